@@ -1,0 +1,3 @@
+//! The brickscope command.
+
+fn main() {}

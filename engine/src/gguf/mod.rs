@@ -1,0 +1,1 @@
+//! The GGUF container: reading and writing model files.

@@ -1,0 +1,1 @@
+//! Structurally real models with seeded random weights.
