@@ -1,1 +1,37 @@
-//! brickscope.
+#![doc = include_str!("../README.md")]
+
+mod brick;
+mod checksum;
+mod clock;
+mod device;
+mod graph;
+mod machine;
+mod profile;
+mod profiler;
+mod recorder;
+mod save;
+mod stats;
+mod tile;
+pub mod view;
+
+pub use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
+pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
+pub use crate::clock::{Clock, ClockInfo, MockClock};
+pub use crate::device::SyncMode;
+pub use crate::graph::{
+    EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
+    PtxRegistry, TransferDirection,
+};
+pub use crate::machine::{Ceilings, Machine};
+pub use crate::profile::{
+    Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
+    ProfileError, Run, SCHEMA_VERSION, Span, Total,
+};
+pub use crate::profiler::{
+    BrickIdTimer, BrickProfiler, BrickTimer, KernelId, KernelTimer, LayerTimer, PassTimer,
+};
+pub use crate::save::write_atomically;
+pub use crate::stats::{BrickStats, CategoryStats};
+pub use crate::tile::{TileLevel, TileStats, TileTimer};
+#[cfg(feature = "kernels")]
+pub use brickscope_kernels::{Backend, detect_backend, simd};

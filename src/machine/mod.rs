@@ -1,0 +1,77 @@
+//! What this machine is, and what it can do at best.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine that a run was made on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// The operating system: `linux`, `macos`, …
+    pub os: String,
+    /// The architecture: `x86_64`, `aarch64`, …
+    pub arch: String,
+    /// The processor, as it names itself.
+    pub cpu: Option<String>,
+    /// Logical processors that this process may use.
+    pub logical_cpus: Option<u32>,
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Machine {
+    /// Asks the operating system. What it doesn't say is `None`.
+    #[must_use]
+    pub fn detect() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        Self {
+            os: std::env::consts::OS.to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            cpu: field(&cpuinfo, "model name").map(str::to_owned),
+            logical_cpus: std::thread::available_parallelism()
+                .ok()
+                .and_then(|cpus| u32::try_from(cpus.get()).ok()),
+            memory_bytes: field(&meminfo, "MemTotal")
+                .and_then(|value| value.strip_suffix("kB")?.trim().parse::<u64>().ok())
+                .and_then(|kilobytes| kilobytes.checked_mul(1024)),
+        }
+    }
+}
+
+/// The value of the first line `name : value`.
+fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim())
+    })
+}
+
+/// What a machine can do at best, and how that is known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// Bytes read from memory in a second, by as many threads as the run had.
+    pub read_bytes_per_second: f64,
+    /// Single-precision FLOPs in a second, by the same threads with the run's instruction set.
+    pub flops_per_second: f64,
+    /// How they were obtained.
+    pub basis: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_as_linux_writes_them() {
+        let text = "processor\t: 0\nmodel name\t: AMD EPYC\nMemTotal:       24614140 kB\n";
+        assert_eq!(field(text, "model name"), Some("AMD EPYC"));
+        assert_eq!(field(text, "MemTotal"), Some("24614140 kB"));
+        assert_eq!(field(text, "cpu"), None);
+    }
+
+    #[test]
+    fn this_machine_has_an_architecture() {
+        assert_eq!(Machine::detect().arch, std::env::consts::ARCH);
+    }
+}

@@ -1,0 +1,711 @@
+//! The noun in the waist: everything that records fills a [`Profile`], everything that shows,
+//! checks or compares reads one.
+//!
+//! A profile is plain data. It is written as JSON and read back, and the same profile gives the
+//! same bytes. In it, for each phase and each pass,
+//!
+//! ```text
+//! sum of exclusive_ns of the bricks + unattributed_ns = wall_ns
+//! ```
+//!
+//! to the nanosecond: [`Profile::check`] holds a file to it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::brick::{BrickCategory, Phase, Source, Work};
+use crate::checksum::KernelChecksum;
+use crate::clock::ClockInfo;
+use crate::device::SyncMode;
+use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
+use crate::machine::{Ceilings, Machine};
+use crate::save;
+use crate::stats::{BrickStats, CategoryStats, by_category};
+use crate::tile::TileStats;
+
+/// The version of the file format that this crate writes. It reads all versions up to this one.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// [`SCHEMA_VERSION`] of the crate that wrote it.
+    pub schema_version: u32,
+    /// The version of brickscope that wrote it.
+    pub brickscope_version: String,
+    /// When it was collected, RFC 3339 in UTC.
+    pub created: String,
+    /// What was lost or went otherwise than meant. First, since it qualifies all that follows.
+    pub dropped: Dropped,
+    /// The run, as far as its caller described it.
+    pub run: Option<Run>,
+    /// The model, as far as the caller described it.
+    pub model: Option<Model>,
+    /// The machine.
+    pub machine: Option<Machine>,
+    /// What this machine can do at best, as measured before the run.
+    pub ceilings: Option<Ceilings>,
+    /// The clock behind every time.
+    pub clock: ClockInfo,
+    /// How the profiler was to synchronise with a device.
+    pub sync_mode: SyncMode,
+    /// What the profiler itself cost.
+    pub overhead: Overhead,
+    /// Hardware counters: why there are none.
+    pub counters: Absent,
+    /// Sums by phase.
+    pub phases: Vec<PhaseTotal>,
+    /// Sums by phase, name and source.
+    pub totals: Vec<Total>,
+    /// The passes, one by one.
+    pub passes: Vec<Pass>,
+    /// Tiles by level.
+    pub tiles: Vec<TileStats>,
+    /// Fingerprints of kernel outputs, in the order in which they were recorded.
+    pub checksums: Vec<KernelChecksum>,
+    /// What the caller observed by other means.
+    pub observed: Observed,
+    /// The graph that was recorded by hand, if one was.
+    pub graph: Option<ExecutionGraph>,
+    /// What the numbers in `spans` stand for.
+    pub names: Vec<Name>,
+    /// The threads that recorded.
+    pub lanes: Vec<Lane>,
+    /// Every span that was kept.
+    #[serde(with = "span_table")]
+    pub spans: Vec<Span>,
+}
+
+/// A thing that can't be told, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// One sentence.
+    pub reason: String,
+}
+
+/// What was lost, or went otherwise than its caller meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Dropped {
+    /// Spans that are in the totals, but not in `spans`: the log was full.
+    pub spans: u64,
+    /// Passes that are in the phases, but not in `passes`.
+    pub passes: u64,
+    /// Spans of which nothing is known: their thread was being torn down.
+    pub homeless: u64,
+    /// Deferred bricks whose start lay after the end that settled them.
+    pub late: u64,
+    /// Bricks with a name of their own beyond the room for names; in the totals under `(other)`.
+    pub names: u64,
+    /// Spans that began and never ended, or ended while recording was off.
+    pub unfinished: u64,
+    /// Bricks that ended on another thread than they began on; counted outside of passes.
+    pub moved: u64,
+    /// Bricks that began and ended in different passes; counted outside of passes.
+    pub straddling: u64,
+    /// Bricks that overlap another of their thread without nesting.
+    pub overlapping: u64,
+    /// Passes begun inside a pass; not counted as passes.
+    pub nested_passes: u64,
+}
+
+impl Dropped {
+    /// Each counter that isn't zero, with what it means.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        [
+            (self.spans, "spans did not fit the log: the totals count them, the trace lacks them"),
+            (self.passes, "passes are in the totals only"),
+            (self.homeless, "spans ended while their thread was being torn down and are lost"),
+            (self.late, "deferred bricks began after the end that settled them and have no time"),
+            (self.names, "spans had a name beyond the room for names: they count as (other)"),
+            (self.unfinished, "spans began and never ended"),
+            (self.moved, "bricks ended on another thread: they count outside of passes"),
+            (self.straddling, "bricks crossed the border of a pass: they count outside of passes"),
+            (self.overlapping, "bricks overlap others without nesting"),
+            (self.nested_passes, "passes were begun inside a pass and ignored"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+    }
+}
+
+/// How a run was made.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// The command line.
+    pub command: Vec<String>,
+    /// The backend that ran the kernels.
+    pub backend: String,
+    /// Threads that shared the work.
+    pub threads: u32,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// The seed of the sampler; `None` for greedy decoding.
+    pub seed: Option<u64>,
+}
+
+/// What ran.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Model {
+    /// The file.
+    pub path: String,
+    /// The name that the file gives.
+    pub name: Option<String>,
+    /// The architecture.
+    pub architecture: String,
+    /// The quantisation, as far as one word can say it.
+    pub quantization: String,
+    /// Size of the file in bytes.
+    pub file_bytes: u64,
+    /// Weights.
+    pub parameters: u64,
+    /// Transformer layers.
+    pub layers: u32,
+    /// Width of the residual stream.
+    pub embedding_length: u32,
+    /// The weights are random: the timings are real, the text is noise.
+    pub synthetic: bool,
+}
+
+/// What the profiler itself cost.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Nanoseconds of one span, measured on this machine with this clock.
+    pub span_ns: Option<f64>,
+    /// Spans recorded.
+    pub spans: u64,
+    /// How `span_ns` was obtained, or why it is absent.
+    pub basis: String,
+}
+
+impl Overhead {
+    /// `span_ns` times `spans`: an estimate, in nanoseconds.
+    #[must_use]
+    pub fn estimate_ns(&self) -> Option<f64> {
+        Some(self.span_ns? * self.spans as f64)
+    }
+}
+
+/// The sums of one phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseTotal {
+    /// Which.
+    pub phase: Phase,
+    /// Passes.
+    pub passes: u64,
+    /// Tokens that they processed.
+    pub tokens: u64,
+    /// From begin to end of each pass, summed.
+    pub wall_ns: u64,
+    /// What bricks explain of it.
+    pub attributed_ns: u64,
+    /// What no brick explains.
+    pub unattributed_ns: u64,
+}
+
+impl PhaseTotal {
+    /// Tokens per second of wall.
+    #[must_use]
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        (self.wall_ns > 0).then(|| self.tokens as f64 * 1e9 / self.wall_ns as f64)
+    }
+}
+
+/// The sums of one brick or kernel in one phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Total {
+    /// The phase; `None` outside of passes.
+    pub phase: Option<Phase>,
+    /// A brick or a kernel.
+    pub kind: NameKind,
+    /// The category of a brick.
+    pub category: Option<BrickCategory>,
+    /// How the times were obtained.
+    pub source: Source,
+    /// The sums.
+    #[serde(flatten)]
+    pub stats: BrickStats,
+}
+
+/// One pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pass {
+    /// Its number in `spans`.
+    pub serial: u32,
+    /// The phase.
+    pub phase: Phase,
+    /// The thread that ran it: an index into `lanes`.
+    pub lane: u32,
+    /// Tokens processed.
+    pub tokens: u64,
+    /// Tokens in the KV cache when it began.
+    pub position: u64,
+    /// When it began, in nanoseconds of the clock.
+    pub start_ns: u64,
+    /// From begin to end.
+    pub wall_ns: u64,
+    /// What bricks explain of it.
+    pub attributed_ns: u64,
+    /// What no brick explains.
+    pub unattributed_ns: u64,
+}
+
+/// What the caller observed by other means.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Observed {
+    /// Share of L2 accesses that hit, 0 to 1, as the caller was told by hardware.
+    pub l2_cache_hit_rate: Option<f32>,
+    /// Whether transfers were zero-copy.
+    pub zero_copy: bool,
+}
+
+/// Whether a name is that of a brick or of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NameKind {
+    /// A brick.
+    Brick,
+    /// A kernel.
+    Kernel,
+}
+
+/// What a span can be of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Name {
+    /// The name.
+    pub name: String,
+    /// Of a brick or of a kernel.
+    pub kind: NameKind,
+    /// How a kernel runs on the CPU.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host: Option<HostLaunch>,
+}
+
+/// A thread that recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lane {
+    /// The thread's name, if it has one.
+    pub name: Option<String>,
+}
+
+/// One span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// What it is of: an index into `names`; `None` for a layer.
+    pub name: Option<u16>,
+    /// How its time was obtained.
+    pub source: Source,
+    /// The thread: an index into `lanes`.
+    pub lane: u32,
+    /// The serial of the pass; `None` outside of passes.
+    pub pass: Option<u32>,
+    /// The transformer layer.
+    pub layer: Option<u16>,
+    /// The span around it: an index into `spans`, less than its own.
+    pub parent: Option<u32>,
+    /// When it began, in nanoseconds of the clock.
+    pub start_ns: u64,
+    /// From begin to end.
+    pub duration_ns: u64,
+    /// What of it no brick inside explains; 0 for kernels and layers, which explain no time of
+    /// their own.
+    pub exclusive_ns: u64,
+    /// What it had to do.
+    pub work: Work,
+}
+
+impl Profile {
+    /// A profile of nothing, for a caller who fills it by other means than a profiler.
+    #[must_use]
+    pub fn empty(clock: ClockInfo) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
+            created: save::now_rfc3339(),
+            dropped: Dropped::default(),
+            run: None,
+            model: None,
+            machine: None,
+            ceilings: None,
+            clock,
+            sync_mode: SyncMode::default(),
+            overhead: Overhead::default(),
+            counters: Absent {
+                reason: "hardware counters are not read by this version".to_owned(),
+            },
+            phases: Vec::new(),
+            totals: Vec::new(),
+            passes: Vec::new(),
+            tiles: Vec::new(),
+            checksums: Vec::new(),
+            observed: Observed::default(),
+            graph: None,
+            names: Vec::new(),
+            lanes: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// The sums of a phase, if it had a pass.
+    #[must_use]
+    pub fn phase(&self, phase: Phase) -> Option<&PhaseTotal> {
+        self.phases.iter().find(|total| total.phase == phase)
+    }
+
+    /// The bricks of a phase (`None`: outside of passes), the longest first.
+    #[must_use]
+    pub fn bricks(&self, phase: Option<Phase>) -> Vec<&Total> {
+        self.sorted_totals(phase, NameKind::Brick, |stats| stats.exclusive_ns)
+    }
+
+    /// The kernels of a phase (`None`: outside of passes), the longest first.
+    #[must_use]
+    pub fn kernels(&self, phase: Option<Phase>) -> Vec<&Total> {
+        self.sorted_totals(phase, NameKind::Kernel, |stats| stats.total_ns)
+    }
+
+    fn sorted_totals(
+        &self,
+        phase: Option<Phase>,
+        kind: NameKind,
+        key: impl Fn(&BrickStats) -> u64,
+    ) -> Vec<&Total> {
+        let wanted = |total: &&Total| total.phase == phase && total.kind == kind;
+        let mut totals: Vec<&Total> = self.totals.iter().filter(wanted).collect();
+        // Stable, so that equals stay in the order of their numbers.
+        totals.sort_by_key(|total| std::cmp::Reverse(key(&total.stats)));
+        totals
+    }
+
+    /// The categories of a phase (`None`: outside of passes), indexed by `BrickCategory as usize`.
+    #[must_use]
+    pub fn categories(&self, phase: Option<Phase>) -> [CategoryStats; BrickCategory::COUNT] {
+        by_category(
+            self.totals
+                .iter()
+                .filter(|total| total.phase == phase)
+                .filter_map(|total| Some((total.category?, &total.stats))),
+        )
+    }
+
+    /// The pass of `phase` whose wall is the median: the one to look at when one is to stand for
+    /// all. Of an even number, the earlier of the two in the middle.
+    #[must_use]
+    pub fn typical_pass(&self, phase: Phase) -> Option<&Pass> {
+        let mut passes: Vec<&Pass> = self.passes.iter().filter(|pass| pass.phase == phase).collect();
+        passes.sort_by_key(|pass| (pass.wall_ns, pass.start_ns));
+        passes.get(passes.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// The graph of one recorded pass: layers, their bricks, and the kernels that these launched.
+    ///
+    /// `None` if no span of that pass was kept.
+    #[must_use]
+    pub fn execution_graph(&self, pass: u32) -> Option<ExecutionGraph> {
+        let mut graph = ExecutionGraph::new();
+        // Where each span of the pass stands in the graph. Parents come before their children.
+        let mut nodes: HashMap<usize, ExecutionNodeId> = HashMap::new();
+        for (index, span) in self.spans.iter().enumerate() {
+            if span.pass != Some(pass) {
+                continue;
+            }
+            let node = self.node_of(span);
+            let edge = if node.is_kernel() { EdgeType::Launches } else { EdgeType::Contains };
+            let id = graph.add_node(node);
+            if let Some(&parent) = span.parent.and_then(|parent| nodes.get(&(parent as usize))) {
+                graph.add_edge(parent, id, edge);
+            }
+            nodes.insert(index, id);
+        }
+        (graph.num_nodes() > 0).then_some(graph)
+    }
+
+    fn node_of(&self, span: &Span) -> ExecutionNode {
+        let (timing_ns, elements) = (span.duration_ns, span.work.elements);
+        let Some(index) = span.name else {
+            return ExecutionNode::Layer { index: span.layer.unwrap_or_default().into() };
+        };
+        let unknown = Name { name: format!("#{index}"), kind: NameKind::Brick, host: None };
+        let name = self.names.get(usize::from(index)).unwrap_or(&unknown);
+        match name.kind {
+            NameKind::Kernel => {
+                let mut kernel =
+                    crate::graph::gpu_kernel(&name.name, 0, (1, 1, 1), (1, 1, 1), 0);
+                if let ExecutionNode::Kernel { timing_ns: timing, host, arithmetic_intensity, .. } =
+                    &mut kernel
+                {
+                    *timing = Some(timing_ns);
+                    *host = name.host.clone();
+                    *arithmetic_intensity = (span.work.bytes > 0)
+                        .then(|| span.work.flops as f32 / span.work.bytes as f32);
+                }
+                kernel
+            }
+            NameKind::Brick => match crate::BrickId::from_str(&name.name) {
+                Some(id) => ExecutionNode::Brick { id, timing_ns, elements },
+                None => {
+                    ExecutionNode::NamedBrick { name: name.name.clone(), timing_ns, elements }
+                }
+            },
+        }
+    }
+
+    /// Holds the profile to its own arithmetic: bricks + unattributed = wall, to the nanosecond,
+    /// in every phase and in every pass whose spans were all kept.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says which sum is off, and by how much.
+    pub fn check(&self) -> Result<(), String> {
+        for phase in &self.phases {
+            let bricks: u64 =
+                self.bricks(Some(phase.phase)).iter().map(|b| b.stats.exclusive_ns).sum();
+            sum_is_wall(
+                &format!("the bricks of {}", phase.phase),
+                bricks,
+                phase.unattributed_ns,
+                phase.wall_ns,
+            )?;
+        }
+        for pass in &self.passes {
+            sum_is_wall(
+                &format!("pass {}", pass.serial),
+                pass.attributed_ns,
+                pass.unattributed_ns,
+                pass.wall_ns,
+            )?;
+        }
+        if self.dropped.spans == 0 {
+            let mut explained = HashMap::<u32, u64>::new();
+            for span in &self.spans {
+                if let Some(pass) = span.pass {
+                    *explained.entry(pass).or_default() += span.exclusive_ns;
+                }
+            }
+            for pass in &self.passes {
+                let spans = explained.get(&pass.serial).copied().unwrap_or_default();
+                // Without a trace there is nothing to compare.
+                if !self.spans.is_empty() {
+                    sum_is_wall(
+                        &format!("the spans of pass {}", pass.serial),
+                        spans,
+                        pass.unattributed_ns,
+                        pass.wall_ns,
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The profile as JSON, with a line break at the end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        save::to_json(self)
+    }
+
+    /// Reads a profile back. `path` is only for messages.
+    ///
+    /// # Errors
+    ///
+    /// Where it isn't JSON, isn't a profile, or is of a newer schema.
+    pub fn from_json(json: &str, path: &Path) -> Result<Self, ProfileError> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema_version: u32,
+        }
+        let fault = |source| ProfileError::Json { path: path.to_owned(), source };
+        let Version { schema_version: found } = serde_json::from_str(json).map_err(fault)?;
+        if found > SCHEMA_VERSION {
+            return Err(ProfileError::Newer { path: path.to_owned(), found });
+        }
+        serde_json::from_str(json).map_err(fault)
+    }
+
+    /// Writes the profile to a file: the whole of it, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// Where the file can't be written.
+    pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
+        save::write_atomically(path, self.to_json().as_bytes())
+            .map_err(|source| ProfileError::Io { path: path.to_owned(), source })
+    }
+
+    /// Reads a profile from a file.
+    ///
+    /// # Errors
+    ///
+    /// Where the file can't be read, and as [`Profile::from_json`].
+    pub fn load(path: &Path) -> Result<Self, ProfileError> {
+        let json = std::fs::read_to_string(path)
+            .map_err(|source| ProfileError::Io { path: path.to_owned(), source })?;
+        Self::from_json(&json, path)
+    }
+}
+
+fn sum_is_wall(what: &str, explained: u64, unattributed: u64, wall: u64) -> Result<(), String> {
+    if explained.checked_add(unattributed) == Some(wall) {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} explain {explained} ns, and {unattributed} ns are unattributed, but the wall is {wall} ns"
+    ))
+}
+
+/// A profile that can't be written or read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// The file can't be written or read.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file isn't a profile.
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        source: serde_json::Error,
+    },
+    /// The file was written by a newer brickscope.
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
+    },
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Json { path, source } => {
+                write!(f, "{} is not a brickscope profile: {source}", path.display())
+            }
+            Self::Newer { path, found } => write!(
+                f,
+                "{} has schema version {found}, but this brickscope reads versions up to \
+                 {SCHEMA_VERSION}: use a newer one",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ProfileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Json { source, .. } => Some(source),
+            Self::Newer { .. } => None,
+        }
+    }
+}
+
+/// Spans as a table: thousands of rows with the names of the columns written once.
+mod span_table {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Source, Span, Work};
+
+    const COLUMNS: [&str; 12] = [
+        "name",
+        "source",
+        "lane",
+        "pass",
+        "layer",
+        "parent",
+        "start_ns",
+        "duration_ns",
+        "exclusive_ns",
+        "elements",
+        "flops",
+        "bytes",
+    ];
+
+    type Row = (
+        Option<u16>,
+        u8,
+        u32,
+        Option<u32>,
+        Option<u16>,
+        Option<u32>,
+        u64,
+        u64,
+        u64,
+        u64,
+        u64,
+        u64,
+    );
+
+    #[derive(Serialize)]
+    struct Written<'a> {
+        columns: [&'a str; 12],
+        sources: [Source; 2],
+        rows: Vec<Row>,
+    }
+
+    #[derive(Deserialize)]
+    struct Read {
+        columns: Vec<String>,
+        sources: Vec<Source>,
+        rows: Vec<Row>,
+    }
+
+    pub(super) fn serialize<S: Serializer>(spans: &[Span], to: S) -> Result<S::Ok, S::Error> {
+        let row = |span: &Span| {
+            (
+                span.name,
+                span.source as u8,
+                span.lane,
+                span.pass,
+                span.layer,
+                span.parent,
+                span.start_ns,
+                span.duration_ns,
+                span.exclusive_ns,
+                span.work.elements,
+                span.work.flops,
+                span.work.bytes,
+            )
+        };
+        let rows = spans.iter().map(row).collect();
+        Written { columns: COLUMNS, sources: Source::ALL, rows }.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Span>, D::Error> {
+        let Read { columns, sources, rows } = Read::deserialize(from)?;
+        if columns != COLUMNS {
+            return Err(D::Error::custom(format!("spans have the columns {columns:?}")));
+        }
+        let span = |(index, row): (usize, Row)| {
+            let source = sources.get(usize::from(row.1)).copied().ok_or_else(|| {
+                D::Error::custom(format!("span {index} has the source {}, of {sources:?}", row.1))
+            })?;
+            Ok(Span {
+                name: row.0,
+                source,
+                lane: row.2,
+                pass: row.3,
+                layer: row.4,
+                parent: row.5.filter(|parent| (*parent as usize) < index),
+                start_ns: row.6,
+                duration_ns: row.7,
+                exclusive_ns: row.8,
+                work: Work { elements: row.9, flops: row.10, bytes: row.11 },
+            })
+        };
+        rows.into_iter().enumerate().map(span).collect()
+    }
+}

@@ -1,0 +1,933 @@
+//! The handle that an engine holds: names, switches, and the way from what was recorded to a
+//! [`Profile`].
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
+use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum};
+use crate::clock::Clock;
+use crate::device::{Pending, SyncMode, partition};
+use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
+use crate::profile::{
+    Dropped, Lane, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile, Span, Total,
+};
+use crate::recorder::{Kind, MAX_NAMES, NONE, NameIdx, Open, OpenPass, Recorder, ThreadLog, lock};
+use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
+use crate::tile::{TileLevel, TileStats, TileTimer};
+use crate::{save, view};
+
+/// How many spans each thread keeps one by one, unless the caller says otherwise: 4 MiB.
+const DEFAULT_LOG_CAPACITY: usize = 1 << 16;
+
+/// Measures bricks, from any number of threads.
+///
+/// Every method takes `&self`, so a `&BrickProfiler` or an `Arc<BrickProfiler>` is all that a
+/// thread needs. Recording takes no lock: each thread writes to a log of its own. Sums are exact
+/// whatever happens; when a thread's log of single spans is full, further spans are only summed,
+/// and [`Profile::dropped`](crate::Profile::dropped) says how many.
+///
+/// ```
+/// use brickscope::{BrickCategory, BrickId, BrickProfiler};
+///
+/// let profiler = BrickProfiler::new();
+/// profiler.enable();
+///
+/// let timer = profiler.start_brick(BrickId::QkvProjection);
+/// // … the work …
+/// profiler.stop_brick(timer, 4096);
+///
+/// assert_eq!(profiler.brick_stats(BrickId::QkvProjection).count, 1);
+/// let categories = profiler.category_stats();
+/// let attention = categories[BrickCategory::Attention as usize];
+/// println!("Attention: {:.1}%", attention.percentage(profiler.total_ns()));
+/// ```
+#[derive(Debug)]
+pub struct BrickProfiler {
+    recorder: Recorder,
+    enabled: AtomicBool,
+    /// `SyncMode as u8`.
+    sync_mode: AtomicU8,
+    /// What `elapsed_ns` counts from: a reading of the clock.
+    epoch: AtomicU64,
+    names: RwLock<Names>,
+    pending: Mutex<Pending>,
+    late: AtomicU64,
+    graph_enabled: AtomicBool,
+    /// Shared with whoever asked for it; copied when it is changed while somebody holds it.
+    graph: Mutex<Arc<ExecutionGraph>>,
+    tiles_enabled: AtomicBool,
+    checksums: Mutex<Vec<KernelChecksum>>,
+    observed: Mutex<Observed>,
+    span_cost: OnceLock<f64>,
+}
+
+/// What spans can be of. Bricks and kernels share the numbers; the well-known bricks come first.
+#[derive(Debug)]
+struct Names {
+    list: Vec<Name>,
+    index: HashMap<Name, NameIdx>,
+    /// Spans of names for which there was no room.
+    refused: u64,
+}
+
+/// The last number: bricks for whose names there is no room.
+const OTHER: NameIdx = (MAX_NAMES - 1) as NameIdx;
+
+impl Names {
+    fn new() -> Self {
+        let list: Vec<Name> = BrickId::ALL.iter().map(|brick| brick_name(brick.name())).collect();
+        let index = list.iter().cloned().zip(0..).collect();
+        Self { list, index, refused: 0 }
+    }
+}
+
+fn brick_name(name: &str) -> Name {
+    Name { name: name.to_owned(), kind: NameKind::Brick, host: None }
+}
+
+/// A brick that has begun; hand it back to [`BrickProfiler::stop_brick`].
+///
+/// One that is never handed back is counted as unfinished.
+#[derive(Debug)]
+#[must_use = "a brick that is never stopped is not recorded"]
+pub struct BrickIdTimer(Open);
+
+/// A brick begun by name; hand it back to [`BrickProfiler::stop`].
+#[derive(Debug)]
+#[must_use = "a brick that is never stopped is not recorded"]
+pub struct BrickTimer(Open);
+
+/// A kernel that has begun; hand it back to [`BrickProfiler::stop_kernel`].
+#[derive(Debug)]
+#[must_use = "a kernel that is never stopped is not recorded"]
+pub struct KernelTimer(Open);
+
+/// A layer that has begun; hand it back to [`BrickProfiler::end_layer`].
+#[derive(Debug)]
+#[must_use = "a layer that is never ended is not recorded"]
+pub struct LayerTimer {
+    open: Open,
+    before: u16,
+}
+
+/// A pass that has begun; hand it back to [`BrickProfiler::end_pass`].
+#[derive(Debug)]
+#[must_use = "a pass that is never ended is not recorded, and its bricks with it"]
+pub struct PassTimer {
+    /// `None` if profiling was off.
+    open: Option<OpenPass>,
+    phase: Phase,
+}
+
+/// The number of a kernel's name. See [`BrickProfiler::kernel`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KernelId(NameIdx);
+
+// Timers live in registers and on hot stacks.
+const _: () = assert!(size_of::<BrickIdTimer>() <= 32);
+
+impl Default for BrickProfiler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Making, switching on and off.
+impl BrickProfiler {
+    /// A profiler that is off.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Clock::os(), DEFAULT_LOG_CAPACITY)
+    }
+
+    /// A profiler that is on.
+    #[must_use]
+    pub fn enabled() -> Self {
+        let profiler = Self::new();
+        profiler.enable();
+        profiler
+    }
+
+    /// A profiler, off, with a clock of the caller's choice.
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Self {
+        Self::with(clock, DEFAULT_LOG_CAPACITY)
+    }
+
+    /// A profiler, off, that keeps up to `spans_per_thread` spans one by one on each thread, at 64
+    /// bytes each, allocated at a thread's first span. With 0 it keeps sums only.
+    #[must_use]
+    pub fn with_log_capacity(spans_per_thread: usize) -> Self {
+        Self::with(Clock::os(), spans_per_thread)
+    }
+
+    fn with(clock: Clock, log_capacity: usize) -> Self {
+        Self {
+            recorder: Recorder::new(clock, log_capacity),
+            enabled: AtomicBool::new(false),
+            sync_mode: AtomicU8::new(SyncMode::default() as u8),
+            epoch: AtomicU64::new(0),
+            names: RwLock::new(Names::new()),
+            pending: Mutex::default(),
+            late: AtomicU64::new(0),
+            graph_enabled: AtomicBool::new(false),
+            graph: Mutex::default(),
+            tiles_enabled: AtomicBool::new(false),
+            checksums: Mutex::default(),
+            observed: Mutex::default(),
+            span_cost: OnceLock::new(),
+        }
+    }
+
+    /// Turns profiling on.
+    pub fn enable(&self) {
+        self.enabled.store(true, Relaxed);
+        self.refresh();
+    }
+
+    /// Turns profiling off: no recording call reads a clock any more. Bricks open now stay
+    /// unfinished, and are counted as that.
+    pub fn disable(&self) {
+        self.enabled.store(false, Relaxed);
+        self.refresh();
+    }
+
+    /// Whether profiling is on.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Relaxed)
+    }
+
+    /// Says how often to wait for an asynchronous device. [`SyncMode::None`] times nothing.
+    pub fn set_sync_mode(&self, mode: SyncMode) {
+        self.sync_mode.store(mode as u8, Relaxed);
+        self.refresh();
+    }
+
+    /// How often to wait for an asynchronous device.
+    #[must_use]
+    pub fn sync_mode(&self) -> SyncMode {
+        SyncMode::ALL[usize::from(self.sync_mode.load(Relaxed))]
+    }
+
+    fn refresh(&self) {
+        self.recorder.set_active(self.is_enabled() && self.sync_mode() != SyncMode::None);
+    }
+
+    /// Forgets everything that was recorded; switches, names and modes stay. Spans open now are
+    /// forgotten too.
+    pub fn reset(&self) {
+        self.recorder.reset();
+        *lock(&self.pending) = Pending::default();
+        self.late.store(0, Relaxed);
+        self.write_names().refused = 0;
+        lock(&self.checksums).clear();
+        self.graph_clear();
+    }
+}
+
+/// Timing bricks.
+impl BrickProfiler {
+    /// Begins a well-known brick. Off, it returns without a look at the clock.
+    #[inline]
+    pub fn start_brick(&self, brick: BrickId) -> BrickIdTimer {
+        BrickIdTimer(self.recorder.begin(brick as NameIdx))
+    }
+
+    /// Ends a brick that processed `elements` elements.
+    #[inline]
+    pub fn stop_brick(&self, timer: BrickIdTimer, elements: u64) {
+        self.recorder.end_brick(timer.0, Work::elements(elements));
+    }
+
+    /// Ends a brick whose work is known.
+    #[inline]
+    pub fn stop_brick_with(&self, timer: BrickIdTimer, work: Work) {
+        self.recorder.end_brick(timer.0, work);
+    }
+
+    /// Begins a brick by name; the names that [`BrickId::from_str`] knows are those bricks. The
+    /// name is looked up, under a lock for readers, before the clock is read.
+    pub fn start(&self, name: &str) -> BrickTimer {
+        if !self.recorder.is_active() {
+            // The recorder would say the same; this saves the look-up.
+            return BrickTimer(self.recorder.begin(NONE));
+        }
+        BrickTimer(self.recorder.begin(self.brick_index(name)))
+    }
+
+    /// Ends a brick begun by name.
+    pub fn stop(&self, timer: BrickTimer, elements: u64) {
+        self.recorder.end_brick(timer.0, Work::elements(elements));
+    }
+
+    /// Records a brick that the caller timed and that ends now.
+    ///
+    /// In a pass it explains time of the pass, unless another brick ended within it: then it is
+    /// counted outside, lest the same nanoseconds count twice.
+    pub fn record_elapsed(&self, name: &str, elapsed: Duration, elements: u64) {
+        if self.recorder.is_active() {
+            let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+            self.recorder.add_elapsed(self.brick_index(name), nanos, Work::elements(elements));
+        }
+    }
+
+    /// The number of a kernel of this name. `host` says how it runs on the CPU.
+    ///
+    /// The same name and launch give the same number; there is room for about 4000 names of bricks
+    /// and kernels.
+    pub fn kernel(&self, name: &str, host: Option<HostLaunch>) -> KernelId {
+        let name = Name { name: name.to_owned(), kind: NameKind::Kernel, host };
+        KernelId(self.index_of(name))
+    }
+
+    /// Begins a kernel. Kernels are details of the brick that they run in: they are timed and
+    /// counted, but explain no time that the brick doesn't.
+    #[inline]
+    pub fn start_kernel(&self, kernel: KernelId) -> KernelTimer {
+        KernelTimer(self.recorder.begin(kernel.0))
+    }
+
+    /// Ends a kernel.
+    #[inline]
+    pub fn stop_kernel(&self, timer: KernelTimer, work: Work) {
+        self.recorder.end_detail(Kind::Kernel, timer.0, work);
+    }
+
+    /// Begins a transformer layer on this thread: the spans until its end belong to it.
+    pub fn begin_layer(&self, index: u16) -> LayerTimer {
+        let (open, before) = self.recorder.begin_layer(index);
+        LayerTimer { open, before }
+    }
+
+    /// Ends a layer.
+    pub fn end_layer(&self, timer: LayerTimer) {
+        self.recorder.end_layer(timer.open, timer.before);
+    }
+
+    /// Begins a pass on this thread: the wall that the thread's bricks are held against.
+    pub fn begin_pass(&self, phase: Phase) -> PassTimer {
+        PassTimer { open: self.recorder.begin_pass(phase), phase }
+    }
+
+    /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.
+    pub fn end_pass(&self, timer: PassTimer, tokens: u64, position: u64) {
+        if let Some(open) = timer.open {
+            self.recorder.end_pass(open, timer.phase, tokens, position);
+        }
+    }
+
+    fn brick_index(&self, name: &str) -> NameIdx {
+        match BrickId::from_str(name) {
+            Some(brick) => brick as NameIdx,
+            None => self.index_of(brick_name(name)),
+        }
+    }
+
+    fn index_of(&self, name: Name) -> NameIdx {
+        if let Some(&index) = self.read_names().index.get(&name) {
+            return index;
+        }
+        let mut names = self.write_names();
+        // Another thread may have been quicker.
+        if let Some(&index) = names.index.get(&name) {
+            return index;
+        }
+        let index = names.list.len() as NameIdx;
+        if index >= OTHER {
+            names.refused += 1;
+            return OTHER;
+        }
+        names.list.push(name.clone());
+        names.index.insert(name, index);
+        index
+    }
+
+    fn read_names(&self) -> std::sync::RwLockReadGuard<'_, Names> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_names(&self) -> std::sync::RwLockWriteGuard<'_, Names> {
+        self.names.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Deferred time, for work that is issued now and finished later.
+///
+/// Without a device clock all that is known is the order of issue: each brick lasts until the next
+/// one starts, and the last until the end ([`Source::HostOrder`]). So they partition the time from
+/// the first start to the end.
+impl BrickProfiler {
+    /// Sets the zero of [`elapsed_ns`](Self::elapsed_ns) to now.
+    pub fn reset_epoch(&self) {
+        self.epoch.store(self.recorder.clock().now(), Relaxed);
+    }
+
+    /// Nanoseconds since the epoch; never less than before.
+    #[must_use]
+    pub fn elapsed_ns(&self) -> u64 {
+        self.recorder.clock().now().saturating_sub(self.epoch.load(Relaxed))
+    }
+
+    /// Notes that a brick was issued at `start_ns` (from [`elapsed_ns`](Self::elapsed_ns)).
+    pub fn record_deferred(&self, brick: BrickId, start_ns: u64, elements: u64) {
+        if self.recorder.is_active() {
+            self.defer(brick as NameIdx, start_ns, elements);
+        }
+    }
+
+    /// As [`record_deferred`](Self::record_deferred), by name.
+    pub fn record_deferred_dynamic(&self, name: &str, start_ns: u64, elements: u64) {
+        if self.recorder.is_active() {
+            self.defer(self.brick_index(name), start_ns, elements);
+        }
+    }
+
+    fn defer(&self, name: NameIdx, start_ns: u64, elements: u64) {
+        let start = self.epoch.load(Relaxed).saturating_add(start_ns);
+        let mut pending = lock(&self.pending);
+        if pending.issued.is_empty() {
+            pending.since = self.recorder.standing();
+        }
+        pending.issued.push((name, start, Work::elements(elements)));
+    }
+
+    /// Settles all pending bricks: the device was waited for, and was done at `end_ns` (from
+    /// [`elapsed_ns`](Self::elapsed_ns)).
+    ///
+    /// In a pass they explain time of the pass, if they were issued and settled on the thread that
+    /// runs it, and no brick was timed there meanwhile; else they are counted outside of it.
+    pub fn finalize(&self, end_ns: u64) {
+        let Pending { issued, since } = std::mem::take(&mut *lock(&self.pending));
+        let end = self.epoch.load(Relaxed).saturating_add(end_ns);
+        let (settled, late) = partition(issued, end);
+        self.late.fetch_add(late, Relaxed);
+        if let (Some(&(_, first, ..)), Some(since)) = (settled.first(), since) {
+            self.recorder.add_settled(since, first, &settled);
+        }
+    }
+
+    /// Whether bricks wait to be settled.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        self.pending_count() > 0
+    }
+
+    /// How many bricks wait to be settled.
+    #[must_use]
+    pub fn pending_count(&self) -> usize {
+        lock(&self.pending).issued.len()
+    }
+}
+
+/// Reading what was recorded.
+///
+/// These return copies: other threads may go on recording. What a thread has ended before the
+/// call is in them if the caller has synchronised with it, such as by joining it.
+impl BrickProfiler {
+    /// What one well-known brick did.
+    #[must_use]
+    pub fn brick_stats(&self, brick: BrickId) -> BrickStats {
+        self.sum(&self.recorder.logs(), brick as NameIdx, brick.name())
+    }
+
+    /// The same as [`brick_stats`](Self::brick_stats).
+    #[must_use]
+    pub fn stats_for(&self, brick: BrickId) -> BrickStats {
+        self.brick_stats(brick)
+    }
+
+    /// What the brick of this name did; `None` if no brick has it.
+    #[must_use]
+    pub fn stats(&self, name: &str) -> Option<BrickStats> {
+        if let Some(brick) = BrickId::from_str(name) {
+            return Some(self.brick_stats(brick));
+        }
+        let index = *self.read_names().index.get(&brick_name(name))?;
+        Some(self.sum(&self.recorder.logs(), index, name))
+    }
+
+    /// All bricks: the fifteen, then those with names of their own in the order of their first use.
+    pub fn all_brick_stats(&self) -> impl Iterator<Item = BrickStats> + use<> {
+        let logs = self.recorder.logs();
+        let bricks: Vec<BrickStats> = self
+            .brick_names_and_numbers()
+            .into_iter()
+            .map(|(name, index)| self.sum(&logs, index, &name))
+            .collect();
+        bricks.into_iter()
+    }
+
+    /// The names of all bricks that were recorded.
+    #[must_use]
+    pub fn brick_names(&self) -> Vec<String> {
+        self.all_brick_stats().filter(|stats| stats.count > 0).map(|stats| stats.name).collect()
+    }
+
+    /// Sums by category, indexed by `BrickCategory as usize`.
+    #[must_use]
+    pub fn category_stats(&self) -> [CategoryStats; BrickCategory::COUNT] {
+        let bricks: Vec<BrickStats> = self.all_brick_stats().collect();
+        by_category(bricks.iter().map(|stats| (category_of(&stats.name), stats)))
+    }
+
+    /// Nanoseconds that bricks explain, each counted once where bricks nest.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        self.all_brick_stats().map(|stats| stats.exclusive_ns).sum()
+    }
+
+    /// The sum of the elements that bricks were stopped with: tokens, where elements are tokens.
+    #[must_use]
+    pub fn total_tokens(&self) -> u64 {
+        self.all_brick_stats().map(|stats| stats.total_elements).sum()
+    }
+
+    /// [`total_tokens`](Self::total_tokens) per second of [`total_ns`](Self::total_ns); 0.0 if
+    /// nothing was recorded.
+    #[must_use]
+    pub fn total_throughput(&self) -> f64 {
+        ratio(self.total_tokens() as f64 * 1e9, self.total_ns() as f64)
+    }
+
+    fn brick_names_and_numbers(&self) -> Vec<(String, NameIdx)> {
+        let names = self.read_names();
+        let bricks = names.list.iter().zip(0..).filter(|(name, _)| name.kind == NameKind::Brick);
+        let mut bricks: Vec<_> = bricks.map(|(name, index)| (name.name.clone(), index)).collect();
+        if names.refused > 0 {
+            bricks.push(("(other)".to_owned(), OTHER));
+        }
+        bricks
+    }
+
+    fn sum(&self, logs: &[Arc<ThreadLog>], index: NameIdx, name: &str) -> BrickStats {
+        let mut stats = BrickStats::new(name);
+        for log in logs {
+            for source in Source::ALL {
+                for phase in [None, Some(Phase::Prefill), Some(Phase::Decode)] {
+                    log.read_sums(source, phase, index, &mut stats);
+                }
+            }
+        }
+        stats
+    }
+
+    /// Everything that was recorded, as plain data.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        let logs = self.recorder.logs().clone();
+        let mut profile = Profile::empty(self.recorder.clock().describe());
+        profile.sync_mode = self.sync_mode();
+        profile.observed = *lock(&self.observed);
+        profile.checksums = self.get_checksums();
+        profile.tiles = self.all_tile_stats().into_iter().filter(|tile| tile.count > 0).collect();
+        let graph = self.execution_graph();
+        profile.graph = (graph.num_nodes() > 0).then(|| graph.as_ref().clone());
+        let refused = {
+            let names = self.read_names();
+            profile.names.clone_from(&names.list);
+            names.refused
+        };
+        profile.totals = totals(&logs, &profile.names, refused > 0);
+
+        let mut phases = Phase::ALL.map(|phase| PhaseTotal {
+            phase,
+            passes: 0,
+            tokens: 0,
+            wall_ns: 0,
+            attributed_ns: 0,
+            unattributed_ns: 0,
+        });
+        let dropped = &mut profile.dropped;
+        *dropped = Dropped {
+            homeless: self.recorder.homeless(),
+            late: self.late.load(Relaxed),
+            names: refused,
+            ..Dropped::default()
+        };
+        let mut spans = 0;
+        for (log, lane) in logs.iter().zip(0..) {
+            profile.lanes.push(Lane { name: log.thread_name().map(str::to_owned) });
+            let (passes, sums) = log.read_passes();
+            for (total, sums) in phases.iter_mut().zip(sums) {
+                total.passes += sums.count;
+                total.tokens += sums.tokens;
+                total.wall_ns += sums.wall;
+                total.attributed_ns += sums.covered;
+                total.unattributed_ns += sums.wall - sums.covered;
+            }
+            profile.passes.extend(passes.iter().map(|pass| Pass {
+                serial: pass.serial,
+                phase: pass.phase,
+                lane,
+                tokens: pass.tokens,
+                position: pass.position,
+                start_ns: pass.start,
+                wall_ns: pass.wall,
+                attributed_ns: pass.covered,
+                unattributed_ns: pass.wall - pass.covered,
+            }));
+            let odd = log.oddities();
+            dropped.spans += odd.log_full;
+            dropped.passes += odd.passes_full;
+            dropped.unfinished += odd.begun.saturating_sub(odd.ended);
+            dropped.moved += odd.moved;
+            dropped.straddling += odd.straddling;
+            dropped.overlapping += odd.overlapping;
+            dropped.nested_passes += odd.nested_passes;
+            spans += odd.ended;
+            add_spans(log, lane, &mut profile.spans);
+        }
+        // A brick that moved was begun in one log and ended in another, so that one lacks an end
+        // and the other has one too many; the saturating difference counts the former only.
+        dropped.unfinished = dropped.unfinished.saturating_sub(dropped.moved);
+        profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
+        profile.phases = phases.into_iter().filter(|total| total.passes > 0).collect();
+        profile.overhead = self.overhead(spans);
+        profile
+    }
+
+    /// What one span costs here, measured once: as many as fit in some milliseconds, on a profiler
+    /// of its own with the same clock.
+    fn overhead(&self, spans: u64) -> Overhead {
+        if self.recorder.clock().is_mock() {
+            let basis = "absent: a mock clock can't measure a cost".to_owned();
+            return Overhead { span_ns: None, spans, basis };
+        }
+        let span_ns = *self.span_cost.get_or_init(|| {
+            const SPANS: u32 = 2_000;
+            let probe = Self::with(self.recorder.clock().clone(), SPANS as usize);
+            probe.enable();
+            let mut batches: Vec<u64> = (0..9)
+                .map(|_| {
+                    probe.reset();
+                    // The log is made before the clock is read, as in a run.
+                    probe.stop_brick(probe.start_brick(BrickId::RmsNorm), 1);
+                    let start = probe.recorder.clock().now();
+                    for _ in 1..SPANS {
+                        probe.stop_brick(probe.start_brick(BrickId::RmsNorm), 1);
+                    }
+                    probe.recorder.clock().now() - start
+                })
+                .collect();
+            batches.sort_unstable();
+            batches[batches.len() / 2] as f64 / f64::from(SPANS - 1)
+        });
+        let basis = "estimate: cost of one span, measured here after the run, times the spans \
+                     recorded"
+            .to_owned();
+        Overhead { span_ns: Some(span_ns), spans, basis }
+    }
+}
+
+fn category_of(name: &str) -> BrickCategory {
+    BrickId::from_str(name).map_or(BrickCategory::Other, BrickId::category)
+}
+
+fn totals(logs: &[Arc<ThreadLog>], names: &[Name], with_other: bool) -> Vec<Total> {
+    let other = Name { name: "(other)".to_owned(), kind: NameKind::Brick, host: None };
+    let other = with_other.then_some((&other, OTHER));
+    let mut totals = Vec::new();
+    for phase in [Some(Phase::Prefill), Some(Phase::Decode), None] {
+        for source in Source::ALL {
+            for (name, index) in names.iter().zip(0..).chain(other) {
+                let mut stats = BrickStats::new(&name.name);
+                for log in logs {
+                    log.read_sums(source, phase, index, &mut stats);
+                }
+                if stats.count > 0 {
+                    let category = (name.kind == NameKind::Brick).then(|| category_of(&name.name));
+                    totals.push(Total { phase, kind: name.kind, category, source, stats });
+                }
+            }
+        }
+    }
+    totals
+}
+
+/// Adds a thread's spans in the order in which they began, each with the span around it.
+fn add_spans(log: &ThreadLog, lane: u32, spans: &mut Vec<Span>) {
+    let mut records: Vec<_> = log.records().enumerate().collect();
+    records.sort_by_key(|(_, record)| record.order);
+    // What is open while reading on: its place in the log, and among `spans`. A span contains
+    // those that began after it and ended, hence were logged, before it.
+    let mut open: Vec<(usize, u32)> = Vec::new();
+    for (logged, record) in records {
+        while open.last().is_some_and(|&(outer, _)| outer < logged) {
+            open.pop();
+        }
+        let index = spans.len() as u32;
+        spans.push(Span {
+            name: (record.kind != Kind::Layer).then_some(record.name),
+            source: record.source,
+            lane,
+            pass: (record.pass != 0).then_some(record.pass),
+            layer: (record.layer != NONE).then_some(record.layer),
+            parent: open.last().map(|&(_, index)| index),
+            start_ns: record.start,
+            duration_ns: record.duration,
+            exclusive_ns: record.exclusive,
+            work: record.work,
+        });
+        open.push((logged, index));
+    }
+}
+
+/// Text and files.
+impl BrickProfiler {
+    /// The tables of bricks and categories.
+    #[must_use]
+    pub fn report(&self) -> String {
+        view::report(&self.profile())
+    }
+
+    /// The same in short, one line a brick.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        view::summary(self)
+    }
+
+    /// The bricks as JSON: `total_tokens`, `total_ns`, `total_throughput`, and `bricks`, each with
+    /// `name`, `count`, `total_ns`, `avg_us`, `min_us`, `max_us`, `throughput` and `pct`.
+    ///
+    /// For the whole of what was recorded, see [`Profile::to_json`](crate::Profile::to_json).
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        view::bricks_json(self)
+    }
+
+    /// Writes [`to_json`](Self::to_json) to a file: the whole of it, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// Where the file can't be written.
+    pub fn write_json(&self, path: &Path) -> io::Result<()> {
+        save::write_atomically(path, self.to_json().as_bytes())
+    }
+
+    /// Prints the categories to standard output.
+    pub fn print_category_stats(&self) {
+        print!("{}", view::category_box(self));
+    }
+}
+
+/// Tiles, the cache-blocked pieces of a kernel. Off unless asked for.
+impl BrickProfiler {
+    /// Turns the timing of tiles on. They are timed while profiling as a whole is on, too.
+    pub fn enable_tile_profiling(&self) {
+        self.tiles_enabled.store(true, Relaxed);
+    }
+
+    /// Turns the timing of tiles off.
+    pub fn disable_tile_profiling(&self) {
+        self.tiles_enabled.store(false, Relaxed);
+    }
+
+    /// Whether tiles are to be timed.
+    #[must_use]
+    pub fn is_tile_profiling_enabled(&self) -> bool {
+        self.tiles_enabled.load(Relaxed)
+    }
+
+    /// Begins the tile at `row`, `col` of those on its level.
+    #[inline]
+    pub fn start_tile(&self, level: TileLevel, row: u32, col: u32) -> TileTimer {
+        let on = self.is_tile_profiling_enabled() && self.recorder.is_active();
+        TileTimer { level, row, col, start: on.then(|| self.recorder.clock().now()) }
+    }
+
+    /// Ends a tile that processed `elements` elements with `flops` floating-point operations.
+    #[inline]
+    pub fn stop_tile(&self, timer: TileTimer, elements: u64, flops: u64) {
+        if let Some(start) = timer.start
+            && self.recorder.is_active()
+        {
+            self.recorder.add_tile(timer.level as usize, start, Work { elements, flops, bytes: 0 });
+        }
+    }
+
+    /// What the tiles of one level did.
+    #[must_use]
+    pub fn tile_stats(&self, level: TileLevel) -> TileStats {
+        let mut sums = BrickStats::new("");
+        for log in self.recorder.logs().iter() {
+            log.read_tiles(level as usize, &mut sums);
+        }
+        TileStats::from_sums(level, &sums)
+    }
+
+    /// What the tiles did, from the largest level to the smallest.
+    #[must_use]
+    pub fn all_tile_stats(&self) -> [TileStats; 3] {
+        TileLevel::ALL.map(|level| self.tile_stats(level))
+    }
+
+    /// Forgets all tiles, and nothing else.
+    pub fn reset_tile_stats(&self) {
+        for log in self.recorder.logs().iter() {
+            log.forget_tiles();
+        }
+    }
+
+    /// A table of the tiles by level.
+    #[must_use]
+    pub fn tile_summary(&self) -> String {
+        view::tile_table(&self.all_tile_stats())
+    }
+
+    /// The tiles as JSON.
+    #[must_use]
+    pub fn tile_stats_to_json(&self) -> String {
+        view::tiles_json(self.is_tile_profiling_enabled(), &self.all_tile_stats())
+    }
+}
+
+/// Fingerprints of kernel outputs.
+impl BrickProfiler {
+    /// Notes the fingerprint of `output`, which kernel `name` made in a layer at a position.
+    pub fn record_checksum(&self, name: &str, layer_idx: usize, position: u32, output: &[f32]) {
+        if !self.recorder.is_active() {
+            return;
+        }
+        let checksum = fnv1a_f32_checksum(output);
+        let name = name.to_owned();
+        lock(&self.checksums).push(KernelChecksum { name, layer_idx, position, checksum });
+    }
+
+    /// All fingerprints, in the order in which they were recorded.
+    #[must_use]
+    pub fn get_checksums(&self) -> Vec<KernelChecksum> {
+        lock(&self.checksums).clone()
+    }
+
+    /// The first kernel whose fingerprint isn't that of `reference` at the same place; `None` if
+    /// all that both have are equal.
+    #[must_use]
+    pub fn find_divergence(&self, reference: &Self) -> Option<DivergenceInfo> {
+        first_divergence(&self.get_checksums(), &reference.get_checksums())
+    }
+
+    /// Forgets all fingerprints.
+    pub fn reset_checksums(&self) {
+        lock(&self.checksums).clear();
+    }
+}
+
+/// The execution graph, filled by hand. What was recorded has a graph of its own:
+/// [`Profile::execution_graph`](crate::Profile::execution_graph).
+impl BrickProfiler {
+    /// Turns the `graph_*` calls on.
+    pub fn enable_graph(&self) {
+        self.graph_enabled.store(true, Relaxed);
+    }
+
+    /// Turns the `graph_*` calls off; what was recorded stays.
+    pub fn disable_graph(&self) {
+        self.graph_enabled.store(false, Relaxed);
+    }
+
+    /// Whether the `graph_*` calls are on.
+    #[must_use]
+    pub fn is_graph_enabled(&self) -> bool {
+        self.graph_enabled.load(Relaxed)
+    }
+
+    /// The graph as it is now.
+    #[must_use]
+    pub fn execution_graph(&self) -> Arc<ExecutionGraph> {
+        Arc::clone(&lock(&self.graph))
+    }
+
+    /// Adds a node to the open scope and opens it. `None` if the graph is off.
+    pub fn graph_push_scope(&self, node: ExecutionNode) -> Option<ExecutionNodeId> {
+        self.change_graph(|graph| graph.push_scope(node))
+    }
+
+    /// Closes the innermost scope. `None` if none is open, or the graph is off.
+    pub fn graph_pop_scope(&self) -> Option<ExecutionNodeId> {
+        self.change_graph(ExecutionGraph::pop_scope).flatten()
+    }
+
+    /// Adds a brick to the open scope. `None` if the graph is off.
+    pub fn graph_record_brick(
+        &self,
+        brick: BrickId,
+        timing_ns: u64,
+        elements: u64,
+    ) -> Option<ExecutionNodeId> {
+        self.change_graph(|graph| {
+            graph.add_node_in_scope(ExecutionNode::Brick { id: brick, timing_ns, elements })
+        })
+    }
+
+    /// Adds a kernel launch: by the innermost scope if that is a brick, else by the brick last
+    /// recorded in that scope, else by the scope. `None` if the graph is off.
+    pub fn graph_record_kernel(
+        &self,
+        name: &str,
+        ptx_hash: u64,
+        grid: (u32, u32, u32),
+        block: (u32, u32, u32),
+        shared_mem: u32,
+    ) -> Option<ExecutionNodeId> {
+        self.change_graph(|graph| {
+            let kernel = crate::graph::gpu_kernel(name, ptx_hash, grid, block, shared_mem);
+            let launcher = graph.launcher();
+            graph.add_kernel(launcher, kernel)
+        })
+    }
+
+    /// The graph in Graphviz's format.
+    #[must_use]
+    pub fn graph_to_dot(&self) -> String {
+        self.execution_graph().to_dot()
+    }
+
+    /// Forgets the graph and its open scopes.
+    pub fn graph_clear(&self) {
+        *lock(&self.graph) = Arc::default();
+    }
+
+    /// Whether every scope that was opened has been closed.
+    #[must_use]
+    pub fn graph_is_scope_balanced(&self) -> bool {
+        lock(&self.graph).is_scope_balanced()
+    }
+
+    fn change_graph<R>(&self, change: impl FnOnce(&mut ExecutionGraph) -> R) -> Option<R> {
+        let on = self.is_graph_enabled() && self.is_enabled();
+        on.then(|| change(Arc::make_mut(&mut lock(&self.graph))))
+    }
+}
+
+/// What the caller observed by other means.
+impl BrickProfiler {
+    /// Notes the share of L2 accesses that hit, as hardware told it; clamped to 0–1. What isn't a
+    /// number is no observation.
+    pub fn set_l2_cache_hit_rate(&self, rate: f32) {
+        lock(&self.observed).l2_cache_hit_rate = (!rate.is_nan()).then(|| rate.clamp(0.0, 1.0));
+    }
+
+    /// The share of L2 accesses that hit, if somebody observed it.
+    #[must_use]
+    pub fn l2_cache_hit_rate(&self) -> Option<f32> {
+        lock(&self.observed).l2_cache_hit_rate
+    }
+
+    /// Notes whether transfers are zero-copy.
+    pub fn set_zero_copy(&self, zero_copy: bool) {
+        lock(&self.observed).zero_copy = zero_copy;
+    }
+
+    /// Whether transfers are zero-copy.
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        lock(&self.observed).zero_copy
+    }
+}

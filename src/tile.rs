@@ -1,0 +1,125 @@
+//! Tiles: the cache-blocked pieces of a kernel, timed one by one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats::{BrickStats, ratio};
+
+/// The level of blocking that a tile belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TileLevel {
+    /// A thread's share: last-level cache, or a GPU's global memory.
+    #[default]
+    Macro,
+    /// A cache block: L2, or a GPU's shared memory.
+    Midi,
+    /// A register block.
+    Micro,
+}
+
+impl TileLevel {
+    /// Every level, from the largest tiles to the smallest.
+    pub const ALL: [Self; 3] = [Self::Macro, Self::Midi, Self::Micro];
+
+    /// The name in reports and files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Macro => "macro",
+            Self::Midi => "midi",
+            Self::Micro => "micro",
+        }
+    }
+}
+
+/// What the tiles of one level did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TileStats {
+    /// The level.
+    pub level: TileLevel,
+    /// Tiles timed.
+    pub count: u64,
+    /// Nanoseconds, summed.
+    pub total_ns: u64,
+    /// The shortest tile, in nanoseconds; `u64::MAX` if there is none.
+    pub min_ns: u64,
+    /// The longest tile, in nanoseconds.
+    pub max_ns: u64,
+    /// Elements processed.
+    pub total_elements: u64,
+    /// Floating-point operations.
+    pub total_flops: u64,
+}
+
+impl TileStats {
+    /// A level on which no tile was timed yet.
+    #[must_use]
+    pub fn new(level: TileLevel) -> Self {
+        Self { level, min_ns: u64::MAX, ..Self::default() }
+    }
+
+    pub(crate) fn from_sums(level: TileLevel, sums: &BrickStats) -> Self {
+        Self {
+            level,
+            count: sums.count,
+            total_ns: sums.total_ns,
+            min_ns: sums.min_ns,
+            max_ns: sums.max_ns,
+            total_elements: sums.total_elements,
+            total_flops: sums.total_flops,
+        }
+    }
+
+    /// Adds one tile.
+    pub fn add_sample(&mut self, elapsed_ns: u64, elements: u64, flops: u64) {
+        self.count += 1;
+        self.total_ns += elapsed_ns;
+        self.min_ns = self.min_ns.min(elapsed_ns);
+        self.max_ns = self.max_ns.max(elapsed_ns);
+        self.total_elements += elements;
+        self.total_flops += flops;
+    }
+
+    /// Mean microseconds of a tile; 0.0 if there is none.
+    #[must_use]
+    pub fn avg_us(&self) -> f64 {
+        ratio(self.total_ns as f64 / 1e3, self.count as f64)
+    }
+
+    /// Elements per second; 0.0 if no tile was timed.
+    #[must_use]
+    pub fn throughput(&self) -> f64 {
+        ratio(self.total_elements as f64 * 1e9, self.total_ns as f64)
+    }
+
+    /// GFLOP/s; 0.0 if no tile was timed.
+    #[must_use]
+    pub fn gflops(&self) -> f64 {
+        ratio(self.total_flops as f64, self.total_ns as f64)
+    }
+
+    /// FLOPs for each byte of the elements, which are taken to be `f32`: four bytes each.
+    #[must_use]
+    pub fn arithmetic_intensity(&self) -> f64 {
+        ratio(self.total_flops as f64, self.total_elements as f64 * 4.0)
+    }
+}
+
+/// A tile that has begun. Hand it back to `stop_tile`.
+#[derive(Debug)]
+#[must_use = "a tile that is never stopped is not recorded"]
+pub struct TileTimer {
+    pub(crate) level: TileLevel,
+    pub(crate) row: u32,
+    pub(crate) col: u32,
+    /// `None` if tile profiling was off.
+    pub(crate) start: Option<u64>,
+}
+
+impl TileTimer {
+    /// Where the tile lies within the one that contains it: row and column, in tiles.
+    #[must_use]
+    pub fn place(&self) -> (u32, u32) {
+        (self.row, self.col)
+    }
+}

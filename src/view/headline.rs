@@ -1,0 +1,82 @@
+//! One sentence: what limits this run.
+
+use crate::brick::Phase;
+use crate::profile::Profile;
+use crate::view::percent;
+
+/// What limits the run, in a sentence: of decode, or of prefill where nothing was decoded.
+///
+/// The rates are the bricks' stated work over the measured wall; the ceilings are those measured
+/// before the run ([`Profile::ceilings`]). Without them only the longest brick can be named.
+#[must_use]
+pub fn headline(profile: &Profile) -> String {
+    let phase = [Phase::Decode, Phase::Prefill].into_iter().find_map(|phase| profile.phase(phase));
+    let Some(total) = phase else {
+        return "No pass was recorded, so there is no wall to explain.".to_owned();
+    };
+    let name = match total.phase {
+        Phase::Prefill => "Prefill",
+        Phase::Decode => "Decode",
+    };
+    let wall = total.wall_ns as f64;
+    let bricks = profile.bricks(Some(total.phase));
+    let Some(top) = bricks.first() else {
+        return format!("{name} was timed as a whole; no brick was recorded in it.");
+    };
+    let top = format!(
+        "{} takes the most time, {} of it",
+        top.stats.name,
+        percent(top.stats.exclusive_ns as f64, wall)
+    );
+    if total.unattributed_ns as f64 > 0.1 * wall {
+        return format!(
+            "{name} can't be judged yet: no brick explains {} of its time.",
+            percent(total.unattributed_ns as f64, wall)
+        );
+    }
+    let Some(ceilings) = profile.ceilings.as_ref().filter(|_| wall > 0.0) else {
+        return format!("{name}: {top}.");
+    };
+    let bytes: u64 = bricks.iter().map(|brick| brick.stats.total_bytes).sum();
+    let flops: u64 = bricks.iter().map(|brick| brick.stats.total_flops).sum();
+    let bytes_per_second = bytes as f64 * 1e9 / wall;
+    let flops_per_second = flops as f64 * 1e9 / wall;
+    let memory = bytes_per_second / ceilings.read_bytes_per_second;
+    let compute = flops_per_second / ceilings.flops_per_second;
+    let moves = format!("{:.1} GB/s", bytes_per_second / 1e9);
+    let computes = format!("{:.1} GFLOP/s", flops_per_second / 1e9);
+    // Below this share of both ceilings it is the code that limits, not the machine.
+    const NEAR: f64 = 0.6;
+    if compute > 1.02 {
+        format!(
+            "{name} does {computes}, {:.0} % of the measured peak: the work or the peak is \
+             counted wrongly.",
+            100.0 * compute
+        )
+    } else if memory > 1.02 {
+        format!(
+            "{name} moves {moves}, more than the {:.1} GB/s that memory gave in a test: its data \
+             come from caches; {top}.",
+            ceilings.read_bytes_per_second / 1e9
+        )
+    } else if memory >= NEAR && memory >= compute {
+        format!(
+            "{name} is bound by memory: it moves {moves}, {:.0} % of what this machine read in a \
+             test; {top}.",
+            100.0 * memory
+        )
+    } else if compute >= NEAR {
+        format!(
+            "{name} is bound by compute: it does {computes}, {:.0} % of the peak measured here; \
+             {top}.",
+            100.0 * compute
+        )
+    } else {
+        format!(
+            "{name} is bound by its kernels: it uses {:.0} % of the memory bandwidth and {:.0} % \
+             of the FLOP/s measured here; {top}.",
+            100.0 * memory,
+            100.0 * compute
+        )
+    }
+}
