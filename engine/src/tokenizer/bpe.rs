@@ -142,7 +142,10 @@ mod tests {
 
     #[test]
     fn the_alphabet_spells_each_byte_once_and_reads_it_back() {
-        assert_eq!([b' ', b'\n', b'a', 0x7F, 0xA0, 0xAD].map(char_of), ['Ġ', 'Ċ', 'a', 'ġ', 'ł', 'Ń']);
+        assert_eq!(
+            [b' ', b'\n', b'a', 0x7F, 0xA0, 0xAD].map(char_of),
+            ['Ġ', 'Ċ', 'a', 'ġ', 'ł', 'Ń']
+        );
         for byte in 0..=u8::MAX {
             assert_eq!(byte_of(char_of(byte)), Some(byte));
         }

@@ -57,7 +57,9 @@ pub enum Error {
         token: String,
     },
     /// A merge isn't two tokens with a space between them.
-    #[error("tokenizer.ggml.merges[{index}] is {merge:?}, but a merge is two tokens with a space between")]
+    #[error(
+        "tokenizer.ggml.merges[{index}] is {merge:?}, but a merge is two tokens with a space between"
+    )]
     BadMerge {
         /// Its rank.
         index: usize,

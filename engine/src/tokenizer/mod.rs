@@ -266,7 +266,9 @@ impl Tokenizer {
             piece_ends.push(pieces.len());
         }
         let special = SpecialTokens::new(
-            (0..).zip(tokens.iter().zip(&types)).map(|(id, (token, &kind))| (id, token.as_str(), kind)),
+            (0..)
+                .zip(tokens.iter().zip(&types))
+                .map(|(id, (token, &kind))| (id, token.as_str(), kind)),
         );
         let ids = tokens.into_iter().zip(0..).collect();
         let algorithm = match model {
@@ -307,8 +309,12 @@ impl Tokenizer {
         for fragment in self.special.cut(text, special.parse) {
             match (fragment, &self.algorithm) {
                 (Fragment::Token(id), _) => ids.push(id),
-                (Fragment::Text(text), Algorithm::Spm(spm)) => spm.encode(&self.ids, text, &mut ids)?,
-                (Fragment::Text(text), Algorithm::Bpe(bpe)) => bpe.encode(&self.ids, text, &mut ids)?,
+                (Fragment::Text(text), Algorithm::Spm(spm)) => {
+                    spm.encode(&self.ids, text, &mut ids)?
+                }
+                (Fragment::Text(text), Algorithm::Bpe(bpe)) => {
+                    bpe.encode(&self.ids, text, &mut ids)?
+                }
             }
         }
         if special.add && self.add_eos {

@@ -116,7 +116,10 @@ mod tests {
             (4, "z", TokenType::Normal),
         ];
         let special = SpecialTokens::new(tokens.into_iter());
-        assert_eq!(special.cut("abcd abz", true), [Text("a"), Token(1), Text(" "), Token(0), Text("z")]);
+        assert_eq!(
+            special.cut("abcd abz", true),
+            [Text("a"), Token(1), Text(" "), Token(0), Text("z")]
+        );
         assert_eq!(special.cut("xyxyab", false), [Token(3), Token(3), Text("ab")]);
         assert_eq!(special.cut("", true), []);
     }

@@ -95,7 +95,9 @@ impl PreTokenizer {
         };
         let passes = passes
             .iter()
-            .map(|&(regex, last_space)| Ok(Pass { regex: Regex::new(regex).map_err(gave_up)?, last_space }))
+            .map(|&(regex, last_space)| {
+                Ok(Pass { regex: Regex::new(regex).map_err(gave_up)?, last_space })
+            })
             .collect::<Result<_, _>>()?;
         // The same ones, in llama.cpp.
         Ok(Self { passes, ignores_merges: adds_bos(name) })
@@ -165,7 +167,11 @@ mod tests {
     use super::*;
 
     fn check(name: &str, text: &str, pieces: &[&str]) {
-        assert_eq!(PreTokenizer::new(name).unwrap().split(text).unwrap(), pieces, "{name}: {text:?}");
+        assert_eq!(
+            PreTokenizer::new(name).unwrap().split(text).unwrap(),
+            pieces,
+            "{name}: {text:?}"
+        );
     }
 
     #[test]

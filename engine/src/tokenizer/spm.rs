@@ -57,7 +57,8 @@ impl Spm {
         // Files have both 0.0 and -0.0 and mean the same: adding 0.0 makes them the same bits.
         let mut scores: Vec<_> = scores.iter().map(|score| Score(score + 0.0)).collect();
         scores.resize(n_tokens, Score(0.0));
-        let bytes = (0..=u8::MAX).map(|byte| ids.get(&format!("<0x{byte:02X}>")).copied()).collect();
+        let bytes =
+            (0..=u8::MAX).map(|byte| ids.get(&format!("<0x{byte:02X}>")).copied()).collect();
         let longest = ids.keys().map(String::len).max().unwrap_or(0);
         Ok(Self { scores, bytes, unk, add_space_prefix, longest })
     }
