@@ -203,8 +203,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..20),
     ) {
         let tokenizer = tokenizer(SPM);
-        // <0x00> is 3. The unprefixed beginning keeps a first space, which a byte token isn't
-        // in practice: the prefix is `▁`.
+        // 422 is `▁`: the first is the prefix, which is dropped. 3 is <0x00>.
         let ids: Vec<u32> = [422, 422].into_iter().chain(bytes.iter().map(|&byte| 3 + u32::from(byte))).collect();
         let expected = format!(" {}", String::from_utf8_lossy(&bytes));
         prop_assert_eq!(tokenizer.decode(&ids).unwrap(), expected);

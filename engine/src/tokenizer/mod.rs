@@ -13,7 +13,8 @@
 //!   [`Vocabulary::pre`] names. Within such a piece, the pair that is first in the list of merges
 //!   merges first.
 //!
-//! Ties go to the left. Both take O(n log n) for n bytes, whatever the text is.
+//! Ties go to the left. Both merge in O(n log n) for n bytes, whatever the text is, and need no
+//! stack for it.
 //!
 //! # Where ids or texts differ from llama.cpp's
 //!
@@ -218,7 +219,7 @@ enum Algorithm {
 }
 
 impl Tokenizer {
-    /// Checks the vocabulary and builds the look-up tables: a second at most, for 150,000 tokens.
+    /// Checks the vocabulary and builds the look-up tables. Not cheap: once per model.
     ///
     /// # Errors
     ///

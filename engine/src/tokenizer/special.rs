@@ -60,7 +60,7 @@ impl SpecialTokens {
         if !text.is_empty() {
             fragments.push(Fragment::Text(text));
         }
-        for token in self.occurring(text, parse) {
+        for token in self.candidates(text, parse) {
             let mut cut = Vec::with_capacity(fragments.len());
             for fragment in fragments {
                 match fragment {
@@ -84,15 +84,20 @@ impl SpecialTokens {
         fragments
     }
 
-    /// The tokens that occur in the text, longest first.
-    fn occurring(&self, text: &str, parse: bool) -> impl Iterator<Item = &SpecialToken> {
+    /// The tokens that may occur in the text, longest first: their first bytes do.
+    fn candidates(&self, text: &str, parse: bool) -> impl Iterator<Item = &SpecialToken> {
+        // Enough to tell `<|im_start|>` from `<|im_end|>`. Comparing whole tokens at each byte
+        // would let a long token that almost matches everywhere take quadratic time.
+        const ENOUGH: usize = 8;
+        let text = text.as_bytes();
         let mut occurs = vec![false; self.tokens.len()];
         if self.tokens.iter().any(|token| parse || !token.is_command) {
-            for (at, &byte) in text.as_bytes().iter().enumerate() {
+            for (at, &byte) in text.iter().enumerate() {
                 for &index in &self.by_first_byte[usize::from(byte)] {
                     let token = &self.tokens[index];
                     if !occurs[index] && (parse || !token.is_command) {
-                        occurs[index] = text.as_bytes()[at..].starts_with(token.text.as_bytes());
+                        let first = &token.text.as_bytes()[..token.text.len().min(ENOUGH)];
+                        occurs[index] = text[at..].starts_with(first);
                     }
                 }
             }
@@ -122,5 +127,15 @@ mod tests {
         );
         assert_eq!(special.cut("xyxyab", false), [Token(3), Token(3), Text("ab")]);
         assert_eq!(special.cut("", true), []);
+    }
+
+    #[test]
+    fn tokens_that_begin_alike_are_told_apart() {
+        use Fragment::{Text, Token};
+        let tokens =
+            [(0, "<|reserved_0|>", TokenType::Control), (1, "<|reserved_1|>", TokenType::Control)];
+        let special = SpecialTokens::new(tokens.into_iter());
+        let text = "<|reserved_1|><|reserved_2|>";
+        assert_eq!(special.cut(text, true), [Token(1), Text("<|reserved_2|>")]);
     }
 }

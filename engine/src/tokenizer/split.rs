@@ -266,9 +266,20 @@ mod tests {
     }
 
     #[test]
-    fn each_known_name_is_known() {
+    fn each_known_name_is_known_and_never_backtracks() {
         for name in KNOWN_PRE {
-            PreTokenizer::new(name).unwrap();
+            for pass in PreTokenizer::new(name).unwrap().passes {
+                let regex = pass.regex.as_str();
+                let impatient =
+                    fancy_regex::RegexBuilder::new(regex).backtrack_limit(0).build().unwrap();
+                for text in ["    a", "AAAAA", "it's 12345 \n\n, …"] {
+                    assert!(impatient.is_match(text).is_ok(), "{regex}");
+                    assert!(impatient.find_iter(text).all(|found| found.is_ok()), "{regex}");
+                }
+            }
         }
+        // The limit is what it is thought to be.
+        let look_ahead = fancy_regex::RegexBuilder::new(r"\s+(?!\S)").backtrack_limit(0).build();
+        assert!(look_ahead.unwrap().is_match("    a").is_err());
     }
 }
