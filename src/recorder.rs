@@ -658,13 +658,12 @@ impl Recorder {
         });
     }
 
-    /// Where this thread stands: its log, `covered`, and when its last brick ended.
+    /// Where this thread stands: its log, its pass, and `covered`.
     pub(crate) fn standing(&self) -> Option<Standing> {
         self.with_log(|log| Standing {
             log: log.serial,
             pass: log.pass.load(Relaxed),
             covered: log.covered.load(Relaxed),
-            last_end: log.last_end.load(Relaxed),
         })
     }
 
@@ -759,14 +758,6 @@ pub(crate) struct Standing {
     log: u32,
     pass: u32,
     covered: u64,
-    last_end: u64,
-}
-
-impl Standing {
-    /// Whether a brick ended on this thread after `start`.
-    pub(crate) fn busy_after(&self, start: u64) -> bool {
-        self.last_end > start
-    }
 }
 
 /// Locks, and carries on where another thread panicked: the data are sums, valid at every step.
