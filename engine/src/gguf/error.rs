@@ -158,11 +158,15 @@ pub enum Error {
     #[error("cannot write {file}: {cause}")]
     Write { file: PathBuf, cause: io::Error },
 
-    /// More data than the declared tensors have room for.
-    #[error("{file}: {extra} bytes too many for tensor `{}` of {n_bytes} bytes", name.escape_debug())]
+    /// More data than the tensor has room for.
+    #[error("cannot write {file}: {extra} bytes too many for tensor `{}`, which has {n_bytes}", name.escape_debug())]
     TooMuchData { file: PathBuf, name: String, n_bytes: usize, extra: usize },
 
+    /// Data for which no tensor was declared.
+    #[error("cannot write {file}: {extra} bytes after the last tensor")]
+    DataAfterLastTensor { file: PathBuf, extra: usize },
+
     /// The data of a declared tensor didn't come, or not all of it.
-    #[error("{file}: tensor `{}` needs {missing} more bytes", name.escape_debug())]
+    #[error("cannot write {file}: tensor `{}` lacks {missing} of its bytes", name.escape_debug())]
     TooLittleData { file: PathBuf, name: String, missing: usize },
 }

@@ -29,6 +29,7 @@ mod map;
 mod read;
 mod tensor;
 mod value;
+mod write;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -40,6 +41,7 @@ pub use error::Error;
 pub use read::parse;
 pub use tensor::{TensorInfo, TensorType};
 pub use value::{Array, Metadata, Value};
+pub use write::{DataWriter, Writer, write_atomically};
 
 use map::Bytes;
 

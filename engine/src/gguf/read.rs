@@ -26,6 +26,11 @@ const NAME_CAP: u64 = 64;
 ///
 /// If the bytes aren't a model file: the first thing that is wrong.
 pub fn parse(bytes: &[u8], name: &Path) -> Result<Directory, Error> {
+    directory(bytes, bytes.len() as u64, name)
+}
+
+/// Reads a file of `file_len` bytes, of which `bytes` are all but the data.
+pub(super) fn directory(bytes: &[u8], file_len: u64, name: &Path) -> Result<Directory, Error> {
     let mut reader = Reader { bytes, at: 0, file: name };
     let (version, n_tensors, n_entries) = header(&mut reader)?;
     let metadata = metadata(&mut reader, n_entries)?;
@@ -35,7 +40,7 @@ pub fn parse(bytes: &[u8], name: &Path) -> Result<Directory, Error> {
     // Where it can't be counted no tensor can be either, and the first one will say so.
     let data_start = (reader.at as u64).next_multiple_of(alignment.into());
     let data_start = usize::try_from(data_start).unwrap_or(usize::MAX);
-    place(&mut tensors, data_start, alignment, bytes.len(), name)?;
+    place(&mut tensors, data_start, alignment, file_len, name)?;
     let tensors = tensors.into_iter().map(|(tensor, _)| tensor).collect();
     Ok(Directory {
         path: name.to_owned(),
@@ -283,7 +288,7 @@ fn place(
     tensors: &mut [(TensorInfo, u64)],
     data_start: usize,
     alignment: u32,
-    file_len: usize,
+    file_len: u64,
     file: &Path,
 ) -> Result<(), Error> {
     let mut expected = 0u64;
@@ -298,8 +303,8 @@ fn place(
         }
         // `offset` is within the file, because the tensors before it are, up to a padding. So only the size can overflow.
         let end = (data_start as u64).saturating_add(offset).saturating_add(tensor.n_bytes as u64);
-        if end > file_len as u64 {
-            return Err(Error::TensorPastEnd { file, name, end, file_len: file_len as u64 });
+        if end > file_len {
+            return Err(Error::TensorPastEnd { file, name, end, file_len });
         }
         expected = (offset + tensor.n_bytes as u64).next_multiple_of(alignment.into());
     }
