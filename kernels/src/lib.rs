@@ -1,1 +1,71 @@
-//! CPU kernels.
+//! The arithmetic of LLM inference on a CPU: quantised weights, and the operations of a
+//! transformer's forward pass, each as a plain scalar reference with its SIMD twin beside it.
+//!
+//! ```
+//! use brickscope_kernels::{Kernels, Matrix, QuantType, quant};
+//!
+//! // Two rows of 32 weights, stored as 8-bit blocks.
+//! let weights: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
+//! let mut bytes = Vec::new();
+//! quant::quantize_row(QuantType::Q8_0, &weights, &mut bytes);
+//! let w = Matrix::new(QuantType::Q8_0, 2, 32, &bytes)?;
+//!
+//! let kernels = Kernels::best(); // AVX2 where the CPU has it
+//! let x = [1.0; 32];
+//! let mut y = [0.0; 2];
+//! kernels.gemv(&mut y, w, &x);
+//!
+//! assert!((y[0] - 7.75).abs() < 0.02 && (y[1] - 23.75).abs() < 0.03);
+//! # Ok::<(), brickscope_kernels::MatrixError>(())
+//! ```
+//!
+//! # Where things are
+//!
+//! One operation is one file, and every method of [`Kernels`] names its file:
+//!
+//! | operation | scalar | AVX2 |
+//! |---|---|---|
+//! | [`rms_norm`] | yes | yes |
+//! | [`softmax`] | yes | yes, with a polynomial `exp` |
+//! | [`rope`] | yes | yes |
+//! | [`silu_mul`] (SwiGLU, and its ReLU² sibling) | yes | yes |
+//! | [`add`] (residuals, biases) | yes | yes |
+//! | [`attention`] (one head against a cache) | yes | yes |
+//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] |
+//!
+//! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
+//! and [`ThreadPool`] is what [`Kernels::matmul`] splits its rows over.
+//!
+//! # Unsafe
+//!
+//! Four places: `lanes.rs` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
+//! calls into code that needs AVX2), `matmul.rs` (threads that write to different columns of one
+//! matrix) and `pool.rs` (lending a closure to threads). The kernels themselves are safe code.
+
+pub mod add;
+pub mod attention;
+mod backend;
+pub mod dot;
+pub mod gemm;
+pub mod gemv;
+mod kernels;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+mod matmul;
+mod matrix;
+mod pool;
+pub mod quant;
+pub mod rms_norm;
+pub mod rope;
+pub mod silu_mul;
+pub mod simd;
+pub mod softmax;
+#[cfg(test)]
+mod tests;
+
+pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
+pub use kernels::Kernels;
+pub use matrix::{Matrix, MatrixError};
+pub use pool::ThreadPool;
+pub use quant::QuantType;
+pub use rope::{RopePairs, rope_tables};

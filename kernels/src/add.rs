@@ -1,0 +1,66 @@
+//! Residuals and biases: elementwise sums.
+
+fn check_add(x: usize, y: usize) {
+    assert!(x == y, "add: x has {x} and y {y} elements, but they must be as many");
+}
+
+fn check_add_bias(x: usize, bias: usize) {
+    assert!(
+        if bias == 0 { x == 0 } else { x.is_multiple_of(bias) },
+        "add_bias: {x} elements aren't rows of {bias}"
+    );
+}
+
+/// The reference.
+pub mod scalar {
+    /// `x += y`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn add(x: &mut [f32], y: &[f32]) {
+        super::check_add(x.len(), y.len());
+        for (x, y) in x.iter_mut().zip(y) {
+            *x += y;
+        }
+    }
+
+    /// Adds `bias` to each row of `x`, `(n, bias.len())`.
+    ///
+    /// # Panics
+    ///
+    /// If `x` isn't whole rows of `bias.len()`.
+    pub fn add_bias(x: &mut [f32], bias: &[f32]) {
+        super::check_add_bias(x.len(), bias.len());
+        for row in x.chunks_exact_mut(bias.len().max(1)) {
+            add(row, bias);
+        }
+    }
+}
+
+/// Eight floats at a time.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2 {
+    use std::arch::x86_64::*;
+
+    use crate::lanes::{load, store};
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn add(x: &mut [f32], y: &[f32]) {
+        super::check_add(x.len(), y.len());
+        let (x, x_tail) = x.as_chunks_mut::<8>();
+        let (y, y_tail) = y.as_chunks::<8>();
+        for (x, y) in x.iter_mut().zip(y) {
+            store(x, _mm256_add_ps(load(x), load(y)));
+        }
+        super::scalar::add(x_tail, y_tail);
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn add_bias(x: &mut [f32], bias: &[f32]) {
+        super::check_add_bias(x.len(), bias.len());
+        for row in x.chunks_exact_mut(bias.len().max(1)) {
+            add(row, bias);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! F32 rows. The bytes come from a file and may lie at any address.
+
+use std::arch::x86_64::*;
+
+use crate::lanes::{load, load_f32_bytes, piece, prefetch_ahead, sum};
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &[f32]) {
+    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(4 * x.len())) {
+        let (lines, tail) = row.as_chunks::<128>();
+        let (x_lines, x_tail) = x.as_chunks::<32>();
+        let mut acc = [_mm256_setzero_ps(); 4];
+        for (line, x) in lines.iter().zip(x_lines) {
+            prefetch_ahead(line);
+            prefetch_ahead(&line[64..]);
+            for i in 0..4 {
+                let w = load_f32_bytes(piece(line, 32 * i));
+                acc[i] = _mm256_fmadd_ps(w, load(&x.as_chunks().0[i]), acc[i]);
+            }
+        }
+        let [a, b, c, d] = acc;
+        let mut total = sum(_mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d)));
+        for (w, x) in tail.as_chunks().0.iter().zip(x_tail) {
+            total = f32::from_le_bytes(*w).mul_add(*x, total);
+        }
+        *out = total;
+    }
+}

@@ -1,0 +1,37 @@
+//! F16 rows, which the CPU converts, and BF16 rows, which are shifted.
+
+use std::arch::x86_64::*;
+
+use crate::lanes::{load, load_bf16_bytes, load_f16_bytes, piece, prefetch_ahead, sum};
+use crate::quant::half::{bf16_to_f32, f16_to_f32};
+
+/// The two loops differ only in the conversion. A function passed in would not be inlined, because
+/// what passes it on would lack the target feature, so they share their source instead.
+macro_rules! gemv {
+    ($name:ident, $load:ident, $convert:ident) => {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[f32]) {
+            for (out, row) in out.iter_mut().zip(bytes.chunks_exact(2 * x.len())) {
+                let (lines, tail) = row.as_chunks::<64>();
+                let (x_lines, x_tail) = x.as_chunks::<32>();
+                let mut acc = [_mm256_setzero_ps(); 4];
+                for (line, x) in lines.iter().zip(x_lines) {
+                    prefetch_ahead(line);
+                    for i in 0..4 {
+                        let w = $load(piece(line, 16 * i));
+                        acc[i] = _mm256_fmadd_ps(w, load(&x.as_chunks().0[i]), acc[i]);
+                    }
+                }
+                let [a, b, c, d] = acc;
+                let mut total = sum(_mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d)));
+                for (w, x) in tail.as_chunks().0.iter().zip(x_tail) {
+                    total = $convert(u16::from_le_bytes(*w)).mul_add(*x, total);
+                }
+                *out = total;
+            }
+        }
+    };
+}
+
+gemv!(gemv_f16, load_f16_bytes, f16_to_f32);
+gemv!(gemv_bf16, load_bf16_bytes, bf16_to_f32);

@@ -1,0 +1,103 @@
+//! Matrix times vector, `out = W·x`: what decoding spends nearly all of its time on.
+//!
+//! It is bound by how fast the weights come out of memory, so they are read once, in the format in
+//! which they are stored, and decoded in registers. Activations stay `f32`: unlike llama.cpp's
+//! kernels these don't round them to 8 bits, and each product is that of the decoded weights to
+//! within the rounding of `f32` sums.
+//!
+//! Each format's AVX2 loop is in the file of its name. The sum of a row doesn't depend on which rows
+//! are asked for beside it, so that threads can share a matrix without a trace in the results.
+
+#[cfg(target_arch = "x86_64")]
+mod f32;
+#[cfg(target_arch = "x86_64")]
+mod half;
+#[cfg(target_arch = "x86_64")]
+mod q4_0;
+#[cfg(target_arch = "x86_64")]
+mod q4_k;
+#[cfg(target_arch = "x86_64")]
+mod q6_k;
+#[cfg(target_arch = "x86_64")]
+mod q8_0;
+#[cfg(target_arch = "x86_64")]
+mod ternary;
+
+use std::ops::Range;
+
+use crate::Matrix;
+
+fn check(out: usize, w: &Matrix, rows: &Range<usize>, x: usize) {
+    assert!(x == w.cols(), "gemv: x has {x} elements, but {w:?} has {} columns", w.cols());
+    assert!(rows.start <= rows.end && rows.end <= w.rows(), "gemv: rows {rows:?} of {w:?}");
+    assert!(out == rows.len(), "gemv: out has {out} elements for {} rows", rows.len());
+}
+
+/// The reference: a row is decoded, then multiplied.
+pub mod scalar {
+    use std::ops::Range;
+
+    use crate::Matrix;
+    use crate::dot::scalar::dot;
+
+    /// `out = W[rows]·x`.
+    ///
+    /// # Panics
+    ///
+    /// If `x` isn't as long as `w` has columns, `out` isn't as long as there are `rows`, or `w`
+    /// hasn't these rows.
+    pub fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
+        super::check(out.len(), &w, &rows, x.len());
+        let mut weights = vec![0.0; w.cols()];
+        for (out, row) in out.iter_mut().zip(rows) {
+            w.dequantize_row(row, &mut weights);
+            *out = dot(&weights, x);
+        }
+    }
+}
+
+/// Weights decoded in registers, eight at a time.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2 {
+    use std::ops::Range;
+
+    use crate::{Matrix, QuantType};
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
+        super::check(out.len(), &w, &rows, x.len());
+        if x.is_empty() {
+            return out.fill(0.0);
+        }
+        let bytes = w.rows_bytes(rows);
+        match w.kind() {
+            QuantType::F32 => super::f32::gemv(out, bytes, x),
+            QuantType::F16 => super::half::gemv_f16(out, bytes, x),
+            QuantType::BF16 => super::half::gemv_bf16(out, bytes, x),
+            QuantType::Q4_0 => super::q4_0::gemv(out, bytes, x),
+            QuantType::Q8_0 => super::q8_0::gemv(out, bytes, x),
+            QuantType::Q4_K => super::q4_k::gemv(out, bytes, x),
+            QuantType::Q6_K => super::q6_k::gemv(out, bytes, x),
+            QuantType::TQ1_0 => super::ternary::gemv_tq1_0(out, bytes, x),
+            QuantType::TQ2_0 => super::ternary::gemv_tq2_0(out, bytes, x),
+            QuantType::I2_S => super::ternary::gemv_i2_s(out, bytes, w.tensor_scale(), x),
+        }
+    }
+
+    /// The sum of each `N` neighbours of `x`. A minimum or an offset that a sub-block's weights
+    /// share is multiplied with it once, instead of being added to each weight of each row.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn sums<const N: usize>(x: &[f32]) -> Vec<f32> {
+        use std::arch::x86_64::*;
+
+        let mut sums = Vec::with_capacity(x.len() / N);
+        for group in x.as_chunks::<N>().0 {
+            let mut acc = _mm256_setzero_ps();
+            for eight in group.as_chunks::<8>().0 {
+                acc = _mm256_add_ps(acc, crate::lanes::load(eight));
+            }
+            sums.push(crate::lanes::sum(acc));
+        }
+        sums
+    }
+}

@@ -1,0 +1,77 @@
+//! Q6_K rows. The layout is drawn in `quant/q6_k.rs`.
+//!
+//! A sub-block contributes `d * scale * (Σ q·x - 32 * Σ x)`. The sums of `x` are the same for all
+//! rows, so the offsets of a whole block cost two multiply-adds.
+
+use std::arch::x86_64::*;
+
+use super::avx2::sums;
+use crate::lanes::{f16, load, load_i8, load_u8, piece, prefetch_ahead, store, sum};
+use crate::quant::q6_k::{BYTES, D, LEN, QH, SCALES};
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &[f32]) {
+    let x_sums = sums::<16>(x);
+    let (x, x_sums) = (x.as_chunks::<LEN>().0, x_sums.as_chunks::<16>().0);
+    let low_4 = _mm256_set1_epi32(0x0f);
+    let bits_45 = _mm256_set1_epi32(0x30);
+    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * BYTES)) {
+        let mut acc = [_mm256_setzero_ps(); 4];
+        let mut offsets = _mm256_setzero_ps();
+        for ((block, x), x_sums) in row.as_chunks::<BYTES>().0.iter().zip(x).zip(x_sums) {
+            for line in [0, 64, 128, 192] {
+                prefetch_ahead(&block[line..]);
+            }
+            let d = _mm256_set1_ps(f16(*piece(block, D)));
+            let mut scales = [[0.0; 8]; 2];
+            for (h, scales) in scales.iter_mut().enumerate() {
+                let eight = _mm256_cvtepi32_ps(load_i8(piece(block, SCALES + 8 * h)));
+                let eight = _mm256_mul_ps(eight, d);
+                offsets = _mm256_fmadd_ps(eight, load(&x_sums.as_chunks().0[h]), offsets);
+                store(scales, eight);
+            }
+
+            let x = x.as_chunks::<8>().0;
+            for h in 0..2 {
+                // Sixteen weights of each quarter share a scale, hence two steps of eight.
+                for is in 0..2 {
+                    let mut quarter = [_mm256_setzero_ps(); 4];
+                    for step in 2 * is..2 * is + 2 {
+                        let a = load_u8(piece(block, 64 * h + 8 * step));
+                        let b = load_u8(piece(block, 64 * h + 32 + 8 * step));
+                        let high = load_u8(piece(block, QH + 32 * h + 8 * step));
+                        let q = [
+                            _mm256_or_si256(
+                                _mm256_and_si256(a, low_4),
+                                _mm256_and_si256(_mm256_slli_epi32::<4>(high), bits_45),
+                            ),
+                            _mm256_or_si256(
+                                _mm256_and_si256(b, low_4),
+                                _mm256_and_si256(_mm256_slli_epi32::<2>(high), bits_45),
+                            ),
+                            _mm256_or_si256(
+                                _mm256_srli_epi32::<4>(a),
+                                _mm256_and_si256(high, bits_45),
+                            ),
+                            _mm256_or_si256(
+                                _mm256_srli_epi32::<4>(b),
+                                _mm256_and_si256(_mm256_srli_epi32::<2>(high), bits_45),
+                            ),
+                        ];
+                        for i in 0..4 {
+                            let x = load(&x[16 * h + 4 * i + step]);
+                            quarter[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(q[i]), x, quarter[i]);
+                        }
+                    }
+                    for i in 0..4 {
+                        let scale = _mm256_set1_ps(scales[h][is + 2 * i]);
+                        acc[i] = _mm256_fmadd_ps(scale, quarter[i], acc[i]);
+                    }
+                }
+            }
+        }
+        let [a, b, c, d] = acc;
+        let total = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));
+        *out = sum(_mm256_fnmadd_ps(_mm256_set1_ps(32.0), offsets, total));
+    }
+}

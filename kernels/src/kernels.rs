@@ -1,0 +1,282 @@
+//! The operations of a forward pass on a chosen backend.
+//!
+//! Every method hands its arguments to the function of the same name in its operation's file. This
+//! is one of two places where code compiled for AVX2 is called from code that isn't (`simd.rs` is
+//! the other).
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use crate::backend::{Backend, UnsupportedBackend};
+use crate::matmul::Columns;
+use crate::{
+    Matrix, QuantType, RopePairs, ThreadPool, add, attention, gemm, gemv, matmul, rms_norm, rope,
+    silu_mul, softmax,
+};
+
+/// The operations, on a backend chosen once. `Copy`: pass it around.
+///
+/// Lengths that don't fit are a bug of the caller, so they panic, with the lengths in the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kernels {
+    isa: Isa,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Isa {
+    Scalar,
+    // Invariant: made only where the CPU was asked and has AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+/// Calls `room::scalar::function` or `room::avx2::function`.
+macro_rules! dispatch {
+    ($kernels:ident, $room:ident, $function:ident, $($argument:expr),*) => {
+        match $kernels.isa {
+            Isa::Scalar => $room::scalar::$function($($argument),*),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: an `Isa::Avx2` exists only where the CPU has what the function needs.
+            Isa::Avx2 => unsafe { $room::avx2::$function($($argument),*) },
+        }
+    };
+}
+
+impl Kernels {
+    /// The kernels of `backend`.
+    ///
+    /// # Errors
+    ///
+    /// If this CPU can't run them, they aren't written yet (AVX-512, NEON), or `backend` is a GPU's.
+    pub fn new(backend: Backend) -> Result<Self, UnsupportedBackend> {
+        match backend {
+            Backend::Scalar => Ok(Self { isa: Isa::Scalar }),
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 if crate::backend::has_avx2() => Ok(Self { isa: Isa::Avx2 }),
+            Backend::Avx2 => Err(UnsupportedBackend::NotOnThisCpu(backend)),
+            Backend::Avx512 | Backend::Neon => Err(UnsupportedBackend::NotWritten(backend)),
+            Backend::Wgpu | Backend::Cuda => Err(UnsupportedBackend::Gpu(backend)),
+        }
+    }
+
+    /// The fastest kernels that are written and that this CPU can run.
+    pub fn best() -> Self {
+        Self::new(Backend::Avx2).unwrap_or(Self { isa: Isa::Scalar })
+    }
+
+    /// What these kernels run on.
+    pub fn backend(self) -> Backend {
+        match self.isa {
+            Isa::Scalar => Backend::Scalar,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Backend::Avx2,
+        }
+    }
+
+    /// `out = x / sqrt(mean(x²) + eps) * weight`.
+    ///
+    /// # Panics
+    ///
+    /// If the three lengths differ.
+    pub fn rms_norm(self, out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
+        dispatch!(self, rms_norm, rms_norm, out, x, weight, eps);
+    }
+
+    /// `x = x / sqrt(mean(x²) + eps) * weight`, for one head of a query or key, say.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn rms_norm_in_place(self, x: &mut [f32], weight: &[f32], eps: f32) {
+        dispatch!(self, rms_norm, rms_norm_in_place, x, weight, eps);
+    }
+
+    /// Turns scores into probabilities. A score of `-inf` becomes exactly 0; if all are, or one is
+    /// NaN, the result is NaN.
+    pub fn softmax(self, x: &mut [f32]) {
+        dispatch!(self, softmax, softmax, x);
+    }
+
+    /// Rotates one head by the angles of [`rope_tables`](crate::rope_tables). Elements past
+    /// `2 * cos.len()` are left alone.
+    ///
+    /// # Panics
+    ///
+    /// If `cos` and `sin` differ in length, or there are more pairs than the head has.
+    pub fn rope(self, x: &mut [f32], cos: &[f32], sin: &[f32], pairs: RopePairs) {
+        dispatch!(self, rope, rope, x, cos, sin, pairs);
+    }
+
+    /// `gate = gate / (1 + exp(-gate)) * up`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn silu_mul(self, gate: &mut [f32], up: &[f32]) {
+        dispatch!(self, silu_mul, silu_mul, gate, up);
+    }
+
+    /// `gate = max(gate, 0)² * up`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn relu_squared_mul(self, gate: &mut [f32], up: &[f32]) {
+        dispatch!(self, silu_mul, relu_squared_mul, gate, up);
+    }
+
+    /// `x += y`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn add(self, x: &mut [f32], y: &[f32]) {
+        dispatch!(self, add, add, x, y);
+    }
+
+    /// Adds `bias` to each row of `x`, `(n, bias.len())`.
+    ///
+    /// # Panics
+    ///
+    /// If `x` isn't whole rows of `bias.len()`.
+    pub fn add_bias(self, x: &mut [f32], bias: &[f32]) {
+        dispatch!(self, add, add_bias, x, bias);
+    }
+
+    /// `out[t] = scale * q·k[t]`: one query head against `out.len()` cached keys, `stride` elements
+    /// apart.
+    ///
+    /// # Panics
+    ///
+    /// If `k` is too short for that many rows, or `stride` is less than `q.len()`.
+    pub fn scores(self, out: &mut [f32], q: &[f32], k: &[f32], stride: usize, scale: f32) {
+        dispatch!(self, attention, scores, out, q, k, stride, scale);
+    }
+
+    /// `out = Σ p[t] * v[t]`: `p.len()` cached values, `stride` elements apart, weighted. `out` is one
+    /// head long, and is overwritten.
+    ///
+    /// # Panics
+    ///
+    /// If `v` is too short for that many rows, or `stride` is less than `out.len()`.
+    pub fn weighted_sum(self, out: &mut [f32], p: &[f32], v: &[f32], stride: usize) {
+        dispatch!(self, attention, weighted_sum, out, p, v, stride);
+    }
+
+    /// `out = W·x`: `x` has `w.cols()` elements and `out` has `w.rows()`.
+    ///
+    /// # Panics
+    ///
+    /// If a length differs.
+    pub fn gemv(self, out: &mut [f32], w: Matrix, x: &[f32]) {
+        self.gemv_rows(out, w, 0..w.rows(), x);
+    }
+
+    /// `out = W[rows]·x`: some rows of [`gemv`](Self::gemv), each the same to the bit as there. `out`
+    /// has `rows.len()` elements.
+    ///
+    /// # Panics
+    ///
+    /// If a length differs, or `w` hasn't these rows.
+    pub fn gemv_rows(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
+        dispatch!(self, gemv, gemv_rows, out, w, rows, x);
+    }
+
+    /// `out = X·Wᵀ` for `n` tokens: `x` is `(n, w.cols())` and `out` is `(n, w.rows())`, both
+    /// row-major. One token is a [`gemv`](Self::gemv); its result can differ from that of the same
+    /// token among others in the last bits.
+    ///
+    /// # Panics
+    ///
+    /// If a length differs.
+    pub fn gemm(self, out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
+        if n == 1 {
+            return self.gemv(out, w, x);
+        }
+        self.gemm_columns(&mut Columns::new(out, n, w.rows()), w, x, n);
+    }
+
+    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: &[f32], n: usize) {
+        dispatch!(self, gemm, gemm_columns, out, w, x, n);
+    }
+
+    /// [`gemm`](Self::gemm) on all threads of `pool`. The result is the same to the bit on any number
+    /// of threads.
+    ///
+    /// # Panics
+    ///
+    /// If a length differs, or it is called from inside [`ThreadPool::run`] of the same pool.
+    pub fn matmul(self, pool: &ThreadPool, out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
+        matmul::matmul(self, pool, out, w, x, n);
+    }
+}
+
+/// Picks between the names of the routines that [`dispatch!`] picks between.
+macro_rules! names {
+    ($($(#[$doc:meta])* $method:ident => $operation:literal;)*) => {
+        /// What a profiler calls the routines that really run.
+        impl Kernels {
+            $($(#[$doc])*
+            pub fn $method(self) -> &'static str {
+                match self.isa {
+                    Isa::Scalar => concat!($operation, "_scalar"),
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx2 => concat!($operation, "_avx2"),
+                }
+            })*
+        }
+    };
+}
+
+names! {
+    /// The routine behind [`rms_norm`](Self::rms_norm) and
+    /// [`rms_norm_in_place`](Self::rms_norm_in_place).
+    rms_norm_name => "rms_norm";
+    /// The routine behind [`softmax`](Self::softmax).
+    softmax_name => "softmax";
+    /// The routine behind [`rope`](Self::rope).
+    rope_name => "rope";
+    /// The routine behind [`silu_mul`](Self::silu_mul).
+    silu_mul_name => "silu_mul";
+    /// The routine behind [`relu_squared_mul`](Self::relu_squared_mul).
+    relu_squared_mul_name => "relu_squared_mul";
+    /// The routine behind [`add`](Self::add).
+    add_name => "add";
+    /// The routine behind [`add_bias`](Self::add_bias).
+    add_bias_name => "add_bias";
+    /// The routine behind [`scores`](Self::scores).
+    scores_name => "scores";
+    /// The routine behind [`weighted_sum`](Self::weighted_sum).
+    weighted_sum_name => "weighted_sum";
+}
+
+impl Kernels {
+    /// The routine behind [`matmul`](Self::matmul) and [`gemm`](Self::gemm) for `n` tokens, such as
+    /// `gemv_q8_0_avx2` or `gemm_q4_k_scalar`.
+    pub fn matmul_name(self, kind: QuantType, n: usize) -> &'static str {
+        macro_rules! by_kind {
+            ($operation:literal, $isa:literal) => {
+                match kind {
+                    QuantType::F32 => concat!($operation, "_f32_", $isa),
+                    QuantType::F16 => concat!($operation, "_f16_", $isa),
+                    QuantType::BF16 => concat!($operation, "_bf16_", $isa),
+                    QuantType::Q4_0 => concat!($operation, "_q4_0_", $isa),
+                    QuantType::Q8_0 => concat!($operation, "_q8_0_", $isa),
+                    QuantType::Q4_K => concat!($operation, "_q4_k_", $isa),
+                    QuantType::Q6_K => concat!($operation, "_q6_k_", $isa),
+                    QuantType::TQ1_0 => concat!($operation, "_tq1_0_", $isa),
+                    QuantType::TQ2_0 => concat!($operation, "_tq2_0_", $isa),
+                    QuantType::I2_S => concat!($operation, "_i2_s_", $isa),
+                }
+            };
+        }
+        match (self.isa, n) {
+            (Isa::Scalar, 1) => by_kind!("gemv", "scalar"),
+            (Isa::Scalar, _) => by_kind!("gemm", "scalar"),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, 1) => by_kind!("gemv", "avx2"),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, _) => by_kind!("gemm", "avx2"),
+        }
+    }
+}

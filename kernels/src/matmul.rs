@@ -1,0 +1,158 @@
+//! One matrix, many threads: each takes a contiguous share of the weight rows.
+//!
+//! With one token the results of a share lie together. With `n` they are a column of `out`, so the
+//! threads' shares interleave in memory and can't be handed out as slices. [`Columns`] is the view
+//! that each gets instead, and the only unsafe code here.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::{Kernels, Matrix, ThreadPool};
+
+/// Some columns of a row-major matrix, to be written.
+pub(crate) struct Columns<'a> {
+    // Invariant: valid for writes of `n_rows * stride` elements during `'a`, in which nobody else
+    // touches the elements of `columns`; and `columns.end <= stride`.
+    start: *mut f32,
+    n_rows: usize,
+    stride: usize,
+    columns: Range<usize>,
+    matrix: PhantomData<&'a mut [f32]>,
+}
+
+impl<'a> Columns<'a> {
+    /// All columns of `out`, which is `(n_rows, n_columns)`.
+    ///
+    /// # Panics
+    ///
+    /// If `out` has another length.
+    pub(crate) fn new(out: &'a mut [f32], n_rows: usize, n_columns: usize) -> Self {
+        assert!(
+            Some(out.len()) == n_rows.checked_mul(n_columns),
+            "matmul: out has {} elements, but needs {n_rows} times {n_columns}",
+            out.len()
+        );
+        Self {
+            start: out.as_mut_ptr(),
+            n_rows,
+            stride: n_columns,
+            columns: 0..n_columns,
+            matrix: PhantomData,
+        }
+    }
+
+    pub(crate) fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    pub(crate) fn columns(&self) -> Range<usize> {
+        self.columns.clone()
+    }
+
+    /// Writes one element.
+    #[inline]
+    pub(crate) fn set(&mut self, row: usize, column: usize, value: f32) {
+        assert!(row < self.n_rows && self.columns.contains(&column));
+        // SAFETY: checked to be one of this view's elements, which by the invariant are valid and
+        // nobody else's.
+        unsafe { self.start.add(row * self.stride + column).write(value) }
+    }
+}
+
+/// A matrix whose columns are dealt out to threads.
+struct Shared {
+    start: *mut f32,
+    n_rows: usize,
+    stride: usize,
+}
+
+// SAFETY: the pointer comes from a `&mut [f32]` that is borrowed for as long as the threads run, and
+// `share` makes it its caller's duty that no two of them write the same element.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// # Safety
+    ///
+    /// While the result lives, no other view may have a column in `columns`, and the matrix must stay
+    /// borrowed.
+    unsafe fn share(&self, columns: Range<usize>) -> Columns<'_> {
+        assert!(columns.start <= columns.end && columns.end <= self.stride);
+        let Self { start, n_rows, stride } = *self;
+        Columns { start, n_rows, stride, columns, matrix: PhantomData }
+    }
+}
+
+/// Which of `rows` weight rows the thread takes: as many as the others, in whole cache lines of
+/// `out` so that two threads don't write to one.
+fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
+    const FLOATS_PER_LINE: usize = 16;
+    let size = rows.div_ceil(threads).next_multiple_of(FLOATS_PER_LINE);
+    (thread * size).min(rows)..((thread + 1) * size).min(rows)
+}
+
+/// `out = X·Wᵀ` on all threads of the pool.
+pub(crate) fn matmul(
+    kernels: Kernels,
+    pool: &ThreadPool,
+    out: &mut [f32],
+    w: Matrix,
+    x: &[f32],
+    n: usize,
+) {
+    assert!(
+        Some(x.len()) == n.checked_mul(w.cols()),
+        "matmul: x has {} elements, but {n} rows of {w:?}'s columns are needed",
+        x.len()
+    );
+    let Columns { start, n_rows, stride, .. } = Columns::new(out, n, w.rows());
+    let shared = Shared { start, n_rows, stride };
+    let threads = pool.threads();
+    pool.run(&|thread| {
+        let rows = share(w.rows(), thread, threads);
+        if n == 1 {
+            // SAFETY: the shares of the threads are disjoint and end at `w.rows()`, which is the
+            // length of `out` when `n` is 1; `out` stays borrowed until `run` has returned.
+            let out =
+                unsafe { std::slice::from_raw_parts_mut(shared.start.add(rows.start), rows.len()) };
+            kernels.gemv_rows(out, w, rows, x);
+        } else {
+            // SAFETY: the shares of the threads are disjoint, and `out` stays borrowed until `run`
+            // has returned.
+            let mut out = unsafe { shared.share(rows) };
+            kernels.gemm_columns(&mut out, w, x, n);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_in_exactly_one_share() {
+        for rows in [0, 1, 15, 16, 17, 100, 256, 2049] {
+            for threads in 1..6 {
+                let mut next = 0;
+                for thread in 0..threads {
+                    let share = share(rows, thread, threads);
+                    assert!(share.start == next.min(rows), "{rows} rows, thread {thread}");
+                    next = share.end;
+                }
+                assert_eq!(next, rows, "{rows} rows on {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic = "assertion failed"]
+    fn a_column_of_another_thread_cannot_be_written() {
+        let mut out = [0.0; 8];
+        let Columns { start, n_rows, stride, .. } = Columns::new(&mut out, 2, 4);
+        let shared = Shared { start, n_rows, stride };
+        // SAFETY: the only view, and `out` lives on.
+        let mut left = unsafe { shared.share(0..2) };
+        left.set(1, 1, 1.0);
+        left.set(0, 2, 1.0);
+    }
+}

@@ -1,0 +1,181 @@
+//! A checked view of a weight tensor's bytes.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::quant::{QuantType, decode_row, ternary};
+
+/// A weight matrix in some [`QuantType`], borrowed from wherever its bytes are: a mapped file, say.
+/// The bytes need no alignment.
+///
+/// `rows` is the number of outputs and `cols` the number of inputs, so that `y = W·x` has a dot
+/// product per row; a row's weights are contiguous. In GGUF's order of dimensions it is
+/// `[cols, rows]`.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Matrix<'a> {
+    kind: QuantType,
+    rows: usize,
+    cols: usize,
+    // Of all blocks, and nothing after them.
+    row_bytes: usize,
+    blocks: &'a [u8],
+    // 1 but for I2_S.
+    scale: f32,
+}
+
+impl<'a> Matrix<'a> {
+    /// Looks at `bytes` as a matrix of `rows` by `cols` weights.
+    ///
+    /// # Errors
+    ///
+    /// If a row isn't a whole number of blocks, or `bytes` isn't exactly as long as the matrix.
+    pub fn new(
+        kind: QuantType,
+        rows: usize,
+        cols: usize,
+        bytes: &'a [u8],
+    ) -> Result<Self, MatrixError> {
+        if !cols.is_multiple_of(kind.block_len()) {
+            return Err(MatrixError::PartialBlock { kind, cols });
+        }
+        let needed = kind.matrix_bytes(rows as u64, cols as u64).ok_or(MatrixError::TooLarge {
+            kind,
+            rows,
+            cols,
+        })?;
+        if needed != bytes.len() as u64 {
+            return Err(MatrixError::Length { kind, rows, cols, needed, given: bytes.len() });
+        }
+        let (blocks, scale) = match kind {
+            QuantType::I2_S => {
+                let (codes, tail) = bytes.split_at(bytes.len() - ternary::I2_S_TAIL);
+                (codes, ternary::i2_s_scale(tail))
+            }
+            _ => (bytes, 1.0),
+        };
+        let row_bytes = cols / kind.block_len() * kind.block_bytes();
+        Ok(Self { kind, rows, cols, row_bytes, blocks, scale })
+    }
+
+    /// How the weights are stored.
+    pub fn kind(&self) -> QuantType {
+        self.kind
+    }
+
+    /// How many rows: the length of `W·x`.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many columns: the length of `x` in `W·x`.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// How many bytes a product reads: all blocks, without I2_S's scale and padding.
+    pub fn n_bytes(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The blocks of one row. Those of an I2_S matrix are its codes, without the scale.
+    ///
+    /// # Panics
+    ///
+    /// If there is no row `row`.
+    pub fn row_bytes(&self, row: usize) -> &'a [u8] {
+        self.rows_bytes(row..row + 1)
+    }
+
+    /// The blocks of some rows, one row after the other.
+    pub(crate) fn rows_bytes(&self, rows: Range<usize>) -> &'a [u8] {
+        assert!(
+            rows.start <= rows.end && rows.end <= self.rows,
+            "rows {rows:?} of a matrix that has {}",
+            self.rows
+        );
+        &self.blocks[rows.start * self.row_bytes..rows.end * self.row_bytes]
+    }
+
+    /// The scale of the whole tensor: I2_S's, else 1.
+    pub(crate) fn tensor_scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// Decodes one row: a token's embedding, for one.
+    ///
+    /// # Panics
+    ///
+    /// If there is no row `row`, or `out` isn't [`cols`](Self::cols) long.
+    pub fn dequantize_row(&self, row: usize, out: &mut [f32]) {
+        assert!(
+            out.len() == self.cols,
+            "dequantize_row: out has {} elements, but a row {}",
+            out.len(),
+            self.cols
+        );
+        decode_row(self.kind, self.row_bytes(row), self.scale, out);
+    }
+}
+
+impl fmt::Debug for Matrix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the bytes, of which there may be hundreds of millions.
+        write!(f, "Matrix({} {}x{})", self.kind, self.rows, self.cols)
+    }
+}
+
+/// Bytes that aren't the matrix they should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MatrixError {
+    /// A row ends inside a block.
+    PartialBlock {
+        /// How the weights are stored.
+        kind: QuantType,
+        /// How many of them a row has.
+        cols: usize,
+    },
+    /// The size in bytes doesn't fit in 64 bits.
+    TooLarge {
+        /// How the weights are stored.
+        kind: QuantType,
+        /// How many rows there are.
+        rows: usize,
+        /// How many weights a row has.
+        cols: usize,
+    },
+    /// There are too few bytes, or too many.
+    Length {
+        /// How the weights are stored.
+        kind: QuantType,
+        /// How many rows there are.
+        rows: usize,
+        /// How many weights a row has.
+        cols: usize,
+        /// How many bytes such a matrix has.
+        needed: u64,
+        /// How many there are.
+        given: usize,
+    },
+}
+
+impl fmt::Display for MatrixError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PartialBlock { kind, cols } => write!(
+                f,
+                "a row of {cols} weights isn't a whole number of {kind} blocks, which have {} weights",
+                kind.block_len()
+            ),
+            Self::TooLarge { kind, rows, cols } => {
+                write!(f, "the size of a {kind} matrix of {rows} by {cols} overflows")
+            }
+            Self::Length { kind, rows, cols, needed, given } => write!(
+                f,
+                "a {kind} matrix of {rows} by {cols} has {needed} bytes, but {given} were given"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MatrixError {}

@@ -1,0 +1,395 @@
+//! Threads that wait for work that comes every few microseconds.
+//!
+//! A forward pass splits hundreds of matrices per token, and between two of them one thread does
+//! what is too small to split. Waking a sleeping thread takes longer than many of these matrices,
+//! so a worker that has nothing to do spins for some tens of microseconds before it goes to sleep.
+//!
+//! ```text
+//! run ──► job, remaining = workers ──► epoch + 1, unpark ──► own share ──► wait for remaining = 0
+//!                                          │
+//! worker: spin or park until the epoch ────┘──► its share ──► remaining - 1 (the last: unpark run)
+//! ```
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::hint::spin_loop;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+
+/// How often a waiting thread looks before it sleeps. A `pause` takes some 10 to 50 ns, so this is
+/// 20 to 100 µs.
+const SPINS: usize = if cfg!(miri) { 4 } else { 2000 };
+
+type Task<'a> = &'a (dyn Fn(usize) + Sync);
+
+/// A fixed number of threads that run one closure together.
+///
+/// ```
+/// use std::num::NonZeroUsize;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// let pool = brickscope_kernels::ThreadPool::new(NonZeroUsize::new(2).unwrap());
+/// let sum = AtomicUsize::new(0);
+/// pool.run(&|thread| {
+///     sum.fetch_add(thread + 1, Ordering::Relaxed);
+/// });
+/// assert_eq!(sum.into_inner(), 1 + 2);
+/// ```
+pub struct ThreadPool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    // Held while a job runs, so that a second caller waits for its turn.
+    turn: Mutex<()>,
+}
+
+struct Shared {
+    // How many jobs there have been. Its release store publishes `job`.
+    epoch: AtomicUsize,
+    // How many workers haven't finished the job.
+    remaining: AtomicUsize,
+    // Written only by the caller that has its turn, and only while `remaining` is 0; read by workers
+    // only between a new epoch and their own decrement of `remaining`.
+    job: UnsafeCell<Option<Job>>,
+    // The first worker's panic.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    closing: AtomicBool,
+}
+
+// SAFETY: all but `job` is `Sync`. `job` is written and read at different times, as told there, and
+// what it holds may be used by many threads: a `Sync` closure and a `Thread`.
+unsafe impl Sync for Shared {}
+// SAFETY: what `job` points to is used only during `run`, which outlives the use; the rest is `Send`.
+unsafe impl Send for Shared {}
+
+struct Job {
+    task: *const (dyn Fn(usize) + Sync),
+    caller: Thread,
+}
+
+thread_local! {
+    // The pool whose job this thread is in, to refuse a second one that would wait for the first.
+    static CURRENT: Cell<*const Shared> = const { Cell::new(ptr::null()) };
+}
+
+impl ThreadPool {
+    /// Starts `n_threads - 1` threads; the one that calls [`run`](Self::run) is the first.
+    ///
+    /// # Panics
+    ///
+    /// If the system can't start a thread.
+    pub fn new(n_threads: NonZeroUsize) -> Self {
+        let shared = Arc::new(Shared {
+            epoch: AtomicUsize::new(0),
+            remaining: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            panic: Mutex::new(None),
+            closing: AtomicBool::new(false),
+        });
+        let workers = (1..n_threads.get())
+            .map(|thread_idx| {
+                let shared = Arc::clone(&shared);
+                thread::Builder::new()
+                    .name(format!("kernels-{thread_idx}"))
+                    .spawn(move || work(&shared, thread_idx))
+                    .expect("the system starts another thread")
+            })
+            .collect();
+        Self { shared, workers, turn: Mutex::new(()) }
+    }
+
+    /// How many threads [`run`](Self::run) uses, the caller's among them.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `f(thread_idx)` once on each thread, with 0 on this one, and returns when all are done.
+    ///
+    /// With one thread this is a plain call. If several threads call `run` they take turns.
+    ///
+    /// # Panics
+    ///
+    /// If `f` does, on any thread, once it has returned on all of them. Or if it is called from
+    /// inside `f`: it would wait for itself.
+    pub fn run(&self, f: Task<'_>) {
+        if self.workers.is_empty() {
+            return f(0);
+        }
+        let shared = &*self.shared;
+        assert!(
+            !ptr::eq(CURRENT.get(), shared),
+            "ThreadPool::run was called from inside a job of the same pool"
+        );
+        // A panic is re-raised with no lock held, but one in the lines between would poison it; there
+        // is no state behind it to be afraid of.
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+
+        // SAFETY: only the lifetime is changed. The reference is used by workers until they decrement
+        // `remaining`, and below nothing returns or unwinds before that is 0.
+        let task: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(f) };
+        // SAFETY: this thread has its turn and `remaining` is 0, so no worker reads `job`.
+        unsafe { *shared.job.get() = Some(Job { task, caller: thread::current() }) };
+        // Relaxed, since the store of the epoch publishes it.
+        shared.remaining.store(self.workers.len(), Ordering::Relaxed);
+        shared.epoch.fetch_add(1, Ordering::Release);
+        for worker in &self.workers {
+            // Only an atomic swap, unless the worker sleeps.
+            worker.thread().unpark();
+        }
+
+        let own = run_share(shared, f, 0);
+
+        let mut spins = 0;
+        // Acquire, to see all that the workers wrote.
+        while shared.remaining.load(Ordering::Acquire) > 0 {
+            if spins < SPINS {
+                spins += 1;
+                spin_loop();
+            } else {
+                // The last worker unparks this thread after its decrement, so it can't be missed.
+                thread::park();
+            }
+        }
+        let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(turn);
+        if let Some(panic) = own.err().or(theirs) {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Runs a share, and remembers meanwhile which pool this thread works for.
+fn run_share(
+    shared: &Shared,
+    f: Task<'_>,
+    thread_idx: usize,
+) -> Result<(), Box<dyn Any + Send + 'static>> {
+    let outer = CURRENT.replace(shared);
+    // Unwind safety is left to whoever gets the panic re-raised.
+    let result = catch_unwind(AssertUnwindSafe(|| f(thread_idx)));
+    CURRENT.set(outer);
+    result
+}
+
+fn work(shared: &Shared, thread_idx: usize) {
+    let mut seen = 0;
+    loop {
+        let mut spins = 0;
+        // Acquire, to see the job that came with the epoch.
+        while shared.epoch.load(Ordering::Acquire) == seen {
+            if spins < SPINS {
+                spins += 1;
+                spin_loop();
+            } else {
+                // Whoever changes the epoch unparks this thread afterwards, so it can't be missed.
+                thread::park();
+            }
+        }
+        // There is no next job before this thread has finished the one it has.
+        seen = seen.wrapping_add(1);
+        if shared.closing.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: the epoch is new and this thread hasn't decremented `remaining`, so `job` is set and
+        // isn't written.
+        let job = unsafe { (*shared.job.get()).as_ref() }.expect("an epoch has a job");
+        // Taken before the decrement, after which `job` may be replaced.
+        let caller = job.caller.clone();
+        // SAFETY: `run` keeps the closure borrowed until `remaining` is 0.
+        let task = unsafe { &*job.task };
+        if let Err(panic) = run_share(shared, task, thread_idx) {
+            shared.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        }
+        // Release, so that the caller sees what this share wrote; acquire, because the last decrement
+        // answers for all.
+        if shared.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            caller.unpark();
+        }
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        // Relaxed, since the store of the epoch publishes it.
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.epoch.fetch_add(1, Ordering::Release);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // Its panics were caught, so there is nothing in the result.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl fmt::Debug for ThreadPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadPool").field("threads", &self.threads()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    fn pool(n_threads: usize) -> ThreadPool {
+        ThreadPool::new(NonZeroUsize::new(n_threads).unwrap())
+    }
+
+    /// Runs a job that notes which threads ran it.
+    fn who_ran(pool: &ThreadPool) -> Vec<usize> {
+        let ran: Vec<AtomicUsize> = (0..pool.threads()).map(|_| AtomicUsize::new(0)).collect();
+        pool.run(&|thread| {
+            ran[thread].fetch_add(1, Ordering::Relaxed);
+        });
+        ran.into_iter().map(AtomicUsize::into_inner).collect()
+    }
+
+    fn message(panic: Box<dyn Any + Send>) -> String {
+        panic
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_owned())
+            .unwrap_or_else(|| panic.downcast_ref::<String>().expect("a message").clone())
+    }
+
+    #[test]
+    fn every_thread_runs_its_share_once() {
+        for n_threads in 1..=4 {
+            assert_eq!(who_ran(&pool(n_threads)), vec![1; n_threads]);
+        }
+    }
+
+    #[test]
+    fn many_short_runs_lose_nothing() {
+        let runs = if cfg!(miri) { 20 } else { 20_000 };
+        let pool = pool(3);
+        let mut sums = [0u64; 3];
+        for run in 0..runs {
+            // Borrowed mutably between runs, so a straggler would be a data race for Miri to see.
+            let shares: Vec<AtomicU64> = sums.iter().map(|&sum| AtomicU64::new(sum)).collect();
+            pool.run(&|thread| {
+                shares[thread].fetch_add(run * (thread as u64 + 1), Ordering::Relaxed);
+            });
+            for (sum, share) in sums.iter_mut().zip(shares) {
+                *sum = share.into_inner();
+            }
+        }
+        let total = runs * (runs - 1) / 2;
+        assert_eq!(sums, [total, 2 * total, 3 * total]);
+    }
+
+    #[test]
+    fn a_worker_that_went_to_sleep_wakes_up() {
+        let pool = pool(2);
+        for _ in 0..3 {
+            // Longer than the workers spin, so that some of these find them parked.
+            for _ in 0..20 * SPINS {
+                spin_loop();
+            }
+            thread::yield_now();
+            assert_eq!(who_ran(&pool), [1, 1]);
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_after_all_have_finished_and_the_pool_lives_on() {
+        let pool = pool(3);
+        for panicking in 0..3 {
+            let finished = AtomicUsize::new(0);
+            let panic = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(&|thread| {
+                    assert!(thread != panicking, "thread {thread} has had enough");
+                    finished.fetch_add(1, Ordering::Relaxed);
+                });
+            }))
+            .unwrap_err();
+            assert_eq!(message(panic), format!("thread {panicking} has had enough"));
+            assert_eq!(finished.into_inner(), 2);
+            assert_eq!(who_ran(&pool), [1, 1, 1]);
+        }
+    }
+
+    #[test]
+    fn when_all_panic_the_caller_gets_its_own() {
+        let pool = pool(3);
+        let panic =
+            catch_unwind(AssertUnwindSafe(|| pool.run(&|thread| panic!("thread {thread}"))))
+                .unwrap_err();
+        assert_eq!(message(panic), "thread 0");
+        // The others' panics don't come up in a later run.
+        assert_eq!(who_ran(&pool), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_job_cannot_start_another_on_its_own_pool() {
+        let pool = pool(2);
+        for nesting in 0..2 {
+            let panic = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(&|thread| {
+                    if thread == nesting {
+                        pool.run(&|_| {});
+                    }
+                });
+            }))
+            .unwrap_err();
+            assert!(message(panic).contains("from inside a job"));
+        }
+        assert_eq!(who_ran(&pool), [1, 1]);
+    }
+
+    #[test]
+    fn a_job_can_use_another_pool_and_its_panics_come_through_both() {
+        let (outer, inner) = (pool(2), pool(2));
+        let ran = AtomicUsize::new(0);
+        outer.run(&|_| {
+            inner.run(&|_| {
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(ran.into_inner(), 4);
+
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            outer.run(&|a| inner.run(&|b| assert!((a, b) != (1, 1), "deep down")));
+        }))
+        .unwrap_err();
+        assert_eq!(message(panic), "deep down");
+        assert_eq!((who_ran(&outer), who_ran(&inner)), (vec![1, 1], vec![1, 1]));
+    }
+
+    #[test]
+    fn callers_on_several_threads_take_turns() {
+        let pool = pool(2);
+        let inside = AtomicUsize::new(0);
+        let runs = if cfg!(miri) { 5 } else { 500 };
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..runs {
+                        pool.run(&|_| {
+                            // Two threads of one job, never four of two.
+                            assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                        });
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn one_thread_runs_the_closure_where_it_is() {
+        let pool = pool(1);
+        let here = thread::current().id();
+        pool.run(&|thread| {
+            assert_eq!((thread, thread::current().id()), (0, here));
+            // Nothing to wait for, so this is fine.
+            pool.run(&|thread| assert_eq!(thread, 0));
+        });
+    }
+}

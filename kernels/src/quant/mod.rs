@@ -1,0 +1,279 @@
+//! How GGUF files store weights: the block formats of GGML, and BitNet's `I2_S`.
+//!
+//! Each format has its own file, which draws the block and decodes it. Decoding here is the
+//! reference that the SIMD kernels of [`gemv`](crate::gemv) are compared with, and what
+//! [`gemm`](crate::gemm) runs once per weight row. The layouts are those of `ggml-quants.c`; every
+//! number in a file is little endian.
+//!
+//! The quantisers are simple and fast: they make synthetic models and test data. A tool that
+//! converts real models searches for better scales.
+
+pub(crate) mod f32;
+pub mod half;
+pub(crate) mod q4_0;
+pub(crate) mod q4_k;
+pub(crate) mod q6_k;
+pub(crate) mod q8_0;
+mod round;
+pub(crate) mod ternary;
+
+use std::fmt;
+
+/// How weights are stored. The names are GGML's.
+#[allow(non_camel_case_types, reason = "Q4_K is what everyone calls it")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QuantType {
+    /// 32-bit floats.
+    F32,
+    /// IEEE half floats.
+    F16,
+    /// Brain floats: the upper half of an `f32`.
+    BF16,
+    /// 4 bits and one scale per 32 weights.
+    Q4_0,
+    /// 8 bits and one scale per 32 weights.
+    Q8_0,
+    /// 4 bits, with a 6-bit scale and minimum per 32 weights.
+    Q4_K,
+    /// 6 bits, with an 8-bit scale per 16 weights.
+    Q6_K,
+    /// Ternary, five weights per byte.
+    TQ1_0,
+    /// Ternary, four weights per byte.
+    TQ2_0,
+    /// Ternary, four weights per byte, one scale for the whole tensor, 128 weights interleaved
+    /// (bitnet.cpp's x86 layout).
+    I2_S,
+}
+
+impl QuantType {
+    /// Every type, in the order of the declaration.
+    pub const ALL: [Self; 10] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Q4_0,
+        Self::Q8_0,
+        Self::Q4_K,
+        Self::Q6_K,
+        Self::TQ1_0,
+        Self::TQ2_0,
+        Self::I2_S,
+    ];
+
+    /// The type with this number in a GGUF file, if it is one of these.
+    ///
+    /// 36 is read as bitnet.cpp's [`I2_S`](Self::I2_S); upstream GGML has retired the number.
+    pub fn from_ggml(id: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.ggml_id() == id)
+    }
+
+    /// The type's number in a GGUF file.
+    pub const fn ggml_id(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Q4_0 => 2,
+            Self::Q8_0 => 8,
+            Self::Q4_K => 12,
+            Self::Q6_K => 14,
+            Self::BF16 => 30,
+            Self::TQ1_0 => 34,
+            Self::TQ2_0 => 35,
+            Self::I2_S => 36,
+        }
+    }
+
+    /// The lower-case name, such as `q4_k`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::Q4_0 => "q4_0",
+            Self::Q8_0 => "q8_0",
+            Self::Q4_K => "q4_k",
+            Self::Q6_K => "q6_k",
+            Self::TQ1_0 => "tq1_0",
+            Self::TQ2_0 => "tq2_0",
+            Self::I2_S => "i2_s",
+        }
+    }
+
+    /// How many weights a block holds.
+    pub const fn block_len(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => 1,
+            Self::Q4_0 => q4_0::LEN,
+            Self::Q8_0 => q8_0::LEN,
+            Self::Q4_K => q4_k::LEN,
+            Self::Q6_K => q6_k::LEN,
+            Self::TQ1_0 | Self::TQ2_0 => ternary::LEN,
+            Self::I2_S => ternary::I2_S_LEN,
+        }
+    }
+
+    /// How many bytes a block has. For [`I2_S`](Self::I2_S) these are the codes alone; the
+    /// tensor's scale comes after all of them.
+    pub const fn block_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Q4_0 => q4_0::BYTES,
+            Self::Q8_0 => q8_0::BYTES,
+            Self::Q4_K => q4_k::BYTES,
+            Self::Q6_K => q6_k::BYTES,
+            Self::TQ1_0 => ternary::TQ1_0_BYTES,
+            Self::TQ2_0 => ternary::TQ2_0_BYTES,
+            Self::I2_S => ternary::I2_S_BYTES,
+        }
+    }
+
+    /// How many bytes a tensor of `rows` rows has, with `cols` weights each.
+    ///
+    /// `None` if a row isn't a whole number of blocks, or the size doesn't fit in 64 bits.
+    pub const fn matrix_bytes(self, rows: u64, cols: u64) -> Option<u64> {
+        if !cols.is_multiple_of(self.block_len() as u64) {
+            return None;
+        }
+        let Some(row) = (cols / self.block_len() as u64).checked_mul(self.block_bytes() as u64)
+        else {
+            return None;
+        };
+        let Some(bytes) = row.checked_mul(rows) else { return None };
+        match self {
+            Self::I2_S => bytes.checked_add(ternary::I2_S_TAIL as u64),
+            _ => Some(bytes),
+        }
+    }
+}
+
+impl fmt::Display for QuantType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Decodes `bytes`, the blocks of `out.len()` weights.
+///
+/// For [`QuantType::I2_S`] they are a whole tensor of one row, with its scale and padding;
+/// [`Matrix::dequantize_row`](crate::Matrix::dequantize_row) reads rows of larger ones.
+///
+/// # Panics
+///
+/// If `out` isn't a whole number of blocks, or `bytes` isn't as long as they are.
+pub fn dequantize_row(kind: QuantType, bytes: &[u8], out: &mut [f32]) {
+    assert!(
+        kind.matrix_bytes(1, out.len() as u64) == Some(bytes.len() as u64),
+        "dequantize_row: {} weights of {kind} aren't {} bytes",
+        out.len(),
+        bytes.len(),
+    );
+    match kind {
+        QuantType::I2_S => {
+            let (codes, tail) = bytes.split_at(out.len() / 4);
+            decode_row(kind, codes, ternary::i2_s_scale(tail), out);
+        }
+        _ => decode_row(kind, bytes, 1.0, out),
+    }
+}
+
+/// Decodes one row's blocks. `tensor_scale` matters only to I2_S, whose blocks have none.
+///
+/// Inlined into its callers, one of which is compiled for AVX2: from the same source the compiler
+/// makes wider code there.
+#[inline(always)]
+pub(crate) fn decode_row(kind: QuantType, bytes: &[u8], tensor_scale: f32, out: &mut [f32]) {
+    match kind {
+        QuantType::F32 => decode_blocks(bytes, out, f32::decode),
+        QuantType::F16 => decode_blocks(bytes, out, half::decode_f16),
+        QuantType::BF16 => decode_blocks(bytes, out, half::decode_bf16),
+        QuantType::Q4_0 => decode_blocks(bytes, out, q4_0::decode),
+        QuantType::Q8_0 => decode_blocks(bytes, out, q8_0::decode),
+        QuantType::Q4_K => decode_blocks(bytes, out, q4_k::decode),
+        QuantType::Q6_K => decode_blocks(bytes, out, q6_k::decode),
+        QuantType::TQ1_0 => decode_blocks(bytes, out, ternary::decode_tq1_0),
+        QuantType::TQ2_0 => decode_blocks(bytes, out, ternary::decode_tq2_0),
+        QuantType::I2_S => {
+            decode_blocks(bytes, out, |block, out| ternary::decode_i2_s(block, tensor_scale, out));
+        }
+    }
+}
+
+#[inline(always)]
+fn decode_blocks<const BYTES: usize, const LEN: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    decode: impl Fn(&[u8; BYTES], &mut [f32; LEN]),
+) {
+    let (blocks, out) = (bytes.as_chunks::<BYTES>().0, out.as_chunks_mut::<LEN>().0);
+    for (block, out) in blocks.iter().zip(out) {
+        decode(block, out);
+    }
+}
+
+/// Encodes `x` and appends its blocks to `out`.
+///
+/// Weights are expected to be finite, and small enough for a block's half-float scale (some
+/// millions); others come out as something else, but never as a panic.
+///
+/// # Panics
+///
+/// If `x` isn't a whole number of blocks, or `kind` is [`QuantType::I2_S`], which has no rows of
+/// its own: its scale is the whole tensor's ([`quantize_i2_s`]).
+pub fn quantize_row(kind: QuantType, x: &[f32], out: &mut Vec<u8>) {
+    assert!(
+        x.len().is_multiple_of(kind.block_len()),
+        "quantize_row: {} weights aren't whole blocks of {kind}, which have {}",
+        x.len(),
+        kind.block_len(),
+    );
+    match kind {
+        QuantType::F32 => encode_blocks(x, out, f32::encode),
+        QuantType::F16 => encode_blocks(x, out, half::encode_f16),
+        QuantType::BF16 => encode_blocks(x, out, half::encode_bf16),
+        QuantType::Q4_0 => encode_blocks(x, out, q4_0::encode),
+        QuantType::Q8_0 => encode_blocks(x, out, q8_0::encode),
+        QuantType::Q4_K => encode_blocks(x, out, q4_k::encode),
+        QuantType::Q6_K => encode_blocks(x, out, q6_k::encode),
+        QuantType::TQ1_0 => encode_blocks(x, out, ternary::encode_tq1_0),
+        QuantType::TQ2_0 => encode_blocks(x, out, ternary::encode_tq2_0),
+        QuantType::I2_S => panic!("quantize_row: i2_s has one scale per tensor, not per row"),
+    }
+}
+
+#[inline(always)]
+fn encode_blocks<const LEN: usize, const BYTES: usize>(
+    x: &[f32],
+    out: &mut Vec<u8>,
+    encode: impl Fn(&[f32; LEN]) -> [u8; BYTES],
+) {
+    let blocks = x.as_chunks::<LEN>().0;
+    let at = out.len();
+    out.resize(at + blocks.len() * BYTES, 0);
+    for (x, out) in blocks.iter().zip(out[at..].as_chunks_mut::<BYTES>().0) {
+        *out = encode(x);
+    }
+}
+
+/// Encodes a whole tensor as [`QuantType::I2_S`] and appends it to `out`: each weight becomes -1, 0
+/// or 1 times the largest magnitude, whichever is nearest.
+///
+/// # Panics
+///
+/// If `x` isn't a multiple of 128.
+pub fn quantize_i2_s(x: &[f32], out: &mut Vec<u8>) {
+    let kind = QuantType::I2_S;
+    assert!(
+        x.len().is_multiple_of(kind.block_len()),
+        "quantize_i2_s: {} weights aren't whole blocks of 128",
+        x.len()
+    );
+    let scale = x.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
+    encode_blocks(x, out, |x| ternary::encode_i2_s(x, scale));
+    out.extend(scale.to_le_bytes());
+    out.resize(out.len() + ternary::I2_S_TAIL - 4, 0);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! Q4_0: 32 weights in 18 bytes.
+//!
+//! ```text
+//! d: f16 │ qs: 16 bytes, weight j in the low half of byte j, weight j + 16 in the high half
+//! w = d * (q - 8)
+//! ```
+
+use super::half::{f16_at, f32_to_f16};
+use super::round::inverse;
+
+pub(crate) const LEN: usize = 32;
+pub(crate) const BYTES: usize = 18;
+const _: () = assert!(BYTES == 2 + LEN / 2);
+
+#[inline(always)]
+pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let d = f16_at(block, 0);
+    for j in 0..16 {
+        let q = block[2 + j];
+        out[j] = d * (i32::from(q & 15) - 8) as f32;
+        out[j + 16] = d * (i32::from(q >> 4) - 8) as f32;
+    }
+}
+
+/// The weight of the largest magnitude becomes -8, whichever sign it has.
+#[inline(always)]
+pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
+    let max = x.iter().fold(0.0f32, |max, &x| if x.abs() > max.abs() { x } else { max });
+    let d = max / -8.0;
+    let inverse = inverse(1.0, d);
+    let quantize = |x: f32| ((x * inverse + 8.5) as i32).clamp(0, 15) as u8;
+    let mut block = [0; BYTES];
+    block[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
+    for j in 0..16 {
+        block[2 + j] = quantize(x[j]) | quantize(x[j + 16]) << 4;
+    }
+    block
+}

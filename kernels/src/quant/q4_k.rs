@@ -1,0 +1,131 @@
+//! Q4_K: 256 weights in 144 bytes, as eight sub-blocks of 32 with a scale and a minimum each.
+//!
+//! ```text
+//! d: f16 │ dmin: f16 │ scales: 12 bytes │ qs: 128 bytes
+//! w = d * scale[s] * q - dmin * min[s]
+//! ```
+//!
+//! Byte `32c + l` of `qs` holds weight `64c + l` in its low half and `64c + 32 + l` in its high half.
+//! The 6-bit scales and minimums of sub-blocks 0 to 3 are the low six bits of bytes 0-3 and 4-7 of
+//! `scales`; those of sub-blocks 4 to 7 have their low four bits in bytes 8-11 (scale in the low
+//! half, minimum in the high half) and their upper two bits on top of the first eight bytes.
+
+use super::half::{f16_at, f32_to_f16};
+use super::round::{inverse, nearest, range};
+
+pub(crate) const LEN: usize = 256;
+pub(crate) const BYTES: usize = 144;
+const _: () = assert!(BYTES == 2 + 2 + 12 + LEN / 2);
+
+/// The eight scales and the eight minimums, one per byte from the lowest on.
+#[inline(always)]
+pub(crate) fn unpack_scales(block: &[u8; BYTES]) -> (u64, u64) {
+    const LOW_6: u32 = 0x3f3f_3f3f;
+    const LOW_4: u32 = 0x0f0f_0f0f;
+    const LOW_2: u32 = 0x0303_0303;
+    let word =
+        |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    let (scales, mins, rest) = (word(4), word(8), word(12));
+    let high_scales = (rest & LOW_4) | ((scales >> 6) & LOW_2) << 4;
+    let high_mins = ((rest >> 4) & LOW_4) | ((mins >> 6) & LOW_2) << 4;
+    (
+        u64::from(scales & LOW_6) | u64::from(high_scales) << 32,
+        u64::from(mins & LOW_6) | u64::from(high_mins) << 32,
+    )
+}
+
+fn pack_scales(scales: [u8; 8], mins: [u8; 8]) -> [u8; 12] {
+    let mut packed = [0; 12];
+    for j in 0..4 {
+        packed[j] = scales[j] | (scales[j + 4] >> 4) << 6;
+        packed[j + 4] = mins[j] | (mins[j + 4] >> 4) << 6;
+        packed[j + 8] = (scales[j + 4] & 15) | (mins[j + 4] & 15) << 4;
+    }
+    packed
+}
+
+#[inline(always)]
+pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
+    let (scales, mins) = unpack_scales(block);
+    let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
+    for c in 0..4 {
+        let (scale, min) = (d * f32::from(scales[2 * c]), dmin * f32::from(mins[2 * c]));
+        let (scale_2, min_2) =
+            (d * f32::from(scales[2 * c + 1]), dmin * f32::from(mins[2 * c + 1]));
+        for l in 0..32 {
+            let q = block[16 + 32 * c + l];
+            out[64 * c + l] = scale * f32::from(q & 15) - min;
+            out[64 * c + 32 + l] = scale_2 * f32::from(q >> 4) - min_2;
+        }
+    }
+}
+
+/// Each sub-block spans its range from the minimum (or 0, if that is less) to the maximum.
+#[inline(always)]
+pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
+    let subs = x.as_chunks::<32>().0;
+    let (mut scales, mut mins) = ([0.0f32; 8], [0.0f32; 8]);
+    for (s, sub) in subs.iter().enumerate() {
+        let (low, high) = range(sub);
+        let low = low.min(0.0);
+        scales[s] = (high - low).max(0.0) / 15.0;
+        mins[s] = -low;
+    }
+    // Six bits each: in units of a 63rd of the largest.
+    let (d, packed_scales) = to_six_bits(scales);
+    let (dmin, packed_mins) = to_six_bits(mins);
+
+    let mut block = [0; BYTES];
+    block[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
+    block[2..4].copy_from_slice(&f32_to_f16(dmin).to_le_bytes());
+    block[4..16].copy_from_slice(&pack_scales(packed_scales, packed_mins));
+    // From here on with the scales as a reader will see them.
+    let (d, dmin) = (f16_at(&block, 0), f16_at(&block, 2));
+    for c in 0..4 {
+        let sub = |s: usize| {
+            let (scale, min) = (d * f32::from(packed_scales[s]), dmin * f32::from(packed_mins[s]));
+            let inverse = inverse(1.0, scale);
+            (inverse, min * inverse)
+        };
+        let ((low, low_min), (high, high_min)) = (sub(2 * c), sub(2 * c + 1));
+        let (x_low, x_high) = (&subs[2 * c], &subs[2 * c + 1]);
+        for l in 0..32 {
+            let q = quantize(x_low[l] * low + low_min);
+            let q_2 = quantize(x_high[l] * high + high_min);
+            block[16 + 32 * c + l] = (q | q_2 << 4) as u8;
+        }
+    }
+    block
+}
+
+/// To 0..=15. Clamped before it is rounded: floats have a minimum and a maximum instruction in
+/// every x86-64, 32-bit integers only from SSE4.1 on.
+#[inline(always)]
+fn quantize(x: f32) -> i32 {
+    let x = if x > 0.0 { x } else { 0.0 };
+    nearest(if x < 15.0 { x } else { 15.0 })
+}
+
+#[inline(always)]
+fn to_six_bits(values: [f32; 8]) -> (f32, [u8; 8]) {
+    let largest = values.into_iter().fold(0.0, f32::max);
+    let inverse = inverse(63.0, largest);
+    (largest / 63.0, values.map(|v| nearest(v * inverse).clamp(0, 63) as u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_scales_come_back() {
+        let scales = [1, 63, 17, 32, 63, 5, 48, 21];
+        let mins = [62, 0, 33, 9, 16, 63, 2, 47];
+        let mut block = [0; BYTES];
+        block[4..16].copy_from_slice(&pack_scales(scales, mins));
+        let (unpacked_scales, unpacked_mins) = unpack_scales(&block);
+        assert_eq!(unpacked_scales.to_le_bytes(), scales);
+        assert_eq!(unpacked_mins.to_le_bytes(), mins);
+    }
+}

@@ -1,0 +1,50 @@
+//! Rounding that vectorises.
+
+/// The nearest integer, ties to even, for `|x| <= 2^22`; others give a wrong number.
+///
+/// Adding 1.5 · 2^23 leaves no room for a fraction in the mantissa. `f32::round_ties_even` would
+/// be a call into libm on x86-64 without SSE4.1, once per weight.
+#[inline(always)]
+pub(super) fn nearest(x: f32) -> i32 {
+    const SHIFT: f32 = 12_582_912.0;
+    (x + SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32
+}
+
+/// `numerator / scale`, or 0 where that is infinite: a block of zeros, or of numbers so small that
+/// its scale is 0 as a half float anyway.
+#[inline(always)]
+pub(super) fn inverse(numerator: f32, scale: f32) -> f32 {
+    let inverse = numerator / scale;
+    if inverse.abs() < f32::INFINITY { inverse } else { 0.0 }
+}
+
+/// The largest magnitude in a block.
+///
+/// In eight lanes, because a single running maximum is a chain that can't be vectorised.
+#[inline(always)]
+pub(super) fn largest_magnitude<const LEN: usize>(x: &[f32; LEN]) -> f32 {
+    let mut lanes = [0.0f32; 8];
+    for eight in x.as_chunks::<8>().0 {
+        for (lane, x) in lanes.iter_mut().zip(eight) {
+            let x = x.abs();
+            *lane = if x > *lane { x } else { *lane };
+        }
+    }
+    lanes.into_iter().fold(0.0, |max, x| if x > max { x } else { max })
+}
+
+/// The smallest and the largest of a block.
+#[inline(always)]
+pub(super) fn range<const LEN: usize>(x: &[f32; LEN]) -> (f32, f32) {
+    let (mut low, mut high) = ([f32::INFINITY; 8], [f32::NEG_INFINITY; 8]);
+    for eight in x.as_chunks::<8>().0 {
+        for ((low, high), x) in low.iter_mut().zip(&mut high).zip(eight) {
+            *low = if *x < *low { *x } else { *low };
+            *high = if *x > *high { *x } else { *high };
+        }
+    }
+    (
+        low.into_iter().fold(f32::INFINITY, |m, x| if x < m { x } else { m }),
+        high.into_iter().fold(f32::NEG_INFINITY, |m, x| if x > m { x } else { m }),
+    )
+}

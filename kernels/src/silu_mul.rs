@@ -1,0 +1,84 @@
+//! The gate of a feed-forward layer: `gate = f(gate) * up`.
+//!
+//! `f` is SiLU, `g / (1 + exp(-g))`, in SwiGLU (Shazeer, "GLU Variants Improve Transformer",
+//! 2020), and `max(g, 0)²` in BitNet b1.58 2B4T.
+
+fn check(op: &str, gate: usize, up: usize) {
+    assert!(gate == up, "{op}: gate has {gate} and up {up} elements, but they must be as many");
+}
+
+/// The reference.
+pub mod scalar {
+    use super::check;
+
+    /// `gate = silu(gate) * up`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
+        check("silu_mul", gate.len(), up.len());
+        for (gate, up) in gate.iter_mut().zip(up) {
+            *gate = *gate / (1.0 + (-*gate).exp()) * up;
+        }
+    }
+
+    /// `gate = max(gate, 0)² * up`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn relu_squared_mul(gate: &mut [f32], up: &[f32]) {
+        check("relu_squared_mul", gate.len(), up.len());
+        for (gate, up) in gate.iter_mut().zip(up) {
+            let relu = gate.max(0.0);
+            *gate = relu * relu * up;
+        }
+    }
+}
+
+/// Eight floats at a time.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::check;
+    use crate::lanes::{load, store};
+    use crate::softmax::avx2::exp;
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn silu_mul(gate: &mut [f32], up: &[f32]) {
+        check("silu_mul", gate.len(), up.len());
+        let (gate, gate_tail) = gate.as_chunks_mut::<8>();
+        let (up, up_tail) = up.as_chunks::<8>();
+        for (gate, up) in gate.iter_mut().zip(up) {
+            store(gate, silu_mul_8(load(gate), load(up)));
+        }
+        let mut last = ([0.0; 8], [0.0; 8]);
+        last.0[..gate_tail.len()].copy_from_slice(gate_tail);
+        last.1[..up_tail.len()].copy_from_slice(up_tail);
+        let mut out = [0.0; 8];
+        store(&mut out, silu_mul_8(load(&last.0), load(&last.1)));
+        gate_tail.copy_from_slice(&out[..gate_tail.len()]);
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline]
+    fn silu_mul_8(gate: __m256, up: __m256) -> __m256 {
+        let one = _mm256_set1_ps(1.0);
+        let e = exp(_mm256_sub_ps(_mm256_setzero_ps(), gate));
+        _mm256_mul_ps(_mm256_div_ps(gate, _mm256_add_ps(one, e)), up)
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn relu_squared_mul(gate: &mut [f32], up: &[f32]) {
+        check("relu_squared_mul", gate.len(), up.len());
+        let (gate, gate_tail) = gate.as_chunks_mut::<8>();
+        let (up, up_tail) = up.as_chunks::<8>();
+        for (gate, up) in gate.iter_mut().zip(up) {
+            let relu = _mm256_max_ps(load(gate), _mm256_setzero_ps());
+            store(gate, _mm256_mul_ps(_mm256_mul_ps(relu, relu), load(up)));
+        }
+        super::scalar::relu_squared_mul(gate_tail, up_tail);
+    }
+}
