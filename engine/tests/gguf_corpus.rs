@@ -1,6 +1,7 @@
 //! Replays the fuzzer's corpus: `ok-*` reads, all else is refused.
 //!
-//! Each file's name says what is in it. When the fuzzer finds a new one, its smallest form goes there, under such a name.
+//! Each file's name says what is in it. When the fuzzer finds a new one, its smallest form goes
+//! there, under such a name.
 
 use std::fs;
 use std::path::Path;

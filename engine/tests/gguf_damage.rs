@@ -1,4 +1,5 @@
-//! A good file, damaged in every place. Whatever comes of it, it is an answer: no panic, and no memory to speak of.
+//! A good file, damaged in every place. Whatever comes of it, it is an answer: no panic, and no
+//! memory to speak of.
 //!
 //! One test, because it looks at how much memory the whole process has ever asked for.
 
@@ -29,7 +30,8 @@ fn small_file() -> Vec<u8> {
     data.finish().unwrap()
 }
 
-/// The most address space that this process has had, in bytes: it counts what was asked for, used or not.
+/// The most address space that this process has had, in bytes: it counts what was asked for, used
+/// or not.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"))?;
@@ -72,7 +74,8 @@ fn a_damaged_file_is_an_error_and_nothing_worse() {
             old.wrapping_add(1),
         ] {
             mutant[at] = new;
-            // Some bytes are free to change, such as those of a score. Then it is another file, and a good one.
+            // Some bytes are free to change, such as those of a score. Then it is another file, and
+            // a good one.
             match parse(&mutant, name) {
                 Ok(model) => {
                     for tensor in &model.tensors {

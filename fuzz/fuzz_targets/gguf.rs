@@ -12,14 +12,22 @@ fuzz_target!(|bytes: &[u8]| {
             let mut end = model.data_start;
             for tensor in &model.tensors {
                 let range = model.range(tensor);
-                assert!(range.start >= end && range.end <= bytes.len(), "`{}` is at {range:?}", tensor.name);
+                assert!(
+                    range.start >= end && range.end <= bytes.len(),
+                    "`{}` is at {range:?}",
+                    tensor.name
+                );
                 assert_eq!(model.tensor(&tensor.name), Some(tensor));
                 end = range.end;
             }
             for (key, value) in model.metadata.iter() {
-                assert_eq!(model.metadata.get(key).map(|value| value.type_id()), Some(value.type_id()));
+                assert_eq!(
+                    model.metadata.get(key).map(|value| value.type_id()),
+                    Some(value.type_id())
+                );
                 // Of a value's getters all but one refuse; none may panic.
-                let _ = (model.metadata.u32(key), model.metadata.i32s(key), model.metadata.f32(key));
+                let _ =
+                    (model.metadata.u32(key), model.metadata.i32s(key), model.metadata.f32(key));
             }
         }
         Err(error) => assert!(error.to_string().contains("fuzz.gguf")),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 /// A model file that can't be read or written.
 ///
-/// Each sentence names the file, what in it, and at which byte. Names that come from the file are shown escaped, so that a
-/// hostile one can't speak to your terminal.
+/// Each sentence names the file, what in it, and at which byte. Names that come from the file are
+/// shown escaped, so that a hostile one can't speak to your terminal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the sentence above each variant says what its fields are")]

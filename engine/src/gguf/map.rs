@@ -23,11 +23,12 @@ pub(super) enum Bytes {
 impl Bytes {
     /// Maps a file, read only.
     pub(super) fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: The map is read only and private to this process's view, so nothing here writes to it. What can't be
-        // excluded is another process: one that truncates the file while it is mapped makes the next read past the new
-        // end a SIGBUS, which ends the process, and one that overwrites it changes weights under our feet. Any bytes are
-        // valid `u8`s, so that means wrong numbers. Every engine that maps models accepts this; copying gigabytes at each
-        // start is the alternative, and `Gguf::from_bytes` offers it.
+        // SAFETY: The map is read only and private to this process's view, so nothing here writes
+        // to it. What can't be excluded is another process: one that truncates the file while it is
+        // mapped makes the next read past the new end a SIGBUS, which ends the process, and one
+        // that overwrites it changes weights under our feet. Any bytes are valid `u8`s, so that
+        // means wrong numbers. Every engine that maps models accepts this; copying gigabytes at
+        // each start is the alternative, and `Gguf::from_bytes` offers it.
         unsafe { Mmap::map(file) }.map(|map| Self::Mapped(Arc::new(map)))
     }
 }

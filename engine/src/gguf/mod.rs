@@ -8,10 +8,12 @@
 //! data:         the tensors' bytes, in order, each padded to the alignment
 //! ```
 //!
-//! All numbers are little endian; a text is its length as `u64` and that many bytes. Versions 2 and 3 look the same.
+//! All numbers are little endian; a text is its length as `u64` and that many bytes. Versions 2 and
+//! 3 look the same.
 //!
-//! A model file is a stranger's: [`parse`] trusts nothing in it. Sums and products are checked, and nothing is allocated that
-//! the rest of the file couldn't fill, so that a header which promises 2⁶⁰ strings is an [`Error`] and not a dead machine.
+//! A model file is a stranger's: [`parse`] trusts nothing in it. Sums and products are checked, and
+//! nothing is allocated that the rest of the file couldn't fill, so that a header which promises
+//! 2⁶⁰ strings is an [`Error`] and not a dead machine.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -48,7 +50,8 @@ use map::Bytes;
 /// The alignment of files that don't name one in `general.alignment`.
 const DEFAULT_ALIGNMENT: u32 = 32;
 
-/// A model file: its [`Directory`], to which it dereferences, and its bytes. Cloning shares the bytes, not the directory.
+/// A model file: its [`Directory`], to which it dereferences, and its bytes. Cloning shares the
+/// bytes, not the directory.
 #[derive(Clone, Debug)]
 pub struct Gguf {
     directory: Directory,
@@ -56,7 +59,8 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Maps a file and reads its directory. The weights are read from disk when they are first touched.
+    /// Maps a file and reads its directory. The weights are read from disk when they are first
+    /// touched.
     ///
     /// # Errors
     ///
@@ -81,7 +85,8 @@ impl Gguf {
         Ok(Self { directory: parse(&bytes, &name.into())?, bytes })
     }
 
-    /// A tensor's bytes. In a mapped file they begin at a multiple of the file's alignment; in memory, anywhere.
+    /// A tensor's bytes. In a mapped file they begin at a multiple of the file's alignment; in
+    /// memory, anywhere.
     ///
     /// # Panics
     ///

@@ -19,8 +19,8 @@ const NAME_CAP: u64 = 64;
 
 /// Reads all that comes before the data, and checks that the data is there.
 ///
-/// `name` stands for the file in error messages; nothing is opened. Never panics, and allocates at most a small multiple of
-/// `bytes.len()`.
+/// `name` stands for the file in error messages; nothing is opened. Never panics, and allocates at
+/// most a small multiple of `bytes.len()`.
 ///
 /// # Errors
 ///
@@ -56,7 +56,8 @@ pub(super) fn directory(bytes: &[u8], file_len: u64, name: &Path) -> Result<Dire
 /// Gives the version, the number of tensors and the number of metadata entries.
 fn header(reader: &mut Reader<'_>) -> Result<(u32, u64, u64), Error> {
     let file = || reader.file.to_owned();
-    // A short file of other bytes is rather something else than a model cut short, and should be told so.
+    // A short file of other bytes is rather something else than a model cut short, and should be
+    // told so.
     if let Some(&magic) = reader.bytes.first_chunk()
         && &magic != b"GGUF"
     {
@@ -200,7 +201,8 @@ fn alignment(metadata: &Metadata, file: &Path) -> Result<u32, Error> {
     Ok(alignment)
 }
 
-/// The tensor infos, each with where its offset stands in the file, and where each name is among them.
+/// The tensor infos, each with where its offset stands in the file, and where each name is among
+/// them.
 type TensorInfos = (Vec<(TensorInfo, u64)>, HashMap<String, usize>);
 
 fn tensors(reader: &mut Reader<'_>, n_tensors: u64) -> Result<TensorInfos, Error> {
@@ -255,7 +257,8 @@ fn tensor(reader: &mut Reader<'_>, index: u64) -> Result<(TensorInfo, u64), Erro
     };
     let block_len = kind.block_len();
     if !wide[0].is_multiple_of(block_len as u64) {
-        // Without the cast's help a 32-bit machine would say another number; it says no a few lines below anyway.
+        // Without the cast's help a 32-bit machine would say another number; it says no a few lines
+        // below anyway.
         let n_cols = wide[0] as usize;
         return Err(Error::RaggedRow {
             file,
@@ -283,7 +286,8 @@ fn sizes(wide: &[u64], kind: TensorType) -> Option<(Vec<usize>, usize)> {
     Some((dims, n_bytes))
 }
 
-/// Checks that the tensors follow one another without holes, as llama.cpp asks, and that the file has them all.
+/// Checks that the tensors follow one another without holes, as llama.cpp asks, and that the file
+/// has them all.
 fn place(
     tensors: &mut [(TensorInfo, u64)],
     data_start: usize,
@@ -301,7 +305,8 @@ fn place(
         if offset != expected {
             return Err(Error::Misplaced { file, name, offset, expected, at });
         }
-        // `offset` is within the file, because the tensors before it are, up to a padding. So only the size can overflow.
+        // `offset` is within the file, because the tensors before it are, up to a padding. So only
+        // the size can overflow.
         let end = (data_start as u64).saturating_add(offset).saturating_add(tensor.n_bytes as u64);
         if end > file_len {
             return Err(Error::TensorPastEnd { file, name, end, file_len });
@@ -413,8 +418,9 @@ impl<'a> Reader<'a> {
 
     fn strings(&mut self, n: u64, key: &str) -> Result<Vec<String>, Error> {
         self.has(u128::from(n) * 8, &Field { key, part: "the array" })?;
-        // A `String` takes more memory than the eight bytes that an empty one takes in the file: reserve for no more
-        // elements than the rest of the file is worth, and let the vector grow if they are really there.
+        // A `String` takes more memory than the eight bytes that an empty one takes in the file:
+        // reserve for no more elements than the rest of the file is worth, and let the vector grow
+        // if they are really there.
         let worth = self.left() / size_of::<String>() as u64;
         let mut strings = Vec::with_capacity(n.min(worth) as usize);
         for index in 0..n {

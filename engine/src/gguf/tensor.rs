@@ -5,7 +5,8 @@
 pub struct TensorInfo {
     /// The name in the file, such as `blk.0.attn_q.weight`.
     pub name: String,
-    /// One to four sizes, none of them 0. The first is the contiguous one: for a weight matrix, its input features.
+    /// One to four sizes, none of them 0. The first is the contiguous one: for a weight matrix, its
+    /// input features.
     pub dims: Vec<usize>,
     /// How the numbers are stored.
     pub kind: TensorType,
@@ -37,8 +38,9 @@ macro_rules! tensor_types {
     ($($variant:ident = $id:literal, $name:literal, $block_len:literal in $block_bytes:literal;)*) => {
         /// How a tensor's numbers are stored. Its discriminant is ggml's type id.
         ///
-        /// All the types that ggml has today are here, also those that the kernels can't compute with: so a file's tensors
-        /// can always be sized and named. Block sizes are from `ggml-common.h` (ggml 0.25.3).
+        /// All the types that ggml has today are here, also those that the kernels can't compute
+        /// with: so a file's tensors can always be sized and named. Block sizes are from
+        /// `ggml-common.h` (ggml 0.25.3).
         #[allow(non_camel_case_types, reason = "these are the names that people know from file names")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -131,12 +133,14 @@ impl TensorType {
         self as u32
     }
 
-    /// Bytes that a tensor has once, after its blocks. Only `I2_S` has any: one scale for the whole tensor and its padding.
+    /// Bytes that a tensor has once, after its blocks. Only `I2_S` has any: one scale for the whole
+    /// tensor and its padding.
     pub fn tail_bytes(self) -> usize {
         if self == Self::I2_S { 32 } else { 0 }
     }
 
-    /// How many bytes `n_elements` numbers take, or `None` if they aren't whole blocks or the result overflows.
+    /// How many bytes `n_elements` numbers take, or `None` if they aren't whole blocks or the
+    /// result overflows.
     pub fn n_bytes(self, n_elements: usize) -> Option<usize> {
         if !n_elements.is_multiple_of(self.block_len()) {
             return None;

@@ -156,8 +156,9 @@ impl Array {
 
 /// A file's metadata, in the file's order.
 ///
-/// The getters come in pairs: `u32(key)` for what a model must have, `opt_u32(key)` for what it may have. Both refuse a value
-/// of another type; integers may have any width, as long as the number fits.
+/// The getters come in pairs: `u32(key)` for what a model must have, `opt_u32(key)` for what it may
+/// have. Both refuse a value of another type; integers may have any width, as long as the number
+/// fits.
 #[derive(Clone, Debug)]
 pub struct Metadata {
     /// For error messages.

@@ -29,9 +29,11 @@ use super::{Array, DEFAULT_ALIGNMENT, Directory, Error, TensorInfo, TensorType, 
 /// The version that is written.
 const VERSION: u32 = 3;
 
-/// A model file to be: its metadata and its tensors, all of which must be known before the first byte of data.
+/// A model file to be: its metadata and its tensors, all of which must be known before the first
+/// byte of data.
 ///
-/// What the writer takes is checked in [`begin`](Self::begin), by the reader: a file that couldn't be read isn't written.
+/// What the writer takes is checked in [`begin`](Self::begin), by the reader: a file that couldn't
+/// be read isn't written.
 #[derive(Clone, Debug)]
 pub struct Writer {
     file: PathBuf,
@@ -75,8 +77,9 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// If `out` can't be written to, or if the reader would refuse the file: for a key or a tensor that is there twice, rows
-    /// that aren't whole blocks, a name that is too long. Then nothing has been written.
+    /// If `out` can't be written to, or if the reader would refuse the file: for a key or a tensor
+    /// that is there twice, rows that aren't whole blocks, a name that is too long. Then nothing
+    /// has been written.
     pub fn begin<W: Write>(&self, out: W) -> Result<DataWriter<W>, Error> {
         let (header, directory) = self.checked_header()?;
         let padding = directory.data_start - header.len();
@@ -90,8 +93,8 @@ impl Writer {
     }
 
     fn checked_header(&self) -> Result<(Vec<u8>, Directory), Error> {
-        // Where the data will end isn't known before the header has been read, so the reader is told of the longest file that
-        // a file system could hold.
+        // Where the data will end isn't known before the header has been read, so the reader is
+        // told of the longest file that a file system could hold.
         let header = self.header();
         let directory = directory(&header, i64::MAX as u64, &self.file)?;
         Ok((header, directory))
@@ -118,7 +121,8 @@ impl Writer {
             }
             header.extend(kind.id().to_le_bytes());
             header.extend((offset as u64).to_le_bytes());
-            // What can't be sized is refused when the header is read back; any number will do until then.
+            // What can't be sized is refused when the header is read back; any number will do until
+            // then.
             let n_elements = dims.iter().fold(1usize, |n, &dim| n.saturating_mul(dim));
             let end = offset.saturating_add(kind.n_bytes(n_elements).unwrap_or(0));
             offset = end.checked_next_multiple_of(alignment).unwrap_or(end);
@@ -126,7 +130,8 @@ impl Writer {
         header
     }
 
-    /// The alignment that the metadata asks for. One that isn't a power of two is refused when the header is read back.
+    /// The alignment that the metadata asks for. One that isn't a power of two is refused when the
+    /// header is read back.
     fn alignment(&self) -> usize {
         let asked = self.metadata.iter().find(|(key, _)| key == "general.alignment");
         match asked {
@@ -170,7 +175,8 @@ impl<W: Write> DataWriter<W> {
         (self.done, self.total)
     }
 
-    /// Writes the next bytes of the current tensor: all of them, or a part. A piece ends where the tensor ends, or before.
+    /// Writes the next bytes of the current tensor: all of them, or a part. A piece ends where the
+    /// tensor ends, or before.
     ///
     /// # Errors
     ///
@@ -282,9 +288,9 @@ fn put_array(out: &mut Vec<u8>, array: &Array) {
 
 /// Writes a file so that it is either there as a whole or not at all.
 ///
-/// The bytes go to a temporary file beside `path`, which is flushed to the disk and then renamed. If anything fails, or
-/// panics, the temporary file is removed and `path` is as it was. Only a process that is killed leaves one behind: a hidden
-/// file that ends in `.partial`.
+/// The bytes go to a temporary file beside `path`, which is flushed to the disk and then renamed.
+/// If anything fails, or panics, the temporary file is removed and `path` is as it was. Only a
+/// process that is killed leaves one behind: a hidden file that ends in `.partial`.
 ///
 /// # Errors
 ///
@@ -311,7 +317,8 @@ struct Partial(PathBuf);
 
 impl Partial {
     fn create(target: &Path) -> io::Result<(Self, File)> {
-        // Two threads, or two processes, may be making the same file: each has its own temporary one, the last rename wins.
+        // Two threads, or two processes, may be making the same file: each has its own temporary
+        // one, the last rename wins.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let Some(name) = target.file_name() else {
             return Err(io::Error::new(
@@ -334,7 +341,8 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Nothing more can be done about a file that can't be removed, and the error that led here matters more.
+        // Nothing more can be done about a file that can't be removed, and the error that led here
+        // matters more.
         let _ = fs::remove_file(&self.0);
     }
 }
