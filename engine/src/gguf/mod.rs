@@ -1,1 +1,143 @@
 //! The GGUF container: reading and writing model files.
+//!
+//! ```text
+//! "GGUF" · version u32 · n_tensors u64 · n_metadata u64
+//! metadata:     key · type u32 · value                                              × n_metadata
+//! tensor infos: name · n_dims u32 · dims u64… · type u32 · offset u64               × n_tensors
+//! padding to the alignment
+//! data:         the tensors' bytes, in order, each padded to the alignment
+//! ```
+//!
+//! All numbers are little endian; a text is its length as `u64` and that many bytes. Versions 2 and
+//! 3 look the same.
+//!
+//! A model file is a stranger's: [`parse`] trusts nothing in it. Sums and products are checked, and
+//! nothing is allocated that the rest of the file couldn't fill, so that a header which promises
+//! 2⁶⁰ strings is an [`Error`] and not a dead machine.
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! let model = brickscope_engine::gguf::Gguf::open(Path::new("model.gguf"))?;
+//! let n_layers = model.metadata.u32("llama.block_count")?;
+//! for tensor in &model.tensors {
+//!     println!("{} {:?} {}", tensor.name, tensor.dims, tensor.kind);
+//! }
+//! # Ok::<(), brickscope_engine::gguf::Error>(())
+//! ```
+
+mod error;
+mod map;
+mod read;
+mod tensor;
+mod value;
+mod write;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use error::Error;
+pub use read::parse;
+pub use tensor::{TensorInfo, TensorType};
+pub use value::{Array, Metadata, Value};
+pub use write::{DataWriter, Writer, write_atomically};
+
+use map::Bytes;
+
+/// The alignment of files that don't name one in `general.alignment`.
+const DEFAULT_ALIGNMENT: u32 = 32;
+
+/// A model file: its [`Directory`], to which it dereferences, and its bytes. Cloning shares the
+/// bytes, not the directory.
+#[derive(Clone, Debug)]
+pub struct Gguf {
+    directory: Directory,
+    bytes: Bytes,
+}
+
+impl Gguf {
+    /// Maps a file and reads its directory. The weights are read from disk when they are first
+    /// touched.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be opened, or isn't the model file it should be.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let bytes = File::open(path)
+            .and_then(|file| Bytes::map(&file))
+            .map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
+        Ok(Self { directory: parse(&bytes, path)?, bytes })
+    }
+
+    /// Reads a model that is in memory. `name` stands for it in error messages.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes aren't a model file.
+    pub fn from_bytes(
+        bytes: impl Into<Arc<[u8]>>,
+        name: impl Into<PathBuf>,
+    ) -> Result<Self, Error> {
+        let bytes = Bytes::Owned(bytes.into());
+        Ok(Self { directory: parse(&bytes, &name.into())?, bytes })
+    }
+
+    /// A tensor's bytes. In a mapped file they begin at a multiple of the file's alignment; in
+    /// memory, anywhere.
+    ///
+    /// # Panics
+    ///
+    /// If the tensor is from another file and reaches past the end of this one.
+    pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {
+        &self.bytes[self.range(tensor)]
+    }
+
+    /// How long the file is.
+    pub fn file_len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Deref for Gguf {
+    type Target = Directory;
+
+    fn deref(&self) -> &Directory {
+        &self.directory
+    }
+}
+
+/// What a model file says before its data begins.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Directory {
+    /// The file, or what was given as its name.
+    pub path: PathBuf,
+    /// The version of the format: 2 or 3.
+    pub version: u32,
+    /// Tensors begin at multiples of this.
+    pub alignment: u32,
+    /// What the file says of the model.
+    pub metadata: Metadata,
+    /// All tensors, in the file's order. They follow one another without holes.
+    pub tensors: Vec<TensorInfo>,
+    /// Where the data section begins, in bytes from the start of the file.
+    pub data_start: usize,
+    /// Where in `tensors` a name is.
+    by_name: HashMap<String, usize>,
+}
+
+impl Directory {
+    /// The tensor with that name.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.by_name.get(name).map(|&i| &self.tensors[i])
+    }
+
+    /// Where a tensor's bytes are in the file.
+    pub fn range(&self, tensor: &TensorInfo) -> Range<usize> {
+        let start = self.data_start + tensor.offset;
+        start..start + tensor.n_bytes
+    }
+}

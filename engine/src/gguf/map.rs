@@ -1,0 +1,54 @@
+//! Where a model's bytes live: a file mapped into memory, or a buffer.
+//!
+//! The engine's only `unsafe` is here.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+/// A model file's bytes. Cloning shares them.
+#[derive(Clone)]
+pub(super) enum Bytes {
+    /// A file, mapped: pages arrive when they are first read.
+    Mapped(Arc<Mmap>),
+    /// A buffer that somebody filled.
+    Owned(Arc<[u8]>),
+}
+
+impl Bytes {
+    /// Maps a file, read only.
+    pub(super) fn map(file: &File) -> io::Result<Self> {
+        // SAFETY: The map is read only and private to this process's view, so nothing here writes
+        // to it. What can't be excluded is another process: one that truncates the file while it is
+        // mapped makes the next read past the new end a SIGBUS, which ends the process, and one
+        // that overwrites it changes weights under our feet. Any bytes are valid `u8`s, so that
+        // means wrong numbers. Every engine that maps models accepts this; copying gigabytes at
+        // each start is the alternative, and `Gguf::from_bytes` offers it.
+        unsafe { Mmap::map(file) }.map(|map| Self::Mapped(Arc::new(map)))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mapped(map) => write!(f, "{} bytes, mapped", map.len()),
+            Self::Owned(bytes) => write!(f, "{} bytes", bytes.len()),
+        }
+    }
+}

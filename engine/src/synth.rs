@@ -1,1 +1,0 @@
-//! Structurally real models with seeded random weights.

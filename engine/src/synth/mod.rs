@@ -1,0 +1,351 @@
+//! Structurally real models with seeded random weights.
+//!
+//! How long a model takes doesn't depend on what its weights are, only on how many there are and
+//! how they are stored. So one can measure without a download: these files have the shapes, the
+//! metadata and the quantisation of real models, llama.cpp loads them, and the text they produce is
+//! noise.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use brickscope_engine::synth::{self, Shape, SynthQuant};
+//!
+//! let model = synth::cached(Shape::M110, SynthQuant::Q8_0, 1, Path::new("cache"), &mut |done, total| {
+//!     eprint!("\r{} %", done * 100 / total);
+//! })?;
+//! # Ok::<(), brickscope_engine::gguf::Error>(())
+//! ```
+
+mod random;
+mod vocabulary;
+
+use std::fmt;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use brickscope_kernels::quant::{QuantType, quantize_row};
+
+use crate::gguf::{Error, TensorInfo, TensorType, Writer, write_atomically};
+use random::SplitMix64;
+use vocabulary::Vocabulary;
+
+/// Part of the names of cached files. Raise it with any change to what is written, so that old
+/// files aren't taken for new ones.
+const REVISION: u32 = 1;
+
+/// How many numbers are made at a time. A multiple of all block lengths; 256 KiB of floats stay in
+/// the cache of one core.
+const PIECE: usize = 1 << 16;
+
+/// How large a model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// 1.8 million weights in two layers: for tests.
+    Tiny,
+    /// 110 million weights, as in stories110M: an answer in seconds.
+    M110,
+    /// 1.1 billion weights, TinyLlama's shape: what people run on a laptop.
+    B1,
+}
+
+/// How the weights are stored.
+#[allow(non_camel_case_types, reason = "these are the names that people know from file names")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SynthQuant {
+    /// 8 bits and a scale per 32 weights.
+    Q8_0,
+    /// 4 bits; the head has 6, as in files that are called `Q4_K_M`.
+    Q4_K,
+    /// Half floats.
+    F16,
+    /// Floats.
+    F32,
+}
+
+impl Shape {
+    /// All shapes, the smallest first.
+    pub const ALL: [Self; 3] = [Self::Tiny, Self::M110, Self::B1];
+
+    /// The name, as on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tiny => "tiny",
+            Self::M110 => "110m",
+            Self::B1 => "1b",
+        }
+    }
+
+    fn sizes(self) -> Sizes {
+        match self {
+            Self::Tiny => Sizes {
+                dim: 256,
+                n_layers: 2,
+                n_heads: 4,
+                n_kv_heads: 2,
+                ffn_dim: 768,
+                n_vocab: 512,
+                n_context: 512,
+                is_tied: false,
+            },
+            Self::M110 => Sizes {
+                dim: 768,
+                n_layers: 12,
+                n_heads: 12,
+                n_kv_heads: 12,
+                ffn_dim: 2048,
+                n_vocab: 32_000,
+                n_context: 2048,
+                is_tied: true,
+            },
+            Self::B1 => Sizes {
+                dim: 2048,
+                n_layers: 22,
+                n_heads: 32,
+                n_kv_heads: 4,
+                ffn_dim: 5632,
+                n_vocab: 32_000,
+                n_context: 2048,
+                is_tied: false,
+            },
+        }
+    }
+}
+
+impl SynthQuant {
+    /// All of them, the smallest files first.
+    pub const ALL: [Self; 4] = [Self::Q4_K, Self::Q8_0, Self::F16, Self::F32];
+
+    /// The name, as on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Q8_0 => "q8_0",
+            Self::Q4_K => "q4_k",
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+        }
+    }
+
+    /// The types of linear weights, and of the matrix that makes the logits.
+    fn types(self) -> (TensorType, TensorType) {
+        match self {
+            Self::Q8_0 => (TensorType::Q8_0, TensorType::Q8_0),
+            Self::Q4_K => (TensorType::Q4_K, TensorType::Q6_K),
+            Self::F16 => (TensorType::F16, TensorType::F16),
+            Self::F32 => (TensorType::F32, TensorType::F32),
+        }
+    }
+
+    /// llama.cpp's number for the mixture of types, `general.file_type`. 15 is `Q4_K_M`.
+    fn file_type(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Q8_0 => 7,
+            Self::Q4_K => 15,
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for SynthQuant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Shape {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let unknown =
+            || UnknownName { name: name.to_owned(), what: "shape", known: "tiny, 110m, 1b" };
+        Self::ALL.into_iter().find(|shape| shape.name() == name).ok_or_else(unknown)
+    }
+}
+
+impl FromStr for SynthQuant {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let unknown = || UnknownName {
+            name: name.to_owned(),
+            what: "quantisation",
+            known: "q4_k, q8_0, f16, f32",
+        };
+        Self::ALL.into_iter().find(|quant| quant.name() == name).ok_or_else(unknown)
+    }
+}
+
+/// A name that stands for no [`Shape`] or [`SynthQuant`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no synthetic {what} `{name}`: choose one of {known}")]
+pub struct UnknownName {
+    name: String,
+    what: &'static str,
+    known: &'static str,
+}
+
+/// Makes the model file at `path`. The same shape, quantisation and seed give the same bytes on
+/// every machine.
+///
+/// Takes a few seconds per billion weights on one core, and some megabytes of memory, most of them
+/// for the vocabulary. `progress` is told, many times, how many bytes of the file have been written
+/// and how many it will have. The file appears when it is complete.
+///
+/// # Errors
+///
+/// If the file can't be written.
+pub fn write(
+    shape: Shape,
+    quant: SynthQuant,
+    seed: u64,
+    path: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), Error> {
+    let plan = plan(shape, quant, seed, path);
+    write_atomically(path, |out| write_plan(&plan, seed, out, progress))
+}
+
+/// The model file in `cache_dir`, made if it isn't there.
+///
+/// A file of another length than it should have, such as one that a full disk cut short, is made
+/// again. The folder is made if it is missing.
+///
+/// # Errors
+///
+/// If the file can't be written.
+pub fn cached(
+    shape: Shape,
+    quant: SynthQuant,
+    seed: u64,
+    cache_dir: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<PathBuf, Error> {
+    let path = cache_dir.join(format!("synth-{shape}-{quant}-seed{seed}-r{REVISION}.gguf"));
+    let plan = plan(shape, quant, seed, &path);
+    let file_len = plan.file_len()?;
+    let is_whole =
+        fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == file_len);
+    if !is_whole {
+        fs::create_dir_all(cache_dir)
+            .map_err(|cause| Error::Write { file: cache_dir.to_owned(), cause })?;
+        write_atomically(&path, |out| write_plan(&plan, seed, out, progress))?;
+    }
+    Ok(path)
+}
+
+/// What a shape means.
+struct Sizes {
+    dim: usize,
+    n_layers: usize,
+    n_heads: usize,
+    n_kv_heads: usize,
+    ffn_dim: usize,
+    n_vocab: usize,
+    n_context: usize,
+    /// Whether the embedding is also the matrix that makes the logits.
+    is_tied: bool,
+}
+
+/// The metadata and the tensors: all but the weights.
+fn plan(shape: Shape, quant: SynthQuant, seed: u64, path: &Path) -> Writer {
+    let Sizes { dim, n_layers, n_heads, n_kv_heads, ffn_dim, n_vocab, n_context, is_tied } =
+        shape.sizes();
+    let head_dim = dim / n_heads;
+    let kv_dim = n_kv_heads * head_dim;
+    let mut writer = Writer::new(path);
+    writer
+        .set("general.architecture", "llama")
+        .set("general.name", format!("brickscope-synth-{shape}"))
+        .set(
+            "general.description",
+            format!("random weights (seed {seed}): timings are real, text is noise"),
+        )
+        .set("llama.context_length", n_context as u32)
+        .set("llama.embedding_length", dim as u32)
+        .set("llama.block_count", n_layers as u32)
+        .set("llama.feed_forward_length", ffn_dim as u32)
+        .set("llama.attention.head_count", n_heads as u32)
+        .set("llama.attention.head_count_kv", n_kv_heads as u32)
+        .set("llama.attention.layer_norm_rms_epsilon", 1e-5f32)
+        .set("llama.rope.freq_base", 10_000f32)
+        .set("llama.rope.dimension_count", head_dim as u32)
+        .set("llama.vocab_size", n_vocab as u32);
+    Vocabulary::new(n_vocab).describe(&mut writer);
+    writer.set("general.quantization_version", 2u32).set("general.file_type", quant.file_type());
+
+    let (linear, head) = quant.types();
+    let norm = TensorType::F32;
+    writer.tensor(EMBEDDING, &[dim, n_vocab], if is_tied { head } else { linear });
+    for layer in 0..n_layers {
+        let mut tensor = |part: &str, dims: &[usize], kind| {
+            writer.tensor(format!("blk.{layer}.{part}.weight"), dims, kind);
+        };
+        tensor("attn_norm", &[dim], norm);
+        tensor("attn_q", &[dim, dim], linear);
+        tensor("attn_k", &[dim, kv_dim], linear);
+        tensor("attn_v", &[dim, kv_dim], linear);
+        tensor("attn_output", &[dim, dim], linear);
+        tensor("ffn_norm", &[dim], norm);
+        tensor("ffn_gate", &[dim, ffn_dim], linear);
+        tensor("ffn_up", &[dim, ffn_dim], linear);
+        tensor("ffn_down", &[ffn_dim, dim], linear);
+    }
+    writer.tensor("output_norm.weight", &[dim], norm);
+    if !is_tied {
+        writer.tensor(HEAD, &[dim, n_vocab], head);
+    }
+    writer
+}
+
+const EMBEDDING: &str = "token_embd.weight";
+const HEAD: &str = "output.weight";
+
+fn write_plan(
+    plan: &Writer,
+    seed: u64,
+    out: impl Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), Error> {
+    let mut data = plan.begin(out)?;
+    let mut numbers = vec![0.0f32; PIECE];
+    let mut bytes = Vec::new();
+    while let Some(tensor) = data.awaits() {
+        let (mean, deviation) = distribution(tensor);
+        let mut random = SplitMix64::for_tensor(seed, &tensor.name);
+        let kind = QuantType::from_ggml(tensor.kind.id())
+            .expect("the kernels know all types that are in a plan");
+        let mut left = tensor.n_elements();
+        while left > 0 {
+            let numbers = &mut numbers[..left.min(PIECE)];
+            random.fill(numbers, mean, deviation);
+            bytes.clear();
+            quantize_row(kind, numbers, &mut bytes);
+            data.write(&bytes)?;
+            let (done, total) = data.progress();
+            progress(done, total);
+            left -= numbers.len();
+        }
+    }
+    data.finish().map(drop)
+}
+
+/// The mean and the standard deviation of a tensor's numbers.
+///
+/// A row of `n` weights with the deviation 1/√n keeps the size of what it is multiplied with, so a
+/// residual stream grows like the root of the number of layers and stays finite. The logits get
+/// twice that: their deviation is about 2, as in real models.
+fn distribution(tensor: &TensorInfo) -> (f32, f32) {
+    if tensor.dims.len() == 1 {
+        return (1.0, 0.05);
+    }
+    let unit = 1.0 / (tensor.n_cols() as f32).sqrt();
+    let makes_logits = tensor.name == HEAD || tensor.name == EMBEDDING;
+    (0.0, if makes_logits { 2.0 * unit } else { unit })
+}
