@@ -1,0 +1,211 @@
+//! What a model file says of the model's shape, checked before anything is allocated by it.
+
+use brickscope_kernels::RopePairs;
+
+use crate::gguf::Gguf;
+use crate::model::Error;
+
+/// The families of models that the engine computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Architecture {
+    /// Llama 1 to 3, Mistral, and what shares their shape.
+    Llama,
+    /// Qwen 2: biases on Q, K and V.
+    Qwen2,
+    /// Qwen 3: Q and K are normalised head by head.
+    Qwen3,
+    /// BitNet b1.58: ternary weights, norms before the output and down projections.
+    BitNet,
+}
+
+impl Architecture {
+    /// Every architecture.
+    pub const ALL: [Self; 4] = [Self::Llama, Self::Qwen2, Self::Qwen3, Self::BitNet];
+
+    /// The name in model files (`general.architecture`).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::BitNet => "bitnet",
+        }
+    }
+
+    /// Which elements of a head RoPE rotates together.
+    #[must_use]
+    pub const fn rope_pairs(self) -> RopePairs {
+        match self {
+            // The converter has permuted the rows of Q and K, so that neighbours are pairs.
+            Self::Llama => RopePairs::Norm,
+            Self::Qwen2 | Self::Qwen3 | Self::BitNet => RopePairs::Neox,
+        }
+    }
+}
+
+/// The shape of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The family.
+    pub architecture: Architecture,
+    /// Transformer layers.
+    pub n_layers: usize,
+    /// Width of the residual stream.
+    pub dim: usize,
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads; each serves `n_heads / n_kv_heads` query heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Width of the feed-forward network.
+    pub ffn_dim: usize,
+    /// Tokens of the vocabulary.
+    pub n_vocab: usize,
+    /// Tokens that the model was made for at a time.
+    pub context_length: usize,
+    /// Added to the mean square in RMS norms.
+    pub norm_eps: f32,
+    /// Base of RoPE's frequencies.
+    pub rope_base: f32,
+    /// Elements of a head that RoPE rotates.
+    pub n_rot: usize,
+    /// Factor on RoPE's angles: the inverse of a linear scaling factor.
+    pub rope_scale: f32,
+}
+
+impl Config {
+    /// Reads the shape from a model file.
+    ///
+    /// # Errors
+    ///
+    /// If a key is missing or of the wrong type, if the architecture or something it asks for is
+    /// not known here, or if the numbers don't fit one another.
+    pub fn read(gguf: &Gguf) -> Result<Self, Error> {
+        let meta = &gguf.metadata;
+        let file = || gguf.path.clone();
+        let name = meta.str("general.architecture")?;
+        let architecture = Architecture::ALL
+            .into_iter()
+            .find(|architecture| architecture.name() == name)
+            .ok_or_else(|| Error::UnknownArchitecture { file: file(), name: name.to_owned() })?;
+        let key = |suffix: &str| format!("{name}.{suffix}");
+        let bad = |suffix: &str, value: String, why: String| Error::BadConfig {
+            file: file(),
+            key: key(suffix),
+            value,
+            why,
+        };
+
+        let positive = |suffix: &str| {
+            let value = meta.usize(&key(suffix))?;
+            if value == 0 {
+                return Err(bad(suffix, value.to_string(), "must be at least 1".to_owned()));
+            }
+            Ok(value)
+        };
+        let n_layers = positive("block_count")?;
+        // Layers are numbered with 16 bits in profiles.
+        if n_layers >= usize::from(u16::MAX) {
+            return Err(bad("block_count", n_layers.to_string(), "is absurd".to_owned()));
+        }
+        let dim = positive("embedding_length")?;
+        let n_heads = positive("attention.head_count")?;
+        let n_kv_heads = match meta.opt_usize(&key("attention.head_count_kv"))? {
+            None => n_heads,
+            Some(n) if n > 0 && n_heads.is_multiple_of(n) => n,
+            Some(n) => {
+                let why = format!("must divide the {n_heads} query heads");
+                return Err(bad("attention.head_count_kv", n.to_string(), why));
+            }
+        };
+        let head_dim = match meta.opt_usize(&key("attention.key_length"))? {
+            Some(n) if n > 0 => n,
+            Some(n) => {
+                let why = "must be at least 1".to_owned();
+                return Err(bad("attention.key_length", n.to_string(), why));
+            }
+            None if dim.is_multiple_of(n_heads) => dim / n_heads,
+            None => {
+                let why = format!("must divide the width, {dim}");
+                return Err(bad("attention.head_count", n_heads.to_string(), why));
+            }
+        };
+        if let Some(n) = meta.opt_usize(&key("attention.value_length"))?
+            && n != head_dim
+        {
+            let why = format!("differs from the key length, {head_dim}, which is not supported");
+            return Err(bad("attention.value_length", n.to_string(), why));
+        }
+        let n_rot = meta.opt_usize(&key("rope.dimension_count"))?.unwrap_or(head_dim);
+        if n_rot == 0 || !n_rot.is_multiple_of(2) || n_rot > head_dim {
+            let why = format!("must be even and at most the head size, {head_dim}");
+            return Err(bad("rope.dimension_count", n_rot.to_string(), why));
+        }
+        let rope_base = meta.opt_f32(&key("rope.freq_base"))?.unwrap_or(10_000.0);
+        if !(rope_base.is_finite() && rope_base > 0.0) {
+            let why = "must be positive".to_owned();
+            return Err(bad("rope.freq_base", rope_base.to_string(), why));
+        }
+        let norm_eps = meta.f32(&key("attention.layer_norm_rms_epsilon"))?;
+        if !(norm_eps.is_finite() && norm_eps >= 0.0) {
+            let why = "must be a small positive number".to_owned();
+            return Err(bad("attention.layer_norm_rms_epsilon", norm_eps.to_string(), why));
+        }
+        if let Some(experts) = meta.opt_usize(&key("expert_count"))?
+            && experts > 0
+        {
+            let why = "mixtures of experts are not supported".to_owned();
+            return Err(bad("expert_count", experts.to_string(), why));
+        }
+        let rope_scale = match meta.opt_str(&key("rope.scaling.type"))? {
+            None | Some("none" | "linear") => {
+                let factor = match meta.opt_f32(&key("rope.scaling.factor"))? {
+                    Some(factor) => Some(factor),
+                    None => meta.opt_f32(&key("rope.scale_linear"))?,
+                };
+                let factor = factor.filter(|factor| *factor != 0.0).unwrap_or(1.0);
+                if !(factor.is_finite() && factor > 0.0) {
+                    let why = "must be positive".to_owned();
+                    return Err(bad("rope.scaling.factor", factor.to_string(), why));
+                }
+                // `none` means that a factor, if there is one, doesn't apply.
+                let none = meta.opt_str(&key("rope.scaling.type"))? == Some("none");
+                if none { 1.0 } else { 1.0 / factor }
+            }
+            Some(kind) => {
+                let why = "is a scaling that is not supported".to_owned();
+                return Err(bad("rope.scaling.type", format!("`{}`", kind.escape_debug()), why));
+            }
+        };
+        Ok(Self {
+            architecture,
+            n_layers,
+            dim,
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            ffn_dim: positive("feed_forward_length")?,
+            // The embedding table knows best; the weights are held against it.
+            n_vocab: gguf.tensor("token_embd.weight").map_or(0, |table| table.n_rows()),
+            context_length: positive("context_length")?,
+            norm_eps,
+            rope_base,
+            n_rot,
+            rope_scale,
+        })
+    }
+
+    /// Elements of all query heads of a token.
+    #[must_use]
+    pub fn q_dim(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// Elements of all key heads of a token; as many as of all value heads.
+    #[must_use]
+    pub fn kv_dim(&self) -> usize {
+        self.n_kv_heads * self.head_dim
+    }
+}

@@ -1,0 +1,9 @@
+//! What runs the operations of a forward pass. So far: the CPU.
+
+mod cpu;
+mod routines;
+pub(crate) mod work;
+
+pub use cpu::Cpu;
+pub(crate) use routines::pick;
+pub use routines::{Routine, Routines};

@@ -1,0 +1,136 @@
+//! The names of what runs: one for each kernel and shape, made once for a model.
+
+use std::collections::HashMap;
+
+use brickscope::HostLaunch;
+use brickscope_kernels::QuantType;
+
+use crate::config::Config;
+use crate::executor::Cpu;
+use crate::weights::Weights;
+
+/// A kernel with the shape that it runs on: an index into [`Routines::list`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Routine(u16);
+
+impl Routine {
+    /// The place in the list.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
+/// A routine for one token and one for several, which may be another kernel.
+pub(crate) type OneOrMany = [Routine; 2];
+
+/// All routines that a model uses on an executor.
+#[derive(Debug)]
+pub struct Routines {
+    list: Vec<(String, HostLaunch)>,
+    /// By the number of the matrix.
+    matmul: Vec<OneOrMany>,
+    pub(crate) embed: Routine,
+    pub(crate) rms_norm: Routine,
+    pub(crate) head_norm: Routine,
+    pub(crate) sub_norm: Routine,
+    pub(crate) rope: Routine,
+    pub(crate) scores: OneOrMany,
+    pub(crate) softmax: OneOrMany,
+    pub(crate) weighted_sum: OneOrMany,
+    pub(crate) silu_mul: Routine,
+    pub(crate) add: Routine,
+    pub(crate) add_bias: Routine,
+}
+
+impl Routines {
+    pub(crate) fn new(cpu: &Cpu, weights: &Weights, config: &Config) -> Self {
+        let mut made = Maker::default();
+        let kernels = cpu.kernels;
+        let all = cpu.threads();
+        let embedding = weights.embedding.kind;
+        let mut matmul = Vec::new();
+        for tensor in weights.matrices() {
+            let shape = format!("{}×{} {}", tensor.rows, tensor.cols, tensor.kind.name());
+            let pair =
+                [1, 2].map(|n| made.routine(kernels.matmul_name(tensor.kind, n), &shape, all));
+            // The tied head comes twice, under one number.
+            if tensor.index >= matmul.len() {
+                matmul.resize(tensor.index + 1, pair);
+            }
+            matmul[tensor.index] = pair;
+        }
+        let heads = format!("{} heads of {}", config.n_heads, config.head_dim);
+        let mut one_or_many = |name| [1, all].map(|threads| made.routine(name, &heads, threads));
+        let scores = one_or_many(kernels.scores_name());
+        let softmax = one_or_many(kernels.softmax_name());
+        let weighted_sum = one_or_many(kernels.weighted_sum_name());
+        let mut alone = |name: &str, width: usize| made.routine(name, &width.to_string(), 1);
+        let (dim, head_dim) = (config.dim, config.head_dim);
+        let norm = kernels.rms_norm_name();
+        Self {
+            matmul,
+            embed: alone(embed_name(embedding), dim),
+            rms_norm: alone(norm, dim),
+            head_norm: alone(norm, head_dim),
+            sub_norm: alone(norm, config.ffn_dim),
+            rope: alone(kernels.rope_name(), head_dim),
+            scores,
+            softmax,
+            weighted_sum,
+            silu_mul: alone(kernels.silu_mul_name(), config.ffn_dim),
+            add: alone(kernels.add_name(), dim),
+            add_bias: alone(kernels.add_bias_name(), config.q_dim()),
+            list: made.list,
+        }
+    }
+
+    /// Each routine's name and how it is launched, by [`Routine::index`].
+    #[must_use]
+    pub fn list(&self) -> &[(String, HostLaunch)] {
+        &self.list
+    }
+
+    /// The routine that multiplies matrix number `index` with `n` tokens.
+    pub(crate) fn matmul(&self, index: usize, n: usize) -> Routine {
+        pick(self.matmul[index], n)
+    }
+}
+
+/// The routine for `n` tokens.
+pub(crate) fn pick(routines: OneOrMany, n: usize) -> Routine {
+    routines[usize::from(n > 1)]
+}
+
+/// Rows of the embedding are dequantised one by one, by the scalar code on every backend.
+fn embed_name(kind: QuantType) -> &'static str {
+    match kind {
+        QuantType::F32 => "embed_f32_scalar",
+        QuantType::F16 => "embed_f16_scalar",
+        QuantType::BF16 => "embed_bf16_scalar",
+        QuantType::Q4_0 => "embed_q4_0_scalar",
+        QuantType::Q8_0 => "embed_q8_0_scalar",
+        QuantType::Q4_K => "embed_q4_k_scalar",
+        QuantType::Q6_K => "embed_q6_k_scalar",
+        QuantType::TQ1_0 => "embed_tq1_0_scalar",
+        QuantType::TQ2_0 => "embed_tq2_0_scalar",
+        QuantType::I2_S => "embed_i2_s_scalar",
+    }
+}
+
+#[derive(Default)]
+struct Maker {
+    list: Vec<(String, HostLaunch)>,
+    made: HashMap<(String, HostLaunch), Routine>,
+}
+
+impl Maker {
+    fn routine(&mut self, name: &str, shape: &str, threads: usize) -> Routine {
+        let launch = HostLaunch { shape: shape.to_owned(), threads: threads as u32 };
+        let entry = (name.to_owned(), launch);
+        *self.made.entry(entry).or_insert_with_key(|entry| {
+            self.list.push(entry.clone());
+            Routine(u16::try_from(self.list.len() - 1).expect("a model has few kinds of routines"))
+        })
+    }
+}

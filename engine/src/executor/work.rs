@@ -1,0 +1,115 @@
+//! What each brick has to do: elements that it puts out, FLOPs, and bytes that must move.
+//!
+//! Bytes are those that a perfect cache couldn't avoid: weights once, activations in and out once.
+//! The formulas are those of the table "per-layer bricks" in `docs/work.md`; `n` tokens each.
+
+use brickscope::Work;
+
+use crate::weights::Tensor;
+
+/// `W·x` for `n` tokens: a multiplication and an addition for each weight.
+pub(crate) fn matmul(w: &Tensor, n: usize) -> Work {
+    let (rows, cols, n) = (w.rows as u64, w.cols as u64, n as u64);
+    Work {
+        elements: n * rows,
+        flops: 2 * n * rows * cols,
+        bytes: w.n_bytes() + 4 * n * (rows + cols),
+    }
+}
+
+/// Some multiplications, one after the other, as one brick.
+pub(crate) fn sum<const N: usize>(parts: [Work; N]) -> Work {
+    parts.into_iter().fold(Work::default(), |a, b| Work {
+        elements: a.elements + b.elements,
+        flops: a.flops + b.flops,
+        bytes: a.bytes + b.bytes,
+    })
+}
+
+/// A row of the table for each token.
+pub(crate) fn embed(table: &Tensor, n: usize) -> Work {
+    let (dim, n) = (table.cols as u64, n as u64);
+    let row_bytes = table.n_bytes() / table.rows as u64;
+    Work { elements: n * dim, flops: 0, bytes: n * (row_bytes + 4 * dim) }
+}
+
+/// Squares, their sum, the scaling and the weight: four for each element.
+pub(crate) fn rms_norm(dim: usize, n: usize) -> Work {
+    let (dim, n) = (dim as u64, n as u64);
+    Work { elements: n * dim, flops: 4 * n * dim, bytes: 4 * (2 * n * dim + dim) }
+}
+
+/// Six for each pair.
+pub(crate) fn rope(q_and_k_dim: usize, n: usize) -> Work {
+    let elements = (n * q_and_k_dim) as u64;
+    Work { elements, flops: 3 * elements, bytes: 8 * elements }
+}
+
+/// How many (query head, visible token) pairs a pass of `n` tokens at `pos` has.
+fn pairs(n_heads: usize, pos: usize, n: usize) -> u64 {
+    let visible = n * pos + n * (n + 1) / 2;
+    (n_heads * visible) as u64
+}
+
+/// `q·k` for each pair; each cached key is read once.
+pub(crate) fn scores(n_heads: usize, head_dim: usize, kv_dim: usize, pos: usize, n: usize) -> Work {
+    let pairs = pairs(n_heads, pos, n);
+    let bytes = 4 * ((pos + n) * kv_dim + n * n_heads * head_dim) as u64 + 4 * pairs;
+    Work { elements: pairs, flops: 2 * pairs * head_dim as u64, bytes }
+}
+
+/// Maximum, difference, exponential, sum and quotient: five for each pair.
+pub(crate) fn softmax(n_heads: usize, pos: usize, n: usize) -> Work {
+    let pairs = pairs(n_heads, pos, n);
+    Work { elements: pairs, flops: 5 * pairs, bytes: 8 * pairs }
+}
+
+/// The values weighted by the scores: as many operations and bytes as the scores.
+pub(crate) fn weighted_sum(
+    n_heads: usize,
+    head_dim: usize,
+    kv_dim: usize,
+    pos: usize,
+    n: usize,
+) -> Work {
+    let elements = (n * n_heads * head_dim) as u64;
+    Work { elements, ..scores(n_heads, head_dim, kv_dim, pos, n) }
+}
+
+/// `silu(gate)·up`: about ten for each element.
+pub(crate) fn silu_mul(ffn_dim: usize, n: usize) -> Work {
+    let elements = (n * ffn_dim) as u64;
+    Work { elements, flops: 10 * elements, bytes: 12 * elements }
+}
+
+/// `x += y`.
+pub(crate) fn add(dim: usize, n: usize) -> Work {
+    let elements = (n * dim) as u64;
+    Work { elements, flops: elements, bytes: 12 * elements }
+}
+
+/// Looks at each logit once.
+pub(crate) fn sample(n_vocab: usize) -> Work {
+    Work { elements: 1, flops: 0, bytes: 4 * n_vocab as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_sees_itself_and_all_before_it() {
+        // At position 3, four tokens see 4 + 5 + 6 + 7.
+        assert_eq!(pairs(1, 3, 4), 22);
+        assert_eq!(pairs(12, 0, 1), 12);
+    }
+
+    #[test]
+    fn the_parts_of_attention_agree_with_the_closed_form() {
+        // 2·n·heads·head_dim·c̄ each, with c̄ the mean number of visible tokens.
+        let work = scores(4, 64, 128, 10, 1);
+        assert_eq!(work.flops, 2 * 4 * 64 * 11);
+        assert_eq!(work.bytes, 4 * (11 * 128 + 256) + 4 * 44);
+        assert_eq!(weighted_sum(4, 64, 128, 10, 1).elements, 256);
+    }
+}

@@ -1,0 +1,295 @@
+//! The forward pass. One function, one brick a line; read it next to the profile that it makes.
+//!
+//! ```text
+//! x = embedding[tokens]
+//! each layer:  x += Wo · attention(rope(Wq·h), rope(Wk·h), Wv·h)      h = norm(x)
+//!              x += Wdown · (silu(Wgate·h) · Wup·h)                   h = norm(x)
+//! logits = head · norm(x)
+//! ```
+//!
+//! Keys and values are projected straight into the KV cache. The residual additions belong to the
+//! projections before them.
+
+use brickscope::BrickId::*;
+use brickscope_kernels::rope_tables;
+
+use crate::executor::work;
+use crate::executor::{Cpu, Routines, pick};
+use crate::gguf::Gguf;
+use crate::kv_cache::KvCache;
+use crate::model::Model;
+use crate::probe::Probe;
+use crate::weights::Tensor;
+
+/// Which tokens' logits a pass computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outputs {
+    /// None: the pass only fills the KV cache.
+    None,
+    /// The last token's.
+    Last,
+    /// All tokens'.
+    All,
+}
+
+impl Outputs {
+    fn count(self, n_tokens: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Last => 1,
+            Self::All => n_tokens,
+        }
+    }
+}
+
+/// Activations of up to `n` tokens. Allocated once; every pass overwrites them.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    x: Vec<f32>,      // (n, dim)       the residual stream
+    h: Vec<f32>,      // (n, dim)       normalised
+    y: Vec<f32>,      // (n, dim)       what is added to the stream
+    q: Vec<f32>,      // (n, q_dim)
+    a: Vec<f32>,      // (n, q_dim)     the output of attention
+    s: Vec<f32>,      // (n, n_heads, context)  scores
+    gate: Vec<f32>,   // (n, ffn_dim)
+    up: Vec<f32>,     // (n, ffn_dim)
+    cos: Vec<f32>,    // (n, n_rot / 2)
+    sin: Vec<f32>,    // (n, n_rot / 2)
+    logits: Vec<f32>, // (outputs, n_vocab)
+}
+
+impl Scratch {
+    pub(crate) fn new(model: &Model, n: usize, context: usize) -> Self {
+        let c = &model.config;
+        Self {
+            x: vec![0.0; n * c.dim],
+            h: vec![0.0; n * c.dim],
+            y: vec![0.0; n * c.dim],
+            q: vec![0.0; n * c.q_dim()],
+            a: vec![0.0; n * c.q_dim()],
+            s: vec![0.0; n * c.n_heads * context],
+            gate: vec![0.0; n * c.ffn_dim],
+            up: vec![0.0; n * c.ffn_dim],
+            cos: vec![0.0; n * c.n_rot / 2],
+            sin: vec![0.0; n * c.n_rot / 2],
+            logits: Vec::new(),
+        }
+    }
+
+    /// The logits of the last pass that computed any.
+    pub(crate) fn last_logits(&self) -> &[f32] {
+        &self.logits
+    }
+}
+
+/// Where a pass runs, and with what.
+pub(crate) struct Pass<'a, P> {
+    pub(crate) model: &'a Model,
+    pub(crate) cpu: &'a Cpu,
+    pub(crate) routines: &'a Routines,
+    pub(crate) probe: &'a P,
+}
+
+impl<P: Probe> Pass<'_, P> {
+    /// `out = X·Wᵀ`, as a kernel of the running brick.
+    fn matmul(&self, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
+        let gguf: &Gguf = &self.model.gguf;
+        let routine = self.routines.matmul(w.index, n);
+        self.probe.kernel(routine, work::matmul(w, n), || {
+            self.cpu.matmul(out, w.matrix(gguf), x, n);
+        });
+    }
+
+    /// `x += y`, likewise.
+    fn add(&self, x: &mut [f32], y: &[f32]) {
+        self.probe.kernel(self.routines.add, work::add(x.len(), 1), || {
+            self.cpu.kernels.add(x, y);
+        });
+    }
+
+    /// `x += bias` on each row, where there is one.
+    fn add_bias(&self, x: &mut [f32], bias: Option<&[f32]>) {
+        let Some(bias) = bias else { return };
+        self.probe.kernel(self.routines.add_bias, work::add(x.len(), 1), || {
+            self.cpu.kernels.add_bias(x, bias);
+        });
+    }
+
+    /// Runs `tokens` through the model, after those in `kv`. Returns the logits of the tokens in
+    /// `outputs`, one row of the vocabulary each.
+    ///
+    /// The caller has held the number of tokens against the scratch and the cache, and their ids
+    /// against the vocabulary.
+    pub(crate) fn forward<'s>(
+        &self,
+        scratch: &'s mut Scratch,
+        kv: &mut KvCache,
+        tokens: &[u32],
+        outputs: Outputs,
+    ) -> &'s [f32] {
+        let Self { model, cpu, routines, probe: p, .. } = *self;
+        let (c, w, k) = (&model.config, &model.weights, cpu.kernels);
+        let (n, pos) = (tokens.len(), kv.len());
+        let (dim, head, ffn) = (c.dim, c.head_dim, c.ffn_dim);
+        let (q_dim, kv_dim, n_heads) = (c.q_dim(), c.kv_dim(), c.n_heads);
+        let context = pos + n; // tokens that the last one sees
+        let heads_per_kv = n_heads / c.n_kv_heads;
+        let n_pairs = c.n_rot / 2;
+        let scale = 1.0 / (head as f32).sqrt();
+        let pairs = c.architecture.rope_pairs();
+
+        let x = &mut scratch.x[..n * dim];
+        let h = &mut scratch.h[..n * dim];
+        let y = &mut scratch.y[..n * dim];
+        let q = &mut scratch.q[..n * q_dim];
+        let a = &mut scratch.a[..n * q_dim];
+        let s = &mut scratch.s[..n * n_heads * context];
+        let gate = &mut scratch.gate[..n * ffn];
+        let up = &mut scratch.up[..n * ffn];
+        let cos = &mut scratch.cos[..n * n_pairs];
+        let sin = &mut scratch.sin[..n * n_pairs];
+
+        // Each norm, n rows at once; `out` and `x` are (n, weight.len()).
+        let norm = |routine, out: &mut [f32], x: &[f32], weight: &[f32]| {
+            let width = weight.len();
+            let work = work::rms_norm(width, x.len() / width);
+            p.brick(RmsNorm, work, || {
+                p.kernel(routine, work, || {
+                    for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+                        k.rms_norm(out, x, weight, c.norm_eps);
+                    }
+                });
+            });
+        };
+        let norm_in_place = |routine, x: &mut [f32], weight: &[f32]| {
+            let width = weight.len();
+            let work = work::rms_norm(width, x.len() / width);
+            p.brick(RmsNorm, work, || {
+                p.kernel(routine, work, || {
+                    for x in x.chunks_exact_mut(width) {
+                        k.rms_norm_in_place(x, weight, c.norm_eps);
+                    }
+                });
+            });
+        };
+
+        let work = work::embed(&w.embedding, n);
+        p.brick(Embedding, work, || {
+            let table = w.embedding.matrix(&model.gguf);
+            p.kernel(routines.embed, work, || {
+                for (x, &token) in x.chunks_exact_mut(dim).zip(tokens) {
+                    table.dequantize_row(token as usize, x);
+                }
+            });
+        });
+        // The angles are the same in all layers.
+        p.brick(RopeEmbedding, brickscope::Work::elements((n * n_pairs) as u64), || {
+            let angles = cos.chunks_exact_mut(n_pairs).zip(sin.chunks_exact_mut(n_pairs));
+            for (i, (cos, sin)) in angles.enumerate() {
+                let factors = w.rope_factors.as_deref();
+                rope_tables(pos + i, c.rope_base, c.n_rot, factors, c.rope_scale, cos, sin);
+            }
+        });
+
+        for (i, (w, kv)) in w.layers.iter().zip(&mut kv.layers).enumerate() {
+            p.layer(i, || {
+                let new = pos * kv_dim..context * kv_dim;
+                norm(routines.rms_norm, h, x, &w.attn_norm);
+                let parts = [&w.q, &w.k, &w.v].map(|w| work::matmul(w, n));
+                p.brick(QkvProjection, work::sum(parts), || {
+                    self.matmul(q, &w.q, h, n);
+                    self.matmul(&mut kv.k[new.clone()], &w.k, h, n);
+                    self.matmul(&mut kv.v[new.clone()], &w.v, h, n);
+                    self.add_bias(q, w.q_bias.as_deref());
+                    self.add_bias(&mut kv.k[new.clone()], w.k_bias.as_deref());
+                    self.add_bias(&mut kv.v[new.clone()], w.v_bias.as_deref());
+                });
+                if let (Some(q_norm), Some(k_norm)) = (&w.q_norm, &w.k_norm) {
+                    norm_in_place(routines.head_norm, q, q_norm);
+                    norm_in_place(routines.head_norm, &mut kv.k[new.clone()], k_norm);
+                }
+                let work = work::rope(q_dim + kv_dim, n);
+                p.brick(RopeEmbedding, work, || {
+                    p.kernel(routines.rope, work, || {
+                        for (rows, width) in [(&mut *q, q_dim), (&mut kv.k[new], kv_dim)] {
+                            for (t, row) in rows.chunks_exact_mut(width).enumerate() {
+                                let angles = t * n_pairs..(t + 1) * n_pairs;
+                                for x in row.chunks_exact_mut(head) {
+                                    k.rope(x, &cos[angles.clone()], &sin[angles.clone()], pairs);
+                                }
+                            }
+                        }
+                    });
+                });
+
+                // Row t·n_heads + j of the scores is query head j of token t.
+                let (keys, values) = (&kv.k[..context * kv_dim], &kv.v[..context * kv_dim]);
+                let visible = |row: usize| pos + row / n_heads + 1;
+                let kv_head = |row: usize| row % n_heads / heads_per_kv * head;
+                let work = work::scores(n_heads, head, kv_dim, pos, n);
+                p.brick(AttentionScore, work, || {
+                    p.kernel(pick(routines.scores, n), work, || {
+                        cpu.each_row(n, s, context, |row, s| {
+                            let q = &q[row * head..(row + 1) * head];
+                            let keys = &keys[kv_head(row)..];
+                            k.scores(&mut s[..visible(row)], q, keys, kv_dim, scale);
+                        });
+                    });
+                });
+                let work = work::softmax(n_heads, pos, n);
+                p.brick(AttentionSoftmax, work, || {
+                    p.kernel(pick(routines.softmax, n), work, || {
+                        cpu.each_row(n, s, context, |row, s| k.softmax(&mut s[..visible(row)]));
+                    });
+                });
+                let work = work::weighted_sum(n_heads, head, kv_dim, pos, n);
+                p.brick(AttentionOutput, work, || {
+                    p.kernel(pick(routines.weighted_sum, n), work, || {
+                        cpu.each_row(n, a, head, |row, a| {
+                            let s = &s[row * context..][..visible(row)];
+                            k.weighted_sum(a, s, &values[kv_head(row)..], kv_dim);
+                        });
+                    });
+                });
+                if let Some(sub_norm) = &w.attn_sub_norm {
+                    norm_in_place(routines.sub_norm, a, sub_norm);
+                }
+                p.brick(OutputProjection, work::matmul(&w.output, n), || {
+                    self.matmul(y, &w.output, a, n);
+                    self.add(x, y);
+                });
+
+                norm(routines.rms_norm, h, x, &w.ffn_norm);
+                p.brick(GateProjection, work::matmul(&w.gate, n), || {
+                    self.matmul(gate, &w.gate, h, n);
+                });
+                p.brick(UpProjection, work::matmul(&w.up, n), || {
+                    self.matmul(up, &w.up, h, n);
+                });
+                let work = work::silu_mul(ffn, n);
+                p.brick(Activation, work, || {
+                    p.kernel(routines.silu_mul, work, || k.silu_mul(gate, up));
+                });
+                if let Some(sub_norm) = &w.ffn_sub_norm {
+                    norm_in_place(routines.sub_norm, gate, sub_norm);
+                }
+                p.brick(DownProjection, work::matmul(&w.down, n), || {
+                    self.matmul(y, &w.down, gate, n);
+                    self.add(x, y);
+                });
+            });
+        }
+        kv.advance(n);
+
+        let n_out = outputs.count(n);
+        scratch.logits.resize(n_out * c.n_vocab, 0.0);
+        if n_out > 0 {
+            let h = &mut h[..n_out * dim];
+            norm(routines.rms_norm, h, &x[(n - n_out) * dim..], &w.output_norm);
+            p.brick(LmHead, work::matmul(&w.head, n_out), || {
+                self.matmul(&mut scratch.logits, &w.head, h, n_out);
+            });
+        }
+        &scratch.logits
+    }
+}

@@ -1,0 +1,56 @@
+//! The keys and values of all tokens so far.
+
+use crate::config::Config;
+
+/// Keys and values, in F32, for up to a fixed number of tokens.
+#[derive(Debug)]
+pub struct KvCache {
+    pub(crate) layers: Vec<KvLayer>,
+    n_tokens: usize,
+    capacity: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct KvLayer {
+    pub(crate) k: Vec<f32>, // (capacity, kv_dim), rotated
+    pub(crate) v: Vec<f32>, // (capacity, kv_dim)
+}
+
+impl KvCache {
+    /// Room for `capacity` tokens. The memory is taken from the system as it is filled.
+    #[must_use]
+    pub fn new(config: &Config, capacity: usize) -> Self {
+        let len = capacity * config.kv_dim();
+        let layers =
+            (0..config.n_layers).map(|_| KvLayer { k: vec![0.0; len], v: vec![0.0; len] });
+        Self { layers: layers.collect(), n_tokens: 0, capacity }
+    }
+
+    /// Tokens in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.n_tokens
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.n_tokens == 0
+    }
+
+    /// Tokens that fit.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Forgets all tokens.
+    pub fn clear(&mut self) {
+        self.n_tokens = 0;
+    }
+
+    pub(crate) fn advance(&mut self, n_tokens: usize) {
+        self.n_tokens += n_tokens;
+        debug_assert!(self.n_tokens <= self.capacity);
+    }
+}

@@ -1,0 +1,170 @@
+//! Choosing the next token.
+
+/// How to choose.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Sampling {
+    /// The likeliest token; of equals, the one with the lowest id.
+    Greedy,
+    /// At random, by the softmax of `logits / temperature`, among the `top_k` likeliest tokens, and
+    /// of these among the fewest that together have a probability of `top_p`.
+    Random {
+        /// Above 0. Higher is more even.
+        temperature: f32,
+        /// At most so many candidates; 0 for all.
+        top_k: usize,
+        /// 0 to 1; 1 for all.
+        top_p: f32,
+        /// The same seed gives the same choices.
+        seed: u64,
+    },
+}
+
+/// Chooses tokens, one after the other.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    sampling: Sampling,
+    state: u64,
+    /// Room for the candidates: token and logit, then probability.
+    candidates: Vec<(u32, f32)>,
+}
+
+impl Sampler {
+    /// A sampler at the beginning of its random numbers.
+    #[must_use]
+    pub fn new(sampling: Sampling) -> Self {
+        let state = match sampling {
+            Sampling::Greedy => 0,
+            Sampling::Random { seed, .. } => seed,
+        };
+        Self { sampling, state, candidates: Vec::new() }
+    }
+
+    /// The next token. Logits that aren't numbers are never chosen.
+    ///
+    /// # Panics
+    ///
+    /// If there are no logits.
+    pub fn sample(&mut self, logits: &[f32]) -> u32 {
+        assert!(!logits.is_empty(), "there is no token to choose from");
+        let Sampling::Random { temperature, top_k, top_p, .. } = self.sampling else {
+            return greedy(logits);
+        };
+        let candidates = &mut self.candidates;
+        candidates.clear();
+        candidates.extend((0..).zip(logits.iter().copied()).filter(|(_, logit)| !logit.is_nan()));
+        if candidates.is_empty() || temperature <= 0.0 {
+            return greedy(logits);
+        }
+        let likeliest = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if top_k > 0 && top_k < candidates.len() {
+            candidates.select_nth_unstable_by(top_k - 1, likeliest);
+            candidates.truncate(top_k);
+        }
+        candidates.sort_unstable_by(likeliest);
+        let max = candidates[0].1;
+        if !max.is_finite() {
+            return candidates[0].0;
+        }
+        let mut sum = 0.0;
+        for (_, weight) in candidates.iter_mut() {
+            *weight = ((*weight - max) / temperature).exp();
+            sum += *weight;
+        }
+        let mut kept = 0.0;
+        let n_kept = candidates
+            .iter()
+            .position(|&(_, weight)| {
+                kept += weight;
+                kept >= top_p * sum
+            })
+            .map_or(candidates.len(), |last| last + 1);
+        candidates.truncate(n_kept);
+        let total: f32 = candidates.iter().map(|&(_, weight)| weight).sum();
+        let mut point = uniform(&mut self.state) * total;
+        for &(token, weight) in candidates.iter() {
+            point -= weight;
+            if point < 0.0 {
+                return token;
+            }
+        }
+        // Rounding left the point at the very end.
+        candidates[candidates.len() - 1].0
+    }
+}
+
+fn greedy(logits: &[f32]) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, &logit) in (0..).zip(logits) {
+        if logit > best.1 {
+            best = (token, logit);
+        }
+    }
+    best.0
+}
+
+/// The next number in [0, 1): SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", 2014), of which the upper 24 bits.
+fn uniform(state: &mut u64) -> f32 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    (z >> 40) as f32 / (1u64 << 24) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(temperature: f32, top_k: usize, top_p: f32, seed: u64) -> Sampler {
+        Sampler::new(Sampling::Random { temperature, top_k, top_p, seed })
+    }
+
+    #[test]
+    fn greedy_takes_the_first_of_the_likeliest_and_never_what_is_no_number() {
+        let mut sampler = Sampler::new(Sampling::Greedy);
+        assert_eq!(sampler.sample(&[0.0, 3.0, 3.0, f32::NAN]), 1);
+        assert_eq!(sampler.sample(&[f32::NAN, f32::NAN]), 0);
+    }
+
+    #[test]
+    fn the_same_seed_chooses_the_same_tokens() {
+        let logits = [0.1, 0.2, 0.3, 0.4];
+        let draw = |seed| {
+            let mut sampler = random(1.0, 0, 1.0, seed);
+            (0..50).map(|_| sampler.sample(&logits)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[test]
+    fn tokens_come_as_often_as_their_probabilities_say() {
+        let logits = [0.0, 1.0_f32, 2.0];
+        let mut sampler = random(1.0, 0, 1.0, 1);
+        let mut counts = [0u32; 3];
+        for _ in 0..30_000 {
+            counts[sampler.sample(&logits) as usize] += 1;
+        }
+        let sum: f32 = logits.iter().map(|l| l.exp()).sum();
+        for (count, logit) in counts.iter().zip(logits) {
+            let share = *count as f32 / 30_000.0;
+            // Four standard deviations of a binomial share.
+            let p = logit.exp() / sum;
+            assert!((share - p).abs() < 4.0 * (p * (1.0 - p) / 30_000.0).sqrt(), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn top_k_and_top_p_leave_the_unlikely_out() {
+        let logits = [5.0, 4.0, 3.0, -2.0];
+        let (mut two, mut nucleus) = (random(2.0, 2, 1.0, 3), random(1.0, 0, 0.7, 3));
+        for _ in 0..500 {
+            assert!(two.sample(&logits) < 2);
+            // exp(0) / (1 + e^-1 + e^-2 + e^-7) = 0.665: the second is needed to reach 0.7.
+            assert!(nucleus.sample(&logits) < 2);
+        }
+        assert_eq!(random(1e-6, 0, 1.0, 3).sample(&logits), 0);
+    }
+}

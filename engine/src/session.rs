@@ -1,0 +1,177 @@
+//! A conversation with a model: its KV cache, and room for a pass.
+
+use brickscope::{BrickProfiler, Phase};
+
+use crate::executor::{Cpu, Routines};
+use crate::forward::{Outputs, Pass, Scratch};
+use crate::kv_cache::KvCache;
+use crate::model::{Error, Model};
+use crate::probe::{NoProbe, Probe, Profiled};
+
+/// Tokens in one pass at most. Longer inputs are cut into passes.
+const BATCH: usize = 128;
+
+/// Runs tokens through a model, one after the other or in batches.
+#[derive(Debug)]
+pub struct Session<'m> {
+    model: &'m Model,
+    cpu: Cpu,
+    routines: Routines,
+    scratch: Scratch,
+    batch: usize,
+    kv: KvCache,
+}
+
+impl<'m> Session<'m> {
+    /// A session with room for `context` tokens.
+    ///
+    /// # Errors
+    ///
+    /// If the model wasn't made for so many.
+    pub fn new(model: &'m Model, cpu: Cpu, context: usize) -> Result<Self, Error> {
+        let limit = model.config.context_length;
+        if context > limit {
+            let limit = format!("`{}.context_length`", model.config.architecture.name());
+            let room = model.config.context_length;
+            return Err(Error::Context { asked: context, room, limit });
+        }
+        let batch = BATCH.min(context.max(1));
+        Ok(Self {
+            model,
+            routines: Routines::new(&cpu, &model.weights, &model.config),
+            scratch: Scratch::new(model, batch, context.max(1)),
+            batch,
+            kv: KvCache::new(&model.config, context),
+            cpu,
+        })
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &'m Model {
+        self.model
+    }
+
+    /// What runs it.
+    #[must_use]
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+
+    /// The kernels that it uses.
+    #[must_use]
+    pub fn routines(&self) -> &Routines {
+        &self.routines
+    }
+
+    /// Tokens in one pass at most.
+    #[must_use]
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Tokens so far.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.kv.len()
+    }
+
+    /// Tokens that still fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.kv.capacity() - self.position()
+    }
+
+    /// Forgets all tokens.
+    pub fn clear(&mut self) {
+        self.kv.clear();
+    }
+
+    /// Runs `tokens` after those so far; returns the logits that follow the last of them.
+    ///
+    /// # Errors
+    ///
+    /// If there are no tokens, they don't fit the context, or the vocabulary doesn't have one.
+    pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+        self.check(tokens)?;
+        let mut passes = self.passes(tokens).peekable();
+        while let Some(pass) = passes.next() {
+            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+            self.pass(&NoProbe, pass, outputs);
+        }
+        Ok(self.last_logits())
+    }
+
+    /// As [`forward`](Self::forward), and the same code; `profiler` is told of each pass, layer,
+    /// brick and kernel. One token after others is decoding, anything else is prefill.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    pub fn forward_profiled(
+        &mut self,
+        profiler: &BrickProfiler,
+        tokens: &[u32],
+    ) -> Result<&[f32], Error> {
+        self.check(tokens)?;
+        let probe = Profiled::new(profiler, &self.routines);
+        let decodes = tokens.len() == 1 && self.position() > 0;
+        let phase = if decodes { Phase::Decode } else { Phase::Prefill };
+        let mut passes = self.passes(tokens).peekable();
+        while let Some(pass) = passes.next() {
+            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+            let position = self.position() as u64;
+            let timer = profiler.begin_pass(phase);
+            self.pass(&probe, pass, outputs);
+            profiler.end_pass(timer, pass.len() as u64, position);
+        }
+        Ok(self.last_logits())
+    }
+
+    /// Runs `tokens` after those so far; returns the logits that follow each of them, one row of
+    /// the vocabulary after the other.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    pub fn all_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        self.check(tokens)?;
+        let mut all = Vec::new();
+        for pass in self.passes(tokens) {
+            all.extend_from_slice(self.pass(&NoProbe, pass, Outputs::All));
+        }
+        Ok(all)
+    }
+
+    /// One pass over tokens that have been checked, at most a batch.
+    pub(crate) fn pass<P: Probe>(&mut self, probe: &P, tokens: &[u32], outputs: Outputs) -> &[f32] {
+        let Self { model, cpu, routines, scratch, kv, .. } = self;
+        Pass { model, cpu, routines, probe }.forward(scratch, kv, tokens, outputs)
+    }
+
+    pub(crate) fn last_logits(&self) -> &[f32] {
+        self.scratch.last_logits()
+    }
+
+    /// The passes that a run of `tokens` takes.
+    pub(crate) fn passes<'t>(&self, tokens: &'t [u32]) -> std::slice::Chunks<'t, u32> {
+        tokens.chunks(self.batch)
+    }
+
+    /// Whether `tokens` can be run.
+    pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), Error> {
+        if tokens.is_empty() {
+            return Err(Error::NoTokens);
+        }
+        let n_vocab = self.model.config.n_vocab;
+        if let Some((index, &id)) = (0..).zip(tokens).find(|&(_, &id)| id as usize >= n_vocab) {
+            return Err(Error::TokenId { index, id, n_vocab });
+        }
+        let room = self.room();
+        if tokens.len() > room {
+            let limit = format!("{} of {} are taken", self.position(), self.kv.capacity());
+            return Err(Error::Context { asked: tokens.len(), room, limit });
+        }
+        Ok(())
+    }
+}
