@@ -367,6 +367,13 @@ fn a_file_that_is_not_there() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_folder_is_not_a_model() {
+    let error = Gguf::open(Path::new("src")).unwrap_err();
+    assert_eq!(error.to_string(), "cannot open src: is a directory");
+}
+
+#[test]
 fn getters_say_what_they_wanted_and_what_they_found() {
     let bytes = Bytes::header(0, 4)
         .text("int")

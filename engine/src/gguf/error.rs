@@ -114,7 +114,7 @@ pub enum Error {
     RaggedRow {
         file: PathBuf,
         name: String,
-        n_cols: usize,
+        n_cols: u64,
         kind: &'static str,
         block_len: usize,
         at: u64,

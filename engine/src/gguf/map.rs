@@ -23,12 +23,13 @@ pub(super) enum Bytes {
 impl Bytes {
     /// Maps a file, read only.
     pub(super) fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: The map is read only and private to this process's view, so nothing here writes
-        // to it. What can't be excluded is another process: one that truncates the file while it is
-        // mapped makes the next read past the new end a SIGBUS, which ends the process, and one
-        // that overwrites it changes weights under our feet. Any bytes are valid `u8`s, so that
-        // means wrong numbers. Every engine that maps models accepts this; copying gigabytes at
-        // each start is the alternative, and `Gguf::from_bytes` offers it.
+        // SAFETY: The map is read only, and nothing in this process writes to the file. What can't
+        // be excluded is another process. If one truncates the file while it is mapped, the next
+        // read past the new end is a SIGBUS, which ends this process. If one overwrites it, the
+        // bytes change under a shared reference: formally undefined, in practice wrong numbers,
+        // because the directory was copied out when the file was opened and all ranges come from
+        // that copy. Every engine that maps models accepts this. The alternative is to copy
+        // gigabytes at each start, which `Gguf::from_bytes` offers.
         unsafe { Mmap::map(file) }.map(|map| Self::Mapped(Arc::new(map)))
     }
 }

@@ -35,6 +35,7 @@ mod write;
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,9 +67,15 @@ impl Gguf {
     ///
     /// If the file can't be opened, or isn't the model file it should be.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let bytes = File::open(path)
-            .and_then(|file| Bytes::map(&file))
-            .map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
+        let map = || {
+            let file = File::open(path)?;
+            // A folder opens too, but to map one fails with "No such device".
+            if file.metadata()?.is_dir() {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            Bytes::map(&file)
+        };
+        let bytes = map().map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
         Ok(Self { directory: parse(&bytes, path)?, bytes })
     }
 

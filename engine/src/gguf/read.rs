@@ -106,7 +106,7 @@ fn metadata(reader: &mut Reader<'_>, n_entries: u64) -> Result<Metadata, Error> 
             });
         }
         let type_at = reader.at as u64;
-        let type_id = reader.u32(&Field { key, part: "the value type" })?;
+        let type_id = reader.u32(&KeyField { key, part: "the value type" })?;
         let value_at = reader.at as u64;
         let value = value(reader, key, type_id, type_at)?;
         metadata.insert(key.to_owned(), value, value_at);
@@ -115,7 +115,7 @@ fn metadata(reader: &mut Reader<'_>, n_entries: u64) -> Result<Metadata, Error> 
 }
 
 fn value(reader: &mut Reader<'_>, key: &str, type_id: u32, type_at: u64) -> Result<Value, Error> {
-    let field = Field { key, part: "the value" };
+    let field = KeyField { key, part: "the value" };
     Ok(match type_id {
         0 => Value::U8(u8::from_le_bytes(reader.array(&field)?)),
         1 => Value::I8(i8::from_le_bytes(reader.array(&field)?)),
@@ -128,7 +128,7 @@ fn value(reader: &mut Reader<'_>, key: &str, type_id: u32, type_at: u64) -> Resu
         8 => Value::String(reader.string(&field)?.to_owned()),
         ARRAY => {
             let type_at = reader.at as u64;
-            let element_id = reader.u32(&Field { key, part: "the element type" })?;
+            let element_id = reader.u32(&KeyField { key, part: "the element type" })?;
             Value::Array(array(reader, key, element_id, type_at)?)
         }
         10 => Value::U64(u64::from_le_bytes(reader.array(&field)?)),
@@ -151,7 +151,7 @@ fn array(
     element_id: u32,
     type_at: u64,
 ) -> Result<Array, Error> {
-    let n = reader.u64(&Field { key, part: "the array's length" })?;
+    let n = reader.u64(&KeyField { key, part: "the array's length" })?;
     Ok(match element_id {
         0 => Array::U8(reader.elements(n, key, u8::from_le_bytes)?),
         1 => Array::I8(reader.elements(n, key, i8::from_le_bytes)?),
@@ -233,7 +233,7 @@ fn tensor(reader: &mut Reader<'_>, index: u64) -> Result<(TensorInfo, u64), Erro
     let name = reader.text(len, &format_args!("the name of tensor {index}"))?.to_owned();
 
     let at = reader.at as u64;
-    let n_dims = reader.u32(&Of { name: &name, part: "the number of dimensions" })?;
+    let n_dims = reader.u32(&TensorField { name: &name, part: "the number of dimensions" })?;
     if !(1..=4).contains(&n_dims) {
         return Err(Error::DimensionCount { file, name, n_dims, at });
     }
@@ -241,7 +241,7 @@ fn tensor(reader: &mut Reader<'_>, index: u64) -> Result<(TensorInfo, u64), Erro
     let mut wide = Vec::with_capacity(4);
     for index in 0..n_dims as usize {
         let at = reader.at as u64;
-        let dim = reader.u64(&Of { name: &name, part: "a dimension" })?;
+        let dim = reader.u64(&TensorField { name: &name, part: "a dimension" })?;
         if dim == 0 {
             return Err(Error::EmptyTensor { file, name, index, at });
         }
@@ -249,17 +249,15 @@ fn tensor(reader: &mut Reader<'_>, index: u64) -> Result<(TensorInfo, u64), Erro
     }
 
     let at = reader.at as u64;
-    let id = reader.u32(&Of { name: &name, part: "the type" })?;
+    let id = reader.u32(&TensorField { name: &name, part: "the type" })?;
     let offset_at = reader.at as u64;
-    let offset = reader.u64(&Of { name: &name, part: "the offset" })?;
+    let offset = reader.u64(&TensorField { name: &name, part: "the offset" })?;
     let Some(kind) = TensorType::from_id(id) else {
         return Err(Error::UnknownTensorType { file, name, id, at });
     };
     let block_len = kind.block_len();
     if !wide[0].is_multiple_of(block_len as u64) {
-        // Without the cast's help a 32-bit machine would say another number; it says no a few lines
-        // below anyway.
-        let n_cols = wide[0] as usize;
+        let n_cols = wide[0];
         return Err(Error::RaggedRow {
             file,
             name,
@@ -317,24 +315,24 @@ fn place(
 }
 
 /// Names a part of a metadata entry. Formats only when something is wrong.
-struct Field<'a> {
+struct KeyField<'a> {
     key: &'a str,
     part: &'static str,
 }
 
-impl Display for Field<'_> {
+impl Display for KeyField<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of `{}`", self.part, self.key.escape_debug())
     }
 }
 
 /// Names a part of a tensor info. Formats only when something is wrong.
-struct Of<'a> {
+struct TensorField<'a> {
     name: &'a str,
     part: &'static str,
 }
 
-impl Display for Of<'_> {
+impl Display for TensorField<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of tensor `{}`", self.part, self.name.escape_debug())
     }
@@ -410,14 +408,14 @@ impl<'a> Reader<'a> {
         key: &str,
         read: impl Fn([u8; N]) -> T,
     ) -> Result<Vec<T>, Error> {
-        let field = Field { key, part: "the array" };
+        let field = KeyField { key, part: "the array" };
         self.has(u128::from(n) * N as u128, &field)?;
         let bytes = self.take(n * N as u64, &field)?;
         Ok(bytes.as_chunks().0.iter().map(|&chunk| read(chunk)).collect())
     }
 
     fn strings(&mut self, n: u64, key: &str) -> Result<Vec<String>, Error> {
-        self.has(u128::from(n) * 8, &Field { key, part: "the array" })?;
+        self.has(u128::from(n) * 8, &KeyField { key, part: "the array" })?;
         // A `String` takes more memory than the eight bytes that an empty one takes in the file:
         // reserve for no more elements than the rest of the file is worth, and let the vector grow
         // if they are really there.
