@@ -1,0 +1,178 @@
+//! The logits of an independent engine (llama.cpp; bitnet.cpp for I2_S), batch and step by step.
+//!
+//! `tests/data/models` has a small set of its models and logits. The whole matrix runs when the
+//! folder that they are from is there. The format is LGT1: `"LGT1"`, `u32` tokens, vocabulary,
+//! greedy tokens and 0, the ids, and a row of logits after each token.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::{Model, Session};
+use brickscope_kernels::{Backend, Kernels};
+
+struct Reference {
+    tokens: Vec<u32>,
+    n_vocab: usize,
+    greedy: Vec<u32>,
+    logits: Vec<f32>,
+}
+
+fn read(path: &Path) -> Reference {
+    let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert_eq!(&bytes[..4], b"LGT1");
+    let words: Vec<[u8; 4]> =
+        bytes[4..].chunks_exact(4).map(|word| word.try_into().unwrap()).collect();
+    let number = |i: usize| u32::from_le_bytes(words[i]);
+    let (n_tokens, n_vocab, n_greedy) =
+        (number(0) as usize, number(1) as usize, number(2) as usize);
+    let ids = |from: usize, n: usize| (from..from + n).map(number).collect::<Vec<_>>();
+    let logits = words[4 + n_tokens + n_greedy..].iter().map(|w| f32::from_le_bytes(*w)).collect();
+    Reference { tokens: ids(4, n_tokens), n_vocab, greedy: ids(4 + n_tokens, n_greedy), logits }
+}
+
+/// How far two sets of logits are apart.
+struct Distance {
+    max: f32,
+    mean_kl: f64,
+    /// Rows whose first choice differs although the reference is sure of it.
+    wrong: Vec<usize>,
+}
+
+fn distance(ours: &[f32], reference: &Reference) -> Distance {
+    let rows = || ours.chunks_exact(reference.n_vocab).zip(reference.logits.chunks_exact(reference.n_vocab));
+    assert_eq!(ours.len(), reference.logits.len());
+    let max = ours.iter().zip(&reference.logits).map(|(a, b)| (a - b).abs()).fold(0.0, |max, d| {
+        // A NaN must not be lost in a comparison.
+        if d > max || d.is_nan() { d } else { max }
+    });
+    let mean_kl = rows().map(|(ours, theirs)| kl(theirs, ours)).sum::<f64>()
+        / reference.tokens.len() as f64;
+    let wrong = rows()
+        .enumerate()
+        .filter(|(_, (ours, theirs))| {
+            let (first, gap) = top(theirs);
+            gap > 0.3 && top(ours).0 != first
+        })
+        .map(|(row, _)| row)
+        .collect();
+    Distance { max, mean_kl, wrong }
+}
+
+/// The likeliest token, and how far it is ahead of the second.
+fn top(row: &[f32]) -> (usize, f32) {
+    let mut order: Vec<usize> = (0..row.len()).collect();
+    order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+    (order[0], row[order[0]] - row[order[1]])
+}
+
+/// The Kullback–Leibler divergence of the softmax of `q` from that of `p`.
+fn kl(p: &[f32], q: &[f32]) -> f64 {
+    let log_softmax = |row: &[f32]| {
+        let max = row.iter().copied().fold(f32::MIN, f32::max);
+        let sum: f64 = row.iter().map(|&l| f64::from(l - max).exp()).sum();
+        row.iter().map(|&l| f64::from(l - max) - sum.ln()).collect::<Vec<_>>()
+    };
+    let (p, q) = (log_softmax(p), log_softmax(q));
+    p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum()
+}
+
+/// Holds a model to its references, in one batch and token by token, on `backend`.
+fn check(folder: &Path, name: &str, backend: Backend, threads: usize) {
+    let Ok(kernels) = Kernels::new(backend) else {
+        println!("skipped: no {backend} here");
+        return;
+    };
+    let model = Model::open(&folder.join(format!("{name}.gguf"))).unwrap();
+    for (file, steps) in [("logits.bin", false), ("step.logits.bin", true)] {
+        let path = folder.join(format!("{name}.{file}"));
+        if !path.exists() {
+            // I2_S has one file only; the small set in the repository has no steps for some.
+            continue;
+        }
+        let reference = read(&path);
+        let cpu = Cpu::new(kernels, NonZeroUsize::new(threads).unwrap());
+        let context = reference.tokens.len() + reference.greedy.len();
+        let mut session = Session::new(&model, cpu, context).unwrap();
+        let logits = if steps {
+            let step = |token| session.forward(&[token]).unwrap().to_vec();
+            reference.tokens.iter().copied().flat_map(step).collect()
+        } else {
+            session.all_logits(&reference.tokens).unwrap()
+        };
+        let found = distance(&logits, &reference);
+        let tied = ["l3", "qwen3", "bitnet"].iter().any(|part| name.contains(part));
+        let what = format!(
+            "{name} {file} on {backend}: max |d| {:.2e}, mean KL {:.2e}, wrong {:?}",
+            found.max, found.mean_kl, found.wrong
+        );
+        println!("{what}");
+        if name.ends_with("f32") {
+            assert!(found.max < 1e-4, "{what}");
+        } else if name.ends_with("F16") {
+            assert!(found.max < 1e-2, "{what}");
+        } else {
+            assert!(found.mean_kl < if tied { 5e-3 } else { 2e-3 }, "{what}");
+        }
+        assert!(found.wrong.is_empty(), "{what}");
+        if (name.ends_with("f32") || name.ends_with("F16")) && !steps {
+            let mut greedy = Vec::new();
+            for _ in 0..reference.greedy.len() {
+                let row = &logits[logits.len() - reference.n_vocab..];
+                let last = greedy.last().map(|&token| session.forward(&[token]).unwrap());
+                greedy.push(top(last.unwrap_or(row)).0 as u32);
+            }
+            assert_eq!(greedy, reference.greedy, "{name}: the greedy continuation");
+        }
+    }
+}
+
+fn models(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "gguf"))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models")
+}
+
+#[test]
+fn logits_of_the_models_in_the_repository_agree_on_every_backend() {
+    let names = models(&fixtures());
+    assert!(names.len() >= 5, "the fixtures are missing: {names:?}");
+    for name in names {
+        check(&fixtures(), &name, Backend::Scalar, 1);
+        check(&fixtures(), &name, Backend::Avx2, 1);
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    let model = Model::open(&fixtures().join("tiny-Q4_K_M.gguf")).unwrap();
+    let tokens: Vec<u32> = (0..40).map(|i| i * 7 % 512).collect();
+    let run = |threads| {
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::new(threads).unwrap());
+        Session::new(&model, cpu, 64).unwrap().all_logits(&tokens).unwrap()
+    };
+    assert_eq!(run(1), run(2));
+    assert_eq!(run(1), run(3));
+}
+
+#[test]
+fn all_shared_models_agree_where_their_folder_is() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let names = models(&folder);
+    if names.is_empty() {
+        println!("skipped: no {}", folder.display());
+    }
+    for name in names {
+        check(&folder, &name, Backend::Avx2, 2);
+    }
+}
