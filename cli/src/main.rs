@@ -1,3 +1,39 @@
-//! The brickscope command.
+//! The `brickscope` command. This page is its table of contents.
 
-fn main() {}
+mod args;
+mod cmd;
+mod progress;
+mod run_dir;
+mod source;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match args.command {
+        Command::Profile(args) => cmd::profile::run(&args),
+        Command::Show(args) => cmd::show::run(&args),
+        Command::Logits(args) => cmd::logits::run(&args),
+        Command::Tokenize(args) => cmd::tokenize::run(&args),
+        Command::Synth(args) => cmd::synth::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has gone, as `head` does: nobody is left to tell.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("brickscope: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::gguf::{self, Gguf, TensorType};
-use crate::tokenizer::{self, Model as TokenizerModel, TokenType, Tokenizer, Vocabulary};
+use crate::tokenizer::{self, Model as TokenizerModel, Special, TokenType, Tokenizer, Vocabulary};
 use crate::weights::Weights;
 
 /// A model that can be run.
@@ -103,6 +103,16 @@ impl Model {
             });
         }
         Ok(Self { gguf, config, weights, tokenizer })
+    }
+
+    /// The tokens of a text.
+    ///
+    /// # Errors
+    ///
+    /// If the vocabulary can't spell it.
+    pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, Error> {
+        let fault = |cause| Error::Tokenizer { file: self.gguf.path.clone(), cause };
+        self.tokenizer.encode(text, special).map_err(fault)
     }
 
     /// How many weights there are, a tied head counted once.

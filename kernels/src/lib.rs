@@ -57,6 +57,7 @@ mod pool;
 pub mod quant;
 pub mod rms_norm;
 pub mod rope;
+mod saturate;
 pub mod silu_mul;
 pub mod simd;
 pub mod softmax;

@@ -1,5 +1,8 @@
 //! What this machine is, and what it can do at best.
 
+#[cfg(feature = "kernels")]
+mod ceilings;
+
 use std::fs;
 
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,246 @@
+//! Every flag of the command.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use brickscope::{Backend, SyncMode};
+use brickscope_engine::synth::{Shape, SynthQuant};
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// See where an LLM's time goes: brick by brick, measured.
+#[derive(Debug, Parser)]
+#[command(
+    name = "brickscope",
+    version,
+    about,
+    max_term_width = 80,
+    after_help = "Example:\n  brickscope profile model.gguf --prompt \"Once upon a time\" --tokens 64"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Profile(ProfileArgs),
+    Show(ShowArgs),
+    Logits(LogitsArgs),
+    Tokenize(TokenizeArgs),
+    Synth(SynthArgs),
+}
+
+/// Run a model and report where its time went.
+///
+/// Without a model, a small one with random weights is made (110 million weights, q8_0) and kept in
+/// the cache folder: its timings are real, its text is noise. The run is written to a folder, which
+/// `brickscope show` reads.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope profile\n  brickscope profile model.gguf --prompt \"Hello\" --tokens 128 --threads 2\n  brickscope profile model.gguf --json | jq .phases"
+)]
+pub(crate) struct ProfileArgs {
+    /// The GGUF file to run.
+    pub(crate) model: Option<PathBuf>,
+
+    /// The text to go on from.
+    #[arg(long, default_value = DEFAULT_PROMPT, hide_default_value = true)]
+    pub(crate) prompt: String,
+
+    /// Tokens to generate. A token that ends the text doesn't stop the run, so that runs compare.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) tokens: usize,
+
+    /// How the run is written to a folder, and where.
+    ///
+    /// By default a new folder in `brickscope-runs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print the profile as JSON instead of the report.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How often to wait for an asynchronous device. Bricks on the CPU are timed alike in all modes
+    /// but `none`, which times nothing.
+    #[arg(long, value_enum, default_value_t = Sync::Deferred)]
+    pub(crate) sync: Sync,
+
+    /// Choose tokens at random, by the softmax of the logits over this, instead of the likeliest.
+    #[arg(long, value_name = "T", value_parser = positive)]
+    pub(crate) temperature: Option<f32>,
+
+    /// With --temperature: only among the K likeliest tokens; 0 for all.
+    #[arg(long, value_name = "K", default_value_t = 40, requires = "temperature")]
+    pub(crate) top_k: usize,
+
+    /// With --temperature: only among the fewest tokens that together have this probability.
+    #[arg(long, value_name = "P", default_value_t = 0.95, requires = "temperature", value_parser = probability)]
+    pub(crate) top_p: f32,
+
+    /// With --temperature: the same seed gives the same tokens.
+    #[arg(long, default_value_t = 42, requires = "temperature")]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+/// What runs a model.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExecutorArgs {
+    /// Threads that share the work. By default all that this process may use.
+    #[arg(long, value_parser = threads)]
+    pub(crate) threads: Option<NonZeroUsize>,
+
+    /// The instruction set or device: scalar or avx2. By default the fastest that runs here.
+    #[arg(long)]
+    pub(crate) backend: Option<Backend>,
+}
+
+/// Show a run that was written before.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope show brickscope-runs/20261121-101500\n  brickscope show RUN --as tree\n  brickscope show RUN --as dot | dot -Tsvg > graph.svg"
+)]
+pub(crate) struct ShowArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// In which form.
+    #[arg(long = "as", value_enum, default_value_t = View::Report)]
+    pub(crate) view: View,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum View {
+    /// What was printed after the run.
+    Report,
+    /// The whole tree of one decode pass, every layer of it.
+    Tree,
+    /// The same for Graphviz.
+    Dot,
+    /// All that was recorded.
+    Json,
+}
+
+/// Write a model's logits for given tokens, in the LGT1 format, to compare engines.
+///
+/// LGT1, little endian: "LGT1", u32 tokens, u32 vocabulary, u32 0, u32 0, i32 ids, then for each
+/// token the f32 logits that follow it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  brickscope logits model.gguf --ids 1,263,29871 -o ours.logits.bin")]
+pub(crate) struct LogitsArgs {
+    /// The GGUF file.
+    pub(crate) model: PathBuf,
+
+    /// Token ids, separated by commas.
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub(crate) ids: Vec<u32>,
+
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// Run the tokens one by one, as in decoding, instead of in batches.
+    #[arg(long)]
+    pub(crate) steps: bool,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+/// Print the token ids of a text, one line.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  brickscope tokenize model.gguf \"Hello, world!\"")]
+pub(crate) struct TokenizeArgs {
+    /// The GGUF file.
+    pub(crate) model: PathBuf,
+
+    /// The text.
+    pub(crate) text: String,
+
+    /// Leave out the tokens that begin or end a text.
+    #[arg(long)]
+    pub(crate) no_special: bool,
+
+    /// Read control tokens such as `</s>` in the text as those tokens.
+    #[arg(long)]
+    pub(crate) parse_special: bool,
+
+    /// Print a JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Write a model file of a real shape with random weights.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  brickscope synth --shape 1b --quant q4_k -o 1b-q4_k.gguf")]
+pub(crate) struct SynthArgs {
+    /// tiny (2 layers of 256), 110m (12 of 768) or 1b (22 of 2048).
+    #[arg(long, default_value = "tiny")]
+    pub(crate) shape: Shape,
+
+    /// How to store the weights: q8_0, q4_k, f16 or f32.
+    #[arg(long, default_value = "q8_0")]
+    pub(crate) quant: SynthQuant,
+
+    /// The same seed gives the same file.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+/// [`SyncMode`], as the command line spells it.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Sync {
+    Immediate,
+    #[value(alias = "per_layer")]
+    PerLayer,
+    Deferred,
+    None,
+}
+
+impl From<Sync> for SyncMode {
+    fn from(sync: Sync) -> Self {
+        match sync {
+            Sync::Immediate => Self::Immediate,
+            Sync::PerLayer => Self::PerLayer,
+            Sync::Deferred => Self::Deferred,
+            Sync::None => Self::None,
+        }
+    }
+}
+
+/// Long enough that prefill is more than a handful of tokens.
+const DEFAULT_PROMPT: &str = "A profiler is an instrument. Like every instrument it disturbs what \
+    it measures, and like every honest instrument it says by how much. It does not guess, it does \
+    not divide a total by a table of shares, and where it could not look it says so. ";
+
+/// More threads than any machine of today has are a slip of the keyboard.
+const MAX_THREADS: usize = 1024;
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let n: usize = text.parse().map_err(|_| format!("`{text}` is not a number of threads"))?;
+    match NonZeroUsize::new(n) {
+        Some(threads) if n <= MAX_THREADS => Ok(threads),
+        _ => Err(format!("must be 1 to {MAX_THREADS}")),
+    }
+}
+
+fn positive(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+fn probability(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
+        _ => Err("must be a number above 0 and at most 1".to_owned()),
+    }
+}

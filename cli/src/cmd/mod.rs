@@ -1,0 +1,7 @@
+//! The subcommands, one a file.
+
+pub(crate) mod logits;
+pub(crate) mod profile;
+pub(crate) mod show;
+pub(crate) mod synth;
+pub(crate) mod tokenize;

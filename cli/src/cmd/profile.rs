@@ -1,0 +1,123 @@
+//! `brickscope profile`: run a model, and report where its time went.
+
+use std::io::{Write, stdout};
+
+use anyhow::{Result, bail};
+use brickscope::{BrickId, BrickProfiler, Ceilings, Machine, Phase, Profile, Run, view};
+use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
+
+use crate::args::ProfileArgs;
+use crate::run_dir::RunDir;
+use crate::{progress, source};
+
+/// Spans kept one by one at most: half a gigabyte of them.
+const MAX_LOG: usize = 1 << 23;
+
+pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
+    let started = Profile::empty(Default::default()).created;
+    let dir = RunDir::create(args.out.as_deref(), &started)?;
+    let model = source::model(args.model.as_deref())?;
+    let cpu = source::cpu(&args.executor)?;
+    let prompt = model.encode(&args.prompt, Default::default())?;
+    if prompt.is_empty() {
+        bail!("the prompt has no tokens: there is nothing to go on from");
+    }
+    let context = prompt.len() + args.tokens;
+    let mut session = Session::new(&model, cpu, context)?;
+    let ceilings = Ceilings::measure(session.cpu().kernels, session.cpu().pool());
+
+    let profiler = BrickProfiler::with_log_capacity(log_capacity(&model, &session, context));
+    profiler.set_sync_mode(args.sync.into());
+    warm_up(&mut session, &prompt)?;
+    profiler.enable();
+    let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
+    let bar = progress::tokens("running", context as u64);
+    let mut show = |done: usize| bar.set_position(done as u64);
+    let generated = generate(&mut session, Some(&profiler), &prompt, options, &mut show)?;
+    bar.finish_and_clear();
+    profiler.disable();
+
+    let mut profile = profiler.profile();
+    profile.model = Some(source::describe(&model));
+    profile.machine = Some(Machine::detect());
+    profile.ceilings = Some(ceilings);
+    profile.run = Some(Run {
+        command: std::env::args().collect(),
+        backend: session.cpu().kernels.backend().name().to_owned(),
+        threads: session.cpu().threads() as u32,
+        prompt_tokens: prompt.len() as u64,
+        generated_tokens: generated.tokens.len() as u64,
+        seed: args.temperature.map(|_| args.seed),
+    });
+    dir.save(&profile)?;
+    if std::env::var_os("BRICKSCOPE_TRACE_TIMING").is_some_and(|value| value == "1") {
+        trace_timing(&profile);
+    }
+    let mut out = stdout().lock();
+    if args.json {
+        out.write_all(profile.to_json().as_bytes())?;
+    } else {
+        out.write_all(view::report(&profile).as_bytes())?;
+        writeln!(out, "{:9} {}", "run in", dir.path().display())?;
+    }
+    Ok(())
+}
+
+fn sampling(args: &ProfileArgs) -> Sampling {
+    match args.temperature {
+        None => Sampling::Greedy,
+        Some(temperature) => {
+            let (top_k, top_p, seed) = (args.top_k, args.top_p, args.seed);
+            Sampling::Random { temperature, top_k, top_p, seed }
+        }
+    }
+}
+
+/// Room for every span of the run, so that the trace has no holes.
+fn log_capacity(model: &Model, session: &Session<'_>, context: usize) -> usize {
+    // At most 14 bricks and 22 kernels in a layer, and the layer itself.
+    let spans_per_pass = 40 * (model.config.n_layers + 1);
+    // Each token of the answer is a pass; the prompt takes fewer.
+    let passes = context.div_ceil(session.batch()) + context;
+    spans_per_pass.saturating_mul(passes).min(MAX_LOG)
+}
+
+/// Brings the weights into memory and the caches to what they will be like, unmeasured.
+fn warm_up(session: &mut Session<'_>, prompt: &[u32]) -> Result<()> {
+    let prompt = &prompt[..prompt.len().min(session.batch())];
+    session.forward(prompt)?;
+    session.clear();
+    Ok(())
+}
+
+/// One line on standard error for each pass. What a pass didn't do is left out.
+fn trace_timing(profile: &Profile) {
+    for pass in &profile.passes {
+        let of = |brick: BrickId| {
+            let span = profile.spans.iter().find(|span| {
+                span.pass == Some(pass.serial) && span.name == Some(brick as u16)
+            })?;
+            Some((span.start_ns, span.start_ns + span.duration_ns))
+        };
+        let micros = |(start, end): (u64, u64)| (end - start) / 1_000;
+        let embed = of(BrickId::Embedding);
+        let logits = of(BrickId::LmHead);
+        let sample = of(BrickId::Sampling);
+        // What lies between the embedding and the head, from the one's end to the other's start.
+        let pass_end = pass.start_ns + pass.wall_ns;
+        let forward = embed.map(|(_, start)| (start, logits.map_or(pass_end, |(end, _)| end)));
+        let mut line = "timing:".to_owned();
+        for (name, span) in [
+            ("embed_us", embed),
+            ("forward_us", forward),
+            ("logits_us", logits),
+            ("sample_us", sample),
+        ] {
+            if let Some(span) = span {
+                line.push_str(&format!(" {name}={}", micros(span)));
+            }
+        }
+        debug_assert!(matches!(pass.phase, Phase::Prefill | Phase::Decode));
+        eprintln!("{line}");
+    }
+}

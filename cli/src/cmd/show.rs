@@ -1,0 +1,33 @@
+//! `brickscope show`: a run that was written before, in one form or another.
+
+use std::io::{Write, stdout};
+
+use anyhow::{Context, Result};
+use brickscope::{ExecutionGraph, Phase, Profile, view};
+
+use crate::args::{ShowArgs, View};
+use crate::run_dir;
+
+pub(crate) fn run(args: &ShowArgs) -> Result<()> {
+    let profile = run_dir::load(&args.run)?;
+    let text = match args.view {
+        View::Report => view::report(&profile),
+        View::Tree => graph(&profile)?.to_ascii_tree() + "\n",
+        View::Dot => graph(&profile)?.to_dot(),
+        View::Json => profile.to_json(),
+    };
+    stdout().lock().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// The graph that was recorded by hand, or that of a typical pass.
+fn graph(profile: &Profile) -> Result<ExecutionGraph> {
+    if let Some(graph) = &profile.graph {
+        return Ok(graph.clone());
+    }
+    [Phase::Decode, Phase::Prefill]
+        .into_iter()
+        .filter_map(|phase| profile.typical_pass(phase))
+        .find_map(|pass| profile.execution_graph(pass.serial))
+        .context("this run kept no spans of any pass, so it has no graph")
+}

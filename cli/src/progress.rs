@@ -1,0 +1,23 @@
+//! Bars on standard error while something takes time; nothing when that is not a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar of `total` bytes.
+pub(crate) fn bytes(what: &'static str, total: u64) -> ProgressBar {
+    bar(what, total, "{msg:10} [{bar:40}] {bytes}/{total_bytes}")
+}
+
+/// A bar of `total` tokens.
+pub(crate) fn tokens(what: &'static str, total: u64) -> ProgressBar {
+    bar(what, total, "{msg:10} [{bar:40}] {pos}/{len} tokens")
+}
+
+fn bar(what: &'static str, total: u64, template: &str) -> ProgressBar {
+    // No thread of its own redraws it: the cores belong to what is measured. Ten times a second at
+    // most, and only between passes.
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template(template).expect("the template is a constant");
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_message(what);
+    bar
+}

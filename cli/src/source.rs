@@ -1,0 +1,74 @@
+//! Where a model comes from, and what runs it.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::synth::{self, Shape, SynthQuant};
+use brickscope_engine::{Architecture, Model};
+use brickscope_kernels::Kernels;
+
+use crate::args::ExecutorArgs;
+use crate::progress;
+
+/// The model that stands in where none is given.
+pub(crate) const DEFAULT_SHAPE: Shape = Shape::M110;
+pub(crate) const DEFAULT_QUANT: SynthQuant = SynthQuant::Q8_0;
+pub(crate) const DEFAULT_SEED: u64 = 1;
+
+/// The model at `path`, or the one that stands in.
+pub(crate) fn model(path: Option<&Path>) -> Result<Model> {
+    let path = match path {
+        Some(path) => path.to_owned(),
+        None => stand_in()?,
+    };
+    Ok(Model::open(&path)?)
+}
+
+fn stand_in() -> Result<PathBuf> {
+    let cache = dirs::cache_dir()
+        .context("this system names no cache folder for the model that stands in: give a model")?
+        .join("brickscope");
+    let bar = progress::bytes("making", 0);
+    let made =
+        synth::cached(DEFAULT_SHAPE, DEFAULT_QUANT, DEFAULT_SEED, &cache, &mut |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+    bar.finish_and_clear();
+    made.with_context(|| {
+        format!("the model that stands in can't be made in {}", cache.display())
+    })
+}
+
+/// The executor that was asked for.
+pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
+    let kernels = match args.backend {
+        Some(backend) => Kernels::new(backend).context("--backend")?,
+        None => Kernels::best(),
+    };
+    let threads = match args.threads {
+        Some(threads) => threads,
+        None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+    };
+    Ok(Cpu::new(kernels, threads))
+}
+
+/// What a profile says of a model.
+pub(crate) fn describe(model: &Model) -> brickscope::Model {
+    let metadata = &model.gguf.metadata;
+    let name = metadata.opt_str("general.name").ok().flatten().map(str::to_owned);
+    let synthetic = name.as_deref().is_some_and(|name| name.starts_with("brickscope-synth-"));
+    brickscope::Model {
+        path: model.gguf.path.display().to_string(),
+        name,
+        architecture: Architecture::name(model.config.architecture).to_owned(),
+        quantization: model.quantization(),
+        file_bytes: model.gguf.file_len() as u64,
+        parameters: model.n_parameters(),
+        layers: model.config.n_layers as u32,
+        embedding_length: model.config.dim as u32,
+        synthetic,
+    }
+}

@@ -1,0 +1,60 @@
+//! Measuring what the machine can do at best: loops that do nothing else, timed.
+
+use std::hint::black_box;
+
+use brickscope_kernels::{Kernels, ThreadPool};
+
+use crate::clock::Clock;
+use crate::machine::Ceilings;
+
+/// Bytes that each thread reads in one go: more than its caches hold.
+const READ_BYTES: usize = 128 << 20;
+const ROUNDS: usize = 2_000_000;
+/// Times that each loop runs; the best counts, since others on the machine only slow it down.
+const TRIES: usize = 5;
+
+impl Ceilings {
+    /// Measures what the threads of `pool` reach together with `kernels`. Takes some 200 ms and
+    /// 128 MiB of memory for each thread.
+    #[must_use]
+    pub fn measure(kernels: Kernels, pool: &ThreadPool) -> Self {
+        let n_threads = pool.threads();
+        // Filled, so that each page is there and none is the shared page of zeros.
+        let words = vec![1u64; n_threads * (READ_BYTES / size_of::<u64>())];
+        let share = words.len() / n_threads;
+        let read_ns = best_of(&|| {
+            pool.run(&|thread| {
+                black_box(kernels.read_stream(&words[thread * share..][..share]));
+            });
+        });
+        let compute_ns = best_of(&|| {
+            pool.run(&|_| {
+                black_box(kernels.multiply_add(black_box(ROUNDS)));
+            });
+        });
+        let per_second = |amount: usize, ns: u64| amount as f64 * 1e9 / ns as f64;
+        Self {
+            read_bytes_per_second: per_second(n_threads * READ_BYTES, read_ns),
+            flops_per_second: per_second(
+                n_threads * ROUNDS * Kernels::FLOPS_PER_ROUND,
+                compute_ns,
+            ),
+            basis: format!(
+                "measured before the run: best of {TRIES}, {n_threads} thread{}, {}",
+                if n_threads == 1 { "" } else { "s" },
+                kernels.backend()
+            ),
+        }
+    }
+}
+
+/// The least time that `run` took, in nanoseconds, and at least one.
+fn best_of(run: &dyn Fn()) -> u64 {
+    let clock = Clock::os();
+    let times = (0..TRIES).map(|_| {
+        let start = clock.now();
+        run();
+        clock.now() - start
+    });
+    times.min().unwrap_or_default().max(1)
+}
