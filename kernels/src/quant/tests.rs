@@ -280,9 +280,9 @@ fn tolerance(kind: QuantType, largest: f32, x: f32) -> f32 {
         QuantType::Q4_K => {
             largest * (1.0 / 15.0 + 1.0 / 63.0 + 0.5 / 63.0) * 1.01 + (15.0 + 1.0) * 63.0 * HALF
         }
-        // A step is a 32nd, and there is none at the other end of the range. A scale has an error
-        // of up to half a 128th.
-        QuantType::Q6_K => largest * (1.0 / 32.0 + 0.5 / 128.0) * 1.01 + 32.0 * 128.0 * HALF,
+        // A step is a 32nd, and there is none at the other end of the range. A scale is a multiple
+        // of a 128th, and there is no 128 of them with the other sign.
+        QuantType::Q6_K => largest * (1.0 / 32.0 + 1.0 / 128.0) * 1.01 + 32.0 * 128.0 * HALF,
         QuantType::TQ1_0 | QuantType::TQ2_0 | QuantType::I2_S => largest * 0.501 + HALF,
     }
 }
