@@ -629,6 +629,7 @@ mod misuse {
             error(QuantType::Q8_0, 2, 32, &[0; 67]),
             "a q8_0 matrix of 2 by 32 has 68 bytes, but 67 were given"
         );
+        assert!(error(QuantType::Q8_0, 2, 32, &[0; 69]).contains("68 bytes, but 69 were given"));
         assert_eq!(
             error(QuantType::I2_S, 1, 128, &[0; 32]),
             "a i2_s matrix of 1 by 128 has 64 bytes, but 32 were given"
