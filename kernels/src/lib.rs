@@ -15,7 +15,7 @@
 //! let mut y = [0.0; 2];
 //! kernels.gemv(&mut y, w, &x);
 //!
-//! assert!((y[0] - 7.75).abs() < 0.02 && (y[1] - 23.75).abs() < 0.03);
+//! assert!((y[0] - 7.75).abs() < 0.1 && (y[1] - 23.75).abs() < 0.1);
 //! # Ok::<(), brickscope_kernels::MatrixError>(())
 //! ```
 //!

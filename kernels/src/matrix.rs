@@ -113,7 +113,7 @@ impl<'a> Matrix<'a> {
             out.len(),
             self.cols
         );
-        decode_row(self.kind, self.row_bytes(row), self.scale, out);
+        decode_row(self.kind, self.row_bytes(row), self.tensor_scale(), out);
     }
 }
 

@@ -3,6 +3,8 @@
 //! A forward pass splits hundreds of matrices per token, and between two of them one thread does
 //! what is too small to split. Waking a sleeping thread takes longer than many of these matrices,
 //! so a worker that has nothing to do spins for some tens of microseconds before it goes to sleep.
+//! Part of the time it offers its core to others: where threads outnumber the idle cores, the one it
+//! waits for may be waiting for that.
 //!
 //! ```text
 //! run ──► job, remaining = workers ──► epoch + 1, unpark ──► own share ──► wait for remaining = 0
@@ -22,9 +24,33 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
-/// How often a waiting thread looks before it sleeps. A `pause` takes some 10 to 50 ns, so this is
-/// 20 to 100 µs.
-const SPINS: usize = if cfg!(miri) { 4 } else { 2000 };
+/// How often a waiting thread looks before it begins to offer its core to others. A `pause` takes
+/// some 10 to 50 ns, so this is 5 to 25 µs.
+const SPINS: usize = if cfg!(miri) { 4 } else { 500 };
+
+/// How often it does that before it sleeps: some tens of µs, if nobody takes the offer.
+const YIELDS: usize = if cfg!(miri) { 2 } else { 100 };
+
+/// Waits until `done`: spins, then yields, then sleeps. Whoever makes `done` true has to unpark this
+/// thread afterwards.
+fn wait_until(done: impl Fn() -> bool) {
+    for _ in 0..SPINS {
+        if done() {
+            return;
+        }
+        spin_loop();
+    }
+    for _ in 0..YIELDS {
+        if done() {
+            return;
+        }
+        thread::yield_now();
+    }
+    // An unpark that comes between the look and the park makes the park return at once.
+    while !done() {
+        thread::park();
+    }
+}
 
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
@@ -144,17 +170,8 @@ impl ThreadPool {
 
         let own = run_share(shared, f, 0);
 
-        let mut spins = 0;
         // Acquire, to see all that the workers wrote.
-        while shared.remaining.load(Ordering::Acquire) > 0 {
-            if spins < SPINS {
-                spins += 1;
-                spin_loop();
-            } else {
-                // The last worker unparks this thread after its decrement, so it can't be missed.
-                thread::park();
-            }
-        }
+        wait_until(|| shared.remaining.load(Ordering::Acquire) == 0);
         let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(turn);
         if let Some(panic) = own.err().or(theirs) {
@@ -179,17 +196,8 @@ fn run_share(
 fn work(shared: &Shared, thread_idx: usize) {
     let mut seen = 0;
     loop {
-        let mut spins = 0;
         // Acquire, to see the job that came with the epoch.
-        while shared.epoch.load(Ordering::Acquire) == seen {
-            if spins < SPINS {
-                spins += 1;
-                spin_loop();
-            } else {
-                // Whoever changes the epoch unparks this thread afterwards, so it can't be missed.
-                thread::park();
-            }
-        }
+        wait_until(|| shared.epoch.load(Ordering::Acquire) != seen);
         // There is no next job before this thread has finished the one it has.
         seen = seen.wrapping_add(1);
         if shared.closing.load(Ordering::Relaxed) {
@@ -289,7 +297,7 @@ mod tests {
         let pool = pool(2);
         for _ in 0..3 {
             // Longer than the workers spin, so that some of these find them parked.
-            for _ in 0..20 * SPINS {
+            for _ in 0..200 * SPINS {
                 spin_loop();
             }
             thread::yield_now();

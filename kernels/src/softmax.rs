@@ -39,18 +39,12 @@ pub(crate) mod avx2 {
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(crate) fn exp(x: __m256) -> __m256 {
-        const LOWEST: f32 = -87.336_54;
-        const HIGHEST: f32 = 88.376_26;
-        const LN_2_HIGH: f32 = 0.693_359_375;
+        const LOWEST: f32 = -87.3365;
+        const HIGHEST: f32 = 88.376;
+        const LN_2_HIGH: f32 = 355.0 / 512.0;
         const LN_2_LOW: f32 = -2.121_944_4e-4;
-        const COEFFICIENTS: [f32; 6] = [
-            1.987_569_1e-4,
-            1.398_199_9e-3,
-            8.333_452e-3,
-            4.166_579_6e-2,
-            1.666_666_5e-1,
-            5.000_000_1e-1,
-        ];
+        const COEFFICIENTS: [f32; 6] =
+            [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
 
         let too_low = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_set1_ps(LOWEST));
         let too_high = _mm256_cmp_ps::<_CMP_GT_OQ>(x, _mm256_set1_ps(HIGHEST));

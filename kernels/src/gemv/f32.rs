@@ -13,9 +13,9 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &[f32]) {
         for (line, x) in lines.iter().zip(x_lines) {
             prefetch_ahead(line);
             prefetch_ahead(&line[64..]);
-            for i in 0..4 {
+            for (i, acc) in acc.iter_mut().enumerate() {
                 let w = load_f32_bytes(piece(line, 32 * i));
-                acc[i] = _mm256_fmadd_ps(w, load(&x.as_chunks().0[i]), acc[i]);
+                *acc = _mm256_fmadd_ps(w, load(&x.as_chunks().0[i]), *acc);
             }
         }
         let [a, b, c, d] = acc;

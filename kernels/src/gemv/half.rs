@@ -17,9 +17,9 @@ macro_rules! gemv {
                 let mut acc = [_mm256_setzero_ps(); 4];
                 for (line, x) in lines.iter().zip(x_lines) {
                     prefetch_ahead(line);
-                    for i in 0..4 {
+                    for (i, acc) in acc.iter_mut().enumerate() {
                         let w = $load(piece(line, 16 * i));
-                        acc[i] = _mm256_fmadd_ps(w, load(&x.as_chunks().0[i]), acc[i]);
+                        *acc = _mm256_fmadd_ps(w, load(&x.as_chunks().0[i]), *acc);
                     }
                 }
                 let [a, b, c, d] = acc;

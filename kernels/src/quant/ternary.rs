@@ -109,14 +109,12 @@ pub(crate) fn encode_tq1_0(x: &[f32; LEN]) -> [u8; TQ1_0_BYTES] {
         (digits * 256).div_ceil(243) as u8
     };
     let mut block = [0; TQ1_0_BYTES];
-    for m in 0..32 {
-        block[m] = pack(m, 32, 5);
-    }
-    for m in 0..16 {
-        block[32 + m] = pack(160 + m, 16, 5);
-    }
-    for m in 0..4 {
-        block[48 + m] = pack(240 + m, 4, 4);
+    for (m, byte) in block.iter_mut().take(52).enumerate() {
+        *byte = match m {
+            0..32 => pack(m, 32, 5),
+            32..48 => pack(160 + m - 32, 16, 5),
+            _ => pack(240 + m - 48, 4, 4),
+        };
     }
     block[52..].copy_from_slice(&f32_to_f16(d).to_le_bytes());
     block
