@@ -227,6 +227,9 @@ pub struct Total {
     pub category: Option<BrickCategory>,
     /// How the times were obtained.
     pub source: Source,
+    /// How a kernel runs on the CPU.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host: Option<HostLaunch>,
     /// The sums.
     #[serde(flatten)]
     pub stats: BrickStats,
@@ -397,7 +400,8 @@ impl Profile {
     /// all. Of an even number, the earlier of the two in the middle.
     #[must_use]
     pub fn typical_pass(&self, phase: Phase) -> Option<&Pass> {
-        let mut passes: Vec<&Pass> = self.passes.iter().filter(|pass| pass.phase == phase).collect();
+        let mut passes: Vec<&Pass> =
+            self.passes.iter().filter(|pass| pass.phase == phase).collect();
         passes.sort_by_key(|pass| (pass.wall_ns, pass.start_ns));
         passes.get(passes.len().checked_sub(1)? / 2).copied()
     }
@@ -434,10 +438,10 @@ impl Profile {
         let name = self.names.get(usize::from(index)).unwrap_or(&unknown);
         match name.kind {
             NameKind::Kernel => {
-                let mut kernel =
-                    crate::graph::gpu_kernel(&name.name, 0, (1, 1, 1), (1, 1, 1), 0);
-                if let ExecutionNode::Kernel { timing_ns: timing, host, arithmetic_intensity, .. } =
-                    &mut kernel
+                let mut kernel = crate::graph::gpu_kernel(&name.name, 0, (1, 1, 1), (1, 1, 1), 0);
+                if let ExecutionNode::Kernel {
+                    timing_ns: timing, host, arithmetic_intensity, ..
+                } = &mut kernel
                 {
                     *timing = Some(timing_ns);
                     *host = name.host.clone();
@@ -448,9 +452,7 @@ impl Profile {
             }
             NameKind::Brick => match crate::BrickId::from_str(&name.name) {
                 Some(id) => ExecutionNode::Brick { id, timing_ns, elements },
-                None => {
-                    ExecutionNode::NamedBrick { name: name.name.clone(), timing_ns, elements }
-                }
+                None => ExecutionNode::NamedBrick { name: name.name.clone(), timing_ns, elements },
             },
         }
     }
@@ -634,20 +636,8 @@ mod span_table {
         "bytes",
     ];
 
-    type Row = (
-        Option<u16>,
-        u8,
-        u32,
-        Option<u32>,
-        Option<u16>,
-        Option<u32>,
-        u64,
-        u64,
-        u64,
-        u64,
-        u64,
-        u64,
-    );
+    type Row =
+        (Option<u16>, u8, u32, Option<u32>, Option<u16>, Option<u32>, u64, u64, u64, u64, u64, u64);
 
     #[derive(Serialize)]
     struct Written<'a> {

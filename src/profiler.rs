@@ -143,7 +143,7 @@ impl BrickProfiler {
     /// A profiler that is off.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(Clock::os(), DEFAULT_LOG_CAPACITY)
+        Self::with_clock(Clock::os())
     }
 
     /// A profiler that is on.
@@ -157,19 +157,8 @@ impl BrickProfiler {
     /// A profiler, off, with a clock of the caller's choice.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
-        Self::with(clock, DEFAULT_LOG_CAPACITY)
-    }
-
-    /// A profiler, off, that keeps up to `spans_per_thread` spans one by one on each thread, at 64
-    /// bytes each, allocated at a thread's first span. With 0 it keeps sums only.
-    #[must_use]
-    pub fn with_log_capacity(spans_per_thread: usize) -> Self {
-        Self::with(Clock::os(), spans_per_thread)
-    }
-
-    fn with(clock: Clock, log_capacity: usize) -> Self {
         Self {
-            recorder: Recorder::new(clock, log_capacity),
+            recorder: Recorder::new(clock, DEFAULT_LOG_CAPACITY),
             enabled: AtomicBool::new(false),
             sync_mode: AtomicU8::new(SyncMode::default() as u8),
             epoch: AtomicU64::new(0),
@@ -183,6 +172,16 @@ impl BrickProfiler {
             observed: Mutex::default(),
             span_cost: OnceLock::new(),
         }
+    }
+
+    /// Has each thread keep up to `spans_per_thread` spans one by one, at 64 bytes each, allocated
+    /// at the thread's first span; 65 536 unless said otherwise. With 0 only sums are kept. What
+    /// was recorded so far is forgotten.
+    #[must_use]
+    pub fn with_log_capacity(mut self, spans_per_thread: usize) -> Self {
+        self.recorder = Recorder::new(self.recorder.clock().clone(), spans_per_thread);
+        self.refresh();
+        self
     }
 
     /// Turns profiling on.
@@ -602,7 +601,8 @@ impl BrickProfiler {
         }
         let span_ns = *self.span_cost.get_or_init(|| {
             const SPANS: u32 = 2_000;
-            let probe = Self::with(self.recorder.clock().clone(), SPANS as usize);
+            let clock = self.recorder.clock().clone();
+            let probe = Self::with_clock(clock).with_log_capacity(SPANS as usize);
             probe.enable();
             let mut batches: Vec<u64> = (0..9)
                 .map(|_| {
@@ -643,7 +643,8 @@ fn totals(logs: &[Arc<ThreadLog>], names: &[Name], with_other: bool) -> Vec<Tota
                 }
                 if stats.count > 0 {
                     let category = (name.kind == NameKind::Brick).then(|| category_of(&name.name));
-                    totals.push(Total { phase, kind: name.kind, category, source, stats });
+                    let host = name.host.clone();
+                    totals.push(Total { phase, kind: name.kind, category, source, host, stats });
                 }
             }
         }

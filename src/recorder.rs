@@ -246,7 +246,7 @@ impl Sum {
                 total_bytes: self.bytes.load(Relaxed),
             };
             fence(Acquire);
-            if before % 2 == 0 && self.version.load(Relaxed) == before {
+            if before.is_multiple_of(2) && self.version.load(Relaxed) == before {
                 break one;
             }
             std::hint::spin_loop();
@@ -262,8 +262,8 @@ impl Sums {
 
     fn of(&self, name: NameIdx) -> &Sum {
         let name = usize::from(name);
-        let chunk = self.0[name / CHUNK]
-            .get_or_init(|| Box::new(std::array::from_fn(|_| Sum::default())));
+        let chunk =
+            self.0[name / CHUNK].get_or_init(|| Box::new(std::array::from_fn(|_| Sum::default())));
         &chunk[name % CHUNK]
     }
 
@@ -309,9 +309,8 @@ impl ThreadLog {
             add(&self.log_full, u64::from(!self.trace.is_empty()));
             return;
         };
-        let place = u64::from(record.pass) << 32
-            | u64::from(record.layer) << 16
-            | u64::from(record.name);
+        let place =
+            u64::from(record.pass) << 32 | u64::from(record.layer) << 16 | u64::from(record.name);
         let values = [
             record.start,
             record.duration,
@@ -386,9 +385,9 @@ impl ThreadLog {
         let layer = self.layer.load(Relaxed) as u16;
         if kind == Kind::Kernel {
             let phase = if at_home { self.phase.load(Relaxed) } else { 0 };
-            self.sums[Source::Host as usize][usize::from(phase)].of(open.name).add(
-                duration, duration, work,
-            );
+            self.sums[Source::Host as usize][usize::from(phase)]
+                .of(open.name)
+                .add(duration, duration, work);
         }
         self.push(&Record {
             start: open.start,
@@ -489,6 +488,8 @@ pub(crate) struct Recorder {
     active: AtomicBool,
     /// Threads find their log by it. A new one makes them start anew, which is how a reset works.
     identity: AtomicU64,
+    /// Logs with a lower serial are from before the last reset.
+    first_log: AtomicU32,
     next_pass: AtomicU32,
     capacity: usize,
     logs: Mutex<Vec<Arc<ThreadLog>>>,
@@ -502,6 +503,7 @@ impl Recorder {
             clock,
             active: AtomicBool::new(false),
             identity: AtomicU64::new(NEXT_IDENTITY.fetch_add(1, Relaxed)),
+            first_log: AtomicU32::new(NO_LOG),
             next_pass: AtomicU32::new(1),
             capacity,
             logs: Mutex::default(),
@@ -535,19 +537,31 @@ impl Recorder {
         Open { start: self.clock.now(), ..open }
     }
 
-    /// Ends a brick; returns its length in nanoseconds if it was recorded.
+    /// Ends a brick.
     #[inline]
-    pub(crate) fn end_brick(&self, open: Open, work: Work) -> Option<u64> {
-        let end = self.end_reading(open)?;
-        self.with_log(|log| log.end_brick(Source::Host, open, end, work));
-        Some(end.saturating_sub(open.start))
+    pub(crate) fn end_brick(&self, open: Open, work: Work) {
+        let Some(end) = self.end_reading(open) else { return };
+        self.with_log(|log| {
+            if !self.is_forgotten(open, log) {
+                log.end_brick(Source::Host, open, end, work);
+            }
+        });
     }
 
     /// Ends a kernel or a layer.
     #[inline]
     pub(crate) fn end_detail(&self, kind: Kind, open: Open, work: Work) {
         let Some(end) = self.end_reading(open) else { return };
-        self.with_log(|log| log.end_detail(kind, open, end, work));
+        self.with_log(|log| {
+            if !self.is_forgotten(open, log) {
+                log.end_detail(kind, open, end, work);
+            }
+        });
+    }
+
+    /// Whether a span was begun before a reset.
+    fn is_forgotten(&self, open: Open, log: &ThreadLog) -> bool {
+        open.log != log.serial && open.log < self.first_log.load(Relaxed)
     }
 
     /// The clock at the end of a span, first of all. `None` if it was begun while off, or if
@@ -697,6 +711,7 @@ impl Recorder {
     /// Forgets all that was recorded. Spans open now are forgotten too.
     pub(crate) fn reset(&self) {
         let mut logs = self.logs();
+        self.first_log.store(NEXT_LOG.load(Relaxed), Relaxed);
         self.identity.store(NEXT_IDENTITY.fetch_add(1, Relaxed), Relaxed);
         logs.clear();
         self.homeless.store(0, Relaxed);

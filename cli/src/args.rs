@@ -129,7 +129,9 @@ pub(crate) enum View {
 /// LGT1, little endian: "LGT1", u32 tokens, u32 vocabulary, u32 0, u32 0, i32 ids, then for each
 /// token the f32 logits that follow it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  brickscope logits model.gguf --ids 1,263,29871 -o ours.logits.bin")]
+#[command(
+    after_help = "Example:\n  brickscope logits model.gguf --ids 1,263,29871 -o ours.logits.bin"
+)]
 pub(crate) struct LogitsArgs {
     /// The GGUF file.
     pub(crate) model: PathBuf,

@@ -37,9 +37,7 @@ fn stand_in() -> Result<PathBuf> {
             bar.set_position(done);
         });
     bar.finish_and_clear();
-    made.with_context(|| {
-        format!("the model that stands in can't be made in {}", cache.display())
-    })
+    made.with_context(|| format!("the model that stands in can't be made in {}", cache.display()))
 }
 
 /// The executor that was asked for.

@@ -21,8 +21,7 @@ impl KvCache {
     #[must_use]
     pub fn new(config: &Config, capacity: usize) -> Self {
         let len = capacity * config.kv_dim();
-        let layers =
-            (0..config.n_layers).map(|_| KvLayer { k: vec![0.0; len], v: vec![0.0; len] });
+        let layers = (0..config.n_layers).map(|_| KvLayer { k: vec![0.0; len], v: vec![0.0; len] });
         Self { layers: layers.collect(), n_tokens: 0, capacity }
     }
 

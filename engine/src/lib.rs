@@ -46,7 +46,7 @@ mod session;
 mod weights;
 
 pub use config::{Architecture, Config};
-pub use generate::{Generated, GenerateOptions, generate};
+pub use generate::{GenerateOptions, Generated, generate};
 pub use kv_cache::KvCache;
 pub use model::{Error, Model};
 pub use probe::{NoProbe, Probe, Profiled};

@@ -41,14 +41,16 @@ struct Distance {
 }
 
 fn distance(ours: &[f32], reference: &Reference) -> Distance {
-    let rows = || ours.chunks_exact(reference.n_vocab).zip(reference.logits.chunks_exact(reference.n_vocab));
+    let rows = || {
+        ours.chunks_exact(reference.n_vocab).zip(reference.logits.chunks_exact(reference.n_vocab))
+    };
     assert_eq!(ours.len(), reference.logits.len());
     let max = ours.iter().zip(&reference.logits).map(|(a, b)| (a - b).abs()).fold(0.0, |max, d| {
         // A NaN must not be lost in a comparison.
         if d > max || d.is_nan() { d } else { max }
     });
-    let mean_kl = rows().map(|(ours, theirs)| kl(theirs, ours)).sum::<f64>()
-        / reference.tokens.len() as f64;
+    let mean_kl =
+        rows().map(|(ours, theirs)| kl(theirs, ours)).sum::<f64>() / reference.tokens.len() as f64;
     let wrong = rows()
         .enumerate()
         .filter(|(_, (ours, theirs))| {

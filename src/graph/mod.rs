@@ -456,8 +456,7 @@ impl ExecutionGraph {
     /// The brick that took longest among those that launched a kernel, with its nanoseconds.
     #[must_use]
     pub fn slowest_kernel(&self) -> Option<(ExecutionNodeId, &ExecutionNode, u64)> {
-        let launches =
-            self.edges.iter().filter(|edge| self.nodes[edge.dst.0 as usize].is_kernel());
+        let launches = self.edges.iter().filter(|edge| self.nodes[edge.dst.0 as usize].is_kernel());
         launches
             .filter_map(|edge| {
                 let node = &self.nodes[edge.src.0 as usize];

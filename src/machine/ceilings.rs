@@ -35,10 +35,7 @@ impl Ceilings {
         let per_second = |amount: usize, ns: u64| amount as f64 * 1e9 / ns as f64;
         Self {
             read_bytes_per_second: per_second(n_threads * READ_BYTES, read_ns),
-            flops_per_second: per_second(
-                n_threads * ROUNDS * Kernels::FLOPS_PER_ROUND,
-                compute_ns,
-            ),
+            flops_per_second: per_second(n_threads * ROUNDS * Kernels::FLOPS_PER_ROUND, compute_ns),
             basis: format!(
                 "measured before the run: best of {TRIES}, {n_threads} thread{}, {}",
                 if n_threads == 1 { "" } else { "s" },

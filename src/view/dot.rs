@@ -9,16 +9,12 @@ impl ExecutionGraph {
     /// The graph in Graphviz's DOT language; `dot -Tsvg` draws it. Names are escaped.
     #[must_use]
     pub fn to_dot(&self) -> String {
-        let mut dot = String::from(
-            "digraph ExecutionGraph {\n  rankdir=TB;\n  node [shape=box];\n\n",
-        );
+        let mut dot =
+            String::from("digraph ExecutionGraph {\n  rankdir=TB;\n  node [shape=box];\n\n");
         for (id, node) in self.with_ids() {
             let (label, color) = label(node);
-            let _ = writeln!(
-                dot,
-                "  n{} [label=\"{label}\",style=filled,fillcolor={color}];",
-                id.0
-            );
+            let _ =
+                writeln!(dot, "  n{} [label=\"{label}\",style=filled,fillcolor={color}];", id.0);
         }
         dot.push('\n');
         for edge in self.edges() {

@@ -14,11 +14,8 @@ pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, ti
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
-            let (escaped, plain) = if c.is_control() {
-                (Some(c.escape_default()), None)
-            } else {
-                (None, Some(c))
-            };
+            let (escaped, plain) =
+                if c.is_control() { (Some(c.escape_default()), None) } else { (None, Some(c)) };
             escaped.into_iter().flatten().chain(plain)
         })
         .collect()

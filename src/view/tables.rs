@@ -110,11 +110,8 @@ pub(crate) fn tile_table(tiles: &[TileStats]) -> String {
          Level       Samples   Avg µs    GFLOP/s   AI      Elements\n",
     );
     for tile in tiles.iter().filter(|tile| tile.count > 0) {
-        let gflops = if tile.total_ns > 0 {
-            format!("{:.2}", tile.gflops())
-        } else {
-            "n/a".to_owned()
-        };
+        let gflops =
+            if tile.total_ns > 0 { format!("{:.2}", tile.gflops()) } else { "n/a".to_owned() };
         let _ = writeln!(
             text,
             "{:8}  {:9}  {:8.1}  {gflops:>8}  {:4.2}  {:10}",

@@ -176,10 +176,9 @@ fn label(node: &ExecutionNode) -> String {
             let time = timing_ns.map(|ns| format!(" {}", micros(ns))).unwrap_or_default();
             format!("{name}  {bytes}B{time}")
         }
-        ExecutionNode::AsyncTask { poll_count, yield_count, total_poll_ns, .. } => format!(
-            "{name}  polls:{poll_count} yields:{yield_count} {}",
-            micros(*total_poll_ns)
-        ),
+        ExecutionNode::AsyncTask { poll_count, yield_count, total_poll_ns, .. } => {
+            format!("{name}  polls:{poll_count} yields:{yield_count} {}", micros(*total_poll_ns))
+        }
     }
 }
 
@@ -191,9 +190,6 @@ pub(super) fn launch(grid: Dimensions, block: Dimensions) -> String {
     if flat(grid) && flat(block) {
         format!("<<<{},{},{}>>>", grid.0, block.0, block.1)
     } else {
-        format!(
-            "<<<({},{},{}),({},{},{})>>>",
-            grid.0, grid.1, grid.2, block.0, block.1, block.2
-        )
+        format!("<<<({},{},{}),({},{},{})>>>", grid.0, grid.1, grid.2, block.0, block.1, block.2)
     }
 }

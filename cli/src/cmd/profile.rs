@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let mut session = Session::new(&model, cpu, context)?;
     let ceilings = Ceilings::measure(session.cpu().kernels, session.cpu().pool());
 
-    let profiler = BrickProfiler::with_log_capacity(log_capacity(&model, &session, context));
+    let profiler = BrickProfiler::new().with_log_capacity(log_capacity(&model, &session, context));
     profiler.set_sync_mode(args.sync.into());
     warm_up(&mut session, &prompt)?;
     profiler.enable();
@@ -94,9 +94,10 @@ fn warm_up(session: &mut Session<'_>, prompt: &[u32]) -> Result<()> {
 fn trace_timing(profile: &Profile) {
     for pass in &profile.passes {
         let of = |brick: BrickId| {
-            let span = profile.spans.iter().find(|span| {
-                span.pass == Some(pass.serial) && span.name == Some(brick as u16)
-            })?;
+            let span = profile
+                .spans
+                .iter()
+                .find(|span| span.pass == Some(pass.serial) && span.name == Some(brick as u16))?;
             Some((span.start_ns, span.start_ns + span.duration_ns))
         };
         let micros = |(start, end): (u64, u64)| (end - start) / 1_000;

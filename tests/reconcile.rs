@@ -1,0 +1,331 @@
+//! Bricks and what no brick explains add up to the wall, to the nanosecond, whatever happens.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use brickscope::{BrickId, BrickProfiler, Dropped, MockClock, Phase, Profile};
+use proptest::prelude::*;
+
+/// What a thread does in a pass.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Time that no brick explains.
+    Idle(u64),
+    /// A brick with steps inside.
+    Brick(usize, Vec<Step>),
+    /// A kernel with steps inside.
+    Kernel(Vec<Step>),
+    /// A layer with steps inside.
+    Layer(u16, Vec<Step>),
+    /// A brick that begins and never ends, though its steps do.
+    Forgotten(usize, Vec<Step>),
+    /// A brick in which something panics after these steps; somebody outside catches it.
+    Panic(usize, Vec<Step>),
+    /// A brick that was timed elsewhere and ends now.
+    Told(u64),
+    /// Deferred bricks, this far apart.
+    Deferred(Vec<u64>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let leaf = prop_oneof![
+        (0u64..1_000).prop_map(Step::Idle),
+        (0u64..2_000).prop_map(Step::Told),
+        prop::collection::vec(0u64..500, 0..4).prop_map(Step::Deferred),
+    ];
+    let step = leaf.prop_recursive(5, 64, 6, |step| {
+        let inner = prop::collection::vec(step, 0..6);
+        prop_oneof![
+            4 => (0usize..15, inner.clone()).prop_map(|(brick, inner)| Step::Brick(brick, inner)),
+            1 => inner.clone().prop_map(Step::Kernel),
+            1 => (0u16..4, inner.clone()).prop_map(|(layer, inner)| Step::Layer(layer, inner)),
+            1 => (0usize..15, inner.clone()).prop_map(|(b, inner)| Step::Forgotten(b, inner)),
+            1 => (0usize..15, inner).prop_map(|(brick, inner)| Step::Panic(brick, inner)),
+        ]
+    });
+    prop::collection::vec(step, 0..12)
+}
+
+fn play(profiler: &BrickProfiler, hand: &MockClock, steps: &[Step]) {
+    for step in steps {
+        match step {
+            Step::Idle(nanos) => hand.advance(*nanos),
+            Step::Brick(brick, inner) => {
+                let timer = profiler.start_brick(BrickId::ALL[*brick]);
+                hand.advance(3);
+                play(profiler, hand, inner);
+                profiler.stop_brick(timer, 1);
+            }
+            Step::Kernel(inner) => {
+                let timer = profiler.start_kernel(profiler.kernel("kernel", None));
+                play(profiler, hand, inner);
+                profiler.stop_kernel(timer, Default::default());
+            }
+            Step::Layer(layer, inner) => {
+                let timer = profiler.begin_layer(*layer);
+                play(profiler, hand, inner);
+                profiler.end_layer(timer);
+            }
+            Step::Forgotten(brick, inner) => {
+                let timer = profiler.start_brick(BrickId::ALL[*brick]);
+                play(profiler, hand, inner);
+                let _ = timer;
+            }
+            Step::Panic(brick, inner) => {
+                let result = catch_unwind(AssertUnwindSafe(|| {
+                    let _timer = profiler.start_brick(BrickId::ALL[*brick]);
+                    play(profiler, hand, inner);
+                    // Not `panic!`, which would write each of them to the terminal.
+                    std::panic::resume_unwind(Box::new(()));
+                }));
+                assert!(result.is_err());
+            }
+            Step::Told(nanos) => {
+                profiler.record_elapsed("Told", std::time::Duration::from_nanos(*nanos), 1);
+            }
+            Step::Deferred(gaps) => {
+                for gap in gaps {
+                    profiler.record_deferred(BrickId::LmHead, profiler.elapsed_ns(), 1);
+                    hand.advance(*gap);
+                }
+                profiler.finalize(profiler.elapsed_ns());
+            }
+        }
+    }
+}
+
+/// A profiler that is on, with the hand of its clock.
+fn on(log_capacity: usize) -> (BrickProfiler, MockClock) {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(log_capacity);
+    profiler.enable();
+    (profiler, hand)
+}
+
+/// Plays one pass.
+fn pass(profiler: &BrickProfiler, hand: &MockClock, phase: Phase, steps: &[Step]) {
+    let timer = profiler.begin_pass(phase);
+    play(profiler, hand, steps);
+    profiler.end_pass(timer, 1, 0);
+}
+
+/// The time that some intervals cover, each nanosecond once.
+fn covered(mut intervals: Vec<(u64, u64)>) -> u64 {
+    intervals.sort_unstable();
+    let mut until = 0;
+    intervals.into_iter().fold(0, |sum, (start, end)| {
+        let new = end.saturating_sub(start.max(until));
+        until = until.max(end);
+        sum + new
+    })
+}
+
+/// Plays steps of which all that is timed is a brick that begins and ends here; notes them by a
+/// clock of its own.
+fn play_and_note(
+    profiler: &BrickProfiler,
+    hand: &MockClock,
+    now: &mut u64,
+    steps: &[Step],
+    seen: &mut Vec<(u64, u64)>,
+) {
+    for step in steps {
+        match step {
+            Step::Idle(nanos) | Step::Told(nanos) => {
+                hand.advance(*nanos);
+                *now += nanos;
+            }
+            Step::Brick(brick, inner) | Step::Forgotten(brick, inner) => {
+                let start = *now;
+                let timer = profiler.start_brick(BrickId::ALL[*brick]);
+                play_and_note(profiler, hand, now, inner, seen);
+                if matches!(step, Step::Brick(..)) {
+                    profiler.stop_brick(timer, 1);
+                    seen.push((start, *now));
+                }
+            }
+            Step::Kernel(inner) | Step::Layer(_, inner) | Step::Panic(_, inner) => {
+                let timer = profiler.start_kernel(profiler.kernel("kernel", None));
+                play_and_note(profiler, hand, now, inner, seen);
+                profiler.stop_kernel(timer, Default::default());
+            }
+            Step::Deferred(_) => {}
+        }
+    }
+}
+
+fn reconciles(profile: &Profile) {
+    if let Err(why) = profile.check() {
+        panic!("{why}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 }))]
+
+    #[test]
+    fn on_one_thread(passes in prop::collection::vec(steps(), 1..4)) {
+        let (profiler, hand) = on(10_000);
+        for (i, steps) in passes.iter().enumerate() {
+            // Bricks between passes must not leak into them.
+            play(&profiler, &hand, steps);
+            pass(&profiler, &hand, Phase::ALL[i % 2], steps);
+        }
+        let profile = profiler.profile();
+        reconciles(&profile);
+        let read = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
+        prop_assert_eq!(read, profile);
+    }
+
+    #[test]
+    fn what_is_attributed_is_what_bricks_cover_by_an_independent_count(steps in steps()) {
+        let (profiler, hand) = on(0);
+        let (mut now, mut seen) = (0, Vec::new());
+        let timer = profiler.begin_pass(Phase::Prefill);
+        play_and_note(&profiler, &hand, &mut now, &steps, &mut seen);
+        profiler.end_pass(timer, 1, 0);
+        let profile = profiler.profile();
+        reconciles(&profile);
+        let total = profile.phase(Phase::Prefill).expect("there was a pass");
+        prop_assert_eq!(total.wall_ns, now);
+        prop_assert_eq!(total.attributed_ns, covered(seen));
+    }
+
+    #[test]
+    fn on_many_threads_at_once(threads in prop::collection::vec(steps(), 2..5)) {
+        // One clock for all: what others do is idle time here, which is the point.
+        let (profiler, hand) = on(10_000);
+        std::thread::scope(|scope| {
+            for steps in &threads {
+                scope.spawn(|| pass(&profiler, &hand, Phase::Decode, steps));
+            }
+        });
+        let profile = profiler.profile();
+        reconciles(&profile);
+        prop_assert_eq!(profile.phases[0].passes, threads.len() as u64);
+    }
+
+    #[test]
+    fn with_a_log_too_small_for_the_spans(steps in steps()) {
+        let (profiler, hand) = on(2);
+        pass(&profiler, &hand, Phase::Decode, &steps);
+        let profile = profiler.profile();
+        reconciles(&profile);
+        prop_assert!(profile.spans.len() <= 2);
+    }
+}
+
+#[test]
+fn time_outside_of_bricks_is_shown_and_time_inside_is_not_counted_twice() {
+    let (profiler, hand) = on(100);
+    let step = Step::Brick(
+        BrickId::QkvProjection as usize,
+        vec![Step::Idle(10), Step::Brick(BrickId::RmsNorm as usize, vec![Step::Idle(20)])],
+    );
+    pass(&profiler, &hand, Phase::Decode, &[Step::Idle(5), step, Step::Idle(2)]);
+    let profile = profiler.profile();
+    let total = profile.phase(Phase::Decode).expect("there was a pass");
+    assert_eq!((total.wall_ns, total.attributed_ns, total.unattributed_ns), (43, 36, 7));
+    let qkv = profiler.brick_stats(BrickId::QkvProjection);
+    assert_eq!((qkv.total_ns, qkv.exclusive_ns), (36, 13));
+    assert_eq!(profiler.total_ns(), 36);
+    let [outer, inner] = profile.spans.as_slice() else { panic!("{:?}", profile.spans) };
+    assert_eq!((outer.parent, inner.parent), (None, Some(0)));
+}
+
+#[test]
+fn what_goes_wrong_is_counted_and_not_hidden() {
+    let (profiler, hand) = on(100);
+    let forgotten = profiler.start_brick(BrickId::RmsNorm);
+    drop(forgotten);
+    // Begun here, ended there.
+    let moved = profiler.start_brick(BrickId::LmHead);
+    hand.advance(10);
+    std::thread::scope(|scope| {
+        scope.spawn(|| profiler.stop_brick(moved, 1));
+    });
+    // Begun before the pass, ended in it.
+    let straddling = profiler.start_brick(BrickId::Embedding);
+    let outer = profiler.begin_pass(Phase::Decode);
+    hand.advance(10);
+    profiler.stop_brick(straddling, 1);
+    let inner = profiler.begin_pass(Phase::Decode);
+    profiler.end_pass(inner, 1, 0);
+    // Ended in the order of their beginnings.
+    let (a, b) = (profiler.start_brick(BrickId::RmsNorm), profiler.start_brick(BrickId::LmHead));
+    hand.advance(10);
+    profiler.stop_brick(a, 1);
+    profiler.stop_brick(b, 1);
+    // Later than the end that settles it.
+    profiler.record_deferred(BrickId::LmHead, profiler.elapsed_ns() + 1, 1);
+    profiler.finalize(profiler.elapsed_ns());
+    profiler.end_pass(outer, 1, 0);
+    let profile = profiler.profile();
+    reconciles(&profile);
+    let expected = Dropped {
+        unfinished: 1,
+        moved: 1,
+        straddling: 1,
+        nested_passes: 1,
+        late: 1,
+        ..Dropped::default()
+    };
+    assert_eq!(profile.dropped, expected);
+    // Measured all the same: 10 ns each.
+    assert_eq!(profiler.brick_stats(BrickId::LmHead).total_ns, 20);
+    assert_eq!(profiler.brick_stats(BrickId::Embedding).total_ns, 10);
+    let report = profiler.report();
+    assert!(report.starts_with("note: 1 deferred bricks began"), "{report}");
+}
+
+#[test]
+fn a_full_log_drops_single_spans_and_says_so_while_sums_stay_exact() {
+    let (profiler, _) = on(3);
+    for _ in 0..10 {
+        let timer = profiler.start_brick(BrickId::LmHead);
+        profiler.stop_brick(timer, 2);
+    }
+    let profile = profiler.profile();
+    assert_eq!((profile.spans.len(), profile.dropped.spans), (3, 7));
+    let stats = profiler.brick_stats(BrickId::LmHead);
+    assert_eq!((stats.count, stats.total_elements), (10, 20));
+    assert!(profiler.report().contains("note: 7 spans did not fit the log"));
+}
+
+#[test]
+fn turning_off_in_mid_brick_invents_no_time_and_turning_on_neither() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    let before = profiler.start_brick(BrickId::LmHead);
+    profiler.enable();
+    hand.advance(10);
+    profiler.stop_brick(before, 1);
+    let during = profiler.start_brick(BrickId::LmHead);
+    hand.advance(10);
+    profiler.disable();
+    profiler.stop_brick(during, 1);
+    assert_eq!(profiler.brick_stats(BrickId::LmHead).count, 0);
+    assert_eq!(profiler.profile().dropped.unfinished, 1);
+}
+
+#[test]
+fn a_reset_forgets_everything_and_what_is_open_too() {
+    let (profiler, hand) = on(100);
+    profiler.enable_tile_profiling();
+    let open = profiler.start_brick(BrickId::LmHead);
+    play(&profiler, &hand, &[Step::Brick(0, vec![Step::Idle(5)])]);
+    let tile = profiler.start_tile(brickscope::TileLevel::Midi, 0, 0);
+    profiler.stop_tile(tile, 1, 1);
+    profiler.record_checksum("x", 0, 0, &[1.0]);
+    profiler.record_deferred(BrickId::LmHead, 0, 1);
+    profiler.enable_graph();
+    profiler.graph_push_scope(brickscope::ExecutionNode::Layer { index: 0 });
+    profiler.reset();
+    hand.advance(5);
+    profiler.stop_brick(open, 1);
+    let profile = profiler.profile();
+    assert_eq!(profiler.total_ns(), 0);
+    assert_eq!(profile.dropped, Dropped::default());
+    assert!(profile.tiles.is_empty() && profile.checksums.is_empty() && profile.graph.is_none());
+    assert!(!profiler.has_pending() && profiler.graph_is_scope_balanced());
+    assert!(profiler.is_enabled());
+}

@@ -1,0 +1,378 @@
+//! What people see: the tree, DOT, tables and JSON of profiles whose times are known.
+
+use brickscope::{
+    BrickId, BrickProfiler, EdgeType, ExecutionGraph, ExecutionNode, HostLaunch, Machine,
+    MockClock, Model, Phase, Profile, Run, TileLevel, TransferDirection, Work,
+};
+
+/// The graph of the seeds' full example: so many layers of four bricks with a kernel each.
+fn example(layers: u32) -> ExecutionGraph {
+    let mut graph = ExecutionGraph::new();
+    for index in 0..layers {
+        graph.push_scope(ExecutionNode::Layer { index });
+        for (id, timing_ns, kernel, grid, shared_mem) in [
+            (BrickId::RmsNorm, 50_000, "rmsnorm_kernel", 16, 1024),
+            (BrickId::QkvProjection, 200_000, "batched_q4k_gemv", 32, 4096),
+            (BrickId::AttentionScore, 150_000, "incremental_attention", 8, 2048),
+            (BrickId::GateProjection, 300_000, "batched_q6k_gemv", 64, 8192),
+        ] {
+            graph.push_scope(ExecutionNode::Brick { id, timing_ns, elements: 4096 });
+            graph.record_kernel_launch(kernel, 1, (grid, 1, 1), (256, 1, 1), shared_mem);
+            graph.pop_scope();
+        }
+        graph.pop_scope();
+    }
+    graph
+}
+
+#[test]
+fn the_tree_of_several_layers_has_a_root_of_its_own() {
+    assert_eq!(
+        example(2).to_ascii_tree(),
+        "\
+Execution Graph
+├── Layer 0
+│   ├── RmsNorm  50.0µs (4096 elem)
+│   │   └── rmsnorm_kernel  <<<16,256,1>>> smem=1024B
+│   ├── QkvProjection  200.0µs (4096 elem)
+│   │   └── batched_q4k_gemv  <<<32,256,1>>> smem=4096B
+│   ├── AttentionScore  150.0µs (4096 elem)
+│   │   └── incremental_attention  <<<8,256,1>>> smem=2048B
+│   └── GateProjection  300.0µs (4096 elem)
+│       └── batched_q6k_gemv  <<<64,256,1>>> smem=8192B
+└── Layer 1
+    ├── RmsNorm  50.0µs (4096 elem)
+    │   └── rmsnorm_kernel  <<<16,256,1>>> smem=1024B
+    ├── QkvProjection  200.0µs (4096 elem)
+    │   └── batched_q4k_gemv  <<<32,256,1>>> smem=4096B
+    ├── AttentionScore  150.0µs (4096 elem)
+    │   └── incremental_attention  <<<8,256,1>>> smem=2048B
+    └── GateProjection  300.0µs (4096 elem)
+        └── batched_q6k_gemv  <<<64,256,1>>> smem=8192B"
+    );
+}
+
+#[test]
+fn the_tree_of_one_layer_begins_with_it() {
+    let tree = example(1).to_ascii_tree();
+    assert!(
+        tree.starts_with(
+            "Layer 0\n\
+             ├── RmsNorm  50.0µs (4096 elem)\n\
+             │   └── rmsnorm_kernel  <<<16,256,1>>> smem=1024B\n\
+             ├── QkvProjection  200.0µs (4096 elem)\n"
+        ),
+        "{tree}"
+    );
+}
+
+#[test]
+fn layers_of_the_same_bricks_fold_into_one_line() {
+    let mut graph = example(22);
+    let tree = graph.to_folded_tree();
+    assert!(tree.ends_with("\n└── Layers 1–21  ×21, the same bricks as layer 0"), "{tree}");
+    assert_eq!(tree.lines().count(), 11);
+    // One that differs stands for itself.
+    graph.push_scope(ExecutionNode::Layer { index: 22 });
+    graph.pop_scope();
+    assert!(graph.to_folded_tree().ends_with("\n└── Layer 22"));
+}
+
+#[test]
+fn a_kernel_recorded_after_its_brick_hangs_under_it() {
+    let profiler = BrickProfiler::enabled();
+    profiler.enable_graph();
+    profiler.graph_push_scope(ExecutionNode::Layer { index: 0 });
+    profiler.graph_record_brick(BrickId::QkvProjection, 200_000, 4096);
+    profiler.graph_record_kernel("batched_q4k_gemv", 7, (32, 1, 1), (256, 1, 1), 4096);
+    profiler.graph_record_kernel("add_bias", 8, (8, 2, 1), (64, 1, 1), 0);
+    profiler.graph_pop_scope();
+    assert!(profiler.graph_is_scope_balanced());
+    assert_eq!(
+        profiler.execution_graph().to_ascii_tree(),
+        "Layer 0\n\
+         └── QkvProjection  200.0µs (4096 elem)\n    \
+             ├── batched_q4k_gemv  <<<32,256,1>>> smem=4096B\n    \
+             └── add_bias  <<<(8,2,1),(64,1,1)>>> smem=0B"
+    );
+    profiler.disable_graph();
+    assert_eq!(profiler.graph_record_brick(BrickId::LmHead, 1, 1), None);
+    assert_eq!(profiler.execution_graph().num_nodes(), 4);
+}
+
+#[test]
+fn a_graph_of_nothing_and_one_that_goes_in_a_circle_say_so() {
+    let mut graph = ExecutionGraph::new();
+    assert_eq!(graph.to_ascii_tree(), "(empty graph)");
+    let a = graph.add_node(ExecutionNode::Layer { index: 0 });
+    let b = graph.add_node(ExecutionNode::Layer { index: 1 });
+    graph.add_edge(a, b, EdgeType::Contains);
+    graph.add_edge(b, a, EdgeType::Contains);
+    assert!(graph.to_ascii_tree().contains("cycle"));
+}
+
+#[test]
+fn a_very_deep_graph_does_not_exhaust_the_stack() {
+    let mut graph = ExecutionGraph::new();
+    for _ in 0..3_000 {
+        let (name, file, line) = ("f".to_owned(), None, None);
+        graph.push_scope(ExecutionNode::Function { name, file, line });
+    }
+    assert_eq!(graph.to_ascii_tree().lines().count(), 3_000);
+}
+
+#[test]
+fn the_slowest_brick_with_a_kernel_is_found() {
+    let graph = example(2);
+    let (id, node, timing_ns) = graph.slowest_kernel().expect("there are kernels");
+    assert_eq!((node.name().as_str(), timing_ns), ("GateProjection", 300_000));
+    assert_eq!(graph.node(id), Some(node));
+    assert_eq!(graph.kernel_nodes().count(), 8);
+}
+
+#[test]
+fn dot_holds_whatever_things_are_called() {
+    let mut graph = ExecutionGraph::new();
+    let name = "say \"hi\"\\\n\u{1b}[31m<b>|{x}".to_owned();
+    let f = graph.push_scope(ExecutionNode::Function {
+        name,
+        file: Some("src\\a.rs".to_owned()),
+        line: Some(7),
+    });
+    let t =
+        graph.record_transfer("host \"w\"", "gpu", 4 << 20, TransferDirection::H2D, Some(50_000));
+    graph.record_kernel_launch("k;--", 1, (1, 1, 1), (32, 1, 1), 0);
+    graph.add_dependency(f, t);
+    let dot = graph.to_dot();
+    insta::assert_snapshot!("dot_of_awkward_names", dot);
+    // The tree keeps to one line a node, and sends no escape sequence to the terminal.
+    let tree = graph.to_ascii_tree();
+    assert_eq!(tree.lines().count(), 3, "{tree}");
+    assert!(!tree.contains('\u{1b}'));
+}
+
+/// A run of two layers: a prefill of 8 tokens and two tokens decoded, on a hand-turned clock.
+fn profile() -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let shape = "4096×4096 q4_k".to_owned();
+    let gemv = profiler.kernel("gemv_q4_k_avx2", Some(HostLaunch { shape, threads: 2 }));
+    let pass = |phase, tokens: u64, position| {
+        let pass = profiler.begin_pass(phase);
+        let brick = |brick, nanos: u64| {
+            let timer = profiler.start_brick(brick);
+            hand.advance(nanos * tokens);
+            profiler.stop_brick_with(timer, Work { elements: 4096 * tokens, flops: 10, bytes: 20 });
+        };
+        brick(BrickId::Embedding, 1_000);
+        for layer in 0..2 {
+            let layer = profiler.begin_layer(layer);
+            brick(BrickId::RmsNorm, 50_000);
+            let timer = profiler.start_brick(BrickId::QkvProjection);
+            hand.advance(2_000);
+            let kernel = profiler.start_kernel(gemv);
+            hand.advance(198_000 * tokens);
+            profiler.stop_kernel(kernel, Work { elements: 4096, flops: 80, bytes: 40 });
+            profiler.stop_brick(timer, 4096);
+            profiler.end_layer(layer);
+        }
+        // A brick with a name of its own, and time that nobody explains.
+        let timer = profiler.start("Detokenise");
+        hand.advance(3_500);
+        profiler.stop(timer, 1);
+        hand.advance(1_500);
+        profiler.end_pass(pass, tokens, position);
+    };
+    pass(Phase::Prefill, 8, 0);
+    pass(Phase::Decode, 1, 8);
+    pass(Phase::Decode, 1, 9);
+    let mut profile = profiler.profile();
+    // What differs between two machines, or two runs.
+    profile.created = "2026-11-21T10:15:00Z".to_owned();
+    profile.brickscope_version = "0.0.0".to_owned();
+    profile.machine = Some(Machine {
+        os: "linux".to_owned(),
+        arch: "x86_64".to_owned(),
+        cpu: Some("Example CPU".to_owned()),
+        logical_cpus: Some(2),
+        memory_bytes: None,
+    });
+    profile.model = Some(Model {
+        path: "example.gguf".to_owned(),
+        name: None,
+        architecture: "llama".to_owned(),
+        quantization: "q4_k".to_owned(),
+        file_bytes: 1_000_000,
+        parameters: 2_000_000,
+        layers: 2,
+        embedding_length: 4096,
+        synthetic: true,
+    });
+    profile.run = Some(Run {
+        backend: "avx2".to_owned(),
+        threads: 2,
+        prompt_tokens: 8,
+        generated_tokens: 3,
+        ..Run::default()
+    });
+    profile.lanes[0].name = None;
+    profile
+}
+
+#[test]
+fn the_report_shows_each_phase_with_bricks_and_what_they_do_not_explain() {
+    let profile = profile();
+    let report = brickscope::view::report(&profile);
+    insta::assert_snapshot!("report", report);
+    for line in report.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn a_profile_is_the_same_bytes_each_time_and_reads_back() {
+    let profile = profile();
+    let json = profile.to_json();
+    insta::assert_snapshot!("profile_json", json);
+    let read = Profile::from_json(&json, "profile.json".as_ref()).expect("it was just written");
+    assert_eq!(read, profile);
+    assert_eq!(read.to_json(), json);
+    assert_eq!(read.check(), Ok(()));
+}
+
+#[test]
+fn a_profile_that_does_not_add_up_is_told_so() {
+    let mut profile = profile();
+    profile.phases[1].unattributed_ns += 1;
+    assert_eq!(
+        profile.check(),
+        Err("the bricks of decode explain 1009000 ns, and 3001 ns are unattributed, but the wall \
+             is 1012000 ns"
+            .to_owned())
+    );
+}
+
+#[test]
+fn files_that_are_no_profiles_are_refused_in_a_sentence() {
+    let refuse = |json: &str| {
+        Profile::from_json(json, "run/profile.json".as_ref()).expect_err(json).to_string()
+    };
+    assert_eq!(
+        refuse(&profile().to_json().replace("\"schema_version\": 1", "\"schema_version\": 2")),
+        "run/profile.json has schema version 2, but this brickscope reads versions up to 1: use \
+         a newer one"
+    );
+    let half = profile().to_json();
+    assert_eq!(
+        refuse(&half[..100]),
+        "run/profile.json is not a brickscope profile: EOF while parsing a string at line 5 column 5"
+    );
+    assert!(refuse("{}").contains("missing field `schema_version`"), "{}", refuse("{}"));
+    assert!(refuse("").starts_with("run/profile.json is not a brickscope profile"));
+}
+
+#[test]
+fn a_profile_of_nothing_is_shown_without_numbers() {
+    let report = BrickProfiler::with_clock(MockClock::default().clock()).report();
+    assert_eq!(
+        report,
+        "Nothing was recorded.\n\n\
+         overhead  absent: a mock clock can't measure a cost\n\
+         clock     mock\n\
+         counters  hardware counters are not read by this version\n"
+    );
+}
+
+#[test]
+fn the_summary_and_its_json_agree_with_what_was_recorded() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for (name, nanos) in [("RmsNorm", 50_000), ("a \"quoted\"\nname", 150_000)] {
+        let timer = profiler.start(name);
+        hand.advance(nanos);
+        profiler.stop(timer, 2);
+    }
+    assert_eq!(
+        profiler.summary(),
+        "=== Brick Profiler Summary ===\n\
+         Total: 4 tokens, 200.00µs, 20000.0 tok/s\n\n\
+         Per-Brick Breakdown:\n  \
+         a \"quoted\"\\nname       150.00µs avg ( 75.0%) [1 samples]\n  \
+         RmsNorm                 50.00µs avg ( 25.0%) [1 samples]\n\n\
+         Category Breakdown:\n  \
+         Norm            50.00µs avg ( 25.0%)\n  \
+         Other          150.00µs avg ( 75.0%)\n"
+    );
+    let json: serde_json::Value = serde_json::from_str(&profiler.to_json()).expect("JSON");
+    assert_eq!(json["total_ns"], 200_000);
+    assert_eq!(json["bricks"][0]["name"], "a \"quoted\"\nname");
+    assert_eq!(json["bricks"][1]["pct"], 25.0);
+    let path = std::env::temp_dir().join(format!("brickscope-{}.json", std::process::id()));
+    profiler.write_json(&path).expect("the temporary folder can be written to");
+    assert_eq!(std::fs::read_to_string(&path).expect("it was written"), profiler.to_json());
+    std::fs::remove_file(path).expect("it was written");
+}
+
+#[test]
+fn tiles_are_timed_only_when_asked_for() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let tile = |nanos| {
+        let timer = profiler.start_tile(TileLevel::Midi, 1, 2);
+        assert_eq!(timer.place(), (1, 2));
+        hand.advance(nanos);
+        profiler.stop_tile(timer, 1_000, 64_000);
+    };
+    tile(10_000);
+    assert_eq!(profiler.tile_stats(TileLevel::Midi).count, 0);
+    profiler.enable_tile_profiling();
+    tile(10_000);
+    tile(30_000);
+    let midi = profiler.tile_stats(TileLevel::Midi);
+    assert_eq!((midi.count, midi.min_ns, midi.max_ns), (2, 10_000, 30_000));
+    // 128 000 FLOPs in 40 µs; 128 000 FLOPs for 2 000 f32.
+    assert_eq!((midi.gflops(), midi.arithmetic_intensity()), (3.2, 16.0));
+    assert_eq!(
+        profiler.tile_summary(),
+        "=== Tile Profiling Summary ===\n\
+         Level       Samples   Avg µs    GFLOP/s   AI      Elements\n\
+         midi              2      20.0      3.20  16.00        1000\n"
+    );
+    assert!(profiler.tile_stats_to_json().contains("\"level\":\"midi\""));
+    assert_eq!(profiler.total_ns(), 0, "a tile is no brick");
+    profiler.reset_tile_stats();
+    assert_eq!(profiler.all_tile_stats().map(|tile| tile.count), [0, 0, 0]);
+}
+
+#[test]
+fn checksums_name_the_kernel_that_diverged() {
+    let (cpu, gpu) = (BrickProfiler::enabled(), BrickProfiler::enabled());
+    for layer in 0..3 {
+        let output = [layer as f32; 8];
+        cpu.record_checksum("RopeNeox", layer, 5, &output);
+        gpu.record_checksum("RopeNeox", layer, 5, &output);
+    }
+    assert_eq!(gpu.find_divergence(&cpu), None);
+    gpu.record_checksum("Softmax", 2, 5, &[1.0, 2.0]);
+    cpu.record_checksum("Softmax", 2, 5, &[1.0, 2.5]);
+    let found = gpu.find_divergence(&cpu).expect("they differ");
+    assert_eq!((found.kernel_name.as_str(), found.layer_idx, found.position), ("Softmax", 2, 5));
+    assert_eq!(gpu.get_checksums().len(), 4);
+    gpu.disable();
+    gpu.record_checksum("Softmax", 2, 6, &[1.0]);
+    assert_eq!(gpu.get_checksums().len(), 4);
+}
+
+#[test]
+fn what_was_observed_by_other_means_is_kept_as_that() {
+    let profiler = BrickProfiler::new();
+    assert_eq!((profiler.l2_cache_hit_rate(), profiler.is_zero_copy()), (None, false));
+    profiler.set_l2_cache_hit_rate(1.5);
+    profiler.set_zero_copy(true);
+    assert_eq!((profiler.l2_cache_hit_rate(), profiler.is_zero_copy()), (Some(1.0), true));
+    profiler.set_l2_cache_hit_rate(f32::NAN);
+    assert_eq!(profiler.l2_cache_hit_rate(), None);
+}
