@@ -73,7 +73,7 @@ pub(crate) mod avx2 {
     use crate::Matrix;
     use crate::dot::avx2::tile;
     use crate::matmul::Columns;
-    use crate::quant::decode_row;
+    use crate::quant::avx2::decode_row;
 
     /// How many rows of weights are decoded at a time.
     const GROUP: usize = 16;

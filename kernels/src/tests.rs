@@ -460,10 +460,16 @@ mod products {
                 let w = Matrix::new(kind, 2, cols, &bytes).unwrap();
                 let x = noise(seed + 100, cols);
                 let (expected, magnitude) = reference(w, &x);
+                let tolerance = |i: usize| 3e-6 * magnitude[i] + 1e-12;
                 for kernels in backends() {
                     let mut out = [f32::NAN; 2];
                     kernels.gemv(&mut out, w, &x);
-                    assert_all_close(kernels, &out, &expected, |i| 3e-6 * magnitude[i] + 1e-12);
+                    assert_all_close(kernels, &out, &expected, tolerance);
+                    // The same token twice, through the decoders of gemm.
+                    let mut out = [f32::NAN; 4];
+                    kernels.gemm(&mut out, w, &x.repeat(2), 2);
+                    assert_all_close(kernels, &out[..2], &expected, tolerance);
+                    assert_all_close(kernels, &out[2..], &expected, tolerance);
                 }
             }
         }

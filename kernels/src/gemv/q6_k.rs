@@ -6,15 +6,14 @@
 use std::arch::x86_64::*;
 
 use super::avx2::sums;
-use crate::lanes::{f16, load, load_i8, load_u8, piece, prefetch_ahead, store, sum};
-use crate::quant::q6_k::{BYTES, D, LEN, QH, SCALES};
+use crate::lanes::{f16, load, load_i8, piece, prefetch_ahead, store, sum};
+use crate::quant::q6_k::avx2::codes;
+use crate::quant::q6_k::{BYTES, D, LEN, SCALES};
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &[f32]) {
     let x_sums = sums::<16>(x);
     let (x, x_sums) = (x.as_chunks::<LEN>().0, x_sums.as_chunks::<16>().0);
-    let low_4 = _mm256_set1_epi32(0x0f);
-    let bits_45 = _mm256_set1_epi32(0x30);
     for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * BYTES)) {
         let mut acc = [_mm256_setzero_ps(); 4];
         let mut offsets = _mm256_setzero_ps();
@@ -37,27 +36,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &[f32]) {
                 for is in 0..2 {
                     let mut quarter = [_mm256_setzero_ps(); 4];
                     for step in 2 * is..2 * is + 2 {
-                        let a = load_u8(piece(block, 64 * h + 8 * step));
-                        let b = load_u8(piece(block, 64 * h + 32 + 8 * step));
-                        let high = load_u8(piece(block, QH + 32 * h + 8 * step));
-                        let q = [
-                            _mm256_or_si256(
-                                _mm256_and_si256(a, low_4),
-                                _mm256_and_si256(_mm256_slli_epi32::<4>(high), bits_45),
-                            ),
-                            _mm256_or_si256(
-                                _mm256_and_si256(b, low_4),
-                                _mm256_and_si256(_mm256_slli_epi32::<2>(high), bits_45),
-                            ),
-                            _mm256_or_si256(
-                                _mm256_srli_epi32::<4>(a),
-                                _mm256_and_si256(high, bits_45),
-                            ),
-                            _mm256_or_si256(
-                                _mm256_srli_epi32::<4>(b),
-                                _mm256_and_si256(_mm256_srli_epi32::<2>(high), bits_45),
-                            ),
-                        ];
+                        let q = codes(block, h, step);
                         for i in 0..4 {
                             let x = load(&x[16 * h + 4 * i + step]);
                             quarter[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(q[i]), x, quarter[i]);

@@ -212,6 +212,43 @@ fn decode_blocks<const BYTES: usize, const LEN: usize>(
     }
 }
 
+/// [`decode_row`] for what the compiler doesn't vectorise well by itself.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2 {
+    use super::{QuantType, half, q4_0, q4_k, q6_k, q8_0};
+    use crate::lanes::{load_f16_bytes, store};
+
+    /// A macro, because a function that is passed in isn't inlined where the target feature would
+    /// have to come from its caller.
+    macro_rules! decode_blocks {
+        ($format:ident, $bytes:ident, $out:ident) => {{
+            let blocks = $bytes.as_chunks::<{ $format::BYTES }>().0;
+            for (block, out) in blocks.iter().zip($out.as_chunks_mut().0) {
+                $format::avx2::decode(block, out);
+            }
+        }};
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn decode_row(kind: QuantType, bytes: &[u8], tensor_scale: f32, out: &mut [f32]) {
+        match kind {
+            QuantType::F16 => {
+                let (eights, tail) = bytes.as_chunks::<16>();
+                let (out, out_tail) = out.as_chunks_mut::<8>();
+                for (bytes, out) in eights.iter().zip(out) {
+                    store(out, load_f16_bytes(bytes));
+                }
+                super::decode_blocks(tail, out_tail, half::decode_f16);
+            }
+            QuantType::Q4_0 => decode_blocks!(q4_0, bytes, out),
+            QuantType::Q8_0 => decode_blocks!(q8_0, bytes, out),
+            QuantType::Q4_K => decode_blocks!(q4_k, bytes, out),
+            QuantType::Q6_K => decode_blocks!(q6_k, bytes, out),
+            _ => super::decode_row(kind, bytes, tensor_scale, out),
+        }
+    }
+}
+
 /// Encodes `x` and appends its blocks to `out`.
 ///
 /// Weights are expected to be finite, and small enough for a block's half-float scale (some

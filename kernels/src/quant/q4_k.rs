@@ -114,6 +114,38 @@ fn to_six_bits(values: [f32; 8]) -> (f32, [u8; 8]) {
     (largest / 63.0, values.map(|v| nearest(v * inverse).clamp(0, 63) as u8))
 }
 
+/// Eight weights at a time.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{BYTES, LEN, unpack_scales};
+    use crate::lanes::{f16, load_u8, piece, store};
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline]
+    pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+        let (d, dmin) = (f16(*piece(block, 0)), f16(*piece(block, 2)));
+        let (scales, mins) = unpack_scales(block);
+        let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
+        let low_half = _mm256_set1_epi32(15);
+        let out = out.as_chunks_mut().0;
+        for c in 0..4 {
+            let scale = |s: usize| _mm256_set1_ps(d * f32::from(scales[s]));
+            let min = |s: usize| _mm256_set1_ps(dmin * f32::from(mins[s]));
+            let (low_scale, low_min) = (scale(2 * c), min(2 * c));
+            let (high_scale, high_min) = (scale(2 * c + 1), min(2 * c + 1));
+            for i in 0..4 {
+                let q = load_u8(piece(block, 16 + 32 * c + 8 * i));
+                let low = _mm256_cvtepi32_ps(_mm256_and_si256(q, low_half));
+                let high = _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(q));
+                store(&mut out[8 * c + i], _mm256_fmsub_ps(low, low_scale, low_min));
+                store(&mut out[8 * c + 4 + i], _mm256_fmsub_ps(high, high_scale, high_min));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,3 +31,22 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
     }
     block
 }
+
+/// Eight weights at a time.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{BYTES, LEN};
+    use crate::lanes::{f16, load_i8, piece, store};
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline]
+    pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+        let d = _mm256_set1_ps(f16(*piece(block, 0)));
+        for (i, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
+            let q = _mm256_cvtepi32_ps(load_i8(piece(block, 2 + 8 * i)));
+            store(out, _mm256_mul_ps(d, q));
+        }
+    }
+}
