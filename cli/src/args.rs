@@ -67,7 +67,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) sync: Sync,
 
     /// Choose tokens at random, by the softmax of the logits over this, instead of the likeliest.
-    #[arg(long, value_name = "T", value_parser = positive)]
+    #[arg(long, value_name = "T", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
 
     /// With --temperature: only among the K likeliest tokens; 0 for all.

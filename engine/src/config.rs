@@ -132,6 +132,11 @@ impl Config {
                 return Err(bad("attention.head_count", n_heads.to_string(), why));
             }
         };
+        // All heads together are a row of a matrix; beyond this no tensor could be.
+        if n_heads.checked_mul(head_dim).is_none_or(|q_dim| q_dim > 1 << 32) {
+            let why = format!("times a head of {head_dim} is absurd");
+            return Err(bad("attention.head_count", n_heads.to_string(), why));
+        }
         if let Some(n) = meta.opt_usize(&key("attention.value_length"))?
             && n != head_dim
         {

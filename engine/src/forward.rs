@@ -13,6 +13,7 @@
 use brickscope::BrickId::*;
 use brickscope_kernels::rope_tables;
 
+use crate::config::Config;
 use crate::executor::work;
 use crate::executor::{Cpu, Routines, pick};
 use crate::gguf::Gguf;
@@ -59,6 +60,14 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// How many numbers the scratch for `n` tokens at a time holds.
+    pub(crate) fn floats(c: &Config, n: usize, context: usize) -> u128 {
+        let widths = [3 * c.dim, 2 * c.q_dim(), 2 * c.ffn_dim, c.n_rot];
+        let each = widths.iter().map(|&width| width as u128).sum::<u128>()
+            + c.n_heads as u128 * context as u128;
+        n as u128 * each
+    }
+
     pub(crate) fn new(model: &Model, n: usize, context: usize) -> Self {
         let c = &model.config;
         Self {

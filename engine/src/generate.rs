@@ -49,7 +49,8 @@ pub fn generate(
     let room = session.room();
     if needed > room {
         let limit = format!("{} for the prompt, the rest for the answer", prompt.len());
-        return Err(Error::Context { asked: needed, room, limit });
+        let file = session.model().gguf.path.clone();
+        return Err(Error::Context { file, asked: needed, room, limit });
     }
     match profiler {
         None => Ok(run(session, &NoProbe, None, prompt, options, progress)),

@@ -25,6 +25,11 @@ impl KvCache {
         Self { layers: layers.collect(), n_tokens: 0, capacity }
     }
 
+    /// How many numbers a cache of `capacity` tokens holds.
+    pub(crate) fn floats(config: &Config, capacity: usize) -> u128 {
+        2 * config.n_layers as u128 * capacity as u128 * config.kv_dim() as u128
+    }
+
     /// Tokens in it.
     #[must_use]
     pub fn len(&self) -> usize {

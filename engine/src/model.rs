@@ -63,8 +63,15 @@ pub enum Error {
     TensorKind { file: PathBuf, name: String, at: u64, kind: TensorType },
 
     /// More tokens than there is room for.
-    #[error("{asked} tokens do not fit the context, which has room for {room} ({limit})")]
-    Context { asked: usize, room: usize, limit: String },
+    #[error("{}: {asked} tokens do not fit the context, which has room for {room}: {limit}", file.display())]
+    Context { file: PathBuf, asked: usize, room: usize, limit: String },
+
+    /// More memory than there is.
+    #[error(
+        "{}: a context of {context} tokens takes {bytes} bytes of memory, which this system does not give",
+        file.display()
+    )]
+    Memory { file: PathBuf, context: usize, bytes: u128 },
 
     /// A pass over no tokens.
     #[error("a forward pass needs at least one token")]

@@ -27,15 +27,27 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     ///
-    /// If the model wasn't made for so many.
+    /// If the model wasn't made for so many, or there isn't the memory.
     pub fn new(model: &'m Model, cpu: Cpu, context: usize) -> Result<Self, Error> {
         let limit = model.config.context_length;
         if context > limit {
-            let limit = format!("`{}.context_length`", model.config.architecture.name());
+            let key = format!("{}.context_length", model.config.architecture.name());
+            let file = model.gguf.path.clone();
+            let limit = format!("`{key}` says so");
             let room = model.config.context_length;
-            return Err(Error::Context { asked: context, room, limit });
+            return Err(Error::Context { file, asked: context, room, limit });
         }
         let batch = BATCH.min(context.max(1));
+        let floats = KvCache::floats(&model.config, context)
+            + Scratch::floats(&model.config, batch, context.max(1));
+        let bytes = floats * size_of::<f32>() as u128;
+        // Asked for as a whole and given back: an allocation that fails later would abort.
+        let granted = usize::try_from(bytes)
+            .is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+        if !granted {
+            let file = model.gguf.path.clone();
+            return Err(Error::Memory { file, context, bytes });
+        }
         Ok(Self {
             model,
             routines: Routines::new(&cpu, &model.weights, &model.config),
@@ -170,7 +182,8 @@ impl<'m> Session<'m> {
         let room = self.room();
         if tokens.len() > room {
             let limit = format!("{} of {} are taken", self.position(), self.kv.capacity());
-            return Err(Error::Context { asked: tokens.len(), room, limit });
+            let file = self.model.gguf.path.clone();
+            return Err(Error::Context { file, asked: tokens.len(), room, limit });
         }
         Ok(())
     }

@@ -58,6 +58,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         out.write_all(profile.to_json().as_bytes())?;
     } else {
         out.write_all(view::report(&profile).as_bytes())?;
+        writeln!(out, "{:9} {}", "text", excerpt(&model, &prompt, &generated.tokens)?)?;
         writeln!(out, "{:9} {}", "run in", dir.path().display())?;
     }
     Ok(())
@@ -88,6 +89,26 @@ fn warm_up(session: &mut Session<'_>, prompt: &[u32]) -> Result<()> {
     session.forward(prompt)?;
     session.clear();
     Ok(())
+}
+
+/// The beginning of the answer, quoted, on one line.
+fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> Result<String> {
+    const WIDTH: usize = 64;
+    let mut decoder = model.tokenizer.decoder();
+    // What the prompt prints is known; but its end decides how the answer begins.
+    for &token in prompt {
+        decoder.push(token)?;
+    }
+    let mut text = String::new();
+    for &token in tokens {
+        text.push_str(decoder.push(token)?);
+    }
+    text.push_str(&decoder.finish());
+    let mut line: String = text.escape_debug().take(WIDTH).collect();
+    if text.escape_debug().count() > WIDTH {
+        line.push('…');
+    }
+    Ok(format!("\"{line}\""))
 }
 
 /// One line on standard error for each pass. What a pass didn't do is left out.

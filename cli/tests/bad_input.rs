@@ -1,0 +1,178 @@
+//! Bad input gets one clear sentence and an exit code, never a panic.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// Runs a command that is to fail; returns what it says.
+fn refuse(args: &[&str]) -> String {
+    let output = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
+        .args(args)
+        .output()
+        .expect("the command starts");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(!output.status.success(), "{args:?} succeeded");
+    assert!(output.stdout.is_empty(), "{args:?} printed a result");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models").join(name)
+}
+
+struct Bench {
+    dir: TempDir,
+    good: Vec<u8>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let good = std::fs::read(fixture("tiny-Q8_0.gguf")).expect("the fixture");
+        Self { dir: TempDir::new().expect("a temporary folder"), good }
+    }
+
+    /// Profiles a file of these bytes; returns the sentence, with the file's name as MODEL.
+    fn profile(&self, bytes: &[u8]) -> String {
+        let path = self.dir.path().join("model.gguf");
+        std::fs::write(&path, bytes).expect("it is written");
+        let path = path.to_str().expect("UTF-8");
+        let out = self.dir.path().join("run");
+        let said = refuse(&["profile", path, "--out", out.to_str().expect("UTF-8")]);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said.trim_end().replace(path, "MODEL")
+    }
+
+    /// Where some bytes are in the good file.
+    fn find(&self, bytes: &[u8]) -> usize {
+        let at = self.good.windows(bytes.len()).position(|window| window == bytes);
+        at.unwrap_or_else(|| panic!("{} is not there", bytes.escape_ascii()))
+    }
+}
+
+#[test]
+fn files_that_are_not_whole_models() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.profile(b"PK\x03\x04 something else"),
+        "brickscope: MODEL is not a GGUF file: it begins with \"PK\\x03\\x04\" where \"GGUF\" \
+         should be (byte 0)"
+    );
+    let cut = bench.profile(&bench.good[..bench.good.len() - 5_000]);
+    assert!(cut.contains("tensor `blk.1.ffn_up.weight` ends at byte"), "{cut}");
+    assert!(cut.ends_with("was the download cut short?"), "{cut}");
+    let header = bench.profile(&bench.good[..100]);
+    assert!(header.contains("MODEL") && header.contains("byte"), "{header}");
+}
+
+#[test]
+fn a_metadata_array_of_2_to_the_60_entries() {
+    let bench = Bench::new();
+    let mut bytes = bench.good.clone();
+    // The key, its type (array), the elements' type (string), then the count.
+    let at = bench.find(b"tokenizer.ggml.tokens") + "tokenizer.ggml.tokens".len() + 8;
+    bytes[at..at + 8].copy_from_slice(&(1u64 << 60).to_le_bytes());
+    let said = bench.profile(&bytes);
+    assert!(said.contains("`tokenizer.ggml.tokens`") && said.contains("byte"), "{said}");
+}
+
+#[test]
+fn a_quantisation_and_an_architecture_that_nobody_knows() {
+    let bench = Bench::new();
+    let mut bytes = bench.good.clone();
+    let name = b"blk.0.attn_q.weight";
+    // The name, two dimensions, then the type.
+    let at = bench.find(name) + name.len() + 4 + 16;
+    bytes[at..at + 4].copy_from_slice(&999u32.to_le_bytes());
+    let said = bench.profile(&bytes);
+    assert!(said.contains("`blk.0.attn_q.weight`") && said.contains("999"), "{said}");
+
+    let mut bytes = bench.good.clone();
+    let at = bench.find(b"general.architecture") + "general.architecture".len() + 4 + 8;
+    bytes[at..at + 5].copy_from_slice(b"lemma");
+    assert_eq!(
+        bench.profile(&bytes),
+        "brickscope: MODEL: `general.architecture` is `lemma`, but this engine computes llama, \
+         qwen2, qwen3 and bitnet"
+    );
+}
+
+#[test]
+fn numbers_that_contradict_one_another() {
+    let bench = Bench::new();
+    let with = |key: &str, value: u32| {
+        let mut bytes = bench.good.clone();
+        let at = bench.find(key.as_bytes()) + key.len() + 4;
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        bench.profile(&bytes)
+    };
+    assert!(with("llama.attention.head_count", 0).contains("must be at least 1"));
+    assert!(with("llama.attention.head_count_kv", 3).contains("must divide the 4 query heads"));
+    assert!(with("llama.rope.dimension_count", 7).contains("must be even"));
+    assert!(with("llama.block_count", 3).contains("no tensor `blk.2.attn_norm.weight`"));
+    assert!(with("llama.feed_forward_length", u32::MAX).contains("has the shape [256, 768]"));
+    assert!(with("llama.embedding_length", 512).contains("token_embd.weight"));
+}
+
+#[test]
+fn a_prompt_longer_than_the_context_and_an_empty_one() {
+    let model = fixture("tiny-Q8_0.gguf");
+    let (model, long) = (model.to_str().expect("UTF-8"), "word ".repeat(600));
+    let dir = TempDir::new().expect("a temporary folder");
+    let out = dir.path().join("run");
+    let out = out.to_str().expect("UTF-8");
+    let said = refuse(&["profile", model, "--prompt", &long, "--out", out]);
+    assert!(said.contains("tokens do not fit the context, which has room for 512"), "{said}");
+    assert!(said.contains("`llama.context_length`"), "{said}");
+    let said = refuse(&["profile", model, "--tokens", "99999999999999", "--out", out]);
+    assert!(said.contains("do not fit the context"), "{said}");
+    let said = refuse(&["logits", model, "--ids", "1,512", "-o", "never-written"]);
+    assert!(said.contains("token 1 of the input is 512, but the vocabulary has 512"), "{said}");
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    let model = fixture("tiny-Q8_0.gguf");
+    let model = model.to_str().expect("UTF-8");
+    for (args, says) in [
+        (&["--threads", "0"][..], "must be 1 to 1024"),
+        (&["--threads", "many"], "`many` is not a number of threads"),
+        (&["--backend", "vliw"], "there is no backend `vliw`"),
+        (&["--backend", "cuda"], "cuda is a GPU backend"),
+        (&["--backend", "avx512"], "avx512 kernels aren't written yet"),
+        (&["--temperature", "-1"], "must be a number above 0"),
+        (&["--temperature", "1", "--top-p", "2"], "at most 1"),
+        (&["--sync", "sometimes"], "possible values"),
+    ] {
+        let dir = TempDir::new().expect("a temporary folder");
+        let out = dir.path().join("run");
+        let mut all = vec!["profile", model, "--out", out.to_str().expect("UTF-8")];
+        all.extend(args);
+        let said = refuse(&all);
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn places_that_cannot_be_read_or_written() {
+    let model = fixture("tiny-Q8_0.gguf");
+    let model = model.to_str().expect("UTF-8");
+    let dir = TempDir::new().expect("a temporary folder");
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"in the way").expect("it is written");
+    let below = file.join("run");
+    let below = below.to_str().expect("UTF-8");
+    let said = refuse(&["profile", model, "--out", below]);
+    assert!(said.contains("the run can't be written to") && said.contains(below), "{said}");
+    let said = refuse(&["logits", model, "--ids", "1", "-o", below]);
+    assert!(said.contains("the logits can't be written to") && said.contains(below), "{said}");
+    let said = refuse(&["synth", "-o", below]);
+    assert!(said.contains(below), "{said}");
+    let said = refuse(&["profile", below]);
+    assert!(said.contains(&format!("cannot open {below}")), "{said}");
+    let said = refuse(&["show", dir.path().to_str().expect("UTF-8")]);
+    assert!(said.contains("profile.json: No such file"), "{said}");
+    let said = refuse(&["show", file.to_str().expect("UTF-8")]);
+    assert!(said.contains("is not a brickscope profile"), "{said}");
+}

@@ -1,0 +1,269 @@
+//! The main job, end to end: what `brickscope profile` prints and writes, read as a script would.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use brickscope::Profile;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn brickscope(args: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
+    command.args(args);
+    command
+}
+
+/// Runs a command that is to succeed.
+fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("the command starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
+    output
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the command writes UTF-8")
+}
+
+fn model(name: &str) -> PathBuf {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
+    models.join(format!("{name}.gguf"))
+}
+
+/// Profiles a model into a folder of its own; returns what was printed, and the folder.
+fn profile(model: &Path, args: &[&str]) -> (Output, TempDir) {
+    let dir = TempDir::new().expect("a temporary folder");
+    let mut command = brickscope(&["profile"]);
+    command.arg(model).arg("--out").arg(dir.path()).args(args);
+    (run(&mut command), dir)
+}
+
+/// bricks + unattributed = wall, as a script would add it up from the file.
+fn adds_up(json: &Value) {
+    let phases = json["phases"].as_array().expect("phases");
+    assert!(!phases.is_empty());
+    for phase in phases {
+        let bricks: u64 = json["totals"]
+            .as_array()
+            .expect("totals")
+            .iter()
+            .filter(|total| total["phase"] == phase["phase"] && total["kind"] == "brick")
+            .map(|total| total["exclusive_ns"].as_u64().expect("nanoseconds"))
+            .sum();
+        let unattributed = phase["unattributed_ns"].as_u64().expect("nanoseconds");
+        assert!(bricks > 0);
+        assert_eq!(Some(bricks + unattributed), phase["wall_ns"].as_u64(), "{phase}");
+    }
+}
+
+#[test]
+fn without_a_model_one_is_made_and_all_but_two_percent_of_decoding_is_explained() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let out = dir.path().join("run");
+    let mut command = brickscope(&["profile", "--tokens", "24", "--out"]);
+    command.arg(&out).env("XDG_CACHE_HOME", dir.path()).env("HOME", dir.path());
+    let output = run(&mut command);
+    let report = text(&output.stdout);
+    for part in [
+        "Decode ",
+        "brickscope-synth-110m, llama, q8_0, 12 layers, 109.5 M weights",
+        "random weights: the timings are real, the text is noise",
+        "Prefill: ",
+        "Decode: 23 tokens token by token, ",
+        "QkvProjection",
+        "unattributed",
+        "100.0%",
+        "Category       Avg (µs)      Pct    Samples",
+        "One decode pass: ",
+        "└── Sampling",
+        "overhead  ",
+    ] {
+        assert!(report.contains(part), "{part} is not in\n{report}");
+    }
+    assert!(text(&output.stderr).is_empty(), "no bar when nobody watches");
+    assert!(report.lines().all(|line| line.chars().count() <= 80 || line.contains(" in ")));
+
+    let json = std::fs::read_to_string(out.join("profile.json")).expect("the run was written");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    adds_up(&json);
+    let decode = &json["phases"][1];
+    assert_eq!(decode["phase"], "decode");
+    let share = decode["unattributed_ns"].as_f64().expect("nanoseconds")
+        / decode["wall_ns"].as_f64().expect("nanoseconds");
+    assert!(share <= 0.02, "{:.2} % of decoding is unattributed", 100.0 * share);
+    assert_eq!(json["dropped"]["spans"], 0);
+    assert_eq!(json["model"]["synthetic"], true);
+
+    // The model is made once.
+    let made: Vec<_> = std::fs::read_dir(dir.path().join("brickscope"))
+        .expect("the cache folder")
+        .map(|entry| entry.expect("an entry").metadata().expect("metadata").modified().ok())
+        .collect();
+    assert_eq!(made.len(), 1);
+}
+
+#[test]
+fn every_model_in_the_repository_is_profiled() {
+    for name in ["tiny-Q4_K_M", "tiny-qwen2-Q4_K_M", "tiny-l3-Q4_K_M", "tiny-bitnet-TQ2_0"] {
+        let (output, dir) = profile(&model(name), &["--tokens", "4", "--threads", "2"]);
+        assert!(text(&output.stdout).contains("Decode: 3 tokens"), "{name}");
+        let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+        assert_eq!(profile.check(), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn every_shared_model_is_profiled_where_the_folder_is() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        println!("skipped: no {}", folder.display());
+        return;
+    };
+    for entry in entries {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "gguf") {
+            let (_, dir) = profile(&path, &["--tokens", "3", "--prompt", "def f(x):"]);
+            let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+            assert_eq!(profile.check(), Ok(()), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn json_on_standard_output_is_the_profile_that_was_written() {
+    let (output, dir) = profile(&model("tiny-Q8_0"), &["--json", "--tokens", "3"]);
+    let written = std::fs::read_to_string(dir.path().join("profile.json")).expect("it was written");
+    assert_eq!(text(&output.stdout), written);
+    adds_up(&serde_json::from_str(&written).expect("JSON"));
+}
+
+#[test]
+fn a_run_is_shown_again_in_every_form() {
+    let (output, dir) = profile(&model("tiny-Q8_0"), &["--tokens", "5"]);
+    let show = |view: &str| {
+        let mut command = brickscope(&["show", "--as", view]);
+        text(&run(command.arg(dir.path())).stdout).to_owned()
+    };
+    let printed = text(&output.stdout);
+    assert!(printed.starts_with(&show("report")), "the same profile gives the same report");
+    assert!(show("tree").starts_with("Execution Graph\n├── Embedding  "));
+    assert!(show("tree").contains("\n├── Layer 1\n"), "the whole tree, nothing folded");
+    assert!(show("dot").starts_with("digraph ExecutionGraph {\n"));
+    let written = std::fs::read_to_string(dir.path().join("profile.json")).expect("it was written");
+    assert_eq!(show("json"), written);
+}
+
+#[test]
+fn a_run_that_is_there_already_is_not_overwritten() {
+    let (_, dir) = profile(&model("tiny-Q8_0"), &["--tokens", "1"]);
+    let before = std::fs::read(dir.path().join("profile.json")).expect("it was written");
+    let mut command = brickscope(&["profile", "--tokens", "2", "--out"]);
+    let output = command.arg(dir.path()).arg(model("tiny-Q8_0")).output().expect("it starts");
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("holds a run already"), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read(dir.path().join("profile.json")).expect("it stayed"), before);
+}
+
+#[test]
+fn the_timing_lines_come_one_a_pass_with_what_the_pass_did() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let mut command = brickscope(&["profile", "--tokens", "3", "--prompt", "Hello", "--out"]);
+    command.arg(dir.path()).arg(model("tiny-Q8_0")).env("BRICKSCOPE_TRACE_TIMING", "1");
+    let output = run(&mut command);
+    let lines: Vec<&str> = text(&output.stderr).lines().collect();
+    assert_eq!(lines.len(), 3, "one prefill and two decode passes: {lines:?}");
+    for line in lines {
+        let mut fields = line.strip_prefix("timing: ").expect(line).split(' ');
+        for name in ["embed_us=", "forward_us=", "logits_us=", "sample_us="] {
+            let value = fields.next().and_then(|field| field.strip_prefix(name));
+            assert!(value.is_some_and(|value| value.parse::<u64>().is_ok()), "{name} in {line}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_threads_do_not_change_it() {
+    let ids = |args: &[&str]| {
+        let (output, _dir) = profile(&model("tiny-Q4_K_M"), args);
+        let report = text(&output.stdout);
+        let line = report.lines().find(|line| line.starts_with("text ")).expect("the text");
+        line.to_owned()
+    };
+    let random = ["--tokens", "12", "--temperature", "0.9", "--seed", "7", "--threads", "1"];
+    assert_eq!(ids(&random), ids(&random));
+    assert_eq!(ids(&["--tokens", "12"]), ids(&["--tokens", "12", "--threads", "2"]));
+}
+
+#[test]
+fn sync_none_times_nothing_and_says_so() {
+    let (output, dir) = profile(&model("tiny-Q8_0"), &["--tokens", "2", "--sync", "none"]);
+    assert!(text(&output.stdout).contains("Nothing was recorded."), "{}", text(&output.stdout));
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    assert!(profile.totals.is_empty() && profile.phases.is_empty());
+}
+
+#[test]
+fn logits_are_written_in_the_shared_format_and_agree_with_the_reference() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let reference = std::fs::read(model("tiny-F16").with_extension("logits.bin")).expect("fixture");
+    let word = |bytes: &[u8], i: usize| -> [u8; 4] {
+        bytes[4 + 4 * i..][..4].try_into().expect("four bytes")
+    };
+    let number = |i| u32::from_le_bytes(word(&reference, i)) as usize;
+    let (n_tokens, n_vocab, n_greedy) = (number(0), number(1), number(2));
+    let ids: Vec<String> = (0..n_tokens).map(|i| number(4 + i).to_string()).collect();
+    for steps in [None, Some("--steps")] {
+        let path = dir.path().join("ours.bin");
+        let mut command = brickscope(&["logits", "--ids", &ids.join(","), "-o"]);
+        command.arg(&path).arg(model("tiny-F16")).args(steps);
+        run(&mut command);
+        let ours = std::fs::read(&path).expect("it was written");
+        assert_eq!(&ours[..4], b"LGT1");
+        assert_eq!(ours[4..12], reference[4..12]);
+        assert_eq!(ours.len(), 4 + 4 * (4 + n_tokens + n_tokens * n_vocab));
+        for i in 0..n_tokens * n_vocab {
+            let a = f32::from_le_bytes(word(&ours, 4 + n_tokens + i));
+            let b = f32::from_le_bytes(word(&reference, 4 + n_tokens + n_greedy + i));
+            assert!((a - b).abs() < 1e-2, "logit {i}: {a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn tokenize_prints_the_reference_engines_ids() {
+    let model = model("tiny-Q8_0");
+    let tokenize = |args: &[&str], text_to_read: &str| {
+        let mut command = brickscope(&["tokenize"]);
+        text(&run(command.arg(&model).arg(text_to_read).args(args)).stdout).to_owned()
+    };
+    assert_eq!(tokenize(&[], "import os"), "1 267 335 272 424 278 428\n");
+    assert_eq!(tokenize(&["--no-special"], "import os"), "267 335 272 424 278 428\n");
+    assert_eq!(tokenize(&["--json"], "import os"), "[1,267,335,272,424,278,428]\n");
+}
+
+#[test]
+fn a_synthetic_model_is_the_same_file_each_time_and_can_be_profiled() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let make = |name: &str, quant: &str| {
+        let path = dir.path().join(name);
+        let mut command = brickscope(&["synth", "--shape", "tiny", "--quant", quant, "-o"]);
+        run(command.arg(&path));
+        path
+    };
+    let (a, b) = (make("a.gguf", "q4_k"), make("b.gguf", "q4_k"));
+    assert_eq!(std::fs::read(&a).expect("made"), std::fs::read(&b).expect("made"));
+    for quant in ["q8_0", "q4_k", "f16", "f32"] {
+        let (output, _dir) = profile(&make("c.gguf", quant), &["--tokens", "2"]);
+        assert!(text(&output.stdout).contains("random weights"), "{quant}");
+    }
+}
+
+#[test]
+fn every_subcommand_has_help_with_an_example() {
+    for command in ["profile", "show", "logits", "tokenize", "synth"] {
+        let output = run(&mut brickscope(&[command, "--help"]));
+        assert!(text(&output.stdout).contains("Example"), "{command}");
+        let wide = text(&output.stdout).lines().find(|line| line.chars().count() > 80);
+        assert_eq!(wide, None, "{command}");
+    }
+}
