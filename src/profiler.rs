@@ -365,6 +365,10 @@ impl BrickProfiler {
 impl BrickProfiler {
     /// Sets the zero of [`elapsed_ns`](Self::elapsed_ns) to now.
     pub fn reset_epoch(&self) {
+        if self.recorder.is_active() {
+            // Makes this thread's log, if it has none yet, before the time that is to be measured.
+            self.recorder.standing();
+        }
         self.epoch.store(self.recorder.clock().now(), Relaxed);
     }
 

@@ -275,7 +275,8 @@ impl Sums {
 }
 
 impl ThreadLog {
-    fn new(serial: u32, capacity: usize) -> Self {
+    /// A log that keeps its records in `trace`, whatever is in there now.
+    fn new(serial: u32, trace: Box<[Row]>) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
             serial,
@@ -295,7 +296,7 @@ impl ThreadLog {
             passes_full: zero(),
             sums: std::array::from_fn(|_| std::array::from_fn(|_| Sums::new())),
             tiles: std::array::from_fn(|_| Sum::default()),
-            trace: (0..capacity).map(|_| Row::default()).collect(),
+            trace,
             trace_len: AtomicUsize::new(0),
             passes: Mutex::default(),
         }
@@ -754,10 +755,21 @@ impl Recorder {
         let entry = match logs.iter().position(|(known, _)| *known == identity) {
             Some(index) => logs.remove(index),
             None => {
-                // Logs that only this thread still holds belong to recorders that are gone.
-                logs.retain(|(_, log)| Arc::strong_count(log) > 1);
+                // Logs that only this thread still holds are from before a reset, or of recorders
+                // that are gone. The rows of one are taken over: touching megabytes of new memory
+                // would take a millisecond.
+                let mut rows = None;
+                logs.retain_mut(|(_, log)| {
+                    let Some(log) = Arc::get_mut(log) else { return true };
+                    if log.trace.len() == self.capacity {
+                        rows = Some(std::mem::take(&mut log.trace));
+                    }
+                    false
+                });
+                let rows =
+                    rows.unwrap_or_else(|| (0..self.capacity).map(|_| Row::default()).collect());
                 let serial = NEXT_LOG.fetch_add(1, Relaxed);
-                let log = Arc::new(ThreadLog::new(serial, self.capacity));
+                let log = Arc::new(ThreadLog::new(serial, rows));
                 all.push(Arc::clone(&log));
                 (identity, log)
             }
