@@ -35,3 +35,16 @@ pub use crate::stats::{BrickStats, CategoryStats};
 pub use crate::tile::{TileLevel, TileStats, TileTimer};
 #[cfg(feature = "kernels")]
 pub use brickscope_kernels::{Backend, detect_backend, simd};
+
+/// The pages of `docs/`, so that their examples are tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../docs/measuring.md")]
+    struct Measuring;
+    #[doc = include_str!("../docs/porting.md")]
+    struct Porting;
+    #[doc = include_str!("../docs/performance.md")]
+    struct Performance;
+    #[doc = include_str!("../docs/work.md")]
+    struct Work;
+}

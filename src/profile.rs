@@ -535,7 +535,7 @@ impl Profile {
     ///
     /// Where the file can't be written.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
-        save::write_atomically(path, self.to_json().as_bytes())
+        save::write_text(path, &self.to_json())
             .map_err(|source| ProfileError::Io { path: path.to_owned(), source })
     }
 

@@ -713,7 +713,7 @@ impl BrickProfiler {
     ///
     /// Where the file can't be written.
     pub fn write_json(&self, path: &Path) -> io::Result<()> {
-        save::write_atomically(path, self.to_json().as_bytes())
+        save::write_text(path, &self.to_json())
     }
 
     /// Prints the categories to standard output.

@@ -2,35 +2,76 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
-/// Writes `bytes` to a temporary file beside `path` and renames it into place, so that a reader
-/// sees the old file or the new one, and never half of one.
+/// Writes a file so that it is either there as a whole or not at all; returns what `write` does.
+///
+/// The bytes go to a temporary file beside `path`, which is flushed to the disk and then renamed.
+/// If anything fails, or panics, the temporary file is removed and `path` is as it was. Only a
+/// process that is killed leaves one behind: a hidden file that ends in `.partial`.
 ///
 /// # Errors
 ///
-/// Where the file can't be written. The temporary file is removed then.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.part", std::process::id()));
-    let temporary = path.with_file_name(temporary);
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(bytes)?;
-        // The rename must not reach the disk before the bytes do.
-        file.sync_all()
-    });
-    written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
-        let _ = fs::remove_file(&temporary);
-    })
+/// Those of `write`, and what `failed` makes of those of the file system.
+pub fn write_atomically<T, E>(
+    path: &Path,
+    failed: impl Fn(io::Error) -> E,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
+) -> Result<T, E> {
+    let (partial, file) = Partial::create(path).map_err(&failed)?;
+    let mut out = BufWriter::with_capacity(1 << 18, file);
+    let result = write(&mut out)?;
+    let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+    // The rename must not reach the disk before the bytes do.
+    file.sync_all().map_err(&failed)?;
+    drop(file);
+    fs::rename(&partial.0, path).map_err(&failed)?;
+    // Under its final name it is not ours to remove any more.
+    std::mem::forget(partial);
+    Ok(result)
+}
+
+/// Writes a text file as [`write_atomically`] does.
+pub(crate) fn write_text(path: &Path, text: &str) -> io::Result<()> {
+    write_atomically(path, |error| error, |out| out.write_all(text.as_bytes()))
+}
+
+/// A temporary file that is removed when dropped.
+struct Partial(PathBuf);
+
+impl Partial {
+    fn create(target: &Path) -> io::Result<(Self, File)> {
+        // Two threads, or two processes, may be making the same file: each has its own temporary
+        // one, the last rename wins.
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let Some(name) = target.file_name() else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the path does not end in a file name",
+            ));
+        };
+        let mut partial = OsString::from(".");
+        partial.push(name);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        partial.push(format!(".{}-{count}.partial", std::process::id()));
+        let path = target.with_file_name(partial);
+        let file = File::options().write(true).create_new(true).open(&path)?;
+        Ok((Self(path), file))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Nothing more can be done about a file that can't be removed, and the error that led here
+        // matters more.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// JSON with one item a line down to the third level, and each deeper value on one line: tables of
@@ -149,12 +190,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("brickscope-save-{}", std::process::id()));
         fs::create_dir_all(folder.join("taken")).unwrap();
         let path = folder.join("a.json");
-        write_atomically(&path, b"old").unwrap();
-        write_atomically(&path, b"new").unwrap();
+        write_text(&path, "old").unwrap();
+        write_text(&path, "new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         // A folder is in the way of the rename.
         fs::write(folder.join("taken/file"), b"").unwrap();
-        assert!(write_atomically(&folder.join("taken"), b"x").is_err());
+        assert!(write_text(&folder.join("taken"), "x").is_err());
         let mut left: Vec<_> =
             fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();

@@ -9,12 +9,14 @@ use crate::machine::Ceilings;
 
 /// Bytes that each thread reads in one go: more than its caches hold.
 const READ_BYTES: usize = 128 << 20;
+/// Rounds of multiplications in one go: some milliseconds.
 const ROUNDS: usize = 2_000_000;
-/// Times that each loop runs; the best counts, since others on the machine only slow it down.
-const TRIES: usize = 5;
+/// For how long each loop is run again and again; the best run counts, since others on the machine
+/// only slow it down. A scheduler may take a while to give each thread a core of its own.
+const NANOS: u64 = 250_000_000;
 
 impl Ceilings {
-    /// Measures what the threads of `pool` reach together with `kernels`. Takes some 200 ms and
+    /// Measures what the threads of `pool` reach together with `kernels`. Takes half a second and
     /// 128 MiB of memory for each thread.
     #[must_use]
     pub fn measure(kernels: Kernels, pool: &ThreadPool) -> Self {
@@ -37,7 +39,7 @@ impl Ceilings {
             read_bytes_per_second: per_second(n_threads * READ_BYTES, read_ns),
             flops_per_second: per_second(n_threads * ROUNDS * Kernels::FLOPS_PER_ROUND, compute_ns),
             basis: format!(
-                "measured before the run: best of {TRIES}, {n_threads} thread{}, {}",
+                "measured before the run: {n_threads} thread{}, {}",
                 if n_threads == 1 { "" } else { "s" },
                 kernels.backend()
             ),
@@ -48,10 +50,11 @@ impl Ceilings {
 /// The least time that `run` took, in nanoseconds, and at least one.
 fn best_of(run: &dyn Fn()) -> u64 {
     let clock = Clock::os();
-    let times = (0..TRIES).map(|_| {
+    let mut best = u64::MAX;
+    while clock.now() < NANOS {
         let start = clock.now();
         run();
-        clock.now() - start
-    });
-    times.min().unwrap_or_default().max(1)
+        best = best.min(clock.now() - start);
+    }
+    best.max(1)
 }

@@ -1,5 +1,7 @@
 //! `brickscope logits`: what a model computes, for other engines to compare with.
 
+use std::io::Write;
+
 use anyhow::{Context, Result};
 use brickscope::write_atomically;
 use brickscope_engine::Session;
@@ -26,6 +28,6 @@ pub(crate) fn run(args: &LogitsArgs) -> Result<()> {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
     bytes.extend(logits.iter().flat_map(|logit| logit.to_le_bytes()));
-    write_atomically(&args.output, &bytes)
+    write_atomically(&args.output, |error| error, |out| out.write_all(&bytes))
         .with_context(|| format!("the logits can't be written to {}", args.output.display()))
 }

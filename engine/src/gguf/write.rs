@@ -17,10 +17,9 @@
 //! # Ok::<(), brickscope_engine::gguf::Error>(())
 //! ```
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::read::directory;
 use super::value::ARRAY;
@@ -286,11 +285,8 @@ fn put_array(out: &mut Vec<u8>, array: &Array) {
     }
 }
 
-/// Writes a file so that it is either there as a whole or not at all.
-///
-/// The bytes go to a temporary file beside `path`, which is flushed to the disk and then renamed.
-/// If anything fails, or panics, the temporary file is removed and `path` is as it was. Only a
-/// process that is killed leaves one behind: a hidden file that ends in `.partial`.
+/// Writes a model file so that it is either there as a whole or not at all, as
+/// [`brickscope::write_atomically`] does.
 ///
 /// # Errors
 ///
@@ -300,49 +296,5 @@ pub fn write_atomically<T>(
     write: impl FnOnce(&mut BufWriter<File>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let failed = |cause| Error::Write { file: path.to_owned(), cause };
-    let (partial, file) = Partial::create(path).map_err(failed)?;
-    let mut out = BufWriter::with_capacity(1 << 18, file);
-    let result = write(&mut out)?;
-    let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
-    file.sync_all().map_err(failed)?;
-    drop(file);
-    fs::rename(&partial.0, path).map_err(failed)?;
-    // Under its final name it is not ours to remove any more.
-    std::mem::forget(partial);
-    Ok(result)
-}
-
-/// A temporary file that is removed when dropped.
-struct Partial(PathBuf);
-
-impl Partial {
-    fn create(target: &Path) -> io::Result<(Self, File)> {
-        // Two threads, or two processes, may be making the same file: each has its own temporary
-        // one, the last rename wins.
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let Some(name) = target.file_name() else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the path does not end in a file name",
-            ));
-        };
-        let mut partial = std::ffi::OsString::from(".");
-        partial.push(name);
-        partial.push(format!(
-            ".{}-{}.partial",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        ));
-        let path = target.with_file_name(partial);
-        let file = File::options().write(true).create_new(true).open(&path)?;
-        Ok((Self(path), file))
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // Nothing more can be done about a file that can't be removed, and the error that led here
-        // matters more.
-        let _ = fs::remove_file(&self.0);
-    }
+    brickscope::write_atomically(path, failed, write)
 }
