@@ -1,7 +1,7 @@
 //! What people see: the tree, DOT, tables and JSON of profiles whose times are known.
 
 use brickscope::{
-    BrickId, BrickProfiler, EdgeType, ExecutionGraph, ExecutionNode, HostLaunch, Machine,
+    BrickId, BrickProfiler, Ceilings, EdgeType, ExecutionGraph, ExecutionNode, HostLaunch, Machine,
     MockClock, Model, Phase, Profile, Run, TileLevel, TransferDirection, Work,
 };
 
@@ -239,6 +239,21 @@ fn a_profile_is_the_same_bytes_each_time_and_reads_back() {
     assert_eq!(read, profile);
     assert_eq!(read.to_json(), json);
     assert_eq!(read.check(), Ok(()));
+}
+
+#[test]
+fn rates_are_read_back_to_the_last_bit() {
+    let mut profile = profile();
+    for i in 1..2_000 {
+        let rate = 1e9 / f64::from(i) * 51.9;
+        profile.ceilings = Some(Ceilings {
+            read_bytes_per_second: rate,
+            flops_per_second: rate.sqrt(),
+            basis: String::new(),
+        });
+        let read = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
+        assert_eq!(read.ceilings, profile.ceilings);
+    }
 }
 
 #[test]

@@ -117,14 +117,12 @@ mod tests {
 
     #[test]
     fn every_word_is_read_once_on_every_backend() {
-        let words: Vec<u64> = (0..1003).map(|i| i * 0x9e37_79b9_7f4a_7c15).collect();
-        let expected = words.iter().fold(0u64, |a, &b| a.wrapping_add(b));
+        let words: Vec<u64> = (0..1003u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         for kernels in [Kernels::new(Backend::Scalar).unwrap(), Kernels::best()] {
             for len in [0, 1, 15, 16, 17, 1003] {
                 let expected = words[..len].iter().fold(0u64, |a, &b| a.wrapping_add(b));
                 assert_eq!(kernels.read_stream(&words[..len]), expected);
             }
-            assert_eq!(kernels.read_stream(&words), expected);
         }
     }
 
