@@ -93,7 +93,8 @@ pub struct Dropped {
     pub spans: u64,
     /// Passes that are in the phases, but not in `passes`.
     pub passes: u64,
-    /// Spans of which nothing is known: their thread was being torn down.
+    /// Calls that could not be recorded: their thread was being torn down, or they came from
+    /// inside another recording call.
     pub homeless: u64,
     /// Deferred bricks whose start lay after the end that settled them.
     pub late: u64,
@@ -117,7 +118,10 @@ impl Dropped {
         [
             (self.spans, "spans did not fit the log: the totals count them, the trace lacks them"),
             (self.passes, "passes are in the totals only"),
-            (self.homeless, "spans ended while their thread was being torn down and are lost"),
+            (
+                self.homeless,
+                "recording calls came while their thread was being torn down and are lost",
+            ),
             (self.late, "deferred bricks began after the end that settled them and have no time"),
             (self.names, "spans had a name beyond the room for names: they count as (other)"),
             (self.unfinished, "spans began and never ended"),

@@ -494,7 +494,7 @@ pub(crate) struct Recorder {
     next_pass: AtomicU32,
     capacity: usize,
     logs: Mutex<Vec<Arc<ThreadLog>>>,
-    /// Spans that ended when their thread was already being torn down.
+    /// Calls that found no way to their thread's log.
     homeless: AtomicU64,
 }
 
@@ -727,23 +727,25 @@ impl Recorder {
         self.homeless.load(Relaxed)
     }
 
+    /// Calls `f` with this thread's log. `None` where there is no way to it: the thread is being
+    /// torn down, or `f` of another call is running (an allocator that records, say).
     #[inline]
     fn with_log<R>(&self, f: impl FnOnce(&ThreadLog) -> R) -> Option<R> {
         let identity = self.identity.load(Relaxed);
         let result = LOGS.try_with(|logs| {
-            let mut logs = logs.borrow_mut();
+            let mut logs = logs.try_borrow_mut().ok()?;
             if let Some((last, log)) = logs.last()
                 && *last == identity
             {
-                return f(log);
+                return Some(f(log));
             }
-            f(self.find_or_register(&mut logs))
+            Some(f(self.find_or_register(&mut logs)))
         });
-        if result.is_err() {
-            // The thread is being torn down and its logs are out of reach.
+        let result = result.ok().flatten();
+        if result.is_none() {
             self.homeless.fetch_add(1, Relaxed);
         }
-        result.ok()
+        result
     }
 
     #[cold]

@@ -12,6 +12,13 @@ pub(crate) fn tokens(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {pos}/{len} tokens")
 }
 
+/// A word on what takes a moment and can't tell how far it is.
+pub(crate) fn note(what: &'static str) -> ProgressBar {
+    let note = bar(what, 0, "{msg} …");
+    note.tick();
+    note
+}
+
 fn bar(what: &'static str, total: u64, template: &str) -> ProgressBar {
     // No thread of its own redraws it: the cores belong to what is measured. Ten times a second at
     // most, and only between passes.

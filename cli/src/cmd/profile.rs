@@ -24,11 +24,14 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     }
     let context = prompt.len() + args.tokens;
     let mut session = Session::new(&model, cpu, context)?;
+    let note = progress::note("measuring what this machine can do");
     let ceilings = Ceilings::measure(session.cpu().kernels, session.cpu().pool());
+    note.set_message("warming up");
 
     let profiler = BrickProfiler::new().with_log_capacity(log_capacity(&model, &session, context));
     profiler.set_sync_mode(args.sync.into());
     warm_up(&mut session, &prompt)?;
+    note.finish_and_clear();
     profiler.enable();
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
