@@ -98,11 +98,13 @@ pub struct Dropped {
     pub homeless: u64,
     /// Deferred bricks whose start lay after the end that settled them.
     pub late: u64,
-    /// Bricks with a name of their own beyond the room for names; in the totals under `(other)`.
+    /// Uses of names of bricks or kernels for which there was no room; in the totals under
+    /// `(other)`.
     pub names: u64,
     /// Spans that began and never ended, or ended while recording was off.
     pub unfinished: u64,
-    /// Bricks that ended on another thread than they began on; counted outside of passes.
+    /// Bricks and kernels that ended on another thread than they began on; counted outside of
+    /// passes.
     pub moved: u64,
     /// Bricks that began and ended in different passes; counted outside of passes.
     pub straddling: u64,
@@ -110,6 +112,10 @@ pub struct Dropped {
     pub overlapping: u64,
     /// Passes begun inside a pass; not counted as passes.
     pub nested_passes: u64,
+    /// Passes that never ended, because of a panic say; their bricks count outside of passes.
+    pub abandoned_passes: u64,
+    /// Passes that were open when the profile was collected; it has nothing of them but spans.
+    pub open_passes: u64,
 }
 
 impl Dropped {
@@ -123,12 +129,14 @@ impl Dropped {
                 "recording calls came while their thread was being torn down and are lost",
             ),
             (self.late, "deferred bricks began after the end that settled them and have no time"),
-            (self.names, "spans had a name beyond the room for names: they count as (other)"),
+            (self.names, "uses of names found no room for the name: they count as (other)"),
             (self.unfinished, "spans began and never ended"),
-            (self.moved, "bricks ended on another thread: they count outside of passes"),
+            (self.moved, "spans ended on another thread: they count outside of passes"),
             (self.straddling, "bricks crossed the border of a pass: they count outside of passes"),
             (self.overlapping, "bricks overlap others without nesting"),
             (self.nested_passes, "passes were begun inside a pass and ignored"),
+            (self.abandoned_passes, "passes never ended: their bricks count outside of passes"),
+            (self.open_passes, "passes were still open: the tables have nothing of them"),
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)

@@ -17,7 +17,9 @@ use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
 use crate::profile::{
     Dropped, Lane, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile, Span, Total,
 };
-use crate::recorder::{Kind, MAX_NAMES, NONE, NameIdx, Open, OpenPass, Recorder, ThreadLog, lock};
+use crate::recorder::{
+    Kind, MAX_NAMES, NONE, NameIdx, Open, OpenPass, Recorder, Slot, ThreadLog, lock,
+};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::tile::{TileLevel, TileStats, TileTimer};
 use crate::{save, view};
@@ -72,12 +74,13 @@ pub struct BrickProfiler {
 struct Names {
     list: Vec<Name>,
     index: HashMap<Name, NameIdx>,
-    /// Spans of names for which there was no room.
+    /// Uses of names for which there was no room.
     refused: u64,
 }
 
-/// The last number: bricks for whose names there is no room.
-const OTHER: NameIdx = (MAX_NAMES - 1) as NameIdx;
+/// The last numbers: bricks and kernels for whose names there is no room.
+const OTHER_BRICK: NameIdx = (MAX_NAMES - 1) as NameIdx;
+const OTHER_KERNEL: NameIdx = (MAX_NAMES - 2) as NameIdx;
 
 impl Names {
     fn new() -> Self {
@@ -116,9 +119,12 @@ pub struct LayerTimer {
     before: u16,
 }
 
-/// A pass that has begun; hand it back to [`BrickProfiler::end_pass`].
+/// A pass that has begun; hand it back to [`BrickProfiler::end_pass`] on the same thread.
+///
+/// One that is dropped, by a panic say, is abandoned: its bricks count outside of passes, and
+/// [`Dropped::abandoned_passes`] says so.
 #[derive(Debug)]
-#[must_use = "a pass that is never ended is not recorded, and its bricks with it"]
+#[must_use = "a pass that is dropped is abandoned: its bricks count outside of passes"]
 pub struct PassTimer {
     /// `None` if profiling was off.
     open: Option<OpenPass>,
@@ -312,7 +318,7 @@ impl BrickProfiler {
 
     /// Begins a pass on this thread: the wall that the thread's bricks are held against.
     pub fn begin_pass(&self, phase: Phase) -> PassTimer {
-        PassTimer { open: self.recorder.begin_pass(phase), phase }
+        PassTimer { open: self.recorder.begin_pass(), phase }
     }
 
     /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.
@@ -339,9 +345,12 @@ impl BrickProfiler {
             return index;
         }
         let index = names.list.len() as NameIdx;
-        if index >= OTHER {
+        if index >= OTHER_KERNEL {
             names.refused += 1;
-            return OTHER;
+            return match name.kind {
+                NameKind::Brick => OTHER_BRICK,
+                NameKind::Kernel => OTHER_KERNEL,
+            };
         }
         names.list.push(name.clone());
         names.index.insert(name, index);
@@ -480,7 +489,9 @@ impl BrickProfiler {
         by_category(bricks.iter().map(|stats| (category_of(&stats.name), stats)))
     }
 
-    /// Nanoseconds that bricks explain, each counted once where bricks nest.
+    /// Nanoseconds that bricks explain, each counted once where bricks nest. Bricks that were
+    /// timed elsewhere ([`record_elapsed`](Self::record_elapsed)) or moved between threads count
+    /// in full where what lies inside them can't be told.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
         self.all_brick_stats().map(|stats| stats.exclusive_ns).sum()
@@ -504,7 +515,7 @@ impl BrickProfiler {
         let bricks = names.list.iter().zip(0..).filter(|(name, _)| name.kind == NameKind::Brick);
         let mut bricks: Vec<_> = bricks.map(|(name, index)| (name.name.clone(), index)).collect();
         if names.refused > 0 {
-            bricks.push(("(other)".to_owned(), OTHER));
+            bricks.push(("(other)".to_owned(), OTHER_BRICK));
         }
         bricks
     }
@@ -512,9 +523,10 @@ impl BrickProfiler {
     fn sum(&self, logs: &[Arc<ThreadLog>], index: NameIdx, name: &str) -> BrickStats {
         let mut stats = BrickStats::new(name);
         for log in logs {
+            let _held = log.hold();
             for source in Source::ALL {
-                for phase in [None, Some(Phase::Prefill), Some(Phase::Decode)] {
-                    log.read_sums(source, phase, index, &mut stats);
+                for slot in Slot::ALL {
+                    log.read_sums(source, slot, index, &mut stats);
                 }
             }
         }
@@ -537,6 +549,8 @@ impl BrickProfiler {
             profile.names.clone_from(&names.list);
             names.refused
         };
+        // Held together, so that no pass ends between the reading of its bricks and of its wall.
+        let held: Vec<_> = logs.iter().map(|log| log.hold()).collect();
         profile.totals = totals(&logs, &profile.names, refused > 0);
 
         let mut phases = Phase::ALL.map(|phase| PhaseTotal {
@@ -554,18 +568,17 @@ impl BrickProfiler {
             names: refused,
             ..Dropped::default()
         };
-        let mut spans = 0;
-        for (log, lane) in logs.iter().zip(0..) {
+        let (mut begun, mut ended) = (0, 0);
+        for ((log, held), lane) in logs.iter().zip(&held).zip(0..) {
             profile.lanes.push(Lane { name: log.thread_name().map(str::to_owned) });
-            let (passes, sums) = log.read_passes();
-            for (total, sums) in phases.iter_mut().zip(sums) {
+            for (total, sums) in phases.iter_mut().zip(held.sums) {
                 total.passes += sums.count;
                 total.tokens += sums.tokens;
                 total.wall_ns += sums.wall;
                 total.attributed_ns += sums.covered;
                 total.unattributed_ns += sums.wall - sums.covered;
             }
-            profile.passes.extend(passes.iter().map(|pass| Pass {
+            profile.passes.extend(held.kept.iter().map(|pass| Pass {
                 serial: pass.serial,
                 phase: pass.phase,
                 lane,
@@ -579,20 +592,22 @@ impl BrickProfiler {
             let odd = log.oddities();
             dropped.spans += odd.log_full;
             dropped.passes += odd.passes_full;
-            dropped.unfinished += odd.begun.saturating_sub(odd.ended);
             dropped.moved += odd.moved;
             dropped.straddling += odd.straddling;
             dropped.overlapping += odd.overlapping;
             dropped.nested_passes += odd.nested_passes;
-            spans += odd.ended;
+            dropped.abandoned_passes += odd.abandoned_passes;
+            dropped.open_passes += odd.open_passes;
+            begun += odd.begun;
+            ended += odd.ended;
             add_spans(log, lane, &mut profile.spans);
         }
-        // A brick that moved was begun in one log and ended in another, so that one lacks an end
-        // and the other has one too many; the saturating difference counts the former only.
-        dropped.unfinished = dropped.unfinished.saturating_sub(dropped.moved);
+        drop(held);
+        // Over all logs, since a brick may begin on one thread and end on another.
+        dropped.unfinished = u64::saturating_sub(begun, ended);
         profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
         profile.phases = phases.into_iter().filter(|total| total.passes > 0).collect();
-        profile.overhead = self.overhead(spans);
+        profile.overhead = self.overhead(ended);
         profile
     }
 
@@ -634,16 +649,19 @@ fn category_of(name: &str) -> BrickCategory {
     BrickId::from_str(name).map_or(BrickCategory::Other, BrickId::category)
 }
 
-fn totals(logs: &[Arc<ThreadLog>], names: &[Name], with_other: bool) -> Vec<Total> {
-    let other = Name { name: "(other)".to_owned(), kind: NameKind::Brick, host: None };
-    let other = with_other.then_some((&other, OTHER));
+fn totals(logs: &[Arc<ThreadLog>], names: &[Name], with_others: bool) -> Vec<Total> {
+    let other = |kind| Name { name: "(other)".to_owned(), kind, host: None };
+    let others = [other(NameKind::Brick), other(NameKind::Kernel)];
+    let others = others.iter().zip([OTHER_BRICK, OTHER_KERNEL]).filter(|_| with_others);
+    let named: Vec<(&Name, NameIdx)> = names.iter().zip(0..).chain(others).collect();
     let mut totals = Vec::new();
     for phase in [Some(Phase::Prefill), Some(Phase::Decode), None] {
+        let slot = phase.map_or(Slot::Outside, Slot::from);
         for source in Source::ALL {
-            for (name, index) in names.iter().zip(0..).chain(other) {
+            for &(name, index) in &named {
                 let mut stats = BrickStats::new(&name.name);
                 for log in logs {
-                    log.read_sums(source, phase, index, &mut stats);
+                    log.read_sums(source, slot, index, &mut stats);
                 }
                 if stats.count > 0 {
                     let category = (name.kind == NameKind::Brick).then(|| category_of(&name.name));

@@ -16,11 +16,13 @@
 //! nanosecond once. A span remembers `covered` when it begins; what has been added when it ends
 //! lies inside it, so its own share is its length less that, and `covered` grows by this share.
 //! Hence the shares of all spans in a pass add up to `covered`, and `wall - covered` is what no
-//! brick explains. No stack is kept, so a panic that skips an `end` leaves nothing behind.
+//! brick explains. No stack is kept, so a panic that skips an `end` leaves nothing behind;
+//! a pass that is dropped without an end is abandoned.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::brick::{Phase, Source, Work};
@@ -62,14 +64,31 @@ impl Open {
     const OFF: Self = Self { start: 0, covered: 0, log: NO_LOG, pass: 0, order: 0, name: NONE };
 }
 
-/// A pass that has begun.
-#[derive(Debug, Clone, Copy)]
+/// A pass that has begun. Dropped without an end, by a panic say, it is abandoned: what its bricks
+/// took was measured, but there is no wall to hold it against, so it counts outside of passes.
+///
+/// It stays on its thread, since only that thread may write to the log.
+#[derive(Debug)]
 pub(crate) struct OpenPass {
+    /// `None` once it has ended.
+    log: Option<Arc<ThreadLog>>,
     start: u64,
-    log: u32,
     serial: u32,
-    /// `covered` of the thread outside of passes, to be put back.
+    /// `covered` of the thread before the pass.
     outside: u64,
+    stays: PhantomData<*const ()>,
+}
+
+impl Drop for OpenPass {
+    fn drop(&mut self) {
+        if let Some(log) = self.log.take()
+            && log.close_pass(self.serial, self.outside).is_some()
+        {
+            add(&log.abandoned_passes, 1);
+            let _held = lock(&log.passes);
+            log.fold(Slot::Outside);
+        }
+    }
 }
 
 /// What a record in the log is.
@@ -130,6 +149,8 @@ pub(crate) struct Oddities {
     pub(crate) straddling: u64,
     pub(crate) overlapping: u64,
     pub(crate) nested_passes: u64,
+    pub(crate) abandoned_passes: u64,
+    pub(crate) open_passes: u64,
     pub(crate) log_full: u64,
     pub(crate) passes_full: u64,
 }
@@ -145,9 +166,8 @@ pub(crate) struct ThreadLog {
     covered: AtomicU64,
     /// When the last brick ended.
     last_end: AtomicU64,
+    /// The pass that is open; 0 outside of passes.
     pass: AtomicU32,
-    /// 0 outside of passes, else 1 + the phase.
-    phase: AtomicU8,
     layer: AtomicU32,
     begun: AtomicU64,
     ended: AtomicU64,
@@ -155,23 +175,53 @@ pub(crate) struct ThreadLog {
     straddling: AtomicU64,
     overlapping: AtomicU64,
     nested_passes: AtomicU64,
+    abandoned_passes: AtomicU64,
     log_full: AtomicU64,
     passes_full: AtomicU64,
-    /// Sums by source, then by phase (0: outside of passes), then by name.
-    sums: [[Sums; 3]; 2],
+    /// Sums by source, then by [`Slot`], then by name.
+    sums: [[Sums; 4]; 2],
+    /// By source, a bit for each name that has sums in the open pass.
+    touched: [[AtomicU64; CHUNKS]; 2],
     tiles: [Sum; 3],
     trace: Box<[Row]>,
     /// Rows written. Stored with `Release` after the row, so that a reader who sees the count
     /// (`Acquire`) sees the rows.
     trace_len: AtomicUsize,
-    /// Locked once a pass by its own thread, and when somebody collects.
+    /// Locked by its own thread when a pass has ended, and by whoever collects: held, the sums and
+    /// the passes belong together.
     passes: Mutex<Passes>,
 }
 
+/// The passes of a thread that have ended.
 #[derive(Debug, Default)]
-struct Passes {
-    kept: Vec<PassRecord>,
-    sums: [PassSums; 2],
+pub(crate) struct Passes {
+    /// The first [`MAX_PASSES`] of them.
+    pub(crate) kept: Vec<PassRecord>,
+    /// All of them, by phase.
+    pub(crate) sums: [PassSums; 2],
+}
+
+/// What sums are kept apart. Those of an open pass have no wall yet, so they are added to their
+/// phase only when the pass ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Outside,
+    Prefill,
+    Decode,
+    Open,
+}
+
+impl Slot {
+    pub(crate) const ALL: [Self; 4] = [Self::Outside, Self::Prefill, Self::Decode, Self::Open];
+}
+
+impl From<Phase> for Slot {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Prefill => Self::Prefill,
+            Phase::Decode => Self::Decode,
+        }
+    }
 }
 
 /// Sums of up to [`MAX_NAMES`] names, made 64 at a time when one of them is first seen.
@@ -198,6 +248,12 @@ struct Sum {
 #[derive(Debug, Default)]
 struct Row([AtomicU64; 8]);
 
+impl Row {
+    fn copy(&self) -> Self {
+        Self(std::array::from_fn(|i| AtomicU64::new(self.0[i].load(Relaxed))))
+    }
+}
+
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
@@ -219,6 +275,31 @@ impl Sum {
         add(&self.flops, work.flops);
         add(&self.bytes, work.bytes);
         self.version.store(version.wrapping_add(2), Release);
+    }
+
+    /// Adds all of `other`, which is then empty. Both belong to the calling thread.
+    fn take(&self, other: &Self) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version.wrapping_add(1), Relaxed);
+        fence(Release);
+        let [count, other_count] = [self, other].map(|sum| sum.count.load(Relaxed));
+        if other_count > 0 {
+            let [min, other_min] = [self, other].map(|sum| sum.min.load(Relaxed));
+            self.min.store(if count == 0 { other_min } else { min.min(other_min) }, Relaxed);
+            self.max.store(self.max.load(Relaxed).max(other.max.load(Relaxed)), Relaxed);
+        }
+        for (mine, others) in [
+            (&self.count, &other.count),
+            (&self.total, &other.total),
+            (&self.exclusive, &other.exclusive),
+            (&self.elements, &other.elements),
+            (&self.flops, &other.flops),
+            (&self.bytes, &other.bytes),
+        ] {
+            add(mine, others.load(Relaxed));
+        }
+        self.version.store(version.wrapping_add(2), Release);
+        other.forget();
     }
 
     fn forget(&self) {
@@ -284,7 +365,6 @@ impl ThreadLog {
             covered: zero(),
             last_end: zero(),
             pass: AtomicU32::new(0),
-            phase: AtomicU8::new(0),
             layer: AtomicU32::new(u32::from(NONE)),
             begun: zero(),
             ended: zero(),
@@ -292,9 +372,11 @@ impl ThreadLog {
             straddling: zero(),
             overlapping: zero(),
             nested_passes: zero(),
+            abandoned_passes: zero(),
             log_full: zero(),
             passes_full: zero(),
             sums: std::array::from_fn(|_| std::array::from_fn(|_| Sums::new())),
+            touched: std::array::from_fn(|_| std::array::from_fn(|_| zero())),
             tiles: std::array::from_fn(|_| Sum::default()),
             trace,
             trace_len: AtomicUsize::new(0),
@@ -332,35 +414,81 @@ impl ThreadLog {
         let duration = end.saturating_sub(open.start);
         let pass = self.pass.load(Relaxed);
         let at_home = open.log == self.serial && open.pass == pass;
-        let (phase, exclusive) = if at_home {
+        let exclusive = if at_home {
             let inside = self.covered.load(Relaxed).wrapping_sub(open.covered);
             // More inside than it is long: spans overlap instead of nesting.
             add(&self.overlapping, u64::from(inside > duration));
             let exclusive = duration.saturating_sub(inside);
             add(&self.covered, exclusive);
-            (self.phase.load(Relaxed), exclusive)
+            exclusive
         } else {
             // Begun on another thread or in another pass: its time was measured, but belongs to
             // no wall that this thread keeps.
             add(&self.straddling, u64::from(open.log == self.serial));
             add(&self.moved, u64::from(open.log != self.serial && open.log != NO_LOG));
-            (0, duration)
+            duration
         };
         add(&self.ended, 1);
         self.last_end.store(end, Relaxed);
-        self.sums[source as usize][usize::from(phase)].of(open.name).add(duration, exclusive, work);
+        let in_pass = at_home && pass != 0;
+        self.sum(source, in_pass, open.name).add(duration, exclusive, work);
         self.push(&Record {
             start: open.start,
             duration,
             exclusive,
             work,
             pass: if at_home { pass } else { 0 },
-            order: open.order,
+            order: self.order_of(open),
             name: open.name,
             layer: self.layer.load(Relaxed) as u16,
             kind: Kind::Brick,
             source,
         });
+    }
+
+    /// Where a span of `name` is summed.
+    fn sum(&self, source: Source, in_pass: bool, name: NameIdx) -> &Sum {
+        if !in_pass {
+            return self.sums[source as usize][Slot::Outside as usize].of(name);
+        }
+        let touched = &self.touched[source as usize][usize::from(name) / CHUNK];
+        touched.store(touched.load(Relaxed) | 1 << (usize::from(name) % CHUNK), Relaxed);
+        self.sums[source as usize][Slot::Open as usize].of(name)
+    }
+
+    /// A span's place among the begins of this thread. One that began on another thread is taken
+    /// to begin where it ends, so that nothing of this thread seems to lie inside it.
+    fn order_of(&self, open: Open) -> u32 {
+        let began_here = open.log == self.serial || open.log == NO_LOG;
+        if began_here { open.order } else { self.begun.load(Relaxed) as u32 }
+    }
+
+    /// Ends the pass `serial`, if it is the open one; returns what its bricks cover.
+    fn close_pass(&self, serial: u32, outside: u64) -> Option<u64> {
+        if self.pass.load(Relaxed) != serial {
+            return None;
+        }
+        let covered = self.covered.load(Relaxed);
+        // A brick around the pass doesn't explain anew what bricks in the pass explain.
+        self.covered.store(outside.wrapping_add(covered), Relaxed);
+        self.pass.store(0, Relaxed);
+        self.layer.store(u32::from(NONE), Relaxed);
+        Some(covered)
+    }
+
+    /// Adds the sums of the pass that was open to those of `slot`. `passes` is locked meanwhile.
+    fn fold(&self, slot: Slot) {
+        for (touched, sums) in self.touched.iter().zip(&self.sums) {
+            for (word, chunk) in touched.iter().zip(0..) {
+                let mut bits = word.load(Relaxed);
+                word.store(0, Relaxed);
+                while bits != 0 {
+                    let name = chunk * CHUNK as NameIdx + bits.trailing_zeros() as NameIdx;
+                    sums[slot as usize].of(name).take(sums[Slot::Open as usize].of(name));
+                    bits &= bits - 1;
+                }
+            }
+        }
     }
 
     /// A span that begins now, but for its start. `at_home` is false for one timed elsewhere that
@@ -383,12 +511,10 @@ impl ThreadLog {
         let pass = self.pass.load(Relaxed);
         let at_home = open.log == self.serial && open.pass == pass;
         add(&self.ended, 1);
+        add(&self.moved, u64::from(open.log != self.serial));
         let layer = self.layer.load(Relaxed) as u16;
         if kind == Kind::Kernel {
-            let phase = if at_home { self.phase.load(Relaxed) } else { 0 };
-            self.sums[Source::Host as usize][usize::from(phase)]
-                .of(open.name)
-                .add(duration, duration, work);
+            self.sum(Source::Host, at_home && pass != 0, open.name).add(duration, 0, work);
         }
         self.push(&Record {
             start: open.start,
@@ -396,7 +522,7 @@ impl ThreadLog {
             exclusive: 0,
             work,
             pass: if at_home { pass } else { 0 },
-            order: open.order,
+            order: self.order_of(open),
             name: open.name,
             layer: if kind == Kind::Layer { open.name } else { layer },
             kind,
@@ -408,16 +534,20 @@ impl ThreadLog {
         self.thread_name.as_deref()
     }
 
-    /// Adds this thread's sums of `name` in `phase` to `stats`. `None`: outside of passes.
+    /// Keeps the sums and the passes as they are to each other, while the guard lives.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, Passes> {
+        lock(&self.passes)
+    }
+
+    /// Adds this thread's sums of `name` in `slot` to `stats`.
     pub(crate) fn read_sums(
         &self,
         source: Source,
-        phase: Option<Phase>,
+        slot: Slot,
         name: NameIdx,
         stats: &mut BrickStats,
     ) {
-        let phase = phase.map_or(0, |phase| 1 + phase as usize);
-        self.sums[source as usize][phase].read_into(name, stats);
+        self.sums[source as usize][slot as usize].read_into(name, stats);
     }
 
     /// Starts the sums of all tiles anew. Meant for a time when the thread times no tile: one that
@@ -429,11 +559,6 @@ impl ThreadLog {
     /// Adds this thread's sums of a tile level to `stats`.
     pub(crate) fn read_tiles(&self, level: usize, stats: &mut BrickStats) {
         self.tiles[level].read_into(stats);
-    }
-
-    pub(crate) fn read_passes(&self) -> (Vec<PassRecord>, [PassSums; 2]) {
-        let passes = lock(&self.passes);
-        (passes.kept.clone(), passes.sums)
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = Record> + '_ {
@@ -468,6 +593,8 @@ impl ThreadLog {
             straddling: self.straddling.load(Relaxed),
             overlapping: self.overlapping.load(Relaxed),
             nested_passes: self.nested_passes.load(Relaxed),
+            abandoned_passes: self.abandoned_passes.load(Relaxed),
+            open_passes: u64::from(self.pass.load(Relaxed) != 0),
             log_full: self.log_full.load(Relaxed),
             passes_full: self.passes_full.load(Relaxed),
         }
@@ -616,7 +743,7 @@ impl Recorder {
     }
 
     /// Begins a pass on this thread. `None` if recording is off, or if a pass is open already.
-    pub(crate) fn begin_pass(&self, phase: Phase) -> Option<OpenPass> {
+    pub(crate) fn begin_pass(&self) -> Option<OpenPass> {
         if !self.is_active() {
             return None;
         }
@@ -632,45 +759,31 @@ impl Recorder {
             // What began before the pass is not of the pass.
             log.last_end.store(start, Relaxed);
             log.pass.store(serial, Relaxed);
-            log.phase.store(1 + phase as u8, Relaxed);
-            Some(OpenPass { start, log: log.serial, serial, outside })
+            let log = Some(Arc::clone(log));
+            Some(OpenPass { log, start, serial, outside, stays: PhantomData })
         });
         open.flatten()
     }
 
     /// Ends a pass: wall, and what bricks explain of it.
-    pub(crate) fn end_pass(&self, open: OpenPass, phase: Phase, tokens: u64, position: u64) {
+    pub(crate) fn end_pass(&self, mut open: OpenPass, phase: Phase, tokens: u64, position: u64) {
         let end = self.clock.now();
-        self.with_log(|log| {
-            if open.log != log.serial || open.serial != log.pass.load(Relaxed) {
-                return;
-            }
-            let covered = log.covered.load(Relaxed);
-            log.covered.store(open.outside, Relaxed);
-            log.pass.store(0, Relaxed);
-            log.phase.store(0, Relaxed);
-            let wall = end.saturating_sub(open.start);
-            let mut passes = lock(&log.passes);
-            let sums = &mut passes.sums[phase as usize];
-            sums.count += 1;
-            sums.tokens += tokens;
-            sums.wall += wall;
-            sums.covered += covered;
-            if passes.kept.len() < MAX_PASSES {
-                let (serial, start) = (open.serial, open.start);
-                passes.kept.push(PassRecord {
-                    serial,
-                    phase,
-                    start,
-                    wall,
-                    covered,
-                    tokens,
-                    position,
-                });
-            } else {
-                add(&log.passes_full, 1);
-            }
-        });
+        let Some(log) = open.log.take() else { return };
+        let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
+        let wall = end.saturating_sub(open.start);
+        let mut passes = lock(&log.passes);
+        log.fold(phase.into());
+        let sums = &mut passes.sums[phase as usize];
+        sums.count += 1;
+        sums.tokens += tokens;
+        sums.wall += wall;
+        sums.covered += covered;
+        if passes.kept.len() < MAX_PASSES {
+            let (serial, start) = (open.serial, open.start);
+            passes.kept.push(PassRecord { serial, phase, start, wall, covered, tokens, position });
+        } else {
+            add(&log.passes_full, 1);
+        }
     }
 
     /// Where this thread stands: its log, its pass, and `covered`.
@@ -694,11 +807,14 @@ impl Recorder {
         first_start: u64,
         spans: &[(NameIdx, u64, u64, Work)],
     ) {
+        let now = self.clock.now();
         self.with_log(|log| {
             let untouched = since.log == log.serial
                 && since.pass == log.pass.load(Relaxed)
                 && since.covered == log.covered.load(Relaxed)
-                && log.last_end.load(Relaxed) <= first_start;
+                && log.last_end.load(Relaxed) <= first_start
+                // An end that hasn't come yet is no reading of this clock.
+                && spans.last().is_some_and(|last| last.1 + last.2 <= now);
             if !untouched {
                 add(&log.overlapping, 1);
             }
@@ -730,7 +846,7 @@ impl Recorder {
     /// Calls `f` with this thread's log. `None` where there is no way to it: the thread is being
     /// torn down, or `f` of another call is running (an allocator that records, say).
     #[inline]
-    fn with_log<R>(&self, f: impl FnOnce(&ThreadLog) -> R) -> Option<R> {
+    fn with_log<R>(&self, f: impl FnOnce(&Arc<ThreadLog>) -> R) -> Option<R> {
         let identity = self.identity.load(Relaxed);
         let result = LOGS.try_with(|logs| {
             let mut logs = logs.try_borrow_mut().ok()?;
@@ -749,35 +865,45 @@ impl Recorder {
     }
 
     #[cold]
-    fn find_or_register<'l>(&self, logs: &'l mut Vec<(u64, Arc<ThreadLog>)>) -> &'l ThreadLog {
-        // Under the lock that `reset` holds while it changes the identity: a log can't end up in
-        // the list of an identity that it wasn't made for.
-        let mut all = self.logs();
+    fn find_or_register<'l>(&self, logs: &'l mut Vec<(u64, Arc<ThreadLog>)>) -> &'l Arc<ThreadLog> {
         let identity = self.identity.load(Relaxed);
         let entry = match logs.iter().position(|(known, _)| *known == identity) {
             Some(index) => logs.remove(index),
-            None => {
-                // Logs that only this thread still holds are from before a reset, or of recorders
-                // that are gone. The rows of one are taken over: touching megabytes of new memory
-                // would take a millisecond.
-                let mut rows = None;
-                logs.retain_mut(|(_, log)| {
-                    let Some(log) = Arc::get_mut(log) else { return true };
-                    if log.trace.len() == self.capacity {
-                        rows = Some(std::mem::take(&mut log.trace));
-                    }
-                    false
-                });
-                let rows =
-                    rows.unwrap_or_else(|| (0..self.capacity).map(|_| Row::default()).collect());
-                let serial = NEXT_LOG.fetch_add(1, Relaxed);
-                let log = Arc::new(ThreadLog::new(serial, rows));
-                all.push(Arc::clone(&log));
-                (identity, log)
-            }
+            None => self.register(logs),
         };
         logs.push(entry);
         &logs.last().expect("an entry was just pushed").1
+    }
+
+    fn register(&self, logs: &mut Vec<(u64, Arc<ThreadLog>)>) -> (u64, Arc<ThreadLog>) {
+        // Under the lock that `reset` holds while it changes the identity: a log can't end up in
+        // the list of an identity that it wasn't made for.
+        let mut all = self.logs();
+        // Rows that nobody will write to any more are taken over: touching megabytes of new memory
+        // would take a millisecond, and threads that come and go would each leave some behind.
+        let mut rows = None;
+        // Logs that only this thread still holds are from before a reset, or of recorders that are
+        // gone.
+        logs.retain_mut(|(_, log)| {
+            let Some(log) = Arc::get_mut(log) else { return true };
+            if log.trace.len() == self.capacity {
+                rows = Some(std::mem::take(&mut log.trace));
+            }
+            false
+        });
+        // Logs that only this recorder still holds are of threads that have ended.
+        for log in all.iter_mut().filter_map(Arc::get_mut) {
+            let used = *log.trace_len.get_mut();
+            if log.trace.len() == self.capacity && used < self.capacity {
+                let kept = log.trace[..used].iter().map(Row::copy).collect();
+                rows = Some(std::mem::replace(&mut log.trace, kept));
+            }
+        }
+        let rows = rows.unwrap_or_else(|| (0..self.capacity).map(|_| Row::default()).collect());
+        let serial = NEXT_LOG.fetch_add(1, Relaxed);
+        let log = Arc::new(ThreadLog::new(serial, rows));
+        all.push(Arc::clone(&log));
+        (self.identity.load(Relaxed), log)
     }
 }
 

@@ -17,7 +17,8 @@ pub struct BrickStats {
     /// Nanoseconds from begin to end, summed. A brick inside a brick counts in both.
     pub total_ns: u64,
     /// The part of `total_ns` that no brick inside this one accounts for. These add up, over all
-    /// bricks of a thread, to the time that bricks explain.
+    /// bricks of a thread, to the time that bricks explain. 0 for kernels, which explain no time
+    /// of their own.
     pub exclusive_ns: u64,
     /// The shortest span, in nanoseconds; `u64::MAX` if there is none.
     pub min_ns: u64,
@@ -95,7 +96,8 @@ impl BrickStats {
 /// What the bricks of one category did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CategoryStats {
-    /// Nanoseconds, counted once where one brick lies inside another.
+    /// Nanoseconds, counted once where one brick lies inside another
+    /// ([`BrickStats::exclusive_ns`]).
     pub total_ns: u64,
     /// Elements processed.
     pub total_elements: u64,

@@ -101,6 +101,21 @@ fn on(log_capacity: usize) -> (BrickProfiler, MockClock) {
     (profiler, hand)
 }
 
+/// Plays one pass; if it `panics`, somebody outside catches that.
+fn pass_that_may_panic(profiler: &BrickProfiler, hand: &MockClock, steps: &[Step], panics: bool) {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let timer = profiler.begin_pass(Phase::Prefill);
+        let layer = profiler.begin_layer(7);
+        play(profiler, hand, steps);
+        if panics {
+            std::panic::resume_unwind(Box::new(()));
+        }
+        profiler.end_layer(layer);
+        profiler.end_pass(timer, 1, 0);
+    }));
+    assert_eq!(result.is_err(), panics);
+}
+
 /// Plays one pass.
 fn pass(profiler: &BrickProfiler, hand: &MockClock, phase: Phase, steps: &[Step]) {
     let timer = profiler.begin_pass(phase);
@@ -174,6 +189,30 @@ proptest! {
         reconciles(&profile);
         let read = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
         prop_assert_eq!(read, profile);
+    }
+
+    #[test]
+    fn with_passes_that_panic_and_profiles_taken_in_the_middle(
+        passes in prop::collection::vec((steps(), any::<bool>()), 1..5),
+    ) {
+        let (profiler, hand) = on(10_000);
+        for (steps, panics) in &passes {
+            pass_that_may_panic(&profiler, &hand, steps, *panics);
+            let open = profiler.begin_pass(Phase::Decode);
+            play(&profiler, &hand, steps);
+            let profile = profiler.profile();
+            reconciles(&profile);
+            prop_assert_eq!(profile.dropped.open_passes, 1);
+            profiler.end_pass(open, 1, 0);
+        }
+        let profile = profiler.profile();
+        reconciles(&profile);
+        let abandoned = passes.iter().filter(|(_, panics)| *panics).count() as u64;
+        prop_assert_eq!(profile.dropped.abandoned_passes, abandoned);
+        prop_assert_eq!(profile.dropped.open_passes, 0);
+        let count = |phase| profile.phase(phase).map_or(0, |total| total.passes);
+        prop_assert_eq!(count(Phase::Decode), passes.len() as u64);
+        prop_assert_eq!(count(Phase::Prefill), passes.len() as u64 - abandoned);
     }
 
     #[test]
@@ -328,4 +367,102 @@ fn a_reset_forgets_everything_and_what_is_open_too() {
     assert!(profile.tiles.is_empty() && profile.checksums.is_empty() && profile.graph.is_none());
     assert!(!profiler.has_pending() && profiler.graph_is_scope_balanced());
     assert!(profiler.is_enabled());
+}
+
+#[test]
+fn an_abandoned_pass_loses_no_brick_and_leaves_no_layer_behind() {
+    let (profiler, hand) = on(100);
+    let brick = Step::Brick(BrickId::LmHead as usize, vec![Step::Idle(7)]);
+    pass_that_may_panic(&profiler, &hand, std::slice::from_ref(&brick), true);
+    play(&profiler, &hand, &[brick]);
+    let profile = profiler.profile();
+    assert!(profile.phases.is_empty());
+    let [outside] = profile.bricks(None)[..] else { panic!("{:?}", profile.totals) };
+    assert_eq!((outside.stats.count, outside.stats.exclusive_ns), (2, 20));
+    let layers: Vec<_> = profile.spans.iter().map(|span| span.layer).collect();
+    assert_eq!(layers, [Some(7), None], "the layer that never ended has no span");
+}
+
+#[test]
+fn an_end_that_has_not_come_yet_explains_no_time_of_the_pass() {
+    let (profiler, hand) = on(100);
+    let timer = profiler.begin_pass(Phase::Decode);
+    profiler.record_deferred(BrickId::LmHead, profiler.elapsed_ns(), 1);
+    hand.advance(10);
+    profiler.finalize(profiler.elapsed_ns() + 5);
+    profiler.end_pass(timer, 1, 0);
+    let profile = profiler.profile();
+    reconciles(&profile);
+    assert_eq!(profile.phases[0].unattributed_ns, 10);
+}
+
+#[test]
+fn a_brick_around_a_pass_explains_only_what_the_pass_does_not() {
+    let (profiler, hand) = on(100);
+    let request = profiler.start("Request");
+    let brick = Step::Brick(BrickId::LmHead as usize, vec![Step::Idle(87)]);
+    pass(&profiler, &hand, Phase::Decode, &[brick, Step::Idle(10)]);
+    profiler.stop(request, 1);
+    let request = profiler.stats("Request").expect("it was recorded");
+    assert_eq!((request.total_ns, request.exclusive_ns), (100, 10));
+    assert_eq!(profiler.total_ns(), 100);
+}
+
+#[test]
+fn names_without_room_are_counted_and_their_kernels_stay_kernels() {
+    let (profiler, hand) = on(0);
+    for i in 0..5_000 {
+        profiler.kernel(&format!("kernel {i}"), None);
+    }
+    let refused = profiler.profile().dropped.names;
+    assert!(refused > 900, "{refused}");
+    let timer = profiler.begin_pass(Phase::Decode);
+    let brick = profiler.start("a brick too many");
+    let kernel = profiler.start_kernel(profiler.kernel("a kernel too many", None));
+    hand.advance(10);
+    profiler.stop_kernel(kernel, Default::default());
+    profiler.stop(brick, 1);
+    profiler.end_pass(timer, 1, 0);
+    let profile = profiler.profile();
+    reconciles(&profile);
+    assert_eq!(profile.kernels(Some(Phase::Decode))[0].stats.name, "(other)");
+    assert_eq!(profiler.total_ns(), 10);
+}
+
+#[test]
+fn a_brick_from_another_thread_does_not_adopt_the_bricks_of_this_one() {
+    let (profiler, hand) = on(100);
+    let moved = std::thread::scope(|scope| {
+        scope.spawn(|| profiler.start_brick(BrickId::LmHead)).join().expect("it returns")
+    });
+    let outer = profiler.start_brick(BrickId::QkvProjection);
+    for _ in 0..3 {
+        play(&profiler, &hand, &[Step::Brick(BrickId::RmsNorm as usize, vec![])]);
+    }
+    profiler.stop_brick(moved, 1);
+    let unfinished = profiler.start_brick(BrickId::RmsNorm);
+    profiler.stop_brick(outer, 1);
+    let profile = profiler.profile();
+    let parents: Vec<_> = profile.spans.iter().map(|span| span.parent).collect();
+    assert_eq!(parents, [None, Some(0), Some(0), Some(0), Some(0)]);
+    assert_eq!((profile.dropped.moved, profile.dropped.unfinished), (1, 1));
+    drop(unfinished);
+}
+
+#[test]
+fn threads_that_come_and_go_leave_their_spans_behind() {
+    let (profiler, hand) = on(1_000);
+    for i in 0..40 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..i {
+                    play(&profiler, &hand, &[Step::Brick(0, vec![Step::Idle(1)])]);
+                }
+            });
+        });
+    }
+    let profile = profiler.profile();
+    assert_eq!(profile.spans.len(), (0..40).sum::<usize>());
+    assert!(profile.spans.iter().all(|span| span.duration_ns == 4));
+    assert_eq!(profile.dropped, Dropped::default());
 }
