@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-mod brick;
+pub mod brick;
 mod checksum;
 mod clock;
 mod device;

@@ -48,6 +48,8 @@ pub struct Profile {
     pub machine: Option<Machine>,
     /// What this machine can do at best, as measured before the run.
     pub ceilings: Option<Ceilings>,
+    /// Why there are no ceilings, if they were to be measured.
+    pub ceilings_absent: Option<Absent>,
     /// The clock behind every time.
     pub clock: ClockInfo,
     /// How the profiler was to synchronise with a device.
@@ -121,26 +123,27 @@ pub struct Dropped {
 impl Dropped {
     /// Each counter that isn't zero, with what it means.
     pub fn lines(&self) -> impl Iterator<Item = String> {
+        let outside = "they count outside of passes";
         [
-            (self.spans, "spans did not fit the log: the totals count them, the trace lacks them"),
-            (self.passes, "passes are in the totals only"),
-            (
-                self.homeless,
-                "recording calls came while their thread was being torn down and are lost",
-            ),
-            (self.late, "deferred bricks began after the end that settled them and have no time"),
-            (self.names, "uses of names found no room for the name: they count as (other)"),
-            (self.unfinished, "spans began and never ended"),
-            (self.moved, "spans ended on another thread: they count outside of passes"),
-            (self.straddling, "bricks crossed the border of a pass: they count outside of passes"),
-            (self.overlapping, "bricks overlap others without nesting"),
-            (self.nested_passes, "passes were begun inside a pass and ignored"),
-            (self.abandoned_passes, "passes never ended: their bricks count outside of passes"),
-            (self.open_passes, "passes were still open: the tables have nothing of them"),
+            ("spans that did not fit the log", self.spans, "the totals count them"),
+            ("passes that did not fit the list", self.passes, "the totals count them"),
+            ("recording calls with no way to the thread's log", self.homeless, "they are lost"),
+            ("deferred bricks that began after the end that settled them", self.late, ""),
+            ("uses of names beyond the room for names", self.names, "they count as (other)"),
+            ("spans that began and never ended", self.unfinished, ""),
+            ("spans that ended on another thread", self.moved, outside),
+            ("bricks that crossed the border of a pass", self.straddling, outside),
+            ("bricks that overlap others without nesting", self.overlapping, ""),
+            ("passes begun inside a pass", self.nested_passes, "they are no passes of their own"),
+            ("passes that never ended", self.abandoned_passes, "their bricks count outside"),
+            ("passes that were still open", self.open_passes, "the tables have nothing of them"),
         ]
         .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
+        .filter(|&(_, count, _)| count > 0)
+        .map(|(what, count, then)| {
+            let then = if then.is_empty() { String::new() } else { format!(" ({then})") };
+            format!("{what}: {count}{then}")
+        })
     }
 }
 
@@ -347,6 +350,7 @@ impl Profile {
             model: None,
             machine: None,
             ceilings: None,
+            ceilings_absent: None,
             clock,
             sync_mode: SyncMode::default(),
             overhead: Overhead::default(),
@@ -416,6 +420,26 @@ impl Profile {
             self.passes.iter().filter(|pass| pass.phase == phase).collect();
         passes.sort_by_key(|pass| (pass.wall_ns, pass.start_ns));
         passes.get(passes.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// The pass of `phase` to draw: the [typical](Self::typical_pass) one if all its spans were
+    /// kept, else the one whose wall is nearest to it among those of which all were.
+    #[must_use]
+    pub fn drawable_pass(&self, phase: Phase) -> Option<&Pass> {
+        let typical = self.typical_pass(phase)?;
+        let mut explained: HashMap<u32, u64> = HashMap::new();
+        for span in &self.spans {
+            if let Some(pass) = span.pass {
+                *explained.entry(pass).or_default() += span.exclusive_ns;
+            }
+        }
+        self.passes
+            .iter()
+            .filter(|pass| pass.phase == phase)
+            .filter(|pass| explained.get(&pass.serial) == Some(&pass.attributed_ns))
+            .min_by_key(|pass| {
+                (pass.serial != typical.serial, pass.wall_ns.abs_diff(typical.wall_ns))
+            })
     }
 
     /// The graph of one recorded pass: layers, their bricks, and the kernels that these launched.
@@ -616,15 +640,8 @@ impl fmt::Display for ProfileError {
     }
 }
 
-impl std::error::Error for ProfileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            Self::Json { source, .. } => Some(source),
-            Self::Newer { .. } => None,
-        }
-    }
-}
+// The sentences hold their causes, so there is no `source` that would say them again.
+impl std::error::Error for ProfileError {}
 
 /// Spans as a table: thousands of rows with the names of the columns written once.
 mod span_table {

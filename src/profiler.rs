@@ -225,8 +225,8 @@ impl BrickProfiler {
         self.recorder.set_active(self.is_enabled() && self.sync_mode() != SyncMode::None);
     }
 
-    /// Forgets everything that was recorded; switches, names and modes stay. Spans open now are
-    /// forgotten too.
+    /// Forgets everything that was recorded; switches, names, modes and what the caller observed
+    /// stay. Spans open now are forgotten too.
     pub fn reset(&self) {
         self.recorder.reset();
         *lock(&self.pending) = Pending::default();
@@ -500,7 +500,7 @@ impl BrickProfiler {
     /// The sum of the elements that bricks were stopped with: tokens, where elements are tokens.
     #[must_use]
     pub fn total_tokens(&self) -> u64 {
-        self.all_brick_stats().map(|stats| stats.total_elements).sum()
+        self.all_brick_stats().fold(0, |sum, stats| sum.saturating_add(stats.total_elements))
     }
 
     /// [`total_tokens`](Self::total_tokens) per second of [`total_ns`](Self::total_ns); 0.0 if
@@ -638,9 +638,11 @@ impl BrickProfiler {
             batches.sort_unstable();
             batches[batches.len() / 2] as f64 / f64::from(SPANS - 1)
         });
-        let basis = "estimate: cost of one span, measured here after the run, times the spans \
-                     recorded"
-            .to_owned();
+        let build = if cfg!(debug_assertions) { " (a debug build)" } else { "" };
+        let basis = format!(
+            "estimate: cost of one span, measured here after the run{build}, times the spans \
+             recorded"
+        );
         Overhead { span_ns: Some(span_ns), spans, basis }
     }
 }

@@ -415,10 +415,12 @@ impl ThreadLog {
         let pass = self.pass.load(Relaxed);
         let at_home = open.log == self.serial && open.pass == pass;
         let exclusive = if at_home {
-            let inside = self.covered.load(Relaxed).wrapping_sub(open.covered);
-            // More inside than it is long: spans overlap instead of nesting.
-            add(&self.overlapping, u64::from(inside > duration));
-            let exclusive = duration.saturating_sub(inside);
+            let since = self.covered.load(Relaxed).wrapping_sub(open.covered);
+            // What was covered since it began lies between its begin and the last end, unless a
+            // span that began before it has ended in it: they overlap instead of nesting.
+            let room = self.last_end.load(Relaxed).saturating_sub(open.start);
+            add(&self.overlapping, u64::from(since > room));
+            let exclusive = duration.saturating_sub(since.min(room));
             add(&self.covered, exclusive);
             exclusive
         } else {

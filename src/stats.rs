@@ -46,26 +46,26 @@ impl BrickStats {
 
     /// Adds a span of which `exclusive_ns` were its own.
     pub(crate) fn add(&mut self, elapsed_ns: u64, exclusive_ns: u64, work: Work) {
-        self.count += 1;
-        self.total_ns += elapsed_ns;
-        self.exclusive_ns += exclusive_ns;
+        self.count = self.count.saturating_add(1);
+        self.total_ns = self.total_ns.saturating_add(elapsed_ns);
+        self.exclusive_ns = self.exclusive_ns.saturating_add(exclusive_ns);
         self.min_ns = self.min_ns.min(elapsed_ns);
         self.max_ns = self.max_ns.max(elapsed_ns);
-        self.total_elements += work.elements;
-        self.total_flops += work.flops;
-        self.total_bytes += work.bytes;
+        self.total_elements = self.total_elements.saturating_add(work.elements);
+        self.total_flops = self.total_flops.saturating_add(work.flops);
+        self.total_bytes = self.total_bytes.saturating_add(work.bytes);
     }
 
     /// Adds all the spans that `other` stands for.
     pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        self.total_ns += other.total_ns;
-        self.exclusive_ns += other.exclusive_ns;
+        self.count = self.count.saturating_add(other.count);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.exclusive_ns = self.exclusive_ns.saturating_add(other.exclusive_ns);
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
-        self.total_elements += other.total_elements;
-        self.total_flops += other.total_flops;
-        self.total_bytes += other.total_bytes;
+        self.total_elements = self.total_elements.saturating_add(other.total_elements);
+        self.total_flops = self.total_flops.saturating_add(other.total_flops);
+        self.total_bytes = self.total_bytes.saturating_add(other.total_bytes);
     }
 
     /// Mean microseconds of a span.

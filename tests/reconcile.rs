@@ -313,7 +313,10 @@ fn what_goes_wrong_is_counted_and_not_hidden() {
     assert_eq!(profiler.brick_stats(BrickId::LmHead).total_ns, 20);
     assert_eq!(profiler.brick_stats(BrickId::Embedding).total_ns, 10);
     let report = profiler.report();
-    assert!(report.starts_with("note: 1 deferred bricks began"), "{report}");
+    assert!(
+        report.starts_with("note: deferred bricks that began after the end that settled them: 1\n"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -327,7 +330,7 @@ fn a_full_log_drops_single_spans_and_says_so_while_sums_stay_exact() {
     assert_eq!((profile.spans.len(), profile.dropped.spans), (3, 7));
     let stats = profiler.brick_stats(BrickId::LmHead);
     assert_eq!((stats.count, stats.total_elements), (10, 20));
-    assert!(profiler.report().contains("note: 7 spans did not fit the log"));
+    assert!(profiler.report().contains("note: spans that did not fit the log: 7 (the totals"));
 }
 
 #[test]
@@ -465,4 +468,24 @@ fn threads_that_come_and_go_leave_their_spans_behind() {
     assert_eq!(profile.spans.len(), (0..40).sum::<usize>());
     assert!(profile.spans.iter().all(|span| span.duration_ns == 4));
     assert_eq!(profile.dropped, Dropped::default());
+}
+
+#[test]
+fn bricks_that_overlap_share_the_time_without_gap_or_double_count() {
+    let (profiler, hand) = on(100);
+    let timer = profiler.begin_pass(Phase::Decode);
+    let first = profiler.start_brick(BrickId::RmsNorm);
+    hand.advance(10);
+    let second = profiler.start_brick(BrickId::LmHead);
+    hand.advance(10);
+    profiler.stop_brick(first, 1);
+    hand.advance(10);
+    profiler.stop_brick(second, 1);
+    profiler.end_pass(timer, 1, 0);
+    let profile = profiler.profile();
+    reconciles(&profile);
+    assert_eq!(profile.phases[0].unattributed_ns, 0);
+    assert_eq!(profiler.brick_stats(BrickId::RmsNorm).exclusive_ns, 20);
+    assert_eq!(profiler.brick_stats(BrickId::LmHead).exclusive_ns, 10);
+    assert_eq!(profile.dropped.overlapping, 1);
 }

@@ -33,7 +33,7 @@ pub(crate) enum Command {
 /// Run a model and report where its time went.
 ///
 /// Without a model, a small one with random weights is made (110 million weights, q8_0) and kept in
-/// the cache folder: its timings are real, its text is noise. The run is written to a folder, which
+/// the cache folder (BRICKSCOPE_CACHE names another): its timings are real, its text is noise. The run is written to a folder, which
 /// `brickscope show` reads.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -43,7 +43,7 @@ pub(crate) struct ProfileArgs {
     /// The GGUF file to run.
     pub(crate) model: Option<PathBuf>,
 
-    /// The text to go on from.
+    /// The text to go on from. By default some sentences about profilers, some 100 tokens.
     #[arg(long, default_value = DEFAULT_PROMPT, hide_default_value = true)]
     pub(crate) prompt: String,
 
@@ -51,9 +51,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, default_value_t = 64)]
     pub(crate) tokens: usize,
 
-    /// How the run is written to a folder, and where.
-    ///
-    /// By default a new folder in `brickscope-runs`.
+    /// The folder to write the run to. By default a new one in `brickscope-runs`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -93,7 +91,7 @@ pub(crate) struct ExecutorArgs {
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// The instruction set or device: scalar or avx2. By default the fastest that runs here.
+    /// The kernels: scalar or avx2. By default the fastest that run here.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
 }
@@ -101,7 +99,7 @@ pub(crate) struct ExecutorArgs {
 /// Show a run that was written before.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope show brickscope-runs/20261121-101500\n  brickscope show RUN --as tree\n  brickscope show RUN --as dot | dot -Tsvg > graph.svg"
+    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree\n  brickscope show RUN --as dot | dot -Tsvg > graph.svg"
 )]
 pub(crate) struct ShowArgs {
     /// The run's folder, or its profile.json.
@@ -137,7 +135,7 @@ pub(crate) struct LogitsArgs {
     pub(crate) model: PathBuf,
 
     /// Token ids, separated by commas.
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required = true, value_parser = token_id)]
     pub(crate) ids: Vec<u32>,
 
     /// The file to write.
@@ -231,6 +229,10 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
         Some(threads) if n <= MAX_THREADS => Ok(threads),
         _ => Err(format!("must be 1 to {MAX_THREADS}")),
     }
+}
+
+fn token_id(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a token id"))
 }
 
 fn positive(text: &str) -> Result<f32, String> {

@@ -27,9 +27,12 @@ pub(crate) fn model(path: Option<&Path>) -> Result<Model> {
 }
 
 fn stand_in() -> Result<PathBuf> {
-    let cache = dirs::cache_dir()
-        .context("this system names no cache folder for the model that stands in: give a model")?
-        .join("brickscope");
+    let cache = match std::env::var_os("BRICKSCOPE_CACHE") {
+        Some(folder) => PathBuf::from(folder),
+        None => dirs::cache_dir()
+            .context("this system names no cache folder: name one in BRICKSCOPE_CACHE")?
+            .join("brickscope"),
+    };
     let bar = progress::bytes("making", 0);
     let made =
         synth::cached(DEFAULT_SHAPE, DEFAULT_QUANT, DEFAULT_SEED, &cache, &mut |done, total| {
@@ -50,7 +53,8 @@ pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
         Some(threads) => threads,
         None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
     };
-    Ok(Cpu::new(kernels, threads))
+    Cpu::new(kernels, threads)
+        .with_context(|| format!("--threads: the system can't start {threads} threads"))
 }
 
 /// What a profile says of a model.

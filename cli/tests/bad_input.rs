@@ -93,8 +93,8 @@ fn a_quantisation_and_an_architecture_that_nobody_knows() {
     bytes[at..at + 5].copy_from_slice(b"lemma");
     assert_eq!(
         bench.profile(&bytes),
-        "brickscope: MODEL: `general.architecture` is `lemma`, but this engine computes llama, \
-         qwen2, qwen3 and bitnet"
+        "brickscope: MODEL: `general.architecture` is `lemma` (byte 56), but this engine computes \
+         llama, qwen2, qwen3 and bitnet"
     );
 }
 

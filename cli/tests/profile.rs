@@ -1,29 +1,14 @@
-//! The main job, end to end: what `brickscope profile` prints and writes, read as a script would.
+//! What the subcommands print and write, end to end.
+
+mod command;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use brickscope::Profile;
-use serde_json::Value;
 use tempfile::TempDir;
 
-fn brickscope(args: &[&str]) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
-    command.args(args);
-    command
-}
-
-/// Runs a command that is to succeed.
-fn run(command: &mut Command) -> Output {
-    let output = command.output().expect("the command starts");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {stderr}");
-    output
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("the command writes UTF-8")
-}
+use command::{adds_up, brickscope, run, text};
 
 fn model(name: &str) -> PathBuf {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
@@ -36,70 +21,6 @@ fn profile(model: &Path, args: &[&str]) -> (Output, TempDir) {
     let mut command = brickscope(&["profile"]);
     command.arg(model).arg("--out").arg(dir.path()).args(args);
     (run(&mut command), dir)
-}
-
-/// bricks + unattributed = wall, as a script would add it up from the file.
-fn adds_up(json: &Value) {
-    let phases = json["phases"].as_array().expect("phases");
-    assert!(!phases.is_empty());
-    for phase in phases {
-        let bricks: u64 = json["totals"]
-            .as_array()
-            .expect("totals")
-            .iter()
-            .filter(|total| total["phase"] == phase["phase"] && total["kind"] == "brick")
-            .map(|total| total["exclusive_ns"].as_u64().expect("nanoseconds"))
-            .sum();
-        let unattributed = phase["unattributed_ns"].as_u64().expect("nanoseconds");
-        assert!(bricks > 0);
-        assert_eq!(Some(bricks + unattributed), phase["wall_ns"].as_u64(), "{phase}");
-    }
-}
-
-#[test]
-fn without_a_model_one_is_made_and_all_but_two_percent_of_decoding_is_explained() {
-    let dir = TempDir::new().expect("a temporary folder");
-    let out = dir.path().join("run");
-    let mut command = brickscope(&["profile", "--tokens", "24", "--out"]);
-    command.arg(&out).env("XDG_CACHE_HOME", dir.path()).env("HOME", dir.path());
-    let output = run(&mut command);
-    let report = text(&output.stdout);
-    for part in [
-        "Decode ",
-        "brickscope-synth-110m, llama, q8_0, 12 layers, 109.5 M weights",
-        "random weights: the timings are real, the text is noise",
-        "Prefill: ",
-        "Decode: 23 tokens token by token, ",
-        "QkvProjection",
-        "unattributed",
-        "100.0%",
-        "Category       Avg (µs)      Pct    Samples",
-        "One decode pass: ",
-        "└── Sampling",
-        "overhead  ",
-    ] {
-        assert!(report.contains(part), "{part} is not in\n{report}");
-    }
-    assert!(text(&output.stderr).is_empty(), "no bar when nobody watches");
-    assert!(report.lines().all(|line| line.chars().count() <= 80 || line.contains(" in ")));
-
-    let json = std::fs::read_to_string(out.join("profile.json")).expect("the run was written");
-    let json: Value = serde_json::from_str(&json).expect("JSON");
-    adds_up(&json);
-    let decode = &json["phases"][1];
-    assert_eq!(decode["phase"], "decode");
-    let share = decode["unattributed_ns"].as_f64().expect("nanoseconds")
-        / decode["wall_ns"].as_f64().expect("nanoseconds");
-    assert!(share <= 0.02, "{:.2} % of decoding is unattributed", 100.0 * share);
-    assert_eq!(json["dropped"]["spans"], 0);
-    assert_eq!(json["model"]["synthetic"], true);
-
-    // The model is made once.
-    let made: Vec<_> = std::fs::read_dir(dir.path().join("brickscope"))
-        .expect("the cache folder")
-        .map(|entry| entry.expect("an entry").metadata().expect("metadata").modified().ok())
-        .collect();
-    assert_eq!(made.len(), 1);
 }
 
 #[test]
@@ -197,7 +118,11 @@ fn the_same_seed_gives_the_same_run_and_threads_do_not_change_it() {
 #[test]
 fn sync_none_times_nothing_and_says_so() {
     let (output, dir) = profile(&model("tiny-Q8_0"), &["--tokens", "2", "--sync", "none"]);
-    assert!(text(&output.stdout).contains("Nothing was recorded."), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).contains("Nothing was recorded: the sync mode `none` times nothing."),
+        "{}",
+        text(&output.stdout)
+    );
     let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
     assert!(profile.totals.is_empty() && profile.phases.is_empty());
 }

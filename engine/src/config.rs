@@ -89,13 +89,18 @@ impl Config {
         let architecture = Architecture::ALL
             .into_iter()
             .find(|architecture| architecture.name() == name)
-            .ok_or_else(|| Error::UnknownArchitecture { file: file(), name: name.to_owned() })?;
+            .ok_or_else(|| Error::UnknownArchitecture {
+                file: file(),
+                name: name.to_owned(),
+                at: meta.at("general.architecture"),
+            })?;
         let key = |suffix: &str| format!("{name}.{suffix}");
         let bad = |suffix: &str, value: String, why: String| Error::BadConfig {
             file: file(),
             key: key(suffix),
             value,
             why,
+            at: meta.at(&key(suffix)),
         };
 
         let positive = |suffix: &str| {
@@ -133,7 +138,7 @@ impl Config {
             }
         };
         // All heads together are a row of a matrix; beyond this no tensor could be.
-        if n_heads.checked_mul(head_dim).is_none_or(|q_dim| q_dim > 1 << 32) {
+        if (n_heads as u64).checked_mul(head_dim as u64).is_none_or(|q_dim| q_dim > 1 << 31) {
             let why = format!("times a head of {head_dim} is absurd");
             return Err(bad("attention.head_count", n_heads.to_string(), why));
         }

@@ -15,7 +15,7 @@ use brickscope_kernels::rope_tables;
 
 use crate::config::Config;
 use crate::executor::work;
-use crate::executor::{Cpu, Routines, pick};
+use crate::executor::{Cpu, Routine, Routines, pick};
 use crate::gguf::Gguf;
 use crate::kv_cache::KvCache;
 use crate::model::Model;
@@ -24,7 +24,7 @@ use crate::weights::Tensor;
 
 /// Which tokens' logits a pass computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outputs {
+pub(crate) enum Outputs {
     /// None: the pass only fills the KV cache.
     None,
     /// The last token's.
@@ -117,9 +117,9 @@ impl<P: Probe> Pass<'_, P> {
     }
 
     /// `x += bias` on each row, where there is one.
-    fn add_bias(&self, x: &mut [f32], bias: Option<&[f32]>) {
+    fn add_bias(&self, routine: Routine, x: &mut [f32], bias: Option<&[f32]>) {
         let Some(bias) = bias else { return };
-        self.probe.kernel(self.routines.add_bias, work::add(x.len(), 1), || {
+        self.probe.kernel(routine, work::add(x.len(), 1), || {
             self.cpu.kernels.add_bias(x, bias);
         });
     }
@@ -209,9 +209,17 @@ impl<P: Probe> Pass<'_, P> {
                     self.matmul(q, &w.q, h, n);
                     self.matmul(&mut kv.k[new.clone()], &w.k, h, n);
                     self.matmul(&mut kv.v[new.clone()], &w.v, h, n);
-                    self.add_bias(q, w.q_bias.as_deref());
-                    self.add_bias(&mut kv.k[new.clone()], w.k_bias.as_deref());
-                    self.add_bias(&mut kv.v[new.clone()], w.v_bias.as_deref());
+                    self.add_bias(routines.add_q_bias, q, w.q_bias.as_deref());
+                    self.add_bias(
+                        routines.add_kv_bias,
+                        &mut kv.k[new.clone()],
+                        w.k_bias.as_deref(),
+                    );
+                    self.add_bias(
+                        routines.add_kv_bias,
+                        &mut kv.v[new.clone()],
+                        w.v_bias.as_deref(),
+                    );
                 });
                 if let (Some(q_norm), Some(k_norm)) = (&w.q_norm, &w.k_norm) {
                     norm_in_place(routines.head_norm, q, q_norm);
@@ -261,7 +269,7 @@ impl<P: Probe> Pass<'_, P> {
                     });
                 });
                 if let Some(sub_norm) = &w.attn_sub_norm {
-                    norm_in_place(routines.sub_norm, a, sub_norm);
+                    norm_in_place(routines.attn_sub_norm, a, sub_norm);
                 }
                 p.brick(OutputProjection, work::matmul(&w.output, n), || {
                     self.matmul(y, &w.output, a, n);
@@ -280,7 +288,7 @@ impl<P: Probe> Pass<'_, P> {
                     p.kernel(routines.silu_mul, work, || k.silu_mul(gate, up));
                 });
                 if let Some(sub_norm) = &w.ffn_sub_norm {
-                    norm_in_place(routines.sub_norm, gate, sub_norm);
+                    norm_in_place(routines.ffn_sub_norm, gate, sub_norm);
                 }
                 p.brick(DownProjection, work::matmul(&w.down, n), || {
                     self.matmul(y, &w.down, gate, n);

@@ -45,7 +45,7 @@ pub fn generate(
 ) -> Result<Generated, Error> {
     session.check(prompt)?;
     // The last token is chosen and not run.
-    let needed = prompt.len() + options.n_tokens.saturating_sub(1);
+    let needed = prompt.len().saturating_add(options.n_tokens.saturating_sub(1));
     let room = session.room();
     if needed > room {
         let limit = format!("{} for the prompt, the rest for the answer", prompt.len());

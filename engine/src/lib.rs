@@ -14,7 +14,7 @@
 //! synth::write(Shape::Tiny, SynthQuant::Q8_0, 1, &path, &mut |_, _| ())?;
 //!
 //! let model = Model::open(&path)?;
-//! let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN);
+//! let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN)?;
 //! let mut session = Session::new(&model, cpu, 64)?;
 //! let prompt = model.tokenizer.encode("Hello", Default::default())?;
 //!

@@ -35,14 +35,14 @@ pub enum Error {
 
     /// An architecture that the engine doesn't compute.
     #[error(
-        "{}: `general.architecture` is `{}`, but this engine computes llama, qwen2, qwen3 and bitnet",
+        "{}: `general.architecture` is `{}` (byte {at}), but this engine computes llama, qwen2, qwen3 and bitnet",
         file.display(), name.escape_debug()
     )]
-    UnknownArchitecture { file: PathBuf, name: String },
+    UnknownArchitecture { file: PathBuf, name: String, at: u64 },
 
     /// A number in the file that makes no sense, or asks for something that isn't there.
-    #[error("{}: `{key}` is {value}, which {why}", file.display())]
-    BadConfig { file: PathBuf, key: String, value: String, why: String },
+    #[error("{}: `{key}` is {value} (byte {at}), which {why}", file.display())]
+    BadConfig { file: PathBuf, key: String, value: String, why: String, at: u64 },
 
     /// A tensor that the architecture needs.
     #[error("{}: there is no tensor `{name}`, which the architecture needs", file.display())]
@@ -105,8 +105,9 @@ impl Model {
             return Err(Error::BadConfig {
                 file: gguf.path.clone(),
                 key: "tokenizer.ggml.tokens".to_owned(),
-                value: format!("{} tokens", tokenizer.n_tokens()),
-                why: format!("are more than the {} rows of token_embd.weight", config.n_vocab),
+                value: format!("a list of {} tokens", tokenizer.n_tokens()),
+                why: format!("is more than the {} rows of token_embd.weight", config.n_vocab),
+                at: gguf.metadata.at("tokenizer.ggml.tokens"),
             });
         }
         Ok(Self { gguf, config, weights, tokenizer })

@@ -199,6 +199,7 @@ impl File<'_> {
             key: name.to_owned(),
             value: format!("{cols} × {rows}"),
             why: format!("does not work: {cause}"),
+            at: self.gguf.range(info).start as u64,
         })?;
         let index = self.n_matrices.replace(self.n_matrices.get() + 1);
         Ok(Tensor { kind, rows, cols, index, info: info.clone() })
@@ -240,8 +241,9 @@ impl File<'_> {
         Err(Error::BadConfig {
             file: self.gguf.path.clone(),
             key: name.to_owned(),
-            value: format!("a tensor at byte {}", self.gguf.range(info).start),
+            value: "a tensor of the file".to_owned(),
             why: "this architecture is not computed with here".to_owned(),
+            at: self.gguf.range(info).start as u64,
         })
     }
 }

@@ -89,12 +89,12 @@ fn check(folder: &Path, name: &str, backend: Backend, threads: usize) {
     let model = Model::open(&folder.join(format!("{name}.gguf"))).unwrap();
     for (file, steps) in [("logits.bin", false), ("step.logits.bin", true)] {
         let path = folder.join(format!("{name}.{file}"));
-        if !path.exists() {
-            // I2_S has one file only; the small set in the repository has no steps for some.
+        // Of I2_S there is one file only.
+        if name.contains("I2_S") && steps {
             continue;
         }
         let reference = read(&path);
-        let cpu = Cpu::new(kernels, NonZeroUsize::new(threads).unwrap());
+        let cpu = Cpu::new(kernels, NonZeroUsize::new(threads).unwrap()).unwrap();
         let context = reference.tokens.len() + reference.greedy.len();
         let mut session = Session::new(&model, cpu, context).unwrap();
         let logits = if steps {
@@ -160,7 +160,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
     let model = Model::open(&fixtures().join("tiny-Q4_K_M.gguf")).unwrap();
     let tokens: Vec<u32> = (0..40).map(|i| i * 7 % 512).collect();
     let run = |threads| {
-        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::new(threads).unwrap());
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::new(threads).unwrap()).unwrap();
         Session::new(&model, cpu, 64).unwrap().all_logits(&tokens).unwrap()
     };
     assert_eq!(run(1), run(2));

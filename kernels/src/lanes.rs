@@ -112,8 +112,8 @@ pub(crate) fn piece<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 #[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
-pub(crate) fn prefetch_ahead(bytes: &[u8]) {
-    let ahead = bytes.as_ptr().wrapping_add(PREFETCH_BYTES);
+pub(crate) fn prefetch_ahead<T>(data: &[T]) {
+    let ahead = data.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES);
     // SAFETY: a prefetch is a hint. It reads nothing that the program could see and doesn't fault,
     // wherever it points.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) }

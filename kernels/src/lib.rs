@@ -66,6 +66,7 @@ mod tests;
 
 pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
 pub use kernels::Kernels;
+pub use matmul::threads_for_rows;
 pub use matrix::{Matrix, MatrixError};
 pub use pool::ThreadPool;
 pub use quant::QuantType;

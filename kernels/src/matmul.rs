@@ -83,11 +83,22 @@ impl Shared {
     }
 }
 
+/// How many of `threads` threads have a share of `rows` weight rows in
+/// [`Kernels::matmul`]: fewer than all where there are few rows.
+pub fn threads_for_rows(rows: usize, threads: usize) -> usize {
+    rows.div_ceil(share_size(rows, threads).max(1)).max(1)
+}
+
+/// How many weight rows a thread takes, but for the last: see [`share`].
+fn share_size(rows: usize, threads: usize) -> usize {
+    const FLOATS_PER_LINE: usize = 16;
+    rows.div_ceil(threads).next_multiple_of(FLOATS_PER_LINE)
+}
+
 /// Which of `rows` weight rows the thread takes: as many as the others, in whole cache lines of
 /// `out` so that two threads don't write to one.
 fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
-    const FLOATS_PER_LINE: usize = 16;
-    let size = rows.div_ceil(threads).next_multiple_of(FLOATS_PER_LINE);
+    let size = share_size(rows, threads);
     (thread * size).min(rows)..((thread + 1) * size).min(rows)
 }
 

@@ -17,6 +17,7 @@ use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::hint::spin_loop;
+use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -60,12 +61,13 @@ type Task<'a> = &'a (dyn Fn(usize) + Sync);
 /// use std::num::NonZeroUsize;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 ///
-/// let pool = brickscope_kernels::ThreadPool::new(NonZeroUsize::new(2).unwrap());
+/// let pool = brickscope_kernels::ThreadPool::new(NonZeroUsize::new(2).unwrap())?;
 /// let sum = AtomicUsize::new(0);
 /// pool.run(&|thread| {
 ///     sum.fetch_add(thread + 1, Ordering::Relaxed);
 /// });
 /// assert_eq!(sum.into_inner(), 1 + 2);
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct ThreadPool {
     shared: Arc<Shared>,
@@ -106,10 +108,10 @@ thread_local! {
 impl ThreadPool {
     /// Starts `n_threads - 1` threads; the one that calls [`run`](Self::run) is the first.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the system can't start a thread.
-    pub fn new(n_threads: NonZeroUsize) -> Self {
+    /// If the system can't start so many. Those that were started have ended by then.
+    pub fn new(n_threads: NonZeroUsize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
             remaining: AtomicUsize::new(0),
@@ -117,16 +119,14 @@ impl ThreadPool {
             panic: Mutex::new(None),
             closing: AtomicBool::new(false),
         });
-        let workers = (1..n_threads.get())
-            .map(|thread_idx| {
-                let shared = Arc::clone(&shared);
-                thread::Builder::new()
-                    .name(format!("kernels-{thread_idx}"))
-                    .spawn(move || work(&shared, thread_idx))
-                    .expect("the system starts another thread")
-            })
-            .collect();
-        Self { shared, workers, turn: Mutex::new(()) }
+        // Dropped on an error, it ends the threads that it has.
+        let mut pool = Self { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        for thread_idx in 1..n_threads.get() {
+            let shared = Arc::clone(&pool.shared);
+            let builder = thread::Builder::new().name(format!("kernels-{thread_idx}"));
+            pool.workers.push(builder.spawn(move || work(&shared, thread_idx))?);
+        }
+        Ok(pool)
     }
 
     /// How many threads [`run`](Self::run) uses, the caller's among them.
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     fn pool(n_threads: usize) -> ThreadPool {
-        ThreadPool::new(NonZeroUsize::new(n_threads).unwrap())
+        ThreadPool::new(NonZeroUsize::new(n_threads).unwrap()).unwrap()
     }
 
     /// Runs a job that notes which threads ran it.

@@ -15,7 +15,7 @@ impl Kernels {
     pub fn read_stream(self, words: &[u64]) -> u64 {
         #[cfg(target_arch = "x86_64")]
         if self.backend() == crate::Backend::Avx2 {
-            // SAFETY: the AVX2 backend exists only where the CPU has AVX2 and FMA.
+            // SAFETY: the AVX2 backend exists only where the CPU has AVX2, FMA and F16C.
             #[allow(unsafe_code)]
             return unsafe { avx2::read_stream(words) };
         }
@@ -27,7 +27,7 @@ impl Kernels {
     pub fn multiply_add(self, rounds: usize) -> f32 {
         #[cfg(target_arch = "x86_64")]
         if self.backend() == crate::Backend::Avx2 {
-            // SAFETY: the AVX2 backend exists only where the CPU has AVX2 and FMA.
+            // SAFETY: the AVX2 backend exists only where the CPU has AVX2, FMA and F16C.
             #[allow(unsafe_code)]
             return unsafe { avx2::multiply_add(rounds) };
         }
@@ -67,19 +67,18 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{CHAINS, LANES};
+    use crate::lanes::prefetch_ahead;
 
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn read_stream(words: &[u64]) -> u64 {
-        const AHEAD: usize = 4096;
         const LINE: usize = 64 / size_of::<u64>();
         let lines = words.chunks_exact(2 * LINE);
         let rest = lines.remainder();
         let mut sums = [_mm256_setzero_si256(); 4];
         for two in lines {
+            prefetch_ahead(two);
+            prefetch_ahead(&two[LINE..]);
             let at = two.as_ptr().cast::<i8>();
-            // The address may be past the end of the slice: a prefetch never faults.
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD));
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD + 64));
             for (i, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: `two` has 128 bytes, and the last load begins at byte 96 of it.
                 let words = unsafe { _mm256_loadu_si256(at.add(i * 32).cast()) };
@@ -93,7 +92,7 @@ mod avx2 {
         lanes.iter().chain(rest).fold(0, |a, &b| a.wrapping_add(b))
     }
 
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn multiply_add(rounds: usize) -> f32 {
         let mut chains = [_mm256_set1_ps(1.0); CHAINS];
         let factor = _mm256_set1_ps(std::hint::black_box(0.999));

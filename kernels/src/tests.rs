@@ -513,7 +513,7 @@ mod products {
     fn any_number_of_threads_gives_the_same_bits() {
         let (rows, cols) = if cfg!(miri) { (33, 256) } else { (100, 512) };
         for n_threads in 1..=3 {
-            let pool = ThreadPool::new(NonZeroUsize::new(n_threads).unwrap());
+            let pool = ThreadPool::new(NonZeroUsize::new(n_threads).unwrap()).unwrap();
             for (kind, bytes) in matrices(rows, cols, 7) {
                 let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
                 for kernels in backends() {
@@ -588,7 +588,7 @@ mod misuse {
         let (x2, x3) = ([1.0; 2], [1.0; 3]);
         let bytes = [0; 6 * 4];
         let w = Matrix::new(QuantType::F32, 2, 3, &bytes).unwrap();
-        let pool = ThreadPool::new(NonZeroUsize::new(2).unwrap());
+        let pool = ThreadPool::new(NonZeroUsize::new(2).unwrap()).unwrap();
 
         check(&|k| k.rms_norm(&mut [0.0; 2], &x3, &x3, 1e-5), "out has 2, x 3 and weight 3");
         check(&|k| k.rms_norm(&mut [0.0; 3], &x3, &x2, 1e-5), "out has 3, x 3 and weight 2");
@@ -666,4 +666,11 @@ fn names_say_which_routine_runs() {
     }
     let best = Kernels::best().backend();
     assert!(best == Backend::Scalar || best == Backend::Avx2);
+}
+
+#[test]
+fn as_many_threads_share_a_matmul_as_there_are_shares_of_16_rows() {
+    for (rows, threads, busy) in [(128, 16, 8), (128, 2, 2), (16, 2, 1), (40, 2, 2), (0, 4, 1)] {
+        assert_eq!(crate::threads_for_rows(rows, threads), busy, "{rows} rows, {threads} threads");
+    }
 }

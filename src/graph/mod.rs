@@ -244,11 +244,36 @@ pub struct ExecutionEdge {
 /// );
 /// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
 pub struct ExecutionGraph {
     nodes: Vec<ExecutionNode>,
     edges: Vec<ExecutionEdge>,
     #[serde(skip)]
     scopes: Vec<ExecutionNodeId>,
+}
+
+/// A graph as a file has it: nobody has looked at it yet.
+#[derive(Deserialize)]
+struct Stored {
+    nodes: Vec<ExecutionNode>,
+    edges: Vec<ExecutionEdge>,
+}
+
+impl TryFrom<Stored> for ExecutionGraph {
+    type Error = String;
+
+    fn try_from(Stored { nodes, edges }: Stored) -> Result<Self, String> {
+        for (index, edge) in edges.iter().enumerate() {
+            if let Some(end) = [edge.src, edge.dst].iter().find(|id| id.0 as usize >= nodes.len()) {
+                let n_nodes = nodes.len();
+                return Err(format!(
+                    "edge {index} names node {}, but the graph has {n_nodes} nodes",
+                    end.0
+                ));
+            }
+        }
+        Ok(Self { nodes, edges, scopes: Vec::new() })
+    }
 }
 
 impl ExecutionGraph {

@@ -35,11 +35,20 @@ impl Machine {
             logical_cpus: std::thread::available_parallelism()
                 .ok()
                 .and_then(|cpus| u32::try_from(cpus.get()).ok()),
-            memory_bytes: field(&meminfo, "MemTotal")
-                .and_then(|value| value.strip_suffix("kB")?.trim().parse::<u64>().ok())
-                .and_then(|kilobytes| kilobytes.checked_mul(1024)),
+            memory_bytes: kilobytes(&meminfo, "MemTotal"),
         }
     }
+}
+
+/// Bytes of memory that could be had without swapping, if the system says.
+#[cfg(feature = "kernels")]
+fn available_memory() -> Option<u64> {
+    kilobytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
+}
+
+/// The value of a line `name : value kB`, in bytes.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The value of the first line `name : value`.
@@ -69,7 +78,8 @@ mod tests {
     fn fields_are_read_as_linux_writes_them() {
         let text = "processor\t: 0\nmodel name\t: AMD EPYC\nMemTotal:       24614140 kB\n";
         assert_eq!(field(text, "model name"), Some("AMD EPYC"));
-        assert_eq!(field(text, "MemTotal"), Some("24614140 kB"));
+        assert_eq!(kilobytes(text, "MemTotal"), Some(24_614_140 * 1024));
+        assert_eq!(kilobytes(text, "model name"), None);
         assert_eq!(field(text, "cpu"), None);
     }
 

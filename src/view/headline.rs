@@ -2,7 +2,7 @@
 
 use crate::brick::Phase;
 use crate::profile::Profile;
-use crate::view::percent;
+use crate::view::{percent, printable};
 
 /// What limits the run, in a sentence: of decode, or of prefill where nothing was decoded.
 ///
@@ -25,7 +25,7 @@ pub fn headline(profile: &Profile) -> String {
     };
     let top = format!(
         "{} takes the most time, {} of it",
-        top.stats.name,
+        printable(&top.stats.name),
         percent(top.stats.exclusive_ns as f64, wall)
     );
     if total.unattributed_ns as f64 > 0.1 * wall {

@@ -21,12 +21,23 @@ pub(crate) fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Nanoseconds as microseconds with one digit, as all tables have them.
-pub(crate) fn micros(nanos: u64) -> String {
-    format!("{:.1}", nanos as f64 / 1e3)
+/// Nanoseconds as microseconds with one digit, as all tables have them; with three where one
+/// would show a time that was measured as none.
+pub(crate) fn micros(nanos: f64) -> String {
+    let digits = if nanos > 0.0 && nanos < 50.0 { 3 } else { 1 };
+    format!("{:.digits$}", nanos / 1e3)
 }
 
 /// `part` of `whole` in percent; `n/a` where there is no whole.
 pub(crate) fn percent(part: f64, whole: f64) -> String {
-    if whole > 0.0 { format!("{:.1}%", 100.0 * part / whole) } else { "n/a".to_owned() }
+    if whole <= 0.0 {
+        return "n/a".to_owned();
+    }
+    let percent = 100.0 * part / whole;
+    if percent > 0.0 && percent < 0.05 { "<0.1%".to_owned() } else { format!("{percent:.1}%") }
+}
+
+/// `n` things, in the singular or the plural.
+pub(crate) fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use crate::brick::{BrickCategory, Phase, Source};
-use crate::profile::Profile;
-use crate::view::{headline, micros, percent, printable};
+use crate::device::SyncMode;
+use crate::profile::{Absent, Profile};
+use crate::view::{count, headline, micros, percent, printable};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -44,9 +45,9 @@ pub fn report(profile: &Profile) -> String {
             .map_or("n/a".to_owned(), |rate| format!("{rate:.1} tokens/s"));
         let _ = write!(
             text,
-            "\n{}: {} tokens {each}, {}, {rate}\n",
+            "\n{}: {} {each}, {}, {rate}\n",
             heading(phase.phase),
-            phase.tokens,
+            count(phase.tokens, "token"),
             milliseconds(phase.wall_ns)
         );
         tables(profile, Some(phase.phase), &mut text);
@@ -58,15 +59,22 @@ pub fn report(profile: &Profile) -> String {
         tables(profile, None, &mut text);
     }
     if profile.totals.is_empty() {
-        text.push_str("Nothing was recorded.\n");
+        let why = match profile.sync_mode {
+            SyncMode::None => ": the sync mode `none` times nothing",
+            _ => "",
+        };
+        let gap = if text.is_empty() { "" } else { "\n" };
+        let _ = writeln!(text, "{gap}Nothing was recorded{why}.");
     }
-    if let Some(pass) = profile.typical_pass(Phase::Decode)
+    if let Some(pass) = profile.drawable_pass(Phase::Decode)
         && let Some(graph) = profile.execution_graph(pass.serial)
     {
         let n_passes = profile.phase(Phase::Decode).map_or(0, |total| total.passes);
+        let is_median = profile.typical_pass(Phase::Decode) == Some(pass);
+        let which = if is_median { "the median of" } else { "near the median of" };
         let _ = write!(
             text,
-            "\nOne decode pass: {}, the median of {n_passes}, at position {}\n{}\n",
+            "\nOne decode pass: {}, {which} {n_passes}, at position {}\n{}\n",
             milliseconds(pass.wall_ns),
             pass.position,
             graph.to_folded_tree()
@@ -97,7 +105,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
                 "{}, {}, {}, {} layers, {:.1} M weights, {:.1} MB",
                 printable(name),
                 printable(&model.architecture),
-                model.quantization,
+                printable(&model.quantization),
                 model.layers,
                 model.parameters as f64 / 1e6,
                 model.file_bytes as f64 / 1e6
@@ -109,7 +117,8 @@ fn what_ran(profile: &Profile, text: &mut String) {
         }
     }
     if let Some(machine) = &profile.machine {
-        let mut parts = vec![machine.cpu.clone().unwrap_or_else(|| "unnamed CPU".to_owned())];
+        let cpu = machine.cpu.as_deref().unwrap_or("unnamed CPU");
+        let mut parts = vec![printable(cpu)];
         parts.extend(machine.logical_cpus.map(|n| format!("{n} CPUs")));
         parts.extend(machine.memory_bytes.map(|n| format!("{:.1} GB", n as f64 / 1e9)));
         parts.push(format!("{} {}", machine.os, machine.arch));
@@ -126,15 +135,17 @@ fn what_ran(profile: &Profile, text: &mut String) {
             ),
         ));
     }
+    if let Some(Absent { reason }) = &profile.ceilings_absent {
+        lines.push(("ceilings", reason.clone()));
+    }
     if let Some(run) = &profile.run {
         lines.push((
             "run",
             format!(
-                "{}, {} thread{}, {} prompt tokens, {} generated",
-                run.backend,
-                run.threads,
-                if run.threads == 1 { "" } else { "s" },
-                run.prompt_tokens,
+                "{}, {}, {}, {} generated",
+                printable(&run.backend),
+                count(run.threads.into(), "thread"),
+                count(run.prompt_tokens, "prompt token"),
                 run.generated_tokens
             ),
         ));
@@ -142,7 +153,9 @@ fn what_ran(profile: &Profile, text: &mut String) {
     if lines.is_empty() {
         return;
     }
-    text.push('\n');
+    if !text.is_empty() {
+        text.push('\n');
+    }
     for (name, value) in lines {
         for (i, line) in wrap(&value, 68).into_iter().enumerate() {
             let _ = writeln!(text, "{:9} {line}", if i == 0 { name } else { "" });
@@ -162,30 +175,45 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
     };
     text.push_str(&row("Brick", "Avg (µs)", "Total (µs)", "Count", "Share"));
     let _ = writeln!(text, "{}", "-".repeat(59));
-    for brick in &bricks {
+    for brick in bricks.iter().take(MOST_ROWS) {
         let stats = &brick.stats;
-        let mut name = printable(&stats.name);
-        if brick.source != Source::Host {
-            let _ = write!(name, " ({})", brick.source.name());
-        }
+        let mark = if brick.source == Source::Host { "" } else { "†" };
         text.push_str(&row(
-            &name,
-            &format!("{:.1}", stats.exclusive_ns as f64 / stats.count as f64 / 1e3),
-            &micros(stats.exclusive_ns),
+            &shortened(&stats.name, 20 - mark.chars().count(), mark),
+            &micros(stats.exclusive_ns as f64 / stats.count as f64),
+            &micros(stats.exclusive_ns as f64),
             &stats.count.to_string(),
             &percent(stats.exclusive_ns as f64, whole),
+        ));
+    }
+    if bricks.len() > MOST_ROWS {
+        let rest = &bricks[MOST_ROWS..];
+        let nanos: u64 = rest.iter().map(|brick| brick.stats.exclusive_ns).sum();
+        let spans: u64 = rest.iter().map(|brick| brick.stats.count).sum();
+        text.push_str(&row(
+            &format!("({} more)", rest.len()),
+            &micros(nanos as f64 / spans as f64),
+            &micros(nanos as f64),
+            &spans.to_string(),
+            &percent(nanos as f64, whole),
         ));
     }
     if let Some(total) = total {
         for (name, nanos) in [("unattributed", total.unattributed_ns), ("wall", total.wall_ns)] {
             text.push_str(&row(
                 name,
-                &format!("{:.1}", nanos as f64 / total.passes as f64 / 1e3),
-                &micros(nanos),
+                &micros(nanos as f64 / total.passes as f64),
+                &micros(nanos as f64),
                 &total.passes.to_string(),
                 &percent(nanos as f64, whole),
             ));
         }
+    }
+    if bricks.iter().any(|brick| brick.source == Source::HostOrder) {
+        text.push_str("† host order: from its issue to the next one's, the last to the end\n");
+    }
+    if bricks.is_empty() {
+        return;
     }
     text.push('\n');
     let row = |name: &str, avg: &str, share: &str, count: &str| {
@@ -197,12 +225,25 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
         if stats.count > 0 {
             text.push_str(&row(
                 category.name(),
-                &format!("{:.1}", stats.avg_us()),
+                &micros(1e3 * stats.avg_us()),
                 &percent(stats.total_ns as f64, whole),
                 &stats.count.to_string(),
             ));
         }
     }
+}
+
+/// Bricks in a table at most; the others are summed in a row of their own.
+const MOST_ROWS: usize = 40;
+
+/// A name in at most `width` characters, and a mark after it.
+fn shortened(name: &str, width: usize, mark: &str) -> String {
+    let name = printable(name);
+    if name.chars().count() <= width {
+        return name + mark;
+    }
+    let kept: String = name.chars().take(width - 1).collect();
+    format!("{kept}…{mark}")
 }
 
 /// Where the numbers come from, and what they cost.

@@ -90,7 +90,7 @@ pub(crate) fn bricks_json(profiler: &BrickProfiler) -> String {
                 "avg_us": stats.avg_us(),
                 "min_us": stats.min_us(),
                 "max_us": stats.max_us(),
-                "throughput": measured(stats.total_ns, stats.throughput()),
+                "throughput": measured(stats.total_ns.min(stats.total_elements), stats.throughput()),
                 "pct": measured(total_ns, 100.0 * stats.exclusive_ns as f64 / total_ns as f64),
             })
         })
@@ -104,21 +104,30 @@ pub(crate) fn bricks_json(profiler: &BrickProfiler) -> String {
     .to_string()
 }
 
+/// GFLOP/s, where FLOPs were stated and time has passed.
+fn gflops(tile: &TileStats) -> Option<f64> {
+    (tile.total_ns > 0 && tile.total_flops > 0).then(|| tile.gflops())
+}
+
+/// FLOPs for each byte, where FLOPs and elements were stated.
+fn intensity(tile: &TileStats) -> Option<f64> {
+    (tile.total_elements > 0 && tile.total_flops > 0).then(|| tile.arithmetic_intensity())
+}
+
 pub(crate) fn tile_table(tiles: &[TileStats]) -> String {
     let mut text = String::from(
         "=== Tile Profiling Summary ===\n\
          Level       Samples   Avg µs    GFLOP/s   AI      Elements\n",
     );
     for tile in tiles.iter().filter(|tile| tile.count > 0) {
-        let gflops =
-            if tile.total_ns > 0 { format!("{:.2}", tile.gflops()) } else { "n/a".to_owned() };
+        let shown = |value: Option<f64>| value.map_or("n/a".to_owned(), |v| format!("{v:.2}"));
+        let (gflops, intensity) = (shown(gflops(tile)), shown(intensity(tile)));
         let _ = writeln!(
             text,
-            "{:8}  {:9}  {:8.1}  {gflops:>8}  {:4.2}  {:10}",
+            "{:8}  {:9}  {:8.1}  {gflops:>8}  {intensity:>4}  {:10}",
             tile.level.name(),
             tile.count,
             tile.avg_us(),
-            tile.arithmetic_intensity(),
             tile.total_elements / tile.count
         );
     }
@@ -137,8 +146,8 @@ pub(crate) fn tiles_json(enabled: bool, tiles: &[TileStats]) -> String {
                 "avg_us": tile.avg_us(),
                 "min_us": tile.min_ns as f64 / 1e3,
                 "max_us": tile.max_ns as f64 / 1e3,
-                "gflops": (tile.total_ns > 0).then(|| tile.gflops()),
-                "arithmetic_intensity": tile.arithmetic_intensity(),
+                "gflops": gflops(tile),
+                "arithmetic_intensity": intensity(tile),
                 "total_elements": tile.total_elements,
                 "total_flops": tile.total_flops,
             })

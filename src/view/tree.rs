@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode};
-use crate::view::printable;
+use crate::view::{micros, printable};
 
 impl ExecutionGraph {
     /// The graph as a tree: what contains or launches what.
@@ -15,8 +15,8 @@ impl ExecutionGraph {
         self.tree(false)
     }
 
-    /// As [`to_ascii_tree`](Self::to_ascii_tree), with runs of layers of the same bricks and
-    /// kernels shown once: times are those of the first layer of a run.
+    /// As [`to_ascii_tree`](Self::to_ascii_tree), with layers of the same bricks and kernels shown
+    /// once: times are those of the first of them.
     #[must_use]
     pub fn to_folded_tree(&self) -> String {
         self.tree(true)
@@ -56,17 +56,16 @@ impl ExecutionGraph {
                     };
                     plan(self.lines(&children[index as usize], &children, fold), &below, &mut todo);
                 }
-                Line::Folded { first, last } => {
-                    let n_layers = last - first + 1;
+                Line::Folded { first, last, like } => {
+                    let n_layers = u64::from(last - first) + 1;
                     let layers = if first == last {
                         format!("Layer {first}")
                     } else {
                         format!("Layers {first}–{last}")
                     };
-                    let before = first - 1;
                     let _ = writeln!(
                         text,
-                        "{prefix}{connector}{layers}  ×{n_layers}, the same bricks as layer {before}"
+                        "{prefix}{connector}{layers}  ×{n_layers}, the same bricks as layer {like}"
                     );
                 }
             }
@@ -91,31 +90,33 @@ impl ExecutionGraph {
         (children, roots)
     }
 
-    /// The lines for some siblings: one each, or one for a run of like layers after the first.
+    /// The lines for some siblings: one each, or one for a run of layers that look like one that
+    /// has been shown.
     fn lines(&self, siblings: &[u32], children: &[Vec<u32>], fold: bool) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
-        let mut previous: Option<(u32, Vec<String>)> = None;
+        let mut shown: Vec<(u32, Vec<String>)> = Vec::new();
         for &index in siblings {
-            let layer = match &self.nodes()[index as usize] {
-                ExecutionNode::Layer { index: layer } if fold => {
-                    Some((*layer, self.shape(index, children)))
+            let layer = match self.nodes()[index as usize] {
+                ExecutionNode::Layer { index: layer } if fold => layer,
+                _ => {
+                    lines.push(Line::Node(index));
+                    continue;
                 }
-                _ => None,
             };
-            let follows = match (&previous, &layer) {
-                (Some((before, shape)), Some((this, same))) => {
-                    before.checked_add(1) == Some(*this) && shape == same
+            let shape = self.shape(index, children);
+            let like = shown.iter().find(|(_, known)| *known == shape).map(|&(like, _)| like);
+            match (like, lines.last_mut()) {
+                (None, _) => {
+                    shown.push((layer, shape));
+                    lines.push(Line::Node(index));
                 }
-                _ => false,
-            };
-            match (lines.last_mut(), &layer) {
-                (Some(Line::Folded { last, .. }), Some((this, _))) if follows => *last = *this,
-                (Some(Line::Node(_)), Some((this, _))) if follows => {
-                    lines.push(Line::Folded { first: *this, last: *this });
+                (Some(like), Some(Line::Folded { last, like: before, .. }))
+                    if *before == like && last.checked_add(1) == Some(layer) =>
+                {
+                    *last = layer;
                 }
-                _ => lines.push(Line::Node(index)),
+                (Some(like), _) => lines.push(Line::Folded { first: layer, last: layer, like }),
             }
-            previous = layer;
         }
         lines
     }
@@ -136,17 +137,18 @@ impl ExecutionGraph {
 /// A line of the tree.
 enum Line {
     Node(u32),
-    /// Layers `first` to `last` have the same shape as the one before.
+    /// Layers `first` to `last` have the same shape as layer `like`.
     Folded {
         first: u32,
         last: u32,
+        like: u32,
     },
 }
 
 /// A node's name and what is known of it.
 fn label(node: &ExecutionNode) -> String {
     let name = printable(&node.name());
-    let micros = |ns: u64| format!("{:.1}µs", ns as f64 / 1e3);
+    let micros = |ns: u64| format!("{}µs", micros(ns as f64));
     match node {
         ExecutionNode::Layer { .. } => name,
         ExecutionNode::Brick { timing_ns, elements, .. }
@@ -164,8 +166,9 @@ fn label(node: &ExecutionNode) -> String {
             let time = timing_ns.map(|ns| format!("  {}", micros(ns))).unwrap_or_default();
             format!("{name}{gap}{shape}{threads}{time}")
         }
-        ExecutionNode::Kernel { grid, block, shared_mem, .. } => {
-            format!("{name}  {} smem={shared_mem}B", launch(*grid, *block))
+        ExecutionNode::Kernel { grid, block, shared_mem, timing_ns, .. } => {
+            let time = timing_ns.map(|ns| format!("  {}", micros(ns))).unwrap_or_default();
+            format!("{name}  {} smem={shared_mem}B{time}", launch(*grid, *block))
         }
         ExecutionNode::Function { file, line, .. } => match (file, line) {
             (Some(file), Some(line)) => format!("{name} ({}:{line})", printable(file)),

@@ -1,9 +1,10 @@
 //! `brickscope profile`: run a model, and report where its time went.
 
+use std::collections::HashMap;
 use std::io::{Write, stdout};
 
-use anyhow::{Result, bail};
-use brickscope::{BrickId, BrickProfiler, Ceilings, Machine, Phase, Profile, Run, view};
+use anyhow::{Context, Result, bail};
+use brickscope::{BrickId, BrickProfiler, Ceilings, Machine, Profile, Run, view};
 use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
 
 use crate::args::ProfileArgs;
@@ -15,15 +16,17 @@ const MAX_LOG: usize = 1 << 23;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let started = Profile::empty(Default::default()).created;
-    let dir = RunDir::create(args.out.as_deref(), &started)?;
     let model = source::model(args.model.as_deref())?;
     let cpu = source::cpu(&args.executor)?;
     let prompt = model.encode(&args.prompt, Default::default())?;
     if prompt.is_empty() {
         bail!("the prompt has no tokens: there is nothing to go on from");
     }
-    let context = prompt.len() + args.tokens;
+    // The last token is chosen and not run.
+    let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
     let mut session = Session::new(&model, cpu, context)?;
+    // Before the run, so that a folder that can't be written to isn't found out after it.
+    let dir = RunDir::create(args.out.as_deref(), &started)?;
     let note = progress::note("measuring what this machine can do");
     let ceilings = Ceilings::measure(session.cpu().kernels, session.cpu().pool());
     note.set_message("warming up");
@@ -43,7 +46,10 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let mut profile = profiler.profile();
     profile.model = Some(source::describe(&model));
     profile.machine = Some(Machine::detect());
-    profile.ceilings = Some(ceilings);
+    match ceilings {
+        Ok(ceilings) => profile.ceilings = Some(ceilings),
+        Err(absent) => profile.ceilings_absent = Some(absent),
+    }
     profile.run = Some(Run {
         command: std::env::args().collect(),
         backend: session.cpu().kernels.backend().name().to_owned(),
@@ -53,18 +59,18 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         seed: args.temperature.map(|_| args.seed),
     });
     dir.save(&profile)?;
-    if std::env::var_os("BRICKSCOPE_TRACE_TIMING").is_some_and(|value| value == "1") {
+    if std::env::var_os("BRICKSCOPE_TRACE_TIMING").is_some_and(|value| !value.is_empty() && value != "0") {
         trace_timing(&profile);
     }
-    let mut out = stdout().lock();
-    if args.json {
-        out.write_all(profile.to_json().as_bytes())?;
+    let text = if args.json {
+        profile.to_json()
     } else {
-        out.write_all(view::report(&profile).as_bytes())?;
-        writeln!(out, "{:9} {}", "text", excerpt(&model, &prompt, &generated.tokens)?)?;
-        writeln!(out, "{:9} {}", "run in", dir.path().display())?;
-    }
-    Ok(())
+        let answer = excerpt(&model, &prompt, &generated.tokens)?;
+        let report = view::report(&profile);
+        let run_in = dir.path().display();
+        format!("{report}{:9} {answer}\n{:9} {run_in}\n", "text", "run in")
+    };
+    stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
 fn sampling(args: &ProfileArgs) -> Sampling {
@@ -104,7 +110,8 @@ fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> Result<String> {
     }
     let mut text = String::new();
     for &token in tokens {
-        text.push_str(decoder.push(token)?);
+        // The table of weights may have more rows than the vocabulary has tokens.
+        text.push_str(decoder.push(token).unwrap_or("\u{fffd}"));
     }
     text.push_str(&decoder.finish());
     let mut line: String = text.escape_debug().take(WIDTH).collect();
@@ -116,19 +123,18 @@ fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> Result<String> {
 
 /// One line on standard error for each pass. What a pass didn't do is left out.
 fn trace_timing(profile: &Profile) {
+    // Where the bricks of each pass that are in the line begin and end.
+    let mut bricks: HashMap<(u32, u16), (u64, u64)> = HashMap::new();
+    for span in &profile.spans {
+        if let (Some(pass), Some(name)) = (span.pass, span.name) {
+            let end = span.start_ns + span.duration_ns;
+            bricks.entry((pass, name)).or_insert((span.start_ns, end));
+        }
+    }
     for pass in &profile.passes {
-        let of = |brick: BrickId| {
-            let span = profile
-                .spans
-                .iter()
-                .find(|span| span.pass == Some(pass.serial) && span.name == Some(brick as u16))?;
-            Some((span.start_ns, span.start_ns + span.duration_ns))
-        };
-        let micros = |(start, end): (u64, u64)| (end - start) / 1_000;
-        let embed = of(BrickId::Embedding);
-        let logits = of(BrickId::LmHead);
-        let sample = of(BrickId::Sampling);
-        // What lies between the embedding and the head, from the one's end to the other's start.
+        let of = |brick: BrickId| bricks.get(&(pass.serial, brick as u16)).copied();
+        let (embed, logits) = (of(BrickId::Embedding), of(BrickId::LmHead));
+        // From the end of the embedding to the start of the head, or to the end of the pass.
         let pass_end = pass.start_ns + pass.wall_ns;
         let forward = embed.map(|(_, start)| (start, logits.map_or(pass_end, |(end, _)| end)));
         let mut line = "timing:".to_owned();
@@ -136,13 +142,12 @@ fn trace_timing(profile: &Profile) {
             ("embed_us", embed),
             ("forward_us", forward),
             ("logits_us", logits),
-            ("sample_us", sample),
+            ("sample_us", of(BrickId::Sampling)),
         ] {
-            if let Some(span) = span {
-                line.push_str(&format!(" {name}={}", micros(span)));
+            if let Some((start, end)) = span {
+                line.push_str(&format!(" {name}={}", (end - start) / 1_000));
             }
         }
-        debug_assert!(matches!(pass.phase, Phase::Prefill | Phase::Decode));
         eprintln!("{line}");
     }
 }

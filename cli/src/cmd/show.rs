@@ -10,14 +10,16 @@ use crate::run_dir;
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     let profile = run_dir::load(&args.run)?;
+    if let Err(why) = profile.check() {
+        eprintln!("note: this profile does not add up: {why}");
+    }
     let text = match args.view {
         View::Report => view::report(&profile),
         View::Tree => graph(&profile)?.to_ascii_tree() + "\n",
         View::Dot => graph(&profile)?.to_dot(),
         View::Json => profile.to_json(),
     };
-    stdout().lock().write_all(text.as_bytes())?;
-    Ok(())
+    stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
 /// The graph that was recorded by hand, or that of a typical pass.
@@ -27,7 +29,7 @@ fn graph(profile: &Profile) -> Result<ExecutionGraph> {
     }
     [Phase::Decode, Phase::Prefill]
         .into_iter()
-        .filter_map(|phase| profile.typical_pass(phase))
+        .filter_map(|phase| profile.drawable_pass(phase))
         .find_map(|pass| profile.execution_graph(pass.serial))
-        .context("this run kept no spans of any pass, so it has no graph")
+        .context("this run kept all spans of no pass, so it has no graph")
 }

@@ -1,5 +1,6 @@
 //! The CPU: kernels of one backend, shared out over the threads of a pool.
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,12 +17,11 @@ pub struct Cpu {
 impl Cpu {
     /// Starts a pool of so many threads, the calling one among them.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the system can't start a thread.
-    #[must_use]
-    pub fn new(kernels: Kernels, n_threads: NonZeroUsize) -> Self {
-        Self { kernels, pool: Arc::new(ThreadPool::new(n_threads)) }
+    /// If the system can't start so many threads.
+    pub fn new(kernels: Kernels, n_threads: NonZeroUsize) -> io::Result<Self> {
+        Ok(Self { kernels, pool: Arc::new(ThreadPool::new(n_threads)?) })
     }
 
     /// Threads that share the work, the calling one among them.

@@ -33,14 +33,16 @@ pub struct Routines {
     pub(crate) embed: Routine,
     pub(crate) rms_norm: Routine,
     pub(crate) head_norm: Routine,
-    pub(crate) sub_norm: Routine,
+    pub(crate) attn_sub_norm: Routine,
+    pub(crate) ffn_sub_norm: Routine,
     pub(crate) rope: Routine,
     pub(crate) scores: OneOrMany,
     pub(crate) softmax: OneOrMany,
     pub(crate) weighted_sum: OneOrMany,
     pub(crate) silu_mul: Routine,
     pub(crate) add: Routine,
-    pub(crate) add_bias: Routine,
+    pub(crate) add_q_bias: Routine,
+    pub(crate) add_kv_bias: Routine,
 }
 
 impl Routines {
@@ -52,8 +54,9 @@ impl Routines {
         let mut matmul = Vec::new();
         for tensor in weights.matrices() {
             let shape = format!("{}×{} {}", tensor.rows, tensor.cols, tensor.kind.name());
+            let threads = brickscope_kernels::threads_for_rows(tensor.rows, all);
             let pair =
-                [1, 2].map(|n| made.routine(kernels.matmul_name(tensor.kind, n), &shape, all));
+                [1, 2].map(|n| made.routine(kernels.matmul_name(tensor.kind, n), &shape, threads));
             // The tied head comes twice, under one number.
             if tensor.index >= matmul.len() {
                 matmul.resize(tensor.index + 1, pair);
@@ -73,14 +76,16 @@ impl Routines {
             embed: alone(embed_name(embedding), dim),
             rms_norm: alone(norm, dim),
             head_norm: alone(norm, head_dim),
-            sub_norm: alone(norm, config.ffn_dim),
+            attn_sub_norm: alone(norm, config.q_dim()),
+            ffn_sub_norm: alone(norm, config.ffn_dim),
             rope: alone(kernels.rope_name(), head_dim),
             scores,
             softmax,
             weighted_sum,
             silu_mul: alone(kernels.silu_mul_name(), config.ffn_dim),
             add: alone(kernels.add_name(), dim),
-            add_bias: alone(kernels.add_bias_name(), config.q_dim()),
+            add_q_bias: alone(kernels.add_bias_name(), config.q_dim()),
+            add_kv_bias: alone(kernels.add_bias_name(), config.kv_dim()),
             list: made.list,
         }
     }

@@ -197,7 +197,7 @@ impl Metadata {
     }
 
     /// Where the key's value is in the file, or 0.
-    pub(super) fn at(&self, key: &str) -> u64 {
+    pub(crate) fn at(&self, key: &str) -> u64 {
         self.entry(key).map_or(0, |entry| entry.at)
     }
 

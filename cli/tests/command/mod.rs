@@ -1,0 +1,41 @@
+//! Running the command, and reading what it wrote as a script would.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+pub(crate) fn brickscope(args: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
+    command.args(args);
+    command
+}
+
+/// Runs a command that is to succeed.
+pub(crate) fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("the command starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
+    output
+}
+
+pub(crate) fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the command writes UTF-8")
+}
+
+/// bricks + unattributed = wall, as a script would add it up from the file.
+pub(crate) fn adds_up(json: &Value) {
+    let phases = json["phases"].as_array().expect("phases");
+    assert!(!phases.is_empty());
+    for phase in phases {
+        let bricks: u64 = json["totals"]
+            .as_array()
+            .expect("totals")
+            .iter()
+            .filter(|total| total["phase"] == phase["phase"] && total["kind"] == "brick")
+            .map(|total| total["exclusive_ns"].as_u64().expect("nanoseconds"))
+            .sum();
+        let unattributed = phase["unattributed_ns"].as_u64().expect("nanoseconds");
+        assert!(bricks > 0);
+        assert_eq!(Some(bricks + unattributed), phase["wall_ns"].as_u64(), "{phase}");
+    }
+}
