@@ -45,6 +45,8 @@ mod pages {
     struct Porting;
     #[doc = include_str!("../docs/performance.md")]
     struct Performance;
+    #[doc = include_str!("../docs/profile.md")]
+    struct ProfileFile;
     #[doc = include_str!("../docs/work.md")]
     struct Work;
 }

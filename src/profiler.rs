@@ -30,9 +30,9 @@ const DEFAULT_LOG_CAPACITY: usize = 1 << 16;
 /// Measures bricks, from any number of threads.
 ///
 /// Every method takes `&self`, so a `&BrickProfiler` or an `Arc<BrickProfiler>` is all that a
-/// thread needs. Recording takes no lock: each thread writes to a log of its own. Sums are exact
-/// whatever happens; when a thread's log of single spans is full, further spans are only summed,
-/// and [`Profile::dropped`](crate::Profile::dropped) says how many.
+/// thread needs. Timing a [`BrickId`] takes no lock: each thread writes to a log of its own. Sums
+/// are exact whatever happens; when a thread's log of single spans is full, further spans are only
+/// summed, and [`Profile::dropped`](crate::Profile::dropped) says how many.
 ///
 /// ```
 /// use brickscope::{BrickCategory, BrickId, BrickProfiler};

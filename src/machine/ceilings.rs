@@ -36,7 +36,7 @@ impl Ceilings {
         if read_bytes < LEAST_READ_BYTES || words.try_reserve_exact(n_threads * share).is_err() {
             return Err(Absent {
                 reason: format!(
-                    "ceilings were not measured: reading memory on {n_threads} threads, \
+                    "not measured: reading memory on {n_threads} threads, \
                      {} MB each, takes more than an eighth of the memory that is free",
                     LEAST_READ_BYTES >> 20
                 ),

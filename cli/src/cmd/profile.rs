@@ -59,7 +59,9 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         seed: args.temperature.map(|_| args.seed),
     });
     dir.save(&profile)?;
-    if std::env::var_os("BRICKSCOPE_TRACE_TIMING").is_some_and(|value| !value.is_empty() && value != "0") {
+    if std::env::var_os("BRICKSCOPE_TRACE_TIMING")
+        .is_some_and(|value| !value.is_empty() && value != "0")
+    {
         trace_timing(&profile);
     }
     let text = if args.json {
