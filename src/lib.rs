@@ -3,6 +3,7 @@
 pub mod brick;
 mod checksum;
 mod clock;
+mod collect;
 mod device;
 mod graph;
 mod machine;

@@ -15,14 +15,14 @@ use crate::clock::Clock;
 use crate::device::{Pending, SyncMode, partition};
 use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
 use crate::profile::{
-    Dropped, Lane, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile, Span, Total,
+    Dropped, Lane, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
 };
 use crate::recorder::{
     Kind, MAX_NAMES, NONE, NameIdx, Open, OpenPass, Recorder, Slot, ThreadLog, lock,
 };
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::tile::{TileLevel, TileStats, TileTimer};
-use crate::{save, view};
+use crate::{collect, save, view};
 
 /// How many spans each thread keeps one by one, unless the caller says otherwise: 4 MiB.
 const DEFAULT_LOG_CAPACITY: usize = 1 << 16;
@@ -79,8 +79,8 @@ struct Names {
 }
 
 /// The last numbers: bricks and kernels for whose names there is no room.
-const OTHER_BRICK: NameIdx = (MAX_NAMES - 1) as NameIdx;
-const OTHER_KERNEL: NameIdx = (MAX_NAMES - 2) as NameIdx;
+pub(crate) const OTHER_BRICK: NameIdx = (MAX_NAMES - 1) as NameIdx;
+pub(crate) const OTHER_KERNEL: NameIdx = (MAX_NAMES - 2) as NameIdx;
 
 impl Names {
     fn new() -> Self {
@@ -551,7 +551,7 @@ impl BrickProfiler {
         };
         // Held together, so that no pass ends between the reading of its bricks and of its wall.
         let held: Vec<_> = logs.iter().map(|log| log.hold()).collect();
-        profile.totals = totals(&logs, &profile.names, refused > 0);
+        profile.totals = collect::totals(&logs, &profile.names, refused > 0);
 
         let mut phases = Phase::ALL.map(|phase| PhaseTotal {
             phase,
@@ -600,7 +600,7 @@ impl BrickProfiler {
             dropped.open_passes += odd.open_passes;
             begun += odd.begun;
             ended += odd.ended;
-            add_spans(log, lane, &mut profile.spans);
+            collect::add_spans(log, lane, &mut profile.spans);
         }
         drop(held);
         // Over all logs, since a brick may begin on one thread and end on another.
@@ -647,61 +647,8 @@ impl BrickProfiler {
     }
 }
 
-fn category_of(name: &str) -> BrickCategory {
+pub(crate) fn category_of(name: &str) -> BrickCategory {
     BrickId::from_str(name).map_or(BrickCategory::Other, BrickId::category)
-}
-
-fn totals(logs: &[Arc<ThreadLog>], names: &[Name], with_others: bool) -> Vec<Total> {
-    let other = |kind| Name { name: "(other)".to_owned(), kind, host: None };
-    let others = [other(NameKind::Brick), other(NameKind::Kernel)];
-    let others = others.iter().zip([OTHER_BRICK, OTHER_KERNEL]).filter(|_| with_others);
-    let named: Vec<(&Name, NameIdx)> = names.iter().zip(0..).chain(others).collect();
-    let mut totals = Vec::new();
-    for phase in [Some(Phase::Prefill), Some(Phase::Decode), None] {
-        let slot = phase.map_or(Slot::Outside, Slot::from);
-        for source in Source::ALL {
-            for &(name, index) in &named {
-                let mut stats = BrickStats::new(&name.name);
-                for log in logs {
-                    log.read_sums(source, slot, index, &mut stats);
-                }
-                if stats.count > 0 {
-                    let category = (name.kind == NameKind::Brick).then(|| category_of(&name.name));
-                    let host = name.host.clone();
-                    totals.push(Total { phase, kind: name.kind, category, source, host, stats });
-                }
-            }
-        }
-    }
-    totals
-}
-
-/// Adds a thread's spans in the order in which they began, each with the span around it.
-fn add_spans(log: &ThreadLog, lane: u32, spans: &mut Vec<Span>) {
-    let mut records: Vec<_> = log.records().enumerate().collect();
-    records.sort_by_key(|(_, record)| record.order);
-    // What is open while reading on: its place in the log, and among `spans`. A span contains
-    // those that began after it and ended, hence were logged, before it.
-    let mut open: Vec<(usize, u32)> = Vec::new();
-    for (logged, record) in records {
-        while open.last().is_some_and(|&(outer, _)| outer < logged) {
-            open.pop();
-        }
-        let index = spans.len() as u32;
-        spans.push(Span {
-            name: (record.kind != Kind::Layer).then_some(record.name),
-            source: record.source,
-            lane,
-            pass: (record.pass != 0).then_some(record.pass),
-            layer: (record.layer != NONE).then_some(record.layer),
-            parent: open.last().map(|&(_, index)| index),
-            start_ns: record.start,
-            duration_ns: record.duration,
-            exclusive_ns: record.exclusive,
-            work: record.work,
-        });
-        open.push((logged, index));
-    }
 }
 
 /// Text and files.
