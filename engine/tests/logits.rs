@@ -8,6 +8,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use brickscope::{BrickId, BrickProfiler, Phase};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{Model, Session};
 use brickscope_kernels::{Backend, Kernels};
@@ -165,6 +166,32 @@ fn the_number_of_threads_does_not_change_a_bit() {
     };
     assert_eq!(run(1), run(2));
     assert_eq!(run(1), run(3));
+}
+
+#[test]
+fn a_profiled_pass_computes_the_same_bits_and_tells_of_every_layer() {
+    let model = Model::open(&fixtures().join("tiny-Q4_K_M.gguf")).unwrap();
+    let tokens: Vec<u32> = (0..150).map(|i| i * 7 % 512).collect();
+    let session = || {
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::new(2).unwrap()).unwrap();
+        Session::new(&model, cpu, 160).unwrap()
+    };
+    let (mut plain, mut profiled) = (session(), session());
+    let profiler = BrickProfiler::enabled();
+    for input in [&tokens[..], &[9], &[11]] {
+        let expected = plain.forward(input).unwrap().to_vec();
+        assert_eq!(profiled.forward_profiled(&profiler, input).unwrap(), expected);
+    }
+    let profile = profiler.profile();
+    assert_eq!(profile.check(), Ok(()));
+    let passes: Vec<_> = profile.passes.iter().map(|p| (p.phase, p.tokens, p.position)).collect();
+    let (prefill, decode) = (Phase::Prefill, Phase::Decode);
+    let expected = [(prefill, 128, 0), (prefill, 22, 128), (decode, 1, 150), (decode, 1, 151)];
+    assert_eq!(passes, expected);
+    // Two layers in each of four passes, with a down projection each.
+    assert_eq!(profile.spans.iter().filter(|span| span.name.is_none()).count(), 8);
+    assert_eq!(profiler.brick_stats(BrickId::DownProjection).count, 8);
+    assert_eq!(profiler.brick_stats(BrickId::LmHead).count, 3, "only where logits are used");
 }
 
 #[test]
