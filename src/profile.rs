@@ -481,7 +481,7 @@ impl Profile {
                 {
                     *timing = Some(timing_ns);
                     *host = name.host.clone();
-                    *arithmetic_intensity = (span.work.bytes > 0)
+                    *arithmetic_intensity = (span.work.bytes > 0 && span.work.flops > 0)
                         .then(|| span.work.flops as f32 / span.work.bytes as f32);
                 }
                 kernel
@@ -649,6 +649,7 @@ mod span_table {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::{Source, Span, Work};
+    use crate::stats::stated;
 
     const COLUMNS: [&str; 12] = [
         "name",
@@ -665,8 +666,20 @@ mod span_table {
         "bytes",
     ];
 
-    type Row =
-        (Option<u16>, u8, u32, Option<u32>, Option<u16>, Option<u32>, u64, u64, u64, u64, u64, u64);
+    type Row = (
+        Option<u16>,
+        u8,
+        u32,
+        Option<u32>,
+        Option<u16>,
+        Option<u32>,
+        u64,
+        u64,
+        u64,
+        u64,
+        Option<u64>,
+        Option<u64>,
+    );
 
     #[derive(Serialize)]
     struct Written<'a> {
@@ -695,8 +708,8 @@ mod span_table {
                 span.duration_ns,
                 span.exclusive_ns,
                 span.work.elements,
-                span.work.flops,
-                span.work.bytes,
+                stated::some(span.work.flops),
+                stated::some(span.work.bytes),
             )
         };
         let rows = spans.iter().map(row).collect();
@@ -722,7 +735,11 @@ mod span_table {
                 start_ns: row.6,
                 duration_ns: row.7,
                 exclusive_ns: row.8,
-                work: Work { elements: row.9, flops: row.10, bytes: row.11 },
+                work: Work {
+                    elements: row.9,
+                    flops: row.10.unwrap_or_default(),
+                    bytes: row.11.unwrap_or_default(),
+                },
             })
         };
         rows.into_iter().enumerate().map(span).collect()

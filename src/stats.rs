@@ -26,9 +26,11 @@ pub struct BrickStats {
     pub max_ns: u64,
     /// Elements processed.
     pub total_elements: u64,
-    /// Floating-point operations, as far as they were stated.
+    /// Floating-point operations, as far as they were stated; in files `null` where none were.
+    #[serde(with = "stated")]
     pub total_flops: u64,
-    /// Bytes moved, as far as they were stated.
+    /// Bytes moved, as far as they were stated; in files `null` where none were.
+    #[serde(with = "stated")]
     pub total_bytes: u64,
 }
 
@@ -90,6 +92,23 @@ impl BrickStats {
     #[must_use]
     pub fn throughput(&self) -> f64 {
         ratio(self.total_elements as f64 * 1e9, self.total_ns as f64)
+    }
+}
+
+/// Work that nobody stated isn't written as 0: a reader would take that for a count.
+pub(crate) mod stated {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(work: &u64, to: S) -> Result<S::Ok, S::Error> {
+        some(*work).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        Option::deserialize(from).map(Option::unwrap_or_default)
+    }
+
+    pub(crate) fn some(work: u64) -> Option<u64> {
+        (work > 0).then_some(work)
     }
 }
 

@@ -47,7 +47,8 @@ pub struct TileStats {
     pub max_ns: u64,
     /// Elements processed.
     pub total_elements: u64,
-    /// Floating-point operations.
+    /// Floating-point operations; in files `null` where none were stated.
+    #[serde(with = "crate::stats::stated")]
     pub total_flops: u64,
 }
 

@@ -257,6 +257,23 @@ fn rates_are_read_back_to_the_last_bit() {
 }
 
 #[test]
+fn without_stated_work_no_share_of_a_ceiling_is_claimed() {
+    let mut profile = profile();
+    profile.ceilings =
+        Some(Ceilings { read_bytes_per_second: 1e9, flops_per_second: 1e9, basis: String::new() });
+    assert!(brickscope::view::headline(&profile).contains(" % of"), "work was stated");
+    for total in &mut profile.totals {
+        total.stats.total_flops = 0;
+        total.stats.total_bytes = 0;
+    }
+    assert_eq!(
+        brickscope::view::headline(&profile),
+        "Decode: QkvProjection takes the most time, 79.1% of it; what limits it can't be told, since \
+         no work was stated."
+    );
+}
+
+#[test]
 fn a_profile_that_does_not_add_up_is_told_so() {
     let mut profile = profile();
     profile.phases[1].unattributed_ns += 1;

@@ -39,6 +39,9 @@ pub fn headline(profile: &Profile) -> String {
     };
     let bytes: u64 = bricks.iter().map(|brick| brick.stats.total_bytes).sum();
     let flops: u64 = bricks.iter().map(|brick| brick.stats.total_flops).sum();
+    if bytes == 0 || flops == 0 {
+        return format!("{name}: {top}; what limits it can't be told, since no work was stated.");
+    }
     let bytes_per_second = bytes as f64 * 1e9 / wall;
     let flops_per_second = flops as f64 * 1e9 / wall;
     let memory = bytes_per_second / ceilings.read_bytes_per_second;
