@@ -5,6 +5,7 @@ mod checksum;
 mod clock;
 mod collect;
 mod device;
+mod fold;
 mod graph;
 mod machine;
 mod profile;
@@ -12,6 +13,7 @@ mod profiler;
 mod recorder;
 mod save;
 mod stats;
+mod sync;
 mod tile;
 pub mod view;
 
@@ -29,10 +31,11 @@ pub use crate::profile::{
     ProfileError, Run, SCHEMA_VERSION, Span, Total,
 };
 pub use crate::profiler::{
-    BrickIdTimer, BrickProfiler, BrickTimer, KernelId, KernelTimer, LayerTimer, PassTimer,
+    BrickGuard, BrickIdTimer, BrickProfiler, BrickTimer, KernelId, KernelTimer, LayerTimer,
+    PassTimer,
 };
 pub use crate::save::write_atomically;
-pub use crate::stats::{BrickStats, CategoryStats};
+pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};
 pub use crate::tile::{TileLevel, TileStats, TileTimer};
 #[cfg(feature = "kernels")]
 pub use brickscope_kernels::{Backend, detect_backend, simd};

@@ -23,7 +23,7 @@ use crate::device::SyncMode;
 use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
 use crate::machine::{Ceilings, Machine};
 use crate::save;
-use crate::stats::{BrickStats, CategoryStats, by_category};
+use crate::stats::{BrickStats, CategoryStats, Percentiles, by_category};
 use crate::tile::TileStats;
 
 /// The version of the file format that this crate writes. It reads all versions up to this one.
@@ -232,7 +232,7 @@ impl PhaseTotal {
 }
 
 /// The sums of one brick or kernel in one phase.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Total {
     /// The phase; `None` outside of passes.
     pub phase: Option<Phase>,
@@ -248,6 +248,11 @@ pub struct Total {
     /// The sums.
     #[serde(flatten)]
     pub stats: BrickStats,
+    /// The standard deviation of a span, in nanoseconds; `None` for fewer than two.
+    pub std_dev_ns: Option<f64>,
+    /// Percentiles of a span, as far as there are enough of them.
+    #[serde(flatten)]
+    pub percentiles: Percentiles,
 }
 
 /// One pass.

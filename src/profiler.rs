@@ -6,20 +6,17 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum};
 use crate::clock::Clock;
 use crate::device::{Pending, SyncMode, partition};
+use crate::fold::Slot;
 use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
-use crate::profile::{
-    Dropped, Lane, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
-};
-use crate::recorder::{
-    Kind, MAX_NAMES, NONE, NameIdx, Open, OpenPass, Recorder, Slot, ThreadLog, lock,
-};
+use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
+use crate::recorder::{Kind, NONE, NameIdx, Open, OpenPass, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::tile::{TileLevel, TileStats, TileTimer};
 use crate::{collect, save, view};
@@ -78,6 +75,9 @@ struct Names {
     refused: u64,
 }
 
+/// How many names there is room for: sums take memory for each of them on each thread.
+const MAX_NAMES: usize = 4096;
+
 /// The last numbers: bricks and kernels for whose names there is no room.
 pub(crate) const OTHER_BRICK: NameIdx = (MAX_NAMES - 1) as NameIdx;
 pub(crate) const OTHER_KERNEL: NameIdx = (MAX_NAMES - 2) as NameIdx;
@@ -100,6 +100,63 @@ fn brick_name(name: &str) -> Name {
 #[derive(Debug)]
 #[must_use = "a brick that is never stopped is not recorded"]
 pub struct BrickIdTimer(Open);
+
+/// A brick that has begun, and ends when this is dropped; see [`BrickProfiler::brick`].
+///
+/// Dropped by a panic, the brick counts as unfinished: it did not do what it was begun for.
+#[derive(Debug)]
+#[must_use = "the brick ends when this is dropped"]
+pub struct BrickGuard<'p> {
+    recorder: &'p Recorder,
+    open: Open,
+    work: Work,
+}
+
+impl BrickGuard<'_> {
+    /// Says how many elements the brick processed.
+    #[inline]
+    pub fn elements(&mut self, elements: u64) {
+        self.work.elements = elements;
+    }
+
+    /// Says what the brick had to do.
+    #[inline]
+    pub fn work(&mut self, work: Work) {
+        self.work = work;
+    }
+}
+
+impl Drop for BrickGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.open.is_off() && !std::thread::panicking() {
+            self.recorder.end_brick(self.open, self.work);
+        }
+    }
+}
+
+/// Runs a block as a brick: `brick!(profiler, BrickId::LmHead, elements, { … })`. The elements are
+/// worked out after the block has run; its value is the macro's. Leaving the block early, by
+/// `return` or `?`, ends the brick with no elements.
+///
+/// ```
+/// use brickscope::{BrickId, BrickProfiler, brick};
+///
+/// let profiler = BrickProfiler::enabled();
+/// let sum: u64 = brick!(profiler, BrickId::LmHead, 100, { (0..100).sum() });
+/// assert_eq!(sum, 4950);
+/// assert_eq!(profiler.brick_stats(BrickId::LmHead).total_elements, 100);
+/// ```
+#[macro_export]
+macro_rules! brick {
+    ($profiler:expr, $brick:expr, $elements:expr, $run:block) => {{
+        let mut guard = $profiler.brick($brick);
+        let result = $run;
+        guard.elements($elements);
+        drop(guard);
+        result
+    }};
+}
 
 /// A brick begun by name; hand it back to [`BrickProfiler::stop`].
 #[derive(Debug)]
@@ -149,7 +206,7 @@ impl BrickProfiler {
     /// A profiler that is off.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_clock(Clock::os())
+        Self::with_clock(Clock::default())
     }
 
     /// A profiler that is on.
@@ -255,6 +312,37 @@ impl BrickProfiler {
     #[inline]
     pub fn stop_brick_with(&self, timer: BrickIdTimer, work: Work) {
         self.recorder.end_brick(timer.0, work);
+    }
+
+    /// Ends a brick that processed `elements` elements and begins `next` where it ended, with a
+    /// single reading of the clock: for bricks that touch end to end.
+    #[inline]
+    pub fn lap(&self, timer: BrickIdTimer, elements: u64, next: BrickId) -> BrickIdTimer {
+        self.lap_with(timer, Work::elements(elements), next)
+    }
+
+    /// As [`lap`](Self::lap), where the work is known.
+    #[inline]
+    pub fn lap_with(&self, timer: BrickIdTimer, work: Work, next: BrickId) -> BrickIdTimer {
+        BrickIdTimer(self.recorder.lap(timer.0, work, next as NameIdx))
+    }
+
+    /// Begins a brick that ends when the guard is dropped.
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, BrickProfiler};
+    /// # let profiler = BrickProfiler::enabled();
+    /// {
+    ///     let mut guard = profiler.brick(BrickId::RmsNorm);
+    ///     // … the work …
+    ///     guard.elements(4096);
+    /// }
+    /// assert_eq!(profiler.brick_stats(BrickId::RmsNorm).total_elements, 4096);
+    /// ```
+    #[inline]
+    pub fn brick(&self, brick: BrickId) -> BrickGuard<'_> {
+        let open = self.recorder.begin(brick as NameIdx);
+        BrickGuard { recorder: &self.recorder, open, work: Work::default() }
     }
 
     /// Begins a brick by name; the names that [`BrickId::from_str`] knows are those bricks. The
@@ -446,7 +534,7 @@ impl BrickProfiler {
     /// What one well-known brick did.
     #[must_use]
     pub fn brick_stats(&self, brick: BrickId) -> BrickStats {
-        self.sum(&self.recorder.logs(), brick as NameIdx, brick.name())
+        self.sums_of([(brick.name().to_owned(), brick as NameIdx)]).remove(0)
     }
 
     /// The same as [`brick_stats`](Self::brick_stats).
@@ -462,18 +550,12 @@ impl BrickProfiler {
             return Some(self.brick_stats(brick));
         }
         let index = *self.read_names().index.get(&brick_name(name))?;
-        Some(self.sum(&self.recorder.logs(), index, name))
+        Some(self.sums_of([(name.to_owned(), index)]).remove(0))
     }
 
     /// All bricks: the fifteen, then those with names of their own in the order of their first use.
     pub fn all_brick_stats(&self) -> impl Iterator<Item = BrickStats> + use<> {
-        let logs = self.recorder.logs();
-        let bricks: Vec<BrickStats> = self
-            .brick_names_and_numbers()
-            .into_iter()
-            .map(|(name, index)| self.sum(&logs, index, &name))
-            .collect();
-        bricks.into_iter()
+        self.sums_of(self.brick_names_and_numbers()).into_iter()
     }
 
     /// The names of all bricks that were recorded.
@@ -520,23 +602,31 @@ impl BrickProfiler {
         bricks
     }
 
-    fn sum(&self, logs: &[Arc<ThreadLog>], index: NameIdx, name: &str) -> BrickStats {
-        let mut stats = BrickStats::new(name);
-        for log in logs {
-            let _held = log.hold();
-            for source in Source::ALL {
-                for slot in Slot::ALL {
-                    log.read_sums(source, slot, index, &mut stats);
+    /// What each of these bricks did, in all phases and by all sources.
+    fn sums_of(&self, bricks: impl IntoIterator<Item = (String, NameIdx)>) -> Vec<BrickStats> {
+        let mut sums: Vec<(NameIdx, BrickStats)> = bricks
+            .into_iter()
+            .map(|(name, index)| {
+                (index, BrickStats { name, min_ns: u64::MAX, ..Default::default() })
+            })
+            .collect();
+        self.recorder.collect(|log| {
+            for (index, stats) in &mut sums {
+                for source in Source::ALL {
+                    for slot in Slot::ALL {
+                        if let Some(sums) = log.fold().sums(source, slot, *index) {
+                            sums.add_to(stats);
+                        }
+                    }
                 }
             }
-        }
-        stats
+        });
+        sums.into_iter().map(|(_, stats)| stats).collect()
     }
 
     /// Everything that was recorded, as plain data.
     #[must_use]
     pub fn profile(&self) -> Profile {
-        let logs = self.recorder.logs().clone();
         let mut profile = Profile::empty(self.recorder.clock().describe());
         profile.sync_mode = self.sync_mode();
         profile.observed = *lock(&self.observed);
@@ -549,65 +639,10 @@ impl BrickProfiler {
             profile.names.clone_from(&names.list);
             names.refused
         };
-        // Held together, so that no pass ends between the reading of its bricks and of its wall.
-        let held: Vec<_> = logs.iter().map(|log| log.hold()).collect();
-        profile.totals = collect::totals(&logs, &profile.names, refused > 0);
-
-        let mut phases = Phase::ALL.map(|phase| PhaseTotal {
-            phase,
-            passes: 0,
-            tokens: 0,
-            wall_ns: 0,
-            attributed_ns: 0,
-            unattributed_ns: 0,
-        });
-        let dropped = &mut profile.dropped;
-        *dropped = Dropped {
-            homeless: self.recorder.homeless(),
-            late: self.late.load(Relaxed),
-            names: refused,
-            ..Dropped::default()
-        };
-        let (mut begun, mut ended) = (0, 0);
-        for ((log, held), lane) in logs.iter().zip(&held).zip(0..) {
-            profile.lanes.push(Lane { name: log.thread_name().map(str::to_owned) });
-            for (total, sums) in phases.iter_mut().zip(held.sums) {
-                total.passes += sums.count;
-                total.tokens += sums.tokens;
-                total.wall_ns += sums.wall;
-                total.attributed_ns += sums.covered;
-                total.unattributed_ns += sums.wall - sums.covered;
-            }
-            profile.passes.extend(held.kept.iter().map(|pass| Pass {
-                serial: pass.serial,
-                phase: pass.phase,
-                lane,
-                tokens: pass.tokens,
-                position: pass.position,
-                start_ns: pass.start,
-                wall_ns: pass.wall,
-                attributed_ns: pass.covered,
-                unattributed_ns: pass.wall - pass.covered,
-            }));
-            let odd = log.oddities();
-            dropped.spans += odd.log_full;
-            dropped.passes += odd.passes_full;
-            dropped.moved += odd.moved;
-            dropped.straddling += odd.straddling;
-            dropped.overlapping += odd.overlapping;
-            dropped.nested_passes += odd.nested_passes;
-            dropped.abandoned_passes += odd.abandoned_passes;
-            dropped.open_passes += odd.open_passes;
-            begun += odd.begun;
-            ended += odd.ended;
-            collect::add_spans(log, lane, &mut profile.spans);
-        }
-        drop(held);
-        // Over all logs, since a brick may begin on one thread and end on another.
-        dropped.unfinished = u64::saturating_sub(begun, ended);
-        profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
-        profile.phases = phases.into_iter().filter(|total| total.passes > 0).collect();
-        profile.overhead = self.overhead(ended);
+        profile.dropped =
+            Dropped { late: self.late.load(Relaxed), names: refused, ..Dropped::default() };
+        collect::fill(&mut profile, &self.recorder, refused > 0);
+        profile.overhead = self.overhead(profile.overhead.spans);
         profile
     }
 
@@ -645,6 +680,10 @@ impl BrickProfiler {
         );
         Overhead { span_ns: Some(span_ns), spans, basis }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn category_of(name: &str) -> BrickCategory {
@@ -720,7 +759,7 @@ impl BrickProfiler {
         if let Some(start) = timer.start
             && self.recorder.is_active()
         {
-            self.recorder.add_tile(timer.level as usize, start, Work { elements, flops, bytes: 0 });
+            self.recorder.add_tile(timer.level as u16, start, Work { elements, flops, bytes: 0 });
         }
     }
 
@@ -728,9 +767,7 @@ impl BrickProfiler {
     #[must_use]
     pub fn tile_stats(&self, level: TileLevel) -> TileStats {
         let mut sums = BrickStats::new("");
-        for log in self.recorder.logs().iter() {
-            log.read_tiles(level as usize, &mut sums);
-        }
+        self.recorder.collect(|log| log.fold().tiles(level as usize).add_to(&mut sums));
         TileStats::from_sums(level, &sums)
     }
 
@@ -742,9 +779,7 @@ impl BrickProfiler {
 
     /// Forgets all tiles, and nothing else.
     pub fn reset_tile_stats(&self) {
-        for log in self.recorder.logs().iter() {
-            log.forget_tiles();
-        }
+        self.recorder.collect(|mut log| log.forget_tiles());
     }
 
     /// A table of the tiles by level.

@@ -1,7 +1,10 @@
 //! Where time comes from.
 //!
-//! Two clocks: the operating system's monotonic one, and one that a test turns by hand. A reading
-//! is in nanoseconds since the clock was made.
+//! Three clocks: the processor's counter where it can be trusted, the operating system's monotonic
+//! clock elsewhere, and one that a test turns by hand. A reading is in nanoseconds since the clock
+//! was made.
+
+mod counter;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +12,21 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use self::counter::Counter;
+use crate::profile::Absent;
+
 /// A source of monotonic time.
 #[derive(Debug, Clone)]
 pub struct Clock(Kind);
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Os { origin: Instant },
+    Counter(Counter),
+    Os {
+        origin: Instant,
+        /// Why it isn't the counter, if that was wanted.
+        instead: Option<String>,
+    },
     Mock(MockClock),
 }
 
@@ -58,63 +69,93 @@ impl MockClock {
 }
 
 impl Default for Clock {
+    /// The processor's counter where it can be trusted, else the operating system's clock.
     fn default() -> Self {
-        Self::os()
+        Self::counter().unwrap_or_else(|Absent { reason }| {
+            Self(Kind::Os { origin: Instant::now(), instead: Some(reason) })
+        })
     }
 }
 
 impl Clock {
-    /// The operating system's monotonic clock.
-    #[must_use]
-    pub fn os() -> Self {
-        Self(Kind::Os { origin: Instant::now() })
-    }
-
-    /// Nanoseconds since this clock was made.
-    #[inline]
-    #[must_use]
-    pub fn now(&self) -> u64 {
-        match &self.0 {
-            // 2^64 ns are 584 years.
-            Kind::Os { origin } => origin.elapsed().as_nanos() as u64,
-            Kind::Mock(hand) => {
-                hand.reads.fetch_add(1, Ordering::Relaxed);
-                hand.now.load(Ordering::Relaxed)
-            }
+    /// The processor's counter: the TSC on x86-64, `cntvct_el0` on AArch64.
+    ///
+    /// The first one of a process takes 5 ms, in which the counter's rate is measured against the
+    /// operating system's clock; [`describe`](Self::describe) says how well it is known.
+    ///
+    /// # Errors
+    ///
+    /// Why the counter can't be trusted.
+    pub fn counter() -> Result<Self, Absent> {
+        match Counter::new() {
+            Ok(counter) => Ok(Self(Kind::Counter(counter))),
+            Err(reason) => Err(Absent { reason }),
         }
     }
 
-    /// What this clock is, with its resolution and the cost of a reading as measured now.
+    /// The operating system's monotonic clock.
+    #[must_use]
+    pub fn os() -> Self {
+        Self(Kind::Os { origin: Instant::now(), instead: None })
+    }
+
+    /// Nanoseconds since this clock was made.
+    #[inline(always)]
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        match &self.0 {
+            Kind::Counter(counter) => counter.now(),
+            slower => slower.now(),
+        }
+    }
+
+    /// What this clock is, with its resolution and the cost of a reading as measured now, and how
+    /// far it and the operating system's clock have come apart since it was made.
     ///
-    /// Takes about a millisecond on a real clock. A mock clock has neither figure.
+    /// Takes up to a millisecond on a real clock. A mock clock has no such figures.
     #[must_use]
     pub fn describe(&self) -> ClockInfo {
+        let mut info = ClockInfo { source: self.source().to_owned(), ..ClockInfo::default() };
         match &self.0 {
-            Kind::Mock(_) => ClockInfo {
-                source: "mock".to_owned(),
-                resolution_ns: None,
-                read_ns: None,
-                absent: Some("a mock clock stands still between two turns of its hand".to_owned()),
-            },
-            Kind::Os { .. } => {
-                const READS: u32 = 20_000;
-                let mut resolution = u64::MAX;
-                let first = self.now();
-                let mut last = first;
-                for _ in 0..READS {
-                    let now = self.now();
-                    if now > last {
-                        resolution = resolution.min(now - last);
-                    }
-                    last = now;
-                }
-                ClockInfo {
-                    source: "os".to_owned(),
-                    resolution_ns: (resolution != u64::MAX).then_some(resolution),
-                    read_ns: Some((last - first) as f64 / f64::from(READS)),
-                    absent: None,
+            Kind::Mock(_) => {
+                let why = "a mock clock stands still between two turns of its hand";
+                info.absent = Some(why.to_owned());
+                return info;
+            }
+            Kind::Os { instead, .. } => info.instead.clone_from(instead),
+            Kind::Counter(counter) => {
+                info.hertz = Some(counter.rate.hertz);
+                info.hertz_error_ppm = counter.rate.error_ppm;
+                info.calibrated_over_ns = counter.rate.measured_over.map(nanos);
+                if let Some((ppm, over)) = counter.drift() {
+                    info.drift_ppm = Some(ppm);
+                    info.drift_over_ns = Some(nanos(over));
                 }
             }
+        }
+        const READS: u32 = 20_000;
+        let mut resolution = u64::MAX;
+        let first = self.now();
+        let mut last = first;
+        for _ in 0..READS {
+            let now = self.now();
+            if now > last {
+                resolution = resolution.min(now - last);
+            }
+            last = now;
+        }
+        info.resolution_ns = (resolution != u64::MAX).then_some(resolution);
+        info.read_ns = Some((last - first) as f64 / f64::from(READS));
+        info
+    }
+
+    /// `tsc`, `cntvct_el0`, `os` or `mock`.
+    #[must_use]
+    pub fn source(&self) -> &'static str {
+        match &self.0 {
+            Kind::Counter(_) => counter::NAME,
+            Kind::Os { .. } => "os",
+            Kind::Mock(_) => "mock",
         }
     }
 
@@ -123,17 +164,52 @@ impl Clock {
     }
 }
 
+impl Kind {
+    /// Out of line, so that a reading of the counter is short enough to be inlined everywhere.
+    #[inline(never)]
+    fn now(&self) -> u64 {
+        match self {
+            Self::Counter(counter) => counter.now(),
+            // 2^64 ns are 584 years.
+            Self::Os { origin, .. } => origin.elapsed().as_nanos() as u64,
+            Self::Mock(hand) => {
+                hand.reads.fetch_add(1, Ordering::Relaxed);
+                hand.now.load(Ordering::Relaxed)
+            }
+        }
+    }
+}
+
+fn nanos(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// What is known of the clock behind a profile.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ClockInfo {
-    /// `os` or `mock`.
+    /// `tsc`, `cntvct_el0`, `os` or `mock`.
     pub source: String,
     /// The smallest difference seen between two readings that differ, in nanoseconds.
     pub resolution_ns: Option<u64>,
     /// What one reading costs, in nanoseconds: the mean of many in a row.
     pub read_ns: Option<f64>,
+    /// Of a counter: how often it counts in a second.
+    pub hertz: Option<f64>,
+    /// The most that `hertz` can be off by, in millionths; `None` if the processor stated it.
+    pub hertz_error_ppm: Option<f64>,
+    /// Over how long `hertz` was measured against the operating system's clock.
+    pub calibrated_over_ns: Option<u64>,
+    /// By how many millionths the counter ran ahead of the operating system's clock since it was
+    /// made; `None` until a millisecond or two allow to say it to one millionth.
+    pub drift_ppm: Option<f64>,
+    /// Over how long that was seen.
+    pub drift_over_ns: Option<u64>,
+    /// Why the clock is not the processor's counter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
     /// Why a figure is missing.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
 }
 
@@ -142,14 +218,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_os_clock_never_runs_backwards() {
-        let clock = Clock::os();
-        let mut last = clock.now();
-        for _ in 0..10_000 {
-            let now = clock.now();
-            assert!(now >= last);
-            last = now;
+    fn no_clock_runs_backwards() {
+        for clock in [Clock::os(), Clock::default()] {
+            let mut last = clock.now();
+            for _ in 0..if cfg!(miri) { 50 } else { 100_000 } {
+                let now = clock.now();
+                assert!(now >= last, "{clock:?}");
+                last = now;
+            }
         }
+    }
+
+    #[test]
+    fn the_counter_keeps_the_time_of_the_operating_system() {
+        let Ok(counter) = Clock::counter() else {
+            eprintln!("skipped: no counter here");
+            return;
+        };
+        // Read around each other, so that an interruption can only widen what is allowed.
+        let os = Clock::os();
+        let (before, start, after) = (counter.now(), os.now(), counter.now());
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let (least, end, most) = (counter.now(), os.now(), counter.now());
+        let (shortest, longest) = (least - after, most - before);
+        let elapsed = end - start;
+        // A thousandth: calibration over 5 ms errs by some millionths, and NTP may slew by 500.
+        assert!(shortest as f64 <= 1.001 * elapsed as f64, "{shortest} {elapsed}");
+        assert!(longest as f64 >= 0.999 * elapsed as f64, "{longest} {elapsed}");
+        let info = counter.describe();
+        assert!(info.hertz.is_some_and(|hertz| hertz > 1e6), "{info:?}");
+        assert!(info.drift_ppm.is_some_and(|ppm| ppm.abs() < 1e3), "{info:?}");
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! Counts and sums of spans, per brick and per category.
+//! Counts, sums and percentiles of spans, per brick and per category.
+
+mod histogram;
+
+pub use self::histogram::Histogram;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +12,7 @@ use crate::brick::{BrickCategory, Work};
 ///
 /// Rates and averages of nothing are 0.0, as in the predecessor's API; look at `count` first. Views
 /// and exports never print them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BrickStats {
     /// The brick's name.
     pub name: String,
@@ -24,6 +28,9 @@ pub struct BrickStats {
     pub min_ns: u64,
     /// The longest span, in nanoseconds.
     pub max_ns: u64,
+    /// The squares of what each span is off the mean, summed, in ns²: add up with
+    /// [`merge`](Self::merge).
+    pub squared_deviations: f64,
     /// Elements processed.
     pub total_elements: u64,
     /// Floating-point operations, as far as they were stated; in files `null` where none were.
@@ -32,6 +39,9 @@ pub struct BrickStats {
     /// Bytes moved, as far as they were stated; in files `null` where none were.
     #[serde(with = "stated")]
     pub total_bytes: u64,
+    /// The durations by size.
+    #[serde(default)]
+    pub histogram: Histogram,
 }
 
 impl BrickStats {
@@ -48,18 +58,32 @@ impl BrickStats {
 
     /// Adds a span of which `exclusive_ns` were its own.
     pub(crate) fn add(&mut self, elapsed_ns: u64, exclusive_ns: u64, work: Work) {
-        self.count = self.count.saturating_add(1);
-        self.total_ns = self.total_ns.saturating_add(elapsed_ns);
-        self.exclusive_ns = self.exclusive_ns.saturating_add(exclusive_ns);
-        self.min_ns = self.min_ns.min(elapsed_ns);
-        self.max_ns = self.max_ns.max(elapsed_ns);
-        self.total_elements = self.total_elements.saturating_add(work.elements);
-        self.total_flops = self.total_flops.saturating_add(work.flops);
-        self.total_bytes = self.total_bytes.saturating_add(work.bytes);
+        let mut one = Self {
+            count: 1,
+            total_ns: elapsed_ns,
+            exclusive_ns,
+            min_ns: elapsed_ns,
+            max_ns: elapsed_ns,
+            total_elements: work.elements,
+            total_flops: work.flops,
+            total_bytes: work.bytes,
+            ..Self::default()
+        };
+        one.histogram.record(elapsed_ns);
+        self.merge(&one);
     }
 
     /// Adds all the spans that `other` stands for.
+    ///
+    /// Deviations add up as in Chan, Golub, LeVeque: *Updating formulae and a pairwise algorithm
+    /// for computing sample variances* (1979), eq. 2.1b.
     pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        let (n, m) = (self.count as f64, other.count as f64);
+        let apart = self.mean_ns().unwrap_or_default() - other.mean_ns().unwrap_or_default();
+        self.squared_deviations += other.squared_deviations + apart * apart * n * m / (n + m);
         self.count = self.count.saturating_add(other.count);
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.exclusive_ns = self.exclusive_ns.saturating_add(other.exclusive_ns);
@@ -68,6 +92,40 @@ impl BrickStats {
         self.total_elements = self.total_elements.saturating_add(other.total_elements);
         self.total_flops = self.total_flops.saturating_add(other.total_flops);
         self.total_bytes = self.total_bytes.saturating_add(other.total_bytes);
+        self.histogram.merge(&other.histogram);
+    }
+
+    /// Mean nanoseconds of a span, if there is one.
+    #[must_use]
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.total_ns as f64 / self.count as f64)
+    }
+
+    /// The standard deviation of a span's duration in nanoseconds, of a sample: over `count` − 1.
+    /// `None` for fewer than two spans.
+    #[must_use]
+    pub fn std_dev_ns(&self) -> Option<f64> {
+        (self.count > 1).then(|| (self.squared_deviations / (self.count - 1) as f64).sqrt())
+    }
+
+    /// The duration in nanoseconds that the share `quantile` (0 to 1) of all spans don't exceed, to
+    /// within 0.8 %; `None` if there are too few spans to state it
+    /// ([`Histogram::least_count`]).
+    #[must_use]
+    pub fn percentile_ns(&self, quantile: f64) -> Option<u64> {
+        // The histogram knows a value to its bucket only; the ends are known exactly.
+        Some(self.histogram.percentile(quantile)?.clamp(self.min_ns, self.max_ns))
+    }
+
+    /// The percentiles that reports show.
+    #[must_use]
+    pub fn percentiles(&self) -> Percentiles {
+        Percentiles {
+            p50_ns: self.percentile_ns(0.5),
+            p90_ns: self.percentile_ns(0.9),
+            p95_ns: self.percentile_ns(0.95),
+            p99_ns: self.percentile_ns(0.99),
+        }
     }
 
     /// Mean microseconds of a span.
@@ -93,6 +151,20 @@ impl BrickStats {
     pub fn throughput(&self) -> f64 {
         ratio(self.total_elements as f64 * 1e9, self.total_ns as f64)
     }
+}
+
+/// Durations that certain shares of all don't exceed, in nanoseconds; `None` where there are too few
+/// to state it ([`Histogram::least_count`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Half of them; from 7 on.
+    pub p50_ns: Option<u64>,
+    /// Nine of ten; from 44 on.
+    pub p90_ns: Option<u64>,
+    /// 19 of 20; from 90 on.
+    pub p95_ns: Option<u64>,
+    /// 99 of a hundred; from 459 on.
+    pub p99_ns: Option<u64>,
 }
 
 /// Work that nobody stated isn't written as 0: a reader would take that for a count.
@@ -180,9 +252,26 @@ mod tests {
             if i % 2 == 0 { &mut left } else { &mut right }.add_sample(ns, elements);
         }
         left.merge(&right);
+        let (merged, added) = (left.std_dev_ns().unwrap(), all.std_dev_ns().unwrap());
+        assert!((merged - added).abs() < 1e-9 * added);
+        // Of 50, 7, 900 and 7, by hand.
+        assert!((added - 439.800_712_444_5).abs() < 1e-6, "{added}");
+        left.squared_deviations = all.squared_deviations;
         assert_eq!(left, all);
         assert_eq!((all.count, all.total_ns, all.min_ns, all.max_ns), (4, 964, 7, 900));
         assert_eq!(all.avg_us(), 0.241);
+    }
+
+    #[test]
+    fn what_too_few_spans_can_not_tell_is_absent() {
+        let mut stats = BrickStats::new("x");
+        assert_eq!((stats.mean_ns(), stats.std_dev_ns()), (None, None));
+        stats.add_sample(100, 1);
+        assert_eq!((stats.mean_ns(), stats.std_dev_ns()), (Some(100.0), None));
+        assert_eq!(stats.percentiles(), Percentiles::default());
+        (0..89).for_each(|_| stats.add_sample(100, 1));
+        let percentiles = stats.percentiles();
+        assert_eq!((percentiles.p95_ns, percentiles.p99_ns), (Some(100), None));
     }
 
     #[test]

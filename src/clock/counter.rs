@@ -1,0 +1,257 @@
+//! The processor's counter: the cheapest clock there is, where it can be trusted.
+//!
+//! On x86-64 it is the time-stamp counter, whose rate nobody states reliably: it is measured against
+//! the operating system's clock. On AArch64 it is the virtual counter, which states its own rate.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A counter of known rate. A reading takes one instruction that waits for nothing, a
+/// multiplication and a shift.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counter {
+    /// The count that is nanosecond 0.
+    origin: u64,
+    /// Nanoseconds of one count, times 2^[`SHIFT`].
+    scale: u64,
+    /// The same moment by both clocks, for the check of drift.
+    start: Moment,
+    pub(super) rate: Rate,
+}
+
+pub(super) use self::hardware::NAME;
+
+/// At more than 15 MHz `scale` fits 64 bits, and the sum of a century is off by less than 1 ns.
+const SHIFT: u32 = 58;
+
+/// How fast a counter counts, and how well that is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rate {
+    pub(super) hertz: f64,
+    /// The most that `hertz` can be off by, in millionths. `None` if the processor stated the rate.
+    pub(super) error_ppm: Option<f64>,
+    /// Over how long it was measured.
+    pub(super) measured_over: Option<Duration>,
+}
+
+/// One moment by the counter and by the operating system.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    count: u64,
+    os: Instant,
+    /// How many counts passed while both were read.
+    width: u64,
+}
+
+impl Moment {
+    fn now() -> Self {
+        let read = || {
+            let before = hardware::count();
+            let os = Instant::now();
+            let width = hardware::count().saturating_sub(before);
+            Self { count: before + width / 2, os, width }
+        };
+        // An interrupt between the readings widens them; the narrowest had none.
+        (0..32).map(|_| read()).min_by_key(|moment| moment.width).unwrap_or_else(read)
+    }
+
+    /// The rate between two moments. What is uncertain of each is half its width.
+    fn rate_until(&self, later: &Self) -> Option<Rate> {
+        let counts = later.count.checked_sub(self.count).filter(|&counts| counts > 0)? as f64;
+        let over = later.os.checked_duration_since(self.os).filter(|over| !over.is_zero())?;
+        let error_ppm = Some(1e6 * (self.width + later.width) as f64 / 2.0 / counts);
+        Some(Rate { hertz: counts / over.as_secs_f64(), error_ppm, measured_over: Some(over) })
+    }
+}
+
+/// The first moment of the process at which somebody wanted a counter.
+static FIRST: OnceLock<Moment> = OnceLock::new();
+/// The rate as known so far. One that was measured over a longer time replaces it.
+static KNOWN: Mutex<Option<Rate>> = Mutex::new(None);
+
+/// At least so long is the rate of a counter measured, once in a process.
+const LEAST: Duration = Duration::from_millis(5);
+
+impl Counter {
+    /// # Errors
+    ///
+    /// Why the counter of this processor is no clock.
+    pub(super) fn new() -> Result<Self, String> {
+        hardware::trusted()?;
+        let rate = match hardware::stated_hertz() {
+            Some(hertz) => Rate { hertz, error_ppm: None, measured_over: None },
+            None => measured_rate()?,
+        };
+        let scale = 1e9 / rate.hertz * (1u64 << SHIFT) as f64;
+        if !(1.0..u64::MAX as f64).contains(&scale) {
+            return Err(format!("it counts at {:.0} Hz, which is no rate for a clock", rate.hertz));
+        }
+        let start = Moment::now();
+        Ok(Self { origin: hardware::count(), scale: scale as u64, start, rate })
+    }
+
+    /// Nanoseconds since this counter was made.
+    #[inline(always)]
+    pub(super) fn now(&self) -> u64 {
+        // Saturating: the core that this thread has moved to may be a few counts behind.
+        let counts = hardware::count().saturating_sub(self.origin);
+        ((u128::from(counts) * u128::from(self.scale)) >> SHIFT) as u64
+    }
+
+    /// How far this counter and the operating system's clock have come apart since it was made: by
+    /// how many millionths (positive: the counter is ahead), and over how long. `None` until the
+    /// uncertainty of the reading is below one millionth.
+    pub(super) fn drift(&self) -> Option<(f64, Duration)> {
+        let now = Moment::now();
+        let seen = self.start.rate_until(&now)?;
+        if seen.error_ppm? > 1.0 {
+            return None;
+        }
+        Some((1e6 * (seen.hertz / self.rate.hertz - 1.0), seen.measured_over?))
+    }
+}
+
+fn measured_rate() -> Result<Rate, String> {
+    let first = FIRST.get_or_init(Moment::now);
+    if let Some(rest) = LEAST.checked_sub(first.os.elapsed()) {
+        std::thread::sleep(rest);
+    }
+    let seen = first
+        .rate_until(&Moment::now())
+        .ok_or_else(|| "it did not move on while the operating system's clock did".to_owned())?;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    match *known {
+        Some(rate) if rate.error_ppm <= seen.error_ppm => Ok(rate),
+        _ => Ok(*known.insert(seen)),
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+mod hardware {
+    #![allow(unsafe_code, reason = "reading the counter takes an instruction")]
+
+    use std::arch::x86_64::{__cpuid, _rdtsc};
+
+    pub(in crate::clock) const NAME: &str = "tsc";
+
+    #[inline(always)]
+    pub(super) fn count() -> u64 {
+        // SAFETY: every x86-64 processor has it, and no memory is touched.
+        unsafe { _rdtsc() }
+    }
+
+    /// Whether the counter ticks at one rate in all states of the processor, and, where there is a
+    /// kernel that watches it, alike on all cores.
+    pub(super) fn trusted() -> Result<(), String> {
+        const EXTENDED: u32 = 0x8000_0000;
+        const POWER: u32 = 0x8000_0007;
+        const INVARIANT: u32 = 1 << 8;
+        let invariant = __cpuid(EXTENDED).eax >= POWER && __cpuid(POWER).edx & INVARIANT != 0;
+        if !invariant {
+            return Err(
+                "this processor's counter changes its rate (CPUID has no invariant TSC)".to_owned()
+            );
+        }
+        // Linux takes the counter off this list when cores disagree or it is seen to drift.
+        let file = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+        match std::fs::read_to_string(file) {
+            Ok(sources) if !sources.split_whitespace().any(|source| source == "tsc") => {
+                Err(format!("the kernel does not trust the TSC: {file} lacks it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn stated_hertz() -> Option<f64> {
+        None
+    }
+}
+
+#[cfg(all(target_arch = "aarch64", not(miri), not(loom)))]
+mod hardware {
+    #![allow(unsafe_code, reason = "reading the counter takes an instruction")]
+
+    use std::arch::asm;
+
+    pub(in crate::clock) const NAME: &str = "cntvct_el0";
+
+    #[inline(always)]
+    pub(super) fn count() -> u64 {
+        let count: u64;
+        // SAFETY: user space may read it on every system that Rust has a standard library for; no
+        // memory and no flags are touched.
+        unsafe {
+            asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags))
+        };
+        count
+    }
+
+    pub(super) fn trusted() -> Result<(), String> {
+        Ok(())
+    }
+
+    pub(super) fn stated_hertz() -> Option<f64> {
+        let hertz: u64;
+        // SAFETY: as above.
+        unsafe {
+            asm!("mrs {}, cntfrq_el0", out(reg) hertz, options(nomem, nostack, preserves_flags))
+        };
+        // Firmware that forgot to state it leaves a 0.
+        (hertz > 0).then_some(hertz as f64)
+    }
+}
+
+#[cfg(any(miri, loom, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+mod hardware {
+    pub(in crate::clock) const NAME: &str = "none";
+
+    pub(super) fn count() -> u64 {
+        0
+    }
+
+    pub(super) fn trusted() -> Result<(), String> {
+        Err("this processor has no counter that brickscope knows".to_owned())
+    }
+
+    pub(super) fn stated_hertz() -> Option<f64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(base: Instant, nanos: u64, width: u64) -> Moment {
+        Moment { count: 1_000 + 3 * nanos, os: base + Duration::from_nanos(nanos), width }
+    }
+
+    #[test]
+    fn a_rate_is_as_uncertain_as_its_ends_are_wide() {
+        let base = Instant::now();
+        let rate = moment(base, 0, 30).rate_until(&moment(base, 1_000_000, 60)).expect("it moves");
+        assert!((rate.hertz - 3e9).abs() < 1.0, "{rate:?}");
+        // Half of 30 and half of 60, of three million.
+        assert_eq!(rate.error_ppm, Some(15.0));
+    }
+
+    #[test]
+    fn a_counter_that_stands_still_or_runs_backwards_has_no_rate() {
+        let base = Instant::now();
+        let (early, late) = (moment(base, 0, 0), moment(base, 10, 0));
+        assert!(early.rate_until(&early).is_none());
+        assert!(late.rate_until(&early).is_none());
+    }
+
+    #[test]
+    fn counts_become_nanoseconds_without_losing_any_over_years() {
+        let Ok(counter) = Counter::new() else {
+            eprintln!("skipped: no counter here");
+            return;
+        };
+        let year = 365.25 * 86_400.0 * 1e9;
+        let counts = (year * counter.rate.hertz / 1e9) as u64;
+        let nanos = (u128::from(counts) * u128::from(counter.scale)) >> SHIFT;
+        assert!((nanos as f64 / year - 1.0).abs() < 1e-12, "{nanos}");
+    }
+}

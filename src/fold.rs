@@ -1,0 +1,288 @@
+//! From the rows of a log to sums: what has happened, brick by brick and pass by pass. Runs beside
+//! the hot path, never on it.
+//!
+//! Rows come in the order of ends, so a pass comes after the spans in it: what they add up to waits
+//! in [`Slot::Open`] and joins its phase when the pass comes. A profile taken in the middle of a
+//! pass therefore adds up, too.
+
+use crate::brick::{Phase, Source, Work};
+use crate::recorder::{Kind, NameIdx, Record, flag};
+use crate::stats::{BrickStats, Histogram};
+
+/// How many passes a thread keeps one by one; the sums of all passes are exact in any case.
+const MAX_PASSES: usize = if cfg!(miri) { 64 } else { 1 << 16 };
+
+/// What sums are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Outside,
+    Prefill,
+    Decode,
+    /// Of the open pass: it has no wall yet.
+    Open,
+}
+
+impl Slot {
+    pub(crate) const ALL: [Self; 4] = [Self::Outside, Self::Prefill, Self::Decode, Self::Open];
+}
+
+impl From<Phase> for Slot {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Prefill => Self::Prefill,
+            Phase::Decode => Self::Decode,
+        }
+    }
+}
+
+/// One pass, as read back from a log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PassRecord {
+    pub(crate) serial: u32,
+    /// The log it was recorded in.
+    pub(crate) log: u32,
+    pub(crate) phase: Phase,
+    pub(crate) start: u64,
+    pub(crate) wall: u64,
+    pub(crate) covered: u64,
+    pub(crate) tokens: u64,
+    pub(crate) position: u64,
+}
+
+/// The sums of all passes of one phase.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PassSums {
+    pub(crate) tokens: u64,
+    /// Their count, and their walls; what bricks cover of them as `exclusive`.
+    pub(crate) walls: Sums,
+}
+
+/// Things that went otherwise than a caller meant. None of them loses a measured time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Oddities {
+    pub(crate) ended: u64,
+    pub(crate) moved: u64,
+    pub(crate) straddling: u64,
+    pub(crate) overlapping: u64,
+    pub(crate) nested_passes: u64,
+    pub(crate) abandoned_passes: u64,
+    pub(crate) passes_full: u64,
+}
+
+/// All that is known of the rows taken so far.
+#[derive(Debug, Default)]
+pub(crate) struct Fold {
+    /// The log whose rows come now.
+    pub(crate) log: u32,
+    pub(crate) oddities: Oddities,
+    /// The first [`MAX_PASSES`] of them.
+    pub(crate) passes: Vec<PassRecord>,
+    pub(crate) phases: [PassSums; 2],
+    tiles: [Sums; 3],
+    /// By name, then by source and [`Slot`].
+    names: Vec<[[Option<Box<Sums>>; Slot::ALL.len()]; Source::ALL.len()]>,
+    /// What has sums in the open pass.
+    open: Vec<(Source, NameIdx)>,
+}
+
+/// The sums of some spans.
+#[derive(Debug, Clone)]
+pub(crate) struct Sums {
+    pub(crate) count: u64,
+    pub(crate) total: u64,
+    pub(crate) exclusive: u64,
+    min: u64,
+    max: u64,
+    /// Of the durations, exact: the square of 584 years fits, so it can't wrap before `total`.
+    squares: u128,
+    work: Work,
+    histogram: Histogram,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            total: 0,
+            exclusive: 0,
+            min: u64::MAX,
+            max: 0,
+            squares: 0,
+            work: Work::default(),
+            histogram: Histogram::default(),
+        }
+    }
+}
+
+impl Sums {
+    #[inline]
+    fn add(&mut self, duration: u64, exclusive: u64, work: Work) {
+        self.count += 1;
+        self.total = self.total.saturating_add(duration);
+        self.exclusive = self.exclusive.saturating_add(exclusive);
+        self.min = self.min.min(duration);
+        self.max = self.max.max(duration);
+        self.squares = self.squares.wrapping_add(u128::from(duration) * u128::from(duration));
+        self.work.elements = self.work.elements.saturating_add(work.elements);
+        if work.flops | work.bytes != 0 {
+            self.work.flops = self.work.flops.saturating_add(work.flops);
+            self.work.bytes = self.work.bytes.saturating_add(work.bytes);
+        }
+        self.histogram.record(duration);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.total = self.total.saturating_add(other.total);
+        self.exclusive = self.exclusive.saturating_add(other.exclusive);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.squares = self.squares.wrapping_add(other.squares);
+        self.work.elements = self.work.elements.saturating_add(other.work.elements);
+        self.work.flops = self.work.flops.saturating_add(other.work.flops);
+        self.work.bytes = self.work.bytes.saturating_add(other.work.bytes);
+        self.histogram.merge(&other.histogram);
+    }
+
+    /// Forgets all spans, and keeps the memory.
+    fn clear(&mut self) {
+        let mut histogram = std::mem::take(&mut self.histogram);
+        histogram.clear();
+        *self = Self { histogram, ..Self::default() };
+    }
+
+    /// Adds these spans to `stats`.
+    pub(crate) fn add_to(&self, stats: &mut BrickStats) {
+        if self.count == 0 {
+            return;
+        }
+        // In whole numbers: sum of squares − sum² ÷ count, without the cancellation of floats.
+        let (count, total) = (u128::from(self.count), u128::from(self.total));
+        let deviations = count
+            .checked_mul(self.squares)
+            .and_then(|squares| Some(squares.saturating_sub(total.checked_mul(total)?)))
+            .map_or(f64::NAN, |scaled| scaled as f64 / self.count as f64);
+        stats.merge(&BrickStats {
+            name: String::new(),
+            count: self.count,
+            total_ns: self.total,
+            exclusive_ns: self.exclusive,
+            min_ns: self.min,
+            max_ns: self.max,
+            squared_deviations: deviations,
+            total_elements: self.work.elements,
+            total_flops: self.work.flops,
+            total_bytes: self.work.bytes,
+            histogram: self.histogram.clone(),
+        });
+    }
+}
+
+impl Fold {
+    /// Spans taken so far.
+    pub(crate) fn ended(&self) -> u64 {
+        self.oddities.ended
+    }
+
+    /// Takes the next row, whatever it is.
+    #[inline(never)]
+    pub(crate) fn take(&mut self, record: &Record) {
+        let odd = &mut self.oddities;
+        odd.moved += u64::from(record.flags & flag::MOVED != 0);
+        odd.straddling += u64::from(record.flags & flag::STRADDLING != 0);
+        odd.overlapping += u64::from(record.flags & flag::OVERLAPPING != 0);
+        odd.nested_passes += u64::from(record.flags & flag::NESTED_PASS != 0);
+        match record.kind {
+            Kind::Brick | Kind::Kernel => self.take_span(record),
+            Kind::Layer => odd.ended += 1,
+            Kind::Pass if record.pass != 0 => self.take_pass(record),
+            // A pass inside a pass is none of its own.
+            Kind::Pass => {}
+            Kind::Abandoned => {
+                odd.abandoned_passes += 1;
+                self.abandon();
+            }
+            Kind::Tile => {
+                if let Some(sums) = self.tiles.get_mut(usize::from(record.name)) {
+                    sums.add(record.duration, record.duration, record.work);
+                }
+            }
+        }
+    }
+
+    /// Takes the next row, which is of a brick or a kernel, and without flags.
+    #[inline(always)]
+    pub(crate) fn take_span(&mut self, record: &Record) {
+        self.oddities.ended += 1;
+        let slot = if record.pass == 0 { Slot::Outside } else { Slot::Open };
+        let name = usize::from(record.name);
+        if name >= self.names.len() {
+            self.names.resize_with(name + 1, Default::default);
+        }
+        let sums = self.names[name][record.source as usize][slot as usize].get_or_insert_default();
+        if sums.count == 0 && slot == Slot::Open {
+            self.open.push((record.source, record.name));
+        }
+        sums.add(record.duration, record.exclusive, record.work);
+    }
+
+    fn take_pass(&mut self, record: &Record) {
+        let phase = Phase::ALL[usize::from(record.name).min(Phase::ALL.len() - 1)];
+        self.move_open_to(phase.into());
+        let (wall, covered) = (record.duration, record.exclusive);
+        let Work { elements: tokens, flops: position, .. } = record.work;
+        let sums = &mut self.phases[phase as usize];
+        sums.tokens = sums.tokens.saturating_add(tokens);
+        sums.walls.add(wall, covered, Work::default());
+        if self.passes.len() < MAX_PASSES {
+            let (serial, start, log) = (record.pass, record.start, self.log);
+            self.passes.push(PassRecord {
+                serial,
+                log,
+                phase,
+                start,
+                wall,
+                covered,
+                tokens,
+                position,
+            });
+        } else {
+            self.oddities.passes_full += 1;
+        }
+    }
+
+    /// The open pass will never end: what was recorded in it counts outside of passes.
+    pub(crate) fn abandon(&mut self) {
+        self.move_open_to(Slot::Outside);
+    }
+
+    fn move_open_to(&mut self, slot: Slot) {
+        for (source, name) in self.open.drain(..) {
+            let slots = &mut self.names[usize::from(name)][source as usize];
+            let mut open = slots[Slot::Open as usize].take();
+            if let Some(open) = &mut open {
+                slots[slot as usize].get_or_insert_default().merge(open);
+                open.clear();
+            }
+            slots[Slot::Open as usize] = open;
+        }
+    }
+
+    /// The sums of one name, if there are any.
+    pub(crate) fn sums(&self, source: Source, slot: Slot, name: NameIdx) -> Option<&Sums> {
+        self.names.get(usize::from(name))?[source as usize][slot as usize].as_deref()
+    }
+
+    pub(crate) fn tiles(&self, level: usize) -> &Sums {
+        &self.tiles[level]
+    }
+
+    pub(crate) fn forget_tiles(&mut self) {
+        self.tiles = Default::default();
+    }
+
+    /// Whether the last log that had passes was this one.
+    pub(crate) fn has_passes_of(&self, log: u32) -> bool {
+        self.passes.last().is_some_and(|pass| pass.log == log)
+    }
+}

@@ -1,0 +1,937 @@
+//! The hot path. All that a span costs while a model runs is in this file.
+//!
+//! ```text
+//! begin ── on? ── own thread's log: begun += 1, remember `covered` ── read clock ──► Open
+//!   … the work …
+//! end ──── was it on? ── read clock ── own thread's log: covered += its own share, write one row
+//! ```
+//!
+//! Every thread writes to a log of its own, so recording takes no lock. The log is made at a
+//! thread's first span and outlives the thread. Nothing here knows a name, a statistic, a graph or
+//! a format: rows carry numbers, and sums are made of them later, in `fold.rs`.
+//!
+//! **A log** is an array of rows. The first ones are kept: they are the trace. The last ones, the
+//! tail, are used again and again: when they are full, their own thread folds them into sums and
+//! starts over with the tail. So sums are exact whatever happens to the trace. Who collects folds
+//! what was written since; a mutex makes sure that only one does. Its own thread takes it only when
+//! the tail is full, or when a pass has ended and the tail is nearly so, which is nobody's time.
+//!
+//! **Exclusive time.** A thread's `covered` is the time that its ended spans explain, each
+//! nanosecond once. A span remembers `covered` when it begins; what has been added when it ends
+//! lies inside it, so its own share is its length less that, and `covered` grows by this share.
+//! Hence the shares of all spans in a pass add up to `covered`, and `wall - covered` is what no
+//! brick explains. No stack is kept, so a panic that skips an `end` leaves nothing behind;
+//! a pass that is dropped without an end is abandoned.
+
+mod row;
+mod thread;
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, OnceLock};
+
+use self::row::Row;
+use self::thread::Thread;
+use crate::brick::{Phase, Source, Work};
+use crate::clock::Clock;
+use crate::fold::Fold;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, lock};
+
+pub(crate) use self::row::{Kind, Record, flag};
+
+/// What a span is of: an index into the profiler's table of names.
+pub(crate) type NameIdx = u16;
+
+/// No layer, or no name.
+pub(crate) const NONE: u16 = u16::MAX;
+
+/// The serial of no log.
+const NO_LOG: u32 = 0;
+
+/// What [`Recorder::active`] holds while recording is off.
+const OFF: u32 = 0;
+
+/// Rows that are used again and again: a decode pass of a model of 22 layers fits, so that it is
+/// folded after its end.
+const TAIL: usize = if cfg!(loom) { 1 } else { 1024 };
+
+/// When a pass has ended, rows beyond this part of the tail are folded.
+const NEARLY_FULL: usize = TAIL / 4;
+
+/// Rows for tiles, which are only summed.
+const TILE_ROWS: usize = 256;
+
+/// A span that has begun.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    start: u64,
+    covered: u64,
+    /// The log that it began in; [`NO_LOG`] if recording was off, so that turning it on in
+    /// mid-span can't invent a duration.
+    log: u32,
+    pass: u32,
+    /// Its place in the order of begins on its thread.
+    order: u32,
+    name: NameIdx,
+}
+
+impl Open {
+    const OFF: Self = Self { start: 0, covered: 0, log: NO_LOG, pass: 0, order: 0, name: NONE };
+
+    #[inline]
+    pub(crate) fn is_off(&self) -> bool {
+        self.log == NO_LOG
+    }
+}
+
+/// A pass that has begun. Dropped without an end, by a panic say, it is abandoned: what its bricks
+/// took was measured, but there is no wall to hold it against, so it counts outside of passes.
+///
+/// It stays on its thread, since only that thread may write to the log.
+#[derive(Debug)]
+pub(crate) struct OpenPass {
+    /// `None` once it has ended.
+    log: Option<Arc<ThreadLog>>,
+    start: u64,
+    serial: u32,
+    /// `covered` of the thread before the pass.
+    outside: u64,
+    stays: PhantomData<*const ()>,
+}
+
+impl Drop for OpenPass {
+    fn drop(&mut self) {
+        if let Some(log) = self.log.take()
+            && log.close_pass(self.serial, self.outside).is_some()
+        {
+            log.push(log.mark(Kind::Abandoned, self.serial));
+        }
+    }
+}
+
+/// Where a thread stands: its log, its pass, and `covered`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    log: u32,
+    pass: u32,
+    covered: u64,
+}
+
+/// Where a thread's spans come together. Only its own thread writes to it; anyone may read.
+///
+/// Single-writer, hence plain loads and stores instead of read-modify-write operations. Aligned, so
+/// that no other thread's log shares a cache line, nor the pair of lines that is fetched together.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct ThreadLog {
+    /// Whose it is and for which generation: see [`owner`]. Changed while `drained` is locked.
+    owner: AtomicU64,
+    /// Unique over all recorders of the process, and new whenever the owner changes; never 0.
+    serial: AtomicU32,
+    covered: AtomicU64,
+    /// When the last brick ended.
+    last_end: AtomicU64,
+    /// `pass << 32 | layer << 16`. The pass is 0 outside of passes.
+    place: AtomicU64,
+    begun: AtomicU64,
+    /// Records for which there was neither room nor a way to make some.
+    homeless: AtomicU64,
+    /// The row to write next. Stored with `Release` after the row before it, so that a reader who
+    /// sees it (`Acquire`) sees that row.
+    next: AtomicUsize,
+    rows: Box<[Row]>,
+    /// How many of `rows`, from the first, are never written twice.
+    kept: usize,
+    tiles: OnceLock<Box<Tiles>>,
+    drained: Mutex<Drained>,
+}
+
+#[derive(Debug)]
+struct Tiles {
+    rows: [Row; TILE_ROWS],
+    next: AtomicUsize,
+}
+
+/// What has been made of a log's rows so far.
+#[derive(Debug, Default)]
+pub(crate) struct Drained {
+    /// Rows before this one are in `fold`.
+    up_to: usize,
+    tiles_up_to: usize,
+    /// Spans that the trace had no room for.
+    dropped: u64,
+    fold: Fold,
+    /// The thread that owns the log.
+    thread: Option<String>,
+    /// The threads that owned it before and have ended.
+    former: Vec<Lane>,
+}
+
+/// What a thread left in a log.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// The serial of the log while it was that thread's.
+    pub(crate) serial: u32,
+    pub(crate) thread: Option<String>,
+    /// What was kept, in the order of ends.
+    pub(crate) records: Vec<Record>,
+}
+
+#[inline(always)]
+fn owner(thread: Thread, generation: u32) -> u64 {
+    u64::from(thread.serial()) << 32 | u64::from(generation)
+}
+
+const NO_PLACE: u64 = (NONE as u64) << 16;
+
+#[inline(always)]
+fn pass_in(place: u64) -> u32 {
+    (place >> 32) as u32
+}
+
+#[inline(always)]
+fn layer_in(place: u64) -> u16 {
+    (place >> 16) as u16
+}
+
+impl ThreadLog {
+    fn new(kept: usize) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            owner: zero(),
+            serial: AtomicU32::new(NO_LOG),
+            covered: zero(),
+            last_end: zero(),
+            place: AtomicU64::new(NO_PLACE),
+            begun: zero(),
+            homeless: zero(),
+            next: AtomicUsize::new(0),
+            // Written one by one: the first touch of new memory costs more than many spans.
+            rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
+            kept,
+            tiles: OnceLock::new(),
+            drained: Mutex::default(),
+        }
+    }
+
+    /// Makes the log the calling thread's.
+    fn adopt(&self, thread: Thread, generation: u32) {
+        let mut drained = lock(&self.drained);
+        let before = self.owner.load(Relaxed);
+        if before != 0 && before as u32 == generation {
+            // The thread before it has ended, and its number was given out again.
+            self.drain(&mut drained);
+            drained.fold.abandon();
+            let kept = drained.up_to.min(self.kept);
+            let lane = Lane {
+                serial: self.serial.load(Relaxed),
+                thread: drained.thread.take(),
+                records: self.rows[..kept].iter().map(Row::load).collect(),
+            };
+            if !lane.records.is_empty() || drained.fold.has_passes_of(lane.serial) {
+                drained.former.push(lane);
+            }
+        } else {
+            *drained = Drained::default();
+            self.begun.store(0, Relaxed);
+            self.homeless.store(0, Relaxed);
+        }
+        drained.up_to = 0;
+        drained.tiles_up_to = 0;
+        drained.thread = std::thread::current().name().map(str::to_owned);
+        if let Some(tiles) = self.tiles.get() {
+            tiles.next.store(0, Relaxed);
+        }
+        self.next.store(0, Relaxed);
+        self.covered.store(0, Relaxed);
+        self.last_end.store(0, Relaxed);
+        self.place.store(NO_PLACE, Relaxed);
+        let serial = NEXT_LOG.fetch_add(1, Relaxed);
+        drained.fold.log = serial;
+        self.serial.store(serial, Relaxed);
+        self.owner.store(owner(thread, generation), Relaxed);
+    }
+
+    /// Folds what was written since the last time.
+    fn drain(&self, drained: &mut Drained) {
+        let next = self.next.load(Acquire);
+        let (trace, tail) = self.rows.split_at(self.kept);
+        let before = drained.up_to;
+        for row in trace.get(before..next.min(self.kept)).unwrap_or_default() {
+            take(&mut drained.fold, row);
+        }
+        let ended = drained.fold.ended();
+        for row in &tail[before.saturating_sub(self.kept)..next.saturating_sub(self.kept)] {
+            take(&mut drained.fold, row);
+        }
+        // A log of no capacity was not asked for; it drops nothing.
+        if self.kept > 0 {
+            drained.dropped += drained.fold.ended() - ended;
+        }
+        drained.up_to = next;
+        if let Some(tiles) = self.tiles.get() {
+            let next = tiles.next.load(Acquire);
+            for row in &tiles.rows[drained.tiles_up_to..next] {
+                drained.fold.take(&row.load());
+            }
+            drained.tiles_up_to = next;
+        }
+    }
+
+    /// Writes a record. With constants for most of it this is eight stores.
+    #[inline(always)]
+    fn push(&self, record: Record) {
+        let at = self.next.load(Relaxed);
+        match self.rows.get(at) {
+            Some(row) => {
+                row.store(record.packed());
+                self.next.store(at + 1, Release);
+            }
+            None => self.push_to_full(record),
+        }
+    }
+
+    /// Folds the tail, and goes on at its beginning. `None` from within itself.
+    fn start_tail_over(&self) -> Option<()> {
+        thread::not_within_itself(|| {
+            let mut drained = lock(&self.drained);
+            self.drain(&mut drained);
+            drained.up_to = self.kept;
+            // Whoever collects next locks after this, so nobody reads what is overwritten.
+            self.next.store(self.kept, Relaxed);
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_to_full(&self, record: Record) {
+        if self.start_tail_over().is_some() {
+            self.rows[self.kept].store(record.packed());
+            self.next.store(self.kept + 1, Release);
+        } else {
+            // An allocator that records while the sums allocate, say.
+            add(&self.homeless, 1);
+        }
+    }
+
+    /// A record of nothing but its place.
+    fn mark(&self, kind: Kind, pass: u32) -> Record {
+        Record {
+            start: 0,
+            duration: 0,
+            exclusive: 0,
+            work: Work::default(),
+            pass,
+            order: self.begun.load(Relaxed) as u32,
+            name: NONE,
+            layer: NONE,
+            flags: 0,
+            kind,
+            source: Source::Host,
+        }
+    }
+
+    /// A span that begins now, but for its start.
+    #[inline(always)]
+    fn begin(&self, name: NameIdx) -> Open {
+        let order = self.begun.load(Relaxed);
+        self.begun.store(order + 1, Relaxed);
+        Open {
+            start: 0,
+            covered: self.covered.load(Relaxed),
+            log: self.serial.load(Relaxed),
+            pass: pass_in(self.place.load(Relaxed)),
+            order: order as u32,
+            name,
+        }
+    }
+
+    #[inline(always)]
+    fn end_brick(&self, source: Source, open: Open, end: u64, work: Work) {
+        let place = self.place.load(Relaxed);
+        let covered = self.covered.load(Relaxed);
+        let since = covered.wrapping_sub(open.covered);
+        // What was covered since it began lies between its begin and the last end, unless a span
+        // that began before it has ended in it: they overlap instead of nesting.
+        let room = self.last_end.load(Relaxed).saturating_sub(open.start);
+        let at_home = open.log == self.serial.load(Relaxed) && open.pass == pass_in(place);
+        if !at_home || since > room {
+            return self.end_odd_brick(source, open, end, work);
+        }
+        let duration = end.saturating_sub(open.start);
+        let exclusive = duration.saturating_sub(since);
+        self.covered.store(covered.wrapping_add(exclusive), Relaxed);
+        self.last_end.store(end, Relaxed);
+        self.push(Record {
+            start: open.start,
+            duration,
+            exclusive,
+            work,
+            pass: open.pass,
+            order: open.order,
+            name: open.name,
+            layer: layer_in(place),
+            flags: 0,
+            kind: Kind::Brick,
+            source,
+        });
+    }
+
+    /// Ends a brick that doesn't nest, or that began somewhere else.
+    #[cold]
+    #[inline(never)]
+    fn end_odd_brick(&self, source: Source, open: Open, end: u64, work: Work) {
+        let duration = end.saturating_sub(open.start);
+        let place = self.place.load(Relaxed);
+        let (flags, exclusive, pass) = match self.oddity(open) {
+            0 if open.log != NO_LOG => {
+                let covered = self.covered.load(Relaxed);
+                let room = self.last_end.load(Relaxed).saturating_sub(open.start);
+                let exclusive =
+                    duration.saturating_sub(covered.wrapping_sub(open.covered).min(room));
+                self.covered.store(covered.wrapping_add(exclusive), Relaxed);
+                (flag::OVERLAPPING, exclusive, open.pass)
+            }
+            // Its time was measured, but belongs to no wall that this thread keeps.
+            oddity => (oddity, duration, 0),
+        };
+        self.last_end.store(end, Relaxed);
+        self.push(Record {
+            start: open.start,
+            duration,
+            exclusive,
+            work,
+            pass,
+            order: self.order_of(open),
+            name: open.name,
+            layer: layer_in(place),
+            flags,
+            kind: Kind::Brick,
+            source,
+        });
+    }
+
+    /// Whether a span began on another thread or in another pass.
+    fn oddity(&self, open: Open) -> u16 {
+        if open.log == NO_LOG {
+            0
+        } else if open.log != self.serial.load(Relaxed) {
+            flag::MOVED
+        } else if open.pass != pass_in(self.place.load(Relaxed)) {
+            flag::STRADDLING
+        } else {
+            0
+        }
+    }
+
+    /// A span's place among the begins of this thread. One that began on another thread is taken
+    /// to begin where it ends, so that nothing of this thread seems to lie inside it.
+    fn order_of(&self, open: Open) -> u32 {
+        let began_here = open.log == self.serial.load(Relaxed) || open.log == NO_LOG;
+        if began_here { open.order } else { self.begun.load(Relaxed) as u32 }
+    }
+
+    #[inline(always)]
+    fn end_detail(&self, kind: Kind, open: Open, end: u64, work: Work) {
+        let place = self.place.load(Relaxed);
+        let at_home = open.log == self.serial.load(Relaxed) && open.pass == pass_in(place);
+        let (order, pass, flags) = if at_home {
+            (open.order, open.pass, 0)
+        } else {
+            // Details explain no time, so nothing straddles.
+            (self.order_of(open), 0, self.oddity(open) & flag::MOVED)
+        };
+        self.push(Record {
+            start: open.start,
+            duration: end.saturating_sub(open.start),
+            exclusive: 0,
+            work,
+            pass,
+            order,
+            name: open.name,
+            layer: if kind == Kind::Layer { open.name } else { layer_in(place) },
+            flags,
+            kind,
+            source: Source::Host,
+        });
+    }
+
+    /// Ends the pass `serial`, if it is the open one; returns what its bricks cover.
+    fn close_pass(&self, serial: u32, outside: u64) -> Option<u64> {
+        if pass_in(self.place.load(Relaxed)) != serial {
+            return None;
+        }
+        let covered = self.covered.load(Relaxed);
+        // A brick around the pass doesn't explain anew what bricks in the pass explain.
+        self.covered.store(outside.wrapping_add(covered), Relaxed);
+        self.place.store(NO_PLACE, Relaxed);
+        Some(covered)
+    }
+
+    fn push_tile(&self, record: Record) {
+        let tiles = self.tiles.get_or_init(|| {
+            let rows = std::array::from_fn(|_| Row::default());
+            Box::new(Tiles { rows, next: AtomicUsize::new(0) })
+        });
+        let mut at = tiles.next.load(Relaxed);
+        if at == TILE_ROWS {
+            let made_room = thread::not_within_itself(|| {
+                let mut drained = lock(&self.drained);
+                self.drain(&mut drained);
+                drained.tiles_up_to = 0;
+                tiles.next.store(0, Relaxed);
+            });
+            if made_room.is_none() {
+                return add(&self.homeless, 1);
+            }
+            at = 0;
+        }
+        tiles.rows[at].store(record.packed());
+        tiles.next.store(at + 1, Release);
+    }
+}
+
+#[inline(always)]
+fn take(fold: &mut Fold, row: &Row) {
+    if row.is_ordinary() {
+        fold.take_span(&row.load());
+    } else {
+        fold.take(&row.load());
+    }
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
+static NEXT_LOG: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+
+type Slot = OnceLock<Arc<ThreadLog>>;
+
+/// How many threads find their log in one step.
+const NEAR: usize = 64;
+/// Blocks of further threads, each twice as large as the one before.
+const BLOCKS: usize = 26;
+
+/// Records spans from any thread.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    clock: Clock,
+    /// [`OFF`], or the generation that is recorded.
+    active: AtomicU32,
+    /// Logs of another generation are forgotten; each thread starts its own anew.
+    generation: AtomicU32,
+    /// Logs with a lower serial are from before the last reset.
+    first_log: AtomicU32,
+    next_pass: AtomicU32,
+    capacity: usize,
+    /// The logs of threads by their index: the first ones here, the others in `far`.
+    near: Box<[Slot; NEAR]>,
+    far: [OnceLock<Box<[Slot]>>; BLOCKS],
+    /// Calls that found no way to their thread's log.
+    homeless: AtomicU64,
+    switch: Mutex<()>,
+}
+
+impl Recorder {
+    pub(crate) fn new(clock: Clock, capacity: usize) -> Self {
+        Self {
+            clock,
+            active: AtomicU32::new(OFF),
+            generation: AtomicU32::new(OFF + 1),
+            first_log: AtomicU32::new(NO_LOG),
+            next_pass: AtomicU32::new(1),
+            capacity,
+            near: Box::new(std::array::from_fn(|_| OnceLock::new())),
+            far: std::array::from_fn(|_| OnceLock::new()),
+            homeless: AtomicU64::new(0),
+            switch: Mutex::new(()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        // Relaxed: a span that begins while somebody else flips the switch may go either way.
+        self.active.load(Relaxed) != OFF
+    }
+
+    pub(crate) fn set_active(&self, active: bool) {
+        let _held = lock(&self.switch);
+        let generation = self.generation.load(Relaxed);
+        self.active.store(if active { generation } else { OFF }, Relaxed);
+    }
+
+    /// Begins a span. Off, it reads neither the clock nor anything else.
+    #[inline]
+    pub(crate) fn begin(&self, name: NameIdx) -> Open {
+        let generation = self.active.load(Relaxed);
+        if generation == OFF {
+            return Open::OFF;
+        }
+        match self.log_here(generation) {
+            // The clock last, so that the book-keeping is not in the span.
+            Some(log) => {
+                let open = log.begin(name);
+                Open { start: self.clock.now(), ..open }
+            }
+            None => Open::OFF,
+        }
+    }
+
+    /// Ends a brick. Begun while off, it ends here; the rest is out of line, so that what is inlined
+    /// everywhere is short.
+    #[inline]
+    pub(crate) fn end_brick(&self, open: Open, work: Work) {
+        if !open.is_off() {
+            self.end_open_brick(open, work);
+        }
+    }
+
+    #[inline(never)]
+    fn end_open_brick(&self, open: Open, work: Work) {
+        let Some((end, generation)) = self.end_reading() else { return };
+        if let Some(log) = self.log_here(generation)
+            && !self.is_forgotten(open, log)
+        {
+            log.end_brick(Source::Host, open, end, work);
+        }
+    }
+
+    /// Ends a brick and begins the next one with the same reading of the clock.
+    pub(crate) fn lap(&self, open: Open, work: Work, next: NameIdx) -> Open {
+        if open.is_off() {
+            return self.begin(next);
+        }
+        let Some((now, generation)) = self.end_reading() else { return Open::OFF };
+        let Some(log) = self.log_here(generation) else { return Open::OFF };
+        if !self.is_forgotten(open, log) {
+            log.end_brick(Source::Host, open, now, work);
+        }
+        Open { start: now, ..log.begin(next) }
+    }
+
+    /// Ends a kernel or a layer.
+    #[inline]
+    pub(crate) fn end_detail(&self, kind: Kind, open: Open, work: Work) {
+        if !open.is_off() {
+            self.end_open_detail(kind, open, work);
+        }
+    }
+
+    #[inline(never)]
+    fn end_open_detail(&self, kind: Kind, open: Open, work: Work) {
+        let Some((end, generation)) = self.end_reading() else { return };
+        if let Some(log) = self.log_here(generation)
+            && !self.is_forgotten(open, log)
+        {
+            log.end_detail(kind, open, end, work);
+        }
+    }
+
+    /// Whether a span was begun before a reset.
+    #[inline(always)]
+    fn is_forgotten(&self, open: Open, log: &ThreadLog) -> bool {
+        open.log != log.serial.load(Relaxed) && open.log < self.first_log.load(Relaxed)
+    }
+
+    /// The clock at the end of a span, first of all, and the generation that is recorded. `None` if
+    /// recording was turned off since it began: then it stays unfinished, and is counted as such.
+    #[inline(always)]
+    fn end_reading(&self) -> Option<(u64, u32)> {
+        let generation = self.active.load(Relaxed);
+        (generation != OFF).then(|| (self.clock.now(), generation))
+    }
+
+    /// A brick that somebody else timed, ending now.
+    pub(crate) fn add_elapsed(&self, name: NameIdx, elapsed: u64, work: Work) {
+        let end = self.clock.now();
+        let Some(log) = self.log_if_on() else { return };
+        let start = end.saturating_sub(elapsed);
+        // If a brick ended inside it, what it explains on its own can't be told.
+        let alone = log.last_end.load(Relaxed) <= start && elapsed <= end;
+        let mut open = Open { start, ..log.begin(name) };
+        if !alone {
+            open.log = NO_LOG;
+        }
+        log.end_brick(Source::Host, open, start + elapsed, work);
+    }
+
+    /// Ends a tile that began at `start`.
+    #[inline]
+    pub(crate) fn add_tile(&self, level: u16, start: u64, work: Work) {
+        let end = self.clock.now();
+        let Some(log) = self.log_if_on() else { return };
+        let duration = end.saturating_sub(start);
+        let mark = log.mark(Kind::Tile, 0);
+        log.push_tile(Record { start, duration, name: level, work, ..mark });
+    }
+
+    /// Sets the layer that this thread works on and begins its span; returns what it was before.
+    pub(crate) fn begin_layer(&self, layer: u16) -> (Open, u16) {
+        let Some(log) = self.log_if_on() else { return (Open::OFF, NONE) };
+        let open = log.begin(layer);
+        let place = log.place.load(Relaxed);
+        log.place.store(place & !NO_PLACE | u64::from(layer) << 16, Relaxed);
+        (Open { start: self.clock.now(), ..open }, layer_in(place))
+    }
+
+    pub(crate) fn end_layer(&self, open: Open, before: u16) {
+        if open.is_off() {
+            return;
+        }
+        self.end_detail(Kind::Layer, open, Work::default());
+        if let Some(log) = self.log_here(self.generation.load(Relaxed)) {
+            let place = log.place.load(Relaxed);
+            log.place.store(place & !NO_PLACE | u64::from(before) << 16, Relaxed);
+        }
+    }
+
+    /// Begins a pass on this thread. `None` if recording is off, or if a pass is open already.
+    pub(crate) fn begin_pass(&self) -> Option<OpenPass> {
+        let log = self.log_if_on()?;
+        if pass_in(log.place.load(Relaxed)) != 0 {
+            log.push(Record { flags: flag::NESTED_PASS, ..log.mark(Kind::Pass, 0) });
+            return None;
+        }
+        let serial = self.next_pass.fetch_add(1, Relaxed);
+        let outside = log.covered.load(Relaxed);
+        let log = Some(Arc::clone(log));
+        let open = OpenPass { log, start: 0, serial, outside, stays: PhantomData };
+        Some(self.start_pass(open))
+    }
+
+    fn start_pass(&self, mut open: OpenPass) -> OpenPass {
+        open.start = self.clock.now();
+        if let Some(log) = &open.log {
+            log.covered.store(0, Relaxed);
+            // What began before the pass is not of the pass.
+            log.last_end.store(open.start, Relaxed);
+            log.place.store(u64::from(open.serial) << 32 | NO_PLACE, Relaxed);
+        }
+        open
+    }
+
+    /// Ends a pass: wall, and what bricks explain of it.
+    pub(crate) fn end_pass(&self, mut open: OpenPass, phase: Phase, tokens: u64, position: u64) {
+        let end = self.clock.now();
+        let Some(log) = open.log.take() else { return };
+        let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
+        log.push(Record {
+            start: open.start,
+            duration: end.saturating_sub(open.start),
+            exclusive: covered,
+            work: Work { elements: tokens, flops: position, bytes: 0 },
+            name: phase as u16,
+            ..log.mark(Kind::Pass, open.serial)
+        });
+        // Now, so that the next pass finds room.
+        if log.next.load(Relaxed) >= log.kept + NEARLY_FULL {
+            log.start_tail_over();
+        }
+    }
+
+    /// Where this thread stands.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        let log = self.log_if_on()?;
+        Some(Standing {
+            log: log.serial.load(Relaxed),
+            pass: pass_in(log.place.load(Relaxed)),
+            covered: log.covered.load(Relaxed),
+        })
+    }
+
+    /// Records bricks that were timed elsewhere: back to back from `since` on, `(name, start,
+    /// duration, work)` each.
+    ///
+    /// They explain time of the pass that is open on this thread if they were issued from it and
+    /// no brick was timed here meanwhile; else they are kept outside of it, so that nothing
+    /// counts twice.
+    pub(crate) fn add_settled(
+        &self,
+        since: Standing,
+        first_start: u64,
+        spans: &[(NameIdx, u64, u64, Work)],
+    ) {
+        let now = self.clock.now();
+        let Some(log) = self.log_if_on() else { return };
+        let untouched = since.log == log.serial.load(Relaxed)
+            && since.pass == pass_in(log.place.load(Relaxed))
+            && since.covered == log.covered.load(Relaxed)
+            && log.last_end.load(Relaxed) <= first_start
+            // An end that hasn't come yet is no reading of this clock.
+            && spans.last().is_some_and(|last| last.1 + last.2 <= now);
+        for (index, &(name, start, duration, work)) in spans.iter().enumerate() {
+            let mut open = Open { start, ..log.begin(name) };
+            if untouched {
+                log.end_brick(Source::HostOrder, open, start + duration, work);
+                continue;
+            }
+            open.log = NO_LOG;
+            log.last_end.store(start + duration, Relaxed);
+            log.push(Record {
+                start,
+                duration,
+                exclusive: duration,
+                work,
+                order: open.order,
+                name,
+                layer: layer_in(log.place.load(Relaxed)),
+                // Once for all of them.
+                flags: if index == 0 { flag::OVERLAPPING } else { 0 },
+                source: Source::HostOrder,
+                ..log.mark(Kind::Brick, 0)
+            });
+        }
+    }
+
+    /// Forgets all that was recorded. Spans open now are forgotten too.
+    pub(crate) fn reset(&self) {
+        let _held = lock(&self.switch);
+        self.first_log.store(NEXT_LOG.load(Relaxed), Relaxed);
+        let generation = self.generation.load(Relaxed).wrapping_add(1).max(OFF + 1);
+        self.generation.store(generation, Relaxed);
+        if self.is_active() {
+            self.active.store(generation, Relaxed);
+        }
+        for log in self.all_logs() {
+            // The rest is its own thread's, which starts over when it records again.
+            let mut drained = lock(&log.drained);
+            drained.fold = Fold::default();
+            drained.dropped = 0;
+            drained.former = Vec::new();
+        }
+        self.homeless.store(0, Relaxed);
+    }
+
+    fn all_logs(&self) -> impl Iterator<Item = &Arc<ThreadLog>> {
+        let far = self.far.iter().filter_map(OnceLock::get).flat_map(|block| block.iter());
+        self.near.iter().chain(far).filter_map(OnceLock::get)
+    }
+
+    /// Calls `f` with what came of each log, as of now. Meanwhile its thread may go on until the
+    /// tail is full.
+    pub(crate) fn collect(&self, mut f: impl FnMut(Collected<'_>)) {
+        for log in self.all_logs() {
+            let mut drained = lock(&log.drained);
+            if log.owner.load(Relaxed) as u32 != self.generation.load(Relaxed) {
+                continue;
+            }
+            log.drain(&mut drained);
+            f(Collected { log, drained });
+        }
+    }
+
+    pub(crate) fn homeless(&self) -> u64 {
+        let logs = self.all_logs().map(|log| log.homeless.load(Relaxed));
+        self.homeless.load(Relaxed) + logs.sum::<u64>()
+    }
+
+    #[inline]
+    fn log_if_on(&self) -> Option<&Arc<ThreadLog>> {
+        let generation = self.active.load(Relaxed);
+        if generation == OFF { None } else { self.log_here(generation) }
+    }
+
+    /// This thread's log. `None` where there is no way to it: the thread is being torn down, or its
+    /// log is just being made (by an allocator that records, say).
+    #[inline(always)]
+    fn log_here(&self, generation: u32) -> Option<&Arc<ThreadLog>> {
+        let thread = thread::here();
+        if let Some(slot) = self.near.get(thread.index())
+            && let Some(log) = slot.get()
+            && log.owner.load(Relaxed) == owner(thread, generation)
+        {
+            return Some(log);
+        }
+        self.find_or_make_log(generation)
+    }
+
+    #[inline(never)]
+    fn find_or_make_log(&self, generation: u32) -> Option<&Arc<ThreadLog>> {
+        let here = thread::here();
+        let thread = if here.is_numbered() { Some(here) } else { thread::number() };
+        let log = thread.and_then(|thread| {
+            let slot = self.slot(thread.index())?;
+            if let Some(log) = slot.get()
+                && log.owner.load(Relaxed) == owner(thread, generation)
+            {
+                return Some(log);
+            }
+            thread::not_within_itself(|| {
+                let log = slot.get_or_init(|| Arc::new(ThreadLog::new(self.capacity)));
+                log.adopt(thread, generation);
+                log
+            })
+        });
+        if log.is_none() {
+            self.homeless.fetch_add(1, Relaxed);
+        }
+        log
+    }
+
+    fn slot(&self, index: usize) -> Option<&Slot> {
+        if let Some(slot) = self.near.get(index) {
+            return Some(slot);
+        }
+        // Block b begins at NEAR << b and has as many slots.
+        let block = (index / NEAR).ilog2();
+        let first = NEAR << block;
+        let slots = self
+            .far
+            .get(block as usize)?
+            .get_or_init(|| (0..first).map(|_| OnceLock::new()).collect());
+        slots.get(index - first)
+    }
+}
+
+/// What came of one log. Holds it still.
+pub(crate) struct Collected<'l> {
+    log: &'l ThreadLog,
+    drained: MutexGuard<'l, Drained>,
+}
+
+impl Collected<'_> {
+    pub(crate) fn fold(&self) -> &Fold {
+        &self.drained.fold
+    }
+
+    /// Spans that the trace had no room for.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.drained.dropped
+    }
+
+    /// Spans that were begun.
+    pub(crate) fn begun(&self) -> u64 {
+        self.log.begun.load(Relaxed)
+    }
+
+    /// Whether a pass is open.
+    pub(crate) fn in_pass(&self) -> bool {
+        pass_in(self.log.place.load(Relaxed)) != 0
+    }
+
+    pub(crate) fn forget_tiles(&mut self) {
+        self.drained.fold.forget_tiles();
+    }
+
+    /// What each thread left that had this log, oldest first.
+    pub(crate) fn lanes(&mut self) -> Vec<Lane> {
+        let kept = self.drained.up_to.min(self.log.kept);
+        let last = Lane {
+            serial: self.drained.fold.log,
+            thread: self.drained.thread.clone(),
+            records: self.log.rows[..kept].iter().map(Row::load).collect(),
+        };
+        let former = self.drained.former.iter().map(|lane| Lane {
+            serial: lane.serial,
+            thread: lane.thread.clone(),
+            records: lane.records.clone(),
+        });
+        former.chain([last]).collect()
+    }
+}
