@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::brick::{Phase, Source};
 use crate::fold::{PassRecord, Slot};
+use crate::latency::Latency;
 use crate::profile::{Dropped, Name, NameKind, Pass, PhaseTotal, Profile, Span, Total};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL, category_of};
 use crate::recorder::{Collected, Kind, Lane, NONE, NameIdx, Record, Recorder};
@@ -73,6 +74,7 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
         profile.lanes.push(crate::profile::Lane { name: lane.thread });
         add_spans(&lane.records, number, &mut profile.spans);
     }
+    profile.latency = Latency::of(profile);
 }
 
 fn add_oddities(dropped: &mut Dropped, log: &Collected<'_>) {

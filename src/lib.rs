@@ -7,6 +7,7 @@ mod collect;
 mod device;
 mod fold;
 mod graph;
+mod latency;
 mod machine;
 mod profile;
 mod profiler;
@@ -25,6 +26,7 @@ pub use crate::graph::{
     EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
     PtxRegistry, TransferDirection,
 };
+pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{Ceilings, Machine};
 pub use crate::profile::{
     Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,

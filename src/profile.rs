@@ -21,13 +21,14 @@ use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
 use crate::device::SyncMode;
 use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
+use crate::latency::Latency;
 use crate::machine::{Ceilings, Machine};
 use crate::save;
 use crate::stats::{BrickStats, CategoryStats, Percentiles, by_category};
 use crate::tile::TileStats;
 
 /// The version of the file format that this crate writes. It reads all versions up to this one.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,6 +63,9 @@ pub struct Profile {
     pub phases: Vec<PhaseTotal>,
     /// Sums by phase, name and source.
     pub totals: Vec<Total>,
+    /// The times of tokens.
+    #[serde(default)]
+    pub latency: Latency,
     /// The passes, one by one.
     pub passes: Vec<Pass>,
     /// Tiles by level.
@@ -249,6 +253,7 @@ pub struct Total {
     #[serde(flatten)]
     pub stats: BrickStats,
     /// The standard deviation of a span, in nanoseconds; `None` for fewer than two.
+    #[serde(default)]
     pub std_dev_ns: Option<f64>,
     /// Percentiles of a span, as far as there are enough of them.
     #[serde(flatten)]
@@ -364,6 +369,7 @@ impl Profile {
             },
             phases: Vec::new(),
             totals: Vec::new(),
+            latency: Latency::default(),
             passes: Vec::new(),
             tiles: Vec::new(),
             checksums: Vec::new(),

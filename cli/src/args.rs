@@ -114,6 +114,8 @@ pub(crate) struct ShowArgs {
 pub(crate) enum View {
     /// What was printed after the run.
     Report,
+    /// Count, mean, deviation and percentiles of every brick and kernel.
+    Statistics,
     /// The whole tree of one decode pass, every layer of it.
     Tree,
     /// The same for Graphviz.

@@ -30,6 +30,7 @@ pub struct BrickStats {
     pub max_ns: u64,
     /// The squares of what each span is off the mean, summed, in ns²: add up with
     /// [`merge`](Self::merge).
+    #[serde(default)]
     pub squared_deviations: f64,
     /// Elements processed.
     pub total_elements: u64,

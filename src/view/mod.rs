@@ -3,11 +3,13 @@
 mod dot;
 mod headline;
 mod report;
+mod statistics;
 mod tables;
 mod tree;
 
 pub use self::headline::headline;
 pub use self::report::report;
+pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
 
 /// `text` with control characters made visible, so that a name can't break a line or a terminal.

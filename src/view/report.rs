@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use crate::brick::{BrickCategory, Phase, Source};
 use crate::device::SyncMode;
-use crate::profile::{Absent, Profile};
+use crate::latency::{Durations, SlowTokens};
+use crate::profile::{Absent, Profile, Total};
+use crate::stats::Percentiles;
 use crate::view::{count, headline, micros, percent, printable};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
@@ -58,6 +60,7 @@ pub fn report(profile: &Profile) -> String {
         }
         tables(profile, None, &mut text);
     }
+    latency(profile, &mut text);
     if profile.totals.is_empty() {
         let why = match profile.sync_mode {
             SyncMode::None => ": the sync mode `none` times nothing",
@@ -93,6 +96,86 @@ fn heading(phase: Phase) -> &'static str {
 
 fn milliseconds(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)
+}
+
+/// What a user waits for.
+fn latency(profile: &Profile, text: &mut String) {
+    let latency = &profile.latency;
+    let mut lines = Vec::new();
+    if latency.first_token.count > 0 {
+        lines.push(("first", durations(&latency.first_token, "prompt")));
+    }
+    if latency.per_token.count > 0 {
+        lines.push(("each", durations(&latency.per_token, "token")));
+    }
+    lines.extend(latency.slow.as_ref().map(|slow| ("slow", slow_tokens(slow))));
+    if let Some(Absent { reason }) = &latency.slow_absent {
+        lines.push(("slow", format!("can't be told: {reason}")));
+    }
+    if !lines.is_empty() {
+        text.push_str("\nTokens\n");
+        labelled(&lines, text);
+    }
+}
+
+fn durations(these: &Durations, what: &str) -> String {
+    let ms = |nanos: f64| format!("{:.3} ms", nanos / 1e6);
+    let Percentiles { p50_ns, p90_ns, p95_ns, p99_ns } = these.percentiles;
+    let mut parts =
+        vec![format!("{} of {}", ms(these.mean_ns.unwrap_or(0.0)), count(these.count, what))];
+    if let Some(deviation) = these.std_dev_ns {
+        parts[0] = format!(
+            "mean {} ± {} of {}",
+            ms(these.mean_ns.unwrap_or(0.0)),
+            ms(deviation),
+            count(these.count, what)
+        );
+    }
+    for (name, nanos) in [("p50", p50_ns), ("p90", p90_ns), ("p95", p95_ns), ("p99", p99_ns)] {
+        parts.extend(nanos.map(|nanos| format!("{name} {}", ms(nanos as f64))));
+    }
+    if let (Some(min), Some(max), true) = (these.min_ns, these.max_ns, these.count > 1) {
+        parts.push(format!("{} to {}", ms(min as f64), ms(max as f64)));
+    }
+    parts.join(", ")
+}
+
+/// The bricks that slowed tokens most, as far as they explain most of it.
+fn slow_tokens(slow: &SlowTokens) -> String {
+    let us = |nanos: f64| {
+        if nanos.abs() < 1e6 {
+            format!("{:+.1} µs", nanos / 1e3)
+        } else {
+            format!("{:+.3} ms", nanos / 1e6)
+        }
+    };
+    let mut text = format!(
+        "the slowest {} take {} each beside the faster half ({}): ",
+        slow.slow,
+        us(slow.extra_ns),
+        slow.fast
+    );
+    let mut parts: Vec<(&str, f64)> =
+        slow.bricks.iter().map(|brick| (brick.name.as_str(), brick.extra_ns)).collect();
+    parts.push(("unattributed", slow.unattributed_extra_ns));
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let most: Vec<String> = parts
+        .iter()
+        .take(4)
+        .filter(|(_, extra)| *extra > 0.0)
+        .map(|(name, extra)| format!("{} {}", printable(name), us(*extra)))
+        .collect();
+    text.push_str(&most.join(", "));
+    text
+}
+
+/// Lines with a name before each, wrapped.
+fn labelled<T: AsRef<str>>(lines: &[(&str, T)], text: &mut String) {
+    for (name, value) in lines {
+        for (i, line) in wrap(value.as_ref(), 68).into_iter().enumerate() {
+            let _ = writeln!(text, "{:9} {line}", if i == 0 { name } else { "" });
+        }
+    }
 }
 
 fn what_ran(profile: &Profile, text: &mut String) {
@@ -156,11 +239,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
     if !text.is_empty() {
         text.push('\n');
     }
-    for (name, value) in lines {
-        for (i, line) in wrap(&value, 68).into_iter().enumerate() {
-            let _ = writeln!(text, "{:9} {line}", if i == 0 { name } else { "" });
-        }
-    }
+    labelled(&lines, text);
 }
 
 /// The tables of bricks and categories of one phase.
@@ -170,11 +249,27 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
     let explained: u64 = bricks.iter().map(|brick| brick.stats.exclusive_ns).sum();
     // Without a pass there is no wall; shares are of what the bricks explain.
     let whole = total.map_or(explained, |total| total.wall_ns) as f64;
-    let row = |name: &str, avg: &str, total: &str, count: &str, share: &str| {
-        format!("{name:20} {avg:>10} {total:>10} {count:>8} {share:>7}\n")
+    let row = |name: &str, avg: &str, total: &str, count: &str, share: &str, spread: [&str; 2]| {
+        let [p50, p99] = spread;
+        let row =
+            format!("{name:20} {avg:>10} {total:>10} {count:>8} {share:>7} {p50:>9} {p99:>9}");
+        row.trim_end().to_owned() + "\n"
     };
-    text.push_str(&row("Brick", "Avg (µs)", "Total (µs)", "Count", "Share"));
-    let _ = writeln!(text, "{}", "-".repeat(59));
+    let header = ["p50 (µs)", "p99 (µs)"];
+    text.push_str(&row("Brick", "Avg (µs)", "Total (µs)", "Count", "Share", header));
+    let _ = writeln!(text, "{}", "-".repeat(79));
+    let mut withheld = false;
+    let mut spread = |brick: &Total| {
+        // They are of whole spans, as the average is only where no brick lies inside.
+        if brick.stats.exclusive_ns != brick.stats.total_ns {
+            return [String::new(), String::new()];
+        }
+        let percentiles = &brick.percentiles;
+        [percentiles.p50_ns, percentiles.p99_ns].map(|nanos| {
+            withheld |= nanos.is_none();
+            nanos.map_or("-".to_owned(), |nanos| micros(nanos as f64))
+        })
+    };
     for brick in bricks.iter().take(MOST_ROWS) {
         let stats = &brick.stats;
         let mark = if brick.source == Source::Host { "" } else { "†" };
@@ -184,6 +279,7 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
             &micros(stats.exclusive_ns as f64),
             &stats.count.to_string(),
             &percent(stats.exclusive_ns as f64, whole),
+            spread(brick).each_ref().map(String::as_str),
         ));
     }
     if bricks.len() > MOST_ROWS {
@@ -196,6 +292,7 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
             &micros(nanos as f64),
             &spans.to_string(),
             &percent(nanos as f64, whole),
+            ["", ""],
         ));
     }
     if let Some(total) = total {
@@ -206,8 +303,12 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
                 &micros(nanos as f64),
                 &total.passes.to_string(),
                 &percent(nanos as f64, whole),
+                ["", ""],
             ));
         }
+    }
+    if withheld {
+        text.push_str("- withheld: a p50 takes 7 spans, a p99 takes 459\n");
     }
     if bricks.iter().any(|brick| brick.source == Source::HostOrder) {
         text.push_str("† host order: from its issue to the next one's, the last to the end\n");
@@ -267,21 +368,30 @@ fn how_known(profile: &Profile, text: &mut String) {
         (None, _) if !overhead.basis.is_empty() => overhead.basis.clone(),
         _ => "nothing was recorded".to_owned(),
     };
-    let clock = &profile.clock;
-    let clock = match (clock.read_ns, clock.resolution_ns) {
-        (Some(read), Some(resolution)) => {
-            format!("{}, steps of {resolution} ns, {read:.0} ns a reading", clock.source)
-        }
-        _ => clock.source.clone(),
-    };
     text.push('\n');
-    for (name, value) in
-        [("overhead", cost), ("clock", clock), ("counters", profile.counters.reason.clone())]
-    {
-        for (i, line) in wrap(&value, 68).into_iter().enumerate() {
-            let _ = writeln!(text, "{:9} {line}", if i == 0 { name } else { "" });
-        }
+    let lines = [
+        ("overhead", cost),
+        ("clock", clock(profile)),
+        ("counters", profile.counters.reason.clone()),
+    ];
+    labelled(&lines, text);
+}
+
+fn clock(profile: &Profile) -> String {
+    let clock = &profile.clock;
+    let mut parts = vec![clock.source.clone()];
+    if let Some(hertz) = clock.hertz {
+        let error = clock.hertz_error_ppm.map_or(String::new(), |ppm| format!(" ± {ppm:.1} ppm"));
+        parts[0] += &format!(" at {:.4} GHz{error}", hertz / 1e9);
     }
+    parts.extend(clock.resolution_ns.map(|step| format!("steps of {step} ns")));
+    parts.extend(clock.read_ns.map(|read| format!("{read:.1} ns a reading")));
+    if let (Some(ppm), Some(over)) = (clock.drift_ppm, clock.drift_over_ns) {
+        let over = over as f64 / 1e9;
+        parts.push(format!("{ppm:+.1} ppm beside the OS clock over {over:.1} s"));
+    }
+    parts.extend(clock.instead.as_ref().map(|why| format!("not the counter: {why}")));
+    parts.join(", ")
 }
 
 /// `text` in lines of at most `width` characters, broken between words where there are any.

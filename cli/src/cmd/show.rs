@@ -15,6 +15,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     }
     let text = match args.view {
         View::Report => view::report(&profile),
+        View::Statistics => view::statistics(&profile),
         View::Tree => graph(&profile)?.to_ascii_tree() + "\n",
         View::Dot => graph(&profile)?.to_dot(),
         View::Json => profile.to_json(),

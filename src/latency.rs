@@ -1,0 +1,264 @@
+//! What a user waits for: the first token, and each one after it; and which bricks made the slow
+//! ones slow.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::brick::{Phase, Work};
+use crate::profile::{Absent, NameKind, Pass, Profile, Span};
+use crate::stats::{BrickStats, Percentiles};
+
+/// The times of tokens, as the passes that made them were timed.
+///
+/// What lies between two passes is in neither: an engine that samples or prints there should make
+/// it part of the pass if it is to count.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// From the begin of a prompt's first prefill pass to the end of its last one.
+    pub first_token: Durations,
+    /// Decode passes of one token each.
+    pub per_token: Durations,
+    /// What made slow tokens slow.
+    pub slow: Option<SlowTokens>,
+    /// Why that can't be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_absent: Option<Absent>,
+}
+
+/// Some durations in nanoseconds, summed up.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Durations {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ns: Option<f64>,
+    /// Their standard deviation, of a sample; from 2 on.
+    pub std_dev_ns: Option<f64>,
+    /// The shortest.
+    pub min_ns: Option<u64>,
+    /// The longest.
+    pub max_ns: Option<u64>,
+    /// Percentiles, as far as there are enough.
+    #[serde(flatten)]
+    pub percentiles: Percentiles,
+}
+
+/// The slowest tenth of the decode passes beside the faster half, brick by brick.
+///
+/// For each brick: the mean of its exclusive time in a slow pass, less that in a pass of the faster
+/// half. With `unattributed_extra_ns` they add up to `extra_ns`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SlowTokens {
+    /// How many passes are the slowest tenth.
+    pub slow: u64,
+    /// How many they are held against.
+    pub fast: u64,
+    /// The wall from which on a pass is one of the slow, in nanoseconds.
+    pub least_ns: u64,
+    /// How much longer a slow pass took, in nanoseconds.
+    pub extra_ns: f64,
+    /// Each brick's part of it, the largest first.
+    pub bricks: Vec<SlowBrick>,
+    /// What of it no brick explains.
+    pub unattributed_extra_ns: f64,
+}
+
+/// A brick's part of what makes slow tokens slow.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SlowBrick {
+    /// The brick.
+    pub name: String,
+    /// How much longer it took in a slow pass, in nanoseconds; negative if less.
+    pub extra_ns: f64,
+}
+
+/// As many passes as it takes to state a p90.
+const LEAST_PASSES: usize = 44;
+
+impl Durations {
+    fn of(durations: impl IntoIterator<Item = u64>) -> Self {
+        let mut stats = BrickStats::new("");
+        for nanos in durations {
+            stats.add(nanos, nanos, Work::default());
+        }
+        let any = stats.count > 0;
+        Self {
+            count: stats.count,
+            mean_ns: stats.mean_ns(),
+            std_dev_ns: stats.std_dev_ns(),
+            min_ns: any.then_some(stats.min_ns),
+            max_ns: any.then_some(stats.max_ns),
+            percentiles: stats.percentiles(),
+        }
+    }
+}
+
+impl Latency {
+    /// From the passes and spans of `profile`.
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let is_token = |pass: &&Pass| pass.phase == Phase::Decode && pass.tokens == 1;
+        let tokens: Vec<&Pass> = profile.passes.iter().filter(is_token).collect();
+        let slow = slow_tokens(profile, &tokens);
+        let (slow, slow_absent) = match slow {
+            Ok(slow) => (Some(slow), None),
+            Err(reason) => (None, Some(Absent { reason })),
+        };
+        Self {
+            first_token: Durations::of(first_tokens(&profile.passes)),
+            per_token: Durations::of(tokens.iter().map(|pass| pass.wall_ns)),
+            slow,
+            slow_absent: slow_absent.filter(|_| !tokens.is_empty()),
+        }
+    }
+}
+
+/// For each prompt, from its first prefill pass to the end of its last. On a thread, prefill passes
+/// go together while each begins at the position where the one before it ended.
+fn first_tokens(passes: &[Pass]) -> Vec<u64> {
+    /// A prompt that is being read: when it began, when its last pass ended, and its position then.
+    type Reading = (u64, u64, u64);
+    let mut done = Vec::new();
+    let mut reading: HashMap<u32, Reading> = HashMap::new();
+    for pass in passes {
+        let before = reading.remove(&pass.lane);
+        if pass.phase == Phase::Prefill {
+            let goes_on = before.filter(|&(_, _, position)| position == pass.position);
+            let start = goes_on.map_or(pass.start_ns, |(start, ..)| start);
+            let end = pass.start_ns + pass.wall_ns;
+            reading.insert(pass.lane, (start, end, pass.position + pass.tokens));
+            if goes_on.is_some() {
+                continue;
+            }
+        }
+        done.extend(before.map(|(start, end, _)| end - start));
+    }
+    done.extend(reading.into_values().map(|(start, end, _)| end - start));
+    done
+}
+
+fn slow_tokens(profile: &Profile, tokens: &[&Pass]) -> Result<SlowTokens, String> {
+    // What each pass spent on each brick, for passes of which every span was kept.
+    let mut spent: HashMap<u32, HashMap<u16, u64>> = HashMap::new();
+    let is_brick = |name: u16| {
+        profile.names.get(usize::from(name)).is_none_or(|name| name.kind == NameKind::Brick)
+    };
+    for span in &profile.spans {
+        if let Span { pass: Some(pass), name: Some(name), exclusive_ns, .. } = *span
+            && is_brick(name)
+        {
+            *spent.entry(pass).or_default().entry(name).or_default() += exclusive_ns;
+        }
+    }
+    let is_whole = |pass: &&&Pass| {
+        let explained = spent.get(&pass.serial).map_or(0, |bricks| bricks.values().sum::<u64>());
+        explained == pass.attributed_ns
+    };
+    let mut whole: Vec<&Pass> = tokens.iter().filter(is_whole).copied().collect();
+    if whole.len() < LEAST_PASSES {
+        return Err(format!(
+            "it takes {LEAST_PASSES} decode passes of which every span was kept, and there are {}",
+            whole.len()
+        ));
+    }
+    whole.sort_by_key(|pass| (pass.wall_ns, pass.serial));
+    let fast = &whole[..whole.len() / 2];
+    let slow = &whole[whole.len() - whole.len() / 10..];
+    let mean = |passes: &[&Pass], of: &dyn Fn(&Pass) -> u64| {
+        passes.iter().map(|pass| of(pass) as f64).sum::<f64>() / passes.len() as f64
+    };
+    let extra = |of: &dyn Fn(&Pass) -> u64| mean(slow, of) - mean(fast, of);
+    let mut names: Vec<u16> = spent.values().flat_map(HashMap::keys).copied().collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut bricks: Vec<SlowBrick> = names
+        .into_iter()
+        .map(|name| SlowBrick {
+            name: profile
+                .names
+                .get(usize::from(name))
+                .map_or_else(|| "(other)".to_owned(), |name| name.name.clone()),
+            extra_ns: extra(&|pass| {
+                spent.get(&pass.serial).and_then(|bricks| bricks.get(&name)).copied().unwrap_or(0)
+            }),
+        })
+        .collect();
+    bricks.sort_by(|a, b| b.extra_ns.total_cmp(&a.extra_ns));
+    Ok(SlowTokens {
+        slow: slow.len() as u64,
+        fast: fast.len() as u64,
+        least_ns: slow[0].wall_ns,
+        extra_ns: extra(&|pass| pass.wall_ns),
+        bricks,
+        unattributed_extra_ns: extra(&|pass| pass.unattributed_ns),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BrickId, BrickProfiler, MockClock};
+
+    /// A profile of one prompt in two passes, and of tokens that take 1000 ns in a norm and so many
+    /// more in the head.
+    fn run(heads: impl IntoIterator<Item = u64>) -> Profile {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        let pass = |phase, tokens, position, head| {
+            let timer = profiler.begin_pass(phase);
+            let norm = profiler.start_brick(BrickId::RmsNorm);
+            hand.advance(1_000);
+            let head_timer = profiler.lap(norm, 1, BrickId::LmHead);
+            hand.advance(head);
+            profiler.stop_brick(head_timer, 1);
+            hand.advance(10);
+            profiler.end_pass(timer, tokens, position);
+        };
+        pass(Phase::Prefill, 128, 0, 500);
+        hand.advance(77);
+        pass(Phase::Prefill, 28, 128, 600);
+        for (position, head) in (156..).zip(heads) {
+            pass(Phase::Decode, 1, position, head);
+        }
+        profiler.profile()
+    }
+
+    #[test]
+    fn the_first_token_takes_from_the_first_pass_of_the_prompt_to_the_last() {
+        let latency = run([0]).latency;
+        assert_eq!(latency.first_token.count, 1);
+        assert_eq!(latency.first_token.min_ns, Some(1_510 + 77 + 1_610));
+        assert_eq!(latency.per_token.max_ns, Some(1_010));
+    }
+
+    #[test]
+    fn two_prompts_have_two_first_tokens() {
+        let mut passes = run([]).passes;
+        let mut again = passes.clone();
+        again.iter_mut().for_each(|pass| pass.start_ns += 10_000);
+        passes.extend(again);
+        assert_eq!(first_tokens(&passes).len(), 2);
+    }
+
+    #[test]
+    fn what_made_slow_tokens_slow_is_named_and_adds_up() {
+        let slow = |i: u64| if i.is_multiple_of(10) { 900 } else { 100 };
+        let latency = run((0..50).map(slow)).latency;
+        let slow = latency.slow.expect("there are enough");
+        assert_eq!((slow.slow, slow.fast, slow.least_ns), (5, 25, 1_910));
+        assert_eq!(slow.bricks[0], SlowBrick { name: "LmHead".to_owned(), extra_ns: 800.0 });
+        let bricks: f64 = slow.bricks.iter().map(|brick| brick.extra_ns).sum();
+        assert_eq!(bricks + slow.unattributed_extra_ns, slow.extra_ns);
+    }
+
+    #[test]
+    fn too_few_tokens_tell_nothing_of_slow_ones() {
+        let latency = run((0..43).map(|_| 100)).latency;
+        assert_eq!(latency.slow, None);
+        assert!(latency.slow_absent.is_some_and(|absent| absent.reason.contains("there are 43")));
+        assert_eq!(latency.per_token.percentiles.p50_ns, Some(1_110));
+        assert_eq!(latency.per_token.percentiles.p90_ns, None);
+    }
+}
