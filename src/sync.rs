@@ -4,7 +4,7 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Mutex, MutexGuard};
+pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
@@ -12,6 +12,33 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 use std::sync::PoisonError;
+
+/// The model checker has none of its own: this one tells it what `get` synchronises with.
+#[cfg(loom)]
+#[derive(Debug)]
+pub(crate) struct OnceLock<T> {
+    value: std::sync::OnceLock<T>,
+    is_set: loom::sync::atomic::AtomicBool,
+}
+
+#[cfg(loom)]
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> Self {
+        let is_set = loom::sync::atomic::AtomicBool::new(false);
+        Self { value: std::sync::OnceLock::new(), is_set }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        let is_set = self.is_set.load(std::sync::atomic::Ordering::Acquire);
+        is_set.then(|| self.value.get()).flatten()
+    }
+
+    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        let value = self.value.get_or_init(make);
+        self.is_set.store(true, std::sync::atomic::Ordering::Release);
+        value
+    }
+}
 
 /// Locks, and carries on where another thread panicked: what is locked here is valid at every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -23,19 +23,21 @@
 //! brick explains. No stack is kept, so a panic that skips an `end` leaves nothing behind;
 //! a pass that is dropped without an end is abandoned.
 
+#[cfg(all(test, loom))]
+mod model;
 mod row;
 mod thread;
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use self::row::Row;
 use self::thread::Thread;
 use crate::brick::{Phase, Source, Work};
 use crate::clock::Clock;
 use crate::fold::Fold;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, lock};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
 pub(crate) use self::row::{Kind, Record, flag};
 
@@ -509,9 +511,9 @@ static NEXT_LOG: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::ne
 type Slot = OnceLock<Arc<ThreadLog>>;
 
 /// How many threads find their log in one step.
-const NEAR: usize = 64;
+const NEAR: usize = if cfg!(loom) { 4 } else { 64 };
 /// Blocks of further threads, each twice as large as the one before.
-const BLOCKS: usize = 26;
+const BLOCKS: usize = if cfg!(loom) { 1 } else { 26 };
 
 /// Records spans from any thread.
 #[derive(Debug)]

@@ -1,0 +1,109 @@
+//! Every order of events that the memory model allows, as far as a model checker gets: registering,
+//! recording, folding and collecting at once.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --lib model`; the tail of a
+//! log is a single row then, so that every span folds the one before it.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::{Kind, Recorder};
+use crate::brick::{BrickId, Source, Work};
+use crate::clock::MockClock;
+use crate::fold::Slot;
+use crate::stats::BrickStats;
+
+const NAME: u16 = BrickId::LmHead as u16;
+
+fn recorder(capacity: usize) -> (Arc<Recorder>, MockClock) {
+    let hand = MockClock::default();
+    let recorder = Recorder::new(hand.clock(), capacity);
+    recorder.set_active(true);
+    (Arc::new(recorder), hand)
+}
+
+/// Records spans of 5 ns and 2 elements.
+fn record(recorder: &Recorder, hand: &MockClock, spans: usize) {
+    for _ in 0..spans {
+        let open = recorder.begin(NAME);
+        hand.advance(5);
+        recorder.end_brick(open, Work::elements(2));
+    }
+}
+
+/// What was collected: the sums, the spans in traces, and those that were dropped from them.
+fn collect(recorder: &Recorder) -> (BrickStats, u64, u64) {
+    let (mut stats, mut kept, mut dropped) = (BrickStats::new(""), 0, 0);
+    recorder.collect(|mut log| {
+        for slot in Slot::ALL {
+            if let Some(sums) = log.fold().sums(Source::Host, slot, NAME) {
+                sums.add_to(&mut stats);
+            }
+        }
+        dropped += log.dropped();
+        for lane in log.lanes() {
+            kept += lane.records.len() as u64;
+            assert!(lane.records.iter().all(|record| {
+                record.kind == Kind::Brick && record.work.elements == 2 && record.name == NAME
+            }));
+        }
+    });
+    assert_eq!(stats.total_elements, 2 * stats.count, "half a span was seen");
+    (stats, kept, dropped)
+}
+
+#[test]
+fn who_collects_sees_whole_spans_and_in_the_end_all_of_them() {
+    loom::model(|| {
+        let (recorder, hand) = recorder(1);
+        let writer = thread::spawn({
+            let (recorder, hand) = (Arc::clone(&recorder), hand.clone());
+            move || record(&recorder, &hand, 3)
+        });
+        let (early, kept, dropped) = collect(&recorder);
+        assert_eq!(early.total_ns, 5 * early.count);
+        assert_eq!(kept + dropped, early.count);
+        writer.join().expect("no panic");
+        let (all, kept, dropped) = collect(&recorder);
+        assert_eq!((all.count, all.total_ns, kept, dropped), (3, 15, 1, 2));
+    });
+}
+
+#[test]
+fn threads_that_register_at_once_lose_nothing() {
+    loom::model(|| {
+        let (recorder, hand) = recorder(0);
+        let writers = [(); 2].map(|()| {
+            let (recorder, hand) = (Arc::clone(&recorder), hand.clone());
+            thread::spawn(move || record(&recorder, &hand, 1))
+        });
+        assert!(collect(&recorder).0.count <= 2);
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
+        assert_eq!(collect(&recorder).0.count, 2);
+    });
+}
+
+#[test]
+fn a_reset_while_others_record_forgets_what_was_before_and_nothing_after() {
+    loom::model(|| {
+        let (recorder, hand) = recorder(1);
+        let writer = thread::spawn({
+            let (recorder, hand) = (Arc::clone(&recorder), hand.clone());
+            move || {
+                record(&recorder, &hand, 1);
+                recorder
+            }
+        });
+        recorder.reset();
+        assert!(collect(&recorder).0.count <= 1);
+        let recorder = writer.join().expect("no panic");
+        // It may have ended before the reset, after it, or have begun before and ended after.
+        assert!(collect(&recorder).0.count <= 1);
+        record(&recorder, &hand, 1);
+        let count = collect(&recorder).0.count;
+        assert!((1..=2).contains(&count), "{count}");
+    });
+}
