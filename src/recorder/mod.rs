@@ -29,8 +29,8 @@ mod row;
 mod thread;
 
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use self::row::Row;
 use self::thread::Thread;
