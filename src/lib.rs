@@ -23,7 +23,7 @@ pub use crate::graph::{
     EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
     PtxRegistry, TransferDirection,
 };
-pub use crate::machine::{Ceilings, Machine};
+pub use crate::machine::{Ceilings, Disturbance, LoadWatch, Machine, OtherLoad};
 pub use crate::profile::{
     Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
     ProfileError, Run, SCHEMA_VERSION, Span, Total,

@@ -2,6 +2,12 @@
 
 #[cfg(feature = "kernels")]
 mod ceilings;
+// The recorder reads the meter; until it does, only `LoadWatch` is in use.
+#[cfg_attr(not(test), expect(dead_code))]
+mod load;
+mod os;
+
+pub use load::{Disturbance, LoadWatch, OtherLoad};
 
 use std::fs;
 
