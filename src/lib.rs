@@ -23,7 +23,10 @@ pub use crate::graph::{
     EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
     PtxRegistry, TransferDirection,
 };
-pub use crate::machine::{Ceilings, Disturbance, LoadWatch, Machine, OtherLoad};
+pub use crate::machine::{
+    Ceilings, CounterReading, Disturbance, LoadWatch, Machine, Missing, OtherLoad, probe_counters,
+    probe_sampling,
+};
 pub use crate::profile::{
     Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
     ProfileError, Run, SCHEMA_VERSION, Span, Total,
