@@ -24,8 +24,8 @@ pub use crate::graph::{
     PtxRegistry, TransferDirection,
 };
 pub use crate::machine::{
-    Ceilings, CounterReading, Disturbance, LoadWatch, Machine, Missing, OtherLoad, probe_counters,
-    probe_sampling,
+    Ceilings, CounterReading, CpuLimit, Disturbance, LoadWatch, Machine, Missing, OtherLoad,
+    probe_counters, probe_sampling,
 };
 pub use crate::profile::{
     Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
