@@ -665,7 +665,7 @@ mod tests {
 
     /// Threads that have to share one core wait for it, and the meter sees that in all of them: in
     /// those that were there when it was opened and in those that came later.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn threads_that_share_a_core_wait_for_it() {
         use std::hint::spin_loop;
@@ -727,7 +727,7 @@ mod tests {
     }
 
     /// Which CPUs a thread may run on.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     #[allow(unsafe_code)]
     mod affinity {
         use std::mem::{size_of, zeroed};

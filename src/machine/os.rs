@@ -1,4 +1,6 @@
 //! The calls of the operating system that the standard library has no safe form of.
+//!
+//! Miri can't make them, so under it there are none, as on systems that this crate doesn't know.
 #![allow(unsafe_code)]
 
 /// What the system has counted for this process, all its threads and those that have ended.
@@ -11,7 +13,7 @@ pub(super) struct Usage {
 }
 
 /// Asks `getrusage`. `None` where this crate doesn't know how.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 pub(super) fn usage() -> Option<Usage> {
     // SAFETY: a `rusage` is integers only, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -30,25 +32,25 @@ pub(super) fn usage() -> Option<Usage> {
     })
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 pub(super) fn usage() -> Option<Usage> {
     None
 }
 
 /// How long a tick is in which `/proc/stat` counts, in nanoseconds: 10 ms nearly everywhere.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 pub(super) fn tick_ns() -> Option<u64> {
     // SAFETY: takes a number and returns one.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     1_000_000_000_u64.checked_div(u64::try_from(per_second).ok()?)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 pub(super) fn tick_ns() -> Option<u64> {
     None
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
 
