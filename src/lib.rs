@@ -27,7 +27,10 @@ pub use crate::graph::{
     PtxRegistry, TransferDirection,
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
-pub use crate::machine::{Ceilings, Machine};
+pub use crate::machine::{
+    Ceilings, CounterReading, CpuLimit, Disturbance, LoadWatch, Machine, Missing, OtherLoad,
+    probe_counters, probe_sampling,
+};
 pub use crate::profile::{
     Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
     ProfileError, Run, SCHEMA_VERSION, Span, Total,

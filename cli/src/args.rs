@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Logits(LogitsArgs),
     Tokenize(TokenizeArgs),
     Synth(SynthArgs),
+    Doctor(DoctorArgs),
 }
 
 /// Run a model and report where its time went.
@@ -194,6 +195,20 @@ pub(crate) struct SynthArgs {
     /// The file to write.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+}
+
+/// Say what this machine lets a profiler measure, and how to get what it doesn't.
+///
+/// Each line is a capability: clock, counters, SIMD, limits, load by others, GPUs. A cross comes with
+/// what to do about it. It is a report, so the exit code is 0 even with crosses.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope doctor\n  brickscope doctor --json | jq '.[] | select(.ok | not)'"
+)]
+pub(crate) struct DoctorArgs {
+    /// Print a JSON array of {name, ok, found, fix}.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// [`SyncMode`], as the command line spells it.

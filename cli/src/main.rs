@@ -2,6 +2,7 @@
 
 mod args;
 mod cmd;
+mod doctor;
 mod progress;
 mod run_dir;
 mod source;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         Command::Logits(args) => cmd::logits::run(&args),
         Command::Tokenize(args) => cmd::tokenize::run(&args),
         Command::Synth(args) => cmd::synth::run(&args),
+        Command::Doctor(args) => cmd::doctor::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,6 +2,17 @@
 
 #[cfg(feature = "kernels")]
 mod ceilings;
+mod cgroup;
+// The recorder reads counters and the meter; until it does, only the probes are in use.
+#[cfg_attr(not(test), expect(dead_code))]
+mod counters;
+#[cfg_attr(not(test), expect(dead_code))]
+mod load;
+mod os;
+
+pub use cgroup::CpuLimit;
+pub use counters::{CounterReading, Missing, probe_counters, probe_sampling};
+pub use load::{Disturbance, LoadWatch, OtherLoad};
 
 use std::fs;
 

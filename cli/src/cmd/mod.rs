@@ -1,5 +1,6 @@
 //! The subcommands, one a file.
 
+pub(crate) mod doctor;
 pub(crate) mod logits;
 pub(crate) mod profile;
 pub(crate) mod show;

@@ -1,0 +1,117 @@
+//! `brickscope doctor`: what this machine offers to a profiler, and how to get what it doesn't.
+
+use std::io::{IsTerminal, Write, stdout};
+
+use anyhow::Result;
+
+use crate::args::DoctorArgs;
+use crate::doctor::{self, Finding};
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
+    let findings = doctor::examine();
+    let text = if args.json {
+        serde_json::to_string_pretty(&findings)? + "\n"
+    } else {
+        text(&findings, wants_colour())
+    };
+    stdout().lock().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// Colour is for people who look at a terminal and didn't decline: <https://no-color.org>.
+fn wants_colour() -> bool {
+    let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    stdout().is_terminal() && !declined && !dumb
+}
+
+const WIDTH: usize = 80;
+/// Where the words begin: after the mark and the longest name.
+const INDENT: usize = 14;
+
+fn text(findings: &[Finding], colour: bool) -> String {
+    let mut text = String::new();
+    for Finding { name, ok, found, fix } in findings {
+        let mark = match (ok, colour) {
+            (true, false) => "✓",
+            (false, false) => "✗",
+            (true, true) => "\x1b[32m✓\x1b[0m",
+            (false, true) => "\x1b[31m✗\x1b[0m",
+        };
+        let name_width = INDENT - 2;
+        text += &format!("{mark} {name:name_width$}{}\n", wrap(found, INDENT));
+        if let Some(fix) = fix {
+            text += &format!("{:INDENT$}fix: {}\n", "", wrap(fix, INDENT + 5));
+        }
+    }
+    text
+}
+
+/// Breaks a text so that no line goes beyond the width; all lines but the first are indented.
+fn wrap(text: &str, indent: usize) -> String {
+    let room = WIDTH - indent;
+    let mut wrapped = String::new();
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        if used > 0 && used + 1 + word.len() <= room {
+            wrapped.push(' ');
+            used += 1;
+        } else if used > 0 {
+            new_line(&mut wrapped, indent);
+            used = 0;
+        }
+        // Only a word longer than a whole line is broken.
+        while used == 0 && word.len() > room {
+            wrapped.extend(word.drain(..room));
+            new_line(&mut wrapped, indent);
+        }
+        used += word.len();
+        wrapped.extend(word);
+    }
+    wrapped
+}
+
+fn new_line(text: &mut String, indent: usize) {
+    text.push('\n');
+    text.extend(std::iter::repeat_n(' ', indent));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings() -> [Finding; 2] {
+        let long = "the kernel's clock is refined-jiffies, ".repeat(3) + &"z".repeat(150);
+        [
+            Finding { name: "clock", ok: true, found: "os: steps of 1 ns".to_owned(), fix: None },
+            Finding {
+                name: "huge pages",
+                ok: false,
+                found: long,
+                fix: Some("echo madvise".to_owned()),
+            },
+        ]
+    }
+
+    #[test]
+    fn lines_are_aligned_and_fit_80_columns_whatever_was_found() {
+        let text = text(&findings(), false);
+        assert!(text.starts_with("✓ clock       os: steps of 1 ns\n✗ huge pages  the"), "{text}");
+        assert!(text.ends_with("\n              fix: echo madvise\n"), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= WIDTH && line == line.trim_end(), "{line:?}");
+        }
+        assert_eq!(text.matches('z').count(), 150);
+    }
+
+    #[test]
+    fn colour_is_on_the_mark_alone() {
+        let (plain, colour) = (text(&findings(), false), text(&findings(), true));
+        assert!(!plain.contains('\x1b'));
+        let uncoloured = ["\x1b[32m", "\x1b[31m", "\x1b[0m"]
+            .iter()
+            .fold(colour, |text, code| text.replace(code, ""));
+        assert_eq!(uncoloured, plain);
+    }
+}

@@ -1,0 +1,231 @@
+//! Hardware counters: what the processor itself counts while bricks run.
+//!
+//! Nothing here estimates. A counter that the machine doesn't have is absent, and so is one that the
+//! kernel had to share out, since what it then gives is an extrapolation.
+
+#[cfg(all(target_os = "linux", feature = "counters"))]
+mod perf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::profile::Absent;
+
+#[cfg(all(target_os = "linux", feature = "counters"))]
+#[cfg_attr(not(test), expect(unused_imports))]
+pub(crate) use perf::Counters;
+#[cfg(all(target_os = "linux", feature = "counters"))]
+pub use perf::{probe_counters, probe_sampling};
+
+/// What hardware counters counted, in user space, in all threads that were counted.
+///
+/// A counter is `None` if the machine doesn't have it, or if it wasn't counted all the time: see
+/// [`absent`](Self::absent).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CounterReading {
+    /// Cycles of the cores while they ran these threads. At the frequency of the moment.
+    pub cycles: Option<u64>,
+    /// Instructions retired.
+    pub instructions: Option<u64>,
+    /// Loads that missed the last-level cache. What prefetchers fetch in time doesn't count.
+    pub llc_misses: Option<u64>,
+    /// Branches that were predicted wrongly.
+    pub branch_misses: Option<u64>,
+    /// For how long threads ran that were to be counted, in nanoseconds, summed over threads.
+    pub wanted_ns: u64,
+    /// For how long of that the counters were on the hardware.
+    pub counted_ns: u64,
+}
+
+impl CounterReading {
+    /// What [`add`](Self::add) begins with.
+    pub(crate) const ZERO: Self = Self {
+        cycles: Some(0),
+        instructions: Some(0),
+        llc_misses: Some(0),
+        branch_misses: Some(0),
+        wanted_ns: 0,
+        counted_ns: 0,
+    };
+
+    /// What was counted between an earlier reading of the same counters and this one.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let wanted_ns = self.wanted_ns.saturating_sub(earlier.wanted_ns);
+        let counted_ns = self.counted_ns.saturating_sub(earlier.counted_ns);
+        let grown = |now: Option<u64>, then: Option<u64>| {
+            if counted_ns < wanted_ns { None } else { now?.checked_sub(then?) }
+        };
+        Self {
+            cycles: grown(self.cycles, earlier.cycles),
+            instructions: grown(self.instructions, earlier.instructions),
+            llc_misses: grown(self.llc_misses, earlier.llc_misses),
+            branch_misses: grown(self.branch_misses, earlier.branch_misses),
+            wanted_ns,
+            counted_ns,
+        }
+    }
+
+    /// Adds what another interval counted. A counter that is absent in one is absent in the sum.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let sum = |a: Option<u64>, b: Option<u64>| a?.checked_add(b?);
+        self.cycles = sum(self.cycles, other.cycles);
+        self.instructions = sum(self.instructions, other.instructions);
+        self.llc_misses = sum(self.llc_misses, other.llc_misses);
+        self.branch_misses = sum(self.branch_misses, other.branch_misses);
+        self.wanted_ns = self.wanted_ns.saturating_add(other.wanted_ns);
+        self.counted_ns = self.counted_ns.saturating_add(other.counted_ns);
+    }
+
+    /// Why counters are `None` that the machine has: they were not counted all the time.
+    #[must_use]
+    pub fn absent(&self) -> Option<Absent> {
+        (self.counted_ns < self.wanted_ns).then(|| Absent {
+            reason: format!(
+                "the counters were on the hardware for {} of {} µs, since others use them too: \
+                 end other profilers, or free one with `sudo sysctl kernel.nmi_watchdog=0`",
+                self.counted_ns / 1000,
+                self.wanted_ns / 1000
+            ),
+        })
+    }
+}
+
+/// Something that this machine can't do, and what would let it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// What is missing, as a part of a sentence.
+    pub what: String,
+    /// What to do: a command to run, or a sentence.
+    pub fix: String,
+}
+
+impl From<Missing> for Absent {
+    fn from(missing: Missing) -> Self {
+        Self { reason: format!("{}: {}", missing.what, missing.fix) }
+    }
+}
+
+/// The way without counters: another system, or a build without them.
+#[cfg(not(all(target_os = "linux", feature = "counters")))]
+mod none {
+    use std::convert::Infallible;
+    use std::io;
+
+    use super::{CounterReading, Missing};
+    use crate::profile::Absent;
+
+    /// There are none.
+    #[derive(Debug)]
+    pub(crate) struct Counters(Infallible);
+
+    impl Counters {
+        pub(crate) fn open() -> Result<Self, Absent> {
+            Err(missing().into())
+        }
+
+        pub(crate) fn read(&mut self) -> io::Result<CounterReading> {
+            match self.0 {}
+        }
+
+        pub(crate) fn absent(&self) -> Vec<Absent> {
+            match self.0 {}
+        }
+    }
+
+    /// Opens the hardware counters and takes one reading: those that are `None` this machine hasn't.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none.
+    pub fn probe_counters() -> Result<CounterReading, Missing> {
+        Err(missing())
+    }
+
+    /// Whether this process may sample itself with a software clock.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    pub fn probe_sampling() -> Result<(), Missing> {
+        Err(missing())
+    }
+
+    fn missing() -> Missing {
+        if cfg!(target_os = "linux") {
+            Missing {
+                what: "built without performance counters".to_owned(),
+                fix: "build brickscope with `--features counters`".to_owned(),
+            }
+        } else {
+            Missing {
+                what: format!("no performance counters on {}", std::env::consts::OS),
+                fix: "run on Linux, which has `perf_event_open`".to_owned(),
+            }
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", feature = "counters")))]
+#[cfg_attr(not(test), expect(unused_imports))]
+pub(crate) use none::Counters;
+#[cfg(not(all(target_os = "linux", feature = "counters")))]
+pub use none::{probe_counters, probe_sampling};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(cycles: u64, llc_misses: Option<u64>, wanted: u64, counted: u64) -> CounterReading {
+        CounterReading {
+            cycles: Some(cycles),
+            instructions: Some(2 * cycles),
+            llc_misses,
+            branch_misses: Some(1),
+            wanted_ns: wanted,
+            counted_ns: counted,
+        }
+    }
+
+    #[test]
+    fn an_interval_is_a_difference_and_a_counter_that_is_not_there_stays_absent() {
+        let interval = reading(150, None, 9_000, 9_000).since(&reading(100, None, 4_000, 4_000));
+        assert_eq!((interval.cycles, interval.instructions), (Some(50), Some(100)));
+        assert_eq!((interval.llc_misses, interval.branch_misses), (None, Some(0)));
+        assert_eq!(interval.absent(), None);
+    }
+
+    #[test]
+    fn counters_that_were_shared_out_are_absent_and_not_scaled() {
+        let shared =
+            reading(150, Some(3), 9_000, 6_500).since(&reading(100, Some(2), 4_000, 4_000));
+        assert_eq!((shared.cycles, shared.branch_misses), (None, None));
+        let reason = shared.absent().expect("a reason").reason;
+        assert!(reason.contains("for 2 of 5 µs"), "{reason}");
+        // What was lost before the interval doesn't matter to it.
+        let later =
+            reading(170, Some(4), 10_000, 7_500).since(&reading(150, Some(3), 9_000, 6_500));
+        assert_eq!((later.cycles, later.llc_misses), (Some(20), Some(1)));
+    }
+
+    #[test]
+    fn a_sum_lacks_what_one_of_its_terms_lacks() {
+        let mut sum = CounterReading::ZERO;
+        sum.add(&reading(10, Some(1), 1_000, 1_000));
+        sum.add(&reading(20, None, 1_000, 1_000));
+        assert_eq!((sum.cycles, sum.llc_misses, sum.wanted_ns), (Some(30), None, 2_000));
+    }
+
+    #[test]
+    fn without_counters_there_is_a_reason_and_no_reading() {
+        match Counters::open() {
+            Ok(mut counters) => {
+                let lacking = counters.absent();
+                eprintln!("skipped: {:?}, lacking {lacking:?}", counters.read());
+            }
+            Err(Absent { reason }) => {
+                let (what, fix) = reason.split_once(": ").expect("what is missing, and the fix");
+                assert!(!what.is_empty() && !fix.is_empty());
+                assert_eq!(probe_counters().map_err(Absent::from), Err(Absent { reason }));
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The calls of the operating system that the standard library has no safe form of.
+//!
+//! Miri can't make them, so under it there are none, as on systems that this crate doesn't know.
+#![allow(unsafe_code)]
+
+/// What the system has counted for this process, all its threads and those that have ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    /// How often a thread was taken off its core though it had more to do.
+    pub(super) involuntary_switches: u64,
+    /// CPU time, user and system.
+    pub(super) cpu_ns: u64,
+}
+
+/// Asks `getrusage`. `None` where this crate doesn't know how.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(super) fn usage() -> Option<Usage> {
+    // SAFETY: a `rusage` is integers only, for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a `rusage` that outlives the call and that nobody else sees.
+    let failed = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) } != 0;
+    if failed {
+        return None;
+    }
+    let nanos = |time: libc::timeval| {
+        let seconds = u64::try_from(time.tv_sec).ok()?.checked_mul(1_000_000_000)?;
+        seconds.checked_add(u64::try_from(time.tv_usec).ok()?.checked_mul(1000)?)
+    };
+    Some(Usage {
+        involuntary_switches: u64::try_from(usage.ru_nivcsw).ok()?,
+        cpu_ns: nanos(usage.ru_utime)?.checked_add(nanos(usage.ru_stime)?)?,
+    })
+}
+
+#[cfg(any(not(target_os = "linux"), miri))]
+pub(super) fn usage() -> Option<Usage> {
+    None
+}
+
+/// How long a tick is in which `/proc/stat` counts, in nanoseconds: 10 ms nearly everywhere.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(super) fn tick_ns() -> Option<u64> {
+    // SAFETY: takes a number and returns one.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1_000_000_000_u64.checked_div(u64::try_from(per_second).ok()?)
+}
+
+#[cfg(any(not(target_os = "linux"), miri))]
+pub(super) fn tick_ns() -> Option<u64> {
+    None
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_used_cpu_time_and_uses_more() {
+        let before = usage().expect("getrusage").cpu_ns;
+        let mut sum = 0_u64;
+        while usage().expect("getrusage").cpu_ns <= before {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(tick_ns().is_some_and(|ns| (100_000..=100_000_000).contains(&ns)));
+    }
+}
