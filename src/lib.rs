@@ -7,6 +7,7 @@ mod collect;
 mod device;
 mod graph;
 mod machine;
+mod paired;
 mod profile;
 mod profiler;
 mod recorder;
@@ -24,6 +25,7 @@ pub use crate::graph::{
     PtxRegistry, TransferDirection,
 };
 pub use crate::machine::{Ceilings, Machine};
+pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
     Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
     ProfileError, Run, SCHEMA_VERSION, Span, Total,
