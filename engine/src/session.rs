@@ -192,7 +192,9 @@ impl<'m> Session<'m> {
         Pass { model, cpu, routines, probe }.forward(scratch, kv, tokens, outputs)
     }
 
-    pub(crate) fn last_logits(&self) -> &[f32] {
+    /// The logits that the last call of [`forward`](Self::forward) or one of its kind returned.
+    #[must_use]
+    pub fn last_logits(&self) -> &[f32] {
         self.scratch.last_logits()
     }
 
