@@ -92,6 +92,8 @@ pub(crate) struct ProfileArgs {
         value_name = "S",
         default_value_t = 20.0,
         requires = "check_overhead",
+        // Where one of these is there, clap takes `requires` for settled.
+        conflicts_with_all = ["out", "sync", "temperature"],
         value_parser = seconds,
         allow_negative_numbers = true
     )]

@@ -192,7 +192,7 @@ impl<'m> Session<'m> {
         Pass { model, cpu, routines, probe }.forward(scratch, kv, tokens, outputs)
     }
 
-    /// The logits that the last call of [`forward`](Self::forward) or one of its kind returned.
+    /// The logits of the last pass that computed any, once more. Empty before the first one.
     #[must_use]
     pub fn last_logits(&self) -> &[f32] {
         self.scratch.last_logits()
