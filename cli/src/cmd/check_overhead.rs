@@ -43,6 +43,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let capacity = log_capacity(&model, &session, context);
     let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
 
+    let clock = Clock::default();
     let limit_ns = (args.overhead_seconds * 1e9) as u64;
     let bar = progress::time("measuring", limit_ns / 1_000_000);
     let mut show = |elapsed_ns: u64, quads: usize, so_far: Option<PairedRatio>| {
@@ -51,7 +52,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         }
         bar.set_position(elapsed_ns / 1_000_000);
     };
-    let measured = measure(&mut session, &profiler, capacity, &prompt, limit_ns, &mut show)?;
+    let measured =
+        measure(&mut session, &profiler, &clock, capacity, &prompt, limit_ns, &mut show)?;
     bar.finish_and_clear();
 
     let run = Setting {
@@ -60,7 +62,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         machine: Machine::detect(),
         backend: session.cpu().kernels.backend().name().to_owned(),
         threads: session.cpu().threads(),
-        clock: Clock::default().describe(),
+        clock: clock.describe(),
         prompt_tokens: prompt.len(),
         log_capacity: capacity,
     };
@@ -148,17 +150,17 @@ struct Measured {
 fn measure(
     session: &mut Session<'_>,
     profiler: &BrickProfiler,
+    clock: &Clock,
     log_capacity: usize,
     prompt: &[u32],
     limit_ns: u64,
     show: &mut dyn FnMut(u64, usize, Option<PairedRatio>),
 ) -> Result<Measured> {
-    let clock = Clock::default();
     let mut sampler = Sampler::new(Sampling::Greedy);
     let probe = session.profiled(profiler);
     let first = sampler.sample(session.forward(prompt)?);
     for _ in 0..WARM_UP {
-        quad(session, &probe, &clock, Order::Abba, prompt.len(), first)?;
+        quad(session, &probe, clock, Order::Abba, prompt.len(), first)?;
     }
     let warm = profiler.profile();
     let spans = warm.spans.len() + usize::try_from(warm.dropped.spans)?;
@@ -179,7 +181,7 @@ fn measure(
             logged = spans_per_pass;
         }
         let order = if quads.len().is_multiple_of(2) { Order::Abba } else { Order::Baab };
-        let ns = quad(session, &probe, &clock, order, position, token)?;
+        let ns = quad(session, &probe, clock, order, position, token)?;
         quads.push(Quad { position, order, ns });
         logged += 2 * spans_per_pass;
         // On to the next position, or back to the first.
@@ -390,6 +392,14 @@ fn percent(ratio: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+
+    use brickscope::MockClock;
+    use brickscope_engine::Model;
+    use brickscope_engine::executor::Cpu;
+    use brickscope_kernels::Kernels;
+
     use super::*;
 
     const NS: [u64; 4] = [1, 2, 3, 4];
@@ -415,6 +425,39 @@ mod tests {
         assert_eq!(arm, Arm { passes: 5, median_ns: 100.0, slow_passes: 1 });
         assert_eq!(Arm::new(vec![3, 1, 2, 9]).median_ns, 2.5);
         assert!(Arm::new(Vec::new()).median_ns.is_nan());
+    }
+
+    #[test]
+    fn the_log_never_fills_and_the_positions_go_round() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../engine/tests/data/models/tiny-Q8_0.gguf");
+        let model = Model::open(&path).expect("the fixture");
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("a thread");
+        let mut session = Session::new(&model, cpu, 7).expect("a session");
+        // Room for the warm-up and a little: it has to be emptied many times.
+        let capacity = log_capacity(&model, &session, 7);
+        let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
+        let hand = MockClock::default();
+        let mut shown = Vec::new();
+        let mut show = |_, quads, so_far| {
+            shown.push((quads, so_far));
+            hand.advance(1);
+        };
+        let (clock, prompt) = (hand.clock(), [1, 267, 335]);
+        let measured = measure(&mut session, &profiler, &clock, capacity, &prompt, 50, &mut show)
+            .expect("runs");
+        assert_eq!((measured.quads.len(), measured.stopped), (51, Stopped::Time));
+        // The clock stands still in a pass, so there is nothing to compare.
+        assert_eq!(shown, (1..=51).map(|n| (n, None)).collect::<Vec<_>>());
+        for (i, quad) in measured.quads.iter().enumerate() {
+            let order = [Order::Abba, Order::Baab][i % 2];
+            assert_eq!(*quad, Quad { position: 3 + i % 4, order, ns: [0; 4] });
+        }
+        let profile = profiler.profile();
+        assert_eq!(profile.dropped.spans, 0);
+        assert!(2 * 51 * measured.spans_per_pass > capacity, "it would have filled");
+        assert!(profile.passes.iter().all(|pass| (3..7).contains(&pass.position)));
+        assert_eq!(profile.spans.len(), profile.passes.len() * measured.spans_per_pass);
     }
 
     fn report(quads: Vec<Quad>) -> Report {
