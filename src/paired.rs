@@ -499,6 +499,31 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of runs")]
+    fn to_stop_at_the_first_narrow_interval_costs_little_if_looks_are_few() {
+        // As `profile --check-overhead` does: from 20 quads on, after each eighth more of them.
+        for noise in [Noise::Spikes, Noise::Bursts, Noise::Memory] {
+            let mut random = Random(2013);
+            let (runs, mut hits) = (1000, 0);
+            for _ in 0..runs {
+                let pairs = noise.pairs(400, 0.003, &mut random);
+                let mut quads: usize = 20;
+                let ratio = loop {
+                    let ratio = PairedRatio::new(&pairs[..2 * quads.min(400)]).unwrap();
+                    if ratio.half_width() <= 0.001 || quads >= 400 {
+                        break ratio;
+                    }
+                    quads += quads.div_ceil(8);
+                };
+                hits += usize::from(ratio.low <= 0.003 && 0.003 <= ratio.high);
+            }
+            let coverage = f64::from(hits as u32) / f64::from(runs);
+            println!("{noise:?}: {coverage:.3}");
+            assert!(coverage >= 0.93, "{noise:?}: {coverage}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of runs")]
     fn the_interval_is_no_wider_than_it_must_be() {
         // For normal noise of s in each pass and n pairs, the mean's is 1.96 × s × √(2 / n), the
         // best there is; this one needs 1.05 times the pairs (Hodges and Lehmann 1956).
