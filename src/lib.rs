@@ -9,6 +9,7 @@ mod fold;
 mod graph;
 mod latency;
 mod machine;
+mod paired;
 mod profile;
 mod profiler;
 mod recorder;
@@ -31,6 +32,7 @@ pub use crate::machine::{
     Ceilings, CounterReading, CpuLimit, Disturbance, LoadWatch, Machine, Missing, OtherLoad,
     probe_counters, probe_sampling,
 };
+pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
     Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
     ProfileError, Run, SCHEMA_VERSION, Span, Total,

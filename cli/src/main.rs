@@ -16,6 +16,7 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.command {
+        Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),
         Command::Profile(args) => cmd::profile::run(&args),
         Command::Show(args) => cmd::show::run(&args),
         Command::Logits(args) => cmd::logits::run(&args),

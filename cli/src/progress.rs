@@ -12,6 +12,11 @@ pub(crate) fn tokens(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {pos}/{len} tokens")
 }
 
+/// A bar of `total` milliseconds, with a word on how far the result is.
+pub(crate) fn time(what: &'static str, total: u64) -> ProgressBar {
+    bar(what, total, "{msg:10} [{bar:40}] {prefix}")
+}
+
 /// A word on what takes a moment and can't tell how far it is.
 pub(crate) fn note(what: &'static str) -> ProgressBar {
     let note = bar(what, 0, "{msg} …");

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Architecture, Model};
@@ -41,6 +41,15 @@ fn stand_in() -> Result<PathBuf> {
         });
     bar.finish_and_clear();
     made.with_context(|| format!("the model that stands in can't be made in {}", cache.display()))
+}
+
+/// The tokens of a prompt, at least one.
+pub(crate) fn prompt(model: &Model, text: &str) -> Result<Vec<u32>> {
+    let prompt = model.encode(text, Default::default())?;
+    if prompt.is_empty() {
+        bail!("the prompt has no tokens: there is nothing to go on from");
+    }
+    Ok(prompt)
 }
 
 /// The executor that was asked for.

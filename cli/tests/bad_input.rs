@@ -144,6 +144,8 @@ fn flags_that_make_no_sense() {
         (&["--temperature", "-1"], "must be a number above 0"),
         (&["--temperature", "1", "--top-p", "2"], "at most 1"),
         (&["--sync", "sometimes"], "possible values"),
+        (&["--check-overhead"], "'--out <DIR>' cannot be used with '--check-overhead'"),
+        (&["--overhead-seconds", "3"], "cannot be used with"),
     ] {
         let dir = TempDir::new().expect("a temporary folder");
         let out = dir.path().join("run");
@@ -152,6 +154,30 @@ fn flags_that_make_no_sense() {
         let said = refuse(&all);
         assert!(said.contains(says), "{args:?}: {said}");
     }
+}
+
+#[test]
+fn an_overhead_check_that_cannot_be_made() {
+    let model = fixture("tiny-Q8_0.gguf");
+    let model = model.to_str().expect("UTF-8");
+    for (args, says) in [
+        (&["--sync", "immediate"][..], "cannot be used with '--sync <SYNC>'"),
+        (&["--temperature", "1"], "cannot be used with '--temperature <T>'"),
+        (&["--overhead-seconds", "0"], "must be a number above 0 and at most 86400"),
+        (&["--overhead-seconds", "NaN"], "must be a number above 0 and at most 86400"),
+        (&["--tokens", "1"], "--check-overhead decodes tokens: that takes --tokens 2 or more"),
+        (&["--tokens", "600"], "do not fit the context"),
+    ] {
+        let said = refuse(&[&["profile", model, "--check-overhead"], args].concat());
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_time_limit_for_an_overhead_check_that_was_not_asked_for() {
+    let model = fixture("tiny-Q8_0.gguf");
+    let said = refuse(&["profile", model.to_str().expect("UTF-8"), "--overhead-seconds", "3"]);
+    assert!(said.contains("required arguments were not provided:\n  --check-overhead"), "{said}");
 }
 
 #[test]

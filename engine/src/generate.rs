@@ -5,7 +5,7 @@ use brickscope::{BrickId, BrickProfiler, Phase};
 use crate::executor::work;
 use crate::forward::Outputs;
 use crate::model::Error;
-use crate::probe::{NoProbe, Probe, Profiled};
+use crate::probe::{NoProbe, Probe};
 use crate::sample::{Sampler, Sampling};
 use crate::session::Session;
 
@@ -55,7 +55,7 @@ pub fn generate(
     match profiler {
         None => Ok(run(session, &NoProbe, None, prompt, options, progress)),
         Some(profiler) => {
-            let probe = Profiled::new(profiler, session.routines());
+            let probe = session.profiled(profiler);
             Ok(run(session, &probe, Some(profiler), prompt, options, progress))
         }
     }

@@ -50,7 +50,14 @@ impl KvCache {
 
     /// Forgets all tokens.
     pub fn clear(&mut self) {
-        self.n_tokens = 0;
+        self.truncate(0);
+    }
+
+    /// Keeps the first `n_tokens` tokens and forgets those after them. As with a `Vec`, nothing
+    /// happens where there are no more than that; it never panics. What comes next overwrites the
+    /// keys and values that were forgotten before anything reads them.
+    pub fn truncate(&mut self, n_tokens: usize) {
+        self.n_tokens = self.n_tokens.min(n_tokens);
     }
 
     pub(crate) fn advance(&mut self, n_tokens: usize) {

@@ -99,6 +99,12 @@ impl<'m> Session<'m> {
         self.kv.clear();
     }
 
+    /// Goes back to `position`: forgets all tokens but the first so many. The same tokens then give
+    /// the same bits again. Nothing happens if there are no more than that; it never panics.
+    pub fn truncate(&mut self, position: usize) {
+        self.kv.truncate(position);
+    }
+
     /// Runs `tokens` after those so far; returns the logits that follow the last of them.
     ///
     /// # Errors
@@ -117,6 +123,10 @@ impl<'m> Session<'m> {
     /// As [`forward`](Self::forward), and the same code; `profiler` is told of each pass, layer,
     /// brick and kernel. One token after others is decoding, anything else is prefill.
     ///
+    /// Each call first looks up the kernels' names, some microseconds of work. For many short
+    /// calls make a handle [`profiled`](Self::profiled) once, and call
+    /// [`forward_with`](Self::forward_with).
+    ///
     /// # Errors
     ///
     /// As [`forward`](Self::forward).
@@ -125,8 +135,29 @@ impl<'m> Session<'m> {
         profiler: &BrickProfiler,
         tokens: &[u32],
     ) -> Result<&[f32], Error> {
+        self.forward_with(&self.profiled(profiler), tokens)
+    }
+
+    /// The kernels of this session, made known to `profiler`.
+    #[must_use]
+    pub fn profiled<'p>(&self, profiler: &'p BrickProfiler) -> Profiled<'p> {
+        Profiled::new(profiler, &self.routines)
+    }
+
+    /// As [`forward_profiled`](Self::forward_profiled), with a handle that this session made, or
+    /// one of the same model on an executor like its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    ///
+    /// # Panics
+    ///
+    /// With a handle from a session of another model the kernels get wrong names, or there are too
+    /// few of them.
+    pub fn forward_with(&mut self, probe: &Profiled<'_>, tokens: &[u32]) -> Result<&[f32], Error> {
         self.check(tokens)?;
-        let probe = Profiled::new(profiler, &self.routines);
+        let profiler = probe.profiler();
         let decodes = tokens.len() == 1 && self.position() > 0;
         let phase = if decodes { Phase::Decode } else { Phase::Prefill };
         let mut passes = self.passes(tokens).peekable();
@@ -134,7 +165,7 @@ impl<'m> Session<'m> {
             let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
             let position = self.position() as u64;
             let timer = profiler.begin_pass(phase);
-            self.pass(&probe, pass, outputs);
+            self.pass(probe, pass, outputs);
             profiler.end_pass(timer, pass.len() as u64, position);
         }
         Ok(self.last_logits())
@@ -161,7 +192,9 @@ impl<'m> Session<'m> {
         Pass { model, cpu, routines, probe }.forward(scratch, kv, tokens, outputs)
     }
 
-    pub(crate) fn last_logits(&self) -> &[f32] {
+    /// The logits of the last pass that computed any, once more. Empty before the first one.
+    #[must_use]
+    pub fn last_logits(&self) -> &[f32] {
         self.scratch.last_logits()
     }
 

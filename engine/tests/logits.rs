@@ -195,6 +195,36 @@ fn a_profiled_pass_computes_the_same_bits_and_tells_of_every_layer() {
 }
 
 #[test]
+fn going_back_and_on_again_gives_the_same_bits() {
+    let model = Model::open(&fixtures().join("tiny-Q4_K_M.gguf")).unwrap();
+    let cpu = Cpu::new(Kernels::best(), NonZeroUsize::new(2).unwrap()).unwrap();
+    let mut session = Session::new(&model, cpu, 48).unwrap();
+    let tokens: Vec<u32> = (0..40).map(|i| i * 7 % 512).collect();
+    session.forward(&tokens[..20]).unwrap();
+    let profiler = BrickProfiler::enabled();
+    let probe = session.profiled(&profiler);
+    let first = session.forward(&[9]).unwrap().to_vec();
+    for _ in 0..2 {
+        session.truncate(20);
+        assert_eq!(session.position(), 20);
+        assert_eq!(session.forward_with(&probe, &[9]).unwrap(), first);
+    }
+    // Another token in its place leaves nothing of the one that was forgotten.
+    session.truncate(20);
+    assert_ne!(session.forward(&[10]).unwrap(), first);
+    session.truncate(20);
+    session.forward(&[9]).unwrap();
+    let on = session.forward(&tokens[20..]).unwrap().to_vec();
+    session.truncate(21);
+    assert_eq!(session.forward(&tokens[20..]).unwrap(), on);
+    // There are no more tokens than that to forget.
+    session.truncate(1000);
+    assert_eq!((session.position(), session.room()), (41, 7));
+    let passes: Vec<u64> = profiler.profile().passes.iter().map(|pass| pass.position).collect();
+    assert_eq!(passes, [20, 20]);
+}
+
+#[test]
 fn all_shared_models_agree_where_their_folder_is() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let names = models(&folder);

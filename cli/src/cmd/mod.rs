@@ -1,5 +1,6 @@
 //! The subcommands, one a file.
 
+pub(crate) mod check_overhead;
 pub(crate) mod doctor;
 pub(crate) mod logits;
 pub(crate) mod profile;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{Write, stdout};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use brickscope::{BrickId, BrickProfiler, Ceilings, Machine, Profile, Run, view};
 use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
 
@@ -18,10 +18,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model.as_deref())?;
     let cpu = source::cpu(&args.executor)?;
-    let prompt = model.encode(&args.prompt, Default::default())?;
-    if prompt.is_empty() {
-        bail!("the prompt has no tokens: there is nothing to go on from");
-    }
+    let prompt = source::prompt(&model, &args.prompt)?;
     // The last token is chosen and not run.
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
     let mut session = Session::new(&model, cpu, context)?;
@@ -86,7 +83,7 @@ fn sampling(args: &ProfileArgs) -> Sampling {
 }
 
 /// Room for every span of the run, so that the trace has no holes.
-fn log_capacity(model: &Model, session: &Session<'_>, context: usize) -> usize {
+pub(crate) fn log_capacity(model: &Model, session: &Session<'_>, context: usize) -> usize {
     // At most 14 bricks and 22 kernels in a layer, and the layer itself.
     let spans_per_pass = 40 * (model.config.n_layers + 1);
     // Each token of the answer is a pass; the prompt takes fewer.

@@ -1,0 +1,527 @@
+//! `brickscope profile --check-overhead`: what profiling costs, measured and not reckoned.
+//!
+//! The same token is decoded at the same position four times, twice by `forward` (A) and twice by
+//! `forward_profiled` (B), in the order A B B A, at the next position B A A B. Each A has a B right
+//! beside it, and what is before or after costs either as often.
+
+use std::io::{Write, stdout};
+
+use anyhow::{Context, Result, bail};
+use brickscope::{
+    BrickProfiler, Clock, ClockInfo, Machine, PairedError, PairedRatio, Phase, Profile,
+};
+use brickscope_engine::{Profiled, Sampler, Sampling, Session};
+use serde::Serialize;
+
+use super::profile::log_capacity;
+use crate::args::ProfileArgs;
+use crate::{progress, source};
+
+/// The interval is narrow enough when it ends this far from its middle: 0.1 %.
+const HALF_WIDTH: f64 = 0.001;
+
+/// Quads before the first look at the interval. Of fewer it may be narrow by luck.
+const FIRST_LOOK: usize = 20;
+
+/// Quads that are run before those that count.
+const WARM_UP: usize = 4;
+
+/// A pass that took this many times its arm's median was probably disturbed.
+const SLOW: f64 = 1.25;
+
+pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
+    let created = Profile::empty(Default::default()).created;
+    let model = source::model(args.model.as_deref())?;
+    let cpu = source::cpu(&args.executor)?;
+    let prompt = source::prompt(&model, &args.prompt)?;
+    if args.tokens < 2 {
+        bail!("--check-overhead decodes tokens: that takes --tokens 2 or more");
+    }
+    // As in a run that is profiled, so that the log is as large as there.
+    let context = prompt.len().saturating_add(args.tokens - 1);
+    let mut session = Session::new(&model, cpu, context)?;
+    let capacity = log_capacity(&model, &session, context);
+    let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
+
+    let clock = Clock::default();
+    let limit_ns = (args.overhead_seconds * 1e9) as u64;
+    let bar = progress::time("measuring", limit_ns / 1_000_000);
+    let mut show = |elapsed_ns: u64, quads: usize, so_far: Option<PairedRatio>| {
+        if let Some(ratio) = so_far {
+            bar.set_prefix(format!("±{:.2} %, {quads} quads", 100.0 * ratio.half_width()));
+        }
+        bar.set_position(elapsed_ns / 1_000_000);
+    };
+    let measured =
+        measure(&mut session, &profiler, &clock, capacity, &prompt, limit_ns, &mut show)?;
+    bar.finish_and_clear();
+
+    let run = Setting {
+        created,
+        model: source::describe(&model),
+        machine: Machine::detect(),
+        backend: session.cpu().kernels.backend().name().to_owned(),
+        threads: session.cpu().threads(),
+        clock: clock.describe(),
+        prompt_tokens: prompt.len(),
+        log_capacity: capacity,
+    };
+    let report = Report::new(run, measured);
+    let text =
+        if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
+    stdout().lock().write_all(text.as_bytes()).context("standard output")
+}
+
+/// Which way round a quad was run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Order {
+    Abba,
+    Baab,
+}
+
+impl Order {
+    /// Which passes are `forward_profiled`.
+    fn is_b(self) -> [bool; 4] {
+        match self {
+            Self::Abba => [false, true, true, false],
+            Self::Baab => [true, false, false, true],
+        }
+    }
+}
+
+/// Four passes over the same token at the same position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Quad {
+    /// Tokens in the KV cache before each pass.
+    position: usize,
+    order: Order,
+    /// What each pass took, in nanoseconds, in the order in which they ran.
+    ns: [u64; 4],
+}
+
+impl Quad {
+    /// The times of `forward`.
+    fn a(&self) -> [u64; 2] {
+        let [first, second, third, fourth] = self.ns;
+        match self.order {
+            Order::Abba => [first, fourth],
+            Order::Baab => [second, third],
+        }
+    }
+
+    /// The times of `forward_profiled`, each measured right beside its `a`.
+    fn b(&self) -> [u64; 2] {
+        let [first, second, third, fourth] = self.ns;
+        match self.order {
+            Order::Abba => [second, third],
+            Order::Baab => [first, fourth],
+        }
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.a().into_iter().zip(self.b()).map(|(a, b)| (a as f64, b as f64))
+    }
+}
+
+fn compare(quads: &[Quad]) -> Result<PairedRatio, PairedError> {
+    PairedRatio::new(&quads.iter().flat_map(Quad::pairs).collect::<Vec<_>>())
+}
+
+/// Why the measurement ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Stopped {
+    /// The interval was narrow enough.
+    HalfWidth,
+    /// The time was up.
+    Time,
+}
+
+#[derive(Debug)]
+struct Measured {
+    quads: Vec<Quad>,
+    spans_per_pass: usize,
+    elapsed_ns: u64,
+    stopped: Stopped,
+}
+
+/// Runs quads until the interval is narrow enough or `limit_ns` have passed, at least one.
+fn measure(
+    session: &mut Session<'_>,
+    profiler: &BrickProfiler,
+    clock: &Clock,
+    log_capacity: usize,
+    prompt: &[u32],
+    limit_ns: u64,
+    show: &mut dyn FnMut(u64, usize, Option<PairedRatio>),
+) -> Result<Measured> {
+    let mut sampler = Sampler::new(Sampling::Greedy);
+    let probe = session.profiled(profiler);
+    let first = sampler.sample(session.forward(prompt)?);
+    for _ in 0..WARM_UP {
+        quad(session, &probe, clock, Order::Abba, prompt.len(), first)?;
+    }
+    let warm = profiler.profile();
+    let spans = warm.spans.len() + usize::try_from(warm.dropped.spans)?;
+    let spans_per_pass = spans.div_ceil(2 * WARM_UP);
+
+    let mut logged = spans;
+    let mut quads: Vec<Quad> = Vec::new();
+    let mut next_look = FIRST_LOOK;
+    let (mut position, mut token) = (prompt.len(), first);
+    let start = clock.now();
+    loop {
+        // A full log costs less than one with room, so it is emptied before it is full. The pass
+        // afterwards is for the log to be made again while nobody looks.
+        if logged + 2 * spans_per_pass > log_capacity {
+            profiler.reset();
+            session.truncate(position);
+            session.forward_with(&probe, &[token])?;
+            logged = spans_per_pass;
+        }
+        let order = if quads.len().is_multiple_of(2) { Order::Abba } else { Order::Baab };
+        let ns = quad(session, &probe, clock, order, position, token)?;
+        quads.push(Quad { position, order, ns });
+        logged += 2 * spans_per_pass;
+        // On to the next position, or back to the first.
+        (position, token) = match session.room() {
+            0 => (prompt.len(), first),
+            _ => (session.position(), sampler.sample(session.last_logits())),
+        };
+
+        let elapsed_ns = clock.now() - start;
+        let mut so_far = None;
+        if quads.len() >= next_look {
+            // Seldom: whoever looks often enough finds a narrow interval at last.
+            next_look += next_look.div_ceil(8);
+            so_far = compare(&quads).ok();
+        }
+        show(elapsed_ns, quads.len(), so_far);
+        let narrow = so_far.is_some_and(|ratio| ratio.half_width() <= HALF_WIDTH);
+        if narrow || elapsed_ns >= limit_ns {
+            let stopped = if narrow { Stopped::HalfWidth } else { Stopped::Time };
+            return Ok(Measured { quads, spans_per_pass, elapsed_ns, stopped });
+        }
+    }
+}
+
+/// Decodes `token` at `position` four times; returns what each pass took, in nanoseconds. The
+/// session is one token further afterwards.
+fn quad(
+    session: &mut Session<'_>,
+    probe: &Profiled<'_>,
+    clock: &Clock,
+    order: Order,
+    position: usize,
+    token: u32,
+) -> Result<[u64; 4]> {
+    let mut ns = [0; 4];
+    for (ns, is_b) in ns.iter_mut().zip(order.is_b()) {
+        session.truncate(position);
+        let start = clock.now();
+        if is_b {
+            session.forward_with(probe, &[token])?;
+        } else {
+            session.forward(&[token])?;
+        }
+        *ns = clock.now() - start;
+    }
+    Ok(ns)
+}
+
+/// What was run, and on what.
+#[derive(Debug, Serialize)]
+struct Setting {
+    created: String,
+    model: brickscope::Model,
+    machine: Machine,
+    backend: String,
+    threads: usize,
+    clock: ClockInfo,
+    prompt_tokens: usize,
+    /// Spans that the log of a thread has room for, as in a run of so many tokens.
+    log_capacity: usize,
+}
+
+/// What is printed, and in this form with `--json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    setting: Setting,
+    /// The phase of the passes: one token each.
+    phase: Phase,
+    /// Passes before those that count, of which nothing is kept.
+    warm_up_passes: usize,
+    spans_per_pass: usize,
+    seconds: f64,
+    stopped: Stopped,
+    half_width_wanted: f64,
+    forward: Arm,
+    forward_profiled: Arm,
+    /// Times of `forward_profiled` ÷ times of `forward`, less 1.
+    slow_down: Option<PairedRatio>,
+    /// Why there is no `slow_down`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slow_down_absent: Option<String>,
+    quads: Vec<Quad>,
+}
+
+/// What is known of the passes of one arm.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Arm {
+    passes: usize,
+    median_ns: f64,
+    /// Passes that took over [`SLOW`] times the median. They are among those that are compared.
+    slow_passes: usize,
+}
+
+impl Arm {
+    fn new(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        let passes = times.len();
+        let median_ns = match passes {
+            0 => f64::NAN,
+            _ => (times[(passes - 1) / 2] as f64 + times[passes / 2] as f64) / 2.0,
+        };
+        let slow = |&&ns: &&u64| ns as f64 > SLOW * median_ns;
+        Self { passes, median_ns, slow_passes: times.iter().filter(slow).count() }
+    }
+}
+
+impl Report {
+    fn new(setting: Setting, measured: Measured) -> Self {
+        let Measured { quads, spans_per_pass, elapsed_ns, stopped } = measured;
+        let (slow_down, slow_down_absent) = match compare(&quads) {
+            Ok(ratio) => (Some(ratio), None),
+            Err(why) => (None, Some(why.to_string())),
+        };
+        Self {
+            setting,
+            phase: Phase::Decode,
+            warm_up_passes: 4 * WARM_UP,
+            spans_per_pass,
+            seconds: elapsed_ns as f64 / 1e9,
+            stopped,
+            half_width_wanted: HALF_WIDTH,
+            forward: Arm::new(quads.iter().flat_map(Quad::a).collect()),
+            forward_profiled: Arm::new(quads.iter().flat_map(Quad::b).collect()),
+            slow_down,
+            slow_down_absent,
+            quads,
+        }
+    }
+
+    fn lines(&self) -> Vec<(&'static str, String, String)> {
+        let positions = self.quads.iter().map(|quad| quad.position);
+        let (first, last) = (positions.clone().min(), positions.max());
+        let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
+        let n = self.quads.len();
+        let (a, b) = (self.forward, self.forward_profiled);
+        let mut lines = vec![
+            ("forward", time(a.median_ns), format!("median of {} passes", a.passes)),
+            (
+                "forward_profiled",
+                time(b.median_ns),
+                format!("median of {} passes, {} spans each", b.passes, self.spans_per_pass),
+            ),
+        ];
+        let none = String::new;
+        match (&self.slow_down, &self.slow_down_absent) {
+            (Some(ratio), _) => {
+                let interval =
+                    format!("95 % interval {} to {}", percent(ratio.low), percent(ratio.high));
+                lines.push(("slow-down", percent(ratio.estimate), interval));
+                let totals = "of the sums of all passes, disturbed ones included".to_owned();
+                lines.push(("", percent(ratio.of_totals), totals));
+            }
+            (None, why) => {
+                lines.push(("slow-down", "n/a".to_owned(), why.clone().unwrap_or_default()));
+            }
+        }
+        let quads = format!(
+            "{n} ABBA quad{}, decode, positions {first} to {last}",
+            if n == 1 { "" } else { "s" }
+        );
+        lines.push(("from", none(), quads));
+        let ended = match self.stopped {
+            Stopped::HalfWidth => format!("known to ±{:.1} %", 100.0 * HALF_WIDTH),
+            Stopped::Time => "the time was up: --overhead-seconds gives it more".to_owned(),
+        };
+        lines.push(("ended", format!("{:.1} s", self.seconds), ended));
+        let slow = format!(
+            "{} and {} passes took over {SLOW} times their median",
+            a.slow_passes, b.slow_passes
+        );
+        lines.push(("disturbed", none(), slow));
+        lines
+    }
+
+    fn text(&self) -> String {
+        let Setting { model, backend, threads, .. } = &self.setting;
+        let s = if *threads == 1 { "" } else { "s" };
+        let run = format!("{}, {backend}, {threads} thread{s}", model.quantization);
+        let model = model.name.as_deref().unwrap_or(&model.path);
+        // One line on an 80-column terminal, whatever the model is called.
+        let room = WIDTH.saturating_sub(run.chars().count() + 2);
+        let mut name: String = model.escape_debug().take(room).collect();
+        if model.escape_debug().count() > room {
+            name.pop();
+            name.push('…');
+        }
+        let mut text = format!("{name}, {run}\n");
+        for (what, value, how) in self.lines() {
+            let line = format!("{what:17} {value:>9}  {how}");
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Columns of a line at most.
+const WIDTH: usize = 80;
+
+fn time(ns: f64) -> String {
+    if ns < 1e6 { format!("{:.1} µs", ns / 1e3) } else { format!("{:.3} ms", ns / 1e6) }
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:+.2} %", 100.0 * ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+
+    use brickscope::MockClock;
+    use brickscope_engine::Model;
+    use brickscope_engine::executor::Cpu;
+    use brickscope_kernels::Kernels;
+
+    use super::*;
+
+    const NS: [u64; 4] = [1, 2, 3, 4];
+
+    #[test]
+    fn each_arm_gets_its_times_and_each_pair_is_of_neighbours() {
+        let quad = |order| Quad { position: 7, order, ns: NS };
+        for (order, pairs) in
+            [(Order::Abba, [(1.0, 2.0), (4.0, 3.0)]), (Order::Baab, [(2.0, 1.0), (3.0, 4.0)])]
+        {
+            assert_eq!(quad(order).pairs().collect::<Vec<_>>(), pairs);
+            // As `quad` runs them.
+            let is_b = order.is_b();
+            let times = |arm: bool| (0..4).filter(|&i| is_b[i] == arm).map(|i| NS[i]).collect();
+            let (a, b): (Vec<u64>, Vec<u64>) = (times(false), times(true));
+            assert_eq!((quad(order).a().to_vec(), quad(order).b().to_vec()), (a, b));
+        }
+    }
+
+    #[test]
+    fn an_arm_counts_its_slow_passes_and_says_nothing_of_none() {
+        let arm = Arm::new(vec![100, 126, 100, 90, 125]);
+        assert_eq!(arm, Arm { passes: 5, median_ns: 100.0, slow_passes: 1 });
+        assert_eq!(Arm::new(vec![3, 1, 2, 9]).median_ns, 2.5);
+        assert!(Arm::new(Vec::new()).median_ns.is_nan());
+    }
+
+    #[test]
+    fn the_log_never_fills_and_the_positions_go_round() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../engine/tests/data/models/tiny-Q8_0.gguf");
+        let model = Model::open(&path).expect("the fixture");
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("a thread");
+        let mut session = Session::new(&model, cpu, 7).expect("a session");
+        // Room for the warm-up and a little: it has to be emptied many times.
+        let capacity = log_capacity(&model, &session, 7);
+        let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
+        let hand = MockClock::default();
+        let mut shown = Vec::new();
+        let mut show = |_, quads, so_far| {
+            shown.push((quads, so_far));
+            hand.advance(1);
+        };
+        let (clock, prompt) = (hand.clock(), [1, 267, 335]);
+        let measured = measure(&mut session, &profiler, &clock, capacity, &prompt, 50, &mut show)
+            .expect("runs");
+        assert_eq!((measured.quads.len(), measured.stopped), (51, Stopped::Time));
+        // The clock stands still in a pass, so there is nothing to compare.
+        assert_eq!(shown, (1..=51).map(|n| (n, None)).collect::<Vec<_>>());
+        for (i, quad) in measured.quads.iter().enumerate() {
+            let order = [Order::Abba, Order::Baab][i % 2];
+            assert_eq!(*quad, Quad { position: 3 + i % 4, order, ns: [0; 4] });
+        }
+        let profile = profiler.profile();
+        assert_eq!(profile.dropped.spans, 0);
+        assert!(2 * 51 * measured.spans_per_pass > capacity, "it would have filled");
+        assert!(profile.passes.iter().all(|pass| (3..7).contains(&pass.position)));
+        assert_eq!(profile.spans.len(), profile.passes.len() * measured.spans_per_pass);
+    }
+
+    fn report(quads: Vec<Quad>) -> Report {
+        let measured = Measured {
+            quads,
+            spans_per_pass: 356,
+            elapsed_ns: 1_500_000_000,
+            stopped: Stopped::Time,
+        };
+        let run = Setting {
+            created: String::new(),
+            model: brickscope::Model {
+                name: Some("a name that is longer than any line ".repeat(3) + "\n"),
+                quantization: "q8_0".to_owned(),
+                ..brickscope::Model::default()
+            },
+            machine: Machine::default(),
+            backend: "avx2".to_owned(),
+            threads: 2,
+            clock: ClockInfo::default(),
+            prompt_tokens: 94,
+            log_capacity: 1000,
+        };
+        Report::new(run, measured)
+    }
+
+    fn quads(n: usize, b: u64) -> Vec<Quad> {
+        let ns = [1_000_000, b, b, 1_000_000];
+        (0..n).map(|i| Quad { position: 94 + i, order: Order::Abba, ns }).collect()
+    }
+
+    #[test]
+    fn the_text_says_all_of_it_in_80_columns() {
+        let text = report(quads(40, 1_002_100)).text();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "forward            1.000 ms  median of 80 passes",
+                "forward_profiled   1.002 ms  median of 80 passes, 356 spans each",
+                "slow-down           +0.21 %  95 % interval +0.21 % to +0.21 %",
+                "                    +0.21 %  of the sums of all passes, disturbed ones included",
+                "from                         40 ABBA quads, decode, positions 94 to 133",
+                "ended                 1.5 s  the time was up: --overhead-seconds gives it more",
+                "disturbed                    0 and 0 passes took over 1.25 times their median",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_computed_is_absent_with_the_reason() {
+        let few = report(quads(2, 1_002_100));
+        let why = "an interval takes 6 pairs of times, and there are 4";
+        assert!(few.text().contains(&format!("slow-down               n/a  {why}\n")));
+        let json = serde_json::to_value(&few).expect("JSON");
+        assert_eq!(
+            (&json["slow_down"], json["slow_down_absent"].as_str()),
+            (&None::<()>.into(), Some(why))
+        );
+        // A clock that stood still.
+        let still = report(quads(20, 0));
+        assert!(
+            still.slow_down_absent.is_some_and(|why| why.contains("both must be times above 0"))
+        );
+    }
+}
