@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::brick::{Phase, Source};
-use crate::fold::{PassRecord, Slot};
+use crate::fold::{PassRecord, PassSums, Slot};
 use crate::latency::Latency;
 use crate::profile::{Dropped, Name, NameKind, Pass, PhaseTotal, Profile, Span, Total};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL, category_of};
@@ -17,7 +17,7 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
     let mut totals = Totals::new(&profile.names, with_others);
     let mut lanes: Vec<Lane> = Vec::new();
     let mut passes: Vec<PassRecord> = Vec::new();
-    let mut phases = Phase::ALL.map(|_| (0, BrickStats::new("")));
+    let mut phases = Phase::ALL.map(|_| (PassSums::default(), BrickStats::new("")));
     let dropped = &mut profile.dropped;
     let (mut begun, mut ended) = (0, 0);
     recorder.collect(|mut log| {
@@ -25,8 +25,10 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
         lanes.extend(log.lanes());
         let fold = log.fold();
         passes.extend(&fold.passes);
-        for ((tokens, walls), sums) in phases.iter_mut().zip(&fold.phases) {
-            *tokens += sums.tokens;
+        for ((all, walls), sums) in phases.iter_mut().zip(&fold.phases) {
+            all.tokens += sums.tokens;
+            all.disturbed += sums.disturbed;
+            all.left_out += sums.left_out;
             sums.walls.add_to(walls);
         }
         add_oddities(dropped, &log);
@@ -37,15 +39,19 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
     // Over all logs, since a brick may begin on one thread and end on another.
     dropped.unfinished = u64::saturating_sub(begun, ended);
     profile.overhead.spans = ended;
+    dropped.disturbed_passes = phases.iter().map(|(sums, _)| sums.disturbed).sum();
+    dropped.left_out_passes = phases.iter().map(|(sums, _)| sums.left_out).sum();
     profile.totals = totals.finish();
     profile.phases = Phase::ALL
         .into_iter()
         .zip(phases)
         .filter(|(_, (_, walls))| walls.count > 0)
-        .map(|(phase, (tokens, walls))| PhaseTotal {
+        .map(|(phase, (sums, walls))| PhaseTotal {
             phase,
             passes: walls.count,
-            tokens,
+            disturbed: sums.disturbed,
+            left_out: sums.left_out,
+            tokens: sums.tokens,
             wall_ns: walls.total_ns,
             attributed_ns: walls.exclusive_ns,
             unattributed_ns: walls.total_ns - walls.exclusive_ns,
@@ -67,6 +73,9 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
             wall_ns: pass.wall,
             attributed_ns: pass.covered,
             unattributed_ns: pass.wall - pass.covered,
+            is_disturbed: pass.is_disturbed,
+            is_left_out: pass.is_left_out,
+            disturbance: pass.disturbance,
         })
         .collect();
     profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
@@ -110,7 +119,7 @@ impl Totals {
                     let (kind, host) = (name.kind, name.host.clone());
                     let stats = BrickStats::new(&name.name);
                     let percentiles = stats.percentiles();
-                    let std_dev_ns = None;
+                    let (std_dev_ns, counters) = (None, None);
                     let total = Total {
                         phase,
                         kind,
@@ -120,6 +129,7 @@ impl Totals {
                         stats,
                         std_dev_ns,
                         percentiles,
+                        counters,
                     };
                     rows.push((slot, index, total));
                 }
@@ -132,6 +142,9 @@ impl Totals {
         for (slot, index, total) in &mut self.rows {
             if let Some(sums) = log.fold().sums(total.source, *slot, *index) {
                 sums.add_to(&mut total.stats);
+                if let Some(counters) = sums.counters() {
+                    total.counters.get_or_insert_default().merge(counters);
+                }
             }
         }
     }
@@ -174,5 +187,127 @@ fn add_spans(records: &[Record], lane: u32, spans: &mut Vec<Span>) {
             work: record.work,
         });
         open.push((logged, index));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::brick::{BrickId, Work};
+    use crate::clock::{ClockInfo, MockClock};
+    use crate::machine::{CounterReading, Disturbance, ReadCounters};
+    use crate::recorder::flag;
+
+    fn recorder() -> (Recorder, MockClock) {
+        let hand = MockClock::default();
+        let recorder = Recorder::new(hand.clock(), 100);
+        recorder.set_active(true);
+        (recorder, hand)
+    }
+
+    fn collected(recorder: &Recorder) -> Profile {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.names = BrickId::ALL
+            .iter()
+            .map(|brick| Name { name: brick.name().to_owned(), kind: NameKind::Brick, host: None })
+            .collect();
+        fill(&mut profile, recorder, false);
+        profile.check().expect("it adds up");
+        profile
+    }
+
+    fn brick(recorder: &Recorder, hand: &MockClock, nanos: u64) {
+        let open = recorder.begin_brick(BrickId::LmHead as NameIdx);
+        hand.advance(nanos);
+        recorder.end_brick(open, Work::elements(1));
+    }
+
+    #[test]
+    fn disturbed_passes_are_marked_and_only_those_to_be_left_out_are() {
+        let (recorder, hand) = recorder();
+        let wait = Disturbance { run_queue_wait_ns: Some(40), ..Disturbance::default() };
+        let none = Disturbance::default();
+        let passes = [
+            (100, none, 0),
+            (140, wait, flag::DISTURBED),
+            (900, wait, flag::DISTURBED | flag::LEFT_OUT),
+        ];
+        for (nanos, disturbance, flags) in passes {
+            let pass = recorder.begin_pass().expect("none is open");
+            brick(&recorder, &hand, nanos);
+            recorder.end_pass(pass, Phase::Decode, 1, 0, |wall| {
+                assert_eq!(wall, nanos);
+                Some((disturbance, flags))
+            });
+        }
+        let profile = collected(&recorder);
+        let [phase] = profile.phases[..] else { panic!("{:?}", profile.phases) };
+        assert_eq!((phase.passes, phase.disturbed, phase.left_out), (2, 1, 1));
+        assert_eq!((phase.wall_ns, phase.tokens), (240, 2));
+        assert_eq!(profile.bricks(Some(Phase::Decode))[0].stats.count, 2);
+        assert_eq!(profile.latency.per_token.max_ns, Some(140));
+        let marks: Vec<_> =
+            profile.passes.iter().map(|pass| (pass.is_disturbed, pass.is_left_out)).collect();
+        assert_eq!(marks, [(false, false), (true, false), (true, true)]);
+        assert_eq!(profile.passes[0].disturbance, none);
+        assert_eq!(profile.passes[1].disturbance, wait);
+        let notes: Vec<_> = profile.dropped.lines().collect();
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes[0].starts_with("passes that other work on this machine disturbed: 1 "));
+    }
+
+    /// Counts 10 cycles and 25 instructions more at each reading; the third fails.
+    #[derive(Debug)]
+    struct Made(u64);
+
+    impl ReadCounters for Made {
+        fn read(&mut self) -> io::Result<CounterReading> {
+            self.0 += 1;
+            if self.0 == 7 {
+                return Err(io::ErrorKind::Other.into());
+            }
+            Ok(CounterReading {
+                cycles: Some(10 * self.0),
+                instructions: Some(25 * self.0),
+                llc_misses: None,
+                branch_misses: Some(0),
+                wanted_ns: self.0,
+                counted_ns: self.0,
+            })
+        }
+    }
+
+    #[test]
+    fn what_is_counted_in_a_brick_is_added_to_it() {
+        let (recorder, hand) = recorder();
+        brick(&recorder, &hand, 1);
+        recorder.count(Some(Box::new(Made(0))));
+        // Readings 1 to 4: the outer brick has three of their distances, the inner one.
+        let outer = recorder.begin_brick(BrickId::QkvProjection as NameIdx);
+        brick(&recorder, &hand, 1);
+        recorder.end_brick(outer, Work::elements(1));
+        let profile = collected(&recorder);
+        let of = |profile: &Profile, name: BrickId| {
+            let bricks = profile.bricks(None);
+            let brick = bricks.iter().find(|total| total.stats.name == name.name());
+            brick.and_then(|total| total.counters).expect("it was counted")
+        };
+        let (qkv, head) = (of(&profile, BrickId::QkvProjection), of(&profile, BrickId::LmHead));
+        assert_eq!((qkv.sums.cycles, qkv.sums.instructions), (Some(30), Some(75)));
+        // The brick before counting began isn't one of them.
+        assert_eq!((head.spans, head.sums.cycles), (1, Some(10)));
+        assert_eq!(qkv.instructions_per_cycle(), Some(2.5));
+        assert_eq!((qkv.sums.llc_misses, qkv.sums.branch_misses), (None, Some(0)));
+
+        // Readings 5 to 7, of which the last fails: a lap reads for both of its bricks.
+        let first = recorder.begin_brick(BrickId::RmsNorm as NameIdx);
+        let second = recorder.lap(first, Work::default(), BrickId::LmHead as NameIdx);
+        recorder.end_brick(second, Work::default());
+        let profile = collected(&recorder);
+        assert_eq!(of(&profile, BrickId::RmsNorm).sums.cycles, Some(10));
+        let head = of(&profile, BrickId::LmHead);
+        assert_eq!((head.spans, head.sums.cycles), (2, None), "an unknown part makes it unknown");
     }
 }

@@ -6,6 +6,7 @@
 //! pass therefore adds up, too.
 
 use crate::brick::{Phase, Source, Work};
+use crate::machine::{CounterSums, Disturbance};
 use crate::recorder::{Kind, NameIdx, Record, flag};
 use crate::stats::{BrickStats, Histogram};
 
@@ -47,6 +48,9 @@ pub(crate) struct PassRecord {
     pub(crate) covered: u64,
     pub(crate) tokens: u64,
     pub(crate) position: u64,
+    pub(crate) disturbance: Disturbance,
+    pub(crate) is_disturbed: bool,
+    pub(crate) is_left_out: bool,
 }
 
 /// The sums of all passes of one phase.
@@ -55,6 +59,10 @@ pub(crate) struct PassSums {
     pub(crate) tokens: u64,
     /// Their count, and their walls; what bricks cover of them as `exclusive`.
     pub(crate) walls: Sums,
+    /// How many of them other work disturbed.
+    pub(crate) disturbed: u64,
+    /// How many more there were that are not in the sums, since other work disturbed them.
+    pub(crate) left_out: u64,
 }
 
 /// Things that went otherwise than a caller meant. None of them loses a measured time.
@@ -83,6 +91,8 @@ pub(crate) struct Fold {
     names: Vec<[[Option<Box<Sums>>; Slot::ALL.len()]; Source::ALL.len()]>,
     /// What has sums in the open pass.
     open: Vec<(Source, NameIdx)>,
+    /// What disturbed the pass whose end comes next.
+    disturbance: Disturbance,
 }
 
 /// The sums of some spans.
@@ -97,6 +107,7 @@ pub(crate) struct Sums {
     squares: u128,
     work: Work,
     histogram: Histogram,
+    counters: Option<Box<CounterSums>>,
 }
 
 impl Default for Sums {
@@ -110,6 +121,7 @@ impl Default for Sums {
             squares: 0,
             work: Work::default(),
             histogram: Histogram::default(),
+            counters: None,
         }
     }
 }
@@ -142,6 +154,13 @@ impl Sums {
         self.work.flops = self.work.flops.saturating_add(other.work.flops);
         self.work.bytes = self.work.bytes.saturating_add(other.work.bytes);
         self.histogram.merge(&other.histogram);
+        if let Some(counters) = &other.counters {
+            self.counters.get_or_insert_default().merge(counters);
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Option<&CounterSums> {
+        self.counters.as_deref()
     }
 
     /// Forgets all spans, and keeps the memory.
@@ -202,6 +221,12 @@ impl Fold {
                 odd.abandoned_passes += 1;
                 self.abandon();
             }
+            Kind::Load => self.disturbance = record.disturbance(),
+            Kind::Counters => {
+                if let Some(sums) = self.sums_mut(record) {
+                    sums.counters.get_or_insert_default().add(&record.counters());
+                }
+            }
             Kind::Tile => {
                 if let Some(sums) = self.tiles.get_mut(usize::from(record.name)) {
                     sums.add(record.duration, record.duration, record.work);
@@ -226,14 +251,30 @@ impl Fold {
         sums.add(record.duration, record.exclusive, record.work);
     }
 
+    /// The sums that a span of this name, source and pass went to.
+    fn sums_mut(&mut self, record: &Record) -> Option<&mut Sums> {
+        let slot = if record.pass == 0 { Slot::Outside } else { Slot::Open };
+        let slots = self.names.get_mut(usize::from(record.name))?;
+        slots[record.source as usize][slot as usize].as_deref_mut()
+    }
+
     fn take_pass(&mut self, record: &Record) {
         let phase = Phase::ALL[usize::from(record.name).min(Phase::ALL.len() - 1)];
-        self.move_open_to(phase.into());
         let (wall, covered) = (record.duration, record.exclusive);
         let Work { elements: tokens, flops: position, .. } = record.work;
-        let sums = &mut self.phases[phase as usize];
-        sums.tokens = sums.tokens.saturating_add(tokens);
-        sums.walls.add(wall, covered, Work::default());
+        let disturbance = std::mem::take(&mut self.disturbance);
+        let is_disturbed = record.flags & flag::DISTURBED != 0;
+        let is_left_out = record.flags & flag::LEFT_OUT != 0;
+        if is_left_out {
+            self.forget_open();
+            self.phases[phase as usize].left_out += 1;
+        } else {
+            self.move_open_to(phase.into());
+            let sums = &mut self.phases[phase as usize];
+            sums.disturbed += u64::from(is_disturbed);
+            sums.tokens = sums.tokens.saturating_add(tokens);
+            sums.walls.add(wall, covered, Work::default());
+        }
         if self.passes.len() < MAX_PASSES {
             let (serial, start, log) = (record.pass, record.start, self.log);
             self.passes.push(PassRecord {
@@ -245,6 +286,9 @@ impl Fold {
                 covered,
                 tokens,
                 position,
+                disturbance,
+                is_disturbed,
+                is_left_out,
             });
         } else {
             self.oddities.passes_full += 1;
@@ -265,6 +309,15 @@ impl Fold {
                 open.clear();
             }
             slots[Slot::Open as usize] = open;
+        }
+    }
+
+    fn forget_open(&mut self) {
+        for (source, name) in self.open.drain(..) {
+            let slots = &mut self.names[usize::from(name)][source as usize];
+            if let Some(open) = &mut slots[Slot::Open as usize] {
+                open.clear();
+            }
         }
     }
 

@@ -98,7 +98,8 @@ impl Durations {
 impl Latency {
     /// From the passes and spans of `profile`.
     pub(crate) fn of(profile: &Profile) -> Self {
-        let is_token = |pass: &&Pass| pass.phase == Phase::Decode && pass.tokens == 1;
+        let is_token =
+            |pass: &&Pass| pass.phase == Phase::Decode && pass.tokens == 1 && !pass.is_left_out;
         let tokens: Vec<&Pass> = profile.passes.iter().filter(is_token).collect();
         let slow = slow_tokens(profile, &tokens);
         let (slow, slow_absent) = match slow {

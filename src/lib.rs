@@ -29,8 +29,8 @@ pub use crate::graph::{
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
-    Ceilings, CounterReading, CpuLimit, Disturbance, LoadWatch, Machine, Missing, OtherLoad,
-    probe_counters, probe_sampling,
+    Ceilings, CounterReading, CounterSums, CpuLimit, Disturbance, LoadWatch, Machine, Missing,
+    OtherLoad, probe_counters, probe_sampling,
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{

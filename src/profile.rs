@@ -22,7 +22,7 @@ use crate::clock::ClockInfo;
 use crate::device::SyncMode;
 use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
 use crate::latency::Latency;
-use crate::machine::{Ceilings, Machine};
+use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
 use crate::save;
 use crate::stats::{BrickStats, CategoryStats, Percentiles, by_category};
 use crate::tile::TileStats;
@@ -57,8 +57,16 @@ pub struct Profile {
     pub sync_mode: SyncMode,
     /// What the profiler itself cost.
     pub overhead: Overhead,
-    /// Hardware counters: why there are none.
-    pub counters: Absent,
+    /// Why there are no hardware counters, or not all.
+    // Of schema 1 under the older name.
+    #[serde(alias = "counters")]
+    pub counters_absent: Option<Absent>,
+    /// How much of the machine others used while profiling was on.
+    #[serde(default)]
+    pub other_load: Option<OtherLoad>,
+    /// Why that isn't known.
+    #[serde(default)]
+    pub other_load_absent: Option<Absent>,
     /// Sums by phase.
     pub phases: Vec<PhaseTotal>,
     /// Sums by phase, name and source.
@@ -94,6 +102,7 @@ pub struct Absent {
 
 /// What was lost, or went otherwise than its caller meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Dropped {
     /// Spans that are in the totals, but not in `spans`: the log was full.
     pub spans: u64,
@@ -122,6 +131,10 @@ pub struct Dropped {
     pub abandoned_passes: u64,
     /// Passes that were open when the profile was collected; it has nothing of them but spans.
     pub open_passes: u64,
+    /// Passes whose times other work on the machine disturbed; they are in the statistics.
+    pub disturbed_passes: u64,
+    /// Passes that were disturbed and left out of the statistics, because that was asked for.
+    pub left_out_passes: u64,
 }
 
 impl Dropped {
@@ -141,6 +154,12 @@ impl Dropped {
             ("passes begun inside a pass", self.nested_passes, "they are no passes of their own"),
             ("passes that never ended", self.abandoned_passes, "their bricks count outside"),
             ("passes that were still open", self.open_passes, "the tables have nothing of them"),
+            (
+                "passes that other work on this machine disturbed",
+                self.disturbed_passes,
+                "their times say less of the model than of that",
+            ),
+            ("disturbed passes left out of the tables", self.left_out_passes, ""),
         ]
         .into_iter()
         .filter(|&(_, count, _)| count > 0)
@@ -217,6 +236,12 @@ pub struct PhaseTotal {
     pub phase: Phase,
     /// Passes.
     pub passes: u64,
+    /// How many of them other work on the machine disturbed.
+    #[serde(default)]
+    pub disturbed: u64,
+    /// How many more were disturbed and left out of the statistics.
+    #[serde(default)]
+    pub left_out: u64,
     /// Tokens that they processed.
     pub tokens: u64,
     /// From begin to end of each pass, summed.
@@ -258,6 +283,9 @@ pub struct Total {
     /// Percentiles of a span, as far as there are enough of them.
     #[serde(flatten)]
     pub percentiles: Percentiles,
+    /// What hardware counters counted in it, as a whole, with what lies inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<CounterSums>,
 }
 
 /// One pass.
@@ -281,6 +309,15 @@ pub struct Pass {
     pub attributed_ns: u64,
     /// What no brick explains.
     pub unattributed_ns: u64,
+    /// Whether other work on the machine disturbed it ([`Disturbance::is_disturbed`]).
+    #[serde(default)]
+    pub is_disturbed: bool,
+    /// Whether it was left out of the statistics for that.
+    #[serde(default)]
+    pub is_left_out: bool,
+    /// What others did to it.
+    #[serde(default)]
+    pub disturbance: Disturbance,
 }
 
 /// What the caller observed by other means.
@@ -364,9 +401,9 @@ impl Profile {
             clock,
             sync_mode: SyncMode::default(),
             overhead: Overhead::default(),
-            counters: Absent {
-                reason: "hardware counters are not read by this version".to_owned(),
-            },
+            counters_absent: None,
+            other_load: None,
+            other_load_absent: None,
             phases: Vec::new(),
             totals: Vec::new(),
             latency: Latency::default(),
@@ -428,7 +465,7 @@ impl Profile {
     #[must_use]
     pub fn typical_pass(&self, phase: Phase) -> Option<&Pass> {
         let mut passes: Vec<&Pass> =
-            self.passes.iter().filter(|pass| pass.phase == phase).collect();
+            self.passes.iter().filter(|pass| pass.phase == phase && !pass.is_left_out).collect();
         passes.sort_by_key(|pass| (pass.wall_ns, pass.start_ns));
         passes.get(passes.len().checked_sub(1)? / 2).copied()
     }
@@ -446,7 +483,7 @@ impl Profile {
         }
         self.passes
             .iter()
-            .filter(|pass| pass.phase == phase)
+            .filter(|pass| pass.phase == phase && !pass.is_left_out)
             .filter(|pass| explained.get(&pass.serial) == Some(&pass.attributed_ns))
             .min_by_key(|pass| {
                 (pass.serial != typical.serial, pass.wall_ns.abs_diff(typical.wall_ns))

@@ -15,8 +15,10 @@ use crate::clock::Clock;
 use crate::device::{Pending, SyncMode, partition};
 use crate::fold::Slot;
 use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
+use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
+use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
-use crate::recorder::{Kind, NONE, NameIdx, Open, OpenPass, Recorder};
+use crate::recorder::{Kind, NONE, NameIdx, Open, OpenPass, Recorder, flag};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::tile::{TileLevel, TileStats, TileTimer};
 use crate::{collect, save, view};
@@ -63,6 +65,8 @@ pub struct BrickProfiler {
     tiles_enabled: AtomicBool,
     checksums: Mutex<Vec<KernelChecksum>>,
     observed: Mutex<Observed>,
+    watch: Watch,
+    counters: Mutex<CountersAsked>,
 }
 
 /// What spans can be of. Bricks and kernels share the numbers; the well-known bricks come first.
@@ -185,6 +189,8 @@ pub struct PassTimer {
     /// `None` if profiling was off.
     open: Option<OpenPass>,
     phase: Phase,
+    /// What others had done to this process before the pass.
+    before: Option<LoadReading>,
 }
 
 /// The number of a kernel's name. See [`BrickProfiler::kernel`].
@@ -232,6 +238,8 @@ impl BrickProfiler {
             tiles_enabled: AtomicBool::new(false),
             checksums: Mutex::default(),
             observed: Mutex::default(),
+            watch: Watch::default(),
+            counters: Mutex::default(),
         }
     }
 
@@ -248,7 +256,11 @@ impl BrickProfiler {
     /// Turns profiling on. The first time in a process it measures what a span costs, in about a
     /// millisecond.
     pub fn enable(&self) {
-        cost::of_a_span(self.recorder.clock());
+        let clock = self.recorder.clock();
+        cost::of_a_span(clock);
+        if !clock.is_mock() {
+            self.watch.start();
+        }
         self.enabled.store(true, Relaxed);
         self.refresh();
     }
@@ -294,12 +306,116 @@ impl BrickProfiler {
     }
 }
 
+/// What others do to this process.
+#[derive(Debug, Default)]
+struct Watch {
+    meter: Mutex<Option<LoadMeter>>,
+    /// Since profiling was first turned on.
+    others: Mutex<Option<Result<LoadWatch, Absent>>>,
+    is_off: AtomicBool,
+    leave_out: AtomicBool,
+}
+
+impl Watch {
+    fn start(&self) {
+        if !self.is_off.load(Relaxed) {
+            lock(&self.meter).get_or_insert_with(LoadMeter::open);
+        }
+        lock(&self.others).get_or_insert_with(LoadWatch::start);
+    }
+
+    fn read(&self) -> Option<LoadReading> {
+        if self.is_off.load(Relaxed) {
+            return None;
+        }
+        lock(&self.meter).as_mut().map(LoadMeter::read)
+    }
+
+    fn other_load(&self) -> Result<OtherLoad, Absent> {
+        match &*lock(&self.others) {
+            Some(Ok(watch)) => watch.so_far(),
+            Some(Err(absent)) => Err(absent.clone()),
+            None => {
+                Err(Absent { reason: "profiling was not on, or its clock is a mock".to_owned() })
+            }
+        }
+    }
+}
+
+/// Other work on the machine, and hardware counters.
+impl BrickProfiler {
+    /// Whether each pass is to say what others did to it ([`Pass::disturbance`]); it is unless
+    /// turned off. It takes some 5 µs a pass with two threads, and 1 µs for each further one.
+    ///
+    /// [`Pass::disturbance`]: crate::Pass::disturbance
+    pub fn watch_load(&self, watch: bool) {
+        self.watch.is_off.store(!watch, Relaxed);
+        if watch && self.is_enabled() && !self.recorder.clock().is_mock() {
+            self.watch.start();
+        }
+    }
+
+    /// Whether passes that others disturbed are to be left out of the statistics from now on. They
+    /// are counted, and stay in [`Profile::passes`](crate::Profile::passes) with a mark.
+    pub fn leave_out_disturbed(&self, leave_out: bool) {
+        self.watch.leave_out.store(leave_out, Relaxed);
+    }
+
+    /// Has hardware counters read at the begin and the end of each brick: cycles, instructions,
+    /// last-level cache misses and branch misses in user space, of all threads that the process has
+    /// now. Takes a microsecond or more each time, so the times of short bricks suffer.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none: the machine, its settings, or a build without the feature `counters`.
+    pub fn enable_counters(&self) -> Result<(), Absent> {
+        let counters = Counters::open();
+        let absent = match &counters {
+            Ok(counters) => {
+                let missing: Vec<String> =
+                    counters.absent().into_iter().map(|absent| absent.reason).collect();
+                (!missing.is_empty()).then(|| Absent { reason: missing.join("; ") })
+            }
+            Err(absent) => Some(absent.clone()),
+        };
+        *lock(&self.counters) = CountersAsked::Yes(absent);
+        self.recorder.count(Some(Box::new(counters?)));
+        Ok(())
+    }
+
+    /// Ends the reading of hardware counters. What was counted stays.
+    pub fn disable_counters(&self) {
+        self.recorder.count(None);
+    }
+}
+
+/// Whether somebody wanted counters.
+#[derive(Debug, Default)]
+enum CountersAsked {
+    #[default]
+    No,
+    /// And why they are missing, or some of them.
+    Yes(Option<Absent>),
+}
+
+impl CountersAsked {
+    fn absent(&self) -> Option<Absent> {
+        match self {
+            Self::No => Some(Absent {
+                reason: "not asked for: `--counters`, or `BrickProfiler::enable_counters`"
+                    .to_owned(),
+            }),
+            Self::Yes(absent) => absent.clone(),
+        }
+    }
+}
+
 /// Timing bricks.
 impl BrickProfiler {
     /// Begins a well-known brick. Off, it returns without a look at the clock.
     #[inline]
     pub fn start_brick(&self, brick: BrickId) -> BrickIdTimer {
-        BrickIdTimer(self.recorder.begin(brick as NameIdx))
+        BrickIdTimer(self.recorder.begin_brick(brick as NameIdx))
     }
 
     /// Ends a brick that processed `elements` elements.
@@ -341,7 +457,7 @@ impl BrickProfiler {
     /// ```
     #[inline]
     pub fn brick(&self, brick: BrickId) -> BrickGuard<'_> {
-        let open = self.recorder.begin(brick as NameIdx);
+        let open = self.recorder.begin_brick(brick as NameIdx);
         BrickGuard { recorder: &self.recorder, open, work: Work::default() }
     }
 
@@ -350,9 +466,9 @@ impl BrickProfiler {
     pub fn start(&self, name: &str) -> BrickTimer {
         if !self.recorder.is_active() {
             // The recorder would say the same; this saves the look-up.
-            return BrickTimer(self.recorder.begin(NONE));
+            return BrickTimer(self.recorder.begin_brick(NONE));
         }
-        BrickTimer(self.recorder.begin(self.brick_index(name)))
+        BrickTimer(self.recorder.begin_brick(self.brick_index(name)))
     }
 
     /// Ends a brick begun by name.
@@ -384,7 +500,7 @@ impl BrickProfiler {
     /// counted, but explain no time that the brick doesn't.
     #[inline]
     pub fn start_kernel(&self, kernel: KernelId) -> KernelTimer {
-        KernelTimer(self.recorder.begin(kernel.0))
+        KernelTimer(self.recorder.begin_detail(kernel.0))
     }
 
     /// Ends a kernel.
@@ -405,15 +521,26 @@ impl BrickProfiler {
     }
 
     /// Begins a pass on this thread: the wall that the thread's bricks are held against.
+    ///
+    /// What others do to this process is read before the pass and after it: some microseconds each,
+    /// outside of its wall. See [`watch_load`](Self::watch_load).
     pub fn begin_pass(&self, phase: Phase) -> PassTimer {
-        PassTimer { open: self.recorder.begin_pass(), phase }
+        let before = if self.recorder.is_active() { self.watch.read() } else { None };
+        PassTimer { open: self.recorder.begin_pass(), phase, before }
     }
 
     /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.
     pub fn end_pass(&self, timer: PassTimer, tokens: u64, position: u64) {
-        if let Some(open) = timer.open {
-            self.recorder.end_pass(open, timer.phase, tokens, position);
-        }
+        let Some(open) = timer.open else { return };
+        self.recorder.end_pass(open, timer.phase, tokens, position, |wall| {
+            let disturbance = self.watch.read()?.since(&timer.before?);
+            let mut flags = 0;
+            if disturbance.is_disturbed(wall) {
+                let leave_out = self.watch.leave_out.load(Relaxed);
+                flags = flag::DISTURBED | if leave_out { flag::LEFT_OUT } else { 0 };
+            }
+            Some((disturbance, flags))
+        });
     }
 
     fn brick_index(&self, name: &str) -> NameIdx {
@@ -642,6 +769,11 @@ impl BrickProfiler {
         profile.dropped =
             Dropped { late: self.late.load(Relaxed), names: refused, ..Dropped::default() };
         collect::fill(&mut profile, &self.recorder, refused > 0);
+        profile.counters_absent = lock(&self.counters).absent();
+        match self.watch.other_load() {
+            Ok(load) => profile.other_load = Some(load),
+            Err(absent) => profile.other_load_absent = Some(absent),
+        }
         profile.overhead = self.overhead(profile.overhead.spans);
         profile
     }

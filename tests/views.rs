@@ -329,7 +329,7 @@ fn a_profile_of_nothing_is_shown_without_numbers() {
         "Nothing was recorded.\n\n\
          overhead  absent: a mock clock can't measure a cost\n\
          clock     mock\n\
-         counters  hardware counters are not read by this version\n"
+         others    not known: profiling was not on, or its clock is a mock\ncounters  not asked for: `--counters`, or `BrickProfiler::enable_counters`\n"
     );
 }
 

@@ -100,6 +100,16 @@ pub(crate) struct ProfileArgs {
     )]
     pub(crate) overhead_seconds: f64,
 
+    /// Read hardware counters at each brick: cycles, instructions, cache and branch misses. Short
+    /// bricks become slower by it.
+    #[arg(long)]
+    pub(crate) counters: bool,
+
+    /// Leave passes that other work on this machine disturbed out of the tables. They are counted in
+    /// any case.
+    #[arg(long)]
+    pub(crate) leave_out_disturbed: bool,
+
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
 }

@@ -3,16 +3,15 @@
 #[cfg(feature = "kernels")]
 mod ceilings;
 mod cgroup;
-// The recorder reads counters and the meter; until it does, only the probes are in use.
-#[cfg_attr(not(test), expect(dead_code))]
 mod counters;
-#[cfg_attr(not(test), expect(dead_code))]
 mod load;
 mod os;
 
 pub use cgroup::CpuLimit;
-pub use counters::{CounterReading, Missing, probe_counters, probe_sampling};
+pub use counters::{CounterReading, CounterSums, Missing, probe_counters, probe_sampling};
+pub(crate) use counters::{Counters, ReadCounters};
 pub use load::{Disturbance, LoadWatch, OtherLoad};
+pub(crate) use load::{LoadMeter, LoadReading};
 
 use std::fs;
 

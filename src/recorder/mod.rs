@@ -37,6 +37,7 @@ use self::thread::Thread;
 use crate::brick::{Phase, Source, Work};
 use crate::clock::Clock;
 use crate::fold::Fold;
+use crate::machine::{CounterReading, Disturbance, ReadCounters};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
 pub(crate) use self::row::{Kind, Record, flag};
@@ -145,6 +146,8 @@ pub(crate) struct ThreadLog {
     /// How many of `rows`, from the first, are never written twice.
     kept: usize,
     tiles: OnceLock<Box<Tiles>>,
+    /// What counters said when bricks began that have not ended, by their order.
+    counting: Mutex<Vec<(u32, CounterReading)>>,
     drained: Mutex<Drained>,
 }
 
@@ -212,6 +215,7 @@ impl ThreadLog {
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
             kept,
             tiles: OnceLock::new(),
+            counting: Mutex::default(),
             drained: Mutex::default(),
         }
     }
@@ -533,6 +537,9 @@ pub(crate) struct Recorder {
     /// Calls that found no way to their thread's log.
     homeless: AtomicU64,
     switch: Mutex<()>,
+    /// Whether counters are read at the begin and the end of each brick.
+    is_counting: AtomicU32,
+    counters: Mutex<Option<Box<dyn ReadCounters>>>,
 }
 
 impl Recorder {
@@ -548,6 +555,8 @@ impl Recorder {
             far: std::array::from_fn(|_| OnceLock::new()),
             homeless: AtomicU64::new(0),
             switch: Mutex::new(()),
+            is_counting: AtomicU32::new(0),
+            counters: Mutex::default(),
         }
     }
 
@@ -568,21 +577,28 @@ impl Recorder {
         self.active.store(if active { generation } else { OFF }, Relaxed);
     }
 
-    /// Begins a span. Off, it reads neither the clock nor anything else.
+    /// Begins a brick. Off, it reads neither the clock nor anything else.
     #[inline]
-    pub(crate) fn begin(&self, name: NameIdx) -> Open {
+    pub(crate) fn begin_brick(&self, name: NameIdx) -> Open {
         let generation = self.active.load(Relaxed);
         if generation == OFF {
             return Open::OFF;
         }
-        match self.log_here(generation) {
-            // The clock last, so that the book-keeping is not in the span.
-            Some(log) => {
-                let open = log.begin(name);
-                Open { start: self.clock.now(), ..open }
-            }
-            None => Open::OFF,
+        let Some(log) = self.log_here(generation) else { return Open::OFF };
+        let open = log.begin(name);
+        if self.is_counting() {
+            self.begin_counting(log, open);
         }
+        // The clock last, so that the book-keeping is not in the span.
+        Open { start: self.clock.now(), ..open }
+    }
+
+    /// Begins a kernel, likewise.
+    #[inline]
+    pub(crate) fn begin_detail(&self, name: NameIdx) -> Open {
+        let Some(log) = self.log_if_on() else { return Open::OFF };
+        let open = log.begin(name);
+        Open { start: self.clock.now(), ..open }
     }
 
     /// Ends a brick. Begun while off, it ends here; the rest is out of line, so that what is inlined
@@ -601,20 +617,73 @@ impl Recorder {
             && !self.is_forgotten(open, log)
         {
             log.end_brick(Source::Host, open, end, work);
+            if self.is_counting() {
+                self.end_counting(log, open);
+            }
         }
     }
 
     /// Ends a brick and begins the next one with the same reading of the clock.
     pub(crate) fn lap(&self, open: Open, work: Work, next: NameIdx) -> Open {
         if open.is_off() {
-            return self.begin(next);
+            return self.begin_brick(next);
         }
         let Some((now, generation)) = self.end_reading() else { return Open::OFF };
         let Some(log) = self.log_here(generation) else { return Open::OFF };
         if !self.is_forgotten(open, log) {
             log.end_brick(Source::Host, open, now, work);
         }
-        Open { start: now, ..log.begin(next) }
+        let next = Open { start: now, ..log.begin(next) };
+        if self.is_counting() {
+            self.end_counting(log, open);
+            self.begin_counting(log, next);
+        }
+        next
+    }
+
+    /// Has `counters` read at the begin and the end of each brick; `None` ends that.
+    pub(crate) fn count(&self, counters: Option<Box<dyn ReadCounters>>) {
+        self.is_counting.store(u32::from(counters.is_some()), Relaxed);
+        *lock(&self.counters) = counters;
+    }
+
+    #[inline(always)]
+    fn is_counting(&self) -> bool {
+        self.is_counting.load(Relaxed) != 0
+    }
+
+    /// What the counters say; nothing where they can't be read.
+    fn read_counters(&self) -> CounterReading {
+        let mut counters = lock(&self.counters);
+        counters.as_mut().and_then(|counters| counters.read().ok()).unwrap_or_default()
+    }
+
+    #[cold]
+    fn begin_counting(&self, log: &ThreadLog, open: Open) {
+        /// Bricks that never end leave their readings behind.
+        const MOST: usize = 1024;
+        let mut counting = lock(&log.counting);
+        if counting.len() >= MOST {
+            counting.drain(..MOST / 2);
+        }
+        // Last, so that little of the book-keeping is counted.
+        counting.push((open.order, self.read_counters()));
+    }
+
+    #[cold]
+    fn end_counting(&self, log: &ThreadLog, open: Open) {
+        let now = self.read_counters();
+        let mut counting = lock(&log.counting);
+        let at = counting.iter().rposition(|&(order, _)| order == open.order);
+        let is_home = log.oddity(open) == 0;
+        let reading = match at.map(|at| counting.remove(at)) {
+            Some((_, before)) if is_home => now.since(&before),
+            // Begun on another thread or before counting: what lies between can't be told.
+            _ => CounterReading::default(),
+        };
+        drop(counting);
+        let mark = log.mark(Kind::Counters, if is_home { open.pass } else { 0 });
+        log.push(Record { name: open.name, ..mark }.with_counters(&reading));
     }
 
     /// Ends a kernel or a layer.
@@ -719,16 +788,33 @@ impl Recorder {
     }
 
     /// Ends a pass: wall, and what bricks explain of it.
-    pub(crate) fn end_pass(&self, mut open: OpenPass, phase: Phase, tokens: u64, position: u64) {
+    ///
+    /// `disturbance` is asked after the last reading of the clock, with the wall; the flags that it
+    /// gives are the pass's.
+    pub(crate) fn end_pass(
+        &self,
+        mut open: OpenPass,
+        phase: Phase,
+        tokens: u64,
+        position: u64,
+        disturbance: impl FnOnce(u64) -> Option<(Disturbance, u16)>,
+    ) {
         let end = self.clock.now();
         let Some(log) = open.log.take() else { return };
         let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
+        let wall = end.saturating_sub(open.start);
+        let mut flags = 0;
+        if let Some((disturbance, found)) = disturbance(wall) {
+            flags = found;
+            log.push(log.mark(Kind::Load, open.serial).with_disturbance(&disturbance));
+        }
         log.push(Record {
             start: open.start,
-            duration: end.saturating_sub(open.start),
+            duration: wall,
             exclusive: covered,
             work: Work { elements: tokens, flops: position, bytes: 0 },
             name: phase as u16,
+            flags,
             ..log.mark(Kind::Pass, open.serial)
         });
         // Now, so that the next pass finds room.

@@ -26,7 +26,7 @@ fn recorder(capacity: usize) -> (Arc<Recorder>, MockClock) {
 /// Records spans of 5 ns and 2 elements.
 fn record(recorder: &Recorder, hand: &MockClock, spans: usize) {
     for _ in 0..spans {
-        let open = recorder.begin(NAME);
+        let open = recorder.begin_brick(NAME);
         hand.advance(5);
         recorder.end_brick(open, Work::elements(2));
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::NameIdx;
 use crate::brick::{Source, Work};
+use crate::machine::{CounterReading, Disturbance};
 use crate::sync::AtomicU64;
 
 /// A cache line: start, duration, exclusive, elements, flops, bytes, then
@@ -35,6 +36,10 @@ pub(crate) enum Kind {
     Abandoned = 4,
     /// A tile; its level as `name`.
     Tile = 5,
+    /// What disturbed the pass whose end comes next: see [`Record::disturbance`].
+    Load = 6,
+    /// What was counted in the brick whose end came last: see [`Record::counters`].
+    Counters = 7,
 }
 
 impl Kind {
@@ -50,7 +55,9 @@ impl Kind {
             2 => Self::Layer,
             3 => Self::Pass,
             4 => Self::Abandoned,
-            _ => Self::Tile,
+            5 => Self::Tile,
+            6 => Self::Load,
+            _ => Self::Counters,
         }
     }
 }
@@ -65,6 +72,12 @@ pub(crate) mod flag {
     pub(crate) const OVERLAPPING: u16 = 4;
     /// A pass was begun inside this one.
     pub(crate) const NESTED_PASS: u16 = 8;
+    /// Of a pass: other work disturbed it.
+    pub(crate) const DISTURBED: u16 = 16;
+    /// Of a pass: it is to be left out of the statistics.
+    pub(crate) const LEFT_OUT: u16 = 32;
+    /// Of figures: from this bit on, one for each that is known.
+    pub(crate) const KNOWN: u16 = 256;
 }
 
 /// One record, read back.
@@ -95,6 +108,58 @@ impl Record {
             | (self.source as u64) << 8
             | self.kind as u64;
         [start, duration, exclusive, work.elements, work.flops, work.bytes, place, what]
+    }
+}
+
+/// Up to four figures, of which some may not be known, as flags and numbers.
+fn to_figures(figures: [Option<u64>; 4]) -> (u16, [u64; 4]) {
+    let known = figures.iter().zip(0..).filter(|(figure, _)| figure.is_some());
+    let flags = known.fold(0, |flags, (_, i)| flags | flag::KNOWN << i);
+    (flags, figures.map(Option::unwrap_or_default))
+}
+
+fn from_figures(flags: u16, numbers: [u64; 4]) -> [Option<u64>; 4] {
+    std::array::from_fn(|i| (flags & flag::KNOWN << i != 0).then_some(numbers[i]))
+}
+
+impl Record {
+    /// This record, as one that carries what disturbed a pass.
+    pub(crate) fn with_disturbance(self, disturbance: &Disturbance) -> Self {
+        let Disturbance { involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns } =
+            *disturbance;
+        let figures = [involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns];
+        let (flags, [start, duration, exclusive, elements]) = to_figures(figures);
+        let work = Work::elements(elements);
+        Self { kind: Kind::Load, flags, start, duration, exclusive, work, ..self }
+    }
+
+    pub(crate) fn disturbance(&self) -> Disturbance {
+        let numbers = [self.start, self.duration, self.exclusive, self.work.elements];
+        let [involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns] =
+            from_figures(self.flags, numbers);
+        Disturbance { involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns }
+    }
+
+    /// This record, as one that carries what was counted in a brick.
+    pub(crate) fn with_counters(self, reading: &CounterReading) -> Self {
+        let CounterReading { cycles, instructions, llc_misses, branch_misses, .. } = *reading;
+        let (flags, [start, duration, exclusive, elements]) =
+            to_figures([cycles, instructions, llc_misses, branch_misses]);
+        let work = Work { elements, flops: reading.wanted_ns, bytes: reading.counted_ns };
+        Self { kind: Kind::Counters, flags, start, duration, exclusive, work, ..self }
+    }
+
+    pub(crate) fn counters(&self) -> CounterReading {
+        let numbers = [self.start, self.duration, self.exclusive, self.work.elements];
+        let [cycles, instructions, llc_misses, branch_misses] = from_figures(self.flags, numbers);
+        CounterReading {
+            cycles,
+            instructions,
+            llc_misses,
+            branch_misses,
+            wanted_ns: self.work.flops,
+            counted_ns: self.work.bytes,
+        }
     }
 }
 
@@ -132,5 +197,67 @@ impl Row {
             kind: Kind::from_bits(what as u8),
             source: if (what >> 8) as u8 == 0 { Source::Host } else { Source::HostOrder },
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const PLAIN: Record = Record {
+        start: 1,
+        duration: 2,
+        exclusive: 3,
+        work: Work { elements: 4, flops: 5, bytes: 6 },
+        pass: 7,
+        order: 8,
+        name: 9,
+        layer: 10,
+        flags: flag::MOVED | flag::OVERLAPPING,
+        kind: Kind::Layer,
+        source: Source::HostOrder,
+    };
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_written() {
+        let row = Row::default();
+        for bits in 0..8 {
+            let record = Record { kind: Kind::from_bits(bits), ..PLAIN };
+            assert_eq!(record.kind as u8, bits);
+            row.store(record.packed());
+            assert_eq!(row.load(), record);
+        }
+    }
+
+    #[test]
+    fn only_bricks_and_kernels_with_nothing_else_to_tell_are_ordinary() {
+        let row = Row::default();
+        let plain = Record { flags: 0, kind: Kind::Brick, source: Source::Host, ..PLAIN };
+        let is_ordinary = |record: Record| {
+            row.store(record.packed());
+            row.is_ordinary()
+        };
+        assert!(is_ordinary(plain) && is_ordinary(Record { kind: Kind::Kernel, ..plain }));
+        assert!(!is_ordinary(Record { flags: flag::MOVED, ..plain }));
+        assert!(!is_ordinary(Record { source: Source::HostOrder, ..plain }));
+        for bits in 2..8 {
+            assert!(!is_ordinary(Record { kind: Kind::from_bits(bits), ..plain }));
+        }
+    }
+
+    #[test]
+    fn figures_that_are_not_known_stay_unknown() {
+        let disturbance = Disturbance { run_queue_wait_ns: Some(0), ..Disturbance::default() };
+        assert_eq!(PLAIN.with_disturbance(&disturbance).disturbance(), disturbance);
+        let reading = CounterReading {
+            cycles: Some(5),
+            branch_misses: Some(0),
+            wanted_ns: 3,
+            counted_ns: 2,
+            ..CounterReading::default()
+        };
+        let row = Row::default();
+        row.store(PLAIN.with_counters(&reading).packed());
+        assert_eq!(row.load().counters(), reading);
     }
 }

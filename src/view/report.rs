@@ -369,12 +369,28 @@ fn how_known(profile: &Profile, text: &mut String) {
         _ => "nothing was recorded".to_owned(),
     };
     text.push('\n');
-    let lines = [
-        ("overhead", cost),
-        ("clock", clock(profile)),
-        ("counters", profile.counters.reason.clone()),
-    ];
+    let lines = [("overhead", cost), ("clock", clock(profile)), ("others", others(profile))];
     labelled(&lines, text);
+    if let Some(Absent { reason }) = &profile.counters_absent {
+        labelled(&[("counters", reason)], text);
+    }
+}
+
+/// What others used of the machine.
+fn others(profile: &Profile) -> String {
+    if let Some(load) = &profile.other_load {
+        let steal = load
+            .steal_share()
+            .map_or(String::new(), |share| format!(", its hypervisor took {:.1} %", 100.0 * share));
+        return format!(
+            "used {:.1} % of this machine's CPU time while profiling was on{steal}",
+            100.0 * load.others_share()
+        );
+    }
+    match &profile.other_load_absent {
+        Some(Absent { reason }) => format!("not known: {reason}"),
+        None => "not looked at".to_owned(),
+    }
 }
 
 fn clock(profile: &Profile) -> String {

@@ -25,6 +25,7 @@ pub fn statistics(profile: &Profile) -> String {
                 let gap = if text.is_empty() { "" } else { "\n" };
                 let _ = writeln!(text, "{gap}{what}, {phase}: spans from begin to end, in µs");
                 table(&totals, &mut text);
+                counters(&totals, &mut text);
             }
         }
     }
@@ -65,6 +66,38 @@ fn table(totals: &[&Total], text: &mut String) {
             let _ = writeln!(text, "{name}");
             name.clear();
         }
+        text.push_str(&row(&name, cells.each_ref().map(String::as_str)));
+    }
+}
+
+/// What the hardware counted in each, for those that were counted.
+fn counters(totals: &[&Total], text: &mut String) {
+    if totals.iter().all(|total| total.counters.is_none()) {
+        return;
+    }
+    let row = |name: &str, columns: [&str; 6]| {
+        columns.iter().fold(format!("{name:NAME$}"), |row, column| format!("{row} {column:>9}"))
+            + "\n"
+    };
+    text.push_str(&row("", ["counted", "cycles", "instr.", "per cycle", "LLC miss", "br. miss"]));
+    for total in totals {
+        let Some(counters) = &total.counters else { continue };
+        let sums = counters.sums;
+        let large = |n: Option<u64>| match n {
+            None => "n/a".to_owned(),
+            Some(n) if n < 1_000_000 => n.to_string(),
+            Some(n) => format!("{:.2e}", n as f64),
+        };
+        let per_cycle = counters.instructions_per_cycle();
+        let cells = [
+            counters.spans.to_string(),
+            large(sums.cycles),
+            large(sums.instructions),
+            per_cycle.map_or("n/a".to_owned(), |ratio| format!("{ratio:.2}")),
+            large(sums.llc_misses),
+            large(sums.branch_misses),
+        ];
+        let name: String = printable(&total.stats.name).chars().take(NAME).collect();
         text.push_str(&row(&name, cells.each_ref().map(String::as_str)));
     }
 }

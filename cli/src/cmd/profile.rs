@@ -32,6 +32,13 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     profiler.set_sync_mode(args.sync.into());
     warm_up(&mut session, &prompt)?;
     note.finish_and_clear();
+    profiler.leave_out_disturbed(args.leave_out_disturbed);
+    if args.counters
+        && let Err(absent) = profiler.enable_counters()
+    {
+        // The report says it too, but last; who asked for them should not have to look.
+        eprintln!("note: no hardware counters: {}", absent.reason);
+    }
     profiler.enable();
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);

@@ -6,12 +6,14 @@
 #[cfg(all(target_os = "linux", feature = "counters"))]
 mod perf;
 
+use std::fmt;
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Absent;
 
 #[cfg(all(target_os = "linux", feature = "counters"))]
-#[cfg_attr(not(test), expect(unused_imports))]
 pub(crate) use perf::Counters;
 #[cfg(all(target_os = "linux", feature = "counters"))]
 pub use perf::{probe_counters, probe_sampling};
@@ -86,6 +88,53 @@ impl CounterReading {
                 self.wanted_ns / 1000
             ),
         })
+    }
+}
+
+/// What was counted in some spans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterSums {
+    /// In how many spans. Fewer than there were, if counting began or ended meanwhile.
+    pub spans: u64,
+    /// Summed over them.
+    #[serde(flatten)]
+    pub sums: CounterReading,
+}
+
+impl Default for CounterSums {
+    fn default() -> Self {
+        Self { spans: 0, sums: CounterReading::ZERO }
+    }
+}
+
+impl CounterSums {
+    pub(crate) fn add(&mut self, span: &CounterReading) {
+        self.spans += 1;
+        self.sums.add(span);
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.spans += other.spans;
+        self.sums.add(&other.sums);
+    }
+
+    /// Instructions for each cycle.
+    #[must_use]
+    pub fn instructions_per_cycle(&self) -> Option<f64> {
+        let cycles = self.sums.cycles.filter(|&cycles| cycles > 0)?;
+        Some(self.sums.instructions? as f64 / cycles as f64)
+    }
+}
+
+/// What can be read while bricks run.
+pub(crate) trait ReadCounters: fmt::Debug + Send {
+    /// What has been counted so far.
+    fn read(&mut self) -> io::Result<CounterReading>;
+}
+
+impl ReadCounters for Counters {
+    fn read(&mut self) -> io::Result<CounterReading> {
+        Self::read(self)
     }
 }
 
@@ -165,7 +214,6 @@ mod none {
 }
 
 #[cfg(not(all(target_os = "linux", feature = "counters")))]
-#[cfg_attr(not(test), expect(unused_imports))]
 pub(crate) use none::Counters;
 #[cfg(not(all(target_os = "linux", feature = "counters")))]
 pub use none::{probe_counters, probe_sampling};
