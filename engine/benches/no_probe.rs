@@ -1,0 +1,234 @@
+//! `cargo bench --bench no_probe`: a forward pass that tells nobody runs as many instructions as one
+//! that has no probes in its source.
+//!
+//! The engine is built twice in one folder below `target/no_probe`: as it is, and with every probe
+//! cut out of `forward.rs`. Then valgrind counts the instructions of decoding some tokens on one
+//! thread, to the last one. More tokens minus fewer tokens is the forward pass and nothing else.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// Models of `tests/data/models`: the plain pass, one with biases, one with norms inside of blocks.
+const MODELS: [&str; 3] = ["tiny-Q8_0", "tiny-qwen2-Q4_K_M", "tiny-bitnet-TQ2_0"];
+const FEW: u64 = 4;
+const MANY: u64 = 12;
+
+/// What of the repository the engine is built from.
+const SOURCES: [&str; 12] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "README.md",
+    "src",
+    "examples",
+    "benches/hot_path.rs",
+    "kernels",
+    "cli",
+    "engine/Cargo.toml",
+    "engine/src",
+    "engine/examples",
+    "engine/benches",
+];
+
+fn main() -> ExitCode {
+    if !env::args().any(|arg| arg == "--bench") {
+        println!("nothing to test here: `cargo bench --bench no_probe` runs this");
+        return ExitCode::SUCCESS;
+    }
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether the counts agree.
+fn run() -> Result<bool, String> {
+    let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        return Err("this needs valgrind, which counts instructions: `apt install valgrind`".into());
+    }
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = engine.parent().expect("the engine is a folder of the repository");
+    let scratch = target_dir().join("no_probe");
+
+    // Both are built in one place: paths are part of symbols' names, and the order of names is one
+    // of the things that a compiler's choices hang on.
+    let tree = scratch.join("tree");
+    for source in SOURCES {
+        copy(&root.join(source), &tree.join(source))
+            .map_err(|error| format!("{source}: {error}"))?;
+    }
+    let forward = tree.join("engine/src/forward.rs");
+    let source = fs::read_to_string(&forward).map_err(|error| error.to_string())?;
+    let as_it_is = build(&scratch, "as it is")?;
+    fs::write(&forward, without_probes(&source)?).map_err(|error| error.to_string())?;
+    let cut = build(&scratch, "without probes")?;
+
+    let mut backends = vec!["scalar"];
+    if has_avx2() {
+        backends.push("avx2");
+    }
+    let tokens = MANY - FEW;
+    println!("instructions of {tokens} decoded tokens, on one thread");
+    println!("{:20} {:8} {:>14} {:>14} {:>10}", "", "", "with NoProbe", "no probes", "difference");
+    let mut all_equal = true;
+    for model in MODELS {
+        let path = engine.join("tests/data/models").join(model).with_extension("gguf");
+        for &backend in &backends {
+            let count = |program| -> Result<u64, String> {
+                let [many, few] = [MANY, FEW].map(|n| instructions(program, &path, n, backend));
+                Ok(many? - few?)
+            };
+            let (with, without) = (count(&as_it_is)?, count(&cut)?);
+            let difference = i128::from(with) - i128::from(without);
+            println!("{model:20} {backend:8} {with:>14} {without:>14} {difference:>10}");
+            all_equal &= with == without;
+        }
+    }
+    println!(
+        "{}",
+        match all_equal {
+            true => "equal: a pass with NoProbe has no trace of a probe",
+            false => "NOT EQUAL: a pass with NoProbe isn't the pass without probes",
+        }
+    );
+    Ok(all_equal)
+}
+
+/// Where this program was built: `target` of `target/release/deps/no_probe-…`, wherever that is.
+fn target_dir() -> PathBuf {
+    let this = env::current_exe().expect("the system knows which program runs");
+    this.ancestors().nth(3).expect("cargo builds in `release/deps`").to_owned()
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if from.is_dir() {
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    fs::create_dir_all(to.parent().expect("a file is in a folder"))?;
+    fs::copy(from, to).map(drop)
+}
+
+/// Builds the tree as it stands and puts the program aside under `name`.
+fn build(scratch: &Path, name: &str) -> Result<PathBuf, String> {
+    let target = scratch.join("build");
+    eprintln!("building the engine, {name} …");
+    let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(scratch.join("tree"))
+        .args(["build", "--release", "--package", "brickscope-engine", "--example"])
+        .args(["decode_tokens", "--target-dir"])
+        .arg(&target)
+        .output()
+        .map_err(|error| format!("can't run cargo: {error}"))?;
+    if !built.status.success() {
+        let said = String::from_utf8_lossy(&built.stderr);
+        return Err(format!("can't build the engine {name}; cargo said:\n{said}"));
+    }
+    let program = scratch.join(name.replace(' ', "_"));
+    fs::copy(target.join("release/examples/decode_tokens"), &program)
+        .map_err(|error| format!("{}: {error}", program.display()))?;
+    Ok(program)
+}
+
+/// How many instructions `decode` of the example runs.
+fn instructions(program: &Path, model: &Path, n: u64, backend: &str) -> Result<u64, String> {
+    let output = Command::new("valgrind")
+        // The start isn't counted: hash tables are seeded anew in each process.
+        .args([
+            "--tool=callgrind",
+            "--collect-atstart=no",
+            "--toggle-collect=*decode_tokens*decode*",
+        ])
+        .arg("--callgrind-out-file=/dev/null")
+        .arg(program)
+        .arg(model)
+        .args([&n.to_string(), backend])
+        .output()
+        .map_err(|error| format!("can't run valgrind: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let count = said.lines().find_map(|line| line.split_once("Collected : ")?.1.parse().ok());
+    match count {
+        Some(count) if count > 0 && output.status.success() => Ok(count),
+        _ => Err(format!("valgrind counted nothing; it said:\n{said}")),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx2() -> bool {
+    false
+}
+
+/// `forward.rs` with `p.brick(…, || body)` replaced by `body`, likewise kernels and layers, and
+/// without what only they need. That nothing of it is left over is checked by the compiler, which
+/// refuses variables that nobody uses.
+fn without_probes(source: &str) -> Result<String, String> {
+    let mut code = source.to_owned();
+    for call in [".brick(", ".kernel(", ".layer("] {
+        while let Some(dot) = code.find(call) {
+            let open = dot + call.len() - 1;
+            let receiver = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+            let start = code[..dot].trim_end_matches(receiver).len();
+            let end = open + length_of_group(&code[open..])?;
+            let arguments = code[open + 1..end - 1].trim_end().trim_end_matches(',');
+            let body = arguments.split_once("|| ").ok_or("a probe without a closure")?.1;
+            let body = format!("{{ {body} }}");
+            code.replace_range(start..end, &body);
+        }
+    }
+    for statement in ["let work = ", "let parts = ", "let routine = "] {
+        while let Some(start) = code.find(statement) {
+            let end = code[start..].find(";\n").ok_or("a statement without an end")?;
+            code.replace_range(start..start + end + 1, "");
+        }
+    }
+    // The names of kernels, as arguments and as parameters.
+    while let Some(start) = code.find("routines.") {
+        let end = code[start..].find(',').ok_or("a routine that isn't an argument")?;
+        code.replace_range(start..start + end + 1, "");
+    }
+    for (with, without) in [
+        ("|routine, ", "|"),
+        ("routine: Routine, ", ""),
+        ("routines, probe: p, .. }", ".. }"),
+        (
+            "(i, (w, kv)) in w.layers.iter().zip(&mut kv.layers).enumerate()",
+            "(w, kv) in w.layers.iter().zip(&mut kv.layers)",
+        ),
+    ] {
+        code = code.replace(with, without);
+    }
+    Ok(format!("#![deny(unused_variables)]\n#![allow(unused_imports, dead_code)]\n{code}"))
+}
+
+/// The length of the parenthesis that `code` begins with.
+fn length_of_group(code: &str) -> Result<usize, String> {
+    let mut depth = 0;
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Ok(at + 1);
+        }
+    }
+    Err("a parenthesis that isn't closed".to_owned())
+}
