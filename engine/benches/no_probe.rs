@@ -1,9 +1,13 @@
 //! `cargo bench --bench no_probe`: a forward pass that tells nobody runs as many instructions as one
 //! that has no probes in its source.
 //!
-//! The engine is built twice in one folder below `target/no_probe`: as it is, and with every probe
-//! cut out of `forward.rs`. Then valgrind counts the instructions of decoding some tokens on one
-//! thread, to the last one. More tokens minus fewer tokens is the forward pass and nothing else.
+//! The engine is built in one folder below `target/no_probe`: as it is, and with every probe cut
+//! out of `forward.rs`, so that `p.brick(.., || body)` becomes `(|| body)()`. Then valgrind counts
+//! the instructions of decoding some tokens on one thread, to the last one. More tokens minus fewer
+//! tokens is the forward pass and nothing else.
+//!
+//! A third build has `{ body }` in place of the closures. It isn't held to be equal: a compiler
+//! that sees other source puts other values into registers. It shows how much that makes.
 
 use std::env;
 use std::fs;
@@ -67,8 +71,14 @@ fn run() -> Result<bool, String> {
     let forward = tree.join("engine/src/forward.rs");
     let source = fs::read_to_string(&forward).map_err(|error| error.to_string())?;
     let as_it_is = build(&scratch, "as it is")?;
-    fs::write(&forward, without_probes(&source)?).map_err(|error| error.to_string())?;
-    let cut = build(&scratch, "without probes")?;
+    let cut = |body: Body| {
+        let source = without_probes(&source, body)?;
+        fs::write(&forward, source).map_err(|error| error.to_string())
+    };
+    cut(Body::Closure)?;
+    let closures = build(&scratch, "without probes")?;
+    cut(Body::Block)?;
+    let blocks = build(&scratch, "without probes and closures")?;
 
     let mut backends = vec!["scalar"];
     if has_avx2() {
@@ -76,18 +86,20 @@ fn run() -> Result<bool, String> {
     }
     let tokens = MANY - FEW;
     println!("instructions of {tokens} decoded tokens, on one thread");
-    println!("{:20} {:8} {:>14} {:>14} {:>10}", "", "", "with NoProbe", "no probes", "difference");
+    let heads = ["NoProbe", "no probes", "difference", "nor closures", "difference"];
+    print_row(["", ""], heads.map(str::to_owned));
     let mut all_equal = true;
     for model in MODELS {
         let path = engine.join("tests/data/models").join(model).with_extension("gguf");
         for &backend in &backends {
-            let count = |program| -> Result<u64, String> {
+            let count = |program| -> Result<i64, String> {
                 let [many, few] = [MANY, FEW].map(|n| instructions(program, &path, n, backend));
                 Ok(many? - few?)
             };
-            let (with, without) = (count(&as_it_is)?, count(&cut)?);
-            let difference = i128::from(with) - i128::from(without);
-            println!("{model:20} {backend:8} {with:>14} {without:>14} {difference:>10}");
+            let (with, without) = (count(&as_it_is)?, count(&closures)?);
+            let plain = count(&blocks)?;
+            let figures = [with, without, with - without, plain, with - plain];
+            print_row([model, backend], figures.map(|figure| figure.to_string()));
             all_equal &= with == without;
         }
     }
@@ -99,6 +111,12 @@ fn run() -> Result<bool, String> {
         }
     );
     Ok(all_equal)
+}
+
+fn print_row([model, backend]: [&str; 2], figures: [String; 5]) {
+    print!("{model:18} {backend:6}");
+    figures.iter().for_each(|figure| print!(" {figure:>12}"));
+    println!();
 }
 
 /// Where this program was built: `target` of `target/release/deps/no_probe-…`, wherever that is.
@@ -141,7 +159,7 @@ fn build(scratch: &Path, name: &str) -> Result<PathBuf, String> {
 }
 
 /// How many instructions `decode` of the example runs.
-fn instructions(program: &Path, model: &Path, n: u64, backend: &str) -> Result<u64, String> {
+fn instructions(program: &Path, model: &Path, n: u64, backend: &str) -> Result<i64, String> {
     let output = Command::new("valgrind")
         // The start isn't counted: hash tables are seeded anew in each process.
         .args([
@@ -175,10 +193,16 @@ fn has_avx2() -> bool {
     false
 }
 
-/// `forward.rs` with `p.brick(…, || body)` replaced by `body`, likewise kernels and layers, and
-/// without what only they need. That nothing of it is left over is checked by the compiler, which
-/// refuses variables that nobody uses.
-fn without_probes(source: &str) -> Result<String, String> {
+/// What is left of a probe.
+#[derive(Clone, Copy, PartialEq)]
+enum Body {
+    Closure,
+    Block,
+}
+
+/// `forward.rs` without probes, and without what only they need. That nothing of it is left over is
+/// checked by the compiler, which refuses variables that nobody uses.
+fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     let mut code = source.to_owned();
     for call in [".brick(", ".kernel(", ".layer("] {
         while let Some(dot) = code.find(call) {
@@ -188,7 +212,10 @@ fn without_probes(source: &str) -> Result<String, String> {
             let end = open + length_of_group(&code[open..])?;
             let arguments = code[open + 1..end - 1].trim_end().trim_end_matches(',');
             let body = arguments.split_once("|| ").ok_or("a probe without a closure")?.1;
-            let body = format!("{{ {body} }}");
+            let body = match kind {
+                Body::Closure => format!("(|| {body})()"),
+                Body::Block => format!("{{ {body} }}"),
+            };
             code.replace_range(start..end, &body);
         }
     }
