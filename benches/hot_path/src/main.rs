@@ -2,6 +2,7 @@
 //! `cargo bench --bench hot_path` at the root of the repository.
 
 mod counter;
+mod other_ways;
 mod ours;
 mod peers;
 mod raw;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let mut rows = raw::rows();
     rows.extend(ours::rows());
+    rows.extend(other_ways::rows());
     match *cores {
         [first, .., last] => rows.extend(threads::rows([first, last])),
         _ => remarks.push("two threads at once: NOT MEASURED, there aren't two CPUs".to_owned()),
