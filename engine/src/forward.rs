@@ -161,7 +161,7 @@ impl<P: Probe> Pass<'_, P> {
         // Each norm, n rows at once; `out` and `x` are (n, weight.len()).
         let norm = |routine, out: &mut [f32], x: &[f32], weight: &[f32]| {
             let width = weight.len();
-            let work = work::rms_norm(width, x.len() / width);
+            let work = work::rms_norm(width, x.len());
             p.brick(RmsNorm, work, || {
                 p.kernel(routine, work, || {
                     for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
@@ -172,7 +172,7 @@ impl<P: Probe> Pass<'_, P> {
         };
         let norm_in_place = |routine, x: &mut [f32], weight: &[f32]| {
             let width = weight.len();
-            let work = work::rms_norm(width, x.len() / width);
+            let work = work::rms_norm(width, x.len());
             p.brick(RmsNorm, work, || {
                 p.kernel(routine, work, || {
                     for x in x.chunks_exact_mut(width) {

@@ -2,6 +2,9 @@
 //!
 //! Bytes are those that a perfect cache couldn't avoid: weights once, activations in and out once.
 //! The formulas are those of the table "per-layer bricks" in `docs/work.md`; `n` tokens each.
+//!
+//! Nothing here can panic. A pass without a probe computes none of it, as nobody asks for the
+//! result; a check that may panic would have to stay.
 
 use brickscope::Work;
 
@@ -29,14 +32,14 @@ pub(crate) fn sum<const N: usize>(parts: [Work; N]) -> Work {
 /// A row of the table for each token.
 pub(crate) fn embed(table: &Tensor, n: usize) -> Work {
     let (dim, n) = (table.cols as u64, n as u64);
-    let row_bytes = table.n_bytes() / table.rows as u64;
+    let row_bytes = table.n_bytes().checked_div(table.rows as u64).unwrap_or(0);
     Work { elements: n * dim, flops: 0, bytes: n * (row_bytes + 4 * dim) }
 }
 
-/// Squares, their sum, the scaling and the weight: four for each element.
-pub(crate) fn rms_norm(dim: usize, n: usize) -> Work {
-    let (dim, n) = (dim as u64, n as u64);
-    Work { elements: n * dim, flops: 4 * n * dim, bytes: 4 * (2 * n * dim + dim) }
+/// Squares, their sum, the scaling and the weight: four for each element, of rows of `dim`.
+pub(crate) fn rms_norm(dim: usize, elements: usize) -> Work {
+    let (dim, elements) = (dim as u64, elements as u64);
+    Work { elements, flops: 4 * elements, bytes: 4 * (2 * elements + dim) }
 }
 
 /// Six for each pair.

@@ -1,0 +1,307 @@
+//! `cargo bench --bench no_probe`: a forward pass that tells nobody runs the instructions of one that
+//! has no probes in its source.
+//!
+//! The engine is built in one folder below `target/no_probe`: as it is, and with every probe cut
+//! out of `forward.rs`, so that `p.brick(.., || body)` becomes `(|| body)()`. Then valgrind counts
+//! the program's instructions when decoding some tokens on one thread, to the last one. More tokens
+//! minus fewer tokens is the forward pass and nothing else.
+//!
+//! A third build has `{ body }` in place of the closures. It does the same work too, and shows what
+//! a compiler makes of other source: other values in registers, some instructions more or less. So
+//! the pass isn't held to the other's count, but to less than one instruction more for each probe
+//! in it. A probe that leaves a trace leaves it at each call.
+
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use brickscope::BrickProfiler;
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::{Model, Session};
+use brickscope_kernels::Kernels;
+
+/// Models of `tests/data/models`: the plain pass, one with biases, one with norms inside of blocks.
+const MODELS: [&str; 3] = ["tiny-Q8_0", "tiny-qwen2-Q4_K_M", "tiny-bitnet-TQ2_0"];
+const FEW: i64 = 4;
+const MANY: i64 = 12;
+
+/// What of the repository the engine is built from.
+const SOURCES: [&str; 12] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "README.md",
+    "src",
+    "examples",
+    "benches/hot_path.rs",
+    "kernels",
+    "cli",
+    "engine/Cargo.toml",
+    "engine/src",
+    "engine/examples",
+    "engine/benches",
+];
+
+fn main() -> ExitCode {
+    if !env::args().any(|arg| arg == "--bench") {
+        println!("nothing to test here: `cargo bench --bench no_probe` runs this");
+        return ExitCode::SUCCESS;
+    }
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether the pass keeps to it.
+fn run() -> Result<bool, String> {
+    let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        return Err("this needs valgrind, which counts instructions: `apt install valgrind`".into());
+    }
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = engine.parent().expect("the engine is a folder of the repository");
+    let scratch = target_dir().join("no_probe");
+
+    // Both are built in one place: paths are part of symbols' names, and the order of names is one
+    // of the things that a compiler's choices hang on.
+    let tree = scratch.join("tree");
+    for source in SOURCES {
+        copy(&root.join(source), &tree.join(source))
+            .map_err(|error| format!("{source}: {error}"))?;
+    }
+    let forward = tree.join("engine/src/forward.rs");
+    let source = fs::read_to_string(&forward).map_err(|error| error.to_string())?;
+    let as_it_is = build(&scratch, "as it is")?;
+    let cut = |body: Body| {
+        let source = without_probes(&source, body)?;
+        fs::write(&forward, source).map_err(|error| error.to_string())
+    };
+    cut(Body::Closure)?;
+    let closures = build(&scratch, "without probes")?;
+    cut(Body::Block)?;
+    let blocks = build(&scratch, "without probes and closures")?;
+
+    let mut backends = vec!["scalar"];
+    if has_avx2() {
+        backends.push("avx2");
+    }
+    let tokens = MANY - FEW;
+    println!("instructions of {tokens} decoded tokens, on one thread");
+    let heads = ["NoProbe", "no probes", "difference", "a probe", "nor closures", "difference"];
+    print_row(["", ""], heads.map(str::to_owned));
+    let (mut all_equal, mut most) = (true, f64::NEG_INFINITY);
+    for model in MODELS {
+        let path = engine.join("tests/data/models").join(model).with_extension("gguf");
+        let probes = tokens * probes_of_a_token(&path).map_err(|error| error.to_string())?;
+        for &backend in &backends {
+            let count = |program| -> Result<i64, String> {
+                let [many, few] = [MANY, FEW].map(|n| instructions(program, &path, n, backend));
+                Ok(many? - few?)
+            };
+            let (with, without) = (count(&as_it_is)?, count(&closures)?);
+            let plain = count(&blocks)?;
+            let more = (with - without) as f64 / probes as f64;
+            all_equal &= with == without;
+            most = most.max(more);
+            let figures =
+                [with, without, with - without, plain, with - plain].map(|n| n.to_string());
+            let [with, without, difference, plain, other] = figures;
+            let figures = [with, without, difference, format!("{more:.2}"), plain, other];
+            print_row([model, backend], figures);
+        }
+    }
+    match most {
+        _ if all_equal => println!("equal: a pass with NoProbe has no trace of a probe"),
+        ..1.0 => println!("pass: less than one instruction more for each probe, {most:.2} at most"),
+        _ => println!("FAIL: a pass with NoProbe has {most:.2} instructions more for each probe"),
+    }
+    Ok(most < 1.0)
+}
+
+/// How many bricks and kernels a token is told of, counted by a profiler.
+fn probes_of_a_token(model: &Path) -> Result<i64, Box<dyn Error>> {
+    let model = Model::open(model)?;
+    let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN)?;
+    let profiler = BrickProfiler::enabled();
+    Session::new(&model, cpu, 1)?.forward_profiled(&profiler, &[1])?;
+    Ok(profiler.profile().totals.iter().map(|total| total.stats.count as i64).sum())
+}
+
+fn print_row([model, backend]: [&str; 2], figures: [String; 6]) {
+    print!("{model:18} {backend:6}");
+    figures.iter().for_each(|figure| print!(" {figure:>12}"));
+    println!();
+}
+
+/// Where this program was built: `target` of `target/release/deps/no_probe-…`, wherever that is.
+fn target_dir() -> PathBuf {
+    let this = env::current_exe().expect("the system knows which program runs");
+    this.ancestors().nth(3).expect("cargo builds in `release/deps`").to_owned()
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if from.is_dir() {
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    fs::create_dir_all(to.parent().expect("a file is in a folder"))?;
+    fs::copy(from, to).map(drop)
+}
+
+/// Builds the tree as it stands and puts the program aside under `name`.
+fn build(scratch: &Path, name: &str) -> Result<PathBuf, String> {
+    let target = scratch.join("build");
+    eprintln!("building the engine, {name} …");
+    let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(scratch.join("tree"))
+        .args(["build", "--release", "--package", "brickscope-engine", "--example"])
+        .args(["decode_tokens", "--target-dir"])
+        .arg(&target)
+        .output()
+        .map_err(|error| format!("can't run cargo: {error}"))?;
+    if !built.status.success() {
+        let said = String::from_utf8_lossy(&built.stderr);
+        return Err(format!("can't build the engine {name}; cargo said:\n{said}"));
+    }
+    let program = scratch.join(name.replace(' ', "_"));
+    fs::copy(target.join("release/examples/decode_tokens"), &program)
+        .map_err(|error| format!("{}: {error}", program.display()))?;
+    Ok(program)
+}
+
+/// How many instructions of its own the example runs in `decode`.
+///
+/// Not those of the C library: hash tables are seeded anew in each process, so `malloc` finds another
+/// heap each time, and takes some instructions more or less.
+fn instructions(program: &Path, model: &Path, n: i64, backend: &str) -> Result<i64, String> {
+    let counts = program.with_extension("callgrind");
+    let mut out_file = OsString::from("--callgrind-out-file=");
+    out_file.push(&counts);
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
+        .args(["--collect-atstart=no", "--toggle-collect=*decode_tokens*decode*"])
+        .args([&out_file, program.as_os_str(), model.as_os_str()])
+        .args([&n.to_string(), backend])
+        .output()
+        .map_err(|error| format!("can't run valgrind: {error}"))?;
+    let text = fs::read_to_string(&counts).unwrap_or_default();
+    match own_instructions(&text, &program.to_string_lossy()) {
+        count if count > 0 && output.status.success() => Ok(count),
+        _ => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(format!("valgrind counted nothing; it said:\n{said}"))
+        }
+    }
+}
+
+/// The sum over the functions of `object` in a file of callgrind's: lines `ob=` say whose the
+/// following costs are, each a line number and a count; the one after `calls=` is the callee's.
+/// (<https://valgrind.org/docs/manual/cl-format.html>)
+fn own_instructions(text: &str, object: &str) -> i64 {
+    let (mut is_ours, mut sum) = (false, 0);
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(name) = line.strip_prefix("ob=") {
+            is_ours = name == object;
+        } else if line.starts_with("calls=") {
+            lines.next();
+        } else if is_ours
+            && line.starts_with(|c: char| c.is_ascii_digit())
+            && let Some((_, count)) = line.split_once(' ')
+        {
+            sum += count.parse::<i64>().unwrap_or(0);
+        }
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx2() -> bool {
+    false
+}
+
+/// What is left of a probe.
+#[derive(Clone, Copy, PartialEq)]
+enum Body {
+    Closure,
+    Block,
+}
+
+/// `forward.rs` without probes, and without what only they need. That nothing of it is left over is
+/// checked by the compiler, which refuses variables that nobody uses.
+fn without_probes(source: &str, kind: Body) -> Result<String, String> {
+    let mut code = source.to_owned();
+    for call in [".brick(", ".kernel(", ".layer("] {
+        while let Some(dot) = code.find(call) {
+            let open = dot + call.len() - 1;
+            let receiver = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+            let start = code[..dot].trim_end_matches(receiver).len();
+            let end = open + length_of_group(&code[open..])?;
+            let arguments = code[open + 1..end - 1].trim_end().trim_end_matches(',');
+            let body = arguments.split_once("|| ").ok_or("a probe without a closure")?.1;
+            let body = match kind {
+                Body::Closure => format!("(|| {body})()"),
+                Body::Block => format!("{{ {body} }}"),
+            };
+            code.replace_range(start..end, &body);
+        }
+    }
+    for statement in ["let work = ", "let parts = ", "let routine = "] {
+        while let Some(start) = code.find(statement) {
+            let end = code[start..].find(";\n").ok_or("a statement without an end")?;
+            code.replace_range(start..start + end + 1, "");
+        }
+    }
+    // The names of kernels, as arguments and as parameters.
+    while let Some(start) = code.find("routines.") {
+        let end = code[start..].find(',').ok_or("a routine that isn't an argument")?;
+        code.replace_range(start..start + end + 1, "");
+    }
+    for (with, without) in [
+        ("|routine, ", "|"),
+        ("routine: Routine, ", ""),
+        ("routines, probe: p, .. }", ".. }"),
+        (
+            "(i, (w, kv)) in w.layers.iter().zip(&mut kv.layers).enumerate()",
+            "(w, kv) in w.layers.iter().zip(&mut kv.layers)",
+        ),
+    ] {
+        code = code.replace(with, without);
+    }
+    Ok(format!("#![deny(unused_variables)]\n#![allow(unused_imports, dead_code)]\n{code}"))
+}
+
+/// The length of the parenthesis that `code` begins with.
+fn length_of_group(code: &str) -> Result<usize, String> {
+    let mut depth = 0;
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Ok(at + 1);
+        }
+    }
+    Err("a parenthesis that isn't closed".to_owned())
+}
