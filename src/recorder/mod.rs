@@ -85,6 +85,18 @@ impl Open {
     pub(crate) fn is_off(&self) -> bool {
         self.log == NO_LOG
     }
+
+    /// In two parts that each fit two registers: a call that takes it so keeps it out of memory,
+    /// and what is off then costs a comparison and no load.
+    #[inline(always)]
+    fn in_registers(self) -> ([u64; 2], [u32; 4]) {
+        ([self.start, self.covered], [self.log, self.pass, self.order, self.name.into()])
+    }
+
+    #[inline(always)]
+    fn from_registers([start, covered]: [u64; 2], [log, pass, order, name]: [u32; 4]) -> Self {
+        Self { start, covered, log, pass, order, name: name as NameIdx }
+    }
 }
 
 /// A pass that has begun. Dropped without an end, by a panic say, it is abandoned: what its bricks
@@ -577,13 +589,16 @@ impl Recorder {
         self.active.store(if active { generation } else { OFF }, Relaxed);
     }
 
-    /// Begins a brick. Off, it reads neither the clock nor anything else.
-    #[inline]
+    /// Begins a brick. Off, it reads neither the clock nor anything else; what it does when on is out
+    /// of line, so that what is inlined everywhere is a load and a branch.
+    #[inline(always)]
     pub(crate) fn begin_brick(&self, name: NameIdx) -> Open {
         let generation = self.active.load(Relaxed);
-        if generation == OFF {
-            return Open::OFF;
-        }
+        if generation == OFF { Open::OFF } else { self.begin_brick_of(generation, name) }
+    }
+
+    #[inline(never)]
+    fn begin_brick_of(&self, generation: u32, name: NameIdx) -> Open {
         let Some(log) = self.log_here(generation) else { return Open::OFF };
         let open = log.begin(name);
         if self.is_counting() {
@@ -601,17 +616,18 @@ impl Recorder {
         Open { start: self.clock.now(), ..open }
     }
 
-    /// Ends a brick. Begun while off, it ends here; the rest is out of line, so that what is inlined
-    /// everywhere is short.
-    #[inline]
+    /// Ends a brick. Begun while off, it ends here; the rest is out of line, likewise.
+    #[inline(always)]
     pub(crate) fn end_brick(&self, open: Open, work: Work) {
         if !open.is_off() {
-            self.end_open_brick(open, work);
+            let (times, place) = open.in_registers();
+            self.end_open_brick(times, place, work);
         }
     }
 
     #[inline(never)]
-    fn end_open_brick(&self, open: Open, work: Work) {
+    fn end_open_brick(&self, times: [u64; 2], place: [u32; 4], work: Work) {
+        let open = Open::from_registers(times, place);
         let Some((end, generation)) = self.end_reading() else { return };
         if let Some(log) = self.log_here(generation)
             && !self.is_forgotten(open, log)
@@ -690,12 +706,14 @@ impl Recorder {
     #[inline]
     pub(crate) fn end_detail(&self, kind: Kind, open: Open, work: Work) {
         if !open.is_off() {
-            self.end_open_detail(kind, open, work);
+            let (times, place) = open.in_registers();
+            self.end_open_detail(kind, times, place, work);
         }
     }
 
     #[inline(never)]
-    fn end_open_detail(&self, kind: Kind, open: Open, work: Work) {
+    fn end_open_detail(&self, kind: Kind, times: [u64; 2], place: [u32; 4], work: Work) {
+        let open = Open::from_registers(times, place);
         let Some((end, generation)) = self.end_reading() else { return };
         if let Some(log) = self.log_here(generation)
             && !self.is_forgotten(open, log)
