@@ -28,7 +28,6 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
         for ((all, walls), sums) in phases.iter_mut().zip(&fold.phases) {
             all.tokens += sums.tokens;
             all.disturbed += sums.disturbed;
-            all.left_out += sums.left_out;
             sums.walls.add_to(walls);
         }
         add_oddities(dropped, &log);
@@ -40,7 +39,6 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
     dropped.unfinished = u64::saturating_sub(begun, ended);
     profile.overhead.spans = ended;
     dropped.disturbed_passes = phases.iter().map(|(sums, _)| sums.disturbed).sum();
-    dropped.left_out_passes = phases.iter().map(|(sums, _)| sums.left_out).sum();
     profile.totals = totals.finish();
     profile.phases = Phase::ALL
         .into_iter()
@@ -50,7 +48,6 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
             phase,
             passes: walls.count,
             disturbed: sums.disturbed,
-            left_out: sums.left_out,
             tokens: sums.tokens,
             wall_ns: walls.total_ns,
             attributed_ns: walls.exclusive_ns,
@@ -73,9 +70,8 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
             wall_ns: pass.wall,
             attributed_ns: pass.covered,
             unattributed_ns: pass.wall - pass.covered,
-            is_disturbed: pass.is_disturbed,
-            is_left_out: pass.is_left_out,
             disturbance: pass.disturbance,
+            is_left_out: false,
         })
         .collect();
     profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
@@ -198,7 +194,6 @@ mod tests {
     use crate::brick::{BrickId, Work};
     use crate::clock::{ClockInfo, MockClock};
     use crate::machine::{CounterReading, Disturbance, ReadCounters};
-    use crate::recorder::flag;
 
     fn recorder() -> (Recorder, MockClock) {
         let hand = MockClock::default();
@@ -225,37 +220,52 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_passes_are_marked_and_only_those_to_be_left_out_are() {
+    fn a_look_is_of_all_passes_since_the_one_before_and_what_it_finds_can_be_left_out() {
         let (recorder, hand) = recorder();
-        let wait = Disturbance { run_queue_wait_ns: Some(40), ..Disturbance::default() };
-        let none = Disturbance::default();
-        let passes = [
-            (100, none, 0),
-            (140, wait, flag::DISTURBED),
-            (900, wait, flag::DISTURBED | flag::LEFT_OUT),
-        ];
-        for (nanos, disturbance, flags) in passes {
-            let pass = recorder.begin_pass().expect("none is open");
+        let quiet = Disturbance { longest_wait_ns: Some(2), ..Disturbance::default() };
+        let busy = Disturbance { longest_wait_ns: Some(40), ..Disturbance::default() };
+        let passes =
+            [(100, None), (140, Some(quiet)), (900, None), (1_000, Some(busy)), (120, None)];
+        for (nanos, look) in passes {
+            let pass = recorder.begin_pass(|_: &mut _| None).expect("none is open");
             brick(&recorder, &hand, nanos);
-            recorder.end_pass(pass, Phase::Decode, 1, 0, |wall| {
-                assert_eq!(wall, nanos);
-                Some((disturbance, flags))
-            });
+            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| look);
         }
         let profile = collected(&recorder);
         let [phase] = profile.phases[..] else { panic!("{:?}", profile.phases) };
-        assert_eq!((phase.passes, phase.disturbed, phase.left_out), (2, 1, 1));
-        assert_eq!((phase.wall_ns, phase.tokens), (240, 2));
-        assert_eq!(profile.bricks(Some(Phase::Decode))[0].stats.count, 2);
-        assert_eq!(profile.latency.per_token.max_ns, Some(140));
-        let marks: Vec<_> =
-            profile.passes.iter().map(|pass| (pass.is_disturbed, pass.is_left_out)).collect();
-        assert_eq!(marks, [(false, false), (true, false), (true, true)]);
-        assert_eq!(profile.passes[0].disturbance, none);
-        assert_eq!(profile.passes[1].disturbance, wait);
-        let notes: Vec<_> = profile.dropped.lines().collect();
-        assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes[0].starts_with("passes that other work on this machine disturbed: 1 "));
+        assert_eq!((phase.passes, phase.disturbed), (5, 2));
+        assert_eq!(profile.dropped.disturbed_passes, 2);
+        let covered: Vec<_> = profile
+            .passes
+            .iter()
+            .map(|pass| pass.disturbance.map(|d| (d.passes, d.wall_ns, d.is_disturbed())))
+            .collect();
+        let (first, second) = (Some((2, 240, false)), Some((2, 1_900, true)));
+        assert_eq!(covered, [first, first, second, second, None]);
+
+        let rest = profile.without_disturbed().expect("all was kept");
+        rest.check().expect("it adds up");
+        let [phase] = rest.phases[..] else { panic!("{:?}", rest.phases) };
+        assert_eq!((phase.passes, phase.wall_ns, phase.tokens), (3, 360, 3));
+        let stats = &rest.bricks(Some(Phase::Decode))[0].stats;
+        assert_eq!((stats.count, stats.total_ns, stats.max_ns), (3, 360, 140));
+        assert_eq!(rest.latency.per_token.max_ns, Some(140));
+        assert_eq!((rest.dropped.disturbed_passes, rest.dropped.left_out_passes), (0, 2));
+        assert_eq!(rest.typical_pass(Phase::Decode).map(|pass| pass.wall_ns), Some(120));
+        let json = Profile::from_json(&rest.to_json(), "x".as_ref()).expect("it was written");
+        assert_eq!(json, rest);
+    }
+
+    #[test]
+    fn what_was_only_summed_can_not_be_left_out() {
+        let (_, hand) = recorder();
+        let recorder = Recorder::new(hand.clock(), 0);
+        recorder.set_active(true);
+        let pass = recorder.begin_pass(|_: &mut _| None).expect("none is open");
+        brick(&recorder, &hand, 5);
+        recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| None);
+        let refused = collected(&recorder).without_disturbed().expect_err("nothing was kept");
+        assert!(refused.reason.contains("only summed"), "{}", refused.reason);
     }
 
     /// Counts 10 cycles and 25 instructions more at each reading; the third fails.

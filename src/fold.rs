@@ -48,9 +48,8 @@ pub(crate) struct PassRecord {
     pub(crate) covered: u64,
     pub(crate) tokens: u64,
     pub(crate) position: u64,
-    pub(crate) disturbance: Disturbance,
-    pub(crate) is_disturbed: bool,
-    pub(crate) is_left_out: bool,
+    /// `None` if nobody has looked since.
+    pub(crate) disturbance: Option<Disturbance>,
 }
 
 /// The sums of all passes of one phase.
@@ -61,8 +60,8 @@ pub(crate) struct PassSums {
     pub(crate) walls: Sums,
     /// How many of them other work disturbed.
     pub(crate) disturbed: u64,
-    /// How many more there were that are not in the sums, since other work disturbed them.
-    pub(crate) left_out: u64,
+    /// Those that ended since somebody last looked for disturbance.
+    unseen: u64,
 }
 
 /// Things that went otherwise than a caller meant. None of them loses a measured time.
@@ -91,8 +90,8 @@ pub(crate) struct Fold {
     names: Vec<[[Option<Box<Sums>>; Slot::ALL.len()]; Source::ALL.len()]>,
     /// What has sums in the open pass.
     open: Vec<(Source, NameIdx)>,
-    /// What disturbed the pass whose end comes next.
-    disturbance: Disturbance,
+    /// The walls of passes that ended since somebody last looked for disturbance.
+    unseen_ns: u64,
 }
 
 /// The sums of some spans.
@@ -221,7 +220,7 @@ impl Fold {
                 odd.abandoned_passes += 1;
                 self.abandon();
             }
-            Kind::Load => self.disturbance = record.disturbance(),
+            Kind::Load => self.take_disturbance(record.disturbance()),
             Kind::Counters => {
                 if let Some(sums) = self.sums_mut(record) {
                     sums.counters.get_or_insert_default().add(&record.counters());
@@ -262,19 +261,12 @@ impl Fold {
         let phase = Phase::ALL[usize::from(record.name).min(Phase::ALL.len() - 1)];
         let (wall, covered) = (record.duration, record.exclusive);
         let Work { elements: tokens, flops: position, .. } = record.work;
-        let disturbance = std::mem::take(&mut self.disturbance);
-        let is_disturbed = record.flags & flag::DISTURBED != 0;
-        let is_left_out = record.flags & flag::LEFT_OUT != 0;
-        if is_left_out {
-            self.forget_open();
-            self.phases[phase as usize].left_out += 1;
-        } else {
-            self.move_open_to(phase.into());
-            let sums = &mut self.phases[phase as usize];
-            sums.disturbed += u64::from(is_disturbed);
-            sums.tokens = sums.tokens.saturating_add(tokens);
-            sums.walls.add(wall, covered, Work::default());
-        }
+        self.move_open_to(phase.into());
+        let sums = &mut self.phases[phase as usize];
+        sums.tokens = sums.tokens.saturating_add(tokens);
+        sums.walls.add(wall, covered, Work::default());
+        sums.unseen += 1;
+        self.unseen_ns = self.unseen_ns.saturating_add(wall);
         if self.passes.len() < MAX_PASSES {
             let (serial, start, log) = (record.pass, record.start, self.log);
             self.passes.push(PassRecord {
@@ -286,9 +278,7 @@ impl Fold {
                 covered,
                 tokens,
                 position,
-                disturbance,
-                is_disturbed,
-                is_left_out,
+                disturbance: None,
             });
         } else {
             self.oddities.passes_full += 1;
@@ -312,12 +302,19 @@ impl Fold {
         }
     }
 
-    fn forget_open(&mut self) {
-        for (source, name) in self.open.drain(..) {
-            let slots = &mut self.names[usize::from(name)][source as usize];
-            if let Some(open) = &mut slots[Slot::Open as usize] {
-                open.clear();
-            }
+    /// Somebody has looked: the figures are of all passes that ended since the last look.
+    fn take_disturbance(&mut self, mut disturbance: Disturbance) {
+        disturbance.passes = self.phases.iter().map(|sums| sums.unseen).sum();
+        disturbance.wall_ns = std::mem::take(&mut self.unseen_ns);
+        let is_disturbed = disturbance.is_disturbed();
+        for sums in &mut self.phases {
+            let unseen = std::mem::take(&mut sums.unseen);
+            sums.disturbed += if is_disturbed { unseen } else { 0 };
+        }
+        let unseen = self.passes.iter_mut().rev().take_while(|pass| pass.disturbance.is_none());
+        // Of those beyond the room for passes there is nothing to mark.
+        for pass in unseen.take(disturbance.passes as usize) {
+            pass.disturbance = Some(disturbance);
         }
     }
 

@@ -239,9 +239,6 @@ pub struct PhaseTotal {
     /// How many of them other work on the machine disturbed.
     #[serde(default)]
     pub disturbed: u64,
-    /// How many more were disturbed and left out of the statistics.
-    #[serde(default)]
-    pub left_out: u64,
     /// Tokens that they processed.
     pub tokens: u64,
     /// From begin to end of each pass, summed.
@@ -309,15 +306,20 @@ pub struct Pass {
     pub attributed_ns: u64,
     /// What no brick explains.
     pub unattributed_ns: u64,
-    /// Whether other work on the machine disturbed it ([`Disturbance::is_disturbed`]).
+    /// What others did to it, or to it and its neighbours; `None` if nobody looked.
     #[serde(default)]
-    pub is_disturbed: bool,
+    pub disturbance: Option<Disturbance>,
     /// Whether it was left out of the statistics for that.
     #[serde(default)]
     pub is_left_out: bool,
-    /// What others did to it.
-    #[serde(default)]
-    pub disturbance: Disturbance,
+}
+
+impl Pass {
+    /// Whether other work on the machine disturbed it, as far as that is known.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.disturbance.is_some_and(|disturbance| disturbance.is_disturbed())
+    }
 }
 
 /// What the caller observed by other means.
@@ -511,6 +513,89 @@ impl Profile {
             nodes.insert(index, id);
         }
         (graph.num_nodes() > 0).then_some(graph)
+    }
+
+    /// This profile with the statistics of undisturbed passes only. Those that were disturbed stay in
+    /// `passes` with a mark, and are counted in [`Dropped::left_out_passes`].
+    ///
+    /// # Errors
+    ///
+    /// If not every pass and span was kept: what was only summed can't be taken apart again.
+    pub fn without_disturbed(&self) -> Result<Self, Absent> {
+        let Dropped { spans, passes, .. } = self.dropped;
+        let n_passes: u64 = self.phases.iter().map(|phase| phase.passes).sum();
+        if spans > 0 || passes > 0 || self.spans.is_empty() && n_passes > 0 {
+            return Err(Absent {
+                reason: "disturbed passes can't be left out: that takes every span and pass, and \
+                         some were only summed"
+                    .to_owned(),
+            });
+        }
+        let mut rest = self.clone();
+        for pass in &mut rest.passes {
+            pass.is_left_out |= pass.is_disturbed();
+        }
+        let left_out = rest.passes.iter().filter(|pass| pass.is_left_out).count() as u64;
+        if left_out == 0 {
+            return Ok(rest);
+        }
+        rest.dropped.left_out_passes = left_out;
+        rest.dropped.disturbed_passes = 0;
+        let kept: HashMap<u32, Phase> = rest
+            .passes
+            .iter()
+            .filter(|pass| !pass.is_left_out)
+            .map(|pass| (pass.serial, pass.phase))
+            .collect();
+        let mut stats: HashMap<(Phase, u8, u16), BrickStats> = HashMap::new();
+        for span in &rest.spans {
+            if let (Some(name), Some(pass)) = (span.name, span.pass)
+                && let Some(&phase) = kept.get(&pass)
+            {
+                stats
+                    .entry((phase, span.source as u8, name))
+                    .or_insert_with(|| BrickStats::new(""))
+                    .add(span.duration_ns, span.exclusive_ns, span.work);
+            }
+        }
+        let numbers: HashMap<&Name, u16> = self.names.iter().zip(0..).collect();
+        rest.totals.retain_mut(|total| {
+            let Some(phase) = total.phase else { return true };
+            let (kind, host) = (total.kind, total.host.clone());
+            let name = Name { name: total.stats.name.clone(), kind, host };
+            let key = numbers.get(&name).map(|&number| (phase, total.source as u8, number));
+            let Some(mut found) = key.and_then(|key| stats.remove(&key)) else { return false };
+            found.name = name.name;
+            total.std_dev_ns = found.std_dev_ns();
+            total.percentiles = found.percentiles();
+            total.stats = found;
+            // What was counted is known only as a whole.
+            total.counters = None;
+            true
+        });
+        rest.phases.retain_mut(|total| {
+            let passes = rest.passes.iter().filter(|p| p.phase == total.phase && !p.is_left_out);
+            let mut sum = PhaseTotal {
+                passes: 0,
+                disturbed: 0,
+                tokens: 0,
+                wall_ns: 0,
+                attributed_ns: 0,
+                unattributed_ns: 0,
+                ..*total
+            };
+            for pass in passes {
+                sum.passes += 1;
+                sum.tokens += pass.tokens;
+                sum.wall_ns += pass.wall_ns;
+                sum.attributed_ns += pass.attributed_ns;
+                sum.unattributed_ns += pass.unattributed_ns;
+            }
+            *total = sum;
+            sum.passes > 0
+        });
+        rest.latency = Latency::of(&rest);
+        Ok(rest)
     }
 
     fn node_of(&self, span: &Span) -> ExecutionNode {

@@ -15,10 +15,10 @@ use crate::clock::Clock;
 use crate::device::{Pending, SyncMode, partition};
 use crate::fold::Slot;
 use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
-use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
+use crate::machine::{Counters, Disturbance, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
-use crate::recorder::{Kind, NONE, NameIdx, Open, OpenPass, Recorder, flag};
+use crate::recorder::{Kind, NONE, NameIdx, Open, OpenPass, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::tile::{TileLevel, TileStats, TileTimer};
 use crate::{collect, save, view};
@@ -171,6 +171,15 @@ pub struct BrickTimer(Open);
 #[must_use = "a kernel that is never stopped is not recorded"]
 pub struct KernelTimer(Open);
 
+/// A brick that is a single kernel and has begun; hand it back to
+/// [`BrickProfiler::stop_brick_kernel`].
+#[derive(Debug)]
+#[must_use = "a brick that is never stopped is not recorded"]
+pub struct BrickKernelTimer {
+    open: Open,
+    kernel: KernelId,
+}
+
 /// A layer that has begun; hand it back to [`BrickProfiler::end_layer`].
 #[derive(Debug)]
 #[must_use = "a layer that is never ended is not recorded"]
@@ -189,8 +198,6 @@ pub struct PassTimer {
     /// `None` if profiling was off.
     open: Option<OpenPass>,
     phase: Phase,
-    /// What others had done to this process before the pass.
-    before: Option<LoadReading>,
 }
 
 /// The number of a kernel's name. See [`BrickProfiler::kernel`].
@@ -268,6 +275,8 @@ impl BrickProfiler {
     /// Turns profiling off: no recording call reads a clock any more. Bricks open now stay
     /// unfinished, and are counted as that.
     pub fn disable(&self) {
+        // The passes that ended on this thread since the last look get theirs.
+        self.recorder.look(|since| self.watch.look_now(since));
         self.enabled.store(false, Relaxed);
         self.refresh();
     }
@@ -313,7 +322,6 @@ struct Watch {
     /// Since profiling was first turned on.
     others: Mutex<Option<Result<LoadWatch, Absent>>>,
     is_off: AtomicBool,
-    leave_out: AtomicBool,
 }
 
 impl Watch {
@@ -324,11 +332,17 @@ impl Watch {
         lock(&self.others).get_or_insert_with(LoadWatch::start);
     }
 
-    fn read(&self) -> Option<LoadReading> {
+    fn look(&self, since: &mut Option<LoadReading>) -> Option<Disturbance> {
         if self.is_off.load(Relaxed) {
+            *since = None;
             return None;
         }
-        lock(&self.meter).as_mut().map(LoadMeter::read)
+        lock(&self.meter).as_mut()?.since(since)
+    }
+
+    fn look_now(&self, since: &mut Option<LoadReading>) -> Option<Disturbance> {
+        let now = lock(&self.meter).as_mut()?.read();
+        since.take().map(|before| now.since(&before))
     }
 
     fn other_load(&self) -> Result<OtherLoad, Absent> {
@@ -344,8 +358,9 @@ impl Watch {
 
 /// Other work on the machine, and hardware counters.
 impl BrickProfiler {
-    /// Whether each pass is to say what others did to it ([`Pass::disturbance`]); it is unless
-    /// turned off. It takes some 5 µs a pass with two threads, and 1 µs for each further one.
+    /// Whether passes are to say what others did to them ([`Pass::disturbance`]); they are unless
+    /// it is turned off. It takes at most a thousandth of the time: a look takes 20 µs with two
+    /// threads, so passes of 3 ms have one look for seven of them.
     ///
     /// [`Pass::disturbance`]: crate::Pass::disturbance
     pub fn watch_load(&self, watch: bool) {
@@ -353,12 +368,6 @@ impl BrickProfiler {
         if watch && self.is_enabled() && !self.recorder.clock().is_mock() {
             self.watch.start();
         }
-    }
-
-    /// Whether passes that others disturbed are to be left out of the statistics from now on. They
-    /// are counted, and stay in [`Profile::passes`](crate::Profile::passes) with a mark.
-    pub fn leave_out_disturbed(&self, leave_out: bool) {
-        self.watch.leave_out.store(leave_out, Relaxed);
     }
 
     /// Has hardware counters read at the begin and the end of each brick: cycles, instructions,
@@ -509,6 +518,19 @@ impl BrickProfiler {
         self.recorder.end_detail(Kind::Kernel, timer.0, work);
     }
 
+    /// Begins a brick that is a single kernel, and the kernel with it: both have the same two readings
+    /// of the clock.
+    #[inline]
+    pub fn start_brick_kernel(&self, brick: BrickId, kernel: KernelId) -> BrickKernelTimer {
+        BrickKernelTimer { open: self.recorder.begin_both(brick as NameIdx), kernel }
+    }
+
+    /// Ends a brick that is a single kernel.
+    #[inline]
+    pub fn stop_brick_kernel(&self, timer: BrickKernelTimer, work: Work) {
+        self.recorder.end_both(timer.open, timer.kernel.0, work);
+    }
+
     /// Begins a transformer layer on this thread: the spans until its end belong to it.
     pub fn begin_layer(&self, index: u16) -> LayerTimer {
         let (open, before) = self.recorder.begin_layer(index);
@@ -522,25 +544,18 @@ impl BrickProfiler {
 
     /// Begins a pass on this thread: the wall that the thread's bricks are held against.
     ///
-    /// What others do to this process is read before the pass and after it: some microseconds each,
-    /// outside of its wall. See [`watch_load`](Self::watch_load).
+    /// What others do to this process is looked at between passes, at most as often as takes a
+    /// thousandth of the time, and outside of walls. See [`watch_load`](Self::watch_load).
     pub fn begin_pass(&self, phase: Phase) -> PassTimer {
-        let before = if self.recorder.is_active() { self.watch.read() } else { None };
-        PassTimer { open: self.recorder.begin_pass(), phase, before }
+        PassTimer { open: self.recorder.begin_pass(|since| self.watch.look(since)), phase }
     }
 
     /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.
     pub fn end_pass(&self, timer: PassTimer, tokens: u64, position: u64) {
-        let Some(open) = timer.open else { return };
-        self.recorder.end_pass(open, timer.phase, tokens, position, |wall| {
-            let disturbance = self.watch.read()?.since(&timer.before?);
-            let mut flags = 0;
-            if disturbance.is_disturbed(wall) {
-                let leave_out = self.watch.leave_out.load(Relaxed);
-                flags = flag::DISTURBED | if leave_out { flag::LEFT_OUT } else { 0 };
-            }
-            Some((disturbance, flags))
-        });
+        if let Some(open) = timer.open {
+            let look = |since: &mut _| self.watch.look(since);
+            self.recorder.end_pass(open, timer.phase, tokens, position, look);
+        }
     }
 
     fn brick_index(&self, name: &str) -> NameIdx {

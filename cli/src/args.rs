@@ -106,7 +106,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) counters: bool,
 
     /// Leave passes that other work on this machine disturbed out of the tables. They are counted in
-    /// any case.
+    /// any case, and stay in the run's file.
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
 
@@ -138,6 +138,10 @@ pub(crate) struct ShowArgs {
     /// In which form.
     #[arg(long = "as", value_enum, default_value_t = View::Report)]
     pub(crate) view: View,
+
+    /// Leave passes that other work on the machine disturbed out of the tables.
+    #[arg(long)]
+    pub(crate) leave_out_disturbed: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -250,7 +250,7 @@ enum Body {
 /// checked by the compiler, which refuses variables that nobody uses.
 fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     let mut code = source.to_owned();
-    for call in [".brick(", ".kernel(", ".layer("] {
+    for call in [".brick(", ".brick_kernel(", ".kernel(", ".layer("] {
         while let Some(dot) = code.find(call) {
             let open = dot + call.len() - 1;
             let receiver = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
@@ -278,6 +278,10 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     }
     for (with, without) in [
         ("|routine, ", "|"),
+        ("brick: BrickId, ", ""),
+        ("matmul_brick(GateProjection, ", "matmul_brick("),
+        ("matmul_brick(UpProjection, ", "matmul_brick("),
+        ("matmul_brick(LmHead, ", "matmul_brick("),
         ("routine: Routine, ", ""),
         ("routines, probe: p, .. }", ".. }"),
         (

@@ -10,7 +10,7 @@
 //! Keys and values are projected straight into the KV cache. The residual additions belong to the
 //! projections before them.
 
-use brickscope::BrickId::*;
+use brickscope::BrickId::{self, *};
 use brickscope_kernels::rope_tables;
 
 use crate::config::Config;
@@ -109,7 +109,16 @@ impl<P: Probe> Pass<'_, P> {
         });
     }
 
-    /// `x += y`, likewise.
+    /// `out = X·Wᵀ`, as a brick of its own.
+    fn matmul_brick(&self, brick: BrickId, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
+        let gguf: &Gguf = &self.model.gguf;
+        let routine = self.routines.matmul(w.index, n);
+        self.probe.brick_kernel(brick, routine, work::matmul(w, n), || {
+            self.cpu.matmul(out, w.matrix(gguf), x, n);
+        });
+    }
+
+    /// `x += y`, as a kernel.
     fn add(&self, x: &mut [f32], y: &[f32]) {
         self.probe.kernel(self.routines.add, work::add(x.len(), 1), || {
             self.cpu.kernels.add(x, y);
@@ -162,34 +171,28 @@ impl<P: Probe> Pass<'_, P> {
         let norm = |routine, out: &mut [f32], x: &[f32], weight: &[f32]| {
             let width = weight.len();
             let work = work::rms_norm(width, x.len());
-            p.brick(RmsNorm, work, || {
-                p.kernel(routine, work, || {
-                    for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
-                        k.rms_norm(out, x, weight, c.norm_eps);
-                    }
-                });
+            p.brick_kernel(RmsNorm, routine, work, || {
+                for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+                    k.rms_norm(out, x, weight, c.norm_eps);
+                }
             });
         };
         let norm_in_place = |routine, x: &mut [f32], weight: &[f32]| {
             let width = weight.len();
             let work = work::rms_norm(width, x.len());
-            p.brick(RmsNorm, work, || {
-                p.kernel(routine, work, || {
-                    for x in x.chunks_exact_mut(width) {
-                        k.rms_norm_in_place(x, weight, c.norm_eps);
-                    }
-                });
+            p.brick_kernel(RmsNorm, routine, work, || {
+                for x in x.chunks_exact_mut(width) {
+                    k.rms_norm_in_place(x, weight, c.norm_eps);
+                }
             });
         };
 
         let work = work::embed(&w.embedding, n);
-        p.brick(Embedding, work, || {
+        p.brick_kernel(Embedding, routines.embed, work, || {
             let table = w.embedding.matrix(&model.gguf);
-            p.kernel(routines.embed, work, || {
-                for (x, &token) in x.chunks_exact_mut(dim).zip(tokens) {
-                    table.dequantize_row(token as usize, x);
-                }
-            });
+            for (x, &token) in x.chunks_exact_mut(dim).zip(tokens) {
+                table.dequantize_row(token as usize, x);
+            }
         });
         // The angles are the same in all layers.
         p.brick(RopeEmbedding, brickscope::Work::elements((n * n_pairs) as u64), || {
@@ -226,17 +229,15 @@ impl<P: Probe> Pass<'_, P> {
                     norm_in_place(routines.head_norm, &mut kv.k[new.clone()], k_norm);
                 }
                 let work = work::rope(q_dim + kv_dim, n);
-                p.brick(RopeEmbedding, work, || {
-                    p.kernel(routines.rope, work, || {
-                        for (rows, width) in [(&mut *q, q_dim), (&mut kv.k[new], kv_dim)] {
-                            for (t, row) in rows.chunks_exact_mut(width).enumerate() {
-                                let angles = t * n_pairs..(t + 1) * n_pairs;
-                                for x in row.chunks_exact_mut(head) {
-                                    k.rope(x, &cos[angles.clone()], &sin[angles.clone()], pairs);
-                                }
+                p.brick_kernel(RopeEmbedding, routines.rope, work, || {
+                    for (rows, width) in [(&mut *q, q_dim), (&mut kv.k[new], kv_dim)] {
+                        for (t, row) in rows.chunks_exact_mut(width).enumerate() {
+                            let angles = t * n_pairs..(t + 1) * n_pairs;
+                            for x in row.chunks_exact_mut(head) {
+                                k.rope(x, &cos[angles.clone()], &sin[angles.clone()], pairs);
                             }
                         }
-                    });
+                    }
                 });
 
                 // Row t·n_heads + j of the scores is query head j of token t.
@@ -244,28 +245,22 @@ impl<P: Probe> Pass<'_, P> {
                 let visible = |row: usize| pos + row / n_heads + 1;
                 let kv_head = |row: usize| row % n_heads / heads_per_kv * head;
                 let work = work::scores(n_heads, head, kv_dim, pos, n);
-                p.brick(AttentionScore, work, || {
-                    p.kernel(pick(routines.scores, n), work, || {
-                        cpu.each_row(n, s, context, |row, s| {
-                            let q = &q[row * head..(row + 1) * head];
-                            let keys = &keys[kv_head(row)..];
-                            k.scores(&mut s[..visible(row)], q, keys, kv_dim, scale);
-                        });
+                p.brick_kernel(AttentionScore, pick(routines.scores, n), work, || {
+                    cpu.each_row(n, s, context, |row, s| {
+                        let q = &q[row * head..(row + 1) * head];
+                        let keys = &keys[kv_head(row)..];
+                        k.scores(&mut s[..visible(row)], q, keys, kv_dim, scale);
                     });
                 });
                 let work = work::softmax(n_heads, pos, n);
-                p.brick(AttentionSoftmax, work, || {
-                    p.kernel(pick(routines.softmax, n), work, || {
-                        cpu.each_row(n, s, context, |row, s| k.softmax(&mut s[..visible(row)]));
-                    });
+                p.brick_kernel(AttentionSoftmax, pick(routines.softmax, n), work, || {
+                    cpu.each_row(n, s, context, |row, s| k.softmax(&mut s[..visible(row)]));
                 });
                 let work = work::weighted_sum(n_heads, head, kv_dim, pos, n);
-                p.brick(AttentionOutput, work, || {
-                    p.kernel(pick(routines.weighted_sum, n), work, || {
-                        cpu.each_row(n, a, head, |row, a| {
-                            let s = &s[row * context..][..visible(row)];
-                            k.weighted_sum(a, s, &values[kv_head(row)..], kv_dim);
-                        });
+                p.brick_kernel(AttentionOutput, pick(routines.weighted_sum, n), work, || {
+                    cpu.each_row(n, a, head, |row, a| {
+                        let s = &s[row * context..][..visible(row)];
+                        k.weighted_sum(a, s, &values[kv_head(row)..], kv_dim);
                     });
                 });
                 if let Some(sub_norm) = &w.attn_sub_norm {
@@ -277,16 +272,10 @@ impl<P: Probe> Pass<'_, P> {
                 });
 
                 norm(routines.rms_norm, h, x, &w.ffn_norm);
-                p.brick(GateProjection, work::matmul(&w.gate, n), || {
-                    self.matmul(gate, &w.gate, h, n);
-                });
-                p.brick(UpProjection, work::matmul(&w.up, n), || {
-                    self.matmul(up, &w.up, h, n);
-                });
+                self.matmul_brick(GateProjection, gate, &w.gate, h, n);
+                self.matmul_brick(UpProjection, up, &w.up, h, n);
                 let work = work::silu_mul(ffn, n);
-                p.brick(Activation, work, || {
-                    p.kernel(routines.silu_mul, work, || k.silu_mul(gate, up));
-                });
+                p.brick_kernel(Activation, routines.silu_mul, work, || k.silu_mul(gate, up));
                 if let Some(sub_norm) = &w.ffn_sub_norm {
                     norm_in_place(routines.ffn_sub_norm, gate, sub_norm);
                 }
@@ -303,9 +292,7 @@ impl<P: Probe> Pass<'_, P> {
         if n_out > 0 {
             let h = &mut h[..n_out * dim];
             norm(routines.rms_norm, h, &x[(n - n_out) * dim..], &w.output_norm);
-            p.brick(LmHead, work::matmul(&w.head, n_out), || {
-                self.matmul(&mut scratch.logits, &w.head, h, n_out);
-            });
+            self.matmul_brick(LmHead, &mut scratch.logits, &w.head, h, n_out);
         }
         &scratch.logits
     }

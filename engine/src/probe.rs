@@ -10,6 +10,14 @@ pub trait Probe {
     fn layer<R>(&self, index: usize, run: impl FnOnce() -> R) -> R;
     /// Runs one brick.
     fn brick<R>(&self, brick: BrickId, work: Work, run: impl FnOnce() -> R) -> R;
+    /// Runs one brick that is a single kernel.
+    fn brick_kernel<R>(
+        &self,
+        brick: BrickId,
+        routine: Routine,
+        work: Work,
+        run: impl FnOnce() -> R,
+    ) -> R;
     /// Runs one kernel of the brick that is running.
     fn kernel<R>(&self, routine: Routine, work: Work, run: impl FnOnce() -> R) -> R;
 }
@@ -26,6 +34,11 @@ impl Probe for NoProbe {
 
     #[inline(always)]
     fn brick<R>(&self, _: BrickId, _: Work, run: impl FnOnce() -> R) -> R {
+        run()
+    }
+
+    #[inline(always)]
+    fn brick_kernel<R>(&self, _: BrickId, _: Routine, _: Work, run: impl FnOnce() -> R) -> R {
         run()
     }
 
@@ -76,6 +89,20 @@ impl Probe for Profiled<'_> {
         let timer = self.profiler.start_brick(brick);
         let result = run();
         self.profiler.stop_brick_with(timer, work);
+        result
+    }
+
+    #[inline]
+    fn brick_kernel<R>(
+        &self,
+        brick: BrickId,
+        routine: Routine,
+        work: Work,
+        run: impl FnOnce() -> R,
+    ) -> R {
+        let timer = self.profiler.start_brick_kernel(brick, self.kernels[routine.index()]);
+        let result = run();
+        self.profiler.stop_brick_kernel(timer, work);
         result
     }
 

@@ -3,20 +3,26 @@
 //! On x86-64 it is the time-stamp counter, whose rate nobody states reliably: it is measured against
 //! the operating system's clock. On AArch64 it is the virtual counter, which states its own rate.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A counter of known rate. A reading takes one instruction that waits for nothing, a
 /// multiplication and a shift.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Counter {
     /// The count that is nanosecond 0.
     origin: u64,
     /// Nanoseconds of one count, times 2^[`SHIFT`].
     scale: u64,
+    /// Elsewhere, so that all that a reading needs shares a cache line with what the recorder needs.
+    about: Arc<About>,
+}
+
+#[derive(Debug)]
+struct About {
     /// The same moment by both clocks, for the check of drift.
     start: Moment,
-    pub(super) rate: Rate,
+    rate: Rate,
 }
 
 pub(super) use self::hardware::NAME;
@@ -86,8 +92,13 @@ impl Counter {
         if !(1.0..u64::MAX as f64).contains(&scale) {
             return Err(format!("it counts at {:.0} Hz, which is no rate for a clock", rate.hertz));
         }
-        let start = Moment::now();
-        Ok(Self { origin: hardware::count(), scale: scale as u64, start, rate })
+        let about = Arc::new(About { start: Moment::now(), rate });
+        Ok(Self { origin: hardware::count(), scale: scale as u64, about })
+    }
+
+    /// How fast it counts.
+    pub(super) fn rate(&self) -> &Rate {
+        &self.about.rate
     }
 
     /// Nanoseconds since this counter was made.
@@ -103,11 +114,11 @@ impl Counter {
     /// uncertainty of the reading is below one millionth.
     pub(super) fn drift(&self) -> Option<(f64, Duration)> {
         let now = Moment::now();
-        let seen = self.start.rate_until(&now)?;
+        let seen = self.about.start.rate_until(&now)?;
         if seen.error_ppm? > 1.0 {
             return None;
         }
-        Some((1e6 * (seen.hertz / self.rate.hertz - 1.0), seen.measured_over?))
+        Some((1e6 * (seen.hertz / self.about.rate.hertz - 1.0), seen.measured_over?))
     }
 }
 
@@ -250,7 +261,7 @@ mod tests {
             return;
         };
         let year = 365.25 * 86_400.0 * 1e9;
-        let counts = (year * counter.rate.hertz / 1e9) as u64;
+        let counts = (year * counter.rate().hertz / 1e9) as u64;
         let nanos = (u128::from(counts) * u128::from(counter.scale)) >> SHIFT;
         assert!((nanos as f64 / year - 1.0).abs() < 1e-12, "{nanos}");
     }

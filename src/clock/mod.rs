@@ -22,13 +22,19 @@ pub struct Clock(Kind);
 #[derive(Debug, Clone)]
 enum Kind {
     Counter(Counter),
-    Os {
-        origin: Instant,
-        /// Why it isn't the counter, if that was wanted.
-        instead: Option<String>,
-    },
+    Os(Arc<Os>),
     Mock(MockClock),
 }
+
+#[derive(Debug)]
+struct Os {
+    origin: Instant,
+    /// Why it isn't the counter, if that was wanted.
+    instead: Option<String>,
+}
+
+// It shares a cache line with what the recorder needs at each span.
+const _: () = assert!(size_of::<Clock>() <= 32);
 
 /// The hand that turns a mock clock. Clones turn the same clock.
 ///
@@ -72,7 +78,7 @@ impl Default for Clock {
     /// The processor's counter where it can be trusted, else the operating system's clock.
     fn default() -> Self {
         Self::counter().unwrap_or_else(|Absent { reason }| {
-            Self(Kind::Os { origin: Instant::now(), instead: Some(reason) })
+            Self(Kind::Os(Arc::new(Os { origin: Instant::now(), instead: Some(reason) })))
         })
     }
 }
@@ -96,7 +102,7 @@ impl Clock {
     /// The operating system's monotonic clock.
     #[must_use]
     pub fn os() -> Self {
-        Self(Kind::Os { origin: Instant::now(), instead: None })
+        Self(Kind::Os(Arc::new(Os { origin: Instant::now(), instead: None })))
     }
 
     /// Nanoseconds since this clock was made.
@@ -122,11 +128,11 @@ impl Clock {
                 info.absent = Some(why.to_owned());
                 return info;
             }
-            Kind::Os { instead, .. } => info.instead.clone_from(instead),
+            Kind::Os(os) => info.instead.clone_from(&os.instead),
             Kind::Counter(counter) => {
-                info.hertz = Some(counter.rate.hertz);
-                info.hertz_error_ppm = counter.rate.error_ppm;
-                info.calibrated_over_ns = counter.rate.measured_over.map(nanos);
+                info.hertz = Some(counter.rate().hertz);
+                info.hertz_error_ppm = counter.rate().error_ppm;
+                info.calibrated_over_ns = counter.rate().measured_over.map(nanos);
                 if let Some((ppm, over)) = counter.drift() {
                     info.drift_ppm = Some(ppm);
                     info.drift_over_ns = Some(nanos(over));
@@ -154,7 +160,7 @@ impl Clock {
     pub fn source(&self) -> &'static str {
         match &self.0 {
             Kind::Counter(_) => counter::NAME,
-            Kind::Os { .. } => "os",
+            Kind::Os(_) => "os",
             Kind::Mock(_) => "mock",
         }
     }
@@ -171,7 +177,7 @@ impl Kind {
         match self {
             Self::Counter(counter) => counter.now(),
             // 2^64 ns are 584 years.
-            Self::Os { origin, .. } => origin.elapsed().as_nanos() as u64,
+            Self::Os(os) => os.origin.elapsed().as_nanos() as u64,
             Self::Mock(hand) => {
                 hand.reads.fetch_add(1, Ordering::Relaxed);
                 hand.now.load(Ordering::Relaxed)

@@ -25,10 +25,12 @@ use crate::profile::Absent;
 /// Above so many threads, reading each one's file would itself disturb a pass of milliseconds.
 const MAX_THREADS: usize = 64;
 
-/// A meter looks into `/proc/stat` at most this often: that is how fine it counts.
-const STEAL_EVERY_NS: u64 = 10_000_000;
+/// A meter looks into `/proc/stat` at most this often, ten times as long as that counts finely.
+const STEAL_EVERY_NS: u64 = 100_000_000;
 /// And at most so often that looking takes a thousandth of the time, however many CPUs it lists.
 const STEAL_COST: u64 = 1000;
+/// Readings are so far apart that they take a thousandth of the time.
+const READING_COST: u64 = 1000;
 /// An interval has a figure for steal if it is so many times longer than looks are apart, so that
 /// what the looks at its two ends leave open is a small part of it.
 const STEAL_LOOKS: u64 = 10;
@@ -41,7 +43,13 @@ const DISTURBED_PART: u64 = 100;
 ///
 /// What could not be measured is `None`, never 0: on other systems than Linux that is all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Disturbance {
+    /// How many passes these figures cover: more than one where passes are so short that readings
+    /// around each would slow them down.
+    pub passes: u64,
+    /// The walls of these passes, summed, in nanoseconds.
+    pub wall_ns: u64,
     /// How often a thread of this process was taken off its core though it had more to do. Covers
     /// all threads, those too that began or ended meanwhile.
     ///
@@ -66,10 +74,10 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// Whether times of a pass of so many nanoseconds say less about the model than about others.
+    /// Whether the times of these passes say less about the model than about others.
     ///
     /// True if one thread waited for a core, or the hypervisor kept cores from this machine, for more
-    /// than a hundredth of the pass. One thread is enough, since the work is shared out evenly and
+    /// than a hundredth of the wall. One thread is enough, since the work is shared out evenly and
     /// the others wait for the one that waits. And it has to be one: in a quiet pass each thread
     /// waits some microseconds whenever it wakes (0.1 to 0.6 % of the time with a pool of two on a
     /// VM), which with many threads adds up to any sum.
@@ -80,8 +88,8 @@ impl Disturbance {
     ///
     /// Where nothing was measured, nothing is known, and the answer is `false`.
     #[must_use]
-    pub fn is_disturbed(&self, wall_ns: u64) -> bool {
-        let long = |ns: u64| ns > wall_ns / DISTURBED_PART;
+    pub fn is_disturbed(&self) -> bool {
+        let long = |ns: u64| ns > self.wall_ns / DISTURBED_PART;
         let waited = match self.longest_wait_ns {
             Some(ns) => long(ns),
             None => self.involuntary_switches.is_some_and(|switches| switches > 0),
@@ -123,6 +131,8 @@ impl LoadReading {
             })
         });
         Disturbance {
+            passes: 0,
+            wall_ns: 0,
             involuntary_switches: grown(self.involuntary_switches, earlier.involuntary_switches),
             run_queue_wait_ns: waits.map(|(sum, _)| sum),
             longest_wait_ns: waits.map(|(_, longest)| longest),
@@ -142,13 +152,16 @@ pub(crate) struct LoadMeter {
     origin: Instant,
     waits: Option<Waits>,
     stat: Option<Stat>,
+    /// What a reading takes, as they took lately: between passes caches are cold, and it is ten times
+    /// what a loop of readings would show.
+    cost_ns: u64,
 }
 
 impl LoadMeter {
     /// Opens what there is. What there isn't will be `None` in each reading.
     pub(crate) fn open() -> Self {
         let origin = Instant::now();
-        Self { origin, waits: Waits::open(), stat: Stat::open(origin) }
+        Self { origin, waits: Waits::open(), stat: Stat::open(origin), cost_ns: 0 }
     }
 
     /// Takes a reading: some 2.2 µs with two threads, and 0.6 µs more for each further one.
@@ -157,12 +170,29 @@ impl LoadMeter {
     /// look costs, whichever is longer; other readings repeat what that look said.
     pub(crate) fn read(&mut self) -> LoadReading {
         let at_ns = nanos_since(self.origin);
-        LoadReading {
+        let reading = LoadReading {
             at_ns,
             involuntary_switches: os::usage().map(|usage| usage.involuntary_switches),
             waits: self.waits.as_mut().and_then(Waits::read),
             steal: self.stat.as_mut().and_then(|stat| stat.steal(at_ns)),
+        };
+        let cost_ns = nanos_since(self.origin) - at_ns;
+        self.cost_ns = (3 * self.cost_ns + cost_ns) / 4;
+        reading
+    }
+
+    /// What happened since the reading in `since`, which becomes a new one; `None` if there was no
+    /// reading, or if it is so recent that another one would take more than a thousandth of the time
+    /// between them.
+    pub(crate) fn since(&mut self, since: &mut Option<LoadReading>) -> Option<Disturbance> {
+        if let Some(before) = since {
+            let gap_ns = nanos_since(self.origin).saturating_sub(before.at_ns);
+            if gap_ns < self.cost_ns.saturating_mul(READING_COST) {
+                return None;
+            }
         }
+        let now = self.read();
+        since.replace(now).map(|before| now.since(&before))
     }
 }
 
@@ -586,13 +616,15 @@ mod tests {
         assert_eq!(
             disturbance,
             Disturbance {
+                passes: 0,
+                wall_ns: 0,
                 involuntary_switches: Some(2),
                 run_queue_wait_ns: Some(40_000),
                 longest_wait_ns: Some(40_000),
                 steal_ns: None
             }
         );
-        assert_eq!(reading(100, 5, 41_000, 30).since(&begin).steal_ns, Some(10_000_000));
+        assert_eq!(reading(1_000, 5, 41_000, 30).since(&begin).steal_ns, Some(10_000_000));
     }
 
     #[test]
@@ -601,7 +633,11 @@ mod tests {
         assert_eq!(nothing, Disturbance::default());
         let backwards = reading(200, 1, 1, 1).since(&reading(0, 2, 2, 2));
         assert_eq!(backwards, Disturbance::default());
-        assert!(!nothing.is_disturbed(0));
+        assert!(!during(nothing, 0).is_disturbed());
+    }
+
+    fn during(disturbance: Disturbance, wall_ns: u64) -> Disturbance {
+        Disturbance { wall_ns, ..disturbance }
     }
 
     #[test]
@@ -610,21 +646,21 @@ mod tests {
             involuntary_switches: Some(9),
             run_queue_wait_ns: Some(64 * ns),
             longest_wait_ns: Some(ns),
-            steal_ns: None,
+            ..Disturbance::default()
         };
-        assert!(!waited(30_000).is_disturbed(3_000_000));
-        assert!(waited(30_001).is_disturbed(3_000_000));
+        assert!(!during(waited(30_000), 3_000_000).is_disturbed());
+        assert!(during(waited(30_001), 3_000_000).is_disturbed());
         let stolen = Disturbance { steal_ns: Some(20_000_000), ..waited(0) };
-        assert!(stolen.is_disturbed(1_000_000_000));
-        assert!(!stolen.is_disturbed(2_000_000_000));
+        assert!(during(stolen, 1_000_000_000).is_disturbed());
+        assert!(!during(stolen, 2_000_000_000).is_disturbed());
     }
 
     #[test]
     fn switches_decide_only_where_the_waiting_is_not_known() {
         let switched = Disturbance { involuntary_switches: Some(1), ..Disturbance::default() };
-        assert!(switched.is_disturbed(3_000_000));
+        assert!(during(switched, 3_000_000).is_disturbed());
         let known = Disturbance { longest_wait_ns: Some(0), ..switched };
-        assert!(!known.is_disturbed(3_000_000));
+        assert!(!during(known, 3_000_000).is_disturbed());
     }
 
     #[test]

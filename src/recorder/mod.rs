@@ -37,7 +37,7 @@ use self::thread::Thread;
 use crate::brick::{Phase, Source, Work};
 use crate::clock::Clock;
 use crate::fold::Fold;
-use crate::machine::{CounterReading, Disturbance, ReadCounters};
+use crate::machine::{CounterReading, Disturbance, LoadReading, ReadCounters};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
 pub(crate) use self::row::{Kind, Record, flag};
@@ -136,30 +136,35 @@ pub(crate) struct Standing {
 ///
 /// Single-writer, hence plain loads and stores instead of read-modify-write operations. Aligned, so
 /// that no other thread's log shares a cache line, nor the pair of lines that is fetched together.
+///
+/// All that an ordinary span needs is in the first line, since between two bricks the caches are full
+/// of weights.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct ThreadLog {
     /// Whose it is and for which generation: see [`owner`]. Changed while `drained` is locked.
     owner: AtomicU64,
     /// Unique over all recorders of the process, and new whenever the owner changes; never 0.
     serial: AtomicU32,
+    /// The row to write next. Stored with `Release` after the row before it, so that a reader who
+    /// sees it (`Acquire`) sees that row.
+    next: AtomicU32,
     covered: AtomicU64,
     /// When the last brick ended.
     last_end: AtomicU64,
     /// `pass << 32 | layer << 16`. The pass is 0 outside of passes.
     place: AtomicU64,
     begun: AtomicU64,
+    rows: Box<[Row]>,
     /// Records for which there was neither room nor a way to make some.
     homeless: AtomicU64,
-    /// The row to write next. Stored with `Release` after the row before it, so that a reader who
-    /// sees it (`Acquire`) sees that row.
-    next: AtomicUsize,
-    rows: Box<[Row]>,
     /// How many of `rows`, from the first, are never written twice.
     kept: usize,
     tiles: OnceLock<Box<Tiles>>,
     /// What counters said when bricks began that have not ended, by their order.
     counting: Mutex<Vec<(u32, CounterReading)>>,
+    /// The last look at what others do.
+    load: Mutex<Option<LoadReading>>,
     drained: Mutex<Drained>,
 }
 
@@ -194,6 +199,11 @@ pub(crate) struct Lane {
     pub(crate) records: Vec<Record>,
 }
 
+/// Looks at what others do: is given the last look, may replace it, and tells what happened between.
+pub(crate) trait Look: FnOnce(&mut Option<LoadReading>) -> Option<Disturbance> {}
+
+impl<F: FnOnce(&mut Option<LoadReading>) -> Option<Disturbance>> Look for F {}
+
 #[inline(always)]
 fn owner(thread: Thread, generation: u32) -> u64 {
     u64::from(thread.serial()) << 32 | u64::from(generation)
@@ -217,17 +227,18 @@ impl ThreadLog {
         Self {
             owner: zero(),
             serial: AtomicU32::new(NO_LOG),
+            next: AtomicU32::new(0),
             covered: zero(),
             last_end: zero(),
             place: AtomicU64::new(NO_PLACE),
             begun: zero(),
             homeless: zero(),
-            next: AtomicUsize::new(0),
             // Written one by one: the first touch of new memory costs more than many spans.
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
             kept,
             tiles: OnceLock::new(),
             counting: Mutex::default(),
+            load: Mutex::default(),
             drained: Mutex::default(),
         }
     }
@@ -256,6 +267,7 @@ impl ThreadLog {
         }
         drained.up_to = 0;
         drained.tiles_up_to = 0;
+        *lock(&self.load) = None;
         drained.thread = std::thread::current().name().map(str::to_owned);
         if let Some(tiles) = self.tiles.get() {
             tiles.next.store(0, Relaxed);
@@ -272,7 +284,7 @@ impl ThreadLog {
 
     /// Folds what was written since the last time.
     fn drain(&self, drained: &mut Drained) {
-        let next = self.next.load(Acquire);
+        let next = self.next.load(Acquire) as usize;
         let (trace, tail) = self.rows.split_at(self.kept);
         let before = drained.up_to;
         for row in trace.get(before..next.min(self.kept)).unwrap_or_default() {
@@ -300,7 +312,7 @@ impl ThreadLog {
     #[inline(always)]
     fn push(&self, record: Record) {
         let at = self.next.load(Relaxed);
-        match self.rows.get(at) {
+        match self.rows.get(at as usize) {
             Some(row) => {
                 row.store(record.packed());
                 self.next.store(at + 1, Release);
@@ -316,7 +328,7 @@ impl ThreadLog {
             self.drain(&mut drained);
             drained.up_to = self.kept;
             // Whoever collects next locks after this, so nobody reads what is overwritten.
-            self.next.store(self.kept, Relaxed);
+            self.next.store(self.kept as u32, Relaxed);
         })
     }
 
@@ -325,7 +337,7 @@ impl ThreadLog {
     fn push_to_full(&self, record: Record) {
         if self.start_tail_over().is_some() {
             self.rows[self.kept].store(record.packed());
-            self.next.store(self.kept + 1, Release);
+            self.next.store(self.kept as u32 + 1, Release);
         } else {
             // An allocator that records while the sums allocate, say.
             add(&self.homeless, 1);
@@ -352,8 +364,14 @@ impl ThreadLog {
     /// A span that begins now, but for its start.
     #[inline(always)]
     fn begin(&self, name: NameIdx) -> Open {
+        self.begin_several(name, 1)
+    }
+
+    /// The first of some spans that begin at once, each inside the one before it.
+    #[inline(always)]
+    fn begin_several(&self, name: NameIdx, spans: u64) -> Open {
         let order = self.begun.load(Relaxed);
-        self.begun.store(order + 1, Relaxed);
+        self.begun.store(order + spans, Relaxed);
         Open {
             start: 0,
             covered: self.covered.load(Relaxed),
@@ -486,6 +504,13 @@ impl ThreadLog {
         Some(covered)
     }
 
+    fn look(&self, look: impl Look) {
+        let disturbance = look(&mut lock(&self.load));
+        if let Some(disturbance) = disturbance {
+            self.push(self.mark(Kind::Load, 0).with_disturbance(&disturbance));
+        }
+    }
+
     fn push_tile(&self, record: Record) {
         let tiles = self.tiles.get_or_init(|| {
             let rows = std::array::from_fn(|_| Row::default());
@@ -531,27 +556,37 @@ const NEAR: usize = if cfg!(loom) { 4 } else { 64 };
 /// Blocks of further threads, each twice as large as the one before.
 const BLOCKS: usize = if cfg!(loom) { 1 } else { 26 };
 
-/// Records spans from any thread.
+/// Records spans from any thread. Here too the first line has all that a span needs; it is hardly
+/// ever written to.
 #[derive(Debug)]
+#[repr(C, align(128))]
 pub(crate) struct Recorder {
-    clock: Clock,
     /// [`OFF`], or the generation that is recorded.
     active: AtomicU32,
-    /// Logs of another generation are forgotten; each thread starts its own anew.
-    generation: AtomicU32,
-    /// Logs with a lower serial are from before the last reset.
-    first_log: AtomicU32,
-    next_pass: AtomicU32,
-    capacity: usize,
-    /// The logs of threads by their index: the first ones here, the others in `far`.
-    near: Box<[Slot; NEAR]>,
-    far: [OnceLock<Box<[Slot]>>; BLOCKS],
-    /// Calls that found no way to their thread's log.
-    homeless: AtomicU64,
-    switch: Mutex<()>,
     /// Whether counters are read at the begin and the end of each brick.
     is_counting: AtomicU32,
+    /// Logs with a lower serial are from before the last reset.
+    first_log: AtomicU32,
+    /// Logs of another generation are forgotten; each thread starts its own anew.
+    generation: AtomicU32,
+    /// The logs of threads by their index: the first ones here, the others in `far`.
+    near: Box<[Slot; NEAR]>,
+    clock: Clock,
+    capacity: usize,
+    /// From here on it is written to by threads that record.
+    written: Written,
+    far: [OnceLock<Box<[Slot]>>; BLOCKS],
+    switch: Mutex<()>,
     counters: Mutex<Option<Box<dyn ReadCounters>>>,
+}
+
+/// On lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Written {
+    next_pass: AtomicU32,
+    /// Calls that found no way to their thread's log.
+    homeless: AtomicU64,
 }
 
 impl Recorder {
@@ -561,11 +596,11 @@ impl Recorder {
             active: AtomicU32::new(OFF),
             generation: AtomicU32::new(OFF + 1),
             first_log: AtomicU32::new(NO_LOG),
-            next_pass: AtomicU32::new(1),
-            capacity,
+            // The number of a row fits 32 bits.
+            capacity: capacity.min(u32::MAX as usize / 2),
+            written: Written { next_pass: AtomicU32::new(1), homeless: AtomicU64::new(0) },
             near: Box::new(std::array::from_fn(|_| OnceLock::new())),
             far: std::array::from_fn(|_| OnceLock::new()),
-            homeless: AtomicU64::new(0),
             switch: Mutex::new(()),
             is_counting: AtomicU32::new(0),
             counters: Mutex::default(),
@@ -594,13 +629,13 @@ impl Recorder {
     #[inline(always)]
     pub(crate) fn begin_brick(&self, name: NameIdx) -> Open {
         let generation = self.active.load(Relaxed);
-        if generation == OFF { Open::OFF } else { self.begin_brick_of(generation, name) }
+        if generation == OFF { Open::OFF } else { self.begin_open_brick(generation, name, 1) }
     }
 
     #[inline(never)]
-    fn begin_brick_of(&self, generation: u32, name: NameIdx) -> Open {
+    fn begin_open_brick(&self, generation: u32, name: NameIdx, spans: u64) -> Open {
         let Some(log) = self.log_here(generation) else { return Open::OFF };
-        let open = log.begin(name);
+        let open = log.begin_several(name, spans);
         if self.is_counting() {
             self.begin_counting(log, open);
         }
@@ -632,6 +667,38 @@ impl Recorder {
         if let Some(log) = self.log_here(generation)
             && !self.is_forgotten(open, log)
         {
+            log.end_brick(Source::Host, open, end, work);
+            if self.is_counting() {
+                self.end_counting(log, open);
+            }
+        }
+    }
+
+    /// Begins a brick and the one kernel that is all of it, with one reading of the clock.
+    #[inline(always)]
+    pub(crate) fn begin_both(&self, brick: NameIdx) -> Open {
+        let generation = self.active.load(Relaxed);
+        if generation == OFF { Open::OFF } else { self.begin_open_brick(generation, brick, 2) }
+    }
+
+    /// Ends both with one reading.
+    #[inline(always)]
+    pub(crate) fn end_both(&self, open: Open, kernel: NameIdx, work: Work) {
+        if !open.is_off() {
+            let (times, place) = open.in_registers();
+            self.end_open_both(times, place, kernel, work);
+        }
+    }
+
+    #[inline(never)]
+    fn end_open_both(&self, times: [u64; 2], place: [u32; 4], kernel: NameIdx, work: Work) {
+        let open = Open::from_registers(times, place);
+        let Some((end, generation)) = self.end_reading() else { return };
+        if let Some(log) = self.log_here(generation)
+            && !self.is_forgotten(open, log)
+        {
+            let inner = Open { order: open.order.wrapping_add(1), name: kernel, ..open };
+            log.end_detail(Kind::Kernel, inner, end, work);
             log.end_brick(Source::Host, open, end, work);
             if self.is_counting() {
                 self.end_counting(log, open);
@@ -781,13 +848,15 @@ impl Recorder {
     }
 
     /// Begins a pass on this thread. `None` if recording is off, or if a pass is open already.
-    pub(crate) fn begin_pass(&self) -> Option<OpenPass> {
+    /// `look` is called before the clock is read: see [`look`](Self::look).
+    pub(crate) fn begin_pass(&self, look: impl Look) -> Option<OpenPass> {
         let log = self.log_if_on()?;
         if pass_in(log.place.load(Relaxed)) != 0 {
             log.push(Record { flags: flag::NESTED_PASS, ..log.mark(Kind::Pass, 0) });
             return None;
         }
-        let serial = self.next_pass.fetch_add(1, Relaxed);
+        log.look(look);
+        let serial = self.written.next_pass.fetch_add(1, Relaxed);
         let outside = log.covered.load(Relaxed);
         let log = Some(Arc::clone(log));
         let open = OpenPass { log, start: 0, serial, outside, stays: PhantomData };
@@ -806,38 +875,37 @@ impl Recorder {
     }
 
     /// Ends a pass: wall, and what bricks explain of it.
-    ///
-    /// `disturbance` is asked after the last reading of the clock, with the wall; the flags that it
-    /// gives are the pass's.
+    /// `look` is called after the clock was read: see [`look`](Self::look).
     pub(crate) fn end_pass(
         &self,
         mut open: OpenPass,
         phase: Phase,
         tokens: u64,
         position: u64,
-        disturbance: impl FnOnce(u64) -> Option<(Disturbance, u16)>,
+        look: impl Look,
     ) {
         let end = self.clock.now();
         let Some(log) = open.log.take() else { return };
         let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
-        let wall = end.saturating_sub(open.start);
-        let mut flags = 0;
-        if let Some((disturbance, found)) = disturbance(wall) {
-            flags = found;
-            log.push(log.mark(Kind::Load, open.serial).with_disturbance(&disturbance));
-        }
         log.push(Record {
             start: open.start,
-            duration: wall,
+            duration: end.saturating_sub(open.start),
             exclusive: covered,
             work: Work { elements: tokens, flops: position, bytes: 0 },
             name: phase as u16,
-            flags,
             ..log.mark(Kind::Pass, open.serial)
         });
+        log.look(look);
         // Now, so that the next pass finds room.
-        if log.next.load(Relaxed) >= log.kept + NEARLY_FULL {
+        if log.next.load(Relaxed) as usize >= log.kept + NEARLY_FULL {
             log.start_tail_over();
+        }
+    }
+
+    /// Has `look` tell what disturbed the passes that ended on this thread since it last did.
+    pub(crate) fn look(&self, look: impl Look) {
+        if let Some(log) = self.log_if_on() {
+            log.look(look);
         }
     }
 
@@ -911,7 +979,7 @@ impl Recorder {
             drained.dropped = 0;
             drained.former = Vec::new();
         }
-        self.homeless.store(0, Relaxed);
+        self.written.homeless.store(0, Relaxed);
     }
 
     fn all_logs(&self) -> impl Iterator<Item = &Arc<ThreadLog>> {
@@ -934,7 +1002,7 @@ impl Recorder {
 
     pub(crate) fn homeless(&self) -> u64 {
         let logs = self.all_logs().map(|log| log.homeless.load(Relaxed));
-        self.homeless.load(Relaxed) + logs.sum::<u64>()
+        self.written.homeless.load(Relaxed) + logs.sum::<u64>()
     }
 
     #[inline]
@@ -975,7 +1043,7 @@ impl Recorder {
             })
         });
         if log.is_none() {
-            self.homeless.fetch_add(1, Relaxed);
+            self.written.homeless.fetch_add(1, Relaxed);
         }
         log
     }

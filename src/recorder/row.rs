@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     Abandoned = 4,
     /// A tile; its level as `name`.
     Tile = 5,
-    /// What disturbed the pass whose end comes next: see [`Record::disturbance`].
+    /// What disturbed the passes that ended since the last such row: see [`Record::disturbance`].
     Load = 6,
     /// What was counted in the brick whose end came last: see [`Record::counters`].
     Counters = 7,
@@ -72,10 +72,6 @@ pub(crate) mod flag {
     pub(crate) const OVERLAPPING: u16 = 4;
     /// A pass was begun inside this one.
     pub(crate) const NESTED_PASS: u16 = 8;
-    /// Of a pass: other work disturbed it.
-    pub(crate) const DISTURBED: u16 = 16;
-    /// Of a pass: it is to be left out of the statistics.
-    pub(crate) const LEFT_OUT: u16 = 32;
     /// Of figures: from this bit on, one for each that is known.
     pub(crate) const KNOWN: u16 = 256;
 }
@@ -125,8 +121,9 @@ fn from_figures(flags: u16, numbers: [u64; 4]) -> [Option<u64>; 4] {
 impl Record {
     /// This record, as one that carries what disturbed a pass.
     pub(crate) fn with_disturbance(self, disturbance: &Disturbance) -> Self {
-        let Disturbance { involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns } =
-            *disturbance;
+        let Disturbance {
+            involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns, ..
+        } = *disturbance;
         let figures = [involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns];
         let (flags, [start, duration, exclusive, elements]) = to_figures(figures);
         let work = Work::elements(elements);
@@ -137,7 +134,13 @@ impl Record {
         let numbers = [self.start, self.duration, self.exclusive, self.work.elements];
         let [involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns] =
             from_figures(self.flags, numbers);
-        Disturbance { involuntary_switches, run_queue_wait_ns, longest_wait_ns, steal_ns }
+        Disturbance {
+            involuntary_switches,
+            run_queue_wait_ns,
+            longest_wait_ns,
+            steal_ns,
+            ..Disturbance::default()
+        }
     }
 
     /// This record, as one that carries what was counted in a brick.

@@ -32,7 +32,6 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     profiler.set_sync_mode(args.sync.into());
     warm_up(&mut session, &prompt)?;
     note.finish_and_clear();
-    profiler.leave_out_disturbed(args.leave_out_disturbed);
     if args.counters
         && let Err(absent) = profiler.enable_counters()
     {
@@ -68,6 +67,10 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     {
         trace_timing(&profile);
     }
+    // The file has all of it: what to leave out can be decided again.
+    if args.leave_out_disturbed {
+        profile = without_disturbed(profile);
+    }
     let text = if args.json {
         profile.to_json()
     } else {
@@ -77,6 +80,14 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         format!("{report}{:9} {answer}\n{:9} {run_in}\n", "text", "run in")
     };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
+}
+
+/// The profile of the passes that nobody disturbed; the whole one, and a note, if that can't be had.
+pub(super) fn without_disturbed(profile: Profile) -> Profile {
+    profile.without_disturbed().unwrap_or_else(|absent| {
+        eprintln!("note: {}", absent.reason);
+        profile
+    })
 }
 
 fn sampling(args: &ProfileArgs) -> Sampling {

@@ -5,13 +5,17 @@ use std::io::{Write, stdout};
 use anyhow::{Context, Result};
 use brickscope::{ExecutionGraph, Phase, Profile, view};
 
+use super::profile::without_disturbed;
 use crate::args::{ShowArgs, View};
 use crate::run_dir;
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
-    let profile = run_dir::load(&args.run)?;
+    let mut profile = run_dir::load(&args.run)?;
     if let Err(why) = profile.check() {
         eprintln!("note: this profile does not add up: {why}");
+    }
+    if args.leave_out_disturbed {
+        profile = without_disturbed(profile);
     }
     let text = match args.view {
         View::Report => view::report(&profile),
