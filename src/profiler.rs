@@ -359,8 +359,9 @@ impl Watch {
 /// Other work on the machine, and hardware counters.
 impl BrickProfiler {
     /// Whether passes are to say what others did to them ([`Pass::disturbance`]); they are unless
-    /// it is turned off. It takes at most a thousandth of the time: a look takes 20 µs with two
-    /// threads, so passes of 3 ms have one look for seven of them.
+    /// it is turned off. A look takes 20 to 30 µs with two threads, since it finds cold caches, and
+    /// there is one at most every 4000 times as long: passes of 3 ms share a look, those of 100 ms
+    /// have their own.
     ///
     /// [`Pass::disturbance`]: crate::Pass::disturbance
     pub fn watch_load(&self, watch: bool) {
@@ -544,8 +545,7 @@ impl BrickProfiler {
 
     /// Begins a pass on this thread: the wall that the thread's bricks are held against.
     ///
-    /// What others do to this process is looked at between passes, at most as often as takes a
-    /// thousandth of the time, and outside of walls. See [`watch_load`](Self::watch_load).
+    /// What others do to this process is looked at between passes, seldom, and outside of walls. See [`watch_load`](Self::watch_load).
     pub fn begin_pass(&self, phase: Phase) -> PassTimer {
         PassTimer { open: self.recorder.begin_pass(|since| self.watch.look(since)), phase }
     }

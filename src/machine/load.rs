@@ -29,8 +29,9 @@ const MAX_THREADS: usize = 64;
 const STEAL_EVERY_NS: u64 = 100_000_000;
 /// And at most so often that looking takes a thousandth of the time, however many CPUs it lists.
 const STEAL_COST: u64 = 1000;
-/// Readings are so far apart that they take a thousandth of the time.
-const READING_COST: u64 = 1000;
+/// Readings are so far apart that they take this part of the time. What they bring in its wake, such
+/// as threads of a pool that fall asleep meanwhile, can be several times as much.
+const READING_COST: u64 = 4000;
 /// An interval has a figure for steal if it is so many times longer than looks are apart, so that
 /// what the looks at its two ends leave open is a small part of it.
 const STEAL_LOOKS: u64 = 10;
@@ -182,7 +183,7 @@ impl LoadMeter {
     }
 
     /// What happened since the reading in `since`, which becomes a new one; `None` if there was no
-    /// reading, or if it is so recent that another one would take more than a thousandth of the time
+    /// reading, or if it is so recent that another one would take more than a four-thousandth of the time
     /// between them.
     pub(crate) fn since(&mut self, since: &mut Option<LoadReading>) -> Option<Disturbance> {
         if let Some(before) = since {

@@ -644,9 +644,15 @@ impl Recorder {
     }
 
     /// Begins a kernel, likewise.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin_detail(&self, name: NameIdx) -> Open {
-        let Some(log) = self.log_if_on() else { return Open::OFF };
+        let generation = self.active.load(Relaxed);
+        if generation == OFF { Open::OFF } else { self.begin_open_detail(generation, name) }
+    }
+
+    #[inline(never)]
+    fn begin_open_detail(&self, generation: u32, name: NameIdx) -> Open {
+        let Some(log) = self.log_here(generation) else { return Open::OFF };
         let open = log.begin(name);
         Open { start: self.clock.now(), ..open }
     }
@@ -770,7 +776,7 @@ impl Recorder {
     }
 
     /// Ends a kernel or a layer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_detail(&self, kind: Kind, open: Open, work: Work) {
         if !open.is_off() {
             let (times, place) = open.in_registers();

@@ -24,7 +24,7 @@ use crate::view::{count, headline, micros, percent, printable};
 /// hand.advance(10_000);
 /// profiler.end_pass(pass, 1, 0);
 /// assert!(view::report(&profiler.profile()).contains(
-///     "LmHead                     90.0       90.0        1   90.0%\n\
+///     "LmHead                     90.0       90.0        1   90.0%         -         -\n\
 ///      unattributed               10.0       10.0        1   10.0%\n"
 /// ));
 /// ```
