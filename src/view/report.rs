@@ -34,6 +34,12 @@ pub fn report(profile: &Profile) -> String {
     for line in profile.dropped.lines() {
         let _ = writeln!(text, "note: {line}");
     }
+    if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
+        let _ = writeln!(
+            text,
+            "note: the counter ran {ppm:+.0} ppm beside the OS clock: distrust long times"
+        );
+    }
     if !profile.phases.is_empty() {
         for line in wrap(&headline(profile), 78) {
             let _ = writeln!(text, "{line}");
@@ -86,6 +92,9 @@ pub fn report(profile: &Profile) -> String {
     how_known(profile, &mut text);
     text
 }
+
+/// NTP may slew the OS clock by 500 millionths; more is the counter's fault.
+const MOST_DRIFT_PPM: f64 = 600.0;
 
 fn heading(phase: Phase) -> &'static str {
     match phase {
