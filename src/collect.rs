@@ -51,7 +51,7 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
             tokens: sums.tokens,
             wall_ns: walls.total_ns,
             attributed_ns: walls.exclusive_ns,
-            unattributed_ns: walls.total_ns - walls.exclusive_ns,
+            unattributed_ns: walls.total_ns.saturating_sub(walls.exclusive_ns),
         })
         .collect();
 
@@ -63,13 +63,13 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
         .map(|pass| Pass {
             serial: pass.serial,
             phase: pass.phase,
-            lane: numbers[&pass.log],
+            lane: numbers.get(&pass.log).copied().unwrap_or_default(),
             tokens: pass.tokens,
             position: pass.position,
             start_ns: pass.start,
             wall_ns: pass.wall,
             attributed_ns: pass.covered,
-            unattributed_ns: pass.wall - pass.covered,
+            unattributed_ns: pass.wall.saturating_sub(pass.covered),
             disturbance: pass.disturbance,
             is_left_out: false,
         })
@@ -194,6 +194,7 @@ mod tests {
     use crate::brick::{BrickId, Work};
     use crate::clock::{ClockInfo, MockClock};
     use crate::machine::{CounterReading, Disturbance, ReadCounters};
+    use crate::recorder::Looked;
 
     fn recorder() -> (Recorder, MockClock) {
         let hand = MockClock::default();
@@ -226,10 +227,11 @@ mod tests {
         let busy = Disturbance { longest_wait_ns: Some(40), ..Disturbance::default() };
         let passes =
             [(100, None), (140, Some(quiet)), (900, None), (1_000, Some(busy)), (120, None)];
+        let looked = |look: Option<_>| look.map_or(Looked::No, Looked::Since);
         for (nanos, look) in passes {
-            let pass = recorder.begin_pass(|_: &mut _| None).expect("none is open");
+            let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
             brick(&recorder, &hand, nanos);
-            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| look);
+            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| looked(look));
         }
         let profile = collected(&recorder);
         let [phase] = profile.phases[..] else { panic!("{:?}", profile.phases) };
@@ -257,13 +259,36 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_looked_at_is_not_known_and_takes_nothing_from_later_looks() {
+        let busy = Disturbance { longest_wait_ns: Some(40), ..Disturbance::default() };
+        let (recorder, hand) = recorder();
+        // A thread ends before anybody looks; the next one may well get its number.
+        let pass = |before: Looked, after: Looked| {
+            let pass = recorder.begin_pass(|_: &mut _| before).expect("none is open");
+            brick(&recorder, &hand, 100);
+            recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| after);
+        };
+        std::thread::scope(|scope| scope.spawn(|| pass(Looked::No, Looked::No)).join())
+            .expect("no panic");
+        std::thread::scope(|scope| scope.spawn(|| pass(Looked::No, Looked::Since(busy))).join())
+            .expect("no panic");
+        // After a pause, too, looks begin anew.
+        pass(Looked::No, Looked::No);
+        pass(Looked::Anew, Looked::Since(busy));
+        let profile = collected(&recorder);
+        let covered: Vec<_> =
+            profile.passes.iter().map(|pass| pass.disturbance.map(|d| d.passes)).collect();
+        assert_eq!(covered, [None, Some(1), None, Some(1)]);
+    }
+
+    #[test]
     fn what_was_only_summed_can_not_be_left_out() {
         let (_, hand) = recorder();
         let recorder = Recorder::new(hand.clock(), 0);
         recorder.set_active(true);
-        let pass = recorder.begin_pass(|_: &mut _| None).expect("none is open");
+        let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
         brick(&recorder, &hand, 5);
-        recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| None);
+        recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::No);
         let refused = collected(&recorder).without_disturbed().expect_err("nothing was kept");
         assert!(refused.reason.contains("only summed"), "{}", refused.reason);
     }

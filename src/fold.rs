@@ -102,7 +102,7 @@ pub(crate) struct Sums {
     pub(crate) exclusive: u64,
     min: u64,
     max: u64,
-    /// Of the durations, exact: the square of 584 years fits, so it can't wrap before `total`.
+    /// Of the durations, exact: the square of 584 years fits.
     squares: u128,
     work: Work,
     histogram: Histogram,
@@ -133,7 +133,7 @@ impl Sums {
         self.exclusive = self.exclusive.saturating_add(exclusive);
         self.min = self.min.min(duration);
         self.max = self.max.max(duration);
-        self.squares = self.squares.wrapping_add(u128::from(duration) * u128::from(duration));
+        self.squares = self.squares.saturating_add(u128::from(duration) * u128::from(duration));
         self.work.elements = self.work.elements.saturating_add(work.elements);
         if work.flops | work.bytes != 0 {
             self.work.flops = self.work.flops.saturating_add(work.flops);
@@ -148,7 +148,7 @@ impl Sums {
         self.exclusive = self.exclusive.saturating_add(other.exclusive);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
-        self.squares = self.squares.wrapping_add(other.squares);
+        self.squares = self.squares.saturating_add(other.squares);
         self.work.elements = self.work.elements.saturating_add(other.work.elements);
         self.work.flops = self.work.flops.saturating_add(other.work.flops);
         self.work.bytes = self.work.bytes.saturating_add(other.work.bytes);
@@ -174,12 +174,19 @@ impl Sums {
         if self.count == 0 {
             return;
         }
-        // In whole numbers: sum of squares − sum² ÷ count, without the cancellation of floats.
+        // In whole numbers while they fit: sum of squares − sum² ÷ count, without the cancellation of
+        // floats.
         let (count, total) = (u128::from(self.count), u128::from(self.total));
-        let deviations = count
+        let exact = count
             .checked_mul(self.squares)
-            .and_then(|squares| Some(squares.saturating_sub(total.checked_mul(total)?)))
-            .map_or(f64::NAN, |scaled| scaled as f64 / self.count as f64);
+            .and_then(|squares| Some(squares.saturating_sub(total.checked_mul(total)?)));
+        let deviations = match exact {
+            Some(scaled) => scaled as f64 / self.count as f64,
+            None => {
+                let mean = self.total as f64 / self.count as f64;
+                (self.squares as f64 - mean * self.total as f64).max(0.0)
+            }
+        };
         stats.merge(&BrickStats {
             name: String::new(),
             count: self.count,
@@ -220,6 +227,7 @@ impl Fold {
                 odd.abandoned_passes += 1;
                 self.abandon();
             }
+            Kind::Load if record.flags & flag::ANEW != 0 => self.forget_unseen(),
             Kind::Load => self.take_disturbance(record.disturbance()),
             Kind::Counters => {
                 if let Some(sums) = self.sums_mut(record) {
@@ -300,6 +308,12 @@ impl Fold {
             }
             slots[Slot::Open as usize] = open;
         }
+    }
+
+    /// What disturbed the passes that nobody has looked at won't be known.
+    pub(crate) fn forget_unseen(&mut self) {
+        self.unseen_ns = 0;
+        self.phases.iter_mut().for_each(|sums| sums.unseen = 0);
     }
 
     /// Somebody has looked: the figures are of all passes that ended since the last look.

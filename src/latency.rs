@@ -116,27 +116,37 @@ impl Latency {
 }
 
 /// For each prompt, from its first prefill pass to the end of its last. On a thread, prefill passes
-/// go together while each begins at the position where the one before it ended.
+/// go together while each begins at the position where the one before it ended. A prompt of which a
+/// pass was left out is left out.
 fn first_tokens(passes: &[Pass]) -> Vec<u64> {
-    /// A prompt that is being read: when it began, when its last pass ended, and its position then.
-    type Reading = (u64, u64, u64);
-    let mut done = Vec::new();
+    /// A prompt that is being read.
+    #[derive(Clone, Copy)]
+    struct Reading {
+        start: u64,
+        end: u64,
+        position: u64,
+        is_whole: bool,
+    }
+    let mut done: Vec<Reading> = Vec::new();
     let mut reading: HashMap<u32, Reading> = HashMap::new();
     for pass in passes {
         let before = reading.remove(&pass.lane);
         if pass.phase == Phase::Prefill {
-            let goes_on = before.filter(|&(_, _, position)| position == pass.position);
-            let start = goes_on.map_or(pass.start_ns, |(start, ..)| start);
-            let end = pass.start_ns + pass.wall_ns;
-            reading.insert(pass.lane, (start, end, pass.position + pass.tokens));
+            let goes_on = before.filter(|before| before.position == pass.position);
+            let is_whole = !pass.is_left_out && goes_on.is_none_or(|before| before.is_whole);
+            let start = goes_on.map_or(pass.start_ns, |before| before.start);
+            let end = pass.start_ns.saturating_add(pass.wall_ns);
+            let position = pass.position.saturating_add(pass.tokens);
+            reading.insert(pass.lane, Reading { start, end, position, is_whole });
             if goes_on.is_some() {
                 continue;
             }
         }
-        done.extend(before.map(|(start, end, _)| end - start));
+        done.extend(before);
     }
-    done.extend(reading.into_values().map(|(start, end, _)| end - start));
-    done
+    done.extend(reading.into_values());
+    let whole = done.iter().filter(|reading| reading.is_whole);
+    whole.map(|reading| reading.end.saturating_sub(reading.start)).collect()
 }
 
 fn slow_tokens(profile: &Profile, tokens: &[&Pass]) -> Result<SlowTokens, String> {
@@ -149,11 +159,14 @@ fn slow_tokens(profile: &Profile, tokens: &[&Pass]) -> Result<SlowTokens, String
         if let Span { pass: Some(pass), name: Some(name), exclusive_ns, .. } = *span
             && is_brick(name)
         {
-            *spent.entry(pass).or_default().entry(name).or_default() += exclusive_ns;
+            let spent = spent.entry(pass).or_default().entry(name).or_default();
+            *spent = u64::saturating_add(*spent, exclusive_ns);
         }
     }
     let is_whole = |pass: &&&Pass| {
-        let explained = spent.get(&pass.serial).map_or(0, |bricks| bricks.values().sum::<u64>());
+        let explained = spent.get(&pass.serial).map_or(0, |bricks| {
+            bricks.values().fold(0, |sum, &nanos| u64::saturating_add(sum, nanos))
+        });
         explained == pass.attributed_ns
     };
     let mut whole: Vec<&Pass> = tokens.iter().filter(is_whole).copied().collect();
@@ -241,6 +254,8 @@ mod tests {
         again.iter_mut().for_each(|pass| pass.start_ns += 10_000);
         passes.extend(again);
         assert_eq!(first_tokens(&passes).len(), 2);
+        passes[3].is_left_out = true;
+        assert_eq!(first_tokens(&passes).len(), 1, "half a prompt has no first token");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::device::SyncMode;
 use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
 use crate::latency::Latency;
 use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
+use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
 use crate::save;
 use crate::stats::{BrickStats, CategoryStats, Percentiles, by_category};
 use crate::tile::TileStats;
@@ -480,7 +481,8 @@ impl Profile {
         let mut explained: HashMap<u32, u64> = HashMap::new();
         for span in &self.spans {
             if let Some(pass) = span.pass {
-                *explained.entry(pass).or_default() += span.exclusive_ns;
+                let explained = explained.entry(pass).or_default();
+                *explained = u64::saturating_add(*explained, span.exclusive_ns);
             }
         }
         self.passes
@@ -558,21 +560,30 @@ impl Profile {
                     .add(span.duration_ns, span.exclusive_ns, span.work);
             }
         }
+        let mut had_counters = false;
         let numbers: HashMap<&Name, u16> = self.names.iter().zip(0..).collect();
         rest.totals.retain_mut(|total| {
             let Some(phase) = total.phase else { return true };
             let (kind, host) = (total.kind, total.host.clone());
             let name = Name { name: total.stats.name.clone(), kind, host };
-            let key = numbers.get(&name).map(|&number| (phase, total.source as u8, number));
+            let number = numbers.get(&name).copied().unwrap_or(match kind {
+                NameKind::Brick => OTHER_BRICK,
+                NameKind::Kernel => OTHER_KERNEL,
+            });
+            let key = Some((phase, total.source as u8, number));
             let Some(mut found) = key.and_then(|key| stats.remove(&key)) else { return false };
             found.name = name.name;
             total.std_dev_ns = found.std_dev_ns();
             total.percentiles = found.percentiles();
             total.stats = found;
             // What was counted is known only as a whole.
-            total.counters = None;
+            had_counters |= total.counters.take().is_some();
             true
         });
+        if had_counters {
+            let reason = "hardware counters are known of all passes together only".to_owned();
+            rest.counters_absent = Some(Absent { reason });
+        }
         rest.phases.retain_mut(|total| {
             let passes = rest.passes.iter().filter(|p| p.phase == total.phase && !p.is_left_out);
             let mut sum = PhaseTotal {
@@ -586,10 +597,14 @@ impl Profile {
             };
             for pass in passes {
                 sum.passes += 1;
-                sum.tokens += pass.tokens;
-                sum.wall_ns += pass.wall_ns;
-                sum.attributed_ns += pass.attributed_ns;
-                sum.unattributed_ns += pass.unattributed_ns;
+                for (sum, of_pass) in [
+                    (&mut sum.tokens, pass.tokens),
+                    (&mut sum.wall_ns, pass.wall_ns),
+                    (&mut sum.attributed_ns, pass.attributed_ns),
+                    (&mut sum.unattributed_ns, pass.unattributed_ns),
+                ] {
+                    *sum = sum.saturating_add(of_pass);
+                }
             }
             *total = sum;
             sum.passes > 0
@@ -634,8 +649,9 @@ impl Profile {
     /// A sentence that says which sum is off, and by how much.
     pub fn check(&self) -> Result<(), String> {
         for phase in &self.phases {
-            let bricks: u64 =
-                self.bricks(Some(phase.phase)).iter().map(|b| b.stats.exclusive_ns).sum();
+            let bricks = self.bricks(Some(phase.phase));
+            let bricks =
+                bricks.iter().fold(0, |sum, b| u64::saturating_add(sum, b.stats.exclusive_ns));
             sum_is_wall(
                 &format!("the bricks of {}", phase.phase),
                 bricks,
@@ -655,7 +671,8 @@ impl Profile {
             let mut explained = HashMap::<u32, u64>::new();
             for span in &self.spans {
                 if let Some(pass) = span.pass {
-                    *explained.entry(pass).or_default() += span.exclusive_ns;
+                    let explained = explained.entry(pass).or_default();
+                    *explained = u64::saturating_add(*explained, span.exclusive_ns);
                 }
             }
             for pass in &self.passes {

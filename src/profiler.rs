@@ -15,10 +15,10 @@ use crate::clock::Clock;
 use crate::device::{Pending, SyncMode, partition};
 use crate::fold::Slot;
 use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
-use crate::machine::{Counters, Disturbance, LoadMeter, LoadReading, LoadWatch, OtherLoad};
+use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
-use crate::recorder::{Kind, NONE, NameIdx, Open, OpenPass, Recorder};
+use crate::recorder::{Kind, Looked, NameIdx, Open, OpenPass, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::tile::{TileLevel, TileStats, TileTimer};
 use crate::{collect, save, view};
@@ -251,8 +251,9 @@ impl BrickProfiler {
     }
 
     /// Has each thread keep up to `spans_per_thread` spans one by one, at 64 bytes each, allocated
-    /// at the thread's first span; 65 536 unless said otherwise. With 0 only sums are kept. What
-    /// was recorded so far is forgotten.
+    /// at the thread's first span; 65 536 unless said otherwise. With 0 only sums are kept. Of
+    /// threads that have ended, eight times as many spans are kept at most for each thread that
+    /// lived at the same time. What was recorded so far is forgotten.
     #[must_use]
     pub fn with_log_capacity(mut self, spans_per_thread: usize) -> Self {
         self.recorder = Recorder::new(self.recorder.clock().clone(), spans_per_thread);
@@ -276,7 +277,7 @@ impl BrickProfiler {
     /// unfinished, and are counted as that.
     pub fn disable(&self) {
         // The passes that ended on this thread since the last look get theirs.
-        self.recorder.look(|since| self.watch.look_now(since));
+        self.recorder.look(|since: &mut _| self.watch.look_last(since));
         self.enabled.store(false, Relaxed);
         self.refresh();
     }
@@ -332,17 +333,46 @@ impl Watch {
         lock(&self.others).get_or_insert_with(LoadWatch::start);
     }
 
-    fn look(&self, since: &mut Option<LoadReading>) -> Option<Disturbance> {
-        if self.is_off.load(Relaxed) {
-            *since = None;
-            return None;
-        }
-        lock(&self.meter).as_mut()?.since(since)
+    /// Before a pass. What lies between passes is no pass's, so after a pause it begins anew.
+    fn look_before(&self, since: &mut Option<LoadReading>) -> Looked {
+        self.look(since, |meter, since| {
+            if since.is_some_and(|since| !meter.is_due(&since)) {
+                return Looked::No;
+            }
+            *since = Some(meter.read());
+            Looked::Anew
+        })
     }
 
-    fn look_now(&self, since: &mut Option<LoadReading>) -> Option<Disturbance> {
-        let now = lock(&self.meter).as_mut()?.read();
-        since.take().map(|before| now.since(&before))
+    /// After a pass.
+    fn look_after(&self, since: &mut Option<LoadReading>) -> Looked {
+        self.look(since, |meter, since| match *since {
+            Some(before) if meter.is_due(&before) => {
+                let now = since.insert(meter.read());
+                Looked::Since(now.since(&before))
+            }
+            _ => Looked::No,
+        })
+    }
+
+    /// After the last pass, whether or not it is due.
+    fn look_last(&self, since: &mut Option<LoadReading>) -> Looked {
+        self.look(since, |meter, since| match since.take() {
+            Some(before) => Looked::Since(meter.read().since(&before)),
+            None => Looked::No,
+        })
+    }
+
+    fn look(
+        &self,
+        since: &mut Option<LoadReading>,
+        look: impl FnOnce(&mut LoadMeter, &mut Option<LoadReading>) -> Looked,
+    ) -> Looked {
+        if self.is_off.load(Relaxed) {
+            *since = None;
+            return Looked::No;
+        }
+        lock(&self.meter).as_mut().map_or(Looked::No, |meter| look(meter, since))
     }
 
     fn other_load(&self) -> Result<OtherLoad, Absent> {
@@ -475,8 +505,7 @@ impl BrickProfiler {
     /// name is looked up, under a lock for readers, before the clock is read.
     pub fn start(&self, name: &str) -> BrickTimer {
         if !self.recorder.is_active() {
-            // The recorder would say the same; this saves the look-up.
-            return BrickTimer(self.recorder.begin_brick(NONE));
+            return BrickTimer(Open::OFF);
         }
         BrickTimer(self.recorder.begin_brick(self.brick_index(name)))
     }
@@ -547,13 +576,16 @@ impl BrickProfiler {
     ///
     /// What others do to this process is looked at between passes, seldom, and outside of walls. See [`watch_load`](Self::watch_load).
     pub fn begin_pass(&self, phase: Phase) -> PassTimer {
-        PassTimer { open: self.recorder.begin_pass(|since| self.watch.look(since)), phase }
+        PassTimer {
+            open: self.recorder.begin_pass(|since: &mut _| self.watch.look_before(since)),
+            phase,
+        }
     }
 
     /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.
     pub fn end_pass(&self, timer: PassTimer, tokens: u64, position: u64) {
         if let Some(open) = timer.open {
-            let look = |since: &mut _| self.watch.look(since);
+            let look = |since: &mut _| self.watch.look_after(since);
             self.recorder.end_pass(open, timer.phase, tokens, position, look);
         }
     }

@@ -489,3 +489,107 @@ fn bricks_that_overlap_share_the_time_without_gap_or_double_count() {
     assert_eq!(profiler.brick_stats(BrickId::LmHead).exclusive_ns, 10);
     assert_eq!(profile.dropped.overlapping, 1);
 }
+
+#[test]
+fn bricks_settled_late_inside_others_add_no_time_to_the_wall() {
+    let (profiler, hand) = on(100);
+    profiler.reset_epoch();
+    let pass = profiler.begin_pass(Phase::Decode);
+    hand.advance(5);
+    let outer = profiler.start_brick(BrickId::QkvProjection);
+    hand.advance(5);
+    profiler.record_deferred(BrickId::RmsNorm, profiler.elapsed_ns(), 1);
+    hand.advance(10);
+    let end = profiler.elapsed_ns();
+    play(&profiler, &hand, &[Step::Brick(BrickId::LmHead as usize, vec![Step::Idle(77)])]);
+    profiler.finalize(end);
+    hand.advance(10);
+    profiler.stop_brick(outer, 1);
+    profiler.end_pass(pass, 1, 0);
+    let profile = profiler.profile();
+    reconciles(&profile);
+    assert_eq!((profile.phases[0].wall_ns, profile.phases[0].unattributed_ns), (110, 5));
+}
+
+#[test]
+fn resets_while_threads_come_and_go_leave_no_half_of_anything() {
+    let profiler = BrickProfiler::enabled();
+    profiler.watch_load(false);
+    let rounds = if cfg!(miri) { 2 } else { 150 };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let is_stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    let few_spans = || {
+        for _ in 0..100 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            let timer = profiler.start_brick(BrickId::LmHead);
+            profiler.stop_brick(timer, 1);
+            profiler.end_pass(pass, 1, 0);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_stopped() {
+                    std::thread::scope(|scope| scope.spawn(few_spans).join()).expect("no panic");
+                }
+            });
+        }
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..rounds {
+                profiler.reset();
+                std::thread::yield_now();
+                reconciles(&profiler.profile());
+            }
+        }));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        result.expect("each profile adds up");
+    });
+}
+
+#[test]
+fn turning_off_on_a_thread_that_never_recorded_makes_no_lane() {
+    let (profiler, hand) = on(100);
+    let brick = Step::Brick(BrickId::LmHead as usize, vec![]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| play(&profiler, &hand, &[brick]));
+    });
+    profiler.disable();
+    assert_eq!(profiler.profile().lanes.len(), 1);
+}
+
+#[test]
+fn durations_beyond_all_bounds_are_read_back() {
+    let (profiler, _) = on(100);
+    for _ in 0..2 {
+        profiler.record_elapsed("x", std::time::Duration::MAX, 1);
+    }
+    let profile = profiler.profile();
+    let read = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
+    assert_eq!(read.totals[0].stats.count, 2);
+}
+
+#[test]
+fn disturbed_passes_are_left_out_with_bricks_whose_names_had_no_room() {
+    let (profiler, hand) = on(100);
+    for i in 0..5_000 {
+        profiler.kernel(&format!("kernel {i}"), None);
+    }
+    for _ in 0..2 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        let timer = profiler.start("a name too many");
+        hand.advance(10);
+        profiler.stop(timer, 1);
+        profiler.end_pass(pass, 1, 0);
+    }
+    let mut profile = profiler.profile();
+    let waited = brickscope::Disturbance {
+        passes: 1,
+        wall_ns: 10,
+        longest_wait_ns: Some(10),
+        ..Default::default()
+    };
+    profile.passes[0].disturbance = Some(waited);
+    let rest = profile.without_disturbed().expect("all was kept");
+    reconciles(&rest);
+    assert_eq!((rest.phases[0].passes, rest.dropped.left_out_passes), (1, 1));
+}

@@ -34,7 +34,8 @@ const SHIFT: u32 = 58;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
     pub(super) hertz: f64,
-    /// The most that `hertz` can be off by, in millionths. `None` if the processor stated the rate.
+    /// The most that `hertz` can be off the operating system's clock by, in millionths. `None` if the
+    /// processor stated the rate.
     pub(super) error_ppm: Option<f64>,
     /// Over how long it was measured.
     pub(super) measured_over: Option<Duration>,
@@ -47,6 +48,21 @@ struct Moment {
     os: Instant,
     /// How many counts passed while both were read.
     width: u64,
+}
+
+/// NTP may slew the operating system's clock by so many millionths.
+const SLEW_PPM: f64 = 500.0;
+
+impl Rate {
+    /// The one that is known better; this one if they contradict each other. While a machine is
+    /// suspended its counter may go on and the operating system's clock not: a rate over such a time
+    /// is wrong however long that was.
+    fn or_better(self, later: Self) -> Self {
+        let errors = self.error_ppm.unwrap_or(0.0) + later.error_ppm.unwrap_or(0.0);
+        let apart = 1e6 * (later.hertz / self.hertz - 1.0).abs();
+        let is_better = later.error_ppm < self.error_ppm;
+        if is_better && apart <= errors + SLEW_PPM { later } else { self }
+    }
 }
 
 impl Moment {
@@ -131,10 +147,8 @@ fn measured_rate() -> Result<Rate, String> {
         .rate_until(&Moment::now())
         .ok_or_else(|| "it did not move on while the operating system's clock did".to_owned())?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    match *known {
-        Some(rate) if rate.error_ppm <= seen.error_ppm => Ok(rate),
-        _ => Ok(*known.insert(seen)),
-    }
+    let rate = known.map_or(seen, |known: Rate| known.or_better(seen));
+    Ok(*known.insert(rate))
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
@@ -244,6 +258,15 @@ mod tests {
         assert!((rate.hertz - 3e9).abs() < 1.0, "{rate:?}");
         // Half of 30 and half of 60, of three million.
         assert_eq!(rate.error_ppm, Some(15.0));
+    }
+
+    #[test]
+    fn a_longer_look_makes_a_rate_better_unless_the_machine_slept_meanwhile() {
+        let rate = |hertz, ppm| Rate { hertz, error_ppm: Some(ppm), measured_over: None };
+        let short = rate(3.000_01e9, 8.0);
+        assert_eq!(short.or_better(rate(3e9, 0.1)).hertz, 3e9);
+        assert_eq!(short.or_better(rate(3e9, 9.0)).hertz, short.hertz);
+        assert_eq!(short.or_better(rate(21e9, 0.01)).hertz, short.hertz);
     }
 
     #[test]

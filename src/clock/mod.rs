@@ -202,7 +202,8 @@ pub struct ClockInfo {
     pub read_ns: Option<f64>,
     /// Of a counter: how often it counts in a second.
     pub hertz: Option<f64>,
-    /// The most that `hertz` can be off by, in millionths; `None` if the processor stated it.
+    /// The most that `hertz` can be off the operating system's clock by, in millionths; `None` if the
+    /// processor stated it.
     pub hertz_error_ppm: Option<f64>,
     /// Over how long `hertz` was measured against the operating system's clock.
     pub calibrated_over_ns: Option<u64>,

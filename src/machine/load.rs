@@ -1,8 +1,8 @@
 //! What others did to this process's time: who else wanted its cores.
 //!
 //! A brick that shares its core with another program is timed correctly and yet says nothing of the
-//! model. So each pass is read at its begin and its end, by two sources that are cheap enough for
-//! that, and a third that is not:
+//! model. So between passes this process is looked at, by two sources that are cheap and a third that is
+//! not; and so seldom that passes of a few milliseconds share a look:
 //!
 //! | source | says | one reading (2 CPUs, Linux 6.18) |
 //! |---|---|---|
@@ -167,7 +167,7 @@ impl LoadMeter {
 
     /// Takes a reading: some 2.2 µs with two threads, and 0.6 µs more for each further one.
     ///
-    /// It looks into `/proc/stat` only if its last look was 10 ms ago, or a thousand times what a
+    /// It looks into `/proc/stat` only if its last look was 100 ms ago, or a thousand times what a
     /// look costs, whichever is longer; other readings repeat what that look said.
     pub(crate) fn read(&mut self) -> LoadReading {
         let at_ns = nanos_since(self.origin);
@@ -182,18 +182,10 @@ impl LoadMeter {
         reading
     }
 
-    /// What happened since the reading in `since`, which becomes a new one; `None` if there was no
-    /// reading, or if it is so recent that another one would take more than a four-thousandth of the time
-    /// between them.
-    pub(crate) fn since(&mut self, since: &mut Option<LoadReading>) -> Option<Disturbance> {
-        if let Some(before) = since {
-            let gap_ns = nanos_since(self.origin).saturating_sub(before.at_ns);
-            if gap_ns < self.cost_ns.saturating_mul(READING_COST) {
-                return None;
-            }
-        }
-        let now = self.read();
-        since.replace(now).map(|before| now.since(&before))
+    /// Whether a reading since this one would take no more than its part of the time.
+    pub(crate) fn is_due(&self, since: &LoadReading) -> bool {
+        let gap_ns = nanos_since(self.origin).saturating_sub(since.at_ns);
+        gap_ns >= self.cost_ns.saturating_mul(READING_COST)
     }
 }
 

@@ -61,6 +61,10 @@ const TAIL: usize = if cfg!(loom) { 1 } else { 1024 };
 /// When a pass has ended, rows beyond this part of the tail are folded.
 const NEARLY_FULL: usize = TAIL / 4;
 
+/// What ended threads leave is kept up to so many times what one may keep. A program that starts a
+/// thread for every request would fill the memory otherwise.
+const MOST_FORMER: usize = 8;
+
 /// Rows for tiles, which are only summed.
 const TILE_ROWS: usize = 256;
 
@@ -79,7 +83,8 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    const OFF: Self = Self { start: 0, covered: 0, log: NO_LOG, pass: 0, order: 0, name: NONE };
+    pub(crate) const OFF: Self =
+        Self { start: 0, covered: 0, log: NO_LOG, pass: 0, order: 0, name: NONE };
 
     #[inline]
     pub(crate) fn is_off(&self) -> bool {
@@ -199,10 +204,21 @@ pub(crate) struct Lane {
     pub(crate) records: Vec<Record>,
 }
 
-/// Looks at what others do: is given the last look, may replace it, and tells what happened between.
-pub(crate) trait Look: FnOnce(&mut Option<LoadReading>) -> Option<Disturbance> {}
+/// What came of a look at what others do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Looked {
+    /// It wasn't the time to look.
+    No,
+    /// From here on it is known: of passes before there is nothing to tell.
+    Anew,
+    /// What happened since the last look.
+    Since(Disturbance),
+}
 
-impl<F: FnOnce(&mut Option<LoadReading>) -> Option<Disturbance>> Look for F {}
+/// Looks at what others do: is given the last reading, and may replace it.
+pub(crate) trait Look: FnOnce(&mut Option<LoadReading>) -> Looked {}
+
+impl<F: FnOnce(&mut Option<LoadReading>) -> Looked> Look for F {}
 
 #[inline(always)]
 fn owner(thread: Thread, generation: u32) -> u64 {
@@ -252,11 +268,16 @@ impl ThreadLog {
             self.drain(&mut drained);
             drained.fold.abandon();
             let kept = drained.up_to.min(self.kept);
-            let lane = Lane {
+            let mut lane = Lane {
                 serial: self.serial.load(Relaxed),
                 thread: drained.thread.take(),
                 records: self.rows[..kept].iter().map(Row::load).collect(),
             };
+            let held: usize = drained.former.iter().map(|lane| lane.records.len()).sum();
+            if held + kept > self.kept.saturating_mul(MOST_FORMER) {
+                let spans = lane.records.drain(..).filter(|record| record.kind.is_span());
+                drained.dropped += spans.count() as u64;
+            }
             if !lane.records.is_empty() || drained.fold.has_passes_of(lane.serial) {
                 drained.former.push(lane);
             }
@@ -267,7 +288,9 @@ impl ThreadLog {
         }
         drained.up_to = 0;
         drained.tiles_up_to = 0;
+        drained.fold.forget_unseen();
         *lock(&self.load) = None;
+        lock(&self.counting).clear();
         drained.thread = std::thread::current().name().map(str::to_owned);
         if let Some(tiles) = self.tiles.get() {
             tiles.next.store(0, Relaxed);
@@ -389,11 +412,14 @@ impl ThreadLog {
         let since = covered.wrapping_sub(open.covered);
         // What was covered since it began lies between its begin and the last end, unless a span
         // that began before it has ended in it: they overlap instead of nesting.
-        let room = self.last_end.load(Relaxed).saturating_sub(open.start);
+        let last_end = self.last_end.load(Relaxed);
+        let room = last_end.saturating_sub(open.start);
         let at_home = open.log == self.serial.load(Relaxed) && open.pass == pass_in(place);
         if !at_home || since > room {
             return self.end_odd_brick(source, open, end, work);
         }
+        // Clocks of two cores may be some counts apart: `last_end` never falls all the same.
+        let end = end.max(last_end);
         let duration = end.saturating_sub(open.start);
         let exclusive = duration.saturating_sub(since);
         self.covered.store(covered.wrapping_add(exclusive), Relaxed);
@@ -431,7 +457,7 @@ impl ThreadLog {
             // Its time was measured, but belongs to no wall that this thread keeps.
             oddity => (oddity, duration, 0),
         };
-        self.last_end.store(end, Relaxed);
+        self.end_no_earlier_than(end);
         self.push(Record {
             start: open.start,
             duration,
@@ -445,6 +471,11 @@ impl ThreadLog {
             kind: Kind::Brick,
             source,
         });
+    }
+
+    /// `last_end` only grows: what is covered then fits between the begin of the pass and it.
+    fn end_no_earlier_than(&self, end: u64) {
+        self.last_end.store(self.last_end.load(Relaxed).max(end), Relaxed);
     }
 
     /// Whether a span began on another thread or in another pass.
@@ -505,9 +536,12 @@ impl ThreadLog {
     }
 
     fn look(&self, look: impl Look) {
-        let disturbance = look(&mut lock(&self.load));
-        if let Some(disturbance) = disturbance {
-            self.push(self.mark(Kind::Load, 0).with_disturbance(&disturbance));
+        let looked = look(&mut lock(&self.load));
+        let record = self.mark(Kind::Load, 0);
+        match looked {
+            Looked::No => {}
+            Looked::Anew => self.push(Record { flags: flag::ANEW, ..record }),
+            Looked::Since(disturbance) => self.push(record.with_disturbance(&disturbance)),
         }
     }
 
@@ -639,8 +673,10 @@ impl Recorder {
         if self.is_counting() {
             self.begin_counting(log, open);
         }
-        // The clock last, so that the book-keeping is not in the span.
-        Open { start: self.clock.now(), ..open }
+        let last_end = log.last_end.load(Relaxed);
+        // The clock last, so that the book-keeping is not in the span. No brick begins before the
+        // last one ended, though the clock of the core that the thread has moved to may say so.
+        Open { start: self.clock.now().max(last_end), ..open }
     }
 
     /// Begins a kernel, likewise.
@@ -722,7 +758,8 @@ impl Recorder {
         if !self.is_forgotten(open, log) {
             log.end_brick(Source::Host, open, now, work);
         }
-        let next = Open { start: now, ..log.begin(next) };
+        let start = now.max(log.last_end.load(Relaxed));
+        let next = Open { start, ..log.begin(next) };
         if self.is_counting() {
             self.end_counting(log, open);
             self.begin_counting(log, next);
@@ -751,26 +788,31 @@ impl Recorder {
     fn begin_counting(&self, log: &ThreadLog, open: Open) {
         /// Bricks that never end leave their readings behind.
         const MOST: usize = 1024;
-        let mut counting = lock(&log.counting);
-        if counting.len() >= MOST {
-            counting.drain(..MOST / 2);
-        }
-        // Last, so that little of the book-keeping is counted.
-        counting.push((open.order, self.read_counters()));
+        thread::not_within_itself(|| {
+            let mut counting = lock(&log.counting);
+            if counting.len() >= MOST {
+                counting.drain(..MOST / 2);
+            }
+            counting.reserve(1);
+            // Last, so that little of the book-keeping is counted.
+            counting.push((open.order, self.read_counters()));
+        });
     }
 
     #[cold]
     fn end_counting(&self, log: &ThreadLog, open: Open) {
-        let now = self.read_counters();
-        let mut counting = lock(&log.counting);
-        let at = counting.iter().rposition(|&(order, _)| order == open.order);
         let is_home = log.oddity(open) == 0;
-        let reading = match at.map(|at| counting.remove(at)) {
-            Some((_, before)) if is_home => now.since(&before),
+        let readings = thread::not_within_itself(|| {
+            let now = self.read_counters();
+            let mut counting = lock(&log.counting);
+            let at = counting.iter().rposition(|&(order, _)| order == open.order)?;
+            Some((now, counting.remove(at).1))
+        });
+        let reading = match readings.flatten() {
+            Some((now, before)) if is_home => now.since(&before),
             // Begun on another thread or before counting: what lies between can't be told.
             _ => CounterReading::default(),
         };
-        drop(counting);
         let mark = log.mark(Kind::Counters, if is_home { open.pass } else { 0 });
         log.push(Record { name: open.name, ..mark }.with_counters(&reading));
     }
@@ -893,6 +935,7 @@ impl Recorder {
         let end = self.clock.now();
         let Some(log) = open.log.take() else { return };
         let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
+        let end = end.max(log.last_end.load(Relaxed));
         log.push(Record {
             start: open.start,
             duration: end.saturating_sub(open.start),
@@ -910,7 +953,13 @@ impl Recorder {
 
     /// Has `look` tell what disturbed the passes that ended on this thread since it last did.
     pub(crate) fn look(&self, look: impl Look) {
-        if let Some(log) = self.log_if_on() {
+        let generation = self.active.load(Relaxed);
+        let thread = thread::here();
+        // A thread that never recorded has no log, and needs none for this.
+        let log = thread.is_numbered().then(|| self.slot(thread.index())?.get()).flatten();
+        if let Some(log) = log
+            && log.owner.load(Relaxed) == owner(thread, generation)
+        {
             log.look(look);
         }
     }
@@ -952,7 +1001,7 @@ impl Recorder {
                 continue;
             }
             open.log = NO_LOG;
-            log.last_end.store(start + duration, Relaxed);
+            log.end_no_earlier_than((start + duration).min(now));
             log.push(Record {
                 start,
                 duration,
@@ -978,13 +1027,18 @@ impl Recorder {
         if self.is_active() {
             self.active.store(generation, Relaxed);
         }
-        for log in self.all_logs() {
-            // The rest is its own thread's, which starts over when it records again.
-            let mut drained = lock(&log.drained);
-            drained.fold = Fold::default();
-            drained.dropped = 0;
-            drained.former = Vec::new();
-        }
+        thread::not_within_itself(|| {
+            for log in self.all_logs() {
+                let mut drained = lock(&log.drained);
+                // Its thread may have started it over already.
+                if log.owner.load(Relaxed) as u32 != generation {
+                    // The rest is its own thread's, which starts over when it records again.
+                    drained.fold = Fold::default();
+                    drained.dropped = 0;
+                    drained.former = Vec::new();
+                }
+            }
+        });
         self.written.homeless.store(0, Relaxed);
     }
 
@@ -996,18 +1050,24 @@ impl Recorder {
     /// Calls `f` with what came of each log, as of now. Meanwhile its thread may go on until the
     /// tail is full.
     pub(crate) fn collect(&self, mut f: impl FnMut(Collected<'_>)) {
-        for log in self.all_logs() {
-            let mut drained = lock(&log.drained);
-            if log.owner.load(Relaxed) as u32 != self.generation.load(Relaxed) {
-                continue;
+        // An allocator that records would otherwise wait for itself.
+        thread::not_within_itself(|| {
+            for log in self.all_logs() {
+                let mut drained = lock(&log.drained);
+                if log.owner.load(Relaxed) as u32 == self.generation.load(Relaxed) {
+                    log.drain(&mut drained);
+                    f(Collected { log, drained });
+                }
             }
-            log.drain(&mut drained);
-            f(Collected { log, drained });
-        }
+        });
     }
 
     pub(crate) fn homeless(&self) -> u64 {
-        let logs = self.all_logs().map(|log| log.homeless.load(Relaxed));
+        let generation = self.generation.load(Relaxed);
+        let logs = self
+            .all_logs()
+            .filter(|log| log.owner.load(Relaxed) as u32 == generation)
+            .map(|log| log.homeless.load(Relaxed));
         self.written.homeless.load(Relaxed) + logs.sum::<u64>()
     }
 

@@ -72,6 +72,8 @@ pub(crate) mod flag {
     pub(crate) const OVERLAPPING: u16 = 4;
     /// A pass was begun inside this one.
     pub(crate) const NESTED_PASS: u16 = 8;
+    /// Of a load: nothing is known of the passes before.
+    pub(crate) const ANEW: u16 = 16;
     /// Of figures: from this bit on, one for each that is known.
     pub(crate) const KNOWN: u16 = 256;
 }

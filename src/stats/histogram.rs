@@ -97,7 +97,8 @@ impl Histogram {
         if self.counts.len() < needed {
             self.counts.resize(needed, 0);
         }
-        self.counts[bucket - self.first] += count;
+        let sum = &mut self.counts[bucket - self.first];
+        *sum = sum.saturating_add(count);
     }
 
     /// Adds all the values of `other`.
@@ -145,7 +146,7 @@ impl Histogram {
         let rank = ((quantile * count as f64).ceil() as u64).clamp(1, count);
         let mut seen = 0;
         self.buckets().find_map(|(bucket, count)| {
-            seen += count;
+            seen = u64::saturating_add(seen, count);
             (seen >= rank).then(|| middle(bucket))
         })
     }
