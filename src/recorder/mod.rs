@@ -1094,7 +1094,11 @@ impl Recorder {
     #[inline(never)]
     fn find_or_make_log(&self, generation: u32) -> Option<&Arc<ThreadLog>> {
         let here = thread::here();
-        let thread = if here.is_numbered() { Some(here) } else { thread::number() };
+        let thread = if here.is_numbered() {
+            Some(here)
+        } else {
+            thread::not_within_itself(thread::number).flatten()
+        };
         let log = thread.and_then(|thread| {
             let slot = self.slot(thread.index())?;
             if let Some(log) = slot.get()

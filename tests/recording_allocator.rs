@@ -1,0 +1,67 @@
+//! An allocator that records each allocation, those of the profiler itself among them: nothing waits
+//! for itself, and what could not be recorded is counted.
+
+#![allow(unsafe_code, reason = "an allocator can't be written without")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use brickscope::{BrickId, BrickProfiler};
+
+static PROFILER: OnceLock<BrickProfiler> = OnceLock::new();
+static RECORDS: AtomicBool = AtomicBool::new(false);
+
+struct Recording;
+
+fn recorded<R>(run: impl FnOnce() -> R) -> R {
+    let profiler = PROFILER.get().filter(|_| RECORDS.load(Relaxed));
+    let timer = profiler.map(|profiler| (profiler, profiler.start_brick(BrickId::Embedding)));
+    let result = run();
+    if let Some((profiler, timer)) = timer {
+        profiler.stop_brick(timer, 1);
+    }
+    result
+}
+
+// SAFETY: all it does is to pass calls on to the system's allocator.
+unsafe impl GlobalAlloc for Recording {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: what the caller promises is what the system's allocator asks for.
+        recorded(|| unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: likewise.
+        recorded(|| unsafe { System.dealloc(pointer, layout) });
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Recording = Recording;
+
+/// It would never end if the profiler waited for itself.
+#[test]
+fn recording_inside_recording_never_waits_and_loses_nothing_uncounted() {
+    let profiler = PROFILER.get_or_init(|| BrickProfiler::new().with_log_capacity(0));
+    profiler.enable();
+    RECORDS.store(true, Relaxed);
+    let rounds = if cfg!(miri) { 20 } else { 2_000 };
+    let allocate = || {
+        for i in 0..rounds {
+            std::hint::black_box(Box::new(i));
+            if i % 50 == 0 {
+                std::hint::black_box(profiler.profile());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(allocate);
+        allocate();
+    });
+    RECORDS.store(false, Relaxed);
+    let profile = profiler.profile();
+    let stats = profiler.brick_stats(BrickId::Embedding);
+    assert!(stats.count > 4 * rounds, "{stats:?}");
+    assert_eq!(profile.check(), Ok(()));
+}
