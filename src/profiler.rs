@@ -23,8 +23,9 @@ use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::tile::{TileLevel, TileStats, TileTimer};
 use crate::{collect, save, view};
 
-/// How many spans each thread keeps one by one, unless the caller says otherwise: 4 MiB.
-const DEFAULT_LOG_CAPACITY: usize = 1 << 16;
+/// How many spans each thread keeps one by one, unless the caller says otherwise: 4 MiB. Under Miri,
+/// which takes seconds to write that many rows for the first time, fewer.
+const DEFAULT_LOG_CAPACITY: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
 
 /// Measures bricks, from any number of threads.
 ///

@@ -55,8 +55,12 @@ const NO_LOG: u32 = 0;
 const OFF: u32 = 0;
 
 /// Rows that are used again and again: a decode pass of a model of 22 layers fits, so that it is
-/// folded after its end.
-const TAIL: usize = if cfg!(loom) { 1 } else { 1024 };
+/// folded after its end. Few under Miri, which writes them slowly and is to see them folded, too.
+const TAIL: usize = match (cfg!(loom), cfg!(miri)) {
+    (true, _) => 1,
+    (_, true) => 64,
+    _ => 1024,
+};
 
 /// When a pass has ended, rows beyond this part of the tail are folded.
 const NEARLY_FULL: usize = TAIL / 4;
