@@ -10,8 +10,11 @@ use crate::machine::{CounterSums, Disturbance};
 use crate::recorder::{Kind, NameIdx, Record, flag};
 use crate::stats::{BrickStats, Histogram};
 
-/// How many passes a thread keeps one by one; the sums of all passes are exact in any case.
-const MAX_PASSES: usize = if cfg!(miri) { 64 } else { 1 << 16 };
+/// How many passes a thread keeps one by one, 8 MiB of them; the sums of all passes are exact in any
+/// case.
+const MOST_PASSES: usize = if cfg!(miri) { 64 } else { 1 << 16 };
+/// How many if no spans are kept: who wants sums only wants them small.
+const FEW_PASSES: usize = MOST_PASSES / 16;
 
 /// What sums are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +85,10 @@ pub(crate) struct Fold {
     /// The log whose rows come now.
     pub(crate) log: u32,
     pub(crate) oddities: Oddities,
-    /// The first [`MAX_PASSES`] of them.
+    /// The first of them.
     pub(crate) passes: Vec<PassRecord>,
+    /// Whether spans are not kept, and few passes are.
+    pub(crate) is_small: bool,
     pub(crate) phases: [PassSums; 2],
     tiles: [Sums; 3],
     /// By name, then by source and [`Slot`].
@@ -102,7 +107,7 @@ pub(crate) struct Sums {
     pub(crate) exclusive: u64,
     min: u64,
     max: u64,
-    /// Of the durations, exact: the square of 584 years fits.
+    /// Of the durations, exact; at most half of what fits.
     squares: u128,
     work: Work,
     histogram: Histogram,
@@ -133,7 +138,7 @@ impl Sums {
         self.exclusive = self.exclusive.saturating_add(exclusive);
         self.min = self.min.min(duration);
         self.max = self.max.max(duration);
-        self.squares = self.squares.saturating_add(u128::from(duration) * u128::from(duration));
+        self.squares = plus_square(self.squares, duration);
         self.work.elements = self.work.elements.saturating_add(work.elements);
         if work.flops | work.bytes != 0 {
             self.work.flops = self.work.flops.saturating_add(work.flops);
@@ -148,7 +153,7 @@ impl Sums {
         self.exclusive = self.exclusive.saturating_add(other.exclusive);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
-        self.squares = self.squares.saturating_add(other.squares);
+        self.squares = self.squares.saturating_add(other.squares).min(MOST_SQUARES);
         self.work.elements = self.work.elements.saturating_add(other.work.elements);
         self.work.flops = self.work.flops.saturating_add(other.work.flops);
         self.work.bytes = self.work.bytes.saturating_add(other.work.bytes);
@@ -200,6 +205,20 @@ impl Sums {
             total_bytes: self.work.bytes,
             histogram: self.histogram.clone(),
         });
+    }
+}
+
+const MOST_SQUARES: u128 = u128::MAX >> 1;
+
+/// A sum of squares and one more. Below 2 h it can't wrap, as it takes 2^41 spans from the most that
+/// a sum can be; the check that it doesn't is what a fold of a row would spend most time on.
+#[inline(always)]
+fn plus_square(squares: u128, duration: u64) -> u128 {
+    let square = u128::from(duration) * u128::from(duration);
+    if duration >> 43 == 0 {
+        squares.wrapping_add(square)
+    } else {
+        squares.saturating_add(square).min(MOST_SQUARES)
     }
 }
 
@@ -275,7 +294,7 @@ impl Fold {
         sums.walls.add(wall, covered, Work::default());
         sums.unseen += 1;
         self.unseen_ns = self.unseen_ns.saturating_add(wall);
-        if self.passes.len() < MAX_PASSES {
+        if self.passes.len() < if self.is_small { FEW_PASSES } else { MOST_PASSES } {
             let (serial, start, log) = (record.pass, record.start, self.log);
             self.passes.push(PassRecord {
                 serial,

@@ -252,7 +252,7 @@ impl BrickProfiler {
     }
 
     /// Has each thread keep up to `spans_per_thread` spans one by one, at 64 bytes each, allocated
-    /// at the thread's first span; 65 536 unless said otherwise. With 0 only sums are kept. Of
+    /// at the thread's first span; 65 536 unless said otherwise. With 0 only sums are kept, and the first 4096 passes. Of
     /// threads that have ended, eight times as many spans are kept at most for each thread that
     /// lived at the same time. What was recorded so far is forgotten.
     #[must_use]

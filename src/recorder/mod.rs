@@ -305,6 +305,7 @@ impl ThreadLog {
         self.place.store(NO_PLACE, Relaxed);
         let serial = NEXT_LOG.fetch_add(1, Relaxed);
         drained.fold.log = serial;
+        drained.fold.is_small = self.kept == 0;
         self.serial.store(serial, Relaxed);
         self.owner.store(owner(thread, generation), Relaxed);
     }
