@@ -228,6 +228,11 @@ impl Fold {
         self.oddities.ended
     }
 
+    /// Counts spans that [`take_span`](Self::take_span) took.
+    pub(crate) fn add_ended(&mut self, spans: u64) {
+        self.oddities.ended += spans;
+    }
+
     /// Takes the next row, whatever it is.
     #[inline(never)]
     pub(crate) fn take(&mut self, record: &Record) {
@@ -237,7 +242,10 @@ impl Fold {
         odd.overlapping += u64::from(record.flags & flag::OVERLAPPING != 0);
         odd.nested_passes += u64::from(record.flags & flag::NESTED_PASS != 0);
         match record.kind {
-            Kind::Brick | Kind::Kernel => self.take_span(record),
+            Kind::Brick | Kind::Kernel => {
+                odd.ended += 1;
+                self.take_span(record);
+            }
             Kind::Layer => odd.ended += 1,
             Kind::Pass if record.pass != 0 => self.take_pass(record),
             // A pass inside a pass is none of its own.
@@ -261,10 +269,9 @@ impl Fold {
         }
     }
 
-    /// Takes the next row, which is of a brick or a kernel, and without flags.
+    /// Takes the next row, which is of a brick or a kernel, and without flags. The caller counts it.
     #[inline(always)]
     pub(crate) fn take_span(&mut self, record: &Record) {
-        self.oddities.ended += 1;
         let slot = if record.pass == 0 { Slot::Outside } else { Slot::Open };
         let name = usize::from(record.name);
         if name >= self.names.len() {

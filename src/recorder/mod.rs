@@ -315,13 +315,10 @@ impl ThreadLog {
         let next = self.next.load(Acquire) as usize;
         let (trace, tail) = self.rows.split_at(self.kept);
         let before = drained.up_to;
-        for row in trace.get(before..next.min(self.kept)).unwrap_or_default() {
-            take(&mut drained.fold, row);
-        }
+        take_all(&mut drained.fold, trace.get(before..next.min(self.kept)).unwrap_or_default());
         let ended = drained.fold.ended();
-        for row in &tail[before.saturating_sub(self.kept)..next.saturating_sub(self.kept)] {
-            take(&mut drained.fold, row);
-        }
+        let tail = &tail[before.saturating_sub(self.kept)..next.saturating_sub(self.kept)];
+        take_all(&mut drained.fold, tail);
         // A log of no capacity was not asked for; it drops nothing.
         if self.kept > 0 {
             drained.dropped += drained.fold.ended() - ended;
@@ -573,13 +570,17 @@ impl ThreadLog {
     }
 }
 
-#[inline(always)]
-fn take(fold: &mut Fold, row: &Row) {
-    if row.is_ordinary() {
-        fold.take_span(&row.load());
-    } else {
-        fold.take(&row.load());
+fn take_all(fold: &mut Fold, rows: &[Row]) {
+    let mut ordinary = 0;
+    for row in rows {
+        if row.is_ordinary() {
+            ordinary += 1;
+            fold.take_span(&row.load());
+        } else {
+            fold.take(&row.load());
+        }
     }
+    fold.add_ended(ordinary);
 }
 
 fn add(counter: &AtomicU64, n: u64) {

@@ -69,10 +69,14 @@ impl Histogram {
     /// Adds a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        self.add(value, 1);
+        let bucket = bucket_of(value);
+        match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
+            // One at a time it takes centuries to wrap.
+            Some(sum) => *sum = sum.wrapping_add(1),
+            None => self.make_room(bucket, 1),
+        }
     }
 
-    #[inline]
     fn add(&mut self, value: u64, count: u64) {
         let bucket = bucket_of(value);
         match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
