@@ -100,7 +100,9 @@ pub(crate) struct Pass<'a, P> {
 }
 
 impl<P: Probe> Pass<'_, P> {
-    /// `out = X·Wᵀ`, as a kernel of the running brick.
+    /// `out = X·Wᵀ`, as a kernel of the running brick. Inlined, so that without a probe nothing is
+    /// computed for it.
+    #[inline(always)]
     fn matmul(&self, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
         let gguf: &Gguf = &self.model.gguf;
         let routine = self.routines.matmul(w.index, n);
@@ -109,7 +111,8 @@ impl<P: Probe> Pass<'_, P> {
         });
     }
 
-    /// `out = X·Wᵀ`, as a brick of its own.
+    /// `out = X·Wᵀ`, as a brick of its own. Inlined likewise.
+    #[inline(always)]
     fn matmul_brick(&self, brick: BrickId, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
         let gguf: &Gguf = &self.model.gguf;
         let routine = self.routines.matmul(w.index, n);

@@ -31,8 +31,10 @@ use crate::view::{count, headline, micros, percent, printable};
 #[must_use]
 pub fn report(profile: &Profile) -> String {
     let mut text = String::new();
-    for line in profile.dropped.lines() {
-        let _ = writeln!(text, "note: {line}");
+    for note in profile.dropped.lines() {
+        for line in wrap(&format!("note: {note}"), 78) {
+            let _ = writeln!(text, "{line}");
+        }
     }
     if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
         let _ = writeln!(
