@@ -1,4 +1,4 @@
-//! From the logs of threads to the tables of a [`Profile`](crate::Profile). Runs when somebody asks,
+//! From the logs of threads to the tables of a [`Profile`]. Runs when somebody asks,
 //! never while the model runs.
 
 use std::collections::HashMap;
