@@ -350,7 +350,7 @@ impl Report {
         };
         lines.push(("ended", format!("{:.1} s", self.seconds), ended));
         let slow = format!(
-            "{} and {} passes took over {SLOW} times their median",
+            "{} and {} passes over {SLOW} times their median",
             a.slow_passes, b.slow_passes
         );
         lines.push(("disturbed", none(), slow));
@@ -503,7 +503,7 @@ mod tests {
                 "                    +0.21 %  of the sums of all passes, disturbed ones included",
                 "from                         40 ABBA quads, decode, positions 94 to 133",
                 "ended                 1.5 s  the time was up: --overhead-seconds gives it more",
-                "disturbed                    0 and 0 passes took over 1.25 times their median",
+                "disturbed                    0 and 0 passes over 1.25 times their median",
             ]
         );
     }
