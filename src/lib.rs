@@ -4,6 +4,7 @@ pub mod brick;
 mod checksum;
 mod clock;
 mod collect;
+mod cost;
 mod device;
 mod fold;
 mod graph;

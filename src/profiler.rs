@@ -21,7 +21,7 @@ use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
 use crate::recorder::{Kind, Looked, NameIdx, Open, OpenPass, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::tile::{TileLevel, TileStats, TileTimer};
-use crate::{collect, save, view};
+use crate::{collect, cost, save, view};
 
 /// How many spans each thread keeps one by one, unless the caller says otherwise: 4 MiB. Under Miri,
 /// which takes seconds to write that many rows for the first time, fewer.
@@ -301,6 +301,11 @@ impl BrickProfiler {
         SyncMode::ALL[usize::from(self.sync_mode.load(Relaxed))]
     }
 
+    /// On, without the looks at others and the measurement that [`enable`](Self::enable) begins.
+    pub(crate) fn record_without_watching(&self) {
+        self.recorder.set_active(true);
+    }
+
     fn refresh(&self) {
         self.recorder.set_active(self.is_enabled() && self.sync_mode() != SyncMode::None);
     }
@@ -419,7 +424,7 @@ impl BrickProfiler {
             }
             Err(absent) => Some(absent.clone()),
         };
-        *lock(&self.counters) = CountersAsked::Yes(absent);
+        *lock(&self.counters) = CountersAsked::Yes { opened: counters.is_ok(), absent };
         self.recorder.count(Some(Box::new(counters?)));
         Ok(())
     }
@@ -435,18 +440,25 @@ impl BrickProfiler {
 enum CountersAsked {
     #[default]
     No,
-    /// And why they are missing, or some of them.
-    Yes(Option<Absent>),
+    Yes {
+        opened: bool,
+        /// Why they are missing, or some of them.
+        absent: Option<Absent>,
+    },
 }
 
 impl CountersAsked {
+    fn were_read(&self) -> bool {
+        matches!(self, Self::Yes { opened: true, .. })
+    }
+
     fn absent(&self) -> Option<Absent> {
         match self {
             Self::No => Some(Absent {
                 reason: "not asked for: `--counters`, or `BrickProfiler::enable_counters`"
                     .to_owned(),
             }),
-            Self::Yes(absent) => absent.clone(),
+            Self::Yes { absent, .. } => absent.clone(),
         }
     }
 }
@@ -828,6 +840,11 @@ impl BrickProfiler {
 
     fn overhead(&self, spans: u64) -> Overhead {
         let clock = self.recorder.clock();
+        if lock(&self.counters).were_read() {
+            let basis = "absent: hardware counters were read at each brick, and what that takes was \
+                         not measured";
+            return Overhead { span_ns: None, spans, basis: basis.to_owned() };
+        }
         let span_ns = cost::of_a_span(clock);
         let basis = match span_ns {
             None => "absent: a mock clock can't measure a cost".to_owned(),
@@ -840,47 +857,6 @@ impl BrickProfiler {
             }
         };
         Overhead { span_ns, spans, basis }
-    }
-}
-
-/// What the profiler itself costs.
-mod cost {
-    use std::sync::OnceLock;
-
-    use super::BrickProfiler;
-    use crate::brick::BrickId;
-    use crate::clock::Clock;
-
-    /// Nanoseconds from the begin of a span to that of the next one, if there is nothing in it or
-    /// between them. Measured once in a process for each kind of clock, in about a millisecond.
-    pub(super) fn of_a_span(clock: &Clock) -> Option<f64> {
-        static COUNTER: OnceLock<f64> = OnceLock::new();
-        static OS: OnceLock<f64> = OnceLock::new();
-        if clock.is_mock() {
-            return None;
-        }
-        let known = if clock.source() == "os" { &OS } else { &COUNTER };
-        Some(*known.get_or_init(|| measure(clock)))
-    }
-
-    fn measure(clock: &Clock) -> f64 {
-        const SPANS: usize = if cfg!(miri) { 10 } else { 2_000 };
-        let probe = BrickProfiler::with_clock(clock.clone()).with_log_capacity(SPANS);
-        probe.recorder.set_active(true);
-        let mut batches: Vec<u64> = (0..9)
-            .map(|_| {
-                probe.reset();
-                // The log is made before the clock is read, as in a run.
-                probe.stop_brick(probe.start_brick(BrickId::RmsNorm), 1);
-                let start = clock.now();
-                for _ in 1..SPANS {
-                    probe.stop_brick(probe.start_brick(BrickId::RmsNorm), 1);
-                }
-                clock.now() - start
-            })
-            .collect();
-        batches.sort_unstable();
-        batches[batches.len() / 2] as f64 / (SPANS - 1) as f64
     }
 }
 

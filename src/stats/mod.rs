@@ -103,10 +103,12 @@ impl BrickStats {
     }
 
     /// The standard deviation of a span's duration in nanoseconds, of a sample: over `count` − 1.
-    /// `None` for fewer than two spans.
+    /// `None` for fewer than two spans, and where the spread isn't known: files of schema 1 lack it.
     #[must_use]
     pub fn std_dev_ns(&self) -> Option<f64> {
-        (self.count > 1).then(|| (self.squared_deviations / (self.count - 1) as f64).sqrt())
+        let is_known = self.histogram.count() == self.count;
+        (self.count > 1 && is_known)
+            .then(|| (self.squared_deviations / (self.count - 1) as f64).sqrt())
     }
 
     /// The duration in nanoseconds that the share `quantile` (0 to 1) of all spans don't exceed, to
