@@ -39,8 +39,8 @@ pub use crate::profile::{
     ProfileError, Run, SCHEMA_VERSION, Span, Total,
 };
 pub use crate::profiler::{
-    BrickGuard, BrickIdTimer, BrickKernelTimer, BrickProfiler, BrickTimer, KernelId, KernelTimer,
-    LayerTimer, PassTimer,
+    BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
+    KernelId, KernelTimer, LayerTimer, PassTimer,
 };
 pub use crate::save::write_atomically;
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};

@@ -181,6 +181,15 @@ pub struct BrickKernelTimer {
     kernel: KernelId,
 }
 
+/// A brick of several kernels, one after the other, that has begun; hand it back to
+/// [`BrickProfiler::stop_kernels`].
+#[derive(Debug)]
+#[must_use = "a brick that is never stopped is not recorded"]
+pub struct BrickKernelsTimer {
+    brick: Open,
+    kernel: Open,
+}
+
 /// A layer that has begun; hand it back to [`BrickProfiler::end_layer`].
 #[derive(Debug)]
 #[must_use = "a layer that is never ended is not recorded"]
@@ -572,6 +581,45 @@ impl BrickProfiler {
     #[inline]
     pub fn stop_brick_kernel(&self, timer: BrickKernelTimer, work: Work) {
         self.recorder.end_both(timer.open, timer.kernel.0, work);
+    }
+
+    /// Begins a brick that is several kernels, one after the other, and the first of them: n kernels
+    /// take n + 1 readings of the clock.
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, BrickProfiler, Work};
+    /// # let profiler = BrickProfiler::enabled();
+    /// let [gemv, add] = ["q4_k_gemv", "add"].map(|name| profiler.kernel(name, None));
+    /// let timer = profiler.start_kernels(BrickId::OutputProjection, gemv);
+    /// // … the multiplication …
+    /// let timer = profiler.next_kernel(timer, Work::elements(4096), add);
+    /// // … the addition …
+    /// profiler.stop_kernels(timer, Work::elements(4096), Work::elements(4096));
+    /// ```
+    #[inline]
+    pub fn start_kernels(&self, brick: BrickId, first: KernelId) -> BrickKernelsTimer {
+        let brick = self.recorder.begin_both(brick as NameIdx);
+        let kernel = if brick.is_off() { Open::OFF } else { brick.inner(first.0) };
+        BrickKernelsTimer { brick, kernel }
+    }
+
+    /// Ends the running kernel, which had this work to do, and begins the `next` one of the same
+    /// brick with the same reading of the clock.
+    #[inline]
+    pub fn next_kernel(
+        &self,
+        timer: BrickKernelsTimer,
+        work: Work,
+        next: KernelId,
+    ) -> BrickKernelsTimer {
+        let kernel = self.recorder.next_detail(timer.kernel, work, next.0);
+        BrickKernelsTimer { kernel, ..timer }
+    }
+
+    /// Ends the last kernel, which had `kernel_work` to do, and the brick with it.
+    #[inline]
+    pub fn stop_kernels(&self, timer: BrickKernelsTimer, kernel_work: Work, work: Work) {
+        self.recorder.end_last(timer.brick, timer.kernel, kernel_work, work);
     }
 
     /// Begins a transformer layer on this thread: the spans until its end belong to it.

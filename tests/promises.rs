@@ -1,6 +1,8 @@
 //! What the profiler promises to everyone who holds one, each promise as a test that could fail.
 
-use brickscope::{BrickCategory, BrickId, BrickIdTimer, BrickProfiler, MockClock, SyncMode};
+use brickscope::{
+    BrickCategory, BrickId, BrickIdTimer, BrickProfiler, MockClock, Phase, SyncMode, Work,
+};
 
 /// A profiler that is on, with the hand of its clock.
 fn on() -> (BrickProfiler, MockClock) {
@@ -181,4 +183,58 @@ fn categories_add_up_to_the_total() {
     assert_eq!(profiler.total_ns(), 50 + 350 + 300 + 317);
     let shares: f64 = categories.iter().map(|c| c.percentage(profiler.total_ns())).sum();
     assert!((shares - 100.0).abs() < 1e-9);
+}
+
+#[test]
+fn kernels_of_one_brick_touch_end_to_end_and_the_brick_ends_with_the_last() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let [gemv, add] = ["gemv", "add"].map(|name| profiler.kernel(name, None));
+    let pass = profiler.begin_pass(Phase::Decode);
+    let timer = profiler.start_kernels(BrickId::OutputProjection, gemv);
+    hand.advance(70);
+    // A brick inside of the first kernel: it is neither kernel's, and the time counts once.
+    let inner = profiler.start_brick(BrickId::RmsNorm);
+    hand.advance(10);
+    profiler.stop_brick(inner, 1);
+    let timer = profiler.next_kernel(timer, Work::elements(4), add);
+    hand.advance(20);
+    profiler.stop_kernels(timer, Work::elements(5), Work::elements(6));
+    hand.advance(3);
+    profiler.end_pass(pass, 1, 0);
+
+    let profile = profiler.profile();
+    assert_eq!(profile.check(), Ok(()));
+    assert_eq!(profile.phase(Phase::Decode).map(|phase| phase.unattributed_ns), Some(3));
+    let brick = profiler.brick_stats(BrickId::OutputProjection);
+    assert_eq!((brick.total_ns, brick.exclusive_ns, brick.total_elements), (100, 90, 6));
+    let kernels = profile.kernels(Some(Phase::Decode));
+    let kernels: Vec<_> = kernels
+        .iter()
+        .map(|k| (&*k.stats.name, k.stats.total_ns, k.stats.total_elements))
+        .collect();
+    assert_eq!(kernels, [("gemv", 80, 4), ("add", 20, 5)]);
+    let parents: Vec<_> = profile.spans.iter().map(|span| span.parent).collect();
+    assert_eq!(parents, [None, Some(0), Some(1), Some(0)]);
+}
+
+#[test]
+fn kernels_that_begin_while_off_stay_off() {
+    let profiler = BrickProfiler::new();
+    let kernel = profiler.kernel("gemv", None);
+    let timer = profiler.start_kernels(BrickId::OutputProjection, kernel);
+    let timer = profiler.next_kernel(timer, Work::default(), kernel);
+    profiler.enable();
+    profiler.stop_kernels(timer, Work::default(), Work::default());
+    let profile = profiler.profile();
+    assert_eq!((profile.totals.len(), profile.dropped.unfinished), (0, 0));
+    // And the other way round: neither is there, and both are counted.
+    let timer = profiler.start_kernels(BrickId::OutputProjection, kernel);
+    profiler.disable();
+    let timer = profiler.next_kernel(timer, Work::default(), kernel);
+    profiler.enable();
+    profiler.stop_kernels(timer, Work::default(), Work::default());
+    let profile = profiler.profile();
+    assert_eq!(profile.kernels(None).len(), 0);
 }

@@ -250,14 +250,15 @@ enum Body {
 /// checked by the compiler, which refuses variables that nobody uses.
 fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     let mut code = source.to_owned();
-    for call in [".brick(", ".brick_kernel(", ".kernel(", ".layer("] {
+    let calls = [".brick(", ".brick_kernel(", ".kernel(", ".layer("].map(|call| (call, "|| "));
+    for (call, head) in calls.into_iter().chain([(".brick_kernels(", "|p| ")]) {
         while let Some(dot) = code.find(call) {
             let open = dot + call.len() - 1;
             let receiver = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
             let start = code[..dot].trim_end_matches(receiver).len();
             let end = open + length_of_group(&code[open..])?;
             let arguments = code[open + 1..end - 1].trim_end().trim_end_matches(',');
-            let body = arguments.split_once("|| ").ok_or("a probe without a closure")?.1;
+            let body = arguments.split_once(head).ok_or("a probe without a closure")?.1;
             let body = match kind {
                 Body::Closure => format!("(|| {body})()"),
                 Body::Block => format!("{{ {body} }}"),
@@ -271,12 +272,19 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
             code.replace_range(start..start + end + 1, "");
         }
     }
+    // Who hears of kernels, and which they are, as parameters.
+    let is_probe =
+        |line: &str| ["p,", "p: &mut P::Kernels<'_>,", "routine: Routine,"].contains(&line);
+    let lines = code.lines().filter(|line| !is_probe(line.trim()));
+    code = lines.collect::<Vec<_>>().join("\n");
     // The names of kernels, as arguments and as parameters.
     while let Some(start) = code.find("routines.") {
         let end = code[start..].find(',').ok_or("a routine that isn't an argument")?;
         code.replace_range(start..start + end + 1, "");
     }
     for (with, without) in [
+        ("p: &mut P::Kernels<'_>, ", ""),
+        ("(p, ", "("),
         ("|routine, ", "|"),
         ("brick: BrickId, ", ""),
         ("matmul_brick(GateProjection, ", "matmul_brick("),

@@ -19,7 +19,7 @@ use crate::executor::{Cpu, Routine, Routines, pick};
 use crate::gguf::Gguf;
 use crate::kv_cache::KvCache;
 use crate::model::Model;
-use crate::probe::Probe;
+use crate::probe::{KernelProbe, Probe};
 use crate::weights::Tensor;
 
 /// Which tokens' logits a pass computes.
@@ -103,10 +103,10 @@ impl<P: Probe> Pass<'_, P> {
     /// `out = X·Wᵀ`, as a kernel of the running brick. Inlined, so that without a probe nothing is
     /// computed for it.
     #[inline(always)]
-    fn matmul(&self, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
+    fn matmul(&self, p: &mut P::Kernels<'_>, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
         let gguf: &Gguf = &self.model.gguf;
         let routine = self.routines.matmul(w.index, n);
-        self.probe.kernel(routine, work::matmul(w, n), || {
+        p.kernel(routine, work::matmul(w, n), || {
             self.cpu.matmul(out, w.matrix(gguf), x, n);
         });
     }
@@ -122,16 +122,22 @@ impl<P: Probe> Pass<'_, P> {
     }
 
     /// `x += y`, as a kernel.
-    fn add(&self, x: &mut [f32], y: &[f32]) {
-        self.probe.kernel(self.routines.add, work::add(x.len(), 1), || {
+    fn add(&self, p: &mut P::Kernels<'_>, x: &mut [f32], y: &[f32]) {
+        p.kernel(self.routines.add, work::add(x.len(), 1), || {
             self.cpu.kernels.add(x, y);
         });
     }
 
     /// `x += bias` on each row, where there is one.
-    fn add_bias(&self, routine: Routine, x: &mut [f32], bias: Option<&[f32]>) {
+    fn add_bias(
+        &self,
+        p: &mut P::Kernels<'_>,
+        routine: Routine,
+        x: &mut [f32],
+        bias: Option<&[f32]>,
+    ) {
         let Some(bias) = bias else { return };
-        self.probe.kernel(routine, work::add(x.len(), 1), || {
+        p.kernel(routine, work::add(x.len(), 1), || {
             self.cpu.kernels.add_bias(x, bias);
         });
     }
@@ -211,17 +217,19 @@ impl<P: Probe> Pass<'_, P> {
                 let new = pos * kv_dim..context * kv_dim;
                 norm(routines.rms_norm, h, x, &w.attn_norm);
                 let parts = [&w.q, &w.k, &w.v].map(|w| work::matmul(w, n));
-                p.brick(QkvProjection, work::sum(parts), || {
-                    self.matmul(q, &w.q, h, n);
-                    self.matmul(&mut kv.k[new.clone()], &w.k, h, n);
-                    self.matmul(&mut kv.v[new.clone()], &w.v, h, n);
-                    self.add_bias(routines.add_q_bias, q, w.q_bias.as_deref());
+                p.brick_kernels(QkvProjection, work::sum(parts), |p| {
+                    self.matmul(p, q, &w.q, h, n);
+                    self.matmul(p, &mut kv.k[new.clone()], &w.k, h, n);
+                    self.matmul(p, &mut kv.v[new.clone()], &w.v, h, n);
+                    self.add_bias(p, routines.add_q_bias, q, w.q_bias.as_deref());
                     self.add_bias(
+                        p,
                         routines.add_kv_bias,
                         &mut kv.k[new.clone()],
                         w.k_bias.as_deref(),
                     );
                     self.add_bias(
+                        p,
                         routines.add_kv_bias,
                         &mut kv.v[new.clone()],
                         w.v_bias.as_deref(),
@@ -269,9 +277,9 @@ impl<P: Probe> Pass<'_, P> {
                 if let Some(sub_norm) = &w.attn_sub_norm {
                     norm_in_place(routines.attn_sub_norm, a, sub_norm);
                 }
-                p.brick(OutputProjection, work::matmul(&w.output, n), || {
-                    self.matmul(y, &w.output, a, n);
-                    self.add(x, y);
+                p.brick_kernels(OutputProjection, work::matmul(&w.output, n), |p| {
+                    self.matmul(p, y, &w.output, a, n);
+                    self.add(p, x, y);
                 });
 
                 norm(routines.rms_norm, h, x, &w.ffn_norm);
@@ -282,9 +290,9 @@ impl<P: Probe> Pass<'_, P> {
                 if let Some(sub_norm) = &w.ffn_sub_norm {
                     norm_in_place(routines.ffn_sub_norm, gate, sub_norm);
                 }
-                p.brick(DownProjection, work::matmul(&w.down, n), || {
-                    self.matmul(y, &w.down, gate, n);
-                    self.add(x, y);
+                p.brick_kernels(DownProjection, work::matmul(&w.down, n), |p| {
+                    self.matmul(p, y, &w.down, gate, n);
+                    self.add(p, x, y);
                 });
             });
         }

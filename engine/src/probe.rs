@@ -1,6 +1,6 @@
 //! What the forward pass tells of itself: to nobody, or to a profiler.
 
-use brickscope::{BrickId, BrickProfiler, KernelId, Work};
+use brickscope::{BrickId, BrickKernelsTimer, BrickProfiler, KernelId, Work};
 
 use crate::executor::{Routine, Routines};
 
@@ -18,8 +18,25 @@ pub trait Probe {
         work: Work,
         run: impl FnOnce() -> R,
     ) -> R;
-    /// Runs one kernel of the brick that is running.
-    fn kernel<R>(&self, routine: Routine, work: Work, run: impl FnOnce() -> R) -> R;
+    /// Runs one brick of some kernels, one after the other, and nothing between them. A brick without
+    /// any is not told of.
+    fn brick_kernels<'a, R>(
+        &'a self,
+        brick: BrickId,
+        work: Work,
+        run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
+    ) -> R;
+
+    /// What hears of them.
+    type Kernels<'a>: KernelProbe
+    where
+        Self: 'a;
+}
+
+/// Hears of the kernels of one brick.
+pub trait KernelProbe {
+    /// Runs the next kernel.
+    fn kernel<R>(&mut self, routine: Routine, work: Work, run: impl FnOnce() -> R) -> R;
 }
 
 /// Tells nobody. A forward pass with it compiles to code without any trace of a probe.
@@ -43,7 +60,21 @@ impl Probe for NoProbe {
     }
 
     #[inline(always)]
-    fn kernel<R>(&self, _: Routine, _: Work, run: impl FnOnce() -> R) -> R {
+    fn brick_kernels<'a, R>(
+        &'a self,
+        _: BrickId,
+        _: Work,
+        run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
+    ) -> R {
+        run(&mut NoProbe)
+    }
+
+    type Kernels<'a> = Self;
+}
+
+impl KernelProbe for NoProbe {
+    #[inline(always)]
+    fn kernel<R>(&mut self, _: Routine, _: Work, run: impl FnOnce() -> R) -> R {
         run()
     }
 }
@@ -107,10 +138,45 @@ impl Probe for Profiled<'_> {
     }
 
     #[inline]
-    fn kernel<R>(&self, routine: Routine, work: Work, run: impl FnOnce() -> R) -> R {
-        let timer = self.profiler.start_kernel(self.kernels[routine.index()]);
-        let result = run();
-        self.profiler.stop_kernel(timer, work);
+    fn brick_kernels<'a, R>(
+        &'a self,
+        brick: BrickId,
+        work: Work,
+        run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
+    ) -> R {
+        let mut kernels = ProfiledKernels { probe: self, brick, running: None };
+        let result = run(&mut kernels);
+        if let Some((timer, kernel_work)) = kernels.running {
+            self.profiler.stop_kernels(timer, kernel_work, work);
+        }
         result
+    }
+
+    type Kernels<'a>
+        = ProfiledKernels<'a>
+    where
+        Self: 'a;
+}
+
+/// Tells a profiler of the kernels of a brick. Each begins where the one before it ended.
+#[derive(Debug)]
+pub struct ProfiledKernels<'a> {
+    probe: &'a Profiled<'a>,
+    brick: BrickId,
+    /// The last kernel that began, and its work.
+    running: Option<(BrickKernelsTimer, Work)>,
+}
+
+impl KernelProbe for ProfiledKernels<'_> {
+    #[inline]
+    fn kernel<R>(&mut self, routine: Routine, work: Work, run: impl FnOnce() -> R) -> R {
+        let Profiled { profiler, kernels } = self.probe;
+        let kernel = kernels[routine.index()];
+        let timer = match self.running.take() {
+            None => profiler.start_kernels(self.brick, kernel),
+            Some((timer, work)) => profiler.next_kernel(timer, work, kernel),
+        };
+        self.running = Some((timer, work));
+        run()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A forward pass splits hundreds of matrices per token, and between two of them one thread does
 //! what is too small to split. Waking a sleeping thread takes longer than many of these matrices,
-//! so a worker that has nothing to do spins for some tens of microseconds before it goes to sleep.
+//! so a worker that has nothing to do looks on for some hundreds of microseconds before it goes to
+//! sleep.
 //! Part of the time it offers its core to others: where threads outnumber the idle cores, the one it
 //! waits for may be waiting for that.
 //!
@@ -29,8 +30,10 @@ use std::thread::{self, JoinHandle, Thread};
 /// some 10 to 50 ns, so this is 5 to 25 µs.
 const SPINS: usize = if cfg!(miri) { 4 } else { 500 };
 
-/// How often it does that before it sleeps: some tens of µs, if nobody takes the offer.
-const YIELDS: usize = if cfg!(miri) { 2 } else { 100 };
+/// How often it does that before it sleeps: a good half of a millisecond, if nobody takes the offer.
+/// That is longer than attention and the norms of a layer take with one thread at work, so that a
+/// worker sleeps between requests and not between matrices.
+const YIELDS: usize = if cfg!(miri) { 2 } else { 2000 };
 
 /// Waits until `done`: spins, then yields, then sleeps. Whoever makes `done` true has to unpark this
 /// thread afterwards.

@@ -95,6 +95,12 @@ impl Open {
         self.log == NO_LOG
     }
 
+    /// The kernel that began together with this brick: see [`Recorder::begin_both`].
+    #[inline(always)]
+    pub(crate) fn inner(self, kernel: NameIdx) -> Self {
+        Self { order: self.order.wrapping_add(1), name: kernel, ..self }
+    }
+
     /// In two parts that each fit two registers: a call that takes it so keeps it out of memory,
     /// and what is off then costs a comparison and no load.
     #[inline(always)]
@@ -745,11 +751,62 @@ impl Recorder {
         if let Some(log) = self.log_here(generation)
             && !self.is_forgotten(open, log)
         {
-            let inner = Open { order: open.order.wrapping_add(1), name: kernel, ..open };
+            let inner = open.inner(kernel);
             log.end_detail(Kind::Kernel, inner, end, work);
             log.end_brick(Source::Host, open, end, work);
             if self.is_counting() {
                 self.end_counting(log, open);
+            }
+        }
+    }
+
+    /// Ends a kernel and begins the next one of the same brick with the same reading.
+    #[inline(always)]
+    pub(crate) fn next_detail(&self, open: Open, work: Work, next: NameIdx) -> Open {
+        if open.is_off() {
+            return Open::OFF;
+        }
+        let (times, place) = open.in_registers();
+        self.next_open_detail(times, place, work, next)
+    }
+
+    #[inline(never)]
+    fn next_open_detail(
+        &self,
+        times: [u64; 2],
+        place: [u32; 4],
+        work: Work,
+        next: NameIdx,
+    ) -> Open {
+        let open = Open::from_registers(times, place);
+        let Some((now, generation)) = self.end_reading() else { return Open::OFF };
+        let Some(log) = self.log_here(generation) else { return Open::OFF };
+        if !self.is_forgotten(open, log) {
+            log.end_detail(Kind::Kernel, open, now, work);
+        }
+        Open { start: now, ..log.begin(next) }
+    }
+
+    /// Ends the last kernel of a brick, and the brick, with one reading.
+    #[inline(always)]
+    pub(crate) fn end_last(&self, brick: Open, kernel: Open, kernel_work: Work, work: Work) {
+        if !brick.is_off() {
+            self.end_open_last(&brick, &kernel, kernel_work, work);
+        }
+    }
+
+    #[inline(never)]
+    fn end_open_last(&self, brick: &Open, kernel: &Open, kernel_work: Work, work: Work) {
+        let Some((end, generation)) = self.end_reading() else { return };
+        if let Some(log) = self.log_here(generation)
+            && !self.is_forgotten(*brick, log)
+        {
+            if !kernel.is_off() {
+                log.end_detail(Kind::Kernel, *kernel, end, kernel_work);
+            }
+            log.end_brick(Source::Host, *brick, end, work);
+            if self.is_counting() {
+                self.end_counting(log, *brick);
             }
         }
     }
