@@ -12,7 +12,7 @@ impl ExecutionGraph {
         let mut dot =
             String::from("digraph ExecutionGraph {\n  rankdir=TB;\n  node [shape=box];\n\n");
         for (id, node) in self.with_ids() {
-            let (label, color) = label(node);
+            let (label, color) = label(&node);
             let _ =
                 writeln!(dot, "  n{} [label=\"{label}\",style=filled,fillcolor={color}];", id.0);
         }

@@ -2,6 +2,7 @@
 
 mod dot;
 mod headline;
+mod path;
 mod report;
 mod statistics;
 mod tables;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode};
+use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId};
 use crate::view::{micros, printable};
 
 impl ExecutionGraph {
@@ -35,7 +35,7 @@ impl ExecutionGraph {
             }
         };
         match roots.as_slice() {
-            [] if self.nodes().is_empty() => return "(empty graph)".to_owned(),
+            [] if self.num_nodes() == 0 => return "(empty graph)".to_owned(),
             // Every node is contained in another: the edges go in a circle.
             [] => return "(every node is inside another: the graph has a cycle)".to_owned(),
             [root] => todo.push((Line::Node(*root), String::new(), "")),
@@ -47,7 +47,7 @@ impl ExecutionGraph {
         while let Some((line, prefix, connector)) = todo.pop() {
             match line {
                 Line::Node(index) => {
-                    let label = label(&self.nodes()[index as usize]);
+                    let label = label(&self.node_at(index));
                     let _ = writeln!(text, "{prefix}{connector}{label}");
                     let below = match connector {
                         "" => String::new(),
@@ -74,6 +74,10 @@ impl ExecutionGraph {
         text
     }
 
+    fn node_at(&self, index: u32) -> ExecutionNode {
+        self.node(ExecutionNodeId(index)).expect("its number was taken from the graph")
+    }
+
     /// Who contains or launches whom, and who is in nobody. Each node is in one list at most.
     fn children(&self) -> (Vec<Vec<u32>>, Vec<u32>) {
         let mut children = vec![Vec::new(); self.num_nodes()];
@@ -96,7 +100,7 @@ impl ExecutionGraph {
         let mut lines: Vec<Line> = Vec::new();
         let mut shown: Vec<(u32, Vec<String>)> = Vec::new();
         for &index in siblings {
-            let layer = match self.nodes()[index as usize] {
+            let layer = match self.node_at(index) {
                 ExecutionNode::Layer { index: layer } if fold => layer,
                 _ => {
                     lines.push(Line::Node(index));
@@ -127,7 +131,7 @@ impl ExecutionGraph {
         let mut todo: Vec<(u32, usize)> =
             children[index as usize].iter().rev().map(|&child| (child, 1)).collect();
         while let Some((index, depth)) = todo.pop() {
-            shape.push(format!("{depth} {}", self.nodes()[index as usize].name()));
+            shape.push(format!("{depth} {}", self.node_at(index).name()));
             todo.extend(children[index as usize].iter().rev().map(|&child| (child, depth + 1)));
         }
         shape
