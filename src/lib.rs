@@ -51,6 +51,8 @@ pub use brickscope_kernels::{Backend, detect_backend, simd};
 /// The pages of `docs/`, so that their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/graph.md")]
+    struct Graph;
     #[doc = include_str!("../docs/measuring.md")]
     struct Measuring;
     #[doc = include_str!("../docs/porting.md")]

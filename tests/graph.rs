@@ -370,7 +370,7 @@ fn slowly(graph: &ExecutionGraph, own: &dyn Fn(usize, u64, u64) -> u64) -> Optio
     // As many rounds as there are events, and one to see that nothing changes any more.
     for _ in 0..2 * n + 1 {
         let before = times.clone();
-        for node in 0..n {
+        for (node, time) in times.iter_mut().enumerate() {
             let (mut begin, mut inner) = (0, 0);
             for edge in graph.edges() {
                 let (src, dst) = (edge.src.0 as usize, edge.dst.0 as usize);
@@ -383,7 +383,7 @@ fn slowly(graph: &ExecutionGraph, own: &dyn Fn(usize, u64, u64) -> u64) -> Optio
                 }
             }
             let inner = inner.max(begin);
-            times[node] = (begin, inner + own(node, begin, inner));
+            *time = (begin, inner + own(node, begin, inner));
         }
         if times == before {
             return Some(times);

@@ -129,7 +129,7 @@ pub(crate) struct ExecutorArgs {
 /// Show a run that was written before.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree\n  brickscope show RUN --as dot | dot -Tsvg > graph.svg"
+    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree\n  brickscope show RUN --as dot | dot -Tsvg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5"
 )]
 pub(crate) struct ShowArgs {
     /// The run's folder, or its profile.json.
@@ -142,9 +142,14 @@ pub(crate) struct ShowArgs {
     /// Leave passes that other work on the machine disturbed out of the tables.
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
+
+    /// With --as path: predict the pass if all bricks or kernels of this name took so many times as
+    /// long; may be given again.
+    #[arg(long, value_name = "NAME=FACTOR", value_parser = what_if)]
+    pub(crate) what_if: Vec<(String, f64)>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum View {
     /// What was printed after the run.
     Report,
@@ -154,6 +159,8 @@ pub(crate) enum View {
     Tree,
     /// The same for Graphviz.
     Dot,
+    /// What decides how long that pass took: its critical path.
+    Path,
     /// All that was recorded.
     Json,
 }
@@ -292,6 +299,14 @@ fn positive(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
         _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+fn what_if(text: &str) -> Result<(String, f64), String> {
+    let (name, factor) = text.rsplit_once('=').ok_or("must be NAME=FACTOR")?;
+    match factor.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok((name.to_owned(), factor)),
+        _ => Err(format!("`{factor}` is no factor: a number from 0")),
     }
 }
 

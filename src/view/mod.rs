@@ -9,6 +9,7 @@ mod tables;
 mod tree;
 
 pub use self::headline::headline;
+pub use self::path::critical_path;
 pub use self::report::report;
 pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, Schedule, Step};
-use crate::view::{micros, percent, printable};
+use crate::view::{count, micros, percent, printable};
 
 impl ExecutionGraph {
     /// The critical path from first to last, and the nodes that could be much later without harm.
@@ -65,6 +65,40 @@ impl ExecutionGraph {
 
 fn ns(nanos: u64) -> String {
     micros(nanos as f64)
+}
+
+/// What decides how long a pass took: its critical path, summed up by what its steps are, and what
+/// would become of it if the bricks or kernels of some names took so many times as long. Names that
+/// the graph doesn't have are told as that.
+///
+/// # Panics
+///
+/// If a factor is negative or not a number.
+#[must_use]
+pub fn critical_path(graph: &ExecutionGraph, what_if: &[(String, f64)]) -> String {
+    let schedule = match graph.schedule() {
+        Ok(schedule) => schedule,
+        Err(cycle) => return format!("{cycle}\n"),
+    };
+    let Some(mut text) = path_table(graph, usize::MAX) else {
+        return "Nothing in this graph has a time.\n".to_owned();
+    };
+    for (name, factor) in what_if {
+        let named = printable(name);
+        let _ = match schedule.what_if(name, *factor) {
+            None => writeln!(text, "\nwhat if {named} × {factor}: nothing here has that name"),
+            Some(what_if) => writeln!(
+                text,
+                "\nwhat if {named} × {factor} ({}): {} µs instead of {} ({}{})",
+                count(what_if.nodes as u64, "node"),
+                ns(what_if.after_ns),
+                ns(what_if.before_ns),
+                if what_if.gain_ns() < 0 { "+" } else { "-" },
+                micros(what_if.gain_ns().unsigned_abs() as f64),
+            ),
+        };
+    }
+    text
 }
 
 /// The path of one pass summed up by what its steps are, the longest first: how much of the pass each

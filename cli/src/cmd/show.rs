@@ -2,7 +2,7 @@
 
 use std::io::{Write, stdout};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use brickscope::{ExecutionGraph, Phase, Profile, view};
 
 use super::profile::without_disturbed;
@@ -10,6 +10,9 @@ use crate::args::{ShowArgs, View};
 use crate::run_dir;
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
+    if !args.what_if.is_empty() && args.view != View::Path {
+        bail!("--what-if belongs to --as path");
+    }
     let mut profile = run_dir::load(&args.run)?;
     if let Err(why) = profile.check() {
         eprintln!("note: this profile does not add up: {why}");
@@ -22,6 +25,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
         View::Statistics => view::statistics(&profile),
         View::Tree => graph(&profile)?.to_ascii_tree() + "\n",
         View::Dot => graph(&profile)?.to_dot(),
+        View::Path => view::critical_path(&graph(&profile)?, &args.what_if),
         View::Json => profile.to_json(),
     };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
