@@ -380,6 +380,13 @@ impl ExecutionGraph {
         Some(ExecutionNodeId(self.store.ends()[edge as usize].0))
     }
 
+    /// The nearest brick that a node is inside of.
+    pub(crate) fn brick_around(&self, node: ExecutionNodeId) -> Option<ExecutionNodeId> {
+        let parents = std::iter::successors(self.parent(node), |&id| self.parent(id));
+        // Scopes that go in a circle end too.
+        parents.take(self.num_nodes()).find(|id| self.store.row(id.0 as usize).is_brick())
+    }
+
     /// What a node contains, launches or calls, in the order in which that was said.
     pub fn inside(&self, node: ExecutionNodeId) -> impl Iterator<Item = ExecutionNodeId> {
         let outgoing = self.index().outgoing(node.0 as usize).iter();

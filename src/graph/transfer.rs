@@ -104,17 +104,8 @@ impl ExecutionGraph {
 
     /// The name of the nearest brick around a node, else of what is directly around it.
     fn scope_name(&self, node: ExecutionNodeId) -> Option<String> {
-        let direct = self.parent(node)?;
-        let mut at = Some(direct);
-        // Scopes that go in a circle end too.
-        for _ in 0..self.num_nodes() {
-            let Some(id) = at else { break };
-            if self.store.row(id.0 as usize).is_brick() {
-                return self.node(id).map(|node| node.name());
-            }
-            at = self.parent(id);
-        }
-        self.node(direct).map(|node| node.name())
+        let around = self.brick_around(node).or_else(|| self.parent(node))?;
+        self.node(around).map(|node| node.name())
     }
 }
 

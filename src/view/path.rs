@@ -178,10 +178,12 @@ fn label(graph: &ExecutionGraph, id: ExecutionNodeId, node: &ExecutionNode) -> L
         node if node.is_brick() && !graph.is_innermost(id) => {
             Label::Between("between the kernels of bricks")
         }
+        node if node.is_kernel() && !graph.is_innermost(id) => {
+            Label::Between("around the shares of kernels")
+        }
         node => {
             let name = printable(&node.name());
-            let parent = graph.parent(id).and_then(|parent| graph.node(parent));
-            Label::Named(match parent.filter(ExecutionNode::is_brick) {
+            Label::Named(match graph.brick_around(id).and_then(|brick| graph.node(brick)) {
                 Some(brick) => format!("{} › {name}", printable(&brick.name())),
                 None => name,
             })
