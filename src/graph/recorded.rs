@@ -1,6 +1,6 @@
 //! The graph of a pass that really ran, from its spans and from what waited for what.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::node::gpu_kernel;
 use super::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, NodeTime};
@@ -46,9 +46,11 @@ impl Profile {
             }
         }
         let mut is_inside: Vec<bool> = vec![false; graph.num_nodes()];
+        // Work that is handed off and comes back says twice that it lies inside.
+        let mut told: HashSet<(u32, u32, bool)> = HashSet::new();
         for dependency in &self.dependencies {
             let ends = self.edge_of(&dependency.from, &dependency.to);
-            if let Some((src, dst, nests)) = ends
+            if let Some((src, dst, nests)) = ends.filter(|&ends| told.insert(ends))
                 && let (Some(&src), Some(&dst)) = (nodes.get(&src), nodes.get(&dst))
             {
                 let edge = if nests { nesting(&graph, dst) } else { EdgeType::DependsOn };
