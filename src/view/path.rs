@@ -32,7 +32,7 @@ impl ExecutionGraph {
             };
             let _ = writeln!(text, "{prefix} {} ({}µs)", self.label(step.node), ns(step.own_ns));
         }
-        let told: u64 = named.iter().map(|step| step.own_ns).sum();
+        let told = named.iter().fold(0, |sum, step| u64::saturating_add(sum, step.own_ns));
         if total > told {
             let _ = writeln!(text, "  what surrounds them ({}µs)", ns(total - told));
         }
@@ -135,7 +135,7 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
             Label::Named(_) => {
                 let is_one = |id: ExecutionNodeId| labels[id.0 as usize] == *row.label;
                 let halved = schedule.makespan_if(|id, own| if is_one(id) { own / 2 } else { own });
-                ns(total - halved)
+                ns(total.saturating_sub(halved))
             }
         };
         let line = format!(
@@ -148,7 +148,7 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
         let _ = writeln!(text, "{}", line.trim_end());
     }
     if !rest.is_empty() {
-        let nanos: u64 = rest.iter().map(|row| row.nanos).sum();
+        let nanos = rest.iter().fold(0, |sum, row| u64::saturating_add(sum, row.nanos));
         let times: u64 = rest.iter().map(|row| row.times).sum();
         let share = percent(nanos as f64, total as f64);
         let label = format!("{} more", rest.len());
@@ -217,7 +217,7 @@ fn rows<'l>(schedule: &Schedule<'_>, labels: &'l [Label]) -> Vec<Row<'l>> {
             rows.push(Row { label, nanos: 0, times: 0 });
             rows.len() - 1
         });
-        rows[at].nanos += step.own_ns;
+        rows[at].nanos = rows[at].nanos.saturating_add(step.own_ns);
         rows[at].times += 1;
     }
     // Stable, so that equals stay in the order of the path.
