@@ -75,6 +75,11 @@ pub struct Weights {
 }
 
 impl Layer {
+    /// Whether Q, K or V have biases.
+    pub(crate) fn has_bias(&self) -> bool {
+        self.q_bias.is_some() || self.k_bias.is_some() || self.v_bias.is_some()
+    }
+
     /// The matrices, in the order in which a pass meets them.
     pub(crate) fn matrices(&self) -> [&Tensor; 7] {
         [&self.q, &self.k, &self.v, &self.output, &self.gate, &self.up, &self.down]
