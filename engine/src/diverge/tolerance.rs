@@ -185,13 +185,21 @@ fn rope(a: &[f32], pairs: RopePairs, out: &mut [f32]) {
     }
 }
 
-const RMS_NORM: f32 = 1.0;
-const ROPE: f32 = 1.0;
-const SCORES: f32 = 1.0;
-const SOFTMAX: f32 = 1.0;
-const WEIGHTED_SUM: f32 = 1.0;
-const SILU_MUL: f32 = 1.0;
+/// How many times the largest difference that was measured a tolerance is. Measured were tiny models
+/// with random weights; sums whose terms have mostly one sign round worse than those.
+const MARGIN: f32 = 8.0;
 
-fn matmul_factor(_kind: QuantType) -> f32 {
-    1.0
+const RMS_NORM: f32 = MARGIN * 0.35;
+const ROPE: f32 = MARGIN * 2.0;
+const SCORES: f32 = MARGIN * 0.5;
+const SOFTMAX: f32 = MARGIN * 2.0;
+const WEIGHTED_SUM: f32 = MARGIN * 2.0;
+const SILU_MUL: f32 = MARGIN * 6.0;
+
+/// The factor for a matrix product, by how its weights are stored.
+fn matmul_factor(kind: QuantType) -> f32 {
+    MARGIN
+        * match kind {
+            _ => 0.25,
+        }
 }
