@@ -11,6 +11,7 @@
 //! 2003). Sixteen of them tell the distance to within a factor of 2.
 //! A swap whose two signs agree in all sixteen stays unseen: one in 65536.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -308,6 +309,51 @@ pub struct KernelDigest {
     pub position: u32,
     /// The output.
     pub digest: Digest,
+}
+
+/// The first kernel whose output differs from the reference's by more than rounding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DigestFault {
+    /// The kernel.
+    pub name: String,
+    /// The transformer layer.
+    pub layer_idx: usize,
+    /// The position in the sequence.
+    pub position: u32,
+    /// Which measures differ, and by how much.
+    pub verdict: Verdict,
+}
+
+impl fmt::Display for DigestFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, layer_idx, position, verdict } = self;
+        write!(f, "DIVERGENCE at '{name}' (layer {layer_idx}, pos {position}): {verdict}")
+    }
+}
+
+/// The first of `actual`, in order, that differs by more than rounding from what `reference` has for
+/// the same name, layer and position. Places recorded more than once are matched in order; places
+/// that `reference` doesn't have are passed over.
+pub(crate) fn first_fault(
+    actual: &[KernelDigest],
+    reference: &[KernelDigest],
+    tolerance: Tolerance,
+) -> Option<DigestFault> {
+    let mut expected: HashMap<(&str, usize, u32), VecDeque<&Digest>> = HashMap::new();
+    for at in reference {
+        let place = (at.name.as_str(), at.layer_idx, at.position);
+        expected.entry(place).or_default().push_back(&at.digest);
+    }
+    actual.iter().find_map(|at| {
+        let place = (at.name.as_str(), at.layer_idx, at.position);
+        let verdict = expected.get_mut(&place)?.pop_front()?.compare(&at.digest, tolerance);
+        verdict.is_fault().then(|| DigestFault {
+            name: at.name.clone(),
+            layer_idx: at.layer_idx,
+            position: at.position,
+            verdict,
+        })
+    })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Clock, ClockInfo, MockClock};
 pub use crate::device::SyncMode;
-pub use crate::digest::{Broken, Digest, KernelDigest, Measure, Tolerance, Verdict};
+pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{
     EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
     PtxRegistry, TransferDirection,

@@ -43,6 +43,8 @@ impl Cpu {
 
     /// Calls `run(i, row)` for each row of `rows`, on all threads if there are several tokens: the
     /// hand-over to another thread costs more than the rows of one token.
+    // Each call has a closure of its own, so there is one copy in any case.
+    #[inline(always)]
     pub(crate) fn each_row(
         &self,
         n_tokens: usize,
