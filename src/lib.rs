@@ -63,4 +63,6 @@ mod pages {
     struct ProfileFile;
     #[doc = include_str!("../docs/work.md")]
     struct Work;
+    #[doc = include_str!("../docs/diverge.md")]
+    struct Diverge;
 }

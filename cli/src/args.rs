@@ -197,7 +197,7 @@ pub(crate) struct LogitsArgs {
 /// comparison can't be made.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope diverge model.gguf --a scalar --b avx2\n  brickscope diverge model.gguf --a avx2 --b avx2 --threads-b 2 --tokens 32\n  brickscope diverge model.gguf --b-model damaged.gguf --a avx2 --json | jq .first"
+    after_help = "Examples:\n  brickscope diverge model.gguf --a scalar --b avx2\n  brickscope diverge model.gguf --a avx2 --b avx2 --threads-b 2 --tokens 32\n  brickscope diverge model.gguf --b-model other.gguf --json | jq .first"
 )]
 pub(crate) struct DivergeArgs {
     /// The GGUF file.

@@ -213,3 +213,59 @@ fn matmul_factor(kind: QuantType) -> f32 {
     };
     MARGIN * measured
 }
+
+#[cfg(test)]
+mod tests {
+    use brickscope_kernels::quant::quantize_row;
+    use brickscope_kernels::{Backend, Kernels, Matrix};
+
+    use super::*;
+
+    /// The largest difference between scalar and the fastest kernels, in tolerances, of a matrix of
+    /// `n` columns; weights and activations are made by `number`, from random ones in 0 to 1.
+    fn most(n: usize, number: impl Fn(f32) -> f32) -> f32 {
+        const ROWS: usize = 256;
+        // Xorshift64 (Marsaglia, 2003).
+        let mut state = n as u64;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            number((state >> 40) as f32 / (1 << 24) as f32)
+        };
+        let weights: Vec<f32> = (0..ROWS * n).map(|_| random()).collect();
+        let x: Vec<f32> = (0..n).map(|_| random()).collect();
+        let mut bytes = Vec::new();
+        quantize_row(QuantType::F32, &weights, &mut bytes);
+        let w = Matrix::new(QuantType::F32, ROWS, n, &bytes).unwrap();
+        let run = |kernels: Kernels| {
+            let mut out = [0.0; ROWS];
+            kernels.gemv(&mut out, w, &x);
+            out
+        };
+        let (a, b) = (run(Kernels::new(Backend::Scalar).unwrap()), run(Kernels::best()));
+        let factor = matmul_factor(QuantType::F32) * root(n) * U * norm(&x);
+        let rows = a.iter().zip(&b).zip(weights.chunks_exact(n));
+        rows.map(|((a, b), w)| (a - b).abs() / (factor * norm(w))).fold(0.0, f32::max)
+    }
+
+    /// The tolerances were measured on weights of both signs. Sums of one sign round worst.
+    #[test]
+    fn sums_of_one_sign_are_within_the_tolerance() {
+        for n in [32, 256, 2048, 16384] {
+            let (signed, positive) = (most(n, |x| x - 0.5), most(n, |x| x + 0.5));
+            println!("{n:5} columns: {signed:.3} of both signs, {positive:.3} of one");
+            assert!(signed < 0.25 && positive < 1.0, "{n} columns: {signed}, {positive}");
+        }
+    }
+
+    #[test]
+    fn a_rotation_is_held_to_the_length_of_its_pair() {
+        let mut out = [0.0; 6];
+        rope(&[3.0, 0.0, 4.0, 0.0], RopePairs::Neox, &mut out);
+        // What isn't rotated, after the first four, is to be equal.
+        assert_eq!(out, [5.0, 0.0, 5.0, 0.0, 0.0, 0.0].map(|x: f32| ROPE * U * x));
+        rope(&[3.0, 4.0, 0.0, 1.0], RopePairs::Norm, &mut out);
+        assert_eq!(out[..4], [5.0, 5.0, 1.0, 1.0].map(|x: f32| ROPE * U * x));
+    }
+}
