@@ -216,8 +216,8 @@ pub struct At<'a> {
 
 /// Hands every value of a pass to a function.
 pub(crate) struct Tapped<'f> {
-    pub(crate) position: usize,
-    pub(crate) n_tokens: usize,
+    position: usize,
+    n_tokens: usize,
     layer: Cell<Option<usize>>,
     tap: &'f dyn Fn(At<'_>, &mut [f32]),
 }

@@ -75,9 +75,9 @@ pub struct Weights {
 }
 
 impl Layer {
-    /// Whether Q, K or V have biases.
-    pub(crate) fn has_bias(&self) -> bool {
-        self.q_bias.is_some() || self.k_bias.is_some() || self.v_bias.is_some()
+    /// Whether Q, K and V have biases.
+    pub(crate) fn biases(&self) -> [bool; 3] {
+        [&self.q_bias, &self.k_bias, &self.v_bias].map(Option::is_some)
     }
 
     /// The matrices, in the order in which a pass meets them.

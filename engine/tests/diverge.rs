@@ -379,3 +379,16 @@ fn threads_make_no_difference() {
     assert_eq!((report.is_exact, report.first), (true, None));
     assert_eq!(report.tokens.len(), 6);
 }
+
+#[test]
+fn a_bias_that_only_one_model_has() {
+    let (whole, other) = (models::of(QuantType::Q4_K), models::qwen2_without("blk.1.attn_k.bias"));
+    let session = |model| {
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).unwrap();
+        Session::new(model, cpu, 8).unwrap()
+    };
+    let (mut a, mut b) = (session(&whole), session(&other));
+    let refused = diverge(&mut a, &mut b, &[1], 1, &|_, _| (), &mut |_| ());
+    let said = refused.expect_err("no tensor of b belongs to a's K with bias").to_string();
+    assert!(said.ends_with("biases: Q, K, V in layer 1 and Q, V in layer 1"), "{said}");
+}

@@ -250,3 +250,32 @@ fn spell(names: &Names, routine: Routine) -> String {
         names.get(routine.index()).map(|(name, launch)| format!("{name} {}", launch.shape));
     launch.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_differs_from_all_that_is() {
+        assert_eq!(difference(f32::NAN, -f32::NAN), None);
+        assert_eq!(difference(f32::INFINITY, f32::INFINITY), None);
+        assert_eq!(difference(0.0, -0.0), None);
+        assert_eq!(difference(1.0, f32::NAN), Some(f64::INFINITY));
+        assert_eq!(difference(f32::INFINITY, f32::NEG_INFINITY), Some(f64::INFINITY));
+        assert_eq!(difference(1.0, 1.5), Some(0.5));
+        assert_eq!(difference(f32::MAX, f32::MIN), Some(2.0 * f64::from(f32::MAX)));
+    }
+
+    #[test]
+    fn the_worst_come_first_and_the_first_of_equals() {
+        let mut beyond = Beyond::default();
+        for (i, ratio) in
+            [2.0, 9.0, f64::NAN, 3.0, 9.0, 4.0, 5.0, 6.0, 7.0, 8.0].into_iter().enumerate()
+        {
+            beyond.add(10 + i, ratio, 1.0);
+        }
+        let worst: Vec<usize> = beyond.worst.iter().map(|worst| worst.0).collect();
+        assert_eq!(worst, [12, 11, 14, 19, 18, 17, 16, 15]);
+        assert_eq!((beyond.n, beyond.first), (10, 10));
+    }
+}

@@ -26,6 +26,7 @@ use crate::model::{Error, Model};
 use crate::sample::{Sampler, Sampling};
 use crate::session::Session;
 use crate::tap::{At, Tapped, Value};
+use crate::weights::Layer;
 use compare::{Comparison, Sent};
 
 /// How many of the worst elements are kept.
@@ -248,7 +249,6 @@ fn same_shape(a: &Model, b: &Model) -> Result<(), Error> {
             ("elements of a head that RoPE rotates", c.n_rot),
             ("feed-forward width", c.ffn_dim),
             ("tokens of the vocabulary", c.n_vocab),
-            ("layers with biases", model.weights.layers.iter().filter(|l| l.has_bias()).count()),
         ]
     };
     let differs = |what: &'static str, a_has: String, b_has: String| Error::Shapes {
@@ -263,10 +263,25 @@ fn same_shape(a: &Model, b: &Model) -> Result<(), Error> {
     if a_is != b_is {
         return Err(differs("architecture", a_is, b_is));
     }
-    match numbers(a).into_iter().zip(numbers(b)).find(|(a, b)| a != b) {
-        Some(((what, a_has), (_, b_has))) => {
-            Err(differs(what, a_has.to_string(), b_has.to_string()))
-        }
+    if let Some(((what, a_has), (_, b_has))) =
+        numbers(a).into_iter().zip(numbers(b)).find(|(a, b)| a != b)
+    {
+        return Err(differs(what, a_has.to_string(), b_has.to_string()));
+    }
+    let biases = |model: &Model| -> Vec<[bool; 3]> {
+        model.weights.layers.iter().map(Layer::biases).collect()
+    };
+    let (a_has, b_has) = (biases(a), biases(b));
+    match a_has.iter().zip(&b_has).position(|(a, b)| a != b) {
         None => Ok(()),
+        Some(layer) => {
+            let spell = |[q, k, v]: [bool; 3]| {
+                let names = [("Q", q), ("K", k), ("V", v)].into_iter().filter(|(_, has)| *has);
+                let names: Vec<_> = names.map(|(name, _)| name).collect();
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                format!("{names} in layer {layer}")
+            };
+            Err(differs("biases", spell(a_has[layer]), spell(b_has[layer])))
+        }
     }
 }

@@ -30,8 +30,14 @@ pub(super) struct Bounds<'m> {
     /// Whether both sides run the same kernels. Then every bit has to be equal, on any number of
     /// threads.
     is_exact: bool,
-    /// The matrices, by their number, each with `‖w_r‖` of all rows once it was needed.
-    matrices: Vec<Option<(&'m Tensor, Option<Vec<f32>>)>>,
+    /// By their number.
+    matrices: Vec<Option<Rows<'m>>>,
+}
+
+/// A matrix and, once it was needed, `‖w_r‖` of each of its rows.
+struct Rows<'m> {
+    w: &'m Tensor,
+    norms: Option<Vec<f32>>,
 }
 
 impl<'m> Bounds<'m> {
@@ -41,7 +47,7 @@ impl<'m> Bounds<'m> {
             if tensor.index >= matrices.len() {
                 matrices.resize_with(tensor.index + 1, || None);
             }
-            matrices[tensor.index] = Some((tensor, None));
+            matrices[tensor.index] = Some(Rows { w: tensor, norms: None });
         }
         Self { model, is_exact, matrices }
     }
@@ -134,11 +140,11 @@ impl<'m> Bounds<'m> {
 
     fn matmul(&mut self, w: &Tensor, x: &[f32], out: &mut [f32]) {
         let model = self.model;
-        let Some((of_a, norms)) = self.matrices.get_mut(w.index).and_then(Option::as_mut) else {
+        let Some(of_a) = self.matrices.get_mut(w.index).and_then(Option::as_mut) else {
             return;
         };
-        let rows = norms.get_or_insert_with(|| row_norms(of_a, model));
-        let factor = matmul_factor(of_a.kind).max(matmul_factor(w.kind));
+        let rows = of_a.norms.get_or_insert_with(|| row_norms(of_a.w, model));
+        let factor = matmul_factor(of_a.w.kind).max(matmul_factor(w.kind));
         for (x, out) in x.chunks_exact(w.cols).zip(out.chunks_exact_mut(w.rows)) {
             let scale = factor * root(w.cols) * U * norm(x);
             out.iter_mut().zip(rows.iter()).for_each(|(out, row)| *out = scale * row);

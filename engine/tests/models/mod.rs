@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use brickscope_engine::Model;
-use brickscope_engine::gguf::{Gguf, TensorType, Writer};
+use brickscope_engine::gguf::{Gguf, TensorInfo, TensorType, Writer};
 use brickscope_kernels::QuantType;
 use brickscope_kernels::quant::{dequantize_row, quantize_i2_s, quantize_row};
 
@@ -28,21 +28,36 @@ pub(crate) fn of(kind: QuantType) -> Model {
     Model::from_gguf(if converts { convert(&gguf, kind) } else { gguf }).unwrap()
 }
 
+/// The model of Qwen2's architecture without one of its tensors.
+pub(crate) fn qwen2_without(name: &str) -> Model {
+    let whole = of(QuantType::Q4_K).gguf;
+    Model::from_gguf(rewrite(&whole, |tensor| (tensor.name != name).then_some(tensor.kind)))
+        .unwrap()
+}
+
 fn convert(gguf: &Gguf, kind: QuantType) -> Gguf {
-    let mut writer = Writer::new(kind.name());
+    let kind = TensorType::from_id(kind.ggml_id()).unwrap();
+    rewrite(gguf, |tensor| {
+        let converts = tensor.name.starts_with("blk.") && tensor.dims.len() > 1;
+        Some(if converts { kind } else { tensor.kind })
+    })
+}
+
+/// The same file with each tensor stored as `kind_of` says, or left out.
+fn rewrite(gguf: &Gguf, kind_of: impl Fn(&TensorInfo) -> Option<TensorType>) -> Gguf {
+    let mut writer = Writer::new("rewritten");
     for (key, value) in gguf.metadata.iter() {
         writer.set(key, value.clone());
     }
-    let converts = |name: &str, dims: &[usize]| name.starts_with("blk.") && dims.len() > 1;
-    for tensor in &gguf.tensors {
-        let to = TensorType::from_id(kind.ggml_id()).unwrap();
-        let to = if converts(&tensor.name, &tensor.dims) { to } else { tensor.kind };
-        writer.tensor(&tensor.name, &tensor.dims, to);
+    let kept: Vec<_> =
+        gguf.tensors.iter().filter_map(|tensor| Some((tensor, kind_of(tensor)?))).collect();
+    for (tensor, kind) in &kept {
+        writer.tensor(&tensor.name, &tensor.dims, *kind);
     }
     let mut data = writer.begin(Vec::new()).unwrap();
-    for tensor in &gguf.tensors {
+    for (tensor, kind) in kept {
         let bytes = gguf.bytes(tensor);
-        if !converts(&tensor.name, &tensor.dims) {
+        if kind == tensor.kind {
             data.write(bytes).unwrap();
             continue;
         }
@@ -50,11 +65,11 @@ fn convert(gguf: &Gguf, kind: QuantType) -> Gguf {
         let mut weights = vec![0.0; tensor.n_elements()];
         dequantize_row(from, bytes, &mut weights);
         let mut converted = Vec::new();
-        match kind {
+        match QuantType::from_ggml(kind.id()).unwrap() {
             QuantType::I2_S => quantize_i2_s(&weights, &mut converted),
-            _ => quantize_row(kind, &weights, &mut converted),
+            kind => quantize_row(kind, &weights, &mut converted),
         }
         data.write(&converted).unwrap();
     }
-    Gguf::from_bytes(data.finish().unwrap(), kind.name()).unwrap()
+    Gguf::from_bytes(data.finish().unwrap(), "rewritten").unwrap()
 }
