@@ -162,9 +162,10 @@ pub fn diverge(
     let (mut done, mut n_passes) = (0, 0);
     while done < tokens.len() {
         let pass = &tokens[done..tokens.len().min(done + batch)];
-        let is_last_of_prompt = done + pass.len() == tokens.len();
-        let samples = is_last_of_prompt && tokens.len() < prompt.len() + n_tokens;
-        let outputs = if is_last_of_prompt { Outputs::Last } else { Outputs::None };
+        let is_last = done + pass.len() == tokens.len();
+        // `generate` chooses the last one and doesn't run it. There is nothing to compare in it.
+        let goes_on = is_last && tokens.len() + 1 < prompt.len() + n_tokens;
+        let outputs = if is_last { Outputs::Last } else { Outputs::None };
         let had_one = comparison.borrow().first.is_some();
         lockstep(a, b, pass, outputs, &comparison, plant);
         if !had_one && comparison.borrow().first.is_some() {
@@ -172,12 +173,8 @@ pub fn diverge(
         }
         done += pass.len();
         n_passes += 1;
-        if samples {
-            let next = sampler.sample(a.last_logits());
-            // The last one is chosen and not run, as in `generate`.
-            if tokens.len() + 1 < prompt.len() + n_tokens {
-                tokens.push(next);
-            }
+        if goes_on {
+            tokens.push(sampler.sample(a.last_logits()));
         }
         progress(done);
     }
