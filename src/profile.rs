@@ -20,7 +20,7 @@ use crate::brick::{BrickCategory, Phase, Source, Work};
 use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
 use crate::device::SyncMode;
-use crate::digest::KernelDigest;
+use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch};
 use crate::latency::Latency;
 use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
@@ -426,6 +426,14 @@ impl Profile {
             lanes: Vec::new(),
             spans: Vec::new(),
         }
+    }
+
+    /// The first kernel whose digest differs from that of `reference` at the same place by more than
+    /// `tolerance` allows: as [`BrickProfiler::find_fault`](crate::BrickProfiler::find_fault), for
+    /// runs from files.
+    #[must_use]
+    pub fn find_fault(&self, reference: &Self, tolerance: Tolerance) -> Option<DigestFault> {
+        first_fault(&self.digests, &reference.digests, tolerance)
     }
 
     /// The sums of a phase, if it had a pass.

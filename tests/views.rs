@@ -439,10 +439,9 @@ fn digests_tell_rounding_from_a_fault() {
     let profile = gpu.profile();
     assert_eq!(profile.digests.len(), 4);
     let json = profile.to_json();
-    assert_eq!(
-        Profile::from_json(&json, "run".as_ref()).expect("it is one").digests,
-        profile.digests
-    );
+    let read = Profile::from_json(&json, "run".as_ref()).expect("it is one");
+    assert_eq!(read.digests, profile.digests);
+    assert_eq!(read.find_fault(&cpu.profile(), Tolerance::default()), Some(found));
     gpu.reset_checksums();
     let without = gpu.profile().to_json();
     assert!(!without.contains("\"digests\""));
