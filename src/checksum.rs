@@ -50,7 +50,7 @@ impl fmt::Display for DivergenceInfo {
 /// The 64-bit FNV-1a hash of the first 64 values of `data`, as little-endian bytes.
 ///
 /// A quick test of equality to the bit: it can't tell rounding from a fault, nor see past the
-/// 64th value. Parameters: Fowler, Noll, Vo, <http://www.isthe.com/chongo/tech/comp/fnv/>.
+/// 64th value; a [`Digest`](crate::Digest) can. Parameters: Fowler, Noll, Vo, <http://www.isthe.com/chongo/tech/comp/fnv/>.
 #[must_use]
 pub fn fnv1a_f32_checksum(data: &[f32]) -> u64 {
     fnv1a(data.iter().take(64).flat_map(|value| value.to_le_bytes()))

@@ -6,6 +6,7 @@ mod clock;
 mod collect;
 mod cost;
 mod device;
+mod digest;
 mod fold;
 mod graph;
 mod latency;
@@ -24,6 +25,7 @@ pub use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Clock, ClockInfo, MockClock};
 pub use crate::device::SyncMode;
+pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{
     Cycle, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
     NodeTime, PingPong, PtxRegistry, Schedule, Slack, Step, TransferDirection, WhatIf,
@@ -63,4 +65,6 @@ mod pages {
     struct ProfileFile;
     #[doc = include_str!("../docs/work.md")]
     struct Work;
+    #[doc = include_str!("../docs/diverge.md")]
+    struct Diverge;
 }

@@ -20,6 +20,7 @@ use crate::brick::{BrickCategory, Phase, Source, Work};
 use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
 use crate::device::SyncMode;
+use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::graph::{ExecutionGraph, HostLaunch};
 use crate::latency::Latency;
 use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
@@ -81,6 +82,11 @@ pub struct Profile {
     pub tiles: Vec<TileStats>,
     /// Fingerprints of kernel outputs, in the order in which they were recorded.
     pub checksums: Vec<KernelChecksum>,
+    /// Digests of kernel outputs, which compare across machines, in the order in which they were
+    /// recorded.
+    // Absent from files that have none, and from those of before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<KernelDigest>,
     /// What the caller observed by other means.
     pub observed: Observed,
     /// The graph that was recorded by hand, if one was.
@@ -444,6 +450,7 @@ impl Profile {
             passes: Vec::new(),
             tiles: Vec::new(),
             checksums: Vec::new(),
+            digests: Vec::new(),
             observed: Observed::default(),
             graph: None,
             names: Vec::new(),
@@ -451,6 +458,14 @@ impl Profile {
             spans: Vec::new(),
             dependencies: Vec::new(),
         }
+    }
+
+    /// The first kernel whose digest differs from that of `reference` at the same place by more than
+    /// `tolerance` allows: as [`BrickProfiler::find_fault`](crate::BrickProfiler::find_fault), for
+    /// runs from files.
+    #[must_use]
+    pub fn find_fault(&self, reference: &Self, tolerance: Tolerance) -> Option<DigestFault> {
+        first_fault(&self.digests, &reference.digests, tolerance)
     }
 
     /// The sums of a phase, if it had a pass.

@@ -13,6 +13,7 @@ use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum};
 use crate::clock::Clock;
 use crate::device::{Pending, SyncMode, partition};
+use crate::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::fold::Slot;
 use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, TransferDirection};
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
@@ -65,6 +66,7 @@ pub struct BrickProfiler {
     graph: Mutex<Arc<ExecutionGraph>>,
     tiles_enabled: AtomicBool,
     checksums: Mutex<Vec<KernelChecksum>>,
+    digests: Mutex<Vec<KernelDigest>>,
     observed: Mutex<Observed>,
     watch: Watch,
     counters: Mutex<CountersAsked>,
@@ -259,6 +261,7 @@ impl BrickProfiler {
             graph: Mutex::default(),
             tiles_enabled: AtomicBool::new(false),
             checksums: Mutex::default(),
+            digests: Mutex::default(),
             observed: Mutex::default(),
             watch: Watch::default(),
             counters: Mutex::default(),
@@ -331,7 +334,7 @@ impl BrickProfiler {
         *lock(&self.pending) = Pending::default();
         self.late.store(0, Relaxed);
         self.write_names().refused = 0;
-        lock(&self.checksums).clear();
+        self.reset_checksums();
         self.graph_clear();
     }
 }
@@ -908,6 +911,7 @@ impl BrickProfiler {
         profile.sync_mode = self.sync_mode();
         profile.observed = *lock(&self.observed);
         profile.checksums = self.get_checksums();
+        profile.digests = self.get_digests();
         profile.tiles = self.all_tile_stats().into_iter().filter(|tile| tile.count > 0).collect();
         let graph = self.execution_graph();
         profile.graph = (graph.num_nodes() > 0).then(|| graph.as_ref().clone());
@@ -1088,9 +1092,50 @@ impl BrickProfiler {
         first_divergence(&self.get_checksums(), &reference.get_checksums())
     }
 
-    /// Forgets all fingerprints.
+    /// Notes the digest of `output`, which kernel `name` made in a layer at a position. Unlike a
+    /// checksum it covers the whole output, and compares with that of other hardware. It takes some
+    /// 20 additions for each element.
+    pub fn record_digest(&self, name: &str, layer_idx: usize, position: u32, output: &[f32]) {
+        if !self.recorder.is_active() {
+            return;
+        }
+        let digest = Digest::of(output);
+        let name = name.to_owned();
+        lock(&self.digests).push(KernelDigest { name, layer_idx, position, digest });
+    }
+
+    /// All digests, in the order in which they were recorded.
+    #[must_use]
+    pub fn get_digests(&self) -> Vec<KernelDigest> {
+        lock(&self.digests).clone()
+    }
+
+    /// The first kernel whose digest differs from that of `reference` at the same place by more than
+    /// `tolerance` allows; `None` if all that both have differ by rounding. Places recorded more than
+    /// once are matched in order.
+    ///
+    /// ```
+    /// use brickscope::{BrickProfiler, Tolerance};
+    ///
+    /// let (cpu, gpu) = (BrickProfiler::enabled(), BrickProfiler::enabled());
+    /// cpu.record_digest("Softmax", 0, 5, &[0.25, 0.75]);
+    /// gpu.record_digest("Softmax", 0, 5, &[0.25, 0.750_000_1]);
+    /// cpu.record_digest("Rope", 1, 5, &[0.6, -0.8]);
+    /// gpu.record_digest("Rope", 1, 5, &[-0.8, 0.6]);
+    ///
+    /// let fault = gpu.find_fault(&cpu, Tolerance::default()).expect("a swapped pair");
+    /// assert_eq!((&*fault.name, fault.layer_idx), ("Rope", 1));
+    /// println!("{fault}");
+    /// ```
+    #[must_use]
+    pub fn find_fault(&self, reference: &Self, tolerance: Tolerance) -> Option<DigestFault> {
+        first_fault(&self.get_digests(), &reference.get_digests(), tolerance)
+    }
+
+    /// Forgets all fingerprints and digests.
     pub fn reset_checksums(&self) {
         lock(&self.checksums).clear();
+        lock(&self.digests).clear();
     }
 }
 

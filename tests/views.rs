@@ -2,7 +2,7 @@
 
 use brickscope::{
     BrickId, BrickProfiler, Ceilings, EdgeType, ExecutionGraph, ExecutionNode, HostLaunch, Machine,
-    MockClock, Model, Phase, Profile, Run, TileLevel, TransferDirection, Work,
+    MockClock, Model, Phase, Profile, Run, TileLevel, Tolerance, TransferDirection, Work,
 };
 
 /// The graph of the seeds' full example: so many layers of four bricks with a kernel each.
@@ -413,6 +413,42 @@ fn checksums_name_the_kernel_that_diverged() {
     gpu.disable();
     gpu.record_checksum("Softmax", 2, 6, &[1.0]);
     assert_eq!(gpu.get_checksums().len(), 4);
+}
+
+#[test]
+fn digests_tell_rounding_from_a_fault() {
+    let (cpu, gpu) = (BrickProfiler::enabled(), BrickProfiler::enabled());
+    let output: Vec<f32> = (0..256).map(|i| (i as f32 * 0.7).cos()).collect();
+    let rounded: Vec<f32> = output.iter().map(|x| x * (1.0 + f32::EPSILON)).collect();
+    let mut fault = rounded.clone();
+    // Past the 64 values that a checksum covers.
+    fault[200] *= 1.01;
+    for layer in 0..3 {
+        cpu.record_digest("RopeNeox", layer, 5, &output);
+        gpu.record_digest("RopeNeox", layer, 5, &rounded);
+    }
+    assert_eq!(gpu.find_fault(&cpu, Tolerance::default()), None);
+    cpu.record_digest("Softmax", 2, 5, &output);
+    gpu.record_digest("Softmax", 2, 5, &fault);
+    let found = gpu.find_fault(&cpu, Tolerance::default()).expect("they differ");
+    assert_eq!((found.name.as_str(), found.layer_idx, found.position), ("Softmax", 2, 5));
+    let said = found.to_string();
+    assert!(said.starts_with("DIVERGENCE at 'Softmax' (layer 2, pos 5): fault: "), "{said}");
+
+    // They come through a file, and one from before they were there is read.
+    let profile = gpu.profile();
+    assert_eq!(profile.digests.len(), 4);
+    let json = profile.to_json();
+    let read = Profile::from_json(&json, "run".as_ref()).expect("it is one");
+    assert_eq!(read.digests, profile.digests);
+    assert_eq!(read.find_fault(&cpu.profile(), Tolerance::default()), Some(found));
+    gpu.reset_checksums();
+    let without = gpu.profile().to_json();
+    assert!(!without.contains("\"digests\""));
+    assert_eq!(Profile::from_json(&without, "run".as_ref()).expect("it is one").digests, []);
+    gpu.disable();
+    gpu.record_digest("Softmax", 2, 6, &output);
+    assert_eq!(gpu.get_digests().len(), 0);
 }
 
 #[test]

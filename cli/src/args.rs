@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     Show(ShowArgs),
     Logits(LogitsArgs),
+    Diverge(DivergeArgs),
     Tokenize(TokenizeArgs),
     Synth(SynthArgs),
     Doctor(DoctorArgs),
@@ -198,6 +199,59 @@ pub(crate) struct LogitsArgs {
     pub(crate) executor: ExecutorArgs,
 }
 
+/// Find the first kernel whose output differs between two backends.
+///
+/// Both sides run the same tokens in lockstep. After each kernel b's output is held against a's, to
+/// the rounding of that one kernel, and then replaced by a's: so a difference is the kernel's own,
+/// never one that it inherited. Sides with the same kernels must be equal to the bit.
+///
+/// The exit code is 0 if all differences are rounding, 1 if there is a divergence, 2 if the
+/// comparison can't be made.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope diverge model.gguf --a scalar --b avx2\n  brickscope diverge model.gguf --a avx2 --b avx2 --threads-b 2 --tokens 32\n  brickscope diverge model.gguf --b-model other.gguf --json | jq .first"
+)]
+pub(crate) struct DivergeArgs {
+    /// The GGUF file.
+    pub(crate) model: PathBuf,
+
+    /// The kernels of side a, the reference.
+    #[arg(long, value_name = "BACKEND", default_value = "scalar")]
+    pub(crate) a: Backend,
+
+    /// The kernels of side b. By default the fastest that run here.
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) b: Option<Backend>,
+
+    /// Another file for side b, of the same shape.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) b_model: Option<PathBuf>,
+
+    /// The text to go on from.
+    #[arg(long, default_value = DIVERGE_PROMPT, conflicts_with = "ids")]
+    pub(crate) prompt: String,
+
+    /// Token ids instead of a text, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = token_id)]
+    pub(crate) ids: Vec<u32>,
+
+    /// Tokens to go on with: the likeliest by side a, for both sides.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) tokens: usize,
+
+    /// Threads of side a. By default half of those that this process may use: both sides run at once.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) threads_a: Option<NonZeroUsize>,
+
+    /// Threads of side b, likewise.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) threads_b: Option<NonZeroUsize>,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Print the token ids of a text, one line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  brickscope tokenize model.gguf \"Hello, world!\"")]
@@ -281,6 +335,9 @@ impl From<Sync> for SyncMode {
 const DEFAULT_PROMPT: &str = "A profiler is an instrument. Like every instrument it disturbs what \
     it measures, and like every honest instrument it says by how much. It does not guess, it does \
     not divide a total by a table of shares, and where it could not look it says so. ";
+
+/// A sentence: enough for a pass of several tokens.
+const DIVERGE_PROMPT: &str = "Once upon a time there was a profiler that told the truth.";
 
 /// More threads than any machine of today has are a slip of the keyboard.
 const MAX_THREADS: usize = 1024;

@@ -15,11 +15,17 @@ use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // As with `diff`: 1 says that there is a difference, so trouble is 2.
+    let trouble = if matches!(args.command, Command::Diverge(_)) { 2 } else { 1 };
     let result = match args.command {
         Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),
         Command::Profile(args) => cmd::profile::run(&args),
         Command::Show(args) => cmd::show::run(&args),
         Command::Logits(args) => cmd::logits::run(&args),
+        Command::Diverge(args) => match cmd::diverge::run(&args) {
+            Ok(true) => return ExitCode::from(1),
+            result => result.map(drop),
+        },
         Command::Tokenize(args) => cmd::tokenize::run(&args),
         Command::Synth(args) => cmd::synth::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
@@ -30,7 +36,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("brickscope: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(trouble)
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `cargo bench --bench no_probe`: a forward pass that tells nobody runs the instructions of one that
 //! has no probes in its source.
 //!
-//! The engine is built in one folder below `target/no_probe`: as it is, and with every probe cut
-//! out of `forward.rs`, so that `p.brick(.., || body)` becomes `(|| body)()`. Then valgrind counts
+//! The engine is built in one folder below `target/no_probe`: as it is, and with every probe and tap
+//! cut out of `forward.rs`, so that `p.brick(.., || body)` becomes `(|| body)()`. Then valgrind counts
 //! the program's instructions when decoding some tokens on one thread, to the last one. More tokens
 //! minus fewer tokens is the forward pass and nothing else.
 //!
@@ -250,7 +250,8 @@ enum Body {
 /// checked by the compiler, which refuses variables that nobody uses.
 fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     let mut code = source.to_owned();
-    let calls = [".brick(", ".brick_kernel(", ".kernel(", ".layer("].map(|call| (call, "|| "));
+    // `.brick_kernel` before `.brick`: its brick is that of a value, `value.brick()`.
+    let calls = [".brick_kernel(", ".brick(", ".kernel(", ".layer("].map(|call| (call, "|| "));
     for (call, head) in calls.into_iter().chain([(".brick_kernels(", "|p| ")]) {
         while let Some(dot) = code.find(call) {
             let open = dot + call.len() - 1;
@@ -266,30 +267,37 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
             code.replace_range(start..end, &body);
         }
     }
-    for statement in ["let work = ", "let parts = ", "let routine = "] {
+    // What a tap sees goes on as it is.
+    while let Some(dot) = code.find(".tap(") {
+        let open = dot + ".tap".len();
+        let receiver = |c: char| c.is_alphanumeric() || c == '.';
+        let start = code[..dot].trim_end_matches(receiver).len();
+        let end = open + length_of_group(&code[open..])?;
+        let rest = code[end..].strip_prefix(';').ok_or("a tap that isn't a statement")?;
+        code.replace_range(start..code.len() - rest.len(), "");
+    }
+    for statement in ["let work = ", "let parts = ", "let routine = ", "let silu_mul = "] {
         while let Some(start) = code.find(statement) {
             let end = code[start..].find(";\n").ok_or("a statement without an end")?;
             code.replace_range(start..start + end + 1, "");
         }
     }
     // Who hears of kernels, and which they are, as parameters.
-    let is_probe =
-        |line: &str| ["p,", "p: &mut P::Kernels<'_>,", "routine: Routine,"].contains(&line);
-    let lines = code.lines().filter(|line| !is_probe(line.trim()));
+    let parameters = ["p,", "p: &mut P::Kernels<'_>,", "routine: Routine,", "value: Value,"];
+    let lines = code.lines().filter(|line| !parameters.contains(&line.trim()));
     code = lines.collect::<Vec<_>>().join("\n");
-    // The names of kernels, as arguments and as parameters.
-    while let Some(start) = code.find("routines.") {
-        let end = code[start..].find(',').ok_or("a routine that isn't an argument")?;
-        code.replace_range(start..start + end + 1, "");
+    // The names of kernels and values, as arguments and as parameters.
+    for name in ["routines.", "Value::"] {
+        while let Some(start) = code.find(name) {
+            let end = code[start..].find(',').ok_or("a name that isn't an argument")?;
+            code.replace_range(start..start + end + 1, "");
+        }
     }
     for (with, without) in [
         ("p: &mut P::Kernels<'_>, ", ""),
         ("(p, ", "("),
-        ("|routine, ", "|"),
-        ("brick: BrickId, ", ""),
-        ("matmul_brick(GateProjection, ", "matmul_brick("),
-        ("matmul_brick(UpProjection, ", "matmul_brick("),
-        ("matmul_brick(LmHead, ", "matmul_brick("),
+        ("|value, routine, ", "|"),
+        ("value: Value, ", ""),
         ("routine: Routine, ", ""),
         ("routines, probe: p, .. }", ".. }"),
         (

@@ -10,7 +10,7 @@
 //! Keys and values are projected straight into the KV cache. The residual additions belong to the
 //! projections before them.
 
-use brickscope::BrickId::{self, *};
+use brickscope::BrickId::*;
 use brickscope_kernels::rope_tables;
 
 use crate::config::Config;
@@ -20,6 +20,7 @@ use crate::gguf::Gguf;
 use crate::kv_cache::KvCache;
 use crate::model::Model;
 use crate::probe::{KernelProbe, Probe};
+use crate::tap::{Operation, Value};
 use crate::weights::Tensor;
 
 /// Which tokens' logits a pass computes.
@@ -103,35 +104,47 @@ impl<P: Probe> Pass<'_, P> {
     /// `out = X·Wᵀ`, as a kernel of the running brick. Inlined, so that without a probe nothing is
     /// computed for it.
     #[inline(always)]
-    fn matmul(&self, p: &mut P::Kernels<'_>, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
+    fn matmul(
+        &self,
+        p: &mut P::Kernels<'_>,
+        value: Value,
+        out: &mut [f32],
+        w: &Tensor,
+        x: &[f32],
+        n: usize,
+    ) {
         let gguf: &Gguf = &self.model.gguf;
         let routine = self.routines.matmul(w.index, n);
         p.kernel(routine, work::matmul(w, n), || {
             self.cpu.matmul(out, w.matrix(gguf), x, n);
         });
+        self.probe.tap(value, Some(routine), Operation::Matmul { w, x }, out);
     }
 
     /// `out = X·Wᵀ`, as a brick of its own. Inlined likewise.
     #[inline(always)]
-    fn matmul_brick(&self, brick: BrickId, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
+    fn matmul_brick(&self, value: Value, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
         let gguf: &Gguf = &self.model.gguf;
         let routine = self.routines.matmul(w.index, n);
-        self.probe.brick_kernel(brick, routine, work::matmul(w, n), || {
+        self.probe.brick_kernel(value.brick(), routine, work::matmul(w, n), || {
             self.cpu.matmul(out, w.matrix(gguf), x, n);
         });
+        self.probe.tap(value, Some(routine), Operation::Matmul { w, x }, out);
     }
 
     /// `x += y`, as a kernel.
-    fn add(&self, p: &mut P::Kernels<'_>, x: &mut [f32], y: &[f32]) {
+    fn add(&self, p: &mut P::Kernels<'_>, value: Value, x: &mut [f32], y: &[f32]) {
         p.kernel(self.routines.add, work::add(x.len(), 1), || {
             self.cpu.kernels.add(x, y);
         });
+        self.probe.tap(value, Some(self.routines.add), Operation::Exact, x);
     }
 
     /// `x += bias` on each row, where there is one.
     fn add_bias(
         &self,
         p: &mut P::Kernels<'_>,
+        value: Value,
         routine: Routine,
         x: &mut [f32],
         bias: Option<&[f32]>,
@@ -140,6 +153,7 @@ impl<P: Probe> Pass<'_, P> {
         p.kernel(routine, work::add(x.len(), 1), || {
             self.cpu.kernels.add_bias(x, bias);
         });
+        self.probe.tap(value, Some(routine), Operation::Exact, x);
     }
 
     /// Runs `tokens` through the model, after those in `kv`. Returns the logits of the tokens in
@@ -177,7 +191,7 @@ impl<P: Probe> Pass<'_, P> {
         let sin = &mut scratch.sin[..n * n_pairs];
 
         // Each norm, n rows at once; `out` and `x` are (n, weight.len()).
-        let norm = |routine, out: &mut [f32], x: &[f32], weight: &[f32]| {
+        let norm = |value, routine, out: &mut [f32], x: &[f32], weight: &[f32]| {
             let width = weight.len();
             let work = work::rms_norm(width, x.len());
             p.brick_kernel(RmsNorm, routine, work, || {
@@ -185,8 +199,9 @@ impl<P: Probe> Pass<'_, P> {
                     k.rms_norm(out, x, weight, c.norm_eps);
                 }
             });
+            p.tap(value, Some(routine), Operation::RmsNorm { width }, out);
         };
-        let norm_in_place = |routine, x: &mut [f32], weight: &[f32]| {
+        let norm_in_place = |value, routine, x: &mut [f32], weight: &[f32]| {
             let width = weight.len();
             let work = work::rms_norm(width, x.len());
             p.brick_kernel(RmsNorm, routine, work, || {
@@ -194,6 +209,7 @@ impl<P: Probe> Pass<'_, P> {
                     k.rms_norm_in_place(x, weight, c.norm_eps);
                 }
             });
+            p.tap(value, Some(routine), Operation::RmsNorm { width }, x);
         };
 
         let work = work::embed(&w.embedding, n);
@@ -203,6 +219,7 @@ impl<P: Probe> Pass<'_, P> {
                 table.dequantize_row(token as usize, x);
             }
         });
+        p.tap(Value::Embedding, Some(routines.embed), Operation::Exact, x);
         // The angles are the same in all layers.
         p.brick(RopeEmbedding, brickscope::Work::elements((n * n_pairs) as u64), || {
             let angles = cos.chunks_exact_mut(n_pairs).zip(sin.chunks_exact_mut(n_pairs));
@@ -211,37 +228,31 @@ impl<P: Probe> Pass<'_, P> {
                 rope_tables(pos + i, c.rope_base, c.n_rot, factors, c.rope_scale, cos, sin);
             }
         });
+        p.tap(Value::Cos, None, Operation::Exact, cos);
+        p.tap(Value::Sin, None, Operation::Exact, sin);
 
         for (i, (w, kv)) in w.layers.iter().zip(&mut kv.layers).enumerate() {
             p.layer(i, || {
                 let new = pos * kv_dim..context * kv_dim;
-                norm(routines.rms_norm, h, x, &w.attn_norm);
+                norm(Value::AttentionNorm, routines.rms_norm, h, x, &w.attn_norm);
                 let parts = [&w.q, &w.k, &w.v].map(|w| work::matmul(w, n));
                 p.brick_kernels(QkvProjection, work::sum(parts), |p| {
-                    self.matmul(p, q, &w.q, h, n);
-                    self.matmul(p, &mut kv.k[new.clone()], &w.k, h, n);
-                    self.matmul(p, &mut kv.v[new.clone()], &w.v, h, n);
-                    self.add_bias(p, routines.add_q_bias, q, w.q_bias.as_deref());
-                    self.add_bias(
-                        p,
-                        routines.add_kv_bias,
-                        &mut kv.k[new.clone()],
-                        w.k_bias.as_deref(),
-                    );
-                    self.add_bias(
-                        p,
-                        routines.add_kv_bias,
-                        &mut kv.v[new.clone()],
-                        w.v_bias.as_deref(),
-                    );
+                    self.matmul(p, Value::Q, q, &w.q, h, n);
+                    self.matmul(p, Value::K, &mut kv.k[new.clone()], &w.k, h, n);
+                    self.matmul(p, Value::V, &mut kv.v[new.clone()], &w.v, h, n);
+                    let (k, v) = (&mut kv.k[new.clone()], &mut kv.v[new.clone()]);
+                    self.add_bias(p, Value::BiasedQ, routines.add_q_bias, q, w.q_bias.as_deref());
+                    self.add_bias(p, Value::BiasedK, routines.add_kv_bias, k, w.k_bias.as_deref());
+                    self.add_bias(p, Value::BiasedV, routines.add_kv_bias, v, w.v_bias.as_deref());
                 });
                 if let (Some(q_norm), Some(k_norm)) = (&w.q_norm, &w.k_norm) {
-                    norm_in_place(routines.head_norm, q, q_norm);
-                    norm_in_place(routines.head_norm, &mut kv.k[new.clone()], k_norm);
+                    norm_in_place(Value::NormedQ, routines.head_norm, q, q_norm);
+                    let k = &mut kv.k[new.clone()];
+                    norm_in_place(Value::NormedK, routines.head_norm, k, k_norm);
                 }
                 let work = work::rope(q_dim + kv_dim, n);
                 p.brick_kernel(RopeEmbedding, routines.rope, work, || {
-                    for (rows, width) in [(&mut *q, q_dim), (&mut kv.k[new], kv_dim)] {
+                    for (rows, width) in [(&mut *q, q_dim), (&mut kv.k[new.clone()], kv_dim)] {
                         for (t, row) in rows.chunks_exact_mut(width).enumerate() {
                             let angles = t * n_pairs..(t + 1) * n_pairs;
                             for x in row.chunks_exact_mut(head) {
@@ -250,9 +261,13 @@ impl<P: Probe> Pass<'_, P> {
                         }
                     }
                 });
+                p.tap(Value::RotatedQ, Some(routines.rope), Operation::Rope, q);
+                p.tap(Value::RotatedK, Some(routines.rope), Operation::Rope, &mut kv.k[new]);
 
                 // Row t·n_heads + j of the scores is query head j of token t.
-                let (keys, values) = (&kv.k[..context * kv_dim], &kv.v[..context * kv_dim]);
+                let keys = &mut kv.k[..context * kv_dim];
+                p.tap(Value::CachedKeys, None, Operation::Exact, keys);
+                let keys = &*keys;
                 let visible = |row: usize| pos + row / n_heads + 1;
                 let kv_head = |row: usize| row % n_heads / heads_per_kv * head;
                 let work = work::scores(n_heads, head, kv_dim, pos, n);
@@ -263,10 +278,20 @@ impl<P: Probe> Pass<'_, P> {
                         k.scores(&mut s[..visible(row)], q, keys, kv_dim, scale);
                     });
                 });
+                p.tap(
+                    Value::Scores,
+                    Some(pick(routines.scores, n)),
+                    Operation::Scores { q, keys },
+                    s,
+                );
                 let work = work::softmax(n_heads, pos, n);
                 p.brick_kernel(AttentionSoftmax, pick(routines.softmax, n), work, || {
                     cpu.each_row(n, s, context, |row, s| k.softmax(&mut s[..visible(row)]));
                 });
+                p.tap(Value::Probabilities, Some(pick(routines.softmax, n)), Operation::Softmax, s);
+                let values = &mut kv.v[..context * kv_dim];
+                p.tap(Value::CachedValues, None, Operation::Exact, values);
+                let values = &*values;
                 let work = work::weighted_sum(n_heads, head, kv_dim, pos, n);
                 p.brick_kernel(AttentionOutput, pick(routines.weighted_sum, n), work, || {
                     cpu.each_row(n, a, head, |row, a| {
@@ -274,25 +299,33 @@ impl<P: Probe> Pass<'_, P> {
                         k.weighted_sum(a, s, &values[kv_head(row)..], kv_dim);
                     });
                 });
+                p.tap(
+                    Value::Attention,
+                    Some(pick(routines.weighted_sum, n)),
+                    Operation::WeightedSum { p: s, values },
+                    a,
+                );
                 if let Some(sub_norm) = &w.attn_sub_norm {
-                    norm_in_place(routines.attn_sub_norm, a, sub_norm);
+                    norm_in_place(Value::AttentionSubNorm, routines.attn_sub_norm, a, sub_norm);
                 }
                 p.brick_kernels(OutputProjection, work::matmul(&w.output, n), |p| {
-                    self.matmul(p, y, &w.output, a, n);
-                    self.add(p, x, y);
+                    self.matmul(p, Value::Output, y, &w.output, a, n);
+                    self.add(p, Value::AttentionResidual, x, y);
                 });
 
-                norm(routines.rms_norm, h, x, &w.ffn_norm);
-                self.matmul_brick(GateProjection, gate, &w.gate, h, n);
-                self.matmul_brick(UpProjection, up, &w.up, h, n);
+                norm(Value::FfnNorm, routines.rms_norm, h, x, &w.ffn_norm);
+                self.matmul_brick(Value::Gate, gate, &w.gate, h, n);
+                self.matmul_brick(Value::Up, up, &w.up, h, n);
                 let work = work::silu_mul(ffn, n);
                 p.brick_kernel(Activation, routines.silu_mul, work, || k.silu_mul(gate, up));
+                let silu_mul = Operation::SiluMul { up };
+                p.tap(Value::Activation, Some(routines.silu_mul), silu_mul, gate);
                 if let Some(sub_norm) = &w.ffn_sub_norm {
-                    norm_in_place(routines.ffn_sub_norm, gate, sub_norm);
+                    norm_in_place(Value::FfnSubNorm, routines.ffn_sub_norm, gate, sub_norm);
                 }
                 p.brick_kernels(DownProjection, work::matmul(&w.down, n), |p| {
-                    self.matmul(p, y, &w.down, gate, n);
-                    self.add(p, x, y);
+                    self.matmul(p, Value::Down, y, &w.down, gate, n);
+                    self.add(p, Value::FfnResidual, x, y);
                 });
             });
         }
@@ -302,8 +335,9 @@ impl<P: Probe> Pass<'_, P> {
         scratch.logits.resize(n_out * c.n_vocab, 0.0);
         if n_out > 0 {
             let h = &mut h[..n_out * dim];
-            norm(routines.rms_norm, h, &x[(n - n_out) * dim..], &w.output_norm);
-            self.matmul_brick(LmHead, &mut scratch.logits, &w.head, h, n_out);
+            let x = &x[(n - n_out) * dim..];
+            norm(Value::OutputNorm, routines.rms_norm, h, x, &w.output_norm);
+            self.matmul_brick(Value::Logits, &mut scratch.logits, &w.head, h, n_out);
         }
         &scratch.logits
     }

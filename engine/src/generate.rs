@@ -43,15 +43,7 @@ pub fn generate(
     options: GenerateOptions,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Generated, Error> {
-    session.check(prompt)?;
-    // The last token is chosen and not run.
-    let needed = prompt.len().saturating_add(options.n_tokens.saturating_sub(1));
-    let room = session.room();
-    if needed > room {
-        let limit = format!("{} for the prompt, the rest for the answer", prompt.len());
-        let file = session.model().gguf.path.clone();
-        return Err(Error::Context { file, asked: needed, room, limit });
-    }
+    session.check_run(prompt, options.n_tokens)?;
     match profiler {
         None => Ok(run(session, &NoProbe, None, prompt, options, progress)),
         Some(profiler) => {

@@ -30,6 +30,7 @@
 //! [`Session::forward`] and [`Session::forward_profiled`] both call it; they differ in the
 //! [`Probe`].
 
+pub mod diverge;
 pub mod executor;
 pub mod forward;
 pub mod gguf;
@@ -43,6 +44,7 @@ mod model;
 mod probe;
 mod sample;
 mod session;
+mod tap;
 mod weights;
 
 pub use config::{Architecture, Config};
@@ -52,4 +54,5 @@ pub use model::{Error, Model};
 pub use probe::{NoProbe, Probe, Profiled};
 pub use sample::{Sampler, Sampling};
 pub use session::Session;
+pub use tap::{At, Operation, Value};
 pub use weights::{Layer, Tensor, Weights};

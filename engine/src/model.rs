@@ -73,6 +73,13 @@ pub enum Error {
     )]
     Memory { file: PathBuf, context: usize, bytes: u128 },
 
+    /// Two models that can't be compared brick by brick.
+    #[error(
+        "{} and {} have different shapes, which can't be compared brick by brick: {what}: {a} and {b}",
+        file.display(), other.display()
+    )]
+    Shapes { file: PathBuf, other: PathBuf, what: &'static str, a: String, b: String },
+
     /// A pass over no tokens.
     #[error("a forward pass needs at least one token")]
     NoTokens,

@@ -1,8 +1,9 @@
-//! What the forward pass tells of itself: to nobody, or to a profiler.
+//! What the forward pass tells of itself: to nobody, or to a profiler. (A tap is in `tap.rs`.)
 
 use brickscope::{BrickId, BrickKernelsTimer, BrickProfiler, KernelId, Work};
 
 use crate::executor::{Routine, Routines};
+use crate::tap::{Operation, Value};
 
 /// Hears of each layer, brick and kernel while it runs.
 pub trait Probe {
@@ -26,6 +27,11 @@ pub trait Probe {
         work: Work,
         run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
     ) -> R;
+
+    /// Sees what a kernel has put out, or what attention is about to read, and may change it. Most
+    /// probes don't look.
+    #[inline(always)]
+    fn tap(&self, _: Value, _: Option<Routine>, _: Operation<'_>, _: &mut [f32]) {}
 
     /// What hears of them.
     type Kernels<'a>: KernelProbe

@@ -10,6 +10,7 @@ use crate::forward::{Outputs, Pass, Scratch};
 use crate::kv_cache::KvCache;
 use crate::model::{Error, Model};
 use crate::probe::{NoProbe, Probe, Profiled};
+use crate::tap::{At, Tapped};
 
 /// Tokens in one pass at most. Longer inputs are cut into passes.
 const BATCH: usize = 128;
@@ -199,6 +200,26 @@ impl<'m> Session<'m> {
         Ok(all)
     }
 
+    /// As [`forward`](Self::forward); `tap` sees each value of each pass when it has been made, and
+    /// may change it before anything reads it.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    pub fn forward_tapped(
+        &mut self,
+        tokens: &[u32],
+        tap: &dyn Fn(At<'_>, &mut [f32]),
+    ) -> Result<&[f32], Error> {
+        self.check(tokens)?;
+        let mut passes = self.passes(tokens).peekable();
+        while let Some(pass) = passes.next() {
+            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+            self.pass(&Tapped::new(self.position(), pass.len(), tap), pass, outputs);
+        }
+        Ok(self.last_logits())
+    }
+
     /// One pass over tokens that have been checked, at most a batch.
     pub(crate) fn pass<P: Probe>(&mut self, probe: &P, tokens: &[u32], outputs: Outputs) -> &[f32] {
         let Self { model, cpu, routines, scratch, kv, .. } = self;
@@ -230,6 +251,20 @@ impl<'m> Session<'m> {
             let limit = format!("{} of {} are taken", self.position(), self.kv.capacity());
             let file = self.model.gguf.path.clone();
             return Err(Error::Context { file, asked: tokens.len(), room, limit });
+        }
+        Ok(())
+    }
+
+    /// Whether `prompt` can be run, and `n_tokens` be chosen after it. The last token is chosen and
+    /// not run.
+    pub(crate) fn check_run(&self, prompt: &[u32], n_tokens: usize) -> Result<(), Error> {
+        self.check(prompt)?;
+        let needed = prompt.len().saturating_add(n_tokens.saturating_sub(1));
+        let room = self.room();
+        if needed > room {
+            let limit = format!("{} for the prompt, the rest for the answer", prompt.len());
+            let file = self.model.gguf.path.clone();
+            return Err(Error::Context { file, asked: needed, room, limit });
         }
         Ok(())
     }

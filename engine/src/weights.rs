@@ -75,6 +75,11 @@ pub struct Weights {
 }
 
 impl Layer {
+    /// Whether Q, K and V have biases.
+    pub(crate) fn biases(&self) -> [bool; 3] {
+        [&self.q_bias, &self.k_bias, &self.v_bias].map(Option::is_some)
+    }
+
     /// The matrices, in the order in which a pass meets them.
     pub(crate) fn matrices(&self) -> [&Tensor; 7] {
         [&self.q, &self.k, &self.v, &self.output, &self.gate, &self.up, &self.down]

@@ -1,6 +1,7 @@
 //! The subcommands, one a file.
 
 pub(crate) mod check_overhead;
+pub(crate) mod diverge;
 pub(crate) mod doctor;
 pub(crate) mod logits;
 pub(crate) mod profile;

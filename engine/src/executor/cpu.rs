@@ -43,6 +43,10 @@ impl Cpu {
 
     /// Calls `run(i, row)` for each row of `rows`, on all threads if there are several tokens: the
     /// hand-over to another thread costs more than the rows of one token.
+    // Always, since the compiler's mind would otherwise hang on what else is in the pass: with taps in
+    // its source it was called, without them it wasn't. There is one copy in any case, as each call
+    // has a closure of its own.
+    #[inline(always)]
     pub(crate) fn each_row(
         &self,
         n_tokens: usize,

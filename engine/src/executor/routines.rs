@@ -10,7 +10,7 @@ use crate::executor::Cpu;
 use crate::weights::Weights;
 
 /// A kernel with the shape that it runs on: an index into [`Routines::list`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Routine(u16);
 
 impl Routine {

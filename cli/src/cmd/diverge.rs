@@ -1,0 +1,262 @@
+//! `brickscope diverge`: where two backends, thread counts or model files part.
+
+use std::fmt::Write as _;
+use std::io::{Write, stdout};
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use brickscope_engine::diverge::{Divergence, Diverging, Element, Report, diverge};
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::{Model, Session};
+use brickscope_kernels::Kernels;
+use serde_json::{Value, json};
+
+use crate::args::DivergeArgs;
+use crate::{progress, source};
+
+/// So many of the places that differ are printed; JSON has them all.
+const MOST_PLACES: usize = 10;
+
+/// Compares, prints what came of it, and returns whether there is a divergence.
+pub(crate) fn run(args: &DivergeArgs) -> Result<bool> {
+    let model = source::model(Some(&args.model))?;
+    let other = args.b_model.as_deref().map(|path| source::model(Some(path))).transpose()?;
+    let models = [&model, other.as_ref().unwrap_or(&model)];
+    let prompt = match &args.ids[..] {
+        [] => source::prompt(&model, &args.prompt)?,
+        ids => ids.to_vec(),
+    };
+    let b = args.b.map_or(Ok(Kernels::best()), Kernels::new).context("--b")?;
+    let kernels = [Kernels::new(args.a).context("--a")?, b];
+    let threads = [args.threads_a, args.threads_b].map(|n| n.unwrap_or_else(half_of_all));
+    let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
+    let session = |side: usize| -> Result<Session<'_>> {
+        let cpu = Cpu::new(kernels[side], threads[side]).with_context(|| {
+            format!("--threads-{}: the system can't start {}", ["a", "b"][side], threads[side])
+        })?;
+        Ok(Session::new(models[side], cpu, context)?)
+    };
+    let (mut a, mut b) = (session(0)?, session(1)?);
+
+    let bar = progress::tokens("comparing", context as u64);
+    let compared = diverge(&mut a, &mut b, &prompt, args.tokens, &|_, _| (), &mut |done| {
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    let report = compared?;
+    let sides = [0, 1].map(|side| Side {
+        model: &models[side].gguf.path,
+        backend: kernels[side].backend().to_string(),
+        threads: threads[side].get(),
+    });
+    let text = match args.json {
+        true => format!("{:#}\n", as_json(&sides, &report, prompt.len())),
+        false => as_text(&sides, &report, models[0]),
+    };
+    stdout().lock().write_all(text.as_bytes()).context("standard output")?;
+    Ok(report.first.is_some())
+}
+
+/// Both sides run at once.
+fn half_of_all() -> NonZeroUsize {
+    let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    NonZeroUsize::new(all.get() / 2).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// What a side ran.
+struct Side<'a> {
+    model: &'a Path,
+    backend: String,
+    threads: usize,
+}
+
+fn as_text(sides: &[Side<'_>; 2], report: &Report, model: &Model) -> String {
+    let mut out = String::new();
+    // Writing to a `String` can't fail.
+    let _ = write_text(&mut out, sides, report, model);
+    out
+}
+
+fn write_text(
+    out: &mut String,
+    sides: &[Side<'_>; 2],
+    report: &Report,
+    model: &Model,
+) -> std::fmt::Result {
+    for (name, side) in ["a", "b"].iter().zip(sides) {
+        let threads = if side.threads == 1 { "thread" } else { "threads" };
+        writeln!(
+            out,
+            "{name}  {} on {} {threads}, {}",
+            side.backend,
+            side.threads,
+            side.model.display()
+        )?;
+    }
+    writeln!(
+        out,
+        "{} tokens in {} passes: {} numbers of {} tensors compared\n",
+        report.tokens.len(),
+        report.n_passes,
+        report.n_elements,
+        report.n_tensors
+    )?;
+    match &report.first {
+        None if report.is_exact => {
+            writeln!(out, "No divergence: both sides are equal to the bit.")?
+        }
+        None => writeln!(out, "No divergence: no kernel differs by more than its rounding.")?,
+        Some(first) => write_divergence(out, first, report, model.config.n_layers)?,
+    }
+    if report.kernels.iter().any(|pair| pair.most.is_some()) {
+        writeln!(
+            out,
+            "\nThe largest difference of each kernel, in tolerances (0 to 1 is rounding):"
+        )?;
+        writeln!(out, "  {:17} {:20} {:20} {:>12}", "brick", "a", "b", "difference")?;
+        for pair in &report.kernels {
+            let [a, b] = &pair.kernels;
+            let most = match pair.most {
+                None => "must be equal".to_owned(),
+                Some(most) if most < 100.0 => format!("{most:.3}"),
+                Some(most) => format!("{most:.0e}"),
+            };
+            writeln!(out, "  {:17} {a:20} {b:20} {most:>13}", pair.brick.name())?;
+        }
+    }
+    Ok(())
+}
+
+fn write_divergence(
+    out: &mut String,
+    first: &Divergence,
+    report: &Report,
+    n_layers: usize,
+) -> std::fmt::Result {
+    let layer = match first.layer {
+        Some(layer) => format!("layer {layer} of {n_layers}, "),
+        None => String::new(),
+    };
+    let brick = first.brick().name();
+    let value = first.value.name();
+    writeln!(out, "DIVERGENCE: {layer}{brick} ({value}), position {}\n", first.position)?;
+    if let Some([a, b]) = &first.kernels {
+        writeln!(out, "  kernels    a  {a}\n             b  {b}")?;
+    }
+    let beyond = format!("{} of {} numbers of this tensor", first.n_beyond, first.n_elements);
+    writeln!(out, "  beyond     {beyond}")?;
+    let again = match first.is_repeatable {
+        true => "yes, the same when the pass was run a second time",
+        false => "no: it was not there when the pass was run a second time",
+    };
+    writeln!(out, "  repeats    {again}\n")?;
+
+    let has_heads = first.worst.iter().any(|element| element.head.is_some());
+    let (head, index) = if has_heads { ("  head", "key") } else { ("", "index") };
+    writeln!(
+        out,
+        "  {:>8}{head} {index:>7} {:>14} {:>14} {:>13} {:>11}",
+        "position", "a", "b", "|difference|", "tolerance"
+    )?;
+    for &Element { position, head, index, a, b, difference, tolerance } in &first.worst {
+        let head = head.map_or(String::new(), |head| format!("{head:>6}"));
+        writeln!(
+            out,
+            "  {position:>8}{head} {index:>7} {a:>14.6e} {b:>14.6e} {difference:>13.3e} {tolerance:>11.1e}"
+        )?;
+    }
+
+    let [a, b] = &*first.digests;
+    writeln!(out, "\n  {:17} {:>14} {:>14}", "whole tensor", "a", "b")?;
+    writeln!(out, "  {:17} {:>14.6e} {:>14.6e}", "largest |x|", a.max_abs, b.max_abs)?;
+    writeln!(out, "  {:17} {:>14.6e} {:>14.6e}", "mean", a.mean, b.mean)?;
+    writeln!(out, "  {:17} {:>14.6e} {:>14.6e}", "L2 norm", a.l2, b.l2)?;
+    writeln!(out, "  {:17} {:>14} {:>14}", "NaN", a.nan, b.nan)?;
+    writeln!(out, "  {:17} {:>14} {:>14}", "infinite", a.infinite, b.infinite)?;
+
+    if report.places.len() > 1 {
+        writeln!(out, "\nAll that differs by more than rounding, on equal inputs:")?;
+        writeln!(
+            out,
+            "  {:>5} {:17} {:28} {:>7} {:>10}",
+            "layer", "brick", "value", "passes", "numbers"
+        )?;
+        for Diverging { layer, value, n_passes, n_beyond } in report.places.iter().take(MOST_PLACES)
+        {
+            let layer = layer.map_or("-".to_owned(), |layer| layer.to_string());
+            let (brick, value) = (value.brick().name(), value.name());
+            writeln!(out, "  {layer:>5} {brick:17} {value:28} {n_passes:>7} {n_beyond:>10}")?;
+        }
+        if let Some(more) = report.places.len().checked_sub(MOST_PLACES).filter(|&n| n > 0) {
+            writeln!(out, "  and {more} more, which --json lists")?;
+        }
+    }
+    Ok(())
+}
+
+fn as_json(sides: &[Side<'_>; 2], report: &Report, n_prompt: usize) -> Value {
+    let side = |side: &Side<'_>| {
+        json!({
+            "model": side.model.display().to_string(),
+            "backend": side.backend,
+            "threads": side.threads,
+        })
+    };
+    json!({
+        "a": side(&sides[0]),
+        "b": side(&sides[1]),
+        "tokens": report.tokens,
+        "prompt_tokens": n_prompt,
+        "passes": report.n_passes,
+        "tensors": report.n_tensors,
+        "numbers": report.n_elements,
+        "exact": report.is_exact,
+        "diverges": report.first.is_some(),
+        "first": report.first.as_ref().map(divergence_as_json),
+        "places": report.places.iter().map(|place| json!({
+            "layer": place.layer,
+            "brick": place.value.brick().name(),
+            "value": place.value.name(),
+            "passes": place.n_passes,
+            "numbers": place.n_beyond,
+        })).collect::<Vec<_>>(),
+        "kernels": report.kernels.iter().map(|pair| json!({
+            "brick": pair.brick.name(),
+            "a": pair.kernels[0],
+            "b": pair.kernels[1],
+            "numbers": pair.n_elements,
+            "largest_difference_in_tolerances": pair.most.map(number),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn divergence_as_json(first: &Divergence) -> Value {
+    json!({
+        "layer": first.layer,
+        "brick": first.brick().name(),
+        "value": first.value.name(),
+        "position": first.position,
+        "kernel_a": first.kernels.as_ref().map(|kernels| &kernels[0]),
+        "kernel_b": first.kernels.as_ref().map(|kernels| &kernels[1]),
+        "numbers": first.n_elements,
+        "beyond": first.n_beyond,
+        "repeatable": first.is_repeatable,
+        "worst": first.worst.iter().map(|element| json!({
+            "position": element.position,
+            "head": element.head,
+            "index": element.index,
+            "a": number(element.a.into()),
+            "b": number(element.b.into()),
+            "difference": number(element.difference),
+            "tolerance": number(element.tolerance),
+        })).collect::<Vec<_>>(),
+        "digest_a": first.digests[0],
+        "digest_b": first.digests[1],
+    })
+}
+
+/// JSON has no NaN and no infinity: they are text.
+fn number(x: f64) -> Value {
+    if x.is_finite() { json!(x) } else { json!(x.to_string()) }
+}

@@ -1,0 +1,281 @@
+//! One value of `a` against the same of `b`.
+
+use std::collections::HashMap;
+
+use brickscope::{Digest, HostLaunch};
+
+use super::tolerance::Bounds;
+use super::{Divergence, Diverging, Element, KernelPair, Report, WORST};
+use crate::executor::Routine;
+use crate::model::Model;
+use crate::tap::{At, Value};
+
+/// A value on its way from `a` to `b`.
+pub(super) struct Sent {
+    layer: Option<usize>,
+    value: Value,
+    routine: Option<Routine>,
+    pub(super) data: Vec<f32>,
+}
+
+impl Sent {
+    pub(super) fn new(at: &At<'_>, data: Vec<f32>) -> Self {
+        Self { layer: at.layer, value: at.value, routine: at.routine, data }
+    }
+}
+
+/// The routines of a session: names and launches.
+type Names = Vec<(String, HostLaunch)>;
+
+/// All that was compared so far.
+pub(super) struct Comparison<'m> {
+    names: [Names; 2],
+    bounds: Bounds<'m>,
+    /// Room for the tolerances of a tensor.
+    tolerances: Vec<f32>,
+    n_tensors: u64,
+    n_elements: u64,
+    pub(super) first: Option<Divergence>,
+    places: Vec<Diverging>,
+    kernels: Vec<KernelPair>,
+    /// Where in `kernels` a pair of routines is.
+    pairs: HashMap<(Value, Routine, Routine), usize>,
+}
+
+impl<'m> Comparison<'m> {
+    pub(super) fn new(model: &'m Model, is_exact: bool, names: [Names; 2]) -> Self {
+        Self {
+            names,
+            bounds: Bounds::new(model, is_exact),
+            tolerances: Vec::new(),
+            n_tensors: 0,
+            n_elements: 0,
+            first: None,
+            places: Vec::new(),
+            kernels: Vec::new(),
+            pairs: HashMap::new(),
+        }
+    }
+
+    /// A new one for the same run.
+    pub(super) fn again(&self) -> Self {
+        Self::new(self.bounds.model(), self.bounds.is_exact(), self.names.clone())
+    }
+
+    /// Notes whether the first difference came again.
+    pub(super) fn repeated(&mut self, again: &Self) {
+        if let Some(first) = &mut self.first {
+            first.is_repeatable = again
+                .places
+                .iter()
+                .any(|place| (place.layer, place.value) == (first.layer, first.value));
+        }
+    }
+
+    /// Compares `b` with what `a` sent, then makes it what `a` sent.
+    pub(super) fn compare(&mut self, at: &At<'_>, sent: &Sent, b: &mut [f32]) {
+        let a = &sent.data[..];
+        assert!(
+            (sent.layer, sent.value, a.len()) == (at.layer, at.value, b.len()),
+            "both sides run one function on one shape"
+        );
+        self.n_tensors += 1;
+        self.n_elements += a.len() as u64;
+        let is_equal = a.iter().zip(&*b).all(|(a, b)| a.to_bits() == b.to_bits());
+        let mut most = 0.0_f64;
+        if !is_equal {
+            self.bounds.fill(at, a, &mut self.tolerances);
+            let mut beyond = Beyond::default();
+            for (i, ((&a, &b), &tolerance)) in a.iter().zip(&*b).zip(&self.tolerances).enumerate() {
+                let Some(difference) = difference(a, b) else { continue };
+                // Infinite for what has no meaning, such as scores that nobody sees.
+                if tolerance == f32::INFINITY {
+                    continue;
+                }
+                let ratio = difference / f64::from(tolerance);
+                // A tolerance that isn't a number allows nothing.
+                if difference <= f64::from(tolerance) {
+                    most = most.max(ratio);
+                } else {
+                    beyond.add(i, ratio, difference);
+                }
+            }
+            if beyond.n > 0 {
+                most = f64::INFINITY.min(beyond.worst.first().map_or(most, |worst| worst.1));
+                self.note(at, sent, b, &beyond);
+            }
+        }
+        self.note_kernels(at, sent, most);
+        b.copy_from_slice(a);
+    }
+
+    fn note_kernels(&mut self, at: &At<'_>, sent: &Sent, most: f64) {
+        let (Some(of_a), Some(of_b)) = (sent.routine, at.routine) else { return };
+        let index = *self.pairs.entry((at.value, of_a, of_b)).or_insert_with(|| {
+            let brick = at.value.brick();
+            let kernels = [name(&self.names[0], of_a), name(&self.names[1], of_b)];
+            let known = |pair: &KernelPair| pair.brick == brick && pair.kernels == kernels;
+            self.kernels.iter().position(known).unwrap_or_else(|| {
+                let most = (!self.bounds.wants_equal(&at.operation)).then_some(0.0);
+                self.kernels.push(KernelPair { brick, kernels, n_elements: 0, most });
+                self.kernels.len() - 1
+            })
+        });
+        let pair = &mut self.kernels[index];
+        pair.n_elements += sent.data.len() as u64;
+        pair.most = pair.most.map(|so_far| so_far.max(most));
+    }
+
+    /// Notes a tensor that differs.
+    fn note(&mut self, at: &At<'_>, sent: &Sent, b: &[f32], beyond: &Beyond) {
+        let (layer, value) = (at.layer, at.value);
+        let n_beyond = beyond.n as u64;
+        match self.places.iter_mut().find(|place| (place.layer, place.value) == (layer, value)) {
+            Some(place) => {
+                place.n_passes += 1;
+                place.n_beyond += n_beyond;
+            }
+            None => self.places.push(Diverging { layer, value, n_passes: 1, n_beyond }),
+        }
+        if self.first.is_some() {
+            return;
+        }
+        let element = |i: usize| {
+            let (position, head, index) = place(at, b.len(), i);
+            let (a, b) = (sent.data[i], b[i]);
+            let difference = difference(a, b).unwrap_or(0.0);
+            let tolerance = f64::from(self.tolerances[i]);
+            Element { position, head, index, a, b, difference, tolerance }
+        };
+        // What has no meaning may be anything, and would drown the rest.
+        let digest = |data: &[f32]| {
+            let meant = data.iter().zip(&self.tolerances);
+            let meant =
+                meant.map(|(&x, &tolerance)| if tolerance == f32::INFINITY { 0.0 } else { x });
+            Digest::of(&meant.collect::<Vec<_>>())
+        };
+        let kernels = sent.routine.zip(at.routine);
+        self.first = Some(Divergence {
+            layer,
+            value,
+            position: place(at, b.len(), beyond.first).0,
+            kernels: kernels.map(|(a, b)| [spell(&self.names[0], a), spell(&self.names[1], b)]),
+            n_elements: b.len(),
+            n_beyond: beyond.n,
+            worst: beyond.worst.iter().map(|&(i, ..)| element(i)).collect(),
+            digests: Box::new([digest(&sent.data), digest(b)]),
+            is_repeatable: false,
+        });
+    }
+
+    pub(super) fn into_report(self, tokens: Vec<u32>, n_passes: usize) -> Report {
+        Report {
+            tokens,
+            n_passes,
+            n_tensors: self.n_tensors,
+            n_elements: self.n_elements,
+            is_exact: self.bounds.is_exact(),
+            first: self.first,
+            places: self.places,
+            kernels: self.kernels,
+        }
+    }
+}
+
+/// Elements of a tensor beyond their tolerance.
+#[derive(Default)]
+struct Beyond {
+    n: usize,
+    /// The first one's number.
+    first: usize,
+    /// Number, tolerances apart, difference; the worst first.
+    worst: Vec<(usize, f64, f64)>,
+}
+
+impl Beyond {
+    fn add(&mut self, i: usize, ratio: f64, difference: f64) {
+        if self.n == 0 {
+            self.first = i;
+        }
+        self.n += 1;
+        // 0/0 doesn't come here; NaN is that of a tolerance.
+        let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
+        let is_worse = |other: &(usize, f64, f64)| (ratio, difference) > (other.1, other.2);
+        let at = self.worst.iter().position(is_worse).unwrap_or(self.worst.len());
+        if at < WORST {
+            self.worst.truncate(WORST - 1);
+            self.worst.insert(at, (i, ratio, difference));
+        }
+    }
+}
+
+/// How far two numbers are apart; `None` if they are one, or neither is a number.
+fn difference(a: f32, b: f32) -> Option<f64> {
+    if a == b || (a.is_nan() && b.is_nan()) {
+        return None;
+    }
+    let difference = (f64::from(a) - f64::from(b)).abs();
+    Some(if difference.is_nan() { f64::INFINITY } else { difference })
+}
+
+/// The position, head and index of element `i` of `len`.
+fn place(at: &At<'_>, len: usize, i: usize) -> (usize, Option<usize>, usize) {
+    let context = at.position + at.n_tokens;
+    match at.value {
+        Value::CachedKeys | Value::CachedValues => {
+            let width = len / context;
+            (i / width, None, i % width)
+        }
+        // The logits and the norm before them are those of the last tokens.
+        Value::OutputNorm | Value::Logits => (context - 1, None, i),
+        Value::Scores | Value::Probabilities => {
+            let width = len / at.n_tokens;
+            (at.position + i / width, Some(i % width / context), i % context)
+        }
+        _ => {
+            let width = len / at.n_tokens;
+            (at.position + i / width, None, i % width)
+        }
+    }
+}
+
+/// A routine's name.
+fn name(names: &Names, routine: Routine) -> String {
+    names.get(routine.index()).map(|(name, _)| name.clone()).unwrap_or_default()
+}
+
+/// A routine's name and shape.
+fn spell(names: &Names, routine: Routine) -> String {
+    let launch =
+        names.get(routine.index()).map(|(name, launch)| format!("{name} {}", launch.shape));
+    launch.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_differs_from_all_that_is() {
+        assert_eq!(difference(f32::NAN, -f32::NAN), None);
+        assert_eq!(difference(f32::INFINITY, f32::INFINITY), None);
+        assert_eq!(difference(0.0, -0.0), None);
+        assert_eq!(difference(1.0, f32::NAN), Some(f64::INFINITY));
+        assert_eq!(difference(f32::INFINITY, f32::NEG_INFINITY), Some(f64::INFINITY));
+        assert_eq!(difference(1.0, 1.5), Some(0.5));
+        assert_eq!(difference(f32::MAX, f32::MIN), Some(2.0 * f64::from(f32::MAX)));
+    }
+
+    #[test]
+    fn the_worst_come_first_and_the_first_of_equals() {
+        let mut beyond = Beyond::default();
+        for (i, ratio) in
+            [2.0, 9.0, f64::NAN, 3.0, 9.0, 4.0, 5.0, 6.0, 7.0, 8.0].into_iter().enumerate()
+        {
+            beyond.add(10 + i, ratio, 1.0);
+        }
+        let worst: Vec<usize> = beyond.worst.iter().map(|worst| worst.0).collect();
+        assert_eq!(worst, [12, 11, 14, 19, 18, 17, 16, 15]);
+        assert_eq!((beyond.n, beyond.first), (10, 10));
+    }
+}

@@ -1,0 +1,284 @@
+//! Two executors run the same tokens in lockstep: the first kernel whose output differs by more than
+//! rounding is at fault.
+//!
+//! ```text
+//!  a   kernel ──► value ──────────────────► next kernel …
+//!                   │ a copy; one at a time is under way
+//!  b   kernel ──► value: compare, then overwrite with a's ──► next kernel …
+//! ```
+//!
+//! Because every kernel of `b` reads what `a` computed, nothing is inherited: a difference is the
+//! kernel's own, rounding never adds up, and the tolerance can be that of one kernel
+//! (`tolerance.rs`). Nothing has to be searched for either: one run meets every value once, in
+//! order, and holds no more than three of them at a time. `docs/diverge.md` tells more.
+
+mod compare;
+mod tolerance;
+
+use std::cell::RefCell;
+use std::sync::mpsc;
+use std::thread;
+
+use brickscope::{BrickId, Digest};
+
+use crate::forward::Outputs;
+use crate::model::{Error, Model};
+use crate::sample::{Sampler, Sampling};
+use crate::session::Session;
+use crate::tap::{At, Tapped, Value};
+use crate::weights::Layer;
+use compare::{Comparison, Sent};
+
+/// How many of the worst elements are kept.
+const WORST: usize = 8;
+
+/// What came of a comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The tokens that both sides ran: the prompt, then the likeliest by `a`'s logits.
+    pub tokens: Vec<u32>,
+    /// Passes.
+    pub n_passes: usize,
+    /// Tensors that were compared.
+    pub n_tensors: u64,
+    /// Numbers that were compared.
+    pub n_elements: u64,
+    /// Whether every bit had to be equal, because both sides run the same kernels.
+    pub is_exact: bool,
+    /// The first difference beyond its tolerance.
+    pub first: Option<Divergence>,
+    /// All tensors with such a difference, in the order in which they first had one.
+    pub places: Vec<Diverging>,
+    /// How far each pair of kernels was apart, in the order in which they first ran.
+    pub kernels: Vec<KernelPair>,
+}
+
+/// A tensor that differs by more than rounding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Divergence {
+    /// The transformer layer; `None` outside of layers.
+    pub layer: Option<usize>,
+    /// Which value.
+    pub value: Value,
+    /// The position of the first token that is affected. Of the KV cache: of the first row.
+    pub position: usize,
+    /// What each side ran: kernel and shape. `None` for what no kernel makes.
+    pub kernels: Option<[String; 2]>,
+    /// Numbers in the tensor.
+    pub n_elements: usize,
+    /// Those beyond their tolerance.
+    pub n_beyond: usize,
+    /// The worst of them, at most eight; the most tolerances apart come first.
+    pub worst: Vec<Element>,
+    /// The whole tensor, of `a` and of `b`.
+    pub digests: Box<[Digest; 2]>,
+    /// Whether it was there again when the pass was run a second time.
+    pub is_repeatable: bool,
+}
+
+impl Divergence {
+    /// The brick: the one that makes the value, or reads it from the KV cache.
+    #[must_use]
+    pub fn brick(&self) -> BrickId {
+        self.value.brick()
+    }
+}
+
+/// Two numbers that should be one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Element {
+    /// The token's position in the sequence. Of the KV cache: the row's.
+    pub position: usize,
+    /// The query head, of scores and probabilities.
+    pub head: Option<usize>,
+    /// The place in the token's row; of scores and probabilities, the position of the key.
+    pub index: usize,
+    /// What `a` has.
+    pub a: f32,
+    /// What `b` has.
+    pub b: f32,
+    /// `|a - b|`; infinite where one of them is no finite number and the other isn't the same.
+    pub difference: f64,
+    /// What it may be.
+    pub tolerance: f64,
+}
+
+/// A tensor that differed by more than rounding in some pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Diverging {
+    /// The transformer layer; `None` outside of layers.
+    pub layer: Option<usize>,
+    /// Which value.
+    pub value: Value,
+    /// In how many passes.
+    pub n_passes: u64,
+    /// How many numbers, in all of them.
+    pub n_beyond: u64,
+}
+
+/// A kernel of `a` and what `b` runs in its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelPair {
+    /// The brick that they belong to.
+    pub brick: BrickId,
+    /// The kernel on each side, in all shapes.
+    pub kernels: [String; 2],
+    /// Numbers that were compared.
+    pub n_elements: u64,
+    /// The largest difference, in tolerances: up to 1 is rounding. `None` if the tolerance is 0, so
+    /// that every bit has to be equal.
+    pub most: Option<f64>,
+}
+
+/// Runs `prompt` and the `n_tokens` likeliest tokens after it (by `a`'s logits; the last isn't run)
+/// on both sides and compares all that they compute. Both sessions begin anew.
+///
+/// `plant` sees `b`'s values before they are compared, and may change them: for tests. `progress` is
+/// told after each pass how many tokens have been run.
+///
+/// # Errors
+///
+/// If the models aren't of one shape, or the tokens can't be run.
+pub fn diverge(
+    a: &mut Session<'_>,
+    b: &mut Session<'_>,
+    prompt: &[u32],
+    n_tokens: usize,
+    plant: &dyn Fn(At<'_>, &mut [f32]),
+    progress: &mut dyn FnMut(usize),
+) -> Result<Report, Error> {
+    same_shape(a.model(), b.model())?;
+    a.clear();
+    b.clear();
+    a.check_run(prompt, n_tokens)?;
+    b.check_run(prompt, n_tokens)?;
+    let (model, batch) = (a.model(), a.batch().min(b.batch()));
+    let is_exact = a.cpu().kernels == b.cpu().kernels;
+    let names = [a.routines().list().to_vec(), b.routines().list().to_vec()];
+    let comparison = RefCell::new(Comparison::new(model, is_exact, names));
+
+    let mut sampler = Sampler::new(Sampling::Greedy);
+    let mut tokens = prompt.to_vec();
+    let (mut done, mut n_passes) = (0, 0);
+    while done < tokens.len() {
+        let pass = &tokens[done..tokens.len().min(done + batch)];
+        let is_last = done + pass.len() == tokens.len();
+        // `generate` chooses the last one and doesn't run it. There is nothing to compare in it.
+        let goes_on = is_last && tokens.len() + 1 < prompt.len() + n_tokens;
+        let outputs = if is_last { Outputs::Last } else { Outputs::None };
+        let had_one = comparison.borrow().first.is_some();
+        lockstep(a, b, pass, outputs, &comparison, plant);
+        if !had_one && comparison.borrow().first.is_some() {
+            repeat(a, b, pass, outputs, &comparison, plant);
+        }
+        done += pass.len();
+        n_passes += 1;
+        if goes_on {
+            tokens.push(sampler.sample(a.last_logits()));
+        }
+        progress(done);
+    }
+    Ok(comparison.into_inner().into_report(tokens, n_passes))
+}
+
+/// One pass on both sides, `a` on a thread of its own.
+fn lockstep(
+    a: &mut Session<'_>,
+    b: &mut Session<'_>,
+    tokens: &[u32],
+    outputs: Outputs,
+    comparison: &RefCell<Comparison<'_>>,
+    plant: &dyn Fn(At<'_>, &mut [f32]),
+) {
+    let (to_b, from_a) = mpsc::sync_channel::<Sent>(1);
+    let (give_back, spare) = mpsc::channel::<Vec<f32>>();
+    thread::scope(|scope| {
+        // Owned by what runs on this thread: if that panics, `a` finds nobody to send to and ends.
+        let (from_a, give_back) = (from_a, give_back);
+        scope.spawn(move || {
+            let send = |at: At<'_>, out: &mut [f32]| {
+                let mut data = spare.try_recv().unwrap_or_default();
+                data.clear();
+                data.extend_from_slice(out);
+                // Fails only where the other side has ended.
+                let _ = to_b.send(Sent::new(&at, data));
+            };
+            a.pass(&Tapped::new(a.position(), tokens.len(), &send), tokens, outputs);
+        });
+        let receive = |at: At<'_>, out: &mut [f32]| {
+            plant(at, out);
+            let Ok(sent) = from_a.recv() else { return };
+            comparison.borrow_mut().compare(&at, &sent, out);
+            let _ = give_back.send(sent.data);
+        };
+        b.pass(&Tapped::new(b.position(), tokens.len(), &receive), tokens, outputs);
+    });
+}
+
+/// Runs the pass that had the first difference once more: a fault that is in the code or the weights
+/// is there again, one of memory or of a race may not be.
+fn repeat(
+    a: &mut Session<'_>,
+    b: &mut Session<'_>,
+    tokens: &[u32],
+    outputs: Outputs,
+    comparison: &RefCell<Comparison<'_>>,
+    plant: &dyn Fn(At<'_>, &mut [f32]),
+) {
+    let start = a.position() - tokens.len();
+    a.truncate(start);
+    b.truncate(start);
+    let again = RefCell::new(comparison.borrow().again());
+    lockstep(a, b, tokens, outputs, &again, plant);
+    comparison.borrow_mut().repeated(&again.into_inner());
+}
+
+/// Brick by brick only like can be held against like.
+fn same_shape(a: &Model, b: &Model) -> Result<(), Error> {
+    let numbers = |model: &Model| {
+        let c = &model.config;
+        [
+            ("layers", c.n_layers),
+            ("width", c.dim),
+            ("query heads", c.n_heads),
+            ("key heads", c.n_kv_heads),
+            ("elements of a head", c.head_dim),
+            ("elements of a head that RoPE rotates", c.n_rot),
+            ("feed-forward width", c.ffn_dim),
+            ("tokens of the vocabulary", c.n_vocab),
+        ]
+    };
+    let differs = |what: &'static str, a_has: String, b_has: String| Error::Shapes {
+        file: a.gguf.path.clone(),
+        other: b.gguf.path.clone(),
+        what,
+        a: a_has,
+        b: b_has,
+    };
+    let architectures = [a, b].map(|model| model.config.architecture.name().to_owned());
+    let [a_is, b_is] = architectures;
+    if a_is != b_is {
+        return Err(differs("architecture", a_is, b_is));
+    }
+    if let Some(((what, a_has), (_, b_has))) =
+        numbers(a).into_iter().zip(numbers(b)).find(|(a, b)| a != b)
+    {
+        return Err(differs(what, a_has.to_string(), b_has.to_string()));
+    }
+    let biases = |model: &Model| -> Vec<[bool; 3]> {
+        model.weights.layers.iter().map(Layer::biases).collect()
+    };
+    let (a_has, b_has) = (biases(a), biases(b));
+    match a_has.iter().zip(&b_has).position(|(a, b)| a != b) {
+        None => Ok(()),
+        Some(layer) => {
+            let spell = |[q, k, v]: [bool; 3]| {
+                let names = [("Q", q), ("K", k), ("V", v)].into_iter().filter(|(_, has)| *has);
+                let names: Vec<_> = names.map(|(name, _)| name).collect();
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                format!("{names} in layer {layer}")
+            };
+            Err(differs("biases", spell(a_has[layer]), spell(b_has[layer])))
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The tiny models, in each of the weight formats.
+
+use std::path::Path;
+
+use brickscope_engine::Model;
+use brickscope_engine::gguf::{Gguf, TensorInfo, TensorType, Writer};
+use brickscope_kernels::QuantType;
+use brickscope_kernels::quant::{dequantize_row, quantize_i2_s, quantize_row};
+
+/// A model of each format.
+pub(crate) fn all() -> Vec<(QuantType, Model)> {
+    QuantType::ALL.into_iter().map(|kind| (kind, of(kind))).collect()
+}
+
+/// The model of a format: a fixture, or one with its layers' matrices stored anew.
+pub(crate) fn of(kind: QuantType) -> Model {
+    let (name, converts) = match kind {
+        QuantType::F16 => ("tiny-F16", false),
+        QuantType::Q4_0 => ("tiny-Q4_0", false),
+        QuantType::Q8_0 => ("tiny-Q8_0", false),
+        QuantType::Q4_K => ("tiny-qwen2-Q4_K_M", false),
+        QuantType::TQ2_0 => ("tiny-bitnet-TQ2_0", false),
+        QuantType::F32 | QuantType::BF16 | QuantType::Q6_K => ("tiny-F16", true),
+        QuantType::TQ1_0 | QuantType::I2_S => ("tiny-bitnet-TQ2_0", true),
+    };
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+    let gguf = Gguf::open(&fixtures.join(name).with_extension("gguf")).unwrap();
+    Model::from_gguf(if converts { convert(&gguf, kind) } else { gguf }).unwrap()
+}
+
+/// The model of Qwen2's architecture without one of its tensors.
+pub(crate) fn qwen2_without(name: &str) -> Model {
+    let whole = of(QuantType::Q4_K).gguf;
+    Model::from_gguf(rewrite(&whole, |tensor| (tensor.name != name).then_some(tensor.kind)))
+        .unwrap()
+}
+
+fn convert(gguf: &Gguf, kind: QuantType) -> Gguf {
+    let kind = TensorType::from_id(kind.ggml_id()).unwrap();
+    rewrite(gguf, |tensor| {
+        let converts = tensor.name.starts_with("blk.") && tensor.dims.len() > 1;
+        Some(if converts { kind } else { tensor.kind })
+    })
+}
+
+/// The same file with each tensor stored as `kind_of` says, or left out.
+fn rewrite(gguf: &Gguf, kind_of: impl Fn(&TensorInfo) -> Option<TensorType>) -> Gguf {
+    let mut writer = Writer::new("rewritten");
+    for (key, value) in gguf.metadata.iter() {
+        writer.set(key, value.clone());
+    }
+    let kept: Vec<_> =
+        gguf.tensors.iter().filter_map(|tensor| Some((tensor, kind_of(tensor)?))).collect();
+    for (tensor, kind) in &kept {
+        writer.tensor(&tensor.name, &tensor.dims, *kind);
+    }
+    let mut data = writer.begin(Vec::new()).unwrap();
+    for (tensor, kind) in kept {
+        let bytes = gguf.bytes(tensor);
+        if kind == tensor.kind {
+            data.write(bytes).unwrap();
+            continue;
+        }
+        let from = QuantType::from_ggml(tensor.kind.id()).unwrap();
+        let mut weights = vec![0.0; tensor.n_elements()];
+        dequantize_row(from, bytes, &mut weights);
+        let mut converted = Vec::new();
+        match QuantType::from_ggml(kind.id()).unwrap() {
+            QuantType::I2_S => quantize_i2_s(&weights, &mut converted),
+            kind => quantize_row(kind, &weights, &mut converted),
+        }
+        data.write(&converted).unwrap();
+    }
+    Gguf::from_bytes(data.finish().unwrap(), "rewritten").unwrap()
+}
