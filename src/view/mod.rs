@@ -2,6 +2,7 @@
 
 mod dot;
 mod headline;
+mod nesting;
 mod report;
 mod statistics;
 mod tables;
@@ -11,6 +12,7 @@ pub use self::headline::headline;
 pub use self::report::report;
 pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
+pub use self::tree::TreeOptions;
 
 /// `text` with control characters made visible, so that a name can't break a line or a terminal.
 pub(crate) fn printable(text: &str) -> String {
