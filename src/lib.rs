@@ -25,8 +25,8 @@ pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Clock, ClockInfo, MockClock};
 pub use crate::device::SyncMode;
 pub use crate::graph::{
-    EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
-    PtxRegistry, TransferDirection,
+    EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxName,
+    PtxRegistry, PtxSource, Registered, TransferDirection,
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{

@@ -8,7 +8,7 @@ mod ptx;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::ptx::PtxRegistry;
+pub use self::ptx::{PtxName, PtxRegistry, PtxSource, Registered};
 use crate::brick::BrickId;
 
 /// A node's place in its graph.
