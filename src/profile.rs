@@ -638,6 +638,10 @@ impl Profile {
                     *arithmetic_intensity = (span.work.bytes > 0 && span.work.flops > 0)
                         .then(|| span.work.flops as f32 / span.work.bytes as f32);
                 }
+                let source = self.ptx.resolve(&kernel).map_or(0, |source| source.hash);
+                if let ExecutionNode::Kernel { ptx_hash, .. } = &mut kernel {
+                    *ptx_hash = source;
+                }
                 kernel
             }
             NameKind::Brick => match crate::BrickId::from_str(&name.name) {
