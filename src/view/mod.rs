@@ -2,6 +2,7 @@
 
 mod dot;
 mod headline;
+mod kernels;
 mod nesting;
 mod report;
 mod statistics;
@@ -9,6 +10,7 @@ mod tables;
 mod tree;
 
 pub use self::headline::headline;
+pub use self::kernels::kernels;
 pub use self::report::report;
 pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
