@@ -8,6 +8,8 @@ mod report;
 mod statistics;
 mod tables;
 mod tree;
+#[cfg(feature = "presentar-tui")]
+mod tui;
 
 pub use self::headline::headline;
 pub use self::kernels::kernels;

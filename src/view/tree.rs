@@ -453,7 +453,7 @@ fn shapes(nesting: &Nesting<'_>) -> Vec<u32> {
 }
 
 /// A node's name and what is known of it.
-struct Label {
+pub(super) struct Label {
     head: String,
     /// Between head and time.
     gap: &'static str,
@@ -463,7 +463,7 @@ struct Label {
 
 impl Label {
     /// Writes the label, with `times` instead of its own time where there are several.
-    fn write(&self, times: Option<&str>, text: &mut String) {
+    pub(super) fn write(&self, times: Option<&str>, text: &mut String) {
         text.push_str(&self.head);
         if let Some(nanos) = self.time {
             text.push_str(self.gap);
@@ -478,7 +478,7 @@ impl Label {
     }
 }
 
-fn label(node: &ExecutionNode) -> Label {
+pub(super) fn label(node: &ExecutionNode) -> Label {
     let name = printable(&node.name());
     let (head, gap, tail) = match node {
         ExecutionNode::Layer { .. } => (name, "", String::new()),
