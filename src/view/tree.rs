@@ -26,8 +26,8 @@ pub struct TreeOptions {
     pub fold: bool,
 }
 
-/// Levels that are indented. Deeper lines say their level instead, or a graph of 100 000 levels
-/// would take gigabytes of blanks.
+/// Levels that are indented. Deeper lines say their level instead, counted as
+/// [`TreeOptions::depth`] is, or a graph of 100 000 levels would take gigabytes of blanks.
 const MOST_INDENTED: usize = 16;
 
 impl ExecutionGraph {
@@ -190,7 +190,7 @@ impl Tree<'_> {
             text.push_str(&prefix);
             match (indent, is_last) {
                 (0, _) => {}
-                (indent, _) if indent > MOST_INDENTED + 1 => {
+                (indent, _) if indent > MOST_INDENTED => {
                     let _ = write!(text, "{}─{depth}─ ", if is_last { '└' } else { '├' });
                 }
                 (_, true) => text.push_str("└── "),
@@ -200,7 +200,7 @@ impl Tree<'_> {
                 Line::Nodes(nodes) => {
                     self.write_nodes(&nodes, depth, &mut text);
                     if self.options.depth.is_none_or(|most| depth < most) {
-                        if (1..=MOST_INDENTED).contains(&indent) {
+                        if (1..MOST_INDENTED).contains(&indent) {
                             prefix.push_str(if is_last { "    " } else { "│   " });
                         }
                         let lines = self.lines(self.children(&nodes), depth);
