@@ -4,6 +4,7 @@ use brickscope::{
     BrickId, BrickProfiler, Ceilings, EdgeType, ExecutionGraph, ExecutionNode, HostLaunch, Machine,
     MockClock, Model, Phase, Profile, Run, TileLevel, TransferDirection, TreeOptions, Work,
 };
+use proptest::prelude::*;
 
 /// The graph of the seeds' full example: so many layers of four bricks with a kernel each.
 fn example(layers: u32) -> ExecutionGraph {
@@ -224,6 +225,115 @@ Execution Graph
 │   └── RmsNorm  1.0µs (1 elem)
 └── … outside of this layer: 2 more, 3.0µs"
     );
+}
+
+/// How many nodes the lines of a tree stand for, with those that they say are left out.
+fn nodes_told(tree: &str) -> u64 {
+    let number = |text: &str| -> u64 {
+        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().expect("a number")
+    };
+    let after = |line: &str, what: &str| line.split_once(what).map(|(_, rest)| number(rest));
+    let mut told = 0;
+    // How many nodes a line stands for: as many as the folded layers above it are.
+    let mut members: Vec<(usize, u64)> = Vec::new();
+    for line in tree.lines().filter(|line| *line != "Execution Graph") {
+        let text = line.trim_start_matches(['│', '├', '└', '─', ' ', '\u{a0}']);
+        let indent = line.chars().count() - text.chars().count();
+        members.retain(|&(above, _)| above < indent);
+        if let Some(left_out) = text.strip_prefix("… ") {
+            let left_out = left_out.rsplit(": ").next().expect("a part");
+            told += number(left_out) + after(left_out, " with ").unwrap_or_default();
+            continue;
+        }
+        if let Some(n) = after(text, "  ×") {
+            members.push((indent, n));
+        }
+        told += members.last().map_or(1, |&(_, n)| n);
+        told += after(text, "  … ").unwrap_or_default();
+    }
+    told
+}
+
+proptest! {
+    /// Whatever is folded, too deep, too short, of another layer or in a circle: it is counted.
+    #[test]
+    fn no_node_vanishes_from_a_tree(
+        nodes in prop::collection::vec((0..5u32, 0..3u64, any::<prop::sample::Index>()), 1..40),
+        depth in prop::option::of(0..5usize),
+        layer in prop::option::of(0..3u32),
+        min_share in prop::option::of(0.0..0.5),
+        fold in any::<bool>(),
+        circle in any::<bool>(),
+    ) {
+        let mut graph = ExecutionGraph::new();
+        let mut ids = Vec::new();
+        for (kind, timing_ns, parent) in nodes {
+            let id = graph.add_node(match kind {
+                0 => ExecutionNode::Brick { id: BrickId::LmHead, timing_ns, elements: 1 },
+                1 => ExecutionNode::Function { name: "f".to_owned(), file: None, line: None },
+                kind => ExecutionNode::Layer { index: kind - 2 },
+            });
+            // Not more than a dozen levels, all of which are indented.
+            let parents = ids.len().min(11);
+            if parents > 0 && !parent.index(parents + 1).is_multiple_of(4) {
+                graph.add_edge(ids[parent.index(parents)], id, EdgeType::Contains);
+            }
+            ids.push(id);
+        }
+        if circle {
+            let a = graph.add_node(ExecutionNode::Layer { index: 0 });
+            let b = graph.add_node(ExecutionNode::Layer { index: 1 });
+            graph.add_edge(a, b, EdgeType::Contains);
+            graph.add_edge(b, a, EdgeType::Contains);
+        }
+        let tree = graph.to_tree(&TreeOptions { depth, layer, min_share, fold });
+        if !tree.starts_with("(no layer") {
+            prop_assert_eq!(nodes_told(&tree), graph.num_nodes() as u64, "{}", tree);
+        }
+    }
+}
+
+#[test]
+fn names_can_neither_break_a_line_nor_turn_its_direction() {
+    let mut graph = ExecutionGraph::new();
+    for name in ["a\r\nb\t\u{1b}[2J", "\u{202e}txet\u{2028}", "重み \"q\" é 🦀", ""] {
+        let name = name.to_owned();
+        graph.add_node(ExecutionNode::NamedBrick { name, timing_ns: 1_000, elements: 1 });
+    }
+    assert_eq!(
+        graph.to_ascii_tree(),
+        "\
+Execution Graph
+├── a\\r\\nb\\t\\u{1b}[2J  1.0µs (1 elem)
+├── \\u{202e}txet\\u{2028}  1.0µs (1 elem)
+├── 重み \"q\" é 🦀  1.0µs (1 elem)
+└──   1.0µs (1 elem)"
+    );
+}
+
+#[test]
+fn a_registered_source_is_found_from_the_kernels_of_a_pass_and_survives_the_file() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let ptx = ".version 7.0\n";
+    let hash = profiler.register_ptx("gemv", ptx, Some("src/gemv.ptx".as_ref())).hash();
+    profiler.reset();
+    let kernel = profiler.kernel("gemv", None);
+    let pass = profiler.begin_pass(Phase::Decode);
+    let timer = profiler.start_brick_kernel(BrickId::LmHead, kernel);
+    hand.advance(1_000);
+    profiler.stop_brick_kernel(timer, Work::default());
+    profiler.end_pass(pass, 1, 0);
+    let profile = profiler.profile();
+    let json = profile.to_json();
+    let read = Profile::from_json(&json, "x".as_ref()).expect("it was just written");
+    assert_eq!((&read, read.to_json()), (&profile, json));
+    let graph = read.execution_graph(read.passes[0].serial).expect("its spans were kept");
+    let (_, node) = graph.kernel_nodes().next().expect("a kernel");
+    assert_eq!(node.ptx_hash(), Some(hash));
+    assert_eq!(read.ptx.resolve(node).map(|source| source.ptx.as_str()), Some(ptx));
 }
 
 #[test]
