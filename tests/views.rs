@@ -122,23 +122,37 @@ Execution Graph
 
 #[test]
 fn what_lies_between_layers_keeps_its_place_when_they_fold() {
-    let mut graph = example(2);
+    let mut graph = ExecutionGraph::new();
     let brick = |id, timing_ns| ExecutionNode::Brick { id, timing_ns, elements: 1 };
-    graph.add_node(brick(BrickId::LmHead, 1_000));
-    for index in 0..2 {
-        graph.push_scope(ExecutionNode::Layer { index });
-        graph.add_node_in_scope(brick(BrickId::RmsNorm, 5));
-        graph.pop_scope();
+    for timing_ns in [500, 5] {
+        for index in 0..2 {
+            graph.push_scope(ExecutionNode::Layer { index });
+            graph.add_node_in_scope(brick(BrickId::RmsNorm, timing_ns));
+            graph.pop_scope();
+        }
+        graph.add_node(brick(BrickId::LmHead, 1_000));
     }
-    let tree = graph.to_tree(&TreeOptions { depth: Some(1), ..FOLDED });
     assert_eq!(
-        tree,
+        graph.to_tree(&TreeOptions { depth: Some(1), ..FOLDED }),
         "\
 Execution Graph
-├── Layers 0–1  ×2, 1400.0µs sum, 700.0µs each  … 16 inside
+├── Layers 0–1  ×2, 1.0µs sum, 0.5µs each  … 2 inside
 ├── LmHead  1.0µs (1 elem)
-└── Layers 0–1  ×2, 0.010µs sum, 0.005µs each  … 2 inside"
+├── Layers 0–1  ×2, 0.010µs sum, 0.005µs each  … 2 inside
+└── LmHead  1.0µs (1 elem)"
     );
+}
+
+#[test]
+fn layers_whose_kernels_were_timed_do_not_fold_with_those_whose_were_not() {
+    let mut graph = layers(&[(0, 10, "k")]);
+    graph.push_scope(ExecutionNode::Layer { index: 1 });
+    let (name, timing_ns, elements) = ("Ffn".to_owned(), 10_000, 8);
+    graph.push_scope(ExecutionNode::NamedBrick { name, timing_ns, elements });
+    graph.record_kernel_launch("k", 1, (1, 1, 1), (32, 1, 1), 0);
+    graph.pop_scope();
+    graph.pop_scope();
+    assert_eq!(graph.to_tree(&FOLDED), graph.to_ascii_tree());
 }
 
 #[test]
