@@ -106,7 +106,8 @@ fn of_graph(profile: &Profile) -> Vec<Row> {
         else {
             continue;
         };
-        let at = *known.entry((name, *ptx_hash, *grid, *block, host)).or_insert_with(|| {
+        let key = (name.clone(), *ptx_hash, *grid, *block, host.clone());
+        let at = *known.entry(key).or_insert_with(|| {
             let (ptx, launch) = match host {
                 Some(host) => ("cpu".to_owned(), printable(&host.shape)),
                 None => (by_node(&profile.ptx, node, name, *ptx_hash), launch(*grid, *block)),

@@ -100,6 +100,14 @@ impl<'g> Nesting<'g> {
         &self.graph.nodes()[node as usize]
     }
 
+    /// The number of a transformer layer; `None` of other nodes.
+    pub(super) fn layer(&self, node: u32) -> Option<u32> {
+        match self.node(node) {
+            ExecutionNode::Layer { index } => Some(*index),
+            _ => None,
+        }
+    }
+
     pub(super) fn children(&self, node: u32) -> &[u32] {
         let node = node as usize;
         &self.children[self.starts[node] as usize..self.starts[node + 1] as usize]

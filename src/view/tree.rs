@@ -230,7 +230,7 @@ impl Tree<'_> {
                         let _ = write!(
                             text,
                             "{}  ×{}",
-                            ranges(members.iter().map(|&node| nesting.node(node))),
+                            ranges(members.iter().filter_map(|&node| nesting.layer(node))),
                             members.len()
                         );
                         if let Some(times) = times {
@@ -304,7 +304,7 @@ impl Tree<'_> {
         let mut stretch = 0;
         for nodes in siblings {
             let first = nodes.as_slice()[0];
-            if !matches!(self.nesting.node(first), ExecutionNode::Layer { .. }) {
+            if self.nesting.layer(first).is_none() {
                 stretch += 1;
                 folded.push(nodes);
                 continue;
@@ -335,7 +335,7 @@ fn only_layer(nesting: &Nesting<'_>, layer: u32) -> (Vec<u32>, Rest) {
         let parent = nesting.parent(node);
         if parent.is_some_and(|parent| nodes[parent as usize] == Is::Shown) {
             nodes[node as usize] = Is::Shown;
-        } else if matches!(nesting.node(node), ExecutionNode::Layer { index } if *index == layer) {
+        } else if nesting.layer(node) == Some(layer) {
             nodes[node as usize] = Is::Shown;
             shown.push(node);
             let mut above = parent;
@@ -402,15 +402,10 @@ impl Times {
 }
 
 /// `Layers 0–3, 6, 9–11`; a long list is cut short.
-fn ranges<'g>(layers: impl Iterator<Item = &'g ExecutionNode>) -> String {
+fn ranges(layers: impl Iterator<Item = u32>) -> String {
     /// As many as fit a line beside the times.
     const MOST_RANGES: usize = 6;
-    let mut numbers: Vec<u32> = layers
-        .filter_map(|node| match node {
-            ExecutionNode::Layer { index } => Some(*index),
-            _ => None,
-        })
-        .collect();
+    let mut numbers: Vec<u32> = layers.collect();
     numbers.sort_unstable();
     numbers.dedup();
     let runs: Vec<&[u32]> = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
