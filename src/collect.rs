@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use crate::brick::{Phase, Source};
 use crate::fold::{PassRecord, PassSums, Slot};
 use crate::latency::Latency;
-use crate::profile::{Dropped, Name, NameKind, Pass, PhaseTotal, Profile, Span, Total};
+use crate::profile::{
+    Dependency, Dropped, Name, NameKind, Pass, PhaseTotal, Point, Profile, Span, Total,
+};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL, category_of};
 use crate::recorder::{Collected, Kind, Lane, NONE, NameIdx, Record, Recorder};
 use crate::stats::BrickStats;
@@ -75,10 +77,24 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
         })
         .collect();
     profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
+    let mut handed_off: HashMap<u64, Point> = HashMap::new();
+    let mut taken_over: Vec<(u64, Point)> = Vec::new();
     for (lane, number) in lanes.into_iter().zip(0..) {
         profile.lanes.push(crate::profile::Lane { name: lane.thread });
-        add_spans(&lane.records, number, &mut profile.spans);
+        add_spans(&lane.records, number, &mut profile.spans, |record, point| match record.kind {
+            Kind::HandOff => drop(handed_off.insert(record.work.elements, point)),
+            _ => taken_over.push((record.work.elements, point)),
+        });
     }
+    for (number, to) in taken_over {
+        match handed_off.get(&number) {
+            Some(&from) => profile.dependencies.push(Dependency { from, to }),
+            None => profile.dropped.dependencies += 1,
+        }
+    }
+    profile.dependencies.sort_by_key(|dependency| {
+        (dependency.to.at_ns, dependency.to.lane, dependency.from.at_ns, dependency.from.lane)
+    });
     profile.latency = Latency::of(profile);
 }
 
@@ -157,32 +173,71 @@ impl Totals {
     }
 }
 
-/// Adds a thread's spans in the order in which they began, each with the span around it.
-fn add_spans(records: &[Record], lane: u32, spans: &mut Vec<Span>) {
-    let mut records: Vec<_> =
-        records.iter().enumerate().filter(|(_, record)| record.kind.is_span()).collect();
-    records.sort_by_key(|(_, record)| record.order);
+/// Adds a thread's spans in the order in which they began, each with the span around it. `point` is
+/// told of the marks among them.
+fn add_spans(
+    records: &[Record],
+    lane: u32,
+    spans: &mut Vec<Span>,
+    mut point: impl FnMut(&Record, Point),
+) {
+    let is_mark = |kind| matches!(kind, Kind::HandOff | Kind::TakeOver);
+    let wanted = records
+        .iter()
+        .enumerate()
+        .filter(|(_, record)| record.kind.is_span() || is_mark(record.kind));
+    let mut records: Vec<_> = wanted.collect();
+    // A mark has the order of the span that begins next, and comes before it; of two such marks the
+    // one that was logged first.
+    records.sort_by_key(|&(logged, record)| (record.order, record.kind.is_span(), logged));
     // What is open while reading on: its place in the log, and among `spans`. A span contains
     // those that began after it and ended, hence were logged, before it.
     let mut open: Vec<(usize, u32)> = Vec::new();
+    // Marks, with their place in the log.
+    let mut marks: Vec<(usize, &Record, Point)> = Vec::new();
+    // By place in the log, for looking up what ended before a mark.
+    let mut ended: Vec<(usize, u32)> = Vec::new();
     for (logged, record) in records {
         while open.last().is_some_and(|&(outer, _)| outer < logged) {
             open.pop();
         }
         let index = spans.len() as u32;
+        let inside = open.last().map(|&(_, index)| index);
+        if is_mark(record.kind) {
+            let at_ns = record.start;
+            marks.push((
+                logged,
+                record,
+                Point { lane, at_ns, inside, after: None, before: Some(index) },
+            ));
+            continue;
+        }
         spans.push(Span {
             name: (record.kind != Kind::Layer).then_some(record.name),
             source: record.source,
             lane,
             pass: (record.pass != 0).then_some(record.pass),
             layer: (record.layer != NONE).then_some(record.layer),
-            parent: open.last().map(|&(_, index)| index),
+            parent: inside,
             start_ns: record.start,
             duration_ns: record.duration,
             exclusive_ns: record.exclusive,
             work: record.work,
         });
         open.push((logged, index));
+        ended.push((logged, index));
+    }
+    if marks.is_empty() {
+        return;
+    }
+    ended.sort_unstable();
+    let parent = |index: u32| spans.get(index as usize).map(|span: &Span| span.parent);
+    for (logged, record, mut at) in marks {
+        // Neighbours count only if they lie in the same span as the mark itself.
+        at.before = at.before.filter(|&before| parent(before) == Some(at.inside));
+        let last = ended[..ended.partition_point(|&(place, _)| place < logged)].last();
+        at.after = last.map(|&(_, index)| index).filter(|&after| parent(after) == Some(at.inside));
+        point(record, at);
     }
 }
 

@@ -261,6 +261,8 @@ impl Fold {
                     sums.counters.get_or_insert_default().add(&record.counters());
                 }
             }
+            // Of interest only beside the spans that were kept.
+            Kind::HandOff | Kind::TakeOver => {}
             Kind::Tile => {
                 if let Some(sums) = self.tiles.get_mut(usize::from(record.name)) {
                     sums.add(record.duration, record.duration, record.work);

@@ -25,8 +25,9 @@ pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Clock, ClockInfo, MockClock};
 pub use crate::device::SyncMode;
 pub use crate::graph::{
-    EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxName,
-    PtxRegistry, PtxSource, Registered, TransferDirection,
+    Cycle, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
+    NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered, Schedule, Slack, Step,
+    TransferDirection, WhatIf,
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
@@ -35,12 +36,12 @@ pub use crate::machine::{
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
-    Absent, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Profile,
-    ProfileError, Run, SCHEMA_VERSION, Span, Total,
+    Absent, Dependency, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal,
+    Point, Profile, ProfileError, Run, SCHEMA_VERSION, Span, Total,
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
-    KernelId, KernelTimer, LayerTimer, PassTimer,
+    HandOff, KernelId, KernelTimer, LayerTimer, PassTimer,
 };
 pub use crate::save::write_atomically;
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};
@@ -52,6 +53,8 @@ pub use brickscope_kernels::{Backend, detect_backend, simd};
 /// The pages of `docs/`, so that their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/graph.md")]
+    struct Graph;
     #[doc = include_str!("../docs/measuring.md")]
     struct Measuring;
     #[doc = include_str!("../docs/porting.md")]

@@ -20,9 +20,7 @@ use crate::brick::{BrickCategory, Phase, Source, Work};
 use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
 use crate::device::SyncMode;
-use crate::graph::{
-    EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxRegistry,
-};
+use crate::graph::{ExecutionGraph, HostLaunch, PtxRegistry};
 use crate::latency::Latency;
 use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
@@ -97,6 +95,9 @@ pub struct Profile {
     /// Every span that was kept.
     #[serde(with = "span_table")]
     pub spans: Vec<Span>,
+    /// What had to wait for what on another thread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<Dependency>,
 }
 
 /// A thing that can't be told, and why.
@@ -119,6 +120,8 @@ pub struct Dropped {
     pub homeless: u64,
     /// Deferred bricks whose start lay after the end that settled them.
     pub late: u64,
+    /// Hand-offs between threads of which one side did not fit the log.
+    pub dependencies: u64,
     /// Uses of names of bricks or kernels for which there was no room; in the totals under
     /// `(other)`.
     pub names: u64,
@@ -152,6 +155,7 @@ impl Dropped {
             ("passes that did not fit the list", self.passes, "the totals count them"),
             ("recording calls with no way to the thread's log", self.homeless, "they are lost"),
             ("deferred bricks that began after the end that settled them", self.late, ""),
+            ("hand-offs between threads with one side lost", self.dependencies, ""),
             ("uses of names beyond the room for names", self.names, "they count as (other)"),
             ("spans that began and never ended", self.unfinished, ""),
             ("spans that ended on another thread", self.moved, outside),
@@ -392,6 +396,31 @@ pub struct Span {
     pub work: Work,
 }
 
+/// Work of one thread that had to wait for work of another: see
+/// [`BrickProfiler::hand_off`](crate::BrickProfiler::hand_off).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// Where the work was handed off.
+    pub from: Point,
+    /// Where it was taken over.
+    pub to: Point,
+}
+
+/// A place in the work of a thread, between spans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    /// The thread: an index into `lanes`.
+    pub lane: u32,
+    /// When, in nanoseconds of the clock.
+    pub at_ns: u64,
+    /// The span that it lies in: an index into `spans`.
+    pub inside: Option<u32>,
+    /// The last span in there that had ended.
+    pub after: Option<u32>,
+    /// The first span in there that began later.
+    pub before: Option<u32>,
+}
+
 impl Profile {
     /// A profile of nothing, for a caller who fills it by other means than a profiler.
     #[must_use]
@@ -424,6 +453,7 @@ impl Profile {
             names: Vec::new(),
             lanes: Vec::new(),
             spans: Vec::new(),
+            dependencies: Vec::new(),
         }
     }
 
@@ -498,29 +528,6 @@ impl Profile {
             .min_by_key(|pass| {
                 (pass.serial != typical.serial, pass.wall_ns.abs_diff(typical.wall_ns))
             })
-    }
-
-    /// The graph of one recorded pass: layers, their bricks, and the kernels that these launched.
-    ///
-    /// `None` if no span of that pass was kept.
-    #[must_use]
-    pub fn execution_graph(&self, pass: u32) -> Option<ExecutionGraph> {
-        let mut graph = ExecutionGraph::new();
-        // Where each span of the pass stands in the graph. Parents come before their children.
-        let mut nodes: HashMap<usize, ExecutionNodeId> = HashMap::new();
-        for (index, span) in self.spans.iter().enumerate() {
-            if span.pass != Some(pass) {
-                continue;
-            }
-            let node = self.node_of(span);
-            let edge = if node.is_kernel() { EdgeType::Launches } else { EdgeType::Contains };
-            let id = graph.add_node(node);
-            if let Some(&parent) = span.parent.and_then(|parent| nodes.get(&(parent as usize))) {
-                graph.add_edge(parent, id, edge);
-            }
-            nodes.insert(index, id);
-        }
-        (graph.num_nodes() > 0).then_some(graph)
     }
 
     /// This profile with the statistics of undisturbed passes only. Those that were disturbed stay in
@@ -617,38 +624,6 @@ impl Profile {
         });
         rest.latency = Latency::of(&rest);
         Ok(rest)
-    }
-
-    fn node_of(&self, span: &Span) -> ExecutionNode {
-        let (timing_ns, elements) = (span.duration_ns, span.work.elements);
-        let Some(index) = span.name else {
-            return ExecutionNode::Layer { index: span.layer.unwrap_or_default().into() };
-        };
-        let unknown = Name { name: format!("#{index}"), kind: NameKind::Brick, host: None };
-        let name = self.names.get(usize::from(index)).unwrap_or(&unknown);
-        match name.kind {
-            NameKind::Kernel => {
-                let mut kernel = crate::graph::gpu_kernel(&name.name, 0, (1, 1, 1), (1, 1, 1), 0);
-                if let ExecutionNode::Kernel {
-                    timing_ns: timing, host, arithmetic_intensity, ..
-                } = &mut kernel
-                {
-                    *timing = Some(timing_ns);
-                    *host = name.host.clone();
-                    *arithmetic_intensity = (span.work.bytes > 0 && span.work.flops > 0)
-                        .then(|| span.work.flops as f32 / span.work.bytes as f32);
-                }
-                let source = self.ptx.resolve(&kernel).map_or(0, |source| source.hash);
-                if let ExecutionNode::Kernel { ptx_hash, .. } = &mut kernel {
-                    *ptx_hash = source;
-                }
-                kernel
-            }
-            NameKind::Brick => match crate::BrickId::from_str(&name.name) {
-                Some(id) => ExecutionNode::Brick { id, timing_ns, elements },
-                None => ExecutionNode::NamedBrick { name: name.name.clone(), timing_ns, elements },
-            },
-        }
     }
 
     /// Holds the profile to its own arithmetic: bricks + unattributed = wall, to the nanosecond,

@@ -16,6 +16,7 @@ use crate::device::{Pending, SyncMode, partition};
 use crate::fold::Slot;
 use crate::graph::{
     ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxRegistry, Registered,
+    TransferDirection,
 };
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
@@ -192,6 +193,11 @@ pub struct BrickKernelsTimer {
     brick: Open,
     kernel: Open,
 }
+
+/// A point in the work of a thread that others wait for: [`BrickProfiler::hand_off`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "whoever waits for this work hands it to `take_over`"]
+pub struct HandOff(Option<u64>);
 
 /// A layer that has begun; hand it back to [`BrickProfiler::end_layer`].
 #[derive(Debug)]
@@ -693,6 +699,43 @@ impl BrickProfiler {
     }
 }
 
+/// Work that waits for work on another thread.
+impl BrickProfiler {
+    /// Says that what other threads do after [`take_over`](Self::take_over) had to wait for what this
+    /// one did so far. So the critical path of a recorded graph finds its way across threads.
+    ///
+    /// ```
+    /// use brickscope::{BrickId, BrickProfiler};
+    ///
+    /// let profiler = BrickProfiler::enabled();
+    /// let norm = profiler.start_brick(BrickId::RmsNorm);
+    /// profiler.stop_brick(norm, 1);
+    /// let handed = profiler.hand_off();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| {
+    ///         profiler.take_over(handed);
+    ///         let gate = profiler.start_brick(BrickId::GateProjection);
+    ///         profiler.stop_brick(gate, 1);
+    ///     });
+    /// });
+    /// assert_eq!(profiler.profile().dependencies.len(), 1);
+    /// ```
+    ///
+    /// Off, or with no room for single spans, nothing is recorded.
+    #[inline]
+    pub fn hand_off(&self) -> HandOff {
+        HandOff(self.recorder.hand_off())
+    }
+
+    /// Says that what this thread does next had to wait for `from`.
+    #[inline]
+    pub fn take_over(&self, from: HandOff) {
+        if let Some(number) = from.0 {
+            self.recorder.take_over(number);
+        }
+    }
+}
+
 /// Deferred time, for work that is issued now and finished later.
 ///
 /// Without a device clock all that is known is the order of issue: each brick lasts until the next
@@ -1102,6 +1145,19 @@ impl BrickProfiler {
         self.change_graph(|graph| {
             graph.add_node_in_scope(ExecutionNode::Brick { id: brick, timing_ns, elements })
         })
+    }
+
+    /// Adds a copy of `bytes` from `src` to `dst` to the open scope; `timing_ns` if that was measured.
+    /// `None` if the graph is off.
+    pub fn graph_record_transfer(
+        &self,
+        src: &str,
+        dst: &str,
+        bytes: u64,
+        direction: TransferDirection,
+        timing_ns: Option<u64>,
+    ) -> Option<ExecutionNodeId> {
+        self.change_graph(|graph| graph.record_transfer(src, dst, bytes, direction, timing_ns))
     }
 
     /// Adds a kernel launch: by the innermost scope if that is a brick, else by the brick last

@@ -515,3 +515,96 @@ fn a_brick_of_a_single_kernel_and_its_kernel_are_equally_long() {
         assert_eq!([kind(brick.name), kind(kernel.name)], [NameKind::Brick, NameKind::Kernel]);
     }
 }
+
+/// Runs a pass of two threads: `gate` on one, for so long and so long again in a brick of its own,
+/// beside `up` on the other. Returns the profile.
+#[cfg(not(miri))]
+fn two_threads(gate: Duration, planted: Duration, up: Duration) -> Profile {
+    let spin = |duration: Duration| {
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            std::hint::spin_loop();
+        }
+    };
+    let until = |flag: &AtomicUsize| {
+        while flag.load(Acquire) == 0 {
+            std::hint::spin_loop();
+        }
+    };
+    let profiler = on_a_real_clock();
+    let handed = std::sync::OnceLock::new();
+    let back = std::sync::OnceLock::new();
+    let [is_ready, is_handed, is_back] = [(); 3].map(|()| AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Makes this thread's log.
+            profiler.stop_brick(profiler.start_brick(BrickId::Sampling), 0);
+            is_ready.store(1, Release);
+            until(&is_handed);
+            profiler.take_over(*handed.get().expect("it was handed off"));
+            let timer = profiler.start_brick(BrickId::GateProjection);
+            spin(gate);
+            if !planted.is_zero() {
+                let timer = profiler.start("planted");
+                spin(planted);
+                profiler.stop(timer, 1);
+            }
+            profiler.stop_brick(timer, 1);
+            back.set(profiler.hand_off()).expect("once");
+            is_back.store(1, Release);
+        });
+        until(&is_ready);
+        let pass = profiler.begin_pass(Phase::Decode);
+        let norm = profiler.start_brick(BrickId::RmsNorm);
+        spin(Duration::from_micros(50));
+        profiler.stop_brick(norm, 1);
+        handed.set(profiler.hand_off()).expect("once");
+        is_handed.store(1, Release);
+        let timer = profiler.start_brick(BrickId::UpProjection);
+        spin(up);
+        profiler.stop_brick(timer, 1);
+        until(&is_back);
+        profiler.take_over(*back.get().expect("it is back"));
+        let down = profiler.start_brick(BrickId::DownProjection);
+        spin(Duration::from_micros(50));
+        profiler.stop_brick(down, 1);
+        profiler.end_pass(pass, 1, 0);
+    });
+    profiler.profile()
+}
+
+/// A spin is planted in a brick on another thread, where it matters in full, in part, or not at all.
+#[test]
+#[cfg(not(miri))]
+fn what_the_removal_of_a_planted_spin_gains_is_predicted_from_the_graph() {
+    if std::thread::available_parallelism().map_or(1, |cpus| cpus.get()) < 2 {
+        eprintln!("skipped: two threads that run at once take two processors");
+        return;
+    }
+    let micros = Duration::from_micros;
+    for (gate, planted, up) in [(300, 200, 100), (200, 400, 400), (100, 100, 400)] {
+        let wall = |profile: &Profile| profile.passes[0].wall_ns;
+        // Others may take a processor in either run, and only lengthen it: the shortest count.
+        let (mut with, mut without): (Option<Profile>, Option<Profile>) = (None, None);
+        let mut why = String::new();
+        let is_right = (0..200).any(|_| {
+            for (best, planted) in [(&mut with, micros(planted)), (&mut without, Duration::ZERO)] {
+                let now = two_threads(micros(gate), planted, micros(up));
+                if best.as_ref().is_none_or(|best| wall(&now) < wall(best)) {
+                    *best = Some(now);
+                }
+            }
+            let (Some(with), Some(without)) = (&with, &without) else { return false };
+            let graph = with.execution_graph(with.passes[0].serial).expect("it was kept");
+            let removed = graph.what_if("planted", 0.0).expect("no cycle").expect("it is there");
+            assert_eq!(removed.before_ns, wall(with));
+            let gained = wall(with) as f64 - wall(without) as f64;
+            // And it is the gain that the plan has, so that neither is wrong alike.
+            let plan = nanos(micros((gate + planted).max(up) - gate.max(up)));
+            why = format!("predicted {} ns, gained {gained}, planned {plan}", removed.gain_ns());
+            let tenth = 0.1 * nanos(micros(planted));
+            (removed.gain_ns() as f64 - gained).abs() < tenth && (gained - plan).abs() < tenth
+        });
+        assert!(is_right, "{why}");
+    }
+}

@@ -347,7 +347,7 @@ fn a_registered_source_is_found_from_the_kernels_of_a_pass_and_survives_the_file
     let graph = read.execution_graph(read.passes[0].serial).expect("its spans were kept");
     let (_, node) = graph.kernel_nodes().next().expect("a kernel");
     assert_eq!(node.ptx_hash(), Some(hash));
-    assert_eq!(read.ptx.resolve(node).map(|source| source.ptx.as_str()), Some(ptx));
+    assert_eq!(read.ptx.resolve(&node).map(|source| source.ptx.as_str()), Some(ptx));
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. Ends
     /// when that is known to ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = ["out", "sync", "temperature", "counters", "leave_out_disturbed"])]
+    #[arg(long, conflicts_with_all = ["out", "sync", "temperature", "counters", "shares", "leave_out_disturbed"])]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: end after so many seconds at the latest.
@@ -94,7 +94,7 @@ pub(crate) struct ProfileArgs {
         default_value_t = 20.0,
         requires = "check_overhead",
         // Where one of these is there, clap takes `requires` for settled.
-        conflicts_with_all = ["out", "sync", "temperature", "counters", "leave_out_disturbed"],
+        conflicts_with_all = ["out", "sync", "temperature", "counters", "shares", "leave_out_disturbed"],
         value_parser = seconds,
         allow_negative_numbers = true
     )]
@@ -104,6 +104,11 @@ pub(crate) struct ProfileArgs {
     /// bricks become slower by it.
     #[arg(long)]
     pub(crate) counters: bool,
+
+    /// Record each thread's share of each kernel, too: the critical path then says which thread the
+    /// others waited for. Short kernels become slower by it.
+    #[arg(long)]
+    pub(crate) shares: bool,
 
     /// Leave passes that other work on this machine disturbed out of the tables. They are counted in
     /// any case, and stay in the run's file.
@@ -129,7 +134,7 @@ pub(crate) struct ExecutorArgs {
 /// Show a run that was written before.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
+    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
 )]
 pub(crate) struct ShowArgs {
     /// The run's folder, or its profile.json.
@@ -164,9 +169,14 @@ pub(crate) struct ShowArgs {
     /// Leave passes that other work on the machine disturbed out of the tables.
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
+
+    /// With --as path: predict the pass if all bricks or kernels of this name took so many times as
+    /// long; may be given again.
+    #[arg(long, value_name = "NAME=FACTOR", value_parser = what_if)]
+    pub(crate) what_if: Vec<(String, f64)>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum View {
     /// What was printed after the run.
     Report,
@@ -182,6 +192,8 @@ pub(crate) enum View {
     GraphJson,
     /// Every kernel: launches, time, shape or grid and block, and its PTX source.
     Kernels,
+    /// What decides how long that pass took: its critical path.
+    Path,
     /// All that was recorded.
     Json,
 }
@@ -335,6 +347,14 @@ fn share(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').map(|percent| percent.trim().parse::<f64>()) {
         Some(Ok(percent)) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
         _ => Err("must be a percentage from 0% to 100%, such as 1%".to_owned()),
+    }
+}
+
+fn what_if(text: &str) -> Result<(String, f64), String> {
+    let (name, factor) = text.rsplit_once('=').ok_or("must be NAME=FACTOR")?;
+    match factor.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok((name.to_owned(), factor)),
+        _ => Err(format!("`{factor}` is no factor: a number from 0")),
     }
 }
 

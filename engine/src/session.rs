@@ -1,8 +1,11 @@
 //! A conversation with a model: its KV cache, and room for a pass.
 
-use brickscope::{BrickProfiler, Phase};
+use std::sync::Arc;
 
-use crate::executor::{Cpu, Routines};
+use brickscope::{BrickProfiler, Phase};
+use brickscope_kernels::Watch;
+
+use crate::executor::{Cpu, Routines, Shares};
 use crate::forward::{Outputs, Pass, Scratch};
 use crate::kv_cache::KvCache;
 use crate::model::{Error, Model};
@@ -136,6 +139,16 @@ impl<'m> Session<'m> {
         tokens: &[u32],
     ) -> Result<&[f32], Error> {
         self.forward_with(&self.profiled(profiler), tokens)
+    }
+
+    /// Tells `profiler` of each thread's share of each kernel too, from the next pass on: a span on the
+    /// thread itself, inside of the kernel by a hand-off. `None` ends that. It takes some five spans
+    /// for each kernel, so the times of short kernels suffer. Sessions with clones of one executor
+    /// share its threads, and so the profiler.
+    pub fn profile_shares(&self, profiler: Option<&Arc<BrickProfiler>>) {
+        let shares =
+            |profiler| Arc::new(Shares::new(profiler, self.cpu.threads())) as Arc<dyn Watch>;
+        self.cpu.pool().watch(profiler.map(shares));
     }
 
     /// The kernels of this session, made known to `profiler`.

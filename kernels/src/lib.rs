@@ -68,6 +68,6 @@ pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
 pub use kernels::Kernels;
 pub use matmul::threads_for_rows;
 pub use matrix::{Matrix, MatrixError};
-pub use pool::ThreadPool;
+pub use pool::{ThreadPool, Watch};
 pub use quant::QuantType;
 pub use rope::{RopePairs, rope_tables};

@@ -58,6 +58,18 @@ fn wait_until(done: impl Fn() -> bool) {
 
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
+/// Is told of each thread's share of each job, on the thread itself.
+pub trait Watch: Send + Sync {
+    /// A job begins: called on the thread that has it, before its shares begin.
+    fn job_begins(&self);
+    /// The share of a thread begins; 0 is the thread that has the job.
+    fn share_begins(&self, thread_idx: usize);
+    /// It has ended.
+    fn share_ends(&self, thread_idx: usize);
+    /// All shares have ended: called on the thread that has the job.
+    fn job_ends(&self);
+}
+
 /// A fixed number of threads that run one closure together.
 ///
 /// ```
@@ -87,6 +99,9 @@ struct Shared {
     // Written only by the caller that has its turn, and only while `remaining` is 0; read by workers
     // only between a new epoch and their own decrement of `remaining`.
     job: UnsafeCell<Option<Job>>,
+    // Looked at once a job, before its epoch.
+    is_watched: AtomicBool,
+    watch: Mutex<Option<Arc<dyn Watch>>>,
     // The first worker's panic.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     closing: AtomicBool,
@@ -119,6 +134,8 @@ impl ThreadPool {
             epoch: AtomicUsize::new(0),
             remaining: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
+            is_watched: AtomicBool::new(false),
+            watch: Mutex::new(None),
             panic: Mutex::new(None),
             closing: AtomicBool::new(false),
         });
@@ -130,6 +147,13 @@ impl ThreadPool {
             pool.workers.push(builder.spawn(move || work(&shared, thread_idx))?);
         }
         Ok(pool)
+    }
+
+    /// Has `watch` told of each job from the next one on; `None` ends that. Unwatched, a job costs one
+    /// load more. A watch should not panic: that counts as a panic of the share.
+    pub fn watch(&self, watch: Option<Arc<dyn Watch>>) {
+        self.shared.is_watched.store(watch.is_some(), Ordering::Relaxed);
+        *self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
     }
 
     /// How many threads [`run`](Self::run) uses, the caller's among them.
@@ -146,6 +170,27 @@ impl ThreadPool {
     /// If `f` does, on any thread, once it has returned on all of them. Or if it is called from
     /// inside `f`: it would wait for itself.
     pub fn run(&self, f: Task<'_>) {
+        let shared = &*self.shared;
+        if shared.is_watched.load(Ordering::Relaxed) {
+            return self.run_watched(f);
+        }
+        self.run_unwatched(f);
+    }
+
+    #[cold]
+    fn run_watched(&self, f: Task<'_>) {
+        let watch = self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(watch) = watch else { return self.run_unwatched(f) };
+        watch.job_begins();
+        self.run_unwatched(&|thread_idx| {
+            watch.share_begins(thread_idx);
+            f(thread_idx);
+            watch.share_ends(thread_idx);
+        });
+        watch.job_ends();
+    }
+
+    fn run_unwatched(&self, f: Task<'_>) {
         if self.workers.is_empty() {
             return f(0);
         }
@@ -267,6 +312,44 @@ mod tests {
             .downcast_ref::<&str>()
             .map(|s| (*s).to_owned())
             .unwrap_or_else(|| panic.downcast_ref::<String>().expect("a message").clone())
+    }
+
+    /// Writes down what it is told.
+    #[derive(Default)]
+    struct Diary(Mutex<Vec<(&'static str, usize)>>);
+
+    impl Watch for Diary {
+        fn job_begins(&self) {
+            self.0.lock().unwrap().push(("job", 0));
+        }
+        fn share_begins(&self, thread_idx: usize) {
+            self.0.lock().unwrap().push(("begin", thread_idx));
+        }
+        fn share_ends(&self, thread_idx: usize) {
+            self.0.lock().unwrap().push(("end", thread_idx));
+        }
+        fn job_ends(&self) {
+            self.0.lock().unwrap().push(("done", 0));
+        }
+    }
+
+    #[test]
+    fn a_watch_is_told_of_each_share_between_the_begin_and_the_end_of_the_job() {
+        for n_threads in 1..=3 {
+            let (pool, diary) = (pool(n_threads), Arc::new(Diary::default()));
+            pool.watch(Some(Arc::clone(&diary) as Arc<dyn Watch>));
+            assert_eq!(who_ran(&pool), vec![1; n_threads]);
+            let mut told = std::mem::take(&mut *diary.0.lock().unwrap());
+            assert_eq!((told.remove(0), told.pop()), (("job", 0), Some(("done", 0))));
+            for thread in 0..n_threads {
+                let of_thread =
+                    told.iter().filter(|(_, idx)| *idx == thread).map(|(what, _)| *what);
+                assert_eq!(of_thread.collect::<Vec<_>>(), ["begin", "end"]);
+            }
+            pool.watch(None);
+            assert_eq!(who_ran(&pool), vec![1; n_threads]);
+            assert!(diary.0.lock().unwrap().is_empty());
+        }
     }
 
     #[test]

@@ -1,225 +1,32 @@
-//! The execution graph: which layer contains which brick, and which brick launched which kernel.
+//! The execution graph: which layer contains which brick, which brick launched which kernel, and what
+//! had to wait for what.
 //!
 //! A graph is filled by hand (the `graph_*` calls of [`BrickProfiler`](crate::BrickProfiler), or
 //! the methods here), or made from a recorded pass by
 //! [`Profile::execution_graph`](crate::Profile::execution_graph).
 
+mod node;
+mod path;
 mod ptx;
+mod recorded;
+mod store;
+mod transfer;
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize, Serializer};
+
+pub(crate) use self::node::gpu_kernel;
+pub use self::node::{
+    EdgeType, ExecutionEdge, ExecutionNode, ExecutionNodeId, HostLaunch, TransferDirection,
+};
+pub use self::path::{Cycle, Schedule, Slack, Step, WhatIf};
 pub use self::ptx::{PtxName, PtxRegistry, PtxSource, Registered};
-use crate::brick::BrickId;
-
-/// A node's place in its graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ExecutionNodeId(pub u32);
-
-/// A thing that ran, or a group of such things.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum ExecutionNode {
-    /// A well-known brick.
-    Brick {
-        /// Which one.
-        id: BrickId,
-        /// How long it took, in nanoseconds.
-        timing_ns: u64,
-        /// Elements that it processed.
-        elements: u64,
-    },
-    /// A brick with a name of its own.
-    NamedBrick {
-        /// Its name.
-        name: String,
-        /// How long it took, in nanoseconds.
-        timing_ns: u64,
-        /// Elements that it processed.
-        elements: u64,
-    },
-    /// One launch of a kernel, or of a CPU routine.
-    Kernel {
-        /// Its name.
-        name: String,
-        /// [`PtxRegistry::hash_ptx`] of its source; 0 for a CPU routine.
-        ptx_hash: u64,
-        /// Blocks in the grid.
-        grid: (u32, u32, u32),
-        /// Threads in a block.
-        block: (u32, u32, u32),
-        /// Bytes of shared memory.
-        shared_mem: u32,
-        /// How long it took, in nanoseconds, if that was measured.
-        timing_ns: Option<u64>,
-        /// FLOPs for each byte that it moves, if known.
-        arithmetic_intensity: Option<f32>,
-        /// TFLOP/s, if known.
-        achieved_tflops: Option<f32>,
-        /// Set for a routine that ran on the CPU, where a grid means nothing.
-        host: Option<HostLaunch>,
-    },
-    /// A copy of data between memories.
-    Transfer {
-        /// From where.
-        src: String,
-        /// To where.
-        dst: String,
-        /// Bytes copied.
-        bytes: u64,
-        /// Between which memories.
-        direction: TransferDirection,
-        /// How long it took, in nanoseconds, if that was measured.
-        timing_ns: Option<u64>,
-    },
-    /// A function of the program.
-    Function {
-        /// Its name.
-        name: String,
-        /// The file that defines it.
-        file: Option<String>,
-        /// The line in that file.
-        line: Option<u32>,
-    },
-    /// A transformer layer.
-    Layer {
-        /// Which one, from 0.
-        index: u32,
-    },
-    /// An asynchronous task.
-    AsyncTask {
-        /// Its name.
-        name: String,
-        /// How often it was polled.
-        poll_count: u64,
-        /// How often that returned `Pending`.
-        yield_count: u64,
-        /// Nanoseconds spent in polls.
-        total_poll_ns: u64,
-    },
-}
-
-/// How a routine ran on the CPU.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct HostLaunch {
-    /// What it worked on, such as `768×2048 q8_0`; may be empty.
-    pub shape: String,
-    /// On how many threads.
-    pub threads: u32,
-}
-
-impl ExecutionNode {
-    /// The name to show.
-    #[must_use]
-    pub fn name(&self) -> String {
-        match self {
-            Self::Brick { id, .. } => id.name().to_owned(),
-            Self::NamedBrick { name, .. }
-            | Self::Kernel { name, .. }
-            | Self::Function { name, .. }
-            | Self::AsyncTask { name, .. } => name.clone(),
-            Self::Layer { index } => format!("Layer {index}"),
-            Self::Transfer { src, dst, direction, .. } => {
-                format!("{}: {src} → {dst}", direction.name())
-            }
-        }
-    }
-
-    /// Whether this is a kernel.
-    #[must_use]
-    pub fn is_kernel(&self) -> bool {
-        matches!(self, Self::Kernel { .. })
-    }
-
-    /// Whether this is a brick, well known or not.
-    #[must_use]
-    pub fn is_brick(&self) -> bool {
-        matches!(self, Self::Brick { .. } | Self::NamedBrick { .. })
-    }
-
-    /// Whether this is a transfer.
-    #[must_use]
-    pub fn is_transfer(&self) -> bool {
-        matches!(self, Self::Transfer { .. })
-    }
-
-    /// How long it took, in nanoseconds, where that is known.
-    #[must_use]
-    pub fn timing_ns(&self) -> Option<u64> {
-        match self {
-            Self::Brick { timing_ns, .. } | Self::NamedBrick { timing_ns, .. } => Some(*timing_ns),
-            Self::Kernel { timing_ns, .. } | Self::Transfer { timing_ns, .. } => *timing_ns,
-            Self::Function { .. } | Self::Layer { .. } | Self::AsyncTask { .. } => None,
-        }
-    }
-
-    /// The hash of a kernel's PTX source.
-    #[must_use]
-    pub fn ptx_hash(&self) -> Option<u64> {
-        match self {
-            Self::Kernel { ptx_hash, host: None, .. } => Some(*ptx_hash),
-            _ => None,
-        }
-    }
-}
-
-/// What an edge says of its two ends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum EdgeType {
-    /// A function calls a function.
-    Calls,
-    /// A layer contains bricks.
-    Contains,
-    /// A brick launches a kernel.
-    Launches,
-    /// One comes after the other.
-    Sequence,
-    /// One waits for the other.
-    DependsOn,
-    /// Data moves from one to the other.
-    Transfer {
-        /// Bytes moved.
-        bytes: u64,
-        /// Between which memories.
-        direction: TransferDirection,
-    },
-}
-
-/// The memories between which data is copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum TransferDirection {
-    /// Host to device.
-    H2D,
-    /// Device to host.
-    D2H,
-    /// Device to device.
-    D2D,
-}
-
-impl TransferDirection {
-    /// The name in reports and files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::H2D => "H2D",
-            Self::D2H => "D2H",
-            Self::D2D => "D2D",
-        }
-    }
-}
-
-/// An edge of the graph.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExecutionEdge {
-    /// Where it begins.
-    pub src: ExecutionNodeId,
-    /// Where it ends.
-    pub dst: ExecutionNodeId,
-    /// What it says.
-    pub edge_type: EdgeType,
-    /// How much it counts; 1.0 unless said otherwise.
-    pub weight: f32,
-}
+pub use self::store::NodeTime;
+use self::store::{Index, RowKind, Store};
+pub use self::transfer::PingPong;
 
 /// What ran, and how it hangs together.
 ///
@@ -243,36 +50,86 @@ pub struct ExecutionEdge {
 ///          └── batched_q4k_gemv  <<<32,256,1>>> smem=4096B"
 /// );
 /// ```
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(try_from = "Stored")]
 pub struct ExecutionGraph {
-    nodes: Vec<ExecutionNode>,
-    edges: Vec<ExecutionEdge>,
-    #[serde(skip)]
+    store: Store,
+    /// Made when somebody asks for it, and gone with the next change.
+    index: OnceLock<Index>,
     scopes: Vec<ExecutionNodeId>,
 }
 
 /// A graph as a file has it: nobody has looked at it yet.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Stored {
     nodes: Vec<ExecutionNode>,
     edges: Vec<ExecutionEdge>,
+    /// Node, start, duration and lane, where they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    times: Vec<(u32, u64, u64, u16)>,
 }
 
 impl TryFrom<Stored> for ExecutionGraph {
     type Error = String;
 
-    fn try_from(Stored { nodes, edges }: Stored) -> Result<Self, String> {
+    fn try_from(Stored { nodes, edges, times }: Stored) -> Result<Self, String> {
+        let n_nodes = nodes.len();
+        let is_there = |node: u32| (node as usize) < n_nodes;
+        let mut graph = Self::new();
+        for node in &nodes {
+            graph.store.add_node(node);
+        }
         for (index, edge) in edges.iter().enumerate() {
-            if let Some(end) = [edge.src, edge.dst].iter().find(|id| id.0 as usize >= nodes.len()) {
-                let n_nodes = nodes.len();
+            if let Some(end) = [edge.src, edge.dst].iter().find(|id| !is_there(id.0)) {
                 return Err(format!(
                     "edge {index} names node {}, but the graph has {n_nodes} nodes",
                     end.0
                 ));
             }
+            graph.store.add_edge(edge);
         }
-        Ok(Self { nodes, edges, scopes: Vec::new() })
+        for (index, &(node, start_ns, duration_ns, lane)) in times.iter().enumerate() {
+            if !is_there(node) {
+                return Err(format!(
+                    "time {index} names node {node}, but the graph has {n_nodes} nodes"
+                ));
+            }
+            graph.store.set_time(node as usize, NodeTime { start_ns, duration_ns, lane });
+        }
+        Ok(graph)
+    }
+}
+
+impl Serialize for ExecutionGraph {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let times = (0..self.num_nodes()).filter_map(|node| {
+            let NodeTime { start_ns, duration_ns, lane } = self.store.row(node).time()?;
+            Some((node as u32, start_ns, duration_ns, lane))
+        });
+        let (nodes, edges) = (self.nodes().collect(), self.edges().collect());
+        Stored { nodes, edges, times: times.collect() }.serialize(to)
+    }
+}
+
+impl PartialEq for ExecutionGraph {
+    fn eq(&self, other: &Self) -> bool {
+        let times = |graph: &Self| -> Vec<_> {
+            (0..graph.num_nodes()).map(|node| graph.store.row(node).time()).collect()
+        };
+        self.nodes().eq(other.nodes())
+            && self.edges().eq(other.edges())
+            && times(self) == times(other)
+            && self.scopes == other.scopes
+    }
+}
+
+impl fmt::Debug for ExecutionGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutionGraph")
+            .field("nodes", &self.num_nodes())
+            .field("edges", &self.num_edges())
+            .field("open_scopes", &self.scopes.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -287,11 +144,40 @@ impl ExecutionGraph {
     ///
     /// # Panics
     ///
-    /// If the graph has 2³² nodes.
+    /// If the graph has 2³¹ nodes.
     pub fn add_node(&mut self, node: ExecutionNode) -> ExecutionNodeId {
-        let id = u32::try_from(self.nodes.len()).expect("a graph has fewer than 2^32 nodes");
-        self.nodes.push(node);
-        ExecutionNodeId(id)
+        self.index.take();
+        ExecutionNodeId(self.store.add_node(&node))
+    }
+
+    /// Says when and where a node ran. What the node itself says of its time is replaced.
+    ///
+    /// # Panics
+    ///
+    /// If it isn't a node of this graph.
+    pub fn set_time(&mut self, node: ExecutionNodeId, time: NodeTime) {
+        assert!(
+            (node.0 as usize) < self.num_nodes(),
+            "node {} has a time, but the graph has {} nodes",
+            node.0,
+            self.num_nodes()
+        );
+        self.store.set_time(node.0 as usize, time);
+    }
+
+    /// How long a node took, in nanoseconds, if that was measured. Layers and functions have a time
+    /// only here.
+    #[must_use]
+    pub fn timing_ns(&self, node: ExecutionNodeId) -> Option<u64> {
+        let index = node.0 as usize;
+        if index < self.num_nodes() { self.store.row(index).duration() } else { None }
+    }
+
+    /// When and where a node ran, if it was recorded.
+    #[must_use]
+    pub fn time(&self, node: ExecutionNodeId) -> Option<NodeTime> {
+        let index = node.0 as usize;
+        if index < self.num_nodes() { self.store.row(index).time() } else { None }
     }
 
     /// Adds an edge of weight 1.0.
@@ -317,13 +203,14 @@ impl ExecutionGraph {
     ) {
         for end in [src, dst] {
             assert!(
-                (end.0 as usize) < self.nodes.len(),
+                (end.0 as usize) < self.num_nodes(),
                 "an edge names node {}, but the graph has {} nodes",
                 end.0,
-                self.nodes.len()
+                self.num_nodes()
             );
         }
-        self.edges.push(ExecutionEdge { src, dst, edge_type, weight });
+        self.index.take();
+        self.store.add_edge(&ExecutionEdge { src, dst, edge_type, weight });
     }
 
     /// Adds a node to the open scope and opens it as a scope of its own.
@@ -399,12 +286,13 @@ impl ExecutionGraph {
     /// brick last recorded in that scope, else the scope itself.
     pub(crate) fn launcher(&self) -> Option<ExecutionNodeId> {
         let scope = self.current_scope()?;
-        if self.nodes[scope.0 as usize].is_brick() {
+        if self.store.row(scope.0 as usize).is_brick() {
             return Some(scope);
         }
         // The last edge out of the scope; only the kernels of its brick can have come since.
-        let last = self.edges.iter().rev().find(|edge| edge.src == scope).map(|edge| edge.dst);
-        last.filter(|last| self.nodes[last.0 as usize].is_brick()).or(Some(scope))
+        let mut ends = self.store.ends().iter().rev();
+        let last = ends.find(|&&(src, _)| src == scope.0).map(|&(_, dst)| ExecutionNodeId(dst));
+        last.filter(|last| self.store.row(last.0 as usize).is_brick()).or(Some(scope))
     }
 
     /// Adds a kernel launched by `launcher`.
@@ -443,53 +331,144 @@ impl ExecutionGraph {
         self.add_edge(from, to, EdgeType::DependsOn);
     }
 
-    /// A node.
+    /// A node. Nodes are kept in a denser form, so this is a copy.
     #[must_use]
-    pub fn node(&self, id: ExecutionNodeId) -> Option<&ExecutionNode> {
-        self.nodes.get(id.0 as usize)
+    pub fn node(&self, id: ExecutionNodeId) -> Option<ExecutionNode> {
+        self.store.node(id.0 as usize)
+    }
+
+    /// The first node of this name.
+    #[must_use]
+    pub fn node_by_name(&self, name: &str) -> Option<(ExecutionNodeId, ExecutionNode)> {
+        let id = self.nodes_by_name(name).next()?;
+        Some((id, self.node(id)?))
+    }
+
+    /// All nodes of this name, in the order in which they were added.
+    pub fn nodes_by_name(&self, name: &str) -> impl Iterator<Item = ExecutionNodeId> {
+        let named = (0..self.num_nodes()).filter(move |&node| self.store.is_named(node, name));
+        named.map(|node| ExecutionNodeId(node as u32))
     }
 
     /// All nodes, in the order in which they were added.
-    #[must_use]
-    pub fn nodes(&self) -> &[ExecutionNode] {
-        &self.nodes
+    pub fn nodes(&self) -> impl Iterator<Item = ExecutionNode> {
+        (0..self.num_nodes()).filter_map(|node| self.store.node(node))
     }
 
     /// All edges, in the order in which they were added.
+    pub fn edges(&self) -> impl Iterator<Item = ExecutionEdge> {
+        (0..self.num_edges()).map(|edge| self.store.edge(edge))
+    }
+
+    /// The edges that begin at a node; none for a node that isn't there. The first call after a
+    /// change takes as long as it takes to look at every edge twice; further ones look at these only.
+    pub fn outgoing_edges(&self, node: ExecutionNodeId) -> impl Iterator<Item = ExecutionEdge> {
+        self.index().outgoing(node.0 as usize).iter().map(|&edge| self.store.edge(edge as usize))
+    }
+
+    /// The edges that end at a node, likewise.
+    pub fn incoming_edges(&self, node: ExecutionNodeId) -> impl Iterator<Item = ExecutionEdge> {
+        self.index().incoming(node.0 as usize).iter().map(|&edge| self.store.edge(edge as usize))
+    }
+
+    /// What contains, launches or calls a node; the first, if there are several.
     #[must_use]
-    pub fn edges(&self) -> &[ExecutionEdge] {
-        &self.edges
+    pub fn parent(&self, node: ExecutionNodeId) -> Option<ExecutionNodeId> {
+        let incoming = self.index().incoming(node.0 as usize).iter();
+        let mut nesting = incoming.filter(|&&edge| self.store.nests(edge as usize));
+        let &edge = nesting.find(|&&edge| self.store.ends()[edge as usize].0 != node.0)?;
+        Some(ExecutionNodeId(self.store.ends()[edge as usize].0))
+    }
+
+    /// The nearest brick that a node is inside of.
+    pub(crate) fn brick_around(&self, node: ExecutionNodeId) -> Option<ExecutionNodeId> {
+        let parents = std::iter::successors(self.parent(node), |&id| self.parent(id));
+        // Scopes that go in a circle end too.
+        parents.take(self.num_nodes()).find(|id| self.store.row(id.0 as usize).is_brick())
+    }
+
+    /// What a node contains, launches or calls, in the order in which that was said.
+    pub fn inside(&self, node: ExecutionNodeId) -> impl Iterator<Item = ExecutionNodeId> {
+        let outgoing = self.index().outgoing(node.0 as usize).iter();
+        let nesting = outgoing.filter(|&&edge| self.store.nests(edge as usize));
+        nesting
+            .map(|&edge| ExecutionNodeId(self.store.ends()[edge as usize].1))
+            .filter(move |&id| id != node)
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::new(&self.store))
     }
 
     /// How many nodes there are.
     #[must_use]
     pub fn num_nodes(&self) -> usize {
-        self.nodes.len()
+        self.store.n_nodes()
     }
 
     /// How many edges there are.
     #[must_use]
     pub fn num_edges(&self) -> usize {
-        self.edges.len()
+        self.store.n_edges()
+    }
+
+    /// Bytes that the graph takes on the heap, with the index of its edges if that was made.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.store.bytes() + self.index.get().map_or(0, Index::bytes)
     }
 
     /// All kernels.
-    pub fn kernel_nodes(&self) -> impl Iterator<Item = (ExecutionNodeId, &ExecutionNode)> {
-        self.with_ids().filter(|(_, node)| node.is_kernel())
+    pub fn kernel_nodes(&self) -> impl Iterator<Item = (ExecutionNodeId, ExecutionNode)> {
+        let is_kernel = |&node: &usize| self.store.row(node).kind == RowKind::Kernel;
+        (0..self.num_nodes()).filter(is_kernel).filter_map(|node| {
+            let id = ExecutionNodeId(node as u32);
+            Some((id, self.node(id)?))
+        })
     }
 
     /// The brick that took longest among those that launched a kernel, with its nanoseconds.
     #[must_use]
-    pub fn slowest_kernel(&self) -> Option<(ExecutionNodeId, &ExecutionNode, u64)> {
-        let launches = self.edges.iter().filter(|edge| self.nodes[edge.dst.0 as usize].is_kernel());
-        launches
-            .filter_map(|edge| {
-                let node = &self.nodes[edge.src.0 as usize];
-                let timing = if node.is_brick() { node.timing_ns() } else { None };
-                timing.map(|timing_ns| (edge.src, node, timing_ns))
+    pub fn slowest_kernel(&self) -> Option<(ExecutionNodeId, ExecutionNode, u64)> {
+        let is_kernel = |node: u32| self.store.row(node as usize).kind == RowKind::Kernel;
+        let launches = self.store.ends().iter().filter(|&&(_, dst)| is_kernel(dst));
+        let timed = launches.filter_map(|&(src, _)| {
+            let row = self.store.row(src as usize);
+            row.duration().filter(|_| row.is_brick()).map(|timing_ns| (src, timing_ns))
+        });
+        // The first of equals, whatever order an iterator prefers.
+        let (node, timing_ns) =
+            timed.reduce(|best, next| if next.1 > best.1 { next } else { best })?;
+        Some((ExecutionNodeId(node), self.store.node(node as usize)?, timing_ns))
+    }
+
+    /// How far each kernel is from what a machine of `peak_tflops` TFLOP/s and `peak_gb_s` GB/s could
+    /// do: 0.0 on its roof, towards 1.0 far below it. Kernels without rates
+    /// ([`record_kernel_launch_with_metrics`](Self::record_kernel_launch_with_metrics)) are left out;
+    /// so are those whose roof is 0, and rates that are no numbers.
+    ///
+    /// The roof is min(peak FLOP/s, intensity × peak bytes/s): Williams, Waterman, Patterson,
+    /// "Roofline", 2009. A kernel above its roof has distance 0.0; that is an error of the peaks or of
+    /// the work, which the report's table says.
+    #[must_use]
+    pub fn roofline_distance(
+        &self,
+        peak_tflops: f32,
+        peak_gb_s: f32,
+    ) -> BTreeMap<ExecutionNodeId, f32> {
+        let kernels = (0..self.num_nodes()).map(|node| (node, self.store.row(node)));
+        let kernels = kernels.filter(|(_, row)| row.kind == RowKind::Kernel);
+        kernels
+            .filter_map(|(node, row)| {
+                let (Some(intensity), Some(attained)) = row.rates() else { return None };
+                let roof = peak_tflops.min(intensity * peak_gb_s / 1000.0);
+                let distance = 1.0 - (attained / roof).min(1.0);
+                // `min` passes over what is no number.
+                let are_numbers = !intensity.is_nan() && !attained.is_nan();
+                let is_told = are_numbers && roof > 0.0 && distance >= 0.0;
+                is_told.then_some((ExecutionNodeId(node as u32), distance))
             })
-            // The first of equals, whatever order an iterator prefers.
-            .reduce(|best, next| if next.2 > best.2 { next } else { best })
+            .collect()
     }
 
     /// Forgets all nodes, edges and open scopes.
@@ -504,28 +483,7 @@ impl ExecutionGraph {
     }
 
     /// The nodes with their places.
-    pub(crate) fn with_ids(&self) -> impl Iterator<Item = (ExecutionNodeId, &ExecutionNode)> {
-        self.nodes.iter().enumerate().map(|(index, node)| (ExecutionNodeId(index as u32), node))
-    }
-}
-
-/// A kernel on a device, of which nothing was measured yet.
-pub(crate) fn gpu_kernel(
-    name: &str,
-    ptx_hash: u64,
-    grid: (u32, u32, u32),
-    block: (u32, u32, u32),
-    shared_mem: u32,
-) -> ExecutionNode {
-    ExecutionNode::Kernel {
-        name: name.to_owned(),
-        ptx_hash,
-        grid,
-        block,
-        shared_mem,
-        timing_ns: None,
-        arithmetic_intensity: None,
-        achieved_tflops: None,
-        host: None,
+    pub(crate) fn with_ids(&self) -> impl Iterator<Item = (ExecutionNodeId, ExecutionNode)> {
+        (0..).map(ExecutionNodeId).zip(self.nodes())
     }
 }

@@ -631,6 +631,7 @@ pub(crate) struct Recorder {
 #[repr(align(128))]
 struct Written {
     next_pass: AtomicU32,
+    next_hand_off: AtomicU64,
     /// Calls that found no way to their thread's log.
     homeless: AtomicU64,
 }
@@ -644,7 +645,11 @@ impl Recorder {
             first_log: AtomicU32::new(NO_LOG),
             // The number of a row fits 32 bits.
             capacity: capacity.min(u32::MAX as usize / 2),
-            written: Written { next_pass: AtomicU32::new(1), homeless: AtomicU64::new(0) },
+            written: Written {
+                next_pass: AtomicU32::new(1),
+                next_hand_off: AtomicU64::new(1),
+                homeless: AtomicU64::new(0),
+            },
             near: Box::new(std::array::from_fn(|_| OnceLock::new())),
             far: std::array::from_fn(|_| OnceLock::new()),
             switch: Mutex::new(()),
@@ -936,6 +941,28 @@ impl Recorder {
         let duration = end.saturating_sub(start);
         let mark = log.mark(Kind::Tile, 0);
         log.push_tile(Record { start, duration, name: level, work, ..mark });
+    }
+
+    /// Notes a point of this thread's work that work of others waits for; its number, which is never
+    /// 0. `None` if recording is off.
+    pub(crate) fn hand_off(&self) -> Option<u64> {
+        let log = self.log_if_on()?;
+        let number = self.written.next_hand_off.fetch_add(1, Relaxed);
+        self.note(log, Kind::HandOff, number);
+        Some(number)
+    }
+
+    /// Notes that what this thread does next had to wait for a hand-off.
+    pub(crate) fn take_over(&self, number: u64) {
+        if let Some(log) = self.log_if_on() {
+            self.note(log, Kind::TakeOver, number);
+        }
+    }
+
+    fn note(&self, log: &ThreadLog, kind: Kind, number: u64) {
+        let start = self.clock.now();
+        let mark = log.mark(kind, pass_in(log.place.load(Relaxed)));
+        log.push(Record { start, work: Work::elements(number), ..mark });
     }
 
     /// Sets the layer that this thread works on and begins its span; returns what it was before.

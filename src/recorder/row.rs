@@ -40,6 +40,10 @@ pub(crate) enum Kind {
     Load = 6,
     /// What was counted in the brick whose end came last: see [`Record::counters`].
     Counters = 7,
+    /// What the thread did up to here, others may wait for; the number as `elements`.
+    HandOff = 8,
+    /// What the thread does from here on had to wait for the hand-off of this number.
+    TakeOver = 9,
 }
 
 impl Kind {
@@ -57,7 +61,9 @@ impl Kind {
             4 => Self::Abandoned,
             5 => Self::Tile,
             6 => Self::Load,
-            _ => Self::Counters,
+            7 => Self::Counters,
+            8 => Self::HandOff,
+            _ => Self::TakeOver,
         }
     }
 }
@@ -226,7 +232,7 @@ mod tests {
     #[test]
     fn a_record_is_read_back_as_it_was_written() {
         let row = Row::default();
-        for bits in 0..8 {
+        for bits in 0..10 {
             let record = Record { kind: Kind::from_bits(bits), ..PLAIN };
             assert_eq!(record.kind as u8, bits);
             row.store(record.packed());
@@ -245,7 +251,7 @@ mod tests {
         assert!(is_ordinary(plain) && is_ordinary(Record { kind: Kind::Kernel, ..plain }));
         assert!(!is_ordinary(Record { flags: flag::MOVED, ..plain }));
         assert!(!is_ordinary(Record { source: Source::HostOrder, ..plain }));
-        for bits in 2..8 {
+        for bits in 2..10 {
             assert!(!is_ordinary(Record { kind: Kind::from_bits(bits), ..plain }));
         }
     }

@@ -14,7 +14,7 @@ impl ExecutionGraph {
         let mut dot =
             String::from("digraph ExecutionGraph {\n  rankdir=TB;\n  node [shape=box];\n\n");
         for (id, node) in self.with_ids() {
-            let (label, color) = label(node);
+            let (label, color) = label(&node, self.timing_ns(id));
             let _ =
                 writeln!(dot, "  n{} [label=\"{label}\",style=filled,fillcolor={color}];", id.0);
         }
@@ -36,11 +36,14 @@ impl ExecutionGraph {
 }
 
 /// A node's lines of text, escaped and joined, and its colour.
-fn label(node: &ExecutionNode) -> (String, &'static str) {
+fn label(node: &ExecutionNode, time: Option<u64>) -> (String, &'static str) {
     let micros = |ns: u64| format!("{}µs", micros(ns as f64));
     let mut lines = vec![node.name()];
     let color = match node {
-        ExecutionNode::Layer { .. } => "lightblue",
+        ExecutionNode::Layer { .. } => {
+            lines.extend(time.map(micros));
+            "lightblue"
+        }
         ExecutionNode::Brick { timing_ns, .. } | ExecutionNode::NamedBrick { timing_ns, .. } => {
             lines.push(micros(*timing_ns));
             "lightgreen"
@@ -66,6 +69,7 @@ fn label(node: &ExecutionNode) -> (String, &'static str) {
             if let (Some(file), Some(line)) = (file, line) {
                 lines.push(format!("{file}:{line}"));
             }
+            lines.extend(time.map(micros));
             "lightgray"
         }
         ExecutionNode::AsyncTask { poll_count, yield_count, total_poll_ns, .. } => {

@@ -102,7 +102,7 @@ fn of_graph(profile: &Profile) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut known = HashMap::new();
     for (_, node) in profile.graph.iter().flat_map(|graph| graph.kernel_nodes()) {
-        let ExecutionNode::Kernel { name, ptx_hash, grid, block, timing_ns, host, .. } = node
+        let ExecutionNode::Kernel { name, ptx_hash, grid, block, timing_ns, host, .. } = &node
         else {
             continue;
         };
@@ -110,7 +110,7 @@ fn of_graph(profile: &Profile) -> Vec<Row> {
         let at = *known.entry(key).or_insert_with(|| {
             let (ptx, launch) = match host {
                 Some(host) => ("cpu".to_owned(), printable(&host.shape)),
-                None => (by_node(&profile.ptx, node, name, *ptx_hash), launch(*grid, *block)),
+                None => (by_node(&profile.ptx, &node, name, *ptx_hash), launch(*grid, *block)),
             };
             rows.push(Row { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });
             rows.len() - 1

@@ -4,6 +4,7 @@ mod dot;
 mod headline;
 mod kernels;
 mod nesting;
+mod path;
 mod report;
 mod statistics;
 mod tables;
@@ -13,6 +14,7 @@ mod tui;
 
 pub use self::headline::headline;
 pub use self::kernels::kernels;
+pub use self::path::critical_path;
 pub use self::report::report;
 pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};

@@ -1,6 +1,6 @@
 //! What contains or launches what, as the tree needs it.
 
-use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode};
+use crate::graph::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId};
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -85,7 +85,7 @@ impl<'g> Nesting<'g> {
                 sum.is_whole &= is_whole;
             }
             self.inside[node as usize] = inside;
-            self.times[node as usize] = match measured(self.node(node)) {
+            self.times[node as usize] = match self.own_time(node) {
                 Some(nanos) => Time { nanos, is_whole: true },
                 None => sum,
             };
@@ -96,14 +96,22 @@ impl<'g> Nesting<'g> {
         self.parents.len() as u64
     }
 
-    pub(super) fn node(&self, node: u32) -> &'g ExecutionNode {
-        &self.graph.nodes()[node as usize]
+    pub(super) fn node(&self, node: u32) -> ExecutionNode {
+        self.graph.node(ExecutionNodeId(node)).expect("its number was taken from the graph")
+    }
+
+    /// The node's own time, if it was measured.
+    pub(super) fn own_time(&self, node: u32) -> Option<u64> {
+        match self.node(node) {
+            ExecutionNode::AsyncTask { total_poll_ns, .. } => Some(total_poll_ns),
+            _ => self.graph.timing_ns(ExecutionNodeId(node)),
+        }
     }
 
     /// The number of a transformer layer; `None` of other nodes.
     pub(super) fn layer(&self, node: u32) -> Option<u32> {
         match self.node(node) {
-            ExecutionNode::Layer { index } => Some(*index),
+            ExecutionNode::Layer { index } => Some(index),
             _ => None,
         }
     }
@@ -142,13 +150,5 @@ impl<'g> Nesting<'g> {
     /// The same, counting children of whom nothing is known as nothing: a lower bound.
     pub(super) fn known_time(&self, node: u32) -> u64 {
         self.times[node as usize].nanos
-    }
-}
-
-/// A node's own time.
-pub(super) fn measured(node: &ExecutionNode) -> Option<u64> {
-    match node {
-        ExecutionNode::AsyncTask { total_poll_ns, .. } => Some(*total_poll_ns),
-        node => node.timing_ns(),
     }
 }

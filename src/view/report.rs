@@ -7,6 +7,7 @@ use crate::device::SyncMode;
 use crate::latency::{Durations, SlowTokens};
 use crate::profile::{Absent, Profile, Total};
 use crate::stats::Percentiles;
+use crate::view::path::path_table;
 use crate::view::{TreeOptions, count, headline, micros, percent, printable};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
@@ -90,10 +91,16 @@ pub fn report(profile: &Profile) -> String {
             pass.position,
             graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
         );
+        if let Some(table) = path_table(&graph, PATH_ROWS) {
+            let _ = write!(text, "\n{table}");
+        }
     }
     how_known(profile, &mut text);
     text
 }
+
+/// Rows of the critical path: with its bricks alike, those of a layer and of the ends.
+const PATH_ROWS: usize = 12;
 
 /// NTP may slew the OS clock by 500 millionths; more is the counter's fault.
 const MOST_DRIFT_PPM: f64 = 600.0;

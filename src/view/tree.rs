@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::graph::{ExecutionGraph, ExecutionNode};
-use crate::view::nesting::{Nesting, measured};
+use crate::view::nesting::Nesting;
 use crate::view::{micros, printable};
 
 /// What of a graph a tree shows. By default all of it.
@@ -220,12 +220,13 @@ impl Tree<'_> {
         let nesting = &self.nesting;
         let members = nodes.as_slice();
         let first = nesting.node(members[0]);
-        let mut time = self.time(nodes).filter(|_| measured(first).is_none());
+        // What stands for a time that was not measured itself.
+        let mut sum = self.time(nodes).filter(|_| nesting.own_time(members[0]).is_none());
         match nodes {
-            Nodes::One(_) => label(first).write(None, text),
+            Nodes::One(node) => label(&first, nesting.own_time(*node)).write(None, text),
             Nodes::Same(_) => {
                 let times = Times::of(members.iter().map(|&node| nesting.time(node)));
-                match first {
+                match &first {
                     ExecutionNode::Layer { .. } => {
                         let _ = write!(
                             text,
@@ -236,12 +237,12 @@ impl Tree<'_> {
                         if let Some(times) = times {
                             let _ = write!(text, ", {}", times.in_full());
                         }
-                        time = None;
+                        sum = None;
                     }
                     node => {
                         let range = times.filter(|_| node.is_brick()).map(Times::in_full);
-                        let sum = range.or(times.map(Times::sum));
-                        label(node).write(sum.as_deref(), text);
+                        let times = range.or(times.map(Times::sum));
+                        label(node, nesting.own_time(members[0])).write(times.as_deref(), text);
                     }
                 }
             }
@@ -249,7 +250,7 @@ impl Tree<'_> {
         let inside: u64 = members.iter().map(|&node| nesting.inside(node)).sum();
         if inside > 0 && self.options.depth.is_some_and(|most| depth >= most) {
             let _ = write!(text, "  … {inside} inside");
-            if let Some(nanos) = time {
+            if let Some(nanos) = sum {
                 let _ = write!(text, ", {}µs sum", micros(nanos as f64));
             }
         }
@@ -435,7 +436,8 @@ fn shapes(nesting: &Nesting<'_>) -> Vec<u32> {
         let children = nesting.children(node).iter();
         let below: Vec<(u32, u32)> = children
             .map(|&child| {
-                let Label { head, time, tail, .. } = label(nesting.node(child));
+                let node = nesting.node(child);
+                let Label { head, time, tail, .. } = label(&node, nesting.own_time(child));
                 let next = labels.len() as u32;
                 let label = *labels.entry((head, time.is_some(), tail)).or_insert(next);
                 (label, shapes[child as usize])
@@ -473,10 +475,11 @@ impl Label {
     }
 }
 
-pub(super) fn label(node: &ExecutionNode) -> Label {
+/// `time`: the node's own, if it was measured.
+pub(super) fn label(node: &ExecutionNode, time: Option<u64>) -> Label {
     let name = printable(&node.name());
     let (head, gap, tail) = match node {
-        ExecutionNode::Layer { .. } => (name, "", String::new()),
+        ExecutionNode::Layer { .. } => (name, "  ", String::new()),
         ExecutionNode::Brick { elements, .. } | ExecutionNode::NamedBrick { elements, .. } => {
             (name, "  ", format!(" ({elements} elem)"))
         }
@@ -499,14 +502,14 @@ pub(super) fn label(node: &ExecutionNode) -> Label {
                 (Some(file), None) => format!("{name} ({})", printable(file)),
                 (None, _) => name,
             };
-            (head, "", String::new())
+            (head, "  ", String::new())
         }
         ExecutionNode::Transfer { bytes, .. } => (format!("{name}  {bytes}B"), " ", String::new()),
         ExecutionNode::AsyncTask { poll_count, yield_count, .. } => {
             (format!("{name}  polls:{poll_count} yields:{yield_count}"), " ", String::new())
         }
     };
-    Label { head, gap, time: measured(node), tail }
+    Label { head, gap, time, tail }
 }
 
 type Dimensions = (u32, u32, u32);

@@ -56,7 +56,7 @@ impl ExecutionGraph {
             } else {
                 take(nesting.children(node), &mut done)
             };
-            let converted = convert(node, nesting.node(node)).with_children(children);
+            let converted = convert(&nesting, node).with_children(children);
             done[node as usize] = Some(converted);
         }
         let mut roots = take(nesting.roots(), &mut done);
@@ -77,15 +77,16 @@ fn take(nodes: &[u32], done: &mut [Option<TreeNode>]) -> Vec<TreeNode> {
 }
 
 /// A node without its children.
-fn convert(number: u32, node: &ExecutionNode) -> TreeNode {
+fn convert(nesting: &Nesting<'_>, number: u32) -> TreeNode {
+    let node = nesting.node(number);
     let mut line = String::new();
-    label(node).write(None, &mut line);
+    label(&node, nesting.own_time(number)).write(None, &mut line);
     let name = printable(&node.name());
     let (label, info) = match line.strip_prefix(&name) {
         Some(info) if !matches!(node, ExecutionNode::Function { .. }) => (name, info.trim_start()),
         _ => (line.clone(), ""),
     };
-    let (r, g, b) = match node {
+    let (r, g, b) = match &node {
         ExecutionNode::Layer { .. } => (0.4, 0.6, 1.0),
         ExecutionNode::Brick { .. } | ExecutionNode::NamedBrick { .. } => (0.4, 0.8, 0.4),
         ExecutionNode::Kernel { .. } => (1.0, 0.8, 0.3),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use brickscope::{BrickId, BrickProfiler, Ceilings, Machine, Profile, Run, view};
@@ -28,7 +29,9 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let ceilings = Ceilings::measure(session.cpu().kernels, session.cpu().pool());
     note.set_message("warming up");
 
-    let profiler = BrickProfiler::new().with_log_capacity(log_capacity(&model, &session, context));
+    let shares = if args.shares { 1 + session.cpu().threads() } else { 1 };
+    let capacity = log_capacity(&model, &session, context).saturating_mul(shares).min(MAX_LOG);
+    let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
     warm_up(&mut session, &prompt)?;
     note.finish_and_clear();
@@ -37,6 +40,9 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     {
         // The report says it too, but last; who asked for them should not have to look.
         eprintln!("note: no hardware counters: {}", absent.reason);
+    }
+    if args.shares {
+        session.profile_shares(Some(&profiler));
     }
     profiler.enable();
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };

@@ -32,6 +32,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
             Some(name) => ptx(&profile, name)?,
             None => view::kernels(&profile),
         },
+        View::Path => view::critical_path(&graph(&profile)?, &args.what_if),
         View::Json => profile.to_json(),
     };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
 
 /// Flags that would do nothing are mistakes.
 fn check(args: &ShowArgs) -> Result<()> {
-    let is_tree = matches!(args.view, View::Tree);
+    let is_tree = args.view == View::Tree;
     for (flag, is_given) in [
         ("--depth", args.depth.is_some()),
         ("--layer", args.layer.is_some()),
@@ -50,8 +51,11 @@ fn check(args: &ShowArgs) -> Result<()> {
             bail!("{flag} is of the tree: add --as tree");
         }
     }
-    if args.ptx.is_some() && !matches!(args.view, View::Kernels) {
+    if args.ptx.is_some() && args.view != View::Kernels {
         bail!("--ptx is of the kernels: add --as kernels");
+    }
+    if !args.what_if.is_empty() && args.view != View::Path {
+        bail!("--what-if belongs to --as path");
     }
     Ok(())
 }
@@ -72,8 +76,8 @@ fn tree(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
     let &ShowArgs { depth, layer, min_share, fold, .. } = args;
     if let Some(layer) = layer {
         let layers = || {
-            graph.nodes().iter().filter_map(|node| match node {
-                ExecutionNode::Layer { index } => Some(*index),
+            graph.nodes().filter_map(|node| match node {
+                ExecutionNode::Layer { index } => Some(index),
                 _ => None,
             })
         };
@@ -139,7 +143,7 @@ fn ptx(profile: &Profile, name: &str) -> Result<String> {
     let timed = timed.map(|total| (total.stats.name.clone(), total.host.is_some()));
     let launched = profile.graph.iter().flat_map(|graph| graph.kernel_nodes());
     let launched = launched.filter_map(|(_, node)| match node {
-        ExecutionNode::Kernel { name, host, .. } => Some((name.clone(), host.is_some())),
+        ExecutionNode::Kernel { name, host, .. } => Some((name, host.is_some())),
         _ => None,
     });
     let mut kernels: Vec<(String, bool)> = timed.chain(launched).collect();
@@ -158,7 +162,7 @@ fn sources<'p>(profile: &'p Profile, name: &str) -> Vec<&'p PtxSource> {
     let mut sources: Vec<&PtxSource> = profile.ptx.lookup_by_name(name).collect();
     let kernels = profile.graph.iter().flat_map(|graph| graph.kernel_nodes());
     let resolved = kernels.filter(|(_, node)| node.name() == name);
-    for source in resolved.filter_map(|(_, node)| profile.ptx.resolve(node)) {
+    for source in resolved.filter_map(|(_, node)| profile.ptx.resolve(&node)) {
         if !sources.iter().any(|known| std::ptr::eq(*known, source)) {
             sources.push(source);
         }

@@ -2,8 +2,10 @@
 
 mod cpu;
 mod routines;
+mod shares;
 pub(crate) mod work;
 
 pub use cpu::Cpu;
 pub(crate) use routines::pick;
 pub use routines::{Routine, Routines};
+pub(crate) use shares::Shares;

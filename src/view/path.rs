@@ -1,0 +1,222 @@
+//! The critical path as text.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, Schedule, Step};
+use crate::view::{count, micros, percent, printable};
+
+impl ExecutionGraph {
+    /// The critical path from first to last, and the nodes that could be much later without harm.
+    ///
+    /// Nodes that only wrap others on the path have no line; if their own times aren't nothing, a line
+    /// says what these add up to.
+    #[must_use]
+    pub fn critical_path_summary(&self) -> String {
+        let schedule = match self.schedule() {
+            Ok(schedule) => schedule,
+            Err(cycle) => return format!("{cycle}\n"),
+        };
+        let steps = schedule.critical_path();
+        let named: Vec<&Step> = self.named_steps(&steps).collect();
+        let total = schedule.makespan_ns();
+        let mut text =
+            format!("Critical Path: {:.2}ms ({} nodes)\n", total as f64 / 1e6, named.len());
+        text.push_str(&"─".repeat(50));
+        text.push('\n');
+        for (i, step) in named.iter().enumerate() {
+            let prefix = match i {
+                0 => "┌",
+                _ if i + 1 == named.len() => "└",
+                _ => "│",
+            };
+            let _ = writeln!(text, "{prefix} {} ({}µs)", self.label(step.node), ns(step.own_ns));
+        }
+        let told: u64 = named.iter().map(|step| step.own_ns).sum();
+        if total > told {
+            let _ = writeln!(text, "  what surrounds them ({}µs)", ns(total - told));
+        }
+        let slack = schedule.slack();
+        let mut late: Vec<(ExecutionNodeId, u64)> = slack
+            .iter()
+            .map(|(id, &nanos)| (id, nanos))
+            .filter(|&(id, nanos)| nanos > 0 && self.is_innermost(id))
+            .collect();
+        if !late.is_empty() {
+            late.sort_by_key(|&(id, nanos)| (std::cmp::Reverse(nanos), id));
+            text.push_str("\nParallelization Opportunities (high slack):\n");
+            for (id, nanos) in late.into_iter().take(5) {
+                let _ = writeln!(text, "  {} slack={}µs", self.label(id), ns(nanos));
+            }
+        }
+        text
+    }
+
+    fn label(&self, id: ExecutionNodeId) -> String {
+        self.node(id).map_or_else(String::new, |node| printable(&node.name()))
+    }
+
+    /// Whether it took time, and nothing inside of it did.
+    fn is_innermost(&self, id: ExecutionNodeId) -> bool {
+        let took_time = |id| self.timing_ns(id).is_some_and(|nanos| nanos > 0);
+        took_time(id) && !self.inside(id).any(took_time)
+    }
+}
+
+fn ns(nanos: u64) -> String {
+    micros(nanos as f64)
+}
+
+/// What decides how long a pass took: its critical path, summed up by what its steps are, and what
+/// would become of it if the bricks or kernels of some names took so many times as long. Names that
+/// the graph doesn't have are told as that.
+///
+/// # Panics
+///
+/// If a factor is negative or not a number.
+#[must_use]
+pub fn critical_path(graph: &ExecutionGraph, what_if: &[(String, f64)]) -> String {
+    let schedule = match graph.schedule() {
+        Ok(schedule) => schedule,
+        Err(cycle) => return format!("{cycle}\n"),
+    };
+    let Some(mut text) = path_table(graph, usize::MAX) else {
+        return "Nothing in this graph has a time.\n".to_owned();
+    };
+    for (name, factor) in what_if {
+        let named = printable(name);
+        let _ = match schedule.what_if(name, *factor) {
+            None => writeln!(text, "\nwhat if {named} × {factor}: nothing here has that name"),
+            Some(what_if) => writeln!(
+                text,
+                "\nwhat if {named} × {factor} ({}): {} µs instead of {} ({}{})",
+                count(what_if.nodes as u64, "node"),
+                ns(what_if.after_ns),
+                ns(what_if.before_ns),
+                if what_if.gain_ns() < 0 { "+" } else { "-" },
+                micros(what_if.gain_ns().unsigned_abs() as f64),
+            ),
+        };
+    }
+    text
+}
+
+/// The path of one pass summed up by what its steps are, the longest first: how much of the pass each
+/// kind takes, and what the pass would gain if that took half as long.
+///
+/// `None` for a graph with a cycle, or without any time.
+pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<String> {
+    let schedule = graph.schedule().ok()?;
+    let total = schedule.makespan_ns();
+    if total == 0 {
+        return None;
+    }
+    let labels: Vec<Label> = graph.with_ids().map(|(id, node)| label(graph, id, &node)).collect();
+    let rows = rows(&schedule, &labels);
+    let mut text = format!(
+        "{:38} {:>10} {:>7} {:>6} {:>14}\n{}\n",
+        "Critical path",
+        "µs",
+        "of it",
+        "times",
+        "halved, saves",
+        "-".repeat(79)
+    );
+    let (shown, rest) = rows.split_at(most_rows.min(rows.len()));
+    for row in shown {
+        let saves = match row.label {
+            // What nobody named can't be made faster by name.
+            Label::Between(_) => String::new(),
+            Label::Named(_) => {
+                let is_one = |id: ExecutionNodeId| labels[id.0 as usize] == *row.label;
+                let halved = schedule.makespan_if(|id, own| if is_one(id) { own / 2 } else { own });
+                ns(total - halved)
+            }
+        };
+        let line = format!(
+            "{:38} {:>10} {:>7} {:>6} {saves:>14}",
+            shortened(row.label.text(), 38),
+            ns(row.nanos),
+            percent(row.nanos as f64, total as f64),
+            row.times
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    if !rest.is_empty() {
+        let nanos: u64 = rest.iter().map(|row| row.nanos).sum();
+        let times: u64 = rest.iter().map(|row| row.times).sum();
+        let share = percent(nanos as f64, total as f64);
+        let label = format!("{} more", rest.len());
+        let _ = writeln!(text, "{label:38} {:>10} {share:>7} {times:>6}", ns(nanos));
+    }
+    Some(text)
+}
+
+/// What a step is told as.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Label {
+    Named(String),
+    /// Own time of passes, layers, and of bricks around their kernels.
+    Between(&'static str),
+}
+
+impl Label {
+    fn text(&self) -> &str {
+        match self {
+            Self::Named(text) => text,
+            Self::Between(text) => text,
+        }
+    }
+}
+
+fn label(graph: &ExecutionGraph, id: ExecutionNodeId, node: &ExecutionNode) -> Label {
+    match node {
+        ExecutionNode::Layer { .. } => Label::Between("between the bricks of layers"),
+        ExecutionNode::Function { .. } if graph.parent(id).is_none() => {
+            Label::Between("unattributed")
+        }
+        node if node.is_brick() && !graph.is_innermost(id) => {
+            Label::Between("between the kernels of bricks")
+        }
+        node if node.is_kernel() && !graph.is_innermost(id) => {
+            Label::Between("around the shares of kernels")
+        }
+        node => {
+            let name = printable(&node.name());
+            Label::Named(match graph.brick_around(id).and_then(|brick| graph.node(brick)) {
+                Some(brick) => format!("{} › {name}", printable(&brick.name())),
+                None => name,
+            })
+        }
+    }
+}
+
+struct Row<'l> {
+    label: &'l Label,
+    nanos: u64,
+    times: u64,
+}
+
+fn rows<'l>(schedule: &Schedule<'_>, labels: &'l [Label]) -> Vec<Row<'l>> {
+    let mut rows: Vec<Row<'l>> = Vec::new();
+    let mut known: HashMap<&Label, usize> = HashMap::new();
+    for step in schedule.critical_path() {
+        let label = &labels[step.node.0 as usize];
+        let at = *known.entry(label).or_insert_with(|| {
+            rows.push(Row { label, nanos: 0, times: 0 });
+            rows.len() - 1
+        });
+        rows[at].nanos += step.own_ns;
+        rows[at].times += 1;
+    }
+    // Stable, so that equals stay in the order of the path.
+    rows.sort_by_key(|row| std::cmp::Reverse(row.nanos));
+    rows
+}
+
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
+}
