@@ -97,15 +97,15 @@ fn the_tree_whole_and_in_part() {
     assert_eq!(
         run.show(&["--as", "tree"]),
         "\
-Execution Graph
+Decode pass  331.0µs
 ├── Embedding  1.0µs (768 elem)
-├── Layer 0
+├── Layer 0  100.0µs
 │   └── QkvProjection  100.0µs (768 elem)
 │       └── q8_0_gemv_avx2  768×768 q8_0  2 threads  100.0µs
-├── Layer 1
+├── Layer 1  110.0µs
 │   └── QkvProjection  110.0µs (768 elem)
 │       └── q8_0_gemv_avx2  768×768 q8_0  2 threads  110.0µs
-└── Layer 2
+└── Layer 2  120.0µs
     └── QkvProjection  120.0µs (768 elem)
         └── q8_0_gemv_avx2  768×768 q8_0  2 threads  120.0µs
 "
@@ -113,7 +113,7 @@ Execution Graph
     assert_eq!(
         run.show(&["--as", "tree", "--fold", "--min-share", "1%"]),
         "\
-Execution Graph
+Decode pass  331.0µs
 ├── Layers 0–2  ×3, 330.0µs sum, 100.0–120.0µs each
 │   └── QkvProjection  330.0µs sum, 100.0–120.0µs each (768 elem)
 │       └── q8_0_gemv_avx2  768×768 q8_0  2 threads  330.0µs sum
@@ -124,9 +124,9 @@ Execution Graph
         run.show(&["--as", "tree", "--layer", "1", "--depth", "2"]),
         "\
 Execution Graph
-├── Layer 1
+├── Layer 1  110.0µs
 │   └── QkvProjection  110.0µs (768 elem)  … 1 inside
-└── … outside of this layer: 3 more with 4 inside, 221.0µs
+└── … outside of this layer: 4 more with 4 inside, 221.0µs
 "
     );
 }
