@@ -124,6 +124,24 @@ fn a_chain_of_a_hundred_thousand_nested_nodes_needs_no_stack() {
 }
 
 #[test]
+fn a_deep_nest_is_told_by_the_brick_around_it() {
+    let mut graph = ExecutionGraph::new();
+    graph.push_scope(brick(BrickId::LmHead, 9));
+    for i in 0..50_000 {
+        graph.push_scope(ExecutionNode::Function { name: format!("f{i}"), file: None, line: None });
+    }
+    graph.record_kernel_launch_with_metrics("k", 1, (1, 1, 1), (1, 1, 1), 0, 8, 1.0, 1.0);
+    let table = brickscope::view::critical_path(&graph, &[("LmHead".to_owned(), 0.5)]);
+    assert!(table.contains("LmHead › k"), "{table}");
+    assert!(table.contains("between the kernels of bricks"), "{table}");
+    // Half of 8 is 4, and half of 1 is rounded up.
+    assert!(
+        table.contains("what if LmHead × 0.5 (1 node): 0.005 µs instead of 0.009 (-0.004)"),
+        "{table}"
+    );
+}
+
+#[test]
 fn what_if_changes_all_of_a_name_with_what_is_inside() {
     let graph = diamond();
     let gone = graph.what_if("GateProjection", 0.0).expect("no cycle").expect("it is there");

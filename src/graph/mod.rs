@@ -380,11 +380,50 @@ impl ExecutionGraph {
         Some(ExecutionNodeId(self.store.ends()[edge as usize].0))
     }
 
-    /// The nearest brick that a node is inside of.
-    pub(crate) fn brick_around(&self, node: ExecutionNodeId) -> Option<ExecutionNodeId> {
-        let parents = std::iter::successors(self.parent(node), |&id| self.parent(id));
-        // Scopes that go in a circle end too.
-        parents.take(self.num_nodes()).find(|id| self.store.row(id.0 as usize).is_brick())
+    /// For each node the nearest brick that it is inside of. Scopes that go in a circle are in none.
+    pub(crate) fn bricks_around(&self) -> Vec<Option<ExecutionNodeId>> {
+        let mut around: Vec<Option<ExecutionNodeId>> = vec![None; self.num_nodes()];
+        let mut is_known = vec![false; self.num_nodes()];
+        // Nodes that have the same brick around them, from the inside out.
+        let mut alike = Vec::new();
+        for node in 0..self.num_nodes() {
+            let mut at = node;
+            let mut brick = None;
+            while !std::mem::replace(&mut is_known[at], true) {
+                alike.push(at);
+                match self.parent(ExecutionNodeId(at as u32)) {
+                    Some(parent) if self.store.row(parent.0 as usize).is_brick() => {
+                        brick = Some(parent);
+                        break;
+                    }
+                    Some(parent) => {
+                        at = parent.0 as usize;
+                        brick = around[at];
+                    }
+                    None => break,
+                }
+            }
+            alike.drain(..).for_each(|node| around[node] = brick);
+        }
+        around
+    }
+
+    /// For each node whether something inside of it, however deep, took time.
+    pub(crate) fn are_around_time(&self) -> Vec<bool> {
+        let mut is_around = vec![false; self.num_nodes()];
+        for node in 0..self.num_nodes() {
+            if self.store.row(node).duration().is_none_or(|nanos| nanos == 0) {
+                continue;
+            }
+            let mut at = node;
+            while let Some(parent) = self.parent(ExecutionNodeId(at as u32)) {
+                at = parent.0 as usize;
+                if std::mem::replace(&mut is_around[at], true) {
+                    break;
+                }
+            }
+        }
+        is_around
     }
 
     /// What a node contains, launches or calls, in the order in which that was said.

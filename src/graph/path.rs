@@ -413,7 +413,7 @@ impl<'g> Schedule<'g> {
     #[must_use]
     pub fn slack(&self) -> Slack {
         let ends = self.latest_end.iter().zip(&self.earliest_end);
-        Slack { nanos: ends.map(|(latest, earliest)| latest - earliest).collect() }
+        Slack { nanos: ends.map(|(latest, earliest)| latest.saturating_sub(*earliest)).collect() }
     }
 
     /// The critical path: what decides how long the whole takes, from first to last. The own times of

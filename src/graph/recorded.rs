@@ -70,7 +70,8 @@ impl Profile {
             let parent = span.parent.filter(|parent| nodes.contains_key(parent));
             if let Some(before) = last_on.insert((span.lane, parent), id) {
                 // Spans that overlap without nesting are in no sequence.
-                let ends = |id| graph.time(id).map(|time| time.start_ns + time.duration_ns);
+                let ends =
+                    |id| graph.time(id).map(|time| time.start_ns.saturating_add(time.duration_ns));
                 if ends(before) <= Some(span.start_ns) {
                     graph.add_edge(before, id, EdgeType::Sequence);
                 }

@@ -65,11 +65,17 @@ impl ExecutionGraph {
     pub fn ping_pong_findings(&self) -> Vec<PingPong> {
         let mut findings: Vec<PingPong> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();
+        let bricks = self.bricks_around();
+        // The name of the nearest brick around a node, else of what is directly around it.
+        let scope_name = |node: ExecutionNodeId| {
+            let around = bricks[node.0 as usize].or_else(|| self.parent(node))?;
+            self.node(around).map(|node| node.name())
+        };
         for (first, second) in self.detect_ping_pong() {
             let row = self.store.row(first.0 as usize);
             let (tensor, direction, bytes) =
                 (self.on_device(row).to_owned(), row.direction(), row.bytes());
-            let (there, back) = (self.scope_name(first), self.scope_name(second));
+            let (there, back) = (scope_name(first), scope_name(second));
             let key = (tensor.clone(), direction, bytes, there.clone(), back.clone());
             let &mut at = known.entry(key).or_insert_with(|| {
                 findings.push(PingPong {
@@ -100,12 +106,6 @@ impl ExecutionGraph {
     fn on_device(&self, row: &Row) -> &str {
         let (from, to) = self.store.places(row);
         if row.direction() == TransferDirection::D2H { from } else { to }
-    }
-
-    /// The name of the nearest brick around a node, else of what is directly around it.
-    fn scope_name(&self, node: ExecutionNodeId) -> Option<String> {
-        let around = self.brick_around(node).or_else(|| self.parent(node))?;
-        self.node(around).map(|node| node.name())
     }
 }
 

@@ -32,15 +32,19 @@ impl ExecutionGraph {
             };
             let _ = writeln!(text, "{prefix} {} ({}µs)", self.label(step.node), ns(step.own_ns));
         }
-        let told: u64 = named.iter().map(|step| step.own_ns).sum();
+        let told = named.iter().fold(0, |sum, step| u64::saturating_add(sum, step.own_ns));
         if total > told {
             let _ = writeln!(text, "  what surrounds them ({}µs)", ns(total - told));
         }
         let slack = schedule.slack();
+        let is_around = self.are_around_time();
+        let is_innermost = |id: ExecutionNodeId| {
+            self.timing_ns(id).is_some_and(|nanos| nanos > 0) && !is_around[id.0 as usize]
+        };
         let mut late: Vec<(ExecutionNodeId, u64)> = slack
             .iter()
             .map(|(id, &nanos)| (id, nanos))
-            .filter(|&(id, nanos)| nanos > 0 && self.is_innermost(id))
+            .filter(|&(id, nanos)| nanos > 0 && is_innermost(id))
             .collect();
         if !late.is_empty() {
             late.sort_by_key(|&(id, nanos)| (std::cmp::Reverse(nanos), id));
@@ -54,12 +58,6 @@ impl ExecutionGraph {
 
     fn label(&self, id: ExecutionNodeId) -> String {
         self.node(id).map_or_else(String::new, |node| printable(&node.name()))
-    }
-
-    /// Whether it took time, and nothing inside of it did.
-    fn is_innermost(&self, id: ExecutionNodeId) -> bool {
-        let took_time = |id| self.timing_ns(id).is_some_and(|nanos| nanos > 0);
-        took_time(id) && !self.inside(id).any(took_time)
     }
 }
 
@@ -111,7 +109,14 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
     if total == 0 {
         return None;
     }
-    let labels: Vec<Label> = graph.with_ids().map(|(id, node)| label(graph, id, &node)).collect();
+    let (bricks, is_around) = (graph.bricks_around(), graph.are_around_time());
+    let labels: Vec<Label> = graph
+        .with_ids()
+        .map(|(id, node)| {
+            let at = id.0 as usize;
+            label(graph, id, &node, bricks[at], is_around[at])
+        })
+        .collect();
     let rows = rows(&schedule, &labels);
     let mut text = format!(
         "{:38} {:>10} {:>7} {:>6} {:>14}\n{}\n",
@@ -130,7 +135,7 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
             Label::Named(_) => {
                 let is_one = |id: ExecutionNodeId| labels[id.0 as usize] == *row.label;
                 let halved = schedule.makespan_if(|id, own| if is_one(id) { own / 2 } else { own });
-                ns(total - halved)
+                ns(total.saturating_sub(halved))
             }
         };
         let line = format!(
@@ -143,7 +148,7 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
         let _ = writeln!(text, "{}", line.trim_end());
     }
     if !rest.is_empty() {
-        let nanos: u64 = rest.iter().map(|row| row.nanos).sum();
+        let nanos = rest.iter().fold(0, |sum, row| u64::saturating_add(sum, row.nanos));
         let times: u64 = rest.iter().map(|row| row.times).sum();
         let share = percent(nanos as f64, total as f64);
         let label = format!("{} more", rest.len());
@@ -169,21 +174,27 @@ impl Label {
     }
 }
 
-fn label(graph: &ExecutionGraph, id: ExecutionNodeId, node: &ExecutionNode) -> Label {
+fn label(
+    graph: &ExecutionGraph,
+    id: ExecutionNodeId,
+    node: &ExecutionNode,
+    brick: Option<ExecutionNodeId>,
+    is_around_time: bool,
+) -> Label {
     match node {
         ExecutionNode::Layer { .. } => Label::Between("between the bricks of layers"),
         ExecutionNode::Function { .. } if graph.parent(id).is_none() => {
             Label::Between("unattributed")
         }
-        node if node.is_brick() && !graph.is_innermost(id) => {
+        node if node.is_brick() && is_around_time => {
             Label::Between("between the kernels of bricks")
         }
-        node if node.is_kernel() && !graph.is_innermost(id) => {
+        node if node.is_kernel() && is_around_time => {
             Label::Between("around the shares of kernels")
         }
         node => {
             let name = printable(&node.name());
-            Label::Named(match graph.brick_around(id).and_then(|brick| graph.node(brick)) {
+            Label::Named(match brick.and_then(|brick| graph.node(brick)) {
                 Some(brick) => format!("{} › {name}", printable(&brick.name())),
                 None => name,
             })
@@ -206,7 +217,7 @@ fn rows<'l>(schedule: &Schedule<'_>, labels: &'l [Label]) -> Vec<Row<'l>> {
             rows.push(Row { label, nanos: 0, times: 0 });
             rows.len() - 1
         });
-        rows[at].nanos += step.own_ns;
+        rows[at].nanos = rows[at].nanos.saturating_add(step.own_ns);
         rows[at].times += 1;
     }
     // Stable, so that equals stay in the order of the path.

@@ -1,0 +1,118 @@
+//! Whatever a profile's numbers are, every view of it is text and not a panic.
+
+use brickscope::{
+    Dependency, HostLaunch, Lane, Name, NameKind, Pass, Phase, Point, Profile, Source, Span, Work,
+    view,
+};
+use proptest::prelude::*;
+
+/// Small numbers, so that things fit each other often, and the largest ones.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0_u64..20, 1 => Just(u64::MAX), 1 => Just(u64::MAX - 1), 1 => any::<u64>()]
+}
+
+fn index() -> impl Strategy<Value = u32> {
+    prop_oneof![5 => 0_u32..8, 1 => any::<u32>()]
+}
+
+fn span() -> impl Strategy<Value = Span> {
+    let place = (
+        prop::option::of(prop_oneof![4 => 0_u16..5, 1 => any::<u16>()]),
+        0_u32..4,
+        prop::option::of(1_u32..3),
+        prop::option::of(0_u16..3),
+        prop::option::of(index()),
+    );
+    (place, [number(), number(), number(), number(), number(), number()]).prop_map(
+        |((name, lane, pass, layer, parent), [start_ns, duration_ns, exclusive_ns, e, f, b])| {
+            Span {
+                name,
+                source: Source::Host,
+                lane,
+                pass,
+                layer,
+                parent,
+                start_ns,
+                duration_ns,
+                exclusive_ns,
+                work: Work { elements: e, flops: f, bytes: b },
+            }
+        },
+    )
+}
+
+fn point() -> impl Strategy<Value = Point> {
+    let spans = [index(), index(), index()].prop_map(|spans| spans.map(Some));
+    (index(), number(), spans, any::<[bool; 3]>()).prop_map(|(lane, at_ns, spans, are_there)| {
+        let [inside, after, before] =
+            std::array::from_fn(|i| if are_there[i] { spans[i] } else { None });
+        Point { lane, at_ns, inside, after, before }
+    })
+}
+
+fn pass() -> impl Strategy<Value = Pass> {
+    (1_u32..3, any::<bool>(), index(), [number(), number(), number(), number(), number()]).prop_map(
+        |(serial, decodes, lane, [tokens, position, start_ns, wall_ns, attributed_ns])| Pass {
+            serial,
+            phase: if decodes { Phase::Decode } else { Phase::Prefill },
+            lane,
+            tokens,
+            position,
+            start_ns,
+            wall_ns,
+            attributed_ns,
+            unattributed_ns: wall_ns.wrapping_sub(attributed_ns),
+            disturbance: None,
+            is_left_out: false,
+        },
+    )
+}
+
+fn profile() -> impl Strategy<Value = Profile> {
+    let dependency = (point(), point()).prop_map(|(from, to)| Dependency { from, to });
+    (
+        prop::collection::vec(span(), 0..20),
+        prop::collection::vec(pass(), 0..3),
+        prop::collection::vec(dependency, 0..8),
+    )
+        .prop_map(|(spans, passes, dependencies)| {
+            let mut profile = Profile::empty(Default::default());
+            let launch = HostLaunch { shape: "1\n2".to_owned(), threads: 2 };
+            profile.names =
+                [("LmHead", NameKind::Brick, None), ("k\"\u{7}", NameKind::Kernel, None)]
+                    .into_iter()
+                    .chain([("moe", NameKind::Brick, None), ("", NameKind::Kernel, Some(launch))])
+                    .map(|(name, kind, host)| Name { name: name.to_owned(), kind, host })
+                    .collect();
+            profile.lanes = vec![Lane { name: None }; 4];
+            profile.spans = spans;
+            profile.passes = passes;
+            profile.dependencies = dependencies;
+            profile
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn no_numbers_make_a_view_panic(profile in profile()) {
+        // As it would come from a file.
+        let profile = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
+        let _ = profile.check();
+        let _ = profile.without_disturbed();
+        prop_assert!(!view::report(&profile).is_empty());
+        view::statistics(&profile);
+        for serial in [1, 2] {
+            let Some(graph) = profile.execution_graph(serial) else { continue };
+            prop_assert!(graph.num_nodes() > 0);
+            graph.to_ascii_tree();
+            graph.to_folded_tree();
+            graph.to_dot();
+            graph.critical_path_summary();
+            graph.roofline_distance(1.0, 1.0);
+            graph.ping_pong_findings();
+            view::critical_path(&graph, &[("LmHead".to_owned(), 1e30)]);
+        }
+    }
+}
