@@ -4,6 +4,8 @@
 //! kernels are those of a GPU (times and launches are given by hand, as an engine would know
 //! them), then the tree of a pass that really ran, then the first tree for Graphviz:
 //! `cargo run --release --example execution_graph | sed -n '/^digraph/,$p' | dot -Tsvg > graph.svg`
+//!
+//! With `--features presentar-tui` the first graph is shown by a widget of presentar-terminal, too.
 
 use std::hint::black_box;
 
@@ -49,6 +51,8 @@ fn main() {
     println!("PTX of the second kernel: {:?}\n", registry.lookup_name(ptx_hash));
 
     println!("Recorded:\n{}\n", recorded());
+    #[cfg(feature = "presentar-tui")]
+    println!("As a widget:\n{}\n", widget(&graph));
     println!("{}", profiler.graph_to_dot());
 }
 
@@ -73,4 +77,22 @@ fn recorded() -> String {
     let profile = profiler.profile();
     let serial = profile.passes[0].serial;
     profile.execution_graph(serial).expect("its spans were kept").to_ascii_tree()
+}
+
+/// What the widget of presentar-terminal shows of a graph, all nodes unfolded, on a canvas without a
+/// terminal. Its version 0.3 indents nothing.
+#[cfg(feature = "presentar-tui")]
+fn widget(graph: &brickscope::ExecutionGraph) -> String {
+    use presentar_terminal::tools::HeadlessCanvas;
+    use presentar_terminal::{Rect, Tree, Widget};
+
+    let root = graph.to_tree_node();
+    let size = format!("{} nodes, {} levels\n", root.count_nodes(), root.depth());
+    let mut tree = Tree::new().with_root(root).expand_all();
+    let lines = tree.visible_lines() as u16;
+    let mut canvas = HeadlessCanvas::new(80, lines);
+    tree.layout(Rect::new(0.0, 0.0, 80.0, f32::from(lines)));
+    canvas.render_frame(|canvas| tree.paint(canvas));
+    let text = canvas.dump();
+    size + &text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }

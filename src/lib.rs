@@ -28,7 +28,8 @@ pub use crate::device::SyncMode;
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{
     Cycle, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
-    NodeTime, PingPong, PtxRegistry, Schedule, Slack, Step, TransferDirection, WhatIf,
+    NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered, Schedule, Slack, Step,
+    TransferDirection, WhatIf,
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
@@ -47,6 +48,7 @@ pub use crate::profiler::{
 pub use crate::save::write_atomically;
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};
 pub use crate::tile::{TileLevel, TileStats, TileTimer};
+pub use crate::view::TreeOptions;
 #[cfg(feature = "kernels")]
 pub use brickscope_kernels::{Backend, detect_backend, simd};
 

@@ -21,7 +21,7 @@ use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
 use crate::device::SyncMode;
 use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
-use crate::graph::{ExecutionGraph, HostLaunch};
+use crate::graph::{ExecutionGraph, HostLaunch, PtxRegistry};
 use crate::latency::Latency;
 use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
@@ -91,6 +91,9 @@ pub struct Profile {
     pub observed: Observed,
     /// The graph that was recorded by hand, if one was.
     pub graph: Option<ExecutionGraph>,
+    /// The sources of kernels, if any were registered.
+    #[serde(default, skip_serializing_if = "PtxRegistry::is_empty")]
+    pub ptx: PtxRegistry,
     /// What the numbers in `spans` stand for.
     pub names: Vec<Name>,
     /// The threads that recorded.
@@ -453,6 +456,7 @@ impl Profile {
             digests: Vec::new(),
             observed: Observed::default(),
             graph: None,
+            ptx: PtxRegistry::new(),
             names: Vec::new(),
             lanes: Vec::new(),
             spans: Vec::new(),

@@ -15,7 +15,10 @@ use crate::clock::Clock;
 use crate::device::{Pending, SyncMode, partition};
 use crate::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::fold::Slot;
-use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, TransferDirection};
+use crate::graph::{
+    ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxRegistry, Registered,
+    TransferDirection,
+};
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
@@ -64,6 +67,7 @@ pub struct BrickProfiler {
     graph_enabled: AtomicBool,
     /// Shared with whoever asked for it; copied when it is changed while somebody holds it.
     graph: Mutex<Arc<ExecutionGraph>>,
+    ptx: Mutex<PtxRegistry>,
     tiles_enabled: AtomicBool,
     checksums: Mutex<Vec<KernelChecksum>>,
     digests: Mutex<Vec<KernelDigest>>,
@@ -259,6 +263,7 @@ impl BrickProfiler {
             late: AtomicU64::new(0),
             graph_enabled: AtomicBool::new(false),
             graph: Mutex::default(),
+            ptx: Mutex::default(),
             tiles_enabled: AtomicBool::new(false),
             checksums: Mutex::default(),
             digests: Mutex::default(),
@@ -327,8 +332,8 @@ impl BrickProfiler {
         self.recorder.set_active(self.is_enabled() && self.sync_mode() != SyncMode::None);
     }
 
-    /// Forgets everything that was recorded; switches, names, modes and what the caller observed
-    /// stay. Spans open now are forgotten too.
+    /// Forgets everything that was recorded; switches, names, PTX sources, modes and what the caller
+    /// observed stay. Spans open now are forgotten too.
     pub fn reset(&self) {
         self.recorder.reset();
         *lock(&self.pending) = Pending::default();
@@ -915,6 +920,7 @@ impl BrickProfiler {
         profile.tiles = self.all_tile_stats().into_iter().filter(|tile| tile.count > 0).collect();
         let graph = self.execution_graph();
         profile.graph = (graph.num_nodes() > 0).then(|| graph.as_ref().clone());
+        profile.ptx = self.ptx_registry();
         let refused = {
             let names = self.read_names();
             profile.names.clone_from(&names.list);
@@ -1214,6 +1220,18 @@ impl BrickProfiler {
             let launcher = graph.launcher();
             graph.add_kernel(launcher, kernel)
         })
+    }
+
+    /// Registers the source of a kernel, whether or not profiling is on: the profile has it, and
+    /// kernels of its name or hash lead to it. [`reset`](Self::reset) leaves it.
+    pub fn register_ptx(&self, name: &str, ptx: &str, path: Option<&Path>) -> Registered {
+        lock(&self.ptx).register(name, ptx, path)
+    }
+
+    /// The sources that were registered.
+    #[must_use]
+    pub fn ptx_registry(&self) -> PtxRegistry {
+        lock(&self.ptx).clone()
     }
 
     /// The graph in Graphviz's format.

@@ -1,8 +1,8 @@
 //! Whatever a profile's numbers are, every view of it is text and not a panic.
 
 use brickscope::{
-    Dependency, HostLaunch, Lane, Name, NameKind, Pass, Phase, Point, Profile, Source, Span, Work,
-    view,
+    Dependency, HostLaunch, Lane, Name, NameKind, Pass, Phase, Point, Profile, Source, Span,
+    TreeOptions, Work, view,
 };
 use proptest::prelude::*;
 
@@ -88,6 +88,9 @@ fn profile() -> impl Strategy<Value = Profile> {
             profile.spans = spans;
             profile.passes = passes;
             profile.dependencies = dependencies;
+            profile.ptx.register("k\"\u{7}", "// PTX", Some("\n".as_ref()));
+            // A graph as it would be recorded by hand, of nodes with these numbers.
+            profile.graph = profile.execution_graph(1);
             profile
         })
 }
@@ -102,17 +105,20 @@ proptest! {
         let _ = profile.check();
         let _ = profile.without_disturbed();
         prop_assert!(!view::report(&profile).is_empty());
-        view::statistics(&profile);
+        let _ = view::statistics(&profile);
+        let _ = view::kernels(&profile);
         for serial in [1, 2] {
             let Some(graph) = profile.execution_graph(serial) else { continue };
             prop_assert!(graph.num_nodes() > 0);
-            graph.to_ascii_tree();
-            graph.to_folded_tree();
-            graph.to_dot();
-            graph.critical_path_summary();
-            graph.roofline_distance(1.0, 1.0);
-            graph.ping_pong_findings();
-            view::critical_path(&graph, &[("LmHead".to_owned(), 1e30)]);
+            let _ = graph.to_ascii_tree();
+            for (depth, layer, fold) in [(None, None, true), (Some(1), Some(1), false)] {
+                let _ = graph.to_tree(&TreeOptions { depth, layer, min_share: Some(0.5), fold });
+            }
+            let _ = graph.to_dot();
+            let _ = graph.critical_path_summary();
+            let _ = graph.roofline_distance(1.0, 1.0);
+            let _ = graph.ping_pong_findings();
+            let _ = view::critical_path(&graph, &[("LmHead".to_owned(), 1e30)]);
         }
     }
 }

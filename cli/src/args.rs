@@ -135,7 +135,7 @@ pub(crate) struct ExecutorArgs {
 /// Show a run that was written before.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree\n  brickscope show RUN --as dot | dot -Tsvg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5"
+    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
 )]
 pub(crate) struct ShowArgs {
     /// The run's folder, or its profile.json.
@@ -144,6 +144,28 @@ pub(crate) struct ShowArgs {
     /// In which form.
     #[arg(long = "as", value_enum, default_value_t = View::Report)]
     pub(crate) view: View,
+
+    /// With --as tree: at most so many levels. Lines say how much is inside that isn't shown.
+    #[arg(long, value_name = "LEVELS", value_parser = levels)]
+    pub(crate) depth: Option<usize>,
+
+    /// With --as tree: only this transformer layer.
+    #[arg(long, value_name = "I")]
+    pub(crate) layer: Option<u32>,
+
+    /// With --as tree: only what took at least this share of the time, such as 1%. The rest is
+    /// counted and summed.
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub(crate) min_share: Option<f64>,
+
+    /// With --as tree: layers of the same bricks and kernels as one, with the sums of their times and
+    /// the least and most of a layer.
+    #[arg(long)]
+    pub(crate) fold: bool,
+
+    /// With --as kernels: print the PTX source of this kernel, or of this hash.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) ptx: Option<String>,
 
     /// Leave passes that other work on the machine disturbed out of the tables.
     #[arg(long)]
@@ -165,6 +187,12 @@ pub(crate) enum View {
     Tree,
     /// The same for Graphviz.
     Dot,
+    /// The same, drawn by Graphviz, which must be installed.
+    Svg,
+    /// The same as JSON: nodes and edges.
+    GraphJson,
+    /// Every kernel: launches, time, shape or grid and block, and its PTX source.
+    Kernels,
     /// What decides how long that pass took: its critical path.
     Path,
     /// All that was recorded.
@@ -361,6 +389,21 @@ fn positive(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
         _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+fn levels(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(levels) if levels > 0 => Ok(levels),
+        _ => Err("must be a number of levels, at least 1".to_owned()),
+    }
+}
+
+/// A percentage with its sign, since a bare number could mean either.
+fn share(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').map(|percent| percent.trim().parse::<f64>()) {
+        Some(Ok(percent)) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err("must be a percentage from 0% to 100%, such as 1%".to_owned()),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use brickscope::{Profile, view};
+use brickscope::{Profile, TreeOptions, view};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -11,9 +11,11 @@ fuzz_target!(|text: &str| {
         Ok(profile) => {
             let _ = (profile.check(), profile.without_disturbed());
             let _ = (view::report(&profile), view::statistics(&profile));
+            let _ = view::kernels(&profile);
             let recorded = profile.passes.iter().filter_map(|p| profile.execution_graph(p.serial));
             for graph in recorded.chain(profile.graph.clone()) {
-                let _ = (graph.to_ascii_tree(), graph.to_folded_tree(), graph.to_dot());
+                let folded = TreeOptions { fold: true, ..TreeOptions::default() };
+                let _ = (graph.to_ascii_tree(), graph.to_tree(&folded), graph.to_dot());
                 let _ = (graph.critical_path_summary(), view::critical_path(&graph, &[]));
             }
         }

@@ -23,7 +23,7 @@ pub use self::node::{
     EdgeType, ExecutionEdge, ExecutionNode, ExecutionNodeId, HostLaunch, TransferDirection,
 };
 pub use self::path::{Cycle, Schedule, Slack, Step, WhatIf};
-pub use self::ptx::PtxRegistry;
+pub use self::ptx::{PtxName, PtxRegistry, PtxSource, Registered};
 pub use self::store::NodeTime;
 use self::store::{Index, RowKind, Store};
 pub use self::transfer::PingPong;

@@ -34,7 +34,7 @@ pub enum ExecutionNode {
     Kernel {
         /// Its name.
         name: String,
-        /// [`PtxRegistry::hash_ptx`] of its source; 0 for a CPU routine.
+        /// [`PtxRegistry::hash_ptx`](crate::PtxRegistry::hash_ptx) of its source; 0 for a CPU routine.
         ptx_hash: u64,
         /// Blocks in the grid.
         grid: (u32, u32, u32),

@@ -186,6 +186,10 @@ impl Profile {
                     *achieved_tflops = (flops > 0.0 && timing_ns > 0)
                         .then(|| (flops / timing_ns as f64 / 1e3) as f32);
                 }
+                let source = self.ptx.resolve(&kernel).map_or(0, |source| source.hash);
+                if let ExecutionNode::Kernel { ptx_hash, .. } = &mut kernel {
+                    *ptx_hash = source;
+                }
                 kernel
             }
             NameKind::Brick => match BrickId::from_str(&name.name) {

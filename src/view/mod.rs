@@ -2,27 +2,46 @@
 
 mod dot;
 mod headline;
+mod kernels;
+mod nesting;
 mod path;
 mod report;
 mod statistics;
 mod tables;
 mod tree;
+#[cfg(feature = "presentar-tui")]
+mod tui;
 
 pub use self::headline::headline;
+pub use self::kernels::kernels;
 pub use self::path::critical_path;
 pub use self::report::report;
 pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
+pub use self::tree::TreeOptions;
 
-/// `text` with control characters made visible, so that a name can't break a line or a terminal.
+/// `text` with control characters made visible, so that a name can't break a line or a terminal, nor
+/// be read as what it isn't.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
             let (escaped, plain) =
-                if c.is_control() { (Some(c.escape_default()), None) } else { (None, Some(c)) };
+                if is_unprintable(c) { (Some(c.escape_default()), None) } else { (None, Some(c)) };
             escaped.into_iter().flatten().chain(plain)
         })
         .collect()
+}
+
+fn is_unprintable(c: char) -> bool {
+    match c {
+        c if c.is_control() => true,
+        // Separators of lines and paragraphs; what turns the direction of text around; the byte order
+        // mark; what XML, hence SVG, can't have.
+        '\u{2028}' | '\u{2029}' => true,
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        '\u{feff}' | '\u{fffe}' | '\u{ffff}' => true,
+        _ => false,
+    }
 }
 
 /// Nanoseconds as microseconds with one digit, as all tables have them; with three where one

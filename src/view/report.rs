@@ -8,7 +8,7 @@ use crate::latency::{Durations, SlowTokens};
 use crate::profile::{Absent, Profile, Total};
 use crate::stats::Percentiles;
 use crate::view::path::path_table;
-use crate::view::{count, headline, micros, percent, printable};
+use crate::view::{TreeOptions, count, headline, micros, percent, printable};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -89,7 +89,7 @@ pub fn report(profile: &Profile) -> String {
             "\nOne decode pass: {}, {which} {n_passes}, at position {}\n{}\n",
             milliseconds(pass.wall_ns),
             pass.position,
-            graph.to_folded_tree()
+            graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
         );
         if let Some(table) = path_table(&graph, PATH_ROWS) {
             let _ = write!(text, "\n{table}");

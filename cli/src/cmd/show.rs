@@ -1,18 +1,19 @@
 //! `brickscope show`: a run that was written before, in one form or another.
 
-use std::io::{Write, stdout};
+use std::io::{ErrorKind, Write, stdout};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use brickscope::{ExecutionGraph, Phase, Profile, view};
+use brickscope::{
+    ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions, view,
+};
 
 use super::profile::without_disturbed;
 use crate::args::{ShowArgs, View};
 use crate::run_dir;
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
-    if !args.what_if.is_empty() && args.view != View::Path {
-        bail!("--what-if belongs to --as path");
-    }
+    check(args)?;
     let mut profile = run_dir::load(&args.run)?;
     if let Err(why) = profile.check() {
         eprintln!("note: this profile does not add up: {why}");
@@ -23,12 +24,40 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     let text = match args.view {
         View::Report => view::report(&profile),
         View::Statistics => view::statistics(&profile),
-        View::Tree => graph(&profile)?.to_ascii_tree() + "\n",
+        View::Tree => tree(&graph(&profile)?, args)?,
         View::Dot => graph(&profile)?.to_dot(),
+        View::Svg => svg(&graph(&profile)?)?,
+        View::GraphJson => serde_json::to_string(&graph(&profile)?)? + "\n",
+        View::Kernels => match &args.ptx {
+            Some(name) => ptx(&profile, name)?,
+            None => view::kernels(&profile),
+        },
         View::Path => view::critical_path(&graph(&profile)?, &args.what_if),
         View::Json => profile.to_json(),
     };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
+}
+
+/// Flags that would do nothing are mistakes.
+fn check(args: &ShowArgs) -> Result<()> {
+    let is_tree = args.view == View::Tree;
+    for (flag, is_given) in [
+        ("--depth", args.depth.is_some()),
+        ("--layer", args.layer.is_some()),
+        ("--min-share", args.min_share.is_some()),
+        ("--fold", args.fold),
+    ] {
+        if is_given && !is_tree {
+            bail!("{flag} is of the tree: add --as tree");
+        }
+    }
+    if args.ptx.is_some() && args.view != View::Kernels {
+        bail!("--ptx is of the kernels: add --as kernels");
+    }
+    if !args.what_if.is_empty() && args.view != View::Path {
+        bail!("--what-if belongs to --as path");
+    }
+    Ok(())
 }
 
 /// The graph that was recorded by hand, or that of a typical pass.
@@ -41,4 +70,123 @@ fn graph(profile: &Profile) -> Result<ExecutionGraph> {
         .filter_map(|phase| profile.drawable_pass(phase))
         .find_map(|pass| profile.execution_graph(pass.serial))
         .context("this run kept all spans of no pass, so it has no graph")
+}
+
+fn tree(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
+    let &ShowArgs { depth, layer, min_share, fold, .. } = args;
+    if let Some(layer) = layer {
+        let layers = || {
+            graph.nodes().filter_map(|node| match node {
+                ExecutionNode::Layer { index } => Some(index),
+                _ => None,
+            })
+        };
+        if !layers().any(|index| index == layer) {
+            match (layers().min(), layers().max()) {
+                (Some(least), Some(most)) => {
+                    bail!("there is no layer {layer}: the layers are {least} to {most}")
+                }
+                _ => bail!("there is no layer {layer}: the graph has no layers"),
+            }
+        }
+    }
+    Ok(graph.to_tree(&TreeOptions { depth, layer, min_share, fold }) + "\n")
+}
+
+/// As many nodes Graphviz lays out in seconds; its time grows faster than they do.
+const NODES_IN_SECONDS: usize = 1_000;
+
+/// The graph as Graphviz draws it.
+fn svg(graph: &ExecutionGraph) -> Result<String> {
+    let child = Command::new("dot")
+        .arg("-Tsvg")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+            "Graphviz's `dot` is not installed: install the package `graphviz` (apt, dnf, pacman or \
+             brew), or write the graph with --as dot and draw it elsewhere"
+        ),
+        child => child.context("Graphviz's `dot` can't be started")?,
+    };
+    if graph.num_nodes() > NODES_IN_SECONDS {
+        eprintln!("Graphviz lays out {} nodes; that can take minutes …", graph.num_nodes());
+    }
+    let dot = graph.to_dot();
+    let mut stdin = child.stdin.take().context("no pipe to `dot`")?;
+    // On a thread of its own: `dot` may write before it has read everything.
+    let feeder = std::thread::spawn(move || stdin.write_all(dot.as_bytes()));
+    let output = child.wait_with_output().context("Graphviz's `dot`")?;
+    let fed = feeder.join();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("Graphviz's `dot` failed ({}): {}", output.status, said.trim());
+    }
+    // Of a `dot` that succeeds without reading everything the drawing isn't whole.
+    if !matches!(fed, Ok(Ok(()))) {
+        bail!("Graphviz's `dot` did not read the whole graph: {}", said.trim());
+    }
+    String::from_utf8(output.stdout).context("what Graphviz's `dot` wrote")
+}
+
+/// The PTX source of the kernel of this name, or of this hash.
+fn ptx(profile: &Profile, name: &str) -> Result<String> {
+    let sources = sources(profile, name);
+    match sources.as_slice() {
+        [source] => return Ok(ending_in_a_line_break(&source.ptx)),
+        [] => {}
+        several => bail!("`{name}` has {} sources: {}", several.len(), others(several)),
+    }
+    let timed = profile.totals.iter().filter(|total| total.kind == NameKind::Kernel);
+    let timed = timed.map(|total| (total.stats.name.clone(), total.host.is_some()));
+    let launched = profile.graph.iter().flat_map(|graph| graph.kernel_nodes());
+    let launched = launched.filter_map(|(_, node)| match node {
+        ExecutionNode::Kernel { name, host, .. } => Some((name, host.is_some())),
+        _ => None,
+    });
+    let mut kernels: Vec<(String, bool)> = timed.chain(launched).collect();
+    kernels.sort();
+    kernels.dedup();
+    match kernels.iter().find(|(kernel, _)| kernel == name) {
+        Some((_, true)) => bail!("`{name}` is a routine of the CPU: it has no PTX"),
+        Some((_, false)) => bail!("no PTX source was registered for `{name}`"),
+        None if kernels.is_empty() => bail!("there is no kernel `{name}`: the run has no kernels"),
+        None => bail!("there is no kernel `{name}`: `--as kernels` lists those of this run"),
+    }
+}
+
+/// Those of the name and those that nodes of this name point to, or those of the hash.
+fn sources<'p>(profile: &'p Profile, name: &str) -> Vec<&'p PtxSource> {
+    let mut sources: Vec<&PtxSource> = profile.ptx.lookup_by_name(name).collect();
+    let kernels = profile.graph.iter().flat_map(|graph| graph.kernel_nodes());
+    let resolved = kernels.filter(|(_, node)| node.name() == name);
+    for source in resolved.filter_map(|(_, node)| profile.ptx.resolve(&node)) {
+        if !sources.iter().any(|known| std::ptr::eq(*known, source)) {
+            sources.push(source);
+        }
+    }
+    let hash = name.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    if let (true, Some(hash)) = (sources.is_empty(), hash) {
+        sources = profile.ptx.lookup_all(hash).collect();
+    }
+    sources
+}
+
+/// How to name one of several sources: by its hash or, where that is the same, by its kernel.
+fn others(sources: &[&PtxSource]) -> String {
+    if sources.iter().any(|source| source.hash != sources[0].hash) {
+        let hashes: Vec<String> =
+            sources.iter().map(|source| format!("{:#018x}", source.hash)).collect();
+        return format!("name one of {}", hashes.join(", "));
+    }
+    let names = sources.iter().filter_map(|source| source.names.first());
+    let names: Vec<String> = names.map(|name| format!("`{}`", name.name)).collect();
+    format!("their hashes collide, so name one of {}", names.join(", "))
+}
+
+fn ending_in_a_line_break(text: &str) -> String {
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("{text}{end}")
 }
