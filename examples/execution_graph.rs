@@ -1,8 +1,9 @@
-//! The execution graph two ways: filled by hand, and made from what was recorded.
+//! The execution graph two ways: filled by hand, and made from what was recorded; and its analyses.
 //!
 //! Run with `cargo run --release --example execution_graph`. Prints the tree of two layers whose
 //! kernels are those of a GPU (times and launches are given by hand, as an engine would know
-//! them), then the tree of a pass that really ran, then the first tree for Graphviz:
+//! them), what decides how long another takes and where it moves data in vain, the tree and the
+//! critical path of a pass that really ran, then the first tree for Graphviz:
 //! `cargo run --release --example execution_graph | sed -n '/^digraph/,$p' | dot -Tsvg > graph.svg`
 //!
 //! With `--features presentar-tui` the first graph is shown by a widget of presentar-terminal, too.
@@ -10,7 +11,8 @@
 use std::hint::black_box;
 
 use brickscope::{
-    BrickId, BrickProfiler, ExecutionNode, HostLaunch, Phase, PtxRegistry, Work, simd,
+    BrickId, BrickProfiler, ExecutionGraph, ExecutionNode, HostLaunch, Phase, PtxRegistry,
+    TransferDirection, Work, simd,
 };
 
 fn main() {
@@ -50,13 +52,58 @@ fn main() {
     }
     println!("PTX of the second kernel: {:?}\n", registry.lookup_name(ptx_hash));
 
-    println!("Recorded:\n{}\n", recorded());
+    println!("Analysed:\n{}", analysed());
+    println!("Recorded:\n{}", recorded());
     #[cfg(feature = "presentar-tui")]
     println!("As a widget:\n{}\n", widget(&graph));
     println!("{}", profiler.graph_to_dot());
 }
 
-/// The tree of a pass of two layers, each an RMS norm of 4096 elements.
+/// The analyses of a graph of two branches, with a kernel of known rates and a copy that comes back.
+fn analysed() -> String {
+    let mut graph = ExecutionGraph::new();
+    let [norm, qkv, score, gate] = [
+        (BrickId::RmsNorm, 100_000),
+        (BrickId::QkvProjection, 200_000),
+        (BrickId::AttentionScore, 300_000),
+        (BrickId::GateProjection, 400_000),
+    ]
+    .map(|(id, timing_ns)| graph.add_node(ExecutionNode::Brick { id, timing_ns, elements: 4096 }));
+    for (before, after) in [(norm, qkv), (qkv, score), (qkv, gate)] {
+        graph.add_dependency(before, after);
+    }
+    let mut text = graph.critical_path_summary();
+    if let Ok(Some(what_if)) = graph.what_if("GateProjection", 0.5) {
+        let after = what_if.after_ns / 1000;
+        text.push_str(&format!("With a gate twice as fast: {after} µs\n"));
+    }
+    let grid = (128, 1, 1);
+    graph.record_kernel_launch_with_metrics(
+        "matmul_kernel",
+        0,
+        grid,
+        (256, 1, 1),
+        16384,
+        150_000,
+        50.0,
+        42.0,
+    );
+    // An RTX 4090: 83 TFLOP/s and 1008 GB/s.
+    for (id, distance) in &graph.roofline_distance(83.0, 1008.0) {
+        let efficiency = 100.0 * (1.0 - distance);
+        text.push_str(&format!("Kernel {} at {efficiency:.1}% of roofline\n", id.0));
+    }
+    let scores = 4 * 1024 * 1024;
+    graph.record_transfer("scores", "host", scores, TransferDirection::D2H, Some(50_000));
+    graph.record_transfer("host", "scores", scores, TransferDirection::H2D, Some(50_000));
+    for found in graph.ping_pong_findings() {
+        let (what, bytes) = (found.tensor, found.bytes);
+        text.push_str(&format!("{what}: {bytes} bytes there and back, {} ×\n", found.times));
+    }
+    text
+}
+
+/// The tree and the path of a pass of two layers, each an RMS norm of 4096 elements.
 fn recorded() -> String {
     let profiler = BrickProfiler::enabled();
     let launch = HostLaunch { shape: "4096".to_owned(), threads: 1 };
@@ -76,7 +123,8 @@ fn recorded() -> String {
     profiler.end_pass(pass, 1, 0);
     let profile = profiler.profile();
     let serial = profile.passes[0].serial;
-    profile.execution_graph(serial).expect("its spans were kept").to_ascii_tree()
+    let graph = profile.execution_graph(serial).expect("its spans were kept");
+    format!("{}\n\n{}", graph.to_ascii_tree(), graph.critical_path_summary())
 }
 
 /// What the widget of presentar-terminal shows of a graph, all nodes unfolded, on a canvas without a

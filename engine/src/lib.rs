@@ -51,7 +51,7 @@ pub use config::{Architecture, Config};
 pub use generate::{GenerateOptions, Generated, generate};
 pub use kv_cache::KvCache;
 pub use model::{Error, Model};
-pub use probe::{NoProbe, Probe, Profiled};
+pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};
 pub use sample::{Sampler, Sampling};
 pub use session::Session;
 pub use tap::{At, Operation, Value};
