@@ -30,8 +30,9 @@ pub use crate::graph::{
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
-    Ceilings, CounterReading, CounterSums, CpuLimit, Disturbance, LoadWatch, Machine, Missing,
-    OtherLoad, probe_counters, probe_sampling,
+    Bandwidth, CacheCeiling, CacheLevel, Ceilings, CounterReading, CounterSums, CpuLimit,
+    Disturbance, LoadWatch, Machine, Missing, Move, OtherLoad, Peak, Survey, probe_counters,
+    probe_sampling,
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{

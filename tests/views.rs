@@ -249,7 +249,7 @@ fn rates_are_read_back_to_the_last_bit() {
         profile.ceilings = Some(Ceilings {
             read_bytes_per_second: rate,
             flops_per_second: rate.sqrt(),
-            basis: String::new(),
+            ..Ceilings::default()
         });
         let read = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
         assert_eq!(read.ceilings, profile.ceilings);
@@ -260,7 +260,7 @@ fn rates_are_read_back_to_the_last_bit() {
 fn without_stated_work_no_share_of_a_ceiling_is_claimed() {
     let mut profile = profile();
     profile.ceilings =
-        Some(Ceilings { read_bytes_per_second: 1e9, flops_per_second: 1e9, basis: String::new() });
+        Some(Ceilings { read_bytes_per_second: 1e9, flops_per_second: 1e9, ..Ceilings::default() });
     assert!(brickscope::view::headline(&profile).contains(" % of"), "work was stated");
     for total in &mut profile.totals {
         total.stats.total_flops = 0;

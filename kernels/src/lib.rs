@@ -71,3 +71,4 @@ pub use matrix::{Matrix, MatrixError};
 pub use pool::ThreadPool;
 pub use quant::QuantType;
 pub use rope::{RopePairs, rope_tables};
+pub use saturate::{INT8_DEPTH, Int8, Place};

@@ -50,6 +50,24 @@ pub(super) fn tick_ns() -> Option<u64> {
     None
 }
 
+/// Asks for huge pages behind `memory` where the system gives them on request: with small ones the
+/// tables of addresses would be measured too. A wish; nothing is known of what came of it.
+#[cfg(all(target_os = "linux", not(miri), feature = "kernels"))]
+pub(super) fn advise_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
+    const PAGE: usize = 4096;
+    let start = memory.as_mut_ptr().cast::<u8>();
+    let head = start.align_offset(PAGE);
+    let whole = size_of_val(memory).saturating_sub(head) / PAGE * PAGE;
+    if whole > 0 {
+        // SAFETY: whole pages of `memory`, which is exclusively borrowed. The advice changes how they
+        // are mapped, never what is in them.
+        unsafe { libc::madvise(start.add(head).cast(), whole, libc::MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(all(any(not(target_os = "linux"), miri), feature = "kernels"))]
+pub(super) fn advise_huge_pages<T>(_: &mut [std::mem::MaybeUninit<T>]) {}
+
 #[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;

@@ -1,0 +1,12 @@
+//! Loops that do nothing but saturate the machine: moving memory, and multiplying and adding.
+//!
+//! They are the work behind a measured ceiling. Whoever times them knows how many bytes were moved
+//! (those of the slices: [`Kernels::read_stream`] and its siblings) and how many operations were done
+//! ([`Kernels::multiply_add`], [`Kernels::int8_tile`]).
+
+mod int8;
+mod multiply_add;
+mod stream;
+
+pub use int8::{INT8_DEPTH, Int8};
+pub use stream::Place;
