@@ -14,6 +14,7 @@ mod paired;
 mod profile;
 mod profiler;
 mod recorder;
+pub mod roofline;
 mod save;
 mod stats;
 mod sync;

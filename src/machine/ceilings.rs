@@ -41,11 +41,7 @@ impl Ceilings {
             read_bytes_per_second: memory.per_second,
             caches: caches.collect(),
             flops_per_second: meter.flops(NANOS),
-            basis: format!(
-                "measured before the run: {threads} thread{}, {}",
-                if threads == 1 { "" } else { "s" },
-                kernels.backend()
-            ),
+            basis: Self::basis("measured before the run", threads, kernels.backend().name()),
             measured: Some(save::now_rfc3339()),
         })
     }

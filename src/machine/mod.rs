@@ -93,6 +93,24 @@ pub struct Ceilings {
     pub caches: Vec<CacheCeiling>,
 }
 
+impl Ceilings {
+    /// When or by what, then with what.
+    fn basis(when: &str, threads: u32, backend: &str) -> String {
+        format!("{when}: {threads} thread{}, {backend}", if threads == 1 { "" } else { "s" })
+    }
+
+    /// The same ceilings, said to be `kept` from when they were measured, with what qualifies that.
+    #[must_use]
+    pub fn kept(mut self, remark: &str) -> Self {
+        // Who measured them, and with what, stays.
+        if let Some((_, with)) = self.basis.rsplit_once(": ") {
+            let when = self.measured.as_deref().unwrap_or("before");
+            self.basis = format!("measured {when} and kept: {with}{remark}");
+        }
+        self
+    }
+}
+
 /// What a level of cache gives at best.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheCeiling {

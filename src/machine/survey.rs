@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::CacheLevel;
+use crate::machine::{CacheCeiling, CacheLevel, Ceilings};
 use crate::profile::Absent;
 
 /// What `brickscope machine` measures.
@@ -94,5 +94,34 @@ impl Move {
             Self::Copy => 2,
             Self::Triad => 3,
         }
+    }
+}
+
+impl Survey {
+    /// What bounds a run of this survey's backend on `threads` threads, if that was measured.
+    #[must_use]
+    pub fn ceilings(&self, threads: u32) -> Option<Ceilings> {
+        let peak = self.peaks.iter().find(|peak| {
+            peak.numbers == "f32" && peak.backend == self.backend && peak.threads == threads
+        });
+        let read = |level: &str| {
+            let rows = self.bandwidth.iter();
+            let mut rows = rows.filter(|row| row.how == Move::Read && row.threads == threads);
+            rows.find(|row| row.level == level)?.bytes_per_second
+        };
+        let caches = self.caches.iter().filter_map(|cache| {
+            Some(CacheCeiling {
+                level: cache.name(),
+                bytes: cache.bytes_of(threads),
+                read_bytes_per_second: read(&cache.name())?,
+            })
+        });
+        Some(Ceilings {
+            read_bytes_per_second: read("memory")?,
+            flops_per_second: peak?.ops_per_second?,
+            basis: Ceilings::basis("measured by `brickscope machine`", threads, &self.backend),
+            measured: Some(self.measured.clone()),
+            caches: caches.collect(),
+        })
     }
 }

@@ -2,13 +2,21 @@
 
 mod dot;
 mod headline;
+mod json;
+mod machine;
 mod report;
+mod roofline;
+mod roofline_svg;
 mod statistics;
 mod tables;
 mod tree;
 
 pub use self::headline::headline;
+pub use self::json::json;
+pub use self::machine::machine;
 pub use self::report::report;
+pub use self::roofline::roofline;
+pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
 

@@ -22,7 +22,9 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
         View::Statistics => view::statistics(&profile),
         View::Tree => graph(&profile)?.to_ascii_tree() + "\n",
         View::Dot => graph(&profile)?.to_dot(),
-        View::Json => profile.to_json(),
+        View::Roofline => view::roofline(&profile),
+        View::RooflineSvg => view::roofline_svg(&profile),
+        View::Json => view::json(&profile),
     };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
