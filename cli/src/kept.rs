@@ -137,6 +137,9 @@ fn load<T: Keep>(folder: &Path, identity: &Identity) -> Result<Option<Kept<T>>, 
     if !kept.value.is_sound() {
         return Err(unusable("it holds rates that are none"));
     }
+    if let Some(share) = much(kept.others_share) {
+        return Err(unusable(&format!("others used {share} of the CPUs while it was measured")));
+    }
     Ok(Some(kept))
 }
 
@@ -193,11 +196,17 @@ pub(crate) struct Source {
     pub(crate) is_kept: bool,
 }
 
-/// What others did meanwhile, if it was much.
+/// What others used of the CPUs, in percent, if it was so much that a ceiling may have come out low.
+/// `NaN`, which is no share, is much too.
+fn much(others_share: Option<f64>) -> Option<String> {
+    let share = others_share.filter(|share| !(..=MUCH).contains(share))?;
+    Some(format!("{:.0} %", 100.0 * share))
+}
+
+/// A warning, if others may have lowered the ceilings.
 pub(crate) fn remark(others_share: Option<f64>) -> Option<String> {
-    let share = others_share.filter(|&share| share > MUCH)?;
-    let percent = 100.0 * share;
-    Some(format!("others used {percent:.0} % of the CPUs meanwhile: `brickscope machine --fresh`"))
+    let share = much(others_share)?;
+    Some(format!("others used {share} of the CPUs meanwhile, so it may be more"))
 }
 
 /// The ceilings of a run.
@@ -210,10 +219,10 @@ pub(crate) fn ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings, 
     let identity = Identity::here(threads, kernels);
     let measure = || Ceilings::measure(kernels, pool);
     let (Kept { value, others_share, .. }, source) = kept_or(identity, false, measure)?;
-    let remark = remark(others_share).map_or(String::new(), |remark| format!("; {remark}"));
     if source.is_kept {
-        return Ok(value.kept(&remark));
+        return Ok(value.kept());
     }
+    let remark = remark(others_share).map_or(String::new(), |remark| format!("; {remark}"));
     let basis = value.basis.clone() + &remark;
     Ok(Ceilings { basis, ..value })
 }
@@ -265,7 +274,7 @@ mod tests {
         };
         let two = NonZeroUsize::new(2).expect("not zero");
         let scalar = Kernels::new(brickscope::Backend::Scalar).expect("runs everywhere");
-        Kept { identity: Identity::here(two, scalar), others_share: Some(0.31), value }
+        Kept { identity: Identity::here(two, scalar), others_share: Some(0.04), value }
     }
 
     #[test]
@@ -325,14 +334,28 @@ mod tests {
     }
 
     #[test]
-    fn the_basis_of_kept_ceilings_says_when_and_with_what() {
-        let kept = ceilings();
-        let remark = format!("; {}", remark(kept.others_share).expect("31 % is much"));
+    fn what_others_disturbed_is_not_had_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (others_share, is_of_use) in
+            [(None, true), (Some(0.05), true), (Some(0.31), false), (Some(1e300), false)]
+        {
+            let kept = Kept { others_share, ..ceilings() };
+            store(folder.path(), &kept).expect("stored");
+            let loaded = load::<Ceilings>(folder.path(), &kept.identity);
+            assert_eq!(loaded.is_ok(), is_of_use, "{loaded:?}");
+            assert_eq!(remark(others_share).is_none(), is_of_use);
+        }
         assert_eq!(
-            kept.value.kept(&remark).basis,
-            "measured 2026-11-21T10:00:00Z and kept: 2 threads, scalar; others used 31 % of the \
-             CPUs meanwhile: `brickscope machine --fresh`"
+            remark(Some(0.31)).expect("it is much"),
+            "others used 31 % of the CPUs meanwhile, so it may be more"
         );
-        assert_eq!(super::remark(Some(0.04)), None);
+    }
+
+    #[test]
+    fn the_basis_of_kept_ceilings_says_when_and_with_what() {
+        assert_eq!(
+            ceilings().value.kept().basis,
+            "measured 2026-11-21T10:00:00Z and kept: 2 threads, scalar"
+        );
     }
 }

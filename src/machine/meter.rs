@@ -19,10 +19,11 @@ const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 const TIMES_LAST_LEVEL: u64 = 4;
 /// Bytes that a thread moves in one go where they stay in a cache: some hundred microseconds.
 const CACHE_BYTES: u64 = 32 << 20;
-/// Rounds of multiplications in one go: some milliseconds.
-const ROUNDS: usize = 1_000_000;
-/// Tiles of bytes in one go: some milliseconds.
-const TILES: usize = 3_000;
+/// Rounds of multiplications in one go: a third of a millisecond. The shorter, the likelier one is
+/// that no thread was taken off its core in; but starting the threads takes some microseconds.
+const ROUNDS: usize = 200_000;
+/// Tiles of bytes in one go: as long.
+const TILES: usize = 1_000;
 
 /// Numbers of a page: arrays begin at pages, so that no vector lies across two cache lines.
 const PAGE: usize = 4096 / size_of::<f64>();

@@ -99,13 +99,12 @@ impl Ceilings {
         format!("{when}: {threads} thread{}, {backend}", if threads == 1 { "" } else { "s" })
     }
 
-    /// The same ceilings, said to be `kept` from when they were measured, with what qualifies that.
+    /// The same ceilings, whose basis says that they were kept from when they were measured.
     #[must_use]
-    pub fn kept(mut self, remark: &str) -> Self {
-        // Who measured them, and with what, stays.
+    pub fn kept(mut self) -> Self {
         if let Some((_, with)) = self.basis.rsplit_once(": ") {
             let when = self.measured.as_deref().unwrap_or("before");
-            self.basis = format!("measured {when} and kept: {with}{remark}");
+            self.basis = format!("measured {when} and kept: {with}");
         }
         self
     }
