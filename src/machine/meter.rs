@@ -1,12 +1,16 @@
 //! Times the loops that saturate a machine.
 
 use std::hint::black_box;
+use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use brickscope_kernels::{INT8_DEPTH, Int8, Kernels, Place, ThreadPool};
 
 use crate::clock::Clock;
-use crate::machine::{CacheLevel, Move, available_memory, os};
+use crate::machine::os::{self, Affinity};
+use crate::machine::{CacheLevel, Move, available_memory};
 use crate::profile::Absent;
 
 /// Bytes of memory that each thread moves in one go.
@@ -58,11 +62,47 @@ impl Arrays {
 /// Loops to time, on the threads of one pool.
 pub(super) struct Meter<'p> {
     kernels: Kernels,
-    pool: &'p ThreadPool,
+    pool: OwnCpus<'p>,
     caches: Vec<CacheLevel>,
     memory: Result<Vec<Mutex<Arrays>>, Absent>,
     /// Numbers in the arrays of each thread.
     numbers: usize,
+}
+
+/// A pool whose threads have a CPU each, if it has as many as there are CPUs: where something else
+/// runs, too, the scheduler may put two threads of a pool on one CPU, and leaves them there. With
+/// fewer threads that is its choice, since it knows which CPUs share a core.
+struct OwnCpus<'p> {
+    pool: &'p ThreadPool,
+    before: Option<Affinity>,
+}
+
+impl<'p> OwnCpus<'p> {
+    fn new(pool: &'p ThreadPool) -> Self {
+        let before = Affinity::of_this_thread();
+        let each = before.as_ref().map(Affinity::each).unwrap_or_default();
+        if each.len() != pool.threads() {
+            return Self { pool, before: None };
+        }
+        pool.run(&|thread| each[thread].apply());
+        Self { pool, before }
+    }
+}
+
+impl Deref for OwnCpus<'_> {
+    type Target = ThreadPool;
+
+    fn deref(&self) -> &ThreadPool {
+        self.pool
+    }
+}
+
+impl Drop for OwnCpus<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            self.pool.run(&|_| before.apply());
+        }
+    }
 }
 
 /// A loop's rate, in bytes or operations a second.
@@ -78,6 +118,7 @@ impl<'p> Meter<'p> {
     /// caches, but at most an eighth of what is free. Each thread writes to its own first, so that it
     /// lies where the thread is.
     pub(super) fn new(kernels: Kernels, pool: &'p ThreadPool, caches: Vec<CacheLevel>) -> Self {
+        let pool = OwnCpus::new(pool);
         let n_threads = pool.threads() as u64;
         let last_level = caches.last().map_or(0, |cache| cache.bytes_of(pool.threads() as u32));
         let beyond_caches = last_level.saturating_mul(TIMES_LAST_LEVEL);
@@ -86,7 +127,7 @@ impl<'p> Meter<'p> {
         let bytes = available_memory().map_or(wanted, |free| wanted.min(free / 8)) / n_threads;
         let least = LEAST_MEMORY_BYTES.max(last_level * 2 / n_threads);
         let numbers = bytes as usize / size_of::<f64>();
-        let memory = if bytes < least { None } else { allocate(pool, numbers) };
+        let memory = if bytes < least { None } else { allocate(&pool, numbers) };
         let memory = memory.ok_or_else(|| Absent {
             reason: format!(
                 "not measured: moving memory on {n_threads} threads, {} MB each, takes more than \
@@ -100,6 +141,7 @@ impl<'p> Meter<'p> {
     /// Without memory to move.
     pub(super) fn of_arithmetic(kernels: Kernels, pool: &'p ThreadPool) -> Self {
         let reason = "not measured: no memory was taken for it".to_owned();
+        let pool = OwnCpus::new(pool);
         Self { kernels, pool, caches: Vec::new(), memory: Err(Absent { reason }), numbers: 0 }
     }
 
@@ -151,12 +193,19 @@ impl<'p> Meter<'p> {
             });
         }
         let set = (array * how.arrays() * size_of::<f64>()) as u64;
+        // All of memory's part in one go, however long that takes: of a smaller piece, caches of which
+        // nobody knows how they evict may hold the most.
         let times = match place {
             Place::Memory => 1,
             Place::Cache => CACHE_BYTES.div_ceil(set),
         };
         let kernels = self.kernels;
-        let ns = best_of(nanos, &|| {
+        // Which of these loops reads memory fastest is up to the machine, so all of them are tried.
+        let (loops, nanos): (&[usize], u64) = match (how, place) {
+            (Move::Read, Place::Memory) => (&[1, 2, 4], nanos / 2),
+            _ => (&[1], nanos),
+        };
+        let run = |streams: usize| {
             self.pool.run(&|thread| {
                 let mut arrays = lock(&memory[thread]);
                 let mut arrays = arrays.numbers().chunks_exact_mut(array);
@@ -165,7 +214,7 @@ impl<'p> Meter<'p> {
                 for _ in 0..times {
                     match how {
                         Move::Read => {
-                            black_box(kernels.read_stream(black_box(a), place));
+                            black_box(kernels.read_streams(black_box(a), streams));
                         }
                         Move::Write => kernels.write_stream(black_box(a), 1.0, place),
                         Move::Copy => kernels.copy_stream(black_box(a), black_box(b), place),
@@ -181,7 +230,9 @@ impl<'p> Meter<'p> {
                     }
                 }
             });
-        });
+        };
+        let times_taken = loops.iter().map(|&streams| best_of(nanos, &|| run(streams)));
+        let ns = times_taken.min().unwrap_or(u64::MAX);
         let working_set = set * memory.len() as u64;
         Ok(Rate { working_set, per_second: per_second(working_set * times, ns) })
     }
@@ -230,11 +281,18 @@ fn allocate(pool: &ThreadPool, numbers: usize) -> Option<Vec<Mutex<Arrays>>> {
     each.map(|arrays| arrays.map(Mutex::new)).collect()
 }
 
-/// The least time that `run` took within `nanos`, in nanoseconds, and at least one. Others on the
-/// machine only slow it down; and a scheduler may take a while to give each thread a core of its own.
+/// The least time that `run` took within `nanos`, in nanoseconds, and at least one: others on the
+/// machine only slow it down.
+///
+/// Now and then the threads are left alone until they sleep. Two that share a core, since it was the
+/// only idle one when they began, would stay there for as long as they are busy; one that wakes is
+/// given an idle core.
 fn best_of(nanos: u64, run: &dyn Fn()) -> u64 {
+    const BUSY_NANOS: u64 = 10_000_000;
+    const REST: Duration = Duration::from_millis(2);
     let clock = Clock::os();
     let mut best = u64::MAX;
+    let mut last_rest = 0;
     loop {
         let start = clock.now();
         run();
@@ -242,6 +300,10 @@ fn best_of(nanos: u64, run: &dyn Fn()) -> u64 {
         best = best.min(end - start);
         if end >= nanos {
             return best.max(1);
+        }
+        if end - last_rest > BUSY_NANOS {
+            thread::sleep(REST);
+            last_rest = clock.now();
         }
     }
 }

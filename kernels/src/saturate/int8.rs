@@ -97,10 +97,10 @@ mod x86 {
             ) -> [[i32; OTHERS]; ROWS] {
                 let mut sums = [[_mm256_setzero_si256(); OTHERS]; ROWS];
                 for at in (0..INT8_DEPTH).step_by(32) {
-                    // SAFETY: `INT8_DEPTH` is a multiple of the 32 bytes that are read.
-                    let others = others
-                        .each_ref()
-                        .map(|o| unsafe { _mm256_loadu_si256(o[at..].as_ptr().cast()) });
+                    let others = others.each_ref().map(|other| {
+                        // SAFETY: `INT8_DEPTH` is a multiple of the 32 bytes that are read.
+                        unsafe { _mm256_loadu_si256(other[at..].as_ptr().cast()) }
+                    });
                     for (row, sums) in rows.iter().zip(&mut sums) {
                         // SAFETY: likewise.
                         let row = unsafe { _mm256_loadu_si256(row[at..].as_ptr().cast()) };

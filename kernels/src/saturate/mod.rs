@@ -1,7 +1,7 @@
 //! Loops that do nothing but saturate the machine: moving memory, and multiplying and adding.
 //!
 //! They are the work behind a measured ceiling. Whoever times them knows how many bytes were moved
-//! (those of the slices: [`Kernels::read_stream`] and its siblings) and how many operations were done
+//! (those of the slices: [`Kernels::read_streams`] and its siblings) and how many operations were done
 //! ([`Kernels::multiply_add`], [`Kernels::int8_tile`]).
 
 mod int8;

@@ -8,8 +8,8 @@ use crate::kernels::Kernels;
 pub enum Place {
     /// In a cache: plain loads and stores.
     Cache,
-    /// In memory: reads fetch past the ends of pages as the GEMV kernels do, and writes go past the
-    /// caches, so that no line is read only to be overwritten.
+    /// In memory: writes go past the caches, so that no line is read only to be overwritten, and what is
+    /// read for them is fetched past the ends of pages, as the GEMV kernels do.
     Memory,
 }
 
@@ -31,11 +31,29 @@ macro_rules! on_avx2 {
 }
 
 impl Kernels {
-    /// Reads all of `words` once; returns the sum of their bits, so that no compiler can leave it
-    /// out.
-    pub fn read_stream(self, words: &[f64], place: Place) -> u64 {
-        on_avx2!(self, place, read(words));
-        let _ = place;
+    /// Reads all of `words` once, as 1, 2 or 4 streams side by side; returns the sum of their bits, so
+    /// that no compiler can leave it out.
+    ///
+    /// Which number is the fastest from memory depends on how far the prefetchers of the processor
+    /// look, and on the size of pages. Plain Rust knows one stream only.
+    ///
+    /// # Panics
+    ///
+    /// If there are to be another number of streams.
+    pub fn read_streams(self, words: &[f64], streams: usize) -> u64 {
+        assert!([1, 2, 4].contains(&streams), "read_streams: {streams} streams, not 1, 2 or 4");
+        #[cfg(target_arch = "x86_64")]
+        if self.backend() == crate::Backend::Avx2 {
+            // SAFETY: the AVX2 backend exists only where the CPU has AVX2, FMA and F16C.
+            #[allow(unsafe_code)]
+            return unsafe {
+                match streams {
+                    1 => avx2::read(words),
+                    2 => avx2::read_side_by_side::<2>(words),
+                    _ => avx2::read_side_by_side::<4>(words),
+                }
+            };
+        }
         scalar::read(words)
     }
 
@@ -149,19 +167,36 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn read<const FAR: bool>(words: &[f64]) -> u64 {
+    pub(super) fn read(words: &[f64]) -> u64 {
         let (steps, rest) = words.as_chunks::<STEP>();
         let mut sums = [_mm256_setzero_si256(); 4];
         for step in steps {
-            // In a cache, each prefetch would take the place of a load.
-            if FAR {
-                prefetch_ahead(step);
-                prefetch_ahead(&step[LINE..]);
-            }
             for (sum, vector) in sums.iter_mut().zip(load(step)) {
                 *sum = _mm256_add_epi64(*sum, _mm256_castpd_si256(vector));
             }
         }
+        total(sums, rest)
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn read_side_by_side<const STREAMS: usize>(words: &[f64]) -> u64 {
+        let steps = words.as_chunks::<STEP>().0;
+        let part = steps.len() / STREAMS;
+        let mut sums = [_mm256_setzero_si256(); 4];
+        for i in 0..part {
+            for stream in 0..STREAMS {
+                for (sum, vector) in sums.iter_mut().zip(load(&steps[stream * part + i])) {
+                    *sum = _mm256_add_epi64(*sum, _mm256_castpd_si256(vector));
+                }
+            }
+        }
+        total(sums, &words[STREAMS * part * STEP..])
+    }
+
+    /// The sum of all lanes and of the bits of what is left over.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline]
+    fn total(sums: [__m256i; 4], rest: &[f64]) -> u64 {
         let sum = sums.into_iter().reduce(|a, b| _mm256_add_epi64(a, b)).expect("four sums");
         let mut lanes = [0u64; 4];
         // SAFETY: `lanes` has the 32 bytes that are written.
@@ -247,10 +282,12 @@ mod tests {
     #[test]
     fn every_word_is_read_once() {
         let words = numbers(2000, 1);
-        each(|kernels, place, start, len| {
+        each(|kernels, _, start, len| {
             let words = &words[start..start + len];
             let expected = words.iter().fold(0u64, |sum, word| sum.wrapping_add(word.to_bits()));
-            assert_eq!(kernels.read_stream(words, place), expected, "{len} from {start}");
+            for streams in [1, 2, 4] {
+                assert_eq!(kernels.read_streams(words, streams), expected, "{len} from {start}");
+            }
         });
     }
 
