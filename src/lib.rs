@@ -61,6 +61,8 @@ mod pages {
     struct Performance;
     #[doc = include_str!("../docs/profile.md")]
     struct ProfileFile;
+    #[doc = include_str!("../docs/roofline.md")]
+    struct Roofline;
     #[doc = include_str!("../docs/work.md")]
     struct Work;
 }

@@ -1,9 +1,9 @@
 //! What people see: the tree, DOT, tables and JSON of profiles whose times are known.
 
 use brickscope::{
-    BrickId, BrickProfiler, CacheCeiling, Ceilings, EdgeType, ExecutionGraph, ExecutionNode,
-    HostLaunch, Machine, MockClock, Model, NameKind, Phase, Profile, Run, TileLevel,
-    TransferDirection, Work,
+    Absent, Bandwidth, BrickId, BrickProfiler, CacheCeiling, CacheLevel, Ceilings, EdgeType,
+    ExecutionGraph, ExecutionNode, HostLaunch, Machine, MockClock, Model, Move, NameKind, Peak,
+    Phase, Profile, Run, Survey, TileLevel, TransferDirection, Work,
 };
 
 /// The graph of the seeds' full example: so many layers of four bricks with a kernel each.
@@ -346,6 +346,61 @@ fn the_json_view_is_the_profile_and_the_roofline() {
     assert_eq!(brick("QkvProjection")["bound"], "compute");
     assert_eq!(brick("Detokenise")["absent"]["reason"], "nobody stated its work");
     assert!(brick("Detokenise").get("of_roof").is_none());
+}
+
+#[test]
+fn a_machine_is_a_table_of_its_ceilings() {
+    let absent = |reason: &str| Some(Absent { reason: reason.to_owned() });
+    let caches = [(1, 32 << 10, 1), (2, 1 << 20, 2)];
+    let caches = caches.map(|(level, bytes, shared_by)| CacheLevel { level, bytes, shared_by });
+    let mut survey = Survey {
+        measured: "2026-11-21T10:00:00Z".to_owned(),
+        backend: "avx2".to_owned(),
+        caches: caches.into(),
+        bandwidth: Vec::new(),
+        peaks: Vec::new(),
+    };
+    for threads in [1, 2] {
+        for (level, rate) in [("L1", 227.4e9), ("L2", 118.0e9), ("memory", 35.1e9)] {
+            for how in Move::ALL {
+                let is_absent = (level, threads) == ("L2", 2);
+                survey.bandwidth.push(Bandwidth {
+                    level: level.to_owned(),
+                    how,
+                    threads,
+                    working_set: (!is_absent).then_some(u64::from(threads) * (16 << 10)),
+                    bytes_per_second: (!is_absent).then_some(rate * f64::from(threads)),
+                    absent: is_absent.then(|| absent("not measured: too little")).flatten(),
+                });
+            }
+        }
+        for (numbers, backend, instructions, ops_per_second, absent) in [
+            ("f32", "scalar", "multiply, add", Some(47.25e9), None),
+            ("f32", "avx2", "fused multiply-add", Some(1182.0e9), None),
+            ("f32", "avx512", "", None, absent("not written yet")),
+            ("int8", "avx2", "vpdpbusd (VNNI)", None, absent("this CPU has no AVX-512 VNNI")),
+        ] {
+            survey.peaks.push(Peak {
+                numbers: numbers.to_owned(),
+                backend: backend.to_owned(),
+                instructions: instructions.to_owned(),
+                threads,
+                ops_per_second,
+                absent,
+            });
+        }
+    }
+    let text = brickscope::view::machine(&survey);
+    insta::assert_snapshot!("machine", text);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    // What bounds a run: the reads, and the peak of the backend whose loops they were.
+    let ceilings = survey.ceilings(2).expect("two threads were measured");
+    assert_eq!((ceilings.read_bytes_per_second, ceilings.flops_per_second), (70.2e9, 1182.0e9));
+    let caches: Vec<&str> = ceilings.caches.iter().map(|cache| cache.level.as_str()).collect();
+    assert_eq!(caches, ["L1"], "nobody knows of L2 on two threads");
+    assert_eq!(survey.ceilings(3), None);
 }
 
 #[test]

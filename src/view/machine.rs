@@ -112,9 +112,9 @@ pub fn machine(survey: &Survey) -> String {
 /// A size in the powers of two that caches have.
 fn bytes(bytes: u64) -> String {
     match bytes {
-        ..0x400 => format!("{bytes} B"),
-        ..0x10_0000 => format!("{} KiB", bytes >> 10),
-        ..0x4000_0000 => format!("{} MiB", bytes >> 20),
+        0..0x400 => format!("{bytes} B"),
+        0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
         _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
     }
 }
