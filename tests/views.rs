@@ -318,6 +318,7 @@ fn the_roofline_as_a_picture_holds_whatever_things_are_called() {
     insta::assert_snapshot!("roofline_svg", svg);
     // Each name is text, so nothing of it opens or closes an element.
     assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+    assert_eq!(svg.matches('<').count(), svg.matches('>').count(), "a bare one is no XML");
     assert!(!svg.contains(['\u{1b}', '\u{ffff}']), "{svg}");
 }
 

@@ -7,7 +7,7 @@ use crate::roofline::Roofline;
 use crate::view::roofline::{Axes, decade, heading, letter, phases, points, short};
 use crate::view::{percent, printable};
 
-const WIDTH: usize = 840;
+const WIDTH: usize = 900;
 const HEIGHT: usize = 440;
 /// The plot within a panel.
 const LEFT: f64 = 70.0;
@@ -79,14 +79,18 @@ fn panel(name: &str, roofline: &Roofline, profile: &Profile, svg: &mut String) {
     roof(svg, &axes, peak, bandwidth, "stroke-width=\"2\"", "memory");
     for (index, brick, place) in points(roofline) {
         let [x, y] = at(&axes, place.intensity, place.flops_per_second);
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"8\" fill=\"#2b6cb0\" fill-opacity=\"0.8\">\
-             <title>{}: {} FLOP/byte, {} GFLOP/s, {} of the roof</title></circle>",
-            escaped(&brick.name),
+        let title = format!(
+            "{}: {} FLOP/byte, {} GFLOP/s, {} of the roof",
+            brick.name,
             short(place.intensity),
             short(place.flops_per_second / 1e9),
             percent(place.of_roof, 1.0)
+        );
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"8\" fill=\"#2b6cb0\" fill-opacity=\"0.8\">\
+             <title>{}</title></circle>",
+            escaped(&title)
         );
         let style = " font-size=\"10\" text-anchor=\"middle\" fill=\"#fff\"";
         text(svg, x, y + 3.5, style, &letter(index).to_string());
