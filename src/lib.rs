@@ -15,6 +15,7 @@ mod paired;
 mod profile;
 mod profiler;
 mod recorder;
+pub mod roofline;
 mod save;
 mod stats;
 mod sync;
@@ -33,8 +34,9 @@ pub use crate::graph::{
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
-    Ceilings, CounterReading, CounterSums, CpuLimit, Disturbance, LoadWatch, Machine, Missing,
-    OtherLoad, probe_counters, probe_sampling,
+    Bandwidth, CacheCeiling, CacheLevel, Ceilings, CounterReading, CounterSums, CpuLimit,
+    Disturbance, LoadWatch, Machine, Missing, Move, OtherLoad, Peak, Survey, probe_counters,
+    probe_sampling,
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
@@ -65,6 +67,8 @@ mod pages {
     struct Performance;
     #[doc = include_str!("../docs/profile.md")]
     struct ProfileFile;
+    #[doc = include_str!("../docs/roofline.md")]
+    struct Roofline;
     #[doc = include_str!("../docs/work.md")]
     struct Work;
     #[doc = include_str!("../docs/diverge.md")]

@@ -1,9 +1,9 @@
 //! What people see: the tree, DOT, tables and JSON of profiles whose times are known.
 
 use brickscope::{
-    BrickId, BrickProfiler, Ceilings, EdgeType, ExecutionGraph, ExecutionNode, HostLaunch, Machine,
-    MockClock, Model, Phase, Profile, Run, TileLevel, Tolerance, TransferDirection, TreeOptions,
-    Work,
+    Absent, Bandwidth, BrickId, BrickProfiler, CacheCeiling, CacheLevel, Ceilings, EdgeType,
+    ExecutionGraph, ExecutionNode, HostLaunch, Machine, MockClock, Model, Move, NameKind, Peak,
+    Phase, Profile, Run, Survey, TileLevel, Tolerance, TransferDirection, TreeOptions, Work,
 };
 use proptest::prelude::*;
 
@@ -559,10 +559,171 @@ fn rates_are_read_back_to_the_last_bit() {
         profile.ceilings = Some(Ceilings {
             read_bytes_per_second: rate,
             flops_per_second: rate.sqrt(),
-            basis: String::new(),
+            ..Ceilings::default()
         });
         let read = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
         assert_eq!(read.ceilings, profile.ceilings);
+    }
+}
+
+/// [`profile`] with ceilings under which its bricks stand in every way.
+fn profile_with_ceilings() -> Profile {
+    let mut profile = profile();
+    let cache = |level: &str, bytes, read_bytes_per_second| CacheCeiling {
+        level: level.to_owned(),
+        bytes,
+        read_bytes_per_second,
+    };
+    profile.ceilings = Some(Ceilings {
+        read_bytes_per_second: 50e9,
+        flops_per_second: 200e9,
+        basis: "made up: 2 threads, avx2".to_owned(),
+        measured: Some("2026-11-21T10:00:00Z".to_owned()),
+        caches: vec![cache("L1", 64_000, 400e9), cache("L3", 32_000_000, 180e9)],
+    });
+    // FLOPs, bytes of the whole phase, which takes 101 µs of norms and 400 µs of projections.
+    for (name, flops, bytes) in [
+        ("RmsNorm", 4_000, 30_000_000),
+        ("QkvProjection", 140_000_000, 16_000_000),
+        ("Embedding", 0, 60_000),
+        ("Detokenise", 0, 0),
+    ] {
+        let totals = profile.totals.iter_mut().filter(|total| total.kind == NameKind::Brick);
+        for total in totals.filter(|total| total.stats.name == name) {
+            total.stats.total_flops = flops;
+            total.stats.total_bytes = bytes;
+        }
+    }
+    // All spans but one say what they did.
+    let mut spans = profile.spans.iter_mut().filter(|span| span.pass.is_some());
+    spans.by_ref().find(|span| span.name == Some(BrickId::QkvProjection as u16));
+    spans.for_each(|span| span.work = Work { elements: 1, flops: 1, bytes: 1 });
+    profile
+}
+
+#[test]
+fn the_roofline_is_a_table_and_a_plot_of_each_phase() {
+    let text = brickscope::view::roofline(&profile_with_ceilings());
+    insta::assert_snapshot!("roofline", text);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let report = brickscope::view::report(&profile_with_ceilings());
+    for line in report.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    assert_eq!(report.matches("Roofline: 50.0 GB/s, 200.0 GFLOP/s").count(), 2);
+}
+
+#[test]
+fn the_roofline_as_a_picture_holds_whatever_things_are_called() {
+    let mut profile = profile_with_ceilings();
+    let name = "say \"hi\"\u{1b}</text>&\u{ffff}";
+    for total in profile.totals.iter_mut().filter(|total| total.stats.name == "RmsNorm") {
+        name.clone_into(&mut total.stats.name);
+    }
+    let svg = brickscope::view::roofline_svg(&profile);
+    assert_eq!(svg, brickscope::view::roofline_svg(&profile));
+    insta::assert_snapshot!("roofline_svg", svg);
+    // Each name is text, so nothing of it opens or closes an element.
+    assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+    assert_eq!(svg.matches('<').count(), svg.matches('>').count(), "a bare one is no XML");
+    assert!(!svg.contains(['\u{1b}', '\u{ffff}']), "{svg}");
+}
+
+#[test]
+fn without_ceilings_there_is_no_roofline_but_a_reason() {
+    let text = brickscope::view::roofline(&profile());
+    let reason = "no roofline: this run has no ceilings: nobody measured what the machine can do";
+    assert_eq!(text, format!("Decode: {reason}\n\nPrefill: {reason}\n"));
+    assert!(brickscope::view::roofline_svg(&profile()).contains("this run has no ceilings"));
+    let json: serde_json::Value =
+        serde_json::from_str(&brickscope::view::json(&profile())).expect("JSON");
+    assert_eq!(json["roofline"], serde_json::json!([]));
+}
+
+#[test]
+fn the_json_view_is_the_profile_and_the_roofline() {
+    let profile = profile_with_ceilings();
+    let text = brickscope::view::json(&profile);
+    let read = Profile::from_json(&text, "x".as_ref()).expect("what is derived is no hindrance");
+    assert_eq!(read, profile);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let decode = &json["roofline"][0];
+    assert_eq!((&decode["phase"], &decode["ridge"]), (&"decode".into(), &4.0.into()));
+    let bricks = decode["bricks"].as_array().expect("bricks");
+    let brick = |name: &str| bricks.iter().find(|brick| brick["name"] == name).expect(name);
+    assert_eq!(brick("QkvProjection")["bound"], "compute");
+    assert_eq!(brick("Detokenise")["absent"]["reason"], "nobody stated its work");
+    assert!(brick("Detokenise").get("of_roof").is_none());
+}
+
+#[test]
+fn a_machine_is_a_table_of_its_ceilings() {
+    let absent = |reason: &str| Some(Absent { reason: reason.to_owned() });
+    let caches = [(1, 32 << 10, 1), (2, 1 << 20, 2)];
+    let caches = caches.map(|(level, bytes, shared_by)| CacheLevel { level, bytes, shared_by });
+    let mut survey = Survey {
+        measured: "2026-11-21T10:00:00Z".to_owned(),
+        backend: "avx2".to_owned(),
+        caches: caches.into(),
+        bandwidth: Vec::new(),
+        peaks: Vec::new(),
+    };
+    for threads in [1, 2] {
+        for (level, rate) in [("L1", 227.4e9), ("L2", 118.0e9), ("memory", 35.1e9)] {
+            for how in Move::ALL {
+                let is_absent = (level, threads) == ("L2", 2);
+                survey.bandwidth.push(Bandwidth {
+                    level: level.to_owned(),
+                    how,
+                    threads,
+                    working_set: (!is_absent).then_some(u64::from(threads) * (16 << 10)),
+                    bytes_per_second: (!is_absent).then_some(rate * f64::from(threads)),
+                    absent: is_absent.then(|| absent("not measured: too little")).flatten(),
+                });
+            }
+        }
+        for (numbers, backend, instructions, ops_per_second, absent) in [
+            ("f32", "scalar", "multiply, add", Some(47.25e9), None),
+            ("f32", "avx2", "fused multiply-add", Some(1182.0e9), None),
+            ("f32", "avx512", "", None, absent("not written yet")),
+            ("int8", "avx2", "vpdpbusd (VNNI)", None, absent("this CPU has no AVX-512 VNNI")),
+        ] {
+            survey.peaks.push(Peak {
+                numbers: numbers.to_owned(),
+                backend: backend.to_owned(),
+                instructions: instructions.to_owned(),
+                threads,
+                ops_per_second,
+                absent,
+            });
+        }
+    }
+    let text = brickscope::view::machine(&survey);
+    insta::assert_snapshot!("machine", text);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    // What bounds a run: the reads, and the peak of the backend whose loops they were.
+    let ceilings = survey.ceilings(2).expect("two threads were measured");
+    assert_eq!((ceilings.read_bytes_per_second, ceilings.flops_per_second), (70.2e9, 1182.0e9));
+    let caches: Vec<&str> = ceilings.caches.iter().map(|cache| cache.level.as_str()).collect();
+    assert_eq!(caches, ["L1"], "nobody knows of L2 on two threads");
+    assert_eq!(survey.ceilings(3), None);
+}
+
+#[test]
+fn ceilings_that_are_no_rates_are_refused() {
+    for (bytes, flops) in [(0.0, 1e9), (1e9, -1.0), (1e300, 1e9), (f64::NAN, 1e9)] {
+        let mut profile = profile_with_ceilings();
+        profile.ceilings = Some(Ceilings {
+            read_bytes_per_second: bytes,
+            flops_per_second: flops,
+            ..Ceilings::default()
+        });
+        let text = brickscope::view::roofline(&profile);
+        assert!(text.starts_with("Decode: no roofline: the ceilings of this run are no rates"));
     }
 }
 
@@ -570,7 +731,7 @@ fn rates_are_read_back_to_the_last_bit() {
 fn without_stated_work_no_share_of_a_ceiling_is_claimed() {
     let mut profile = profile();
     profile.ceilings =
-        Some(Ceilings { read_bytes_per_second: 1e9, flops_per_second: 1e9, basis: String::new() });
+        Some(Ceilings { read_bytes_per_second: 1e9, flops_per_second: 1e9, ..Ceilings::default() });
     assert!(brickscope::view::headline(&profile).contains(" % of"), "work was stated");
     for total in &mut profile.totals {
         total.stats.total_flops = 0;

@@ -30,6 +30,7 @@ pub(crate) enum Command {
     Tokenize(TokenizeArgs),
     Synth(SynthArgs),
     Doctor(DoctorArgs),
+    Machine(MachineArgs),
 }
 
 /// Run a model and report where its time went.
@@ -195,7 +196,11 @@ pub(crate) enum View {
     Kernels,
     /// What decides how long that pass took: its critical path.
     Path,
-    /// All that was recorded.
+    /// Work against what the machine can do: a plot and a table.
+    Roofline,
+    /// The same as a picture: an SVG file.
+    RooflineSvg,
+    /// All that was recorded, and the roofline.
     Json,
 }
 
@@ -336,6 +341,29 @@ pub(crate) struct DoctorArgs {
     /// Print a JSON array of {name, ok, found, fix}.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Measure what this machine can do at best: bandwidths and operations in a second.
+///
+/// Reading, writing, copying and triad (a = b + s·c) from each level of cache and from memory, and
+/// multiply-adds of each backend, on 1, 2, 4, … and all threads. Takes some seconds, and is kept in
+/// the cache folder (BRICKSCOPE_CACHE names another), where `brickscope profile` finds it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope machine\n  brickscope machine --fresh --threads 4\n  brickscope machine --json | jq '.peaks[] | {backend, numbers, threads, ops_per_second}'"
+)]
+pub(crate) struct MachineArgs {
+    /// Print everything as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Measure anew, whatever was kept.
+    #[arg(long)]
+    pub(crate) fresh: bool,
+
+    /// The most threads to measure with. By default all that this process may use.
+    #[arg(long, value_parser = threads)]
+    pub(crate) threads: Option<NonZeroUsize>,
 }
 
 /// [`SyncMode`], as the command line spells it.

@@ -3,6 +3,7 @@
 mod args;
 mod cmd;
 mod doctor;
+mod kept;
 mod progress;
 mod run_dir;
 mod source;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => cmd::tokenize::run(&args),
         Command::Synth(args) => cmd::synth::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
+        Command::Machine(args) => cmd::machine::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

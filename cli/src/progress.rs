@@ -12,6 +12,11 @@ pub(crate) fn tokens(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {pos}/{len} tokens")
 }
 
+/// A bar of `total` steps of the same kind.
+pub(crate) fn steps(what: &'static str, total: u64) -> ProgressBar {
+    bar(what, total, "{msg:10} [{bar:40}] {pos}/{len}")
+}
+
 /// A bar of `total` milliseconds, with a word on how far the result is.
 pub(crate) fn time(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {prefix}")

@@ -26,13 +26,18 @@ pub(crate) fn model(path: Option<&Path>) -> Result<Model> {
     Ok(Model::open(&path)?)
 }
 
-fn stand_in() -> Result<PathBuf> {
-    let cache = match std::env::var_os("BRICKSCOPE_CACHE") {
-        Some(folder) => PathBuf::from(folder),
-        None => dirs::cache_dir()
+/// The folder for what was made or measured once and is of use again.
+pub(crate) fn cache_folder() -> Result<PathBuf> {
+    match std::env::var_os("BRICKSCOPE_CACHE") {
+        Some(folder) => Ok(PathBuf::from(folder)),
+        None => Ok(dirs::cache_dir()
             .context("this system names no cache folder: name one in BRICKSCOPE_CACHE")?
-            .join("brickscope"),
-    };
+            .join("brickscope")),
+    }
+}
+
+fn stand_in() -> Result<PathBuf> {
+    let cache = cache_folder()?;
     let bar = progress::bytes("making", 0);
     let made =
         synth::cached(DEFAULT_SHAPE, DEFAULT_QUANT, DEFAULT_SEED, &cache, &mut |done, total| {

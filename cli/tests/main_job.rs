@@ -49,9 +49,12 @@ fn without_a_model_one_is_made_and_all_but_two_percent_of_decoding_is_explained(
 
     // The model is made once.
     let made = || {
-        let mut entries = std::fs::read_dir(&cache).expect("the cache folder");
-        let path = entries.next().expect("the model").expect("an entry").path();
-        assert!(entries.next().is_none());
+        let entries = std::fs::read_dir(&cache).expect("the cache folder");
+        let mut models = entries
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "gguf"));
+        let path = models.next().expect("the model");
+        assert!(models.next().is_none());
         let modified = std::fs::metadata(&path).expect("metadata").modified().expect("a time");
         (path, modified)
     };

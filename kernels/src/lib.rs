@@ -38,9 +38,10 @@
 //!
 //! # Unsafe
 //!
-//! Four places: `lanes.rs` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
+//! Five places: `lanes.rs` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
 //! calls into code that needs AVX2), `matmul.rs` (threads that write to different columns of one
-//! matrix) and `pool.rs` (lending a closure to threads). The kernels themselves are safe code.
+//! matrix), `pool.rs` (lending a closure to threads) and `saturate/` (loads and stores of the loops behind
+//! ceilings). The kernels themselves are safe code.
 
 pub mod add;
 pub mod attention;
@@ -71,3 +72,4 @@ pub use matrix::{Matrix, MatrixError};
 pub use pool::{ThreadPool, Watch};
 pub use quant::QuantType;
 pub use rope::{RopePairs, rope_tables};
+pub use saturate::{INT8_DEPTH, Int8, Place};

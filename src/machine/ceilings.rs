@@ -1,80 +1,154 @@
 //! Measuring what the machine can do at best: loops that do nothing else, timed.
 
-use std::hint::black_box;
+use std::num::NonZeroUsize;
 
-use brickscope_kernels::{Kernels, ThreadPool};
+use brickscope_kernels::{Backend, Int8, Kernels, ThreadPool};
 
-use crate::clock::Clock;
-use crate::machine::{Ceilings, available_memory};
+use crate::machine::meter::Meter;
+use crate::machine::survey::{Bandwidth, Move, Peak, Survey};
+use crate::machine::{CacheCeiling, CacheLevel, Ceilings};
 use crate::profile::Absent;
+use crate::save;
 
-/// Bytes that each thread reads in one go, at most: more than its caches hold.
-const READ_BYTES: u64 = 128 << 20;
-/// Bytes that all threads read in one go, at most.
-const ALL_READ_BYTES: u64 = 1 << 30;
-/// With fewer bytes a thread, caches would be measured and not memory.
-const LEAST_READ_BYTES: u64 = 16 << 20;
-/// Rounds of multiplications in one go: some milliseconds.
-const ROUNDS: usize = 2_000_000;
-/// For how long each loop is run again and again; the best run counts, since others on the machine
-/// only slow it down. A scheduler may take a while to give each thread a core of its own.
+/// For how long memory is moved, and multiplications are done, again and again; the best run counts.
 const NANOS: u64 = 250_000_000;
+/// The same where the data lie in a cache, and one run takes less than a millisecond.
+const CACHE_NANOS: u64 = 60_000_000;
 
 impl Ceilings {
-    /// Measures what the threads of `pool` reach together with `kernels`. Takes half a second, and
-    /// 128 MiB of memory for each thread, but at most a gigabyte and an eighth of what is free.
+    /// Measures what the threads of `pool` reach together with `kernels`. Takes most of a second, and
+    /// 128 MiB of memory for each thread, more where the caches are larger, but at most an eighth of
+    /// what is free.
     ///
     /// # Errors
     ///
     /// Why there are none, if there isn't that memory.
     pub fn measure(kernels: Kernels, pool: &ThreadPool) -> Result<Self, Absent> {
-        let n_threads = pool.threads();
-        let most = available_memory().map_or(ALL_READ_BYTES, |free| ALL_READ_BYTES.min(free / 8));
-        let read_bytes = READ_BYTES.min(most / n_threads as u64);
-        let share = read_bytes as usize / size_of::<u64>();
-        let mut words: Vec<u64> = Vec::new();
-        if read_bytes < LEAST_READ_BYTES || words.try_reserve_exact(n_threads * share).is_err() {
-            return Err(Absent {
-                reason: format!(
-                    "not measured: reading memory on {n_threads} threads, \
-                     {} MB each, takes more than an eighth of the memory that is free",
-                    LEAST_READ_BYTES >> 20
-                ),
-            });
-        }
-        // Filled, so that each page is there and none is the shared page of zeros.
-        words.resize(n_threads * share, 1);
-        let read_ns = best_of(&|| {
-            pool.run(&|thread| {
-                black_box(kernels.read_stream(&words[thread * share..][..share]));
-            });
+        Self::of(kernels, &Meter::new(kernels, pool, CacheLevel::detect()), pool.threads() as u32)
+    }
+
+    fn of(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Self, Absent> {
+        let memory = meter.memory(Move::Read, NANOS)?;
+        let caches = meter.caches().iter().filter_map(|&cache| {
+            let rate = meter.cache(cache, Move::Read, CACHE_NANOS).ok()?;
+            Some(CacheCeiling {
+                level: cache.name(),
+                bytes: cache.bytes_of(threads),
+                read_bytes_per_second: rate.per_second,
+            })
         });
-        let compute_ns = best_of(&|| {
-            pool.run(&|_| {
-                black_box(kernels.multiply_add(black_box(ROUNDS)));
-            });
-        });
-        let per_second = |amount: usize, ns: u64| amount as f64 * 1e9 / ns as f64;
         Ok(Self {
-            read_bytes_per_second: per_second(size_of_val(words.as_slice()), read_ns),
-            flops_per_second: per_second(n_threads * ROUNDS * Kernels::FLOPS_PER_ROUND, compute_ns),
-            basis: format!(
-                "measured before the run: {n_threads} thread{}, {}",
-                if n_threads == 1 { "" } else { "s" },
-                kernels.backend()
-            ),
+            read_bytes_per_second: memory.per_second,
+            caches: caches.collect(),
+            flops_per_second: meter.flops(NANOS),
+            basis: Self::basis("measured before the run", threads, kernels.backend().name()),
+            measured: Some(save::now_rfc3339()),
         })
     }
 }
 
-/// The least time that `run` took, in nanoseconds, and at least one.
-fn best_of(run: &dyn Fn()) -> u64 {
-    let clock = Clock::os();
-    let mut best = u64::MAX;
-    while clock.now() < NANOS {
-        let start = clock.now();
-        run();
-        best = best.min(clock.now() - start);
+impl Survey {
+    /// How many threads the loops of a survey of a machine run on: 1, 2, 4, … and `most`.
+    #[must_use]
+    pub fn thread_counts(most: NonZeroUsize) -> Vec<NonZeroUsize> {
+        let below = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&n| n < most.get());
+        below.filter_map(NonZeroUsize::new).chain([most]).collect()
     }
-    best.max(1)
+
+    /// How many rates [`measure`](Self::measure) measures, of which it tells one by one.
+    #[must_use]
+    pub fn steps(most: NonZeroUsize, caches: usize) -> usize {
+        let each = (caches + 1) * Move::ALL.len() + BACKENDS.len() * (1 + Int8::ALL.len());
+        Self::thread_counts(most).len() * each
+    }
+
+    /// Measures everything on 1, 2, 4, … and `most` threads, calling `step` after each rate. Takes
+    /// some three seconds for each number of threads, and memory as [`Ceilings::measure`].
+    ///
+    /// # Errors
+    ///
+    /// If the system can't start so many threads.
+    pub fn measure(most: NonZeroUsize, step: &mut dyn FnMut()) -> std::io::Result<Self> {
+        let kernels = Kernels::best();
+        let caches = CacheLevel::detect();
+        let mut survey = Self {
+            measured: save::now_rfc3339(),
+            backend: kernels.backend().name().to_owned(),
+            caches: caches.clone(),
+            bandwidth: Vec::new(),
+            peaks: Vec::new(),
+        };
+        for threads in Self::thread_counts(most) {
+            let pool = ThreadPool::new(threads)?;
+            let meter = Meter::new(kernels, &pool, caches.clone());
+            let n = threads.get() as u32;
+            let places = caches.iter().map(Some).chain([None]);
+            for (place, how) in places.flat_map(|place| Move::ALL.map(|how| (place, how))) {
+                let rate = match place {
+                    Some(&cache) => meter.cache(cache, how, CACHE_NANOS),
+                    None => meter.memory(how, NANOS),
+                };
+                survey.bandwidth.push(Bandwidth {
+                    level: place.map_or("memory".to_owned(), CacheLevel::name),
+                    how,
+                    threads: n,
+                    working_set: rate.as_ref().ok().map(|rate| rate.working_set),
+                    bytes_per_second: rate.as_ref().ok().map(|rate| rate.per_second),
+                    absent: rate.err(),
+                });
+                step();
+            }
+            for &backend in BACKENDS {
+                survey.peaks.extend(peaks(backend, &pool, step));
+            }
+        }
+        Ok(survey)
+    }
+}
+
+/// The backends that a CPU of this architecture may have.
+const BACKENDS: &[Backend] = if cfg!(target_arch = "x86_64") {
+    &[Backend::Scalar, Backend::Avx2, Backend::Avx512]
+} else if cfg!(target_arch = "aarch64") {
+    &[Backend::Scalar, Backend::Neon]
+} else {
+    &[Backend::Scalar]
+};
+
+/// What one backend computes on the threads of `pool`.
+fn peaks(backend: Backend, pool: &ThreadPool, step: &mut dyn FnMut()) -> Vec<Peak> {
+    let threads = pool.threads() as u32;
+    let peak = |numbers: &str, instructions: &str, rate: Result<f64, Absent>| Peak {
+        numbers: numbers.to_owned(),
+        backend: backend.name().to_owned(),
+        instructions: instructions.to_owned(),
+        threads,
+        ops_per_second: rate.as_ref().ok().copied(),
+        absent: rate.err(),
+    };
+    let kernels = match Kernels::new(backend) {
+        Ok(kernels) => kernels,
+        Err(why) => {
+            (0..=Int8::ALL.len()).for_each(|_| step());
+            let why = Err(Absent { reason: why.to_string() });
+            return vec![peak("f32", "", why.clone()), peak("int8", "", why)];
+        }
+    };
+    let meter = Meter::of_arithmetic(kernels, pool);
+    let fused = if backend == Backend::Scalar { "multiply, add" } else { "fused multiply-add" };
+    let mut peaks = vec![peak("f32", fused, Ok(meter.flops(NANOS)))];
+    step();
+    for int8 in Int8::ALL {
+        match meter.int8(int8, NANOS) {
+            // One line for a backend that has none of these loops.
+            Err(why) if backend == Backend::Scalar => {
+                if int8 == Int8::ALL[0] {
+                    peaks.push(peak("int8", "", Err(why)));
+                }
+            }
+            rate => peaks.push(peak("int8", int8.name(), rate)),
+        }
+        step();
+    }
+    peaks
 }

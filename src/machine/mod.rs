@@ -1,17 +1,23 @@
 //! What this machine is, and what it can do at best.
 
+mod caches;
 #[cfg(feature = "kernels")]
 mod ceilings;
 mod cgroup;
 mod counters;
 mod load;
+#[cfg(feature = "kernels")]
+mod meter;
 mod os;
+mod survey;
 
+pub use caches::CacheLevel;
 pub use cgroup::CpuLimit;
 pub use counters::{CounterReading, CounterSums, Missing, probe_counters, probe_sampling};
 pub(crate) use counters::{Counters, ReadCounters};
 pub use load::{Disturbance, LoadWatch, OtherLoad};
 pub(crate) use load::{LoadMeter, LoadReading};
+pub use survey::{Bandwidth, Move, Peak, Survey};
 
 use std::fs;
 
@@ -70,7 +76,7 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 }
 
 /// What a machine can do at best, and how that is known.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Ceilings {
     /// Bytes read from memory in a second, by as many threads as the run had.
     pub read_bytes_per_second: f64,
@@ -78,6 +84,41 @@ pub struct Ceilings {
     pub flops_per_second: f64,
     /// How they were obtained.
     pub basis: String,
+    /// When, RFC 3339 in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<String>,
+    /// Bytes read from each level of cache in a second, as far as that could be measured; the
+    /// smallest level first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheCeiling>,
+}
+
+impl Ceilings {
+    /// When or by what, then with what.
+    fn basis(when: &str, threads: u32, backend: &str) -> String {
+        format!("{when}: {threads} thread{}, {backend}", if threads == 1 { "" } else { "s" })
+    }
+
+    /// The same ceilings, whose basis says that they were kept from when they were measured.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        if let Some((_, with)) = self.basis.rsplit_once(": ") {
+            let when = self.measured.as_deref().unwrap_or("before");
+            self.basis = format!("measured {when} and kept: {with}");
+        }
+        self
+    }
+}
+
+/// What a level of cache gives at best.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheCeiling {
+    /// `L1`, `L2`, …
+    pub level: String,
+    /// What the threads of the run have of it together.
+    pub bytes: u64,
+    /// Bytes read from it in a second, by all of them.
+    pub read_bytes_per_second: f64,
 }
 
 #[cfg(test)]

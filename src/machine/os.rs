@@ -50,6 +50,80 @@ pub(super) fn tick_ns() -> Option<u64> {
     None
 }
 
+/// Asks for huge pages behind `memory` where the system gives them on request: with small ones the
+/// tables of addresses would be measured too. A wish; nothing is known of what came of it.
+#[cfg(all(target_os = "linux", not(miri), feature = "kernels"))]
+pub(super) fn advise_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
+    const PAGE: usize = 4096;
+    let start = memory.as_mut_ptr().cast::<u8>();
+    let head = start.align_offset(PAGE);
+    let whole = size_of_val(memory).saturating_sub(head) / PAGE * PAGE;
+    if whole > 0 {
+        // SAFETY: whole pages of `memory`, which is exclusively borrowed. The advice changes how they
+        // are mapped, never what is in them.
+        unsafe { libc::madvise(start.add(head).cast(), whole, libc::MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(all(any(not(target_os = "linux"), miri), feature = "kernels"))]
+pub(super) fn advise_huge_pages<T>(_: &mut [std::mem::MaybeUninit<T>]) {}
+
+/// The CPUs that a thread may run on.
+#[cfg(all(target_os = "linux", not(miri), feature = "kernels"))]
+#[derive(Clone, Copy)]
+pub(super) struct Affinity(libc::cpu_set_t);
+
+#[cfg(all(target_os = "linux", not(miri), feature = "kernels"))]
+impl Affinity {
+    /// That of the calling thread.
+    pub(super) fn of_this_thread() -> Option<Self> {
+        // SAFETY: a `cpu_set_t` is integers only, for which zeros are valid.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a whole `cpu_set_t` that nobody else sees; 0 is this thread.
+        let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0;
+        (!failed).then_some(Self(set))
+    }
+
+    /// Each of these CPUs by itself.
+    pub(super) fn each(&self) -> Vec<Self> {
+        let all = 0..libc::CPU_SETSIZE as usize;
+        // SAFETY: the number is below the size of the set.
+        let ours = all.filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &self.0) });
+        ours.map(|cpu| {
+            // SAFETY: zeros are valid, and the number is below the size of the set.
+            unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(cpu, &mut set);
+                Self(set)
+            }
+        })
+        .collect()
+    }
+
+    /// Makes it that of the calling thread. What the system refuses stays as it was.
+    pub(super) fn apply(&self) {
+        // SAFETY: the pointer is to a whole `cpu_set_t`; 0 is this thread.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) };
+    }
+}
+
+#[cfg(all(any(not(target_os = "linux"), miri), feature = "kernels"))]
+#[derive(Clone, Copy)]
+pub(super) struct Affinity;
+
+#[cfg(all(any(not(target_os = "linux"), miri), feature = "kernels"))]
+impl Affinity {
+    pub(super) fn of_this_thread() -> Option<Self> {
+        None
+    }
+
+    pub(super) fn each(&self) -> Vec<Self> {
+        Vec::new()
+    }
+
+    pub(super) fn apply(&self) {}
+}
+
 #[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
@@ -62,5 +136,20 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         assert!(tick_ns().is_some_and(|ns| (100_000..=100_000_000).contains(&ns)));
+    }
+
+    #[test]
+    #[cfg(feature = "kernels")]
+    fn a_thread_is_put_on_one_cpu_and_let_go_again() {
+        std::thread::spawn(|| {
+            let before = Affinity::of_this_thread().expect("an affinity");
+            let each = before.each();
+            each[0].apply();
+            assert_eq!(Affinity::of_this_thread().expect("an affinity").each().len(), 1);
+            before.apply();
+            assert_eq!(Affinity::of_this_thread().expect("an affinity").each().len(), each.len());
+        })
+        .join()
+        .expect("no panic");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::brick::Phase;
 use crate::profile::Profile;
+use crate::roofline::{MOST, NEAR};
 use crate::view::{percent, printable};
 
 /// What limits the run, in a sentence: of decode, or of prefill where nothing was decoded.
@@ -48,15 +49,14 @@ pub fn headline(profile: &Profile) -> String {
     let compute = flops_per_second / ceilings.flops_per_second;
     let moves = format!("{:.1} GB/s", bytes_per_second / 1e9);
     let computes = format!("{:.1} GFLOP/s", flops_per_second / 1e9);
-    // Below this share of both ceilings it is the code that limits, not the machine.
-    const NEAR: f64 = 0.6;
-    if compute > 1.02 {
+    // Below `NEAR` of both ceilings it is the code that limits, not the machine.
+    if compute > MOST {
         format!(
             "{name} does {computes}, {:.0} % of the measured peak: the work or the peak is \
              counted wrongly.",
             100.0 * compute
         )
-    } else if memory > 1.02 {
+    } else if memory > MOST {
         format!(
             "{name} moves {moves}, more than the {:.1} GB/s that memory gave in a test: its data \
              come from caches; {top}.",

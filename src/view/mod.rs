@@ -2,10 +2,14 @@
 
 mod dot;
 mod headline;
+mod json;
 mod kernels;
+mod machine;
 mod nesting;
 mod path;
 mod report;
+mod roofline;
+mod roofline_svg;
 mod statistics;
 mod tables;
 mod tree;
@@ -13,9 +17,13 @@ mod tree;
 mod tui;
 
 pub use self::headline::headline;
+pub use self::json::json;
 pub use self::kernels::kernels;
+pub use self::machine::machine;
 pub use self::path::critical_path;
 pub use self::report::report;
+pub use self::roofline::roofline;
+pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
 pub use self::tree::TreeOptions;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, Schedule, Step};
+use crate::view::report::shortened;
 use crate::view::{count, micros, percent, printable};
 
 impl ExecutionGraph {
@@ -140,7 +141,7 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
         };
         let line = format!(
             "{:38} {:>10} {:>7} {:>6} {saves:>14}",
-            shortened(row.label.text(), 38),
+            shortened(row.label.text(), 38, ""),
             ns(row.nanos),
             percent(row.nanos as f64, total as f64),
             row.times
@@ -223,11 +224,4 @@ fn rows<'l>(schedule: &Schedule<'_>, labels: &'l [Label]) -> Vec<Row<'l>> {
     // Stable, so that equals stay in the order of the path.
     rows.sort_by_key(|row| std::cmp::Reverse(row.nanos));
     rows
-}
-
-fn shortened(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width - 1).chain(['…']).collect()
 }

@@ -8,7 +8,7 @@ use crate::latency::{Durations, SlowTokens};
 use crate::profile::{Absent, Profile, Total};
 use crate::stats::Percentiles;
 use crate::view::path::path_table;
-use crate::view::{TreeOptions, count, headline, micros, percent, printable};
+use crate::view::{TreeOptions, count, headline, micros, percent, printable, roofline};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -62,6 +62,7 @@ pub fn report(profile: &Profile) -> String {
             milliseconds(phase.wall_ns)
         );
         tables(profile, Some(phase.phase), &mut text);
+        roofline::in_report(profile, phase.phase, &mut text);
     }
     if profile.totals.iter().any(|total| total.phase.is_none() && total.category.is_some()) {
         if !profile.phases.is_empty() {
@@ -353,10 +354,10 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
 }
 
 /// Bricks in a table at most; the others are summed in a row of their own.
-const MOST_ROWS: usize = 40;
+pub(super) const MOST_ROWS: usize = 40;
 
 /// A name in at most `width` characters, and a mark after it.
-fn shortened(name: &str, width: usize, mark: &str) -> String {
+pub(super) fn shortened(name: &str, width: usize, mark: &str) -> String {
     let name = printable(name);
     if name.chars().count() <= width {
         return name + mark;
@@ -429,7 +430,7 @@ fn clock(profile: &Profile) -> String {
 }
 
 /// `text` in lines of at most `width` characters, broken between words where there are any.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always a line");

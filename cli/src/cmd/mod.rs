@@ -4,6 +4,7 @@ pub(crate) mod check_overhead;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
 pub(crate) mod logits;
+pub(crate) mod machine;
 pub(crate) mod profile;
 pub(crate) mod show;
 pub(crate) mod synth;

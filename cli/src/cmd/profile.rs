@@ -5,12 +5,12 @@ use std::io::{Write, stdout};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use brickscope::{BrickId, BrickProfiler, Ceilings, Machine, Profile, Run, view};
+use brickscope::{BrickId, BrickProfiler, Machine, Profile, Run, view};
 use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
 
 use crate::args::ProfileArgs;
 use crate::run_dir::RunDir;
-use crate::{progress, source};
+use crate::{kept, progress, source};
 
 /// Spans kept one by one at most: half a gigabyte of them.
 const MAX_LOG: usize = 1 << 23;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     // Before the run, so that a folder that can't be written to isn't found out after it.
     let dir = RunDir::create(args.out.as_deref(), &started)?;
     let note = progress::note("measuring what this machine can do");
-    let ceilings = Ceilings::measure(session.cpu().kernels, session.cpu().pool());
+    let ceilings = kept::ceilings(session.cpu().kernels, session.cpu().pool());
     note.set_message("warming up");
 
     let shares = if args.shares { 1 + session.cpu().threads() } else { 1 };
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         profile = without_disturbed(profile);
     }
     let text = if args.json {
-        profile.to_json()
+        view::json(&profile)
     } else {
         let answer = excerpt(&model, &prompt, &generated.tokens)?;
         let report = view::report(&profile);

@@ -33,7 +33,9 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
             None => view::kernels(&profile),
         },
         View::Path => view::critical_path(&graph(&profile)?, &args.what_if),
-        View::Json => profile.to_json(),
+        View::Roofline => view::roofline(&profile),
+        View::RooflineSvg => view::roofline_svg(&profile),
+        View::Json => view::json(&profile),
     };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }

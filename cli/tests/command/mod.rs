@@ -6,6 +6,8 @@ use serde_json::Value;
 
 pub(crate) fn brickscope(args: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
+    // What the command keeps, it keeps for the tests only.
+    command.env("BRICKSCOPE_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     command.args(args);
     command
 }

@@ -1,0 +1,131 @@
+//! The data caches of this machine's processors, as the system describes them.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// One level of data cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheLevel {
+    /// 1, 2, 3, …
+    pub level: u32,
+    /// Bytes of one such cache.
+    pub bytes: u64,
+    /// Logical CPUs that share one.
+    pub shared_by: u32,
+}
+
+impl CacheLevel {
+    /// Those of the first CPU, the smallest first; empty where the system doesn't tell.
+    ///
+    /// From `/sys/devices/system/cpu/cpu0/cache`, so on Linux only. A virtual machine shows what its
+    /// host says, which need not be what the processor has. Where cores differ, the others' are not
+    /// looked at.
+    #[must_use]
+    pub fn detect() -> Vec<Self> {
+        Self::read_below(Path::new("/sys/devices/system/cpu/cpu0/cache"))
+    }
+
+    fn read_below(folder: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut levels: Vec<Self> = entries
+            .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"index"))
+            .filter_map(|entry| {
+                let field = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
+                if field("type")?.trim() == "Instruction" {
+                    return None;
+                }
+                Some(Self {
+                    level: field("level")?.trim().parse().ok()?,
+                    bytes: size(field("size")?.trim()).filter(|&bytes| bytes > 0)?,
+                    shared_by: count_cpus(field("shared_cpu_list")?.trim())?,
+                })
+            })
+            .collect();
+        levels.sort_by_key(|cache| cache.level);
+        levels
+    }
+
+    /// `L1`, `L2`, …
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("L{}", self.level)
+    }
+
+    /// What one of `threads` busy threads has of it, if they sit as close together as they can.
+    #[must_use]
+    pub fn bytes_per_thread(&self, threads: u32) -> u64 {
+        self.bytes / u64::from(threads.min(self.shared_by).max(1))
+    }
+
+    /// What all `threads` have of this level together, if they sit as close together as they can.
+    #[must_use]
+    pub fn bytes_of(&self, threads: u32) -> u64 {
+        self.bytes.saturating_mul(threads.max(1).div_ceil(self.shared_by.max(1)).into())
+    }
+}
+
+/// `32K`, `1024K` or `8M`, in bytes.
+fn size(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.strip_suffix(['K', 'k']) {
+        Some(digits) => (digits, 1 << 10),
+        None => text.strip_suffix('M').map_or((text, 1), |digits| (digits, 1 << 20)),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// How many CPUs a list such as `0-3,8` has.
+fn count_cpus(list: &str) -> Option<u32> {
+    let mut count = 0u32;
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_lists_as_linux_writes_them() {
+        assert_eq!(
+            ["32K", "8M", "512", "x", "K"].map(size),
+            [Some(32 << 10), Some(8 << 20), Some(512), None, None]
+        );
+        assert_eq!(
+            ["0", "0-1", "0-3,8,10-11", "", "3-1", "a"].map(count_cpus),
+            [Some(1), Some(2), Some(7), None, None, None]
+        );
+    }
+
+    #[test]
+    fn the_levels_of_data_are_found_and_those_of_instructions_are_not() {
+        let root = std::env::temp_dir().join(format!("brickscope-caches-{}", std::process::id()));
+        let write = |index: &str, [level, kind, size, cpus]: [&str; 4]| {
+            let folder = root.join(index);
+            fs::create_dir_all(&folder).expect("made");
+            for (name, text) in
+                [("level", level), ("type", kind), ("size", size), ("shared_cpu_list", cpus)]
+            {
+                fs::write(folder.join(name), format!("{text}\n")).expect("written");
+            }
+        };
+        write("index3", ["3", "Unified", "32M", "0-7"]);
+        write("index0", ["1", "Data", "32K", "0,8"]);
+        write("index1", ["1", "Instruction", "64K", "0,8"]);
+        write("index4", ["4", "Unified", "garbage", "0"]);
+        let found = CacheLevel::read_below(&root);
+        let none = CacheLevel::read_below(&root.join("nowhere"));
+        fs::remove_dir_all(&root).expect("removed");
+        let l1 = CacheLevel { level: 1, bytes: 32 << 10, shared_by: 2 };
+        let l3 = CacheLevel { level: 3, bytes: 32 << 20, shared_by: 8 };
+        assert_eq!((found, none), (vec![l1, l3], vec![]));
+        assert_eq!([1, 2, 16].map(|n| l1.bytes_per_thread(n)), [32 << 10, 16 << 10, 16 << 10]);
+        assert_eq!([1, 2, 16].map(|n| l1.bytes_of(n)), [32 << 10, 32 << 10, 256 << 10]);
+        assert_eq!((l3.name().as_str(), l3.bytes_of(9)), ("L3", 64 << 20));
+    }
+}

@@ -1,0 +1,309 @@
+//! Times the loops that saturate a machine.
+
+use std::hint::black_box;
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use brickscope_kernels::{INT8_DEPTH, Int8, Kernels, Place, ThreadPool};
+
+use crate::clock::Clock;
+use crate::machine::os::{self, Affinity};
+use crate::machine::{CacheLevel, Move, available_memory};
+use crate::profile::Absent;
+
+/// Bytes of memory that each thread moves in one go.
+const MEMORY_BYTES: u64 = 128 << 20;
+/// Bytes that all threads move in one go, at most, unless the caches are larger than that.
+const ALL_MEMORY_BYTES: u64 = 1 << 30;
+/// With fewer bytes a thread, caches would be measured and not memory.
+const LEAST_MEMORY_BYTES: u64 = 16 << 20;
+/// Memory is measured with so many times what the last level of cache holds: the rule of STREAM.
+const TIMES_LAST_LEVEL: u64 = 4;
+/// Bytes that a thread moves in one go where they stay in a cache: some hundred microseconds.
+const CACHE_BYTES: u64 = 32 << 20;
+/// Rounds of multiplications in one go: a third of a millisecond. The shorter, the likelier one is
+/// that no thread was taken off its core in; but starting the threads takes some microseconds.
+const ROUNDS: usize = 200_000;
+/// Tiles of bytes in one go: as long.
+const TILES: usize = 1_000;
+
+/// Numbers of a page: arrays begin at pages, so that no vector lies across two cache lines.
+const PAGE: usize = 4096 / size_of::<f64>();
+/// Where the arrays begin: at a huge page.
+const ALIGN: usize = 2 << 20;
+
+/// The arrays of one thread.
+struct Arrays {
+    numbers: Vec<f64>,
+    /// Where they begin.
+    start: usize,
+}
+
+impl Arrays {
+    /// `len` numbers, written to; `None` if there isn't the memory.
+    fn new(len: usize) -> Option<Self> {
+        let mut numbers: Vec<f64> = Vec::new();
+        let room = len + ALIGN / size_of::<f64>();
+        numbers.try_reserve_exact(room).ok()?;
+        os::advise_huge_pages(numbers.spare_capacity_mut());
+        let start = numbers.as_ptr().align_offset(ALIGN).min(room - len);
+        // Filled, so that each page is there and none is the shared page of zeros.
+        numbers.resize(start + len, 1.0);
+        Some(Self { numbers, start })
+    }
+
+    fn numbers(&mut self) -> &mut [f64] {
+        &mut self.numbers[self.start..]
+    }
+}
+
+/// Loops to time, on the threads of one pool.
+pub(super) struct Meter<'p> {
+    kernels: Kernels,
+    pool: OwnCpus<'p>,
+    caches: Vec<CacheLevel>,
+    memory: Result<Vec<Mutex<Arrays>>, Absent>,
+    /// Numbers in the arrays of each thread.
+    numbers: usize,
+}
+
+/// A pool whose threads have a CPU each, if it has as many as there are CPUs: where something else
+/// runs, too, the scheduler may put two threads of a pool on one CPU, and leaves them there. With
+/// fewer threads that is its choice, since it knows which CPUs share a core.
+struct OwnCpus<'p> {
+    pool: &'p ThreadPool,
+    before: Option<Affinity>,
+}
+
+impl<'p> OwnCpus<'p> {
+    fn new(pool: &'p ThreadPool) -> Self {
+        let before = Affinity::of_this_thread();
+        let each = before.as_ref().map(Affinity::each).unwrap_or_default();
+        if each.len() != pool.threads() {
+            return Self { pool, before: None };
+        }
+        pool.run(&|thread| each[thread].apply());
+        Self { pool, before }
+    }
+}
+
+impl Deref for OwnCpus<'_> {
+    type Target = ThreadPool;
+
+    fn deref(&self) -> &ThreadPool {
+        self.pool
+    }
+}
+
+impl Drop for OwnCpus<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            self.pool.run(&|_| before.apply());
+        }
+    }
+}
+
+/// A loop's rate, in bytes or operations a second.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rate {
+    /// Bytes that the threads touch together, again and again.
+    pub(super) working_set: u64,
+    pub(super) per_second: f64,
+}
+
+impl<'p> Meter<'p> {
+    /// Takes the memory that the loops move, 128 MiB for each thread or more where there are larger
+    /// caches, but at most an eighth of what is free. Each thread writes to its own first, so that it
+    /// lies where the thread is.
+    pub(super) fn new(kernels: Kernels, pool: &'p ThreadPool, caches: Vec<CacheLevel>) -> Self {
+        let pool = OwnCpus::new(pool);
+        let n_threads = pool.threads() as u64;
+        let last_level = caches.last().map_or(0, |cache| cache.bytes_of(pool.threads() as u32));
+        let beyond_caches = last_level.saturating_mul(TIMES_LAST_LEVEL);
+        let wanted =
+            (MEMORY_BYTES * n_threads).clamp(beyond_caches, ALL_MEMORY_BYTES.max(beyond_caches));
+        let bytes = available_memory().map_or(wanted, |free| wanted.min(free / 8)) / n_threads;
+        let least = LEAST_MEMORY_BYTES.max(last_level * 2 / n_threads);
+        let numbers = bytes as usize / size_of::<f64>();
+        let memory = if bytes < least { None } else { allocate(&pool, numbers) };
+        let memory = memory.ok_or_else(|| Absent {
+            reason: format!(
+                "not measured: moving memory on {n_threads} threads, {} MB each, takes more than \
+                 an eighth of the memory that is free",
+                least >> 20
+            ),
+        });
+        Self { kernels, pool, caches, memory, numbers }
+    }
+
+    /// Without memory to move.
+    pub(super) fn of_arithmetic(kernels: Kernels, pool: &'p ThreadPool) -> Self {
+        let reason = "not measured: no memory was taken for it".to_owned();
+        let pool = OwnCpus::new(pool);
+        Self { kernels, pool, caches: Vec::new(), memory: Err(Absent { reason }), numbers: 0 }
+    }
+
+    pub(super) fn caches(&self) -> &[CacheLevel] {
+        &self.caches
+    }
+
+    fn threads(&self) -> u32 {
+        self.pool.threads() as u32
+    }
+
+    /// Moves what is in memory, for `nanos`.
+    pub(super) fn memory(&self, how: Move, nanos: u64) -> Result<Rate, Absent> {
+        self.stream(how, Place::Memory, u64::MAX, nanos)
+    }
+
+    /// Moves what is in a cache, half of which it fills, for `nanos`.
+    pub(super) fn cache(&self, cache: CacheLevel, how: Move, nanos: u64) -> Result<Rate, Absent> {
+        let share = cache.bytes_per_thread(self.threads());
+        let inner = self.caches.iter().rfind(|inner| inner.level < cache.level);
+        let inner = inner.map_or(0, |inner| inner.bytes_per_thread(self.threads()));
+        // Half of it, since the other half is for what else runs; and most of that has to be in no
+        // level nearer to the core.
+        if share / 2 < 2 * inner {
+            return Err(Absent {
+                reason: format!(
+                    "not measured: a thread's part of {}, {} KB, is too little beside the {} KB \
+                     of the level below",
+                    cache.name(),
+                    share >> 10,
+                    inner >> 10
+                ),
+            });
+        }
+        self.stream(how, Place::Cache, share / 2, nanos)
+    }
+
+    fn stream(&self, how: Move, place: Place, most: u64, nanos: u64) -> Result<Rate, Absent> {
+        let memory = self.memory.as_ref().map_err(Clone::clone)?;
+        let numbers = self.numbers.min((most / size_of::<f64>() as u64) as usize);
+        // Whole pages, so that the arrays begin alike.
+        let array = numbers / how.arrays() / PAGE * PAGE;
+        if array == 0 {
+            return Err(Absent {
+                reason: format!(
+                    "not measured: {most} bytes can't hold the arrays of {}",
+                    how.name()
+                ),
+            });
+        }
+        let set = (array * how.arrays() * size_of::<f64>()) as u64;
+        // All of memory's part in one go, however long that takes: of a smaller piece, caches of which
+        // nobody knows how they evict may hold the most.
+        let times = match place {
+            Place::Memory => 1,
+            Place::Cache => CACHE_BYTES.div_ceil(set),
+        };
+        let kernels = self.kernels;
+        // Which of these loops reads memory fastest is up to the machine, so all of them are tried.
+        let (loops, nanos): (&[usize], u64) = match (how, place) {
+            (Move::Read, Place::Memory) => (&[1, 2, 4], nanos / 2),
+            _ => (&[1], nanos),
+        };
+        let run = |streams: usize| {
+            self.pool.run(&|thread| {
+                let mut arrays = lock(&memory[thread]);
+                let mut arrays = arrays.numbers().chunks_exact_mut(array);
+                let mut next = || arrays.next().unwrap_or_default();
+                let (a, b, c) = (next(), next(), next());
+                for _ in 0..times {
+                    match how {
+                        Move::Read => {
+                            black_box(kernels.read_streams(black_box(a), streams));
+                        }
+                        Move::Write => kernels.write_stream(black_box(a), 1.0, place),
+                        Move::Copy => kernels.copy_stream(black_box(a), black_box(b), place),
+                        Move::Triad => {
+                            kernels.triad_stream(
+                                black_box(a),
+                                black_box(b),
+                                black_box(c),
+                                0.5,
+                                place,
+                            );
+                        }
+                    }
+                }
+            });
+        };
+        let times_taken = loops.iter().map(|&streams| best_of(nanos, &|| run(streams)));
+        let ns = times_taken.min().unwrap_or(u64::MAX);
+        let working_set = set * memory.len() as u64;
+        Ok(Rate { working_set, per_second: per_second(working_set * times, ns) })
+    }
+
+    /// Single-precision multiplications and additions a second.
+    pub(super) fn flops(&self, nanos: u64) -> f64 {
+        let ns = best_of(nanos, &|| {
+            self.pool.run(&|_| {
+                black_box(self.kernels.multiply_add(black_box(ROUNDS)));
+            });
+        });
+        per_second(self.pool.threads() as u64 * (ROUNDS * Kernels::FLOPS_PER_ROUND) as u64, ns)
+    }
+
+    /// Multiplications and additions of bytes a second.
+    pub(super) fn int8(&self, int8: Int8, nanos: u64) -> Result<f64, Absent> {
+        if let Some(why) = self.kernels.int8_absent(int8) {
+            return Err(Absent { reason: why.to_owned() });
+        }
+        let (rows, others) = ([[1; INT8_DEPTH]; 4], [[1; INT8_DEPTH]; 2]);
+        let ns = best_of(nanos, &|| {
+            self.pool.run(&|_| {
+                for _ in 0..TILES {
+                    black_box(self.kernels.int8_tile(int8, black_box(&rows), &others));
+                }
+            });
+        });
+        Ok(per_second((self.pool.threads() * TILES * Kernels::INT8_OPS_PER_TILE) as u64, ns))
+    }
+}
+
+fn per_second(amount: u64, ns: u64) -> f64 {
+    amount as f64 * 1e9 / ns as f64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Arrays for each thread, written to by it; `None` if there isn't the memory.
+fn allocate(pool: &ThreadPool, numbers: usize) -> Option<Vec<Mutex<Arrays>>> {
+    let memory: Vec<Mutex<Option<Arrays>>> =
+        (0..pool.threads()).map(|_| Mutex::default()).collect();
+    pool.run(&|thread| *lock(&memory[thread]) = Arrays::new(numbers));
+    let each = memory.into_iter().map(|arrays| arrays.into_inner().ok().flatten());
+    each.map(|arrays| arrays.map(Mutex::new)).collect()
+}
+
+/// The least time that `run` took within `nanos`, in nanoseconds, and at least one: others on the
+/// machine only slow it down.
+///
+/// Now and then the threads are left alone until they sleep. Two that share a core, since it was the
+/// only idle one when they began, would stay there for as long as they are busy; one that wakes is
+/// given an idle core.
+fn best_of(nanos: u64, run: &dyn Fn()) -> u64 {
+    const BUSY_NANOS: u64 = 10_000_000;
+    const REST: Duration = Duration::from_millis(2);
+    let clock = Clock::os();
+    let mut best = u64::MAX;
+    let mut last_rest = 0;
+    loop {
+        let start = clock.now();
+        run();
+        let end = clock.now();
+        best = best.min(end - start);
+        if end >= nanos {
+            return best.max(1);
+        }
+        if end - last_rest > BUSY_NANOS {
+            thread::sleep(REST);
+            last_rest = clock.now();
+        }
+    }
+}
