@@ -7,101 +7,60 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use brickscope::{BrickId, EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId};
-use trueno::brick as peer;
+use brickscope::ExecutionGraph;
 
 const LAYERS: u32 = 22;
-const BRICKS: [BrickId; 12] = [
-    BrickId::RmsNorm,
-    BrickId::QkvProjection,
-    BrickId::RopeEmbedding,
-    BrickId::AttentionScore,
-    BrickId::AttentionSoftmax,
-    BrickId::AttentionOutput,
-    BrickId::OutputProjection,
-    BrickId::RmsNorm,
-    BrickId::GateProjection,
-    BrickId::UpProjection,
-    BrickId::Activation,
-    BrickId::DownProjection,
-];
+/// The bricks of a layer, by their number: RmsNorm to OutputProjection, RmsNorm to DownProjection.
+const BRICKS: [usize; 12] = [0, 2, 3, 4, 5, 6, 7, 0, 8, 9, 10, 11];
 
-/// At least so many nodes.
-fn ours(n_nodes: usize) -> ExecutionGraph {
-    let mut graph = ExecutionGraph::new();
-    let mut before: Option<ExecutionNodeId> = None;
-    'all: loop {
-        for index in 0..LAYERS {
-            let layer = graph.push_scope(ExecutionNode::Layer { index });
-            if let Some(before) = before.replace(layer) {
-                graph.add_edge(before, layer, EdgeType::Sequence);
-            }
-            let mut last: Option<ExecutionNodeId> = None;
-            for (i, id) in BRICKS.into_iter().enumerate() {
-                let timing_ns = 1_000 + 10 * i as u64;
-                let brick = graph.push_scope(ExecutionNode::Brick { id, timing_ns, elements: 1 });
-                if let Some(last) = last.replace(brick) {
-                    graph.add_edge(last, brick, EdgeType::Sequence);
+/// A graph of at least so many nodes, made with the calls that both libraries have.
+macro_rules! decode_graph {
+    ($library:path, $n_nodes:expr) => {{
+        use $library as library;
+        let mut graph = library::ExecutionGraph::new();
+        let mut before = None;
+        'all: loop {
+            for index in 0..LAYERS {
+                let layer = graph.push_scope(library::ExecutionNode::Layer { index });
+                if let Some(before) = before.replace(layer) {
+                    graph.add_edge(before, layer, library::EdgeType::Sequence);
                 }
-                graph.record_kernel_launch_with_metrics(
-                    "q4_k_gemv_avx2",
-                    1,
-                    (32, 1, 1),
-                    (256, 1, 1),
-                    4096,
-                    timing_ns - 5,
-                    3.5,
-                    0.02,
-                );
+                let mut last = None;
+                for (i, number) in BRICKS.into_iter().enumerate() {
+                    let (id, timing_ns) = (library::BrickId::ALL[number], 1_000 + 10 * i as u64);
+                    let node = library::ExecutionNode::Brick { id, timing_ns, elements: 1 };
+                    let brick = graph.push_scope(node);
+                    if let Some(last) = last.replace(brick) {
+                        graph.add_edge(last, brick, library::EdgeType::Sequence);
+                    }
+                    graph.record_kernel_launch_with_metrics(
+                        "q4_k_gemv_avx2",
+                        1,
+                        (32, 1, 1),
+                        (256, 1, 1),
+                        4096,
+                        timing_ns - 5,
+                        3.5,
+                        0.02,
+                    );
+                    graph.pop_scope();
+                }
                 graph.pop_scope();
-            }
-            graph.pop_scope();
-            if graph.num_nodes() >= n_nodes {
-                break 'all;
+                if graph.num_nodes() >= $n_nodes {
+                    break 'all;
+                }
             }
         }
-    }
-    graph
+        graph
+    }};
 }
 
-/// The same for the predecessor.
-fn theirs(n_nodes: usize) -> peer::ExecutionGraph {
-    let mut graph = peer::ExecutionGraph::new();
-    let mut before = None;
-    'all: loop {
-        for index in 0..LAYERS {
-            let layer = graph.push_scope(peer::ExecutionNode::Layer { index });
-            if let Some(before) = before.replace(layer) {
-                graph.add_edge(before, layer, peer::EdgeType::Sequence);
-            }
-            let mut last = None;
-            for (i, id) in BRICKS.into_iter().enumerate() {
-                let timing_ns = 1_000 + 10 * i as u64;
-                let id = peer::BrickId::ALL[id as usize];
-                let brick =
-                    graph.push_scope(peer::ExecutionNode::Brick { id, timing_ns, elements: 1 });
-                if let Some(last) = last.replace(brick) {
-                    graph.add_edge(last, brick, peer::EdgeType::Sequence);
-                }
-                graph.record_kernel_launch_with_metrics(
-                    "q4_k_gemv_avx2",
-                    1,
-                    (32, 1, 1),
-                    (256, 1, 1),
-                    4096,
-                    timing_ns - 5,
-                    3.5,
-                    0.02,
-                );
-                graph.pop_scope();
-            }
-            graph.pop_scope();
-            if graph.num_nodes() >= n_nodes {
-                break 'all;
-            }
-        }
-    }
-    graph
+fn ours(n_nodes: usize) -> brickscope::ExecutionGraph {
+    decode_graph!(brickscope, n_nodes)
+}
+
+fn theirs(n_nodes: usize) -> trueno::brick::ExecutionGraph {
+    decode_graph!(trueno::brick, n_nodes)
 }
 
 /// Seconds that `run` takes.
