@@ -152,6 +152,28 @@ fn what_if_changes_all_of_a_name_with_what_is_inside() {
     assert_eq!(graph.what_if("Nothing", 0.5), Ok(None));
 }
 
+/// Of decode passes: layers of bricks of a kernel each, in sequence.
+#[test]
+fn a_node_with_its_edges_and_their_index_takes_less_than_a_hundred_bytes() {
+    let mut graph = ExecutionGraph::new();
+    let mut before = None;
+    while graph.num_nodes() < 100_000 {
+        graph.push_scope(ExecutionNode::Layer { index: 0 });
+        for id in BrickId::ALL {
+            let brick = graph.push_scope(brick(id, 7));
+            if let Some(before) = before.replace(brick) {
+                graph.add_edge(before, brick, EdgeType::Sequence);
+            }
+            graph.record_kernel_launch("q4_k_gemv", 7, (32, 1, 1), (256, 1, 1), 4096);
+            graph.pop_scope();
+        }
+        graph.pop_scope();
+    }
+    assert_eq!(graph.incoming_edges(ExecutionNodeId(2)).count(), 1);
+    let each = graph.heap_bytes() / graph.num_nodes();
+    assert!((60..=100).contains(&each), "{each}");
+}
+
 #[test]
 fn edges_and_names_are_found_without_a_search() {
     let mut graph = diamond();
