@@ -208,7 +208,7 @@ fn add_spans(
             marks.push((
                 logged,
                 record,
-                Point { lane, at_ns, inside, after: None, before: Some(index) },
+                Point { lane, at_ns, nth: 0, inside, after: None, before: Some(index) },
             ));
             continue;
         }
@@ -231,8 +231,10 @@ fn add_spans(
         return;
     }
     ended.sort_unstable();
+    marks.sort_by_key(|&(logged, ..)| logged);
     let parent = |index: u32| spans.get(index as usize).map(|span: &Span| span.parent);
-    for (logged, record, mut at) in marks {
+    for (nth, (logged, record, mut at)) in (0..).zip(marks) {
+        at.nth = nth;
         // Neighbours count only if they lie in the same span as the mark itself.
         at.before = at.before.filter(|&before| parent(before) == Some(at.inside));
         let last = ended[..ended.partition_point(|&(place, _)| place < logged)].last();

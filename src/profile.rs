@@ -419,6 +419,8 @@ pub struct Point {
     pub lane: u32,
     /// When, in nanoseconds of the clock.
     pub at_ns: u64,
+    /// Its place among the points of its thread.
+    pub nth: u32,
     /// The span that it lies in: an index into `spans`.
     pub inside: Option<u32>,
     /// The last span in there that had ended.

@@ -2,8 +2,9 @@
 //! is neither more nor less than there is.
 
 use brickscope::{
-    BrickId, BrickProfiler, EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, MockClock,
-    NodeTime, Phase, TransferDirection,
+    BrickId, BrickProfiler, Dependency, EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId,
+    Lane, MockClock, Name, NameKind, NodeTime, Pass, Phase, Point, Profile, Source, Span,
+    TransferDirection, Work,
 };
 use proptest::prelude::*;
 
@@ -314,7 +315,14 @@ fn the_path_of_a_recorded_pass_crosses_threads() {
     let names = |name: &str| graph.node_by_name(name).expect("it is there").0;
     let steps: Vec<_> =
         schedule.critical_path().iter().map(|step| (step.node, step.own_ns)).collect();
-    let expected = [("RmsNorm", 10), ("share 1", 100), ("GateProjection", 3), ("Decode pass", 4)];
+    // What the brick did before the hand-off, and after it had the share back.
+    let expected = [
+        ("RmsNorm", 10),
+        ("hand-off", 1),
+        ("share 1", 100),
+        ("GateProjection", 2),
+        ("Decode pass", 4),
+    ];
     assert_eq!(steps, expected.map(|(name, ns)| (names(name), ns)));
     assert_eq!(graph.time(names("share 1")).map(|time| time.lane), Some(1));
     // Without the share the brick would be 100 ns shorter.
@@ -369,6 +377,145 @@ fn a_pipeline_of_two_threads_is_in_the_graph_by_its_hand_offs() {
     ] {
         assert_eq!(slack(name), expected, "{name}");
     }
+}
+
+/// A pass on lane 0 from 0 to `wall`. Spans are lane, name, parent, begin and end; hand-offs are two
+/// points each: lane, time, number among those of the lane, and the span around it.
+fn recorded(
+    wall: u64,
+    spans: &[(u32, &str, Option<u32>, u64, u64)],
+    hand_offs: &[[(u32, u64, u32, Option<u32>); 2]],
+) -> ExecutionGraph {
+    let mut profile = Profile::empty(Default::default());
+    profile.lanes = vec![Lane { name: None }; 4];
+    profile.passes = vec![Pass {
+        serial: 1,
+        phase: Phase::Decode,
+        lane: 0,
+        tokens: 1,
+        position: 0,
+        start_ns: 0,
+        wall_ns: wall,
+        attributed_ns: 0,
+        unattributed_ns: wall,
+        disturbance: None,
+        is_left_out: false,
+    }];
+    for (index, &(lane, name, parent, begin, end)) in (0..).zip(spans) {
+        let (name, kind) = (name.to_owned(), NameKind::Brick);
+        profile.names.push(Name { name, kind, host: None });
+        profile.spans.push(Span {
+            name: Some(index),
+            source: Source::Host,
+            lane,
+            pass: (lane == 0).then_some(1),
+            layer: None,
+            parent,
+            start_ns: begin,
+            duration_ns: end - begin,
+            exclusive_ns: 0,
+            work: Work::default(),
+        });
+    }
+    for ends in hand_offs {
+        let [from, to] = ends.map(|(lane, at_ns, nth, inside)| Point {
+            lane,
+            at_ns,
+            nth,
+            inside,
+            after: None,
+            before: None,
+        });
+        profile.dependencies.push(Dependency { from, to });
+    }
+    profile.execution_graph(1).expect("it has spans")
+}
+
+fn gain(graph: &ExecutionGraph, name: &str) -> i128 {
+    graph.what_if(name, 0.0).expect("no cycle").expect("it is there").gain_ns()
+}
+
+#[test]
+fn a_join_inside_the_brick_that_needs_it_is_waited_for() {
+    let graph = recorded(
+        165,
+        &[
+            (0, "first", None, 0, 10),
+            (0, "up", None, 10, 110),
+            (1, "work", None, 10, 160),
+            (0, "down", None, 110, 165),
+        ],
+        &[[(0, 10, 0, None), (1, 10, 0, None)], [(1, 160, 1, None), (0, 160, 1, Some(3))]],
+    );
+    assert_eq!(graph.schedule().map(|s| s.makespan_ns()), Ok(165));
+    assert_eq!((gain(&graph, "work"), gain(&graph, "up"), gain(&graph, "first")), (50, 0, 10));
+}
+
+#[test]
+fn what_lies_before_a_hand_off_inside_a_brick_is_waited_for() {
+    // The brick goes on for 5 after it handed off, and ends long before the worker does.
+    let graph = recorded(
+        255,
+        &[(0, "first", None, 0, 105), (1, "work", None, 100, 250), (0, "last", None, 250, 255)],
+        &[[(0, 100, 0, Some(0)), (1, 100, 0, None)], [(1, 250, 1, None), (0, 250, 1, None)]],
+    );
+    assert_eq!(graph.schedule().map(|s| s.makespan_ns()), Ok(255));
+    assert_eq!((gain(&graph, "first"), gain(&graph, "work")), (100, 145));
+}
+
+#[test]
+fn a_thread_without_spans_between_its_hand_offs_passes_the_order_on() {
+    let graph = recorded(
+        210,
+        &[(1, "a", None, 0, 100), (2, "b", None, 105, 205), (0, "last", None, 205, 210)],
+        &[
+            [(0, 0, 0, None), (1, 0, 0, None)],
+            [(1, 100, 1, None), (0, 100, 1, None)],
+            [(0, 105, 2, None), (2, 105, 0, None)],
+            [(2, 205, 1, None), (0, 205, 3, None)],
+        ],
+    );
+    assert_eq!(graph.schedule().map(|s| s.makespan_ns()), Ok(210));
+    assert_eq!((gain(&graph, "a"), gain(&graph, "b")), (100, 100));
+}
+
+#[test]
+fn a_worker_that_farms_out_keeps_its_span_and_what_is_inside() {
+    let graph = recorded(
+        42,
+        &[(1, "stage", None, 1, 41), (2, "sub", None, 5, 30), (0, "last", None, 41, 42)],
+        &[
+            [(0, 1, 0, None), (1, 1, 0, None)],
+            [(1, 5, 1, Some(0)), (2, 5, 0, None)],
+            [(2, 30, 1, None), (1, 30, 2, Some(0))],
+            [(1, 41, 3, None), (0, 41, 1, None)],
+        ],
+    );
+    let node = |name: &str| graph.node_by_name(name).expect("it is there").0;
+    assert_eq!(graph.parent(node("sub")), Some(node("stage")));
+    assert_eq!((gain(&graph, "sub"), gain(&graph, "stage")), (25, 40));
+}
+
+#[test]
+fn all_that_a_worker_does_for_a_brick_is_inside_of_it() {
+    let graph = recorded(
+        31,
+        &[
+            (0, "outer", None, 0, 30),
+            (1, "one", None, 1, 10),
+            (1, "two", None, 10, 20),
+            (1, "three", None, 20, 29),
+        ],
+        &[[(0, 1, 0, Some(0)), (1, 1, 0, None)], [(1, 29, 1, None), (0, 29, 1, Some(0))]],
+    );
+    let outer = graph.node_by_name("outer").expect("it is there").0;
+    for name in ["one", "two", "three"] {
+        let (id, _) = graph.node_by_name(name).expect("it is there");
+        assert_eq!(graph.parent(id), Some(outer), "{name}");
+    }
+    assert_eq!(graph.what_if("outer", 0.0).expect("no cycle").map(|w| w.after_ns), Some(1));
+    // Points order the spans, and no tree shows them.
+    assert_eq!(graph.to_ascii_tree().lines().count(), 5);
 }
 
 /// A graph of nodes with durations, some inside others, with edges from earlier to later ones only.

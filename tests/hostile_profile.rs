@@ -46,7 +46,7 @@ fn point() -> impl Strategy<Value = Point> {
     (index(), number(), spans, any::<[bool; 3]>()).prop_map(|(lane, at_ns, spans, are_there)| {
         let [inside, after, before] =
             std::array::from_fn(|i| if are_there[i] { spans[i] } else { None });
-        Point { lane, at_ns, inside, after, before }
+        Point { lane, at_ns, nth: at_ns as u32 % 3, inside, after, before }
     })
 }
 

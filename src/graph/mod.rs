@@ -150,6 +150,19 @@ impl ExecutionGraph {
         ExecutionNodeId(self.store.add_node(&node))
     }
 
+    /// Adds a point between spans: it orders them, and isn't shown among them.
+    fn add_point(&mut self, name: &str) -> ExecutionNodeId {
+        let name = name.to_owned();
+        let id = self.add_node(ExecutionNode::Function { name, file: None, line: None });
+        self.store.mark_as_point(id.0 as usize);
+        id
+    }
+
+    /// Whether a node is such a point.
+    pub(crate) fn is_point(&self, node: ExecutionNodeId) -> bool {
+        self.store.row(node.0 as usize).is_point()
+    }
+
     /// Says when and where a node ran. What the node itself says of its time is replaced.
     ///
     /// # Panics

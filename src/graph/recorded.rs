@@ -1,11 +1,49 @@
 //! The graph of a pass that really ran, from its spans and from what waited for what.
+//!
+//! A hand-off between threads is two points, each between two spans of its thread. A point is a node:
+//! it lies in the span around it, after what ended before it, and before what begins later. The time
+//! from there to a hand-off is the hand-off's own, since what waits for it waits for that time too. A
+//! take-over has none: what lies before it there is waiting.
+//!
+//! ```text
+//! thread 0   [ norm ]→[ gate: hand-off ·············· take-over ]→[ down ]
+//!                              └──────┐                  ▲
+//! thread 1                        take-over→[ share ]→hand-off
+//! ```
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use super::node::gpu_kernel;
 use super::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, NodeTime};
 use crate::brick::{BrickId, Phase};
-use crate::profile::{Name, NameKind, Pass, Point, Profile, Span};
+use crate::profile::{Name, NameKind, Pass, Profile, Span};
+
+/// What a pass consists of: spans by index, and the hand-offs between them.
+struct Parts {
+    spans: Vec<u32>,
+    dependencies: Vec<usize>,
+}
+
+/// From when to when: the pass.
+#[derive(Clone, Copy)]
+struct Wall {
+    lane: u32,
+    begin: u64,
+    end: u64,
+}
+
+/// A place in the sequence of a thread within one span.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    at: u64,
+    /// A point comes before the span that begins when it is.
+    is_span: bool,
+    nth: u32,
+}
+
+fn end_of(span: &Span) -> u64 {
+    span.start_ns.saturating_add(span.duration_ns)
+}
 
 impl Profile {
     /// The graph of one recorded pass: the pass, its layers, their bricks, and the kernels that these
@@ -19,16 +57,14 @@ impl Profile {
     /// `None` if no span of that pass was kept.
     #[must_use]
     pub fn execution_graph(&self, pass: u32) -> Option<ExecutionGraph> {
-        let spans = self.spans_for(pass);
-        if spans.is_empty() {
-            return None;
-        }
+        let wall = self.wall(pass)?;
+        let parts = self.parts(pass, wall);
         let mut graph = ExecutionGraph::new();
         let ended = self.passes.iter().find(|ended| ended.serial == pass);
         let root = ended.map(|pass| add_pass(&mut graph, pass));
         // Where each span stands in the graph. Parents come before their children.
         let mut nodes: HashMap<u32, ExecutionNodeId> = HashMap::new();
-        for &index in &spans {
+        for &index in &parts.spans {
             let span = &self.spans[index as usize];
             let id = graph.add_node(self.node_of(span));
             let lane = u16::try_from(span.lane).unwrap_or(u16::MAX);
@@ -36,127 +72,138 @@ impl Profile {
             graph.set_time(id, NodeTime { start_ns, duration_ns, lane });
             nodes.insert(index, id);
         }
-        // The order of the edges: who contains whom by the spans of a thread; then by hand-offs; then
-        // what is left is the pass's.
-        let around = |span: &Span| span.parent.and_then(|parent| nodes.get(&parent)).copied();
-        for &index in &spans {
-            if let Some(parent) = around(&self.spans[index as usize]) {
-                let id = nodes[&index];
-                graph.add_edge(parent, id, nesting(&graph, id));
+        // Which span, of another thread perhaps, what a thread took over lies in.
+        let mut givers: BTreeMap<(u32, u64), Option<u32>> = BTreeMap::new();
+        for &index in &parts.dependencies {
+            let (from, to) = (&self.dependencies[index].from, &self.dependencies[index].to);
+            if to.lane != wall.lane {
+                let outer = from.inside.filter(|outer| nodes.contains_key(outer));
+                givers.insert((to.lane, to.at_ns), outer);
             }
         }
-        let mut is_inside: Vec<bool> = vec![false; graph.num_nodes()];
-        // Work that is handed off and comes back says twice that it lies inside.
-        let mut told: HashSet<(u32, u32, bool)> = HashSet::new();
-        for dependency in &self.dependencies {
-            let ends = self.edge_of(&dependency.from, &dependency.to);
-            if let Some((src, dst, nests)) = ends.filter(|&ends| told.insert(ends))
-                && let (Some(&src), Some(&dst)) = (nodes.get(&src), nodes.get(&dst))
-            {
-                let edge = if nests { nesting(&graph, dst) } else { EdgeType::DependsOn };
-                is_inside[dst.0 as usize] |= nests;
-                graph.add_edge(src, dst, edge);
-            }
-        }
-        let mut last_on: HashMap<(u32, Option<u32>), ExecutionNodeId> = HashMap::new();
-        for &index in &spans {
+        let around = |lane: u32, parent: Option<u32>, begin: u64, end: u64| {
+            let parent = parent.and_then(|parent| nodes.get(&parent));
+            let giver = || {
+                let (_, outer) = givers.range((lane, 0)..=(lane, begin)).next_back()?;
+                let outer = (*outer)?;
+                let span = &self.spans[outer as usize];
+                let is_in = span.start_ns <= begin && end <= end_of(span);
+                nodes.get(&outer).filter(|_| is_in)
+            };
+            parent.or_else(giver).copied().or(root)
+        };
+        // What follows what, by thread and by the span around it.
+        let mut lanes: BTreeMap<(u32, Option<u32>), BTreeMap<Place, ExecutionNodeId>> =
+            BTreeMap::new();
+        for &index in &parts.spans {
             let (span, id) = (&self.spans[index as usize], nodes[&index]);
-            if around(span).is_none()
-                && !is_inside[id.0 as usize]
-                && let Some(root) = root
-            {
-                graph.add_edge(root, id, nesting(&graph, id));
-            }
             let parent = span.parent.filter(|parent| nodes.contains_key(parent));
-            if let Some(before) = last_on.insert((span.lane, parent), id) {
-                // Spans that overlap without nesting are in no sequence.
-                let ends =
-                    |id| graph.time(id).map(|time| time.start_ns.saturating_add(time.duration_ns));
-                if ends(before) <= Some(span.start_ns) {
-                    graph.add_edge(before, id, EdgeType::Sequence);
-                }
+            if let Some(outer) = around(span.lane, parent, span.start_ns, end_of(span)) {
+                graph.add_edge(outer, id, nesting(&graph, id));
             }
+            let place = Place { at: span.start_ns, is_span: true, nth: index };
+            lanes.entry((span.lane, parent)).or_default().insert(place, id);
+        }
+        // The points, each once however many threads took over from it.
+        let mut points: BTreeMap<(u32, u32), ExecutionNodeId> = BTreeMap::new();
+        for &index in &parts.dependencies {
+            let dependency = self.dependencies[index];
+            let ends = [(dependency.from, "hand-off"), (dependency.to, "take-over")];
+            let [from, to] = ends.map(|(point, name)| {
+                *points.entry((point.lane, point.nth)).or_insert_with(|| {
+                    let id = graph.add_point(name);
+                    let inside = point.inside.filter(|inside| nodes.contains_key(inside));
+                    if let Some(outer) = around(point.lane, inside, point.at_ns, point.at_ns) {
+                        graph.add_edge(outer, id, EdgeType::Contains);
+                    }
+                    let place = Place { at: point.at_ns, is_span: false, nth: point.nth };
+                    lanes.entry((point.lane, inside)).or_default().insert(place, id);
+                    let lane = u16::try_from(point.lane).unwrap_or(u16::MAX);
+                    let (start_ns, duration_ns) = (point.at_ns, 0);
+                    graph.set_time(id, NodeTime { start_ns, duration_ns, lane });
+                    id
+                })
+            });
+            graph.add_dependency(from, to);
+        }
+        for ((lane, parent), places) in lanes {
+            let begin = match parent {
+                Some(parent) => Some(self.spans[parent as usize].start_ns),
+                None => (lane == wall.lane).then_some(wall.begin),
+            };
+            in_sequence(&mut graph, begin, places);
         }
         Some(graph)
     }
 
-    /// The spans of a pass, and those of other threads that worked for it, by index.
-    fn spans_for(&self, pass: u32) -> Vec<u32> {
-        let mut wanted: Vec<u32> = (0..)
-            .zip(&self.spans)
-            .filter(|(_, span)| span.pass == Some(pass))
-            .map(|(index, _)| index)
-            .collect();
-        if self.dependencies.is_empty() || wanted.is_empty() {
-            return wanted;
+    /// From when to when a pass was; by its spans if it never ended. `None` if it has none.
+    fn wall(&self, pass: u32) -> Option<Wall> {
+        let mut spans = self.spans.iter().filter(|span| span.pass == Some(pass));
+        let first = spans.next()?;
+        if let Some(ended) = self.passes.iter().find(|ended| ended.serial == pass) {
+            let Pass { lane, start_ns: begin, wall_ns, .. } = *ended;
+            return Some(Wall { lane, begin, end: begin.saturating_add(wall_ns) });
         }
-        let wall = self.passes.iter().find(|ended| ended.serial == pass);
-        let wall = wall.map(|pass| (pass.start_ns, pass.start_ns.saturating_add(pass.wall_ns)));
-        // When each thread turned to something else.
-        let mut turns: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for dependency in &self.dependencies {
-            turns.entry(dependency.to.lane).or_default().push(dependency.to.at_ns);
-        }
-        turns.values_mut().for_each(|turns| turns.sort_unstable());
-        let mut by_lane: HashMap<u32, Vec<u32>> = HashMap::new();
-        for (index, span) in (0..).zip(&self.spans) {
-            by_lane.entry(span.lane).or_default().push(index);
-        }
-        let mut is_wanted: Vec<bool> = vec![false; self.spans.len()];
-        wanted.iter().for_each(|&index| is_wanted[index as usize] = true);
-        // In the order of time, so that whoever hands on what was handed to it comes later.
-        for dependency in &self.dependencies {
-            let Point { lane, at_ns, inside, after, .. } = dependency.from;
-            let from_here = [inside, after]
-                .into_iter()
-                .flatten()
-                .any(|index| is_wanted.get(index as usize).copied().unwrap_or_default())
-                || inside.is_none()
-                    && after.is_none()
-                    && wall.is_some_and(|(begin, end)| begin <= at_ns && at_ns <= end)
-                    && self.passes.iter().any(|ended| ended.serial == pass && ended.lane == lane);
-            if !from_here {
-                continue;
-            }
-            let to = &dependency.to;
-            let turn = turns.get(&to.lane).and_then(|turns| {
-                turns.get(turns.partition_point(|&turn| turn <= to.at_ns)).copied()
-            });
-            let until = turn.unwrap_or(u64::MAX).min(wall.map_or(u64::MAX, |(_, end)| end));
-            for &index in by_lane.get(&to.lane).into_iter().flatten() {
-                let span = &self.spans[index as usize];
-                let end = span.start_ns.saturating_add(span.duration_ns);
-                if span.pass.is_none() && to.at_ns <= span.start_ns && end <= until {
-                    is_wanted[index as usize] = true;
-                }
-            }
-        }
-        wanted.clear();
-        wanted.extend((0..).zip(&is_wanted).filter(|&(_, &is)| is).map(|(index, _)| index));
-        wanted
+        let start = Wall { lane: first.lane, begin: first.start_ns, end: end_of(first) };
+        Some(spans.fold(start, |wall, span| Wall {
+            begin: wall.begin.min(span.start_ns),
+            end: wall.end.max(end_of(span)),
+            ..wall
+        }))
     }
 
-    /// What a hand-off says of two spans: that the second begins after the end of the first, or
-    /// (`true`) that the second lies inside the first. `None` if it says neither.
-    fn edge_of(&self, from: &Point, to: &Point) -> Option<(u32, u32, bool)> {
-        let span = |index: u32| self.spans.get(index as usize);
-        let lies_in = |inner: u32, outer: u32| {
-            let (inner, outer) = (span(inner)?, span(outer)?);
-            let end = |span: &Span| span.start_ns.saturating_add(span.duration_ns);
-            (outer.start_ns <= inner.start_ns && end(inner) <= end(outer)).then_some(())
-        };
-        match (from.after, from.inside, to.before, to.inside) {
-            (Some(ended), _, Some(begins), _) => Some((ended, begins, false)),
-            // It waited for the begin of the span that handed off.
-            (None, Some(outer), Some(begins), _) => {
-                lies_in(begins, outer).map(|()| (outer, begins, true))
+    /// The spans and hand-offs of a pass, and those of other threads that worked for it.
+    ///
+    /// What a thread does from a take-over to its next one is of the pass if the take-over is, as far
+    /// as it ended before the pass did.
+    fn parts(&self, pass: u32, wall: Wall) -> Parts {
+        let mut is_wanted: Vec<bool> =
+            self.spans.iter().map(|span| span.pass == Some(pass)).collect();
+        let mut is_told = vec![false; self.dependencies.len()];
+        // By thread, in the order of time: what is handed off, when something is taken over, and what
+        // runs outside of passes.
+        let mut handed: HashMap<u32, Vec<(u64, usize)>> = HashMap::new();
+        let mut turns: HashMap<u32, Vec<u64>> = HashMap::new();
+        let mut by_lane: HashMap<u32, Vec<(u64, u32)>> = HashMap::new();
+        if !self.dependencies.is_empty() {
+            for (index, dependency) in self.dependencies.iter().enumerate() {
+                let (from, to) = (&dependency.from, &dependency.to);
+                handed.entry(from.lane).or_default().push((from.at_ns, index));
+                turns.entry(to.lane).or_default().push(to.at_ns);
             }
-            // Its end waited.
-            (Some(ended), _, None, Some(outer)) => {
-                lies_in(ended, outer).map(|()| (outer, ended, true))
+            for (index, span) in (0..).zip(&self.spans).filter(|(_, span)| span.pass.is_none()) {
+                by_lane.entry(span.lane).or_default().push((span.start_ns, index));
             }
-            _ => None,
+            handed.values_mut().for_each(|list| list.sort_unstable());
+            turns.values_mut().for_each(|list| list.sort_unstable());
+            by_lane.values_mut().for_each(|list| list.sort_unstable());
         }
+        // Stretches of a thread's time that belong to the pass: from, and up to but not at.
+        let mut todo = vec![(wall.lane, wall.begin, wall.end.saturating_add(1))];
+        while let Some((lane, begin, end)) = todo.pop() {
+            for &(_, index) in within(handed.get(&lane), begin, end, |&(at, _)| at) {
+                if std::mem::replace(&mut is_told[index], true) {
+                    continue;
+                }
+                let to = &self.dependencies[index].to;
+                if to.lane == wall.lane || to.at_ns > wall.end {
+                    continue;
+                }
+                let lane_turns = turns.get(&to.lane).map_or(&[][..], Vec::as_slice);
+                let next = lane_turns.partition_point(|&turn| turn <= to.at_ns);
+                let until = lane_turns.get(next).copied().unwrap_or(u64::MAX);
+                for &(_, index) in within(by_lane.get(&to.lane), to.at_ns, until, |&(at, _)| at) {
+                    is_wanted[index as usize] |= end_of(&self.spans[index as usize]) <= wall.end;
+                }
+                todo.push((to.lane, to.at_ns, until));
+            }
+        }
+        let spans = (0..).zip(&is_wanted).filter(|&(_, &is)| is).map(|(index, _)| index).collect();
+        // Nobody in the pass waits for what comes after it.
+        let dependencies = (0..self.dependencies.len())
+            .filter(|&index| is_told[index] && self.dependencies[index].to.at_ns <= wall.end)
+            .collect();
+        Parts { spans, dependencies }
     }
 
     fn node_of(&self, span: &Span) -> ExecutionNode {
@@ -216,4 +263,45 @@ fn add_pass(graph: &mut ExecutionGraph, pass: &Pass) -> ExecutionNodeId {
 fn nesting(graph: &ExecutionGraph, inner: ExecutionNodeId) -> EdgeType {
     let is_kernel = graph.node(inner).is_some_and(|node| node.is_kernel());
     if is_kernel { EdgeType::Launches } else { EdgeType::Contains }
+}
+
+/// The part of a sorted list that lies in a stretch of time.
+fn within<T>(list: Option<&Vec<T>>, begin: u64, end: u64, at: impl Fn(&T) -> u64) -> &[T] {
+    let list = list.map_or(&[][..], Vec::as_slice);
+    let first = list.partition_point(|item| at(item) < begin);
+    let last = list.partition_point(|item| at(item) < end);
+    list.get(first..last).unwrap_or_default()
+}
+
+/// Says what follows what, of the spans and points of one thread within one span that began at `begin`.
+/// A hand-off gets the time since what came before it; without anything before, none is known.
+fn in_sequence(
+    graph: &mut ExecutionGraph,
+    begin: Option<u64>,
+    places: BTreeMap<Place, ExecutionNodeId>,
+) {
+    let mut before: Option<ExecutionNodeId> = None;
+    let mut free_from = begin;
+    for (place, id) in places {
+        let Some(time) = graph.time(id) else { continue };
+        // Spans that overlap without nesting are in no sequence.
+        if let Some(before) = before
+            && free_from <= Some(place.at)
+        {
+            graph.add_edge(before, id, EdgeType::Sequence);
+        }
+        if !place.is_span
+            && let Some(since) = free_from
+            && graph.node(id).is_some_and(|node| node.name() == "hand-off")
+        {
+            let start_ns = since.min(place.at);
+            graph.set_time(id, NodeTime { start_ns, duration_ns: place.at - start_ns, ..time });
+        }
+        before = Some(id);
+        free_from = Some(if place.is_span {
+            time.start_ns.saturating_add(time.duration_ns)
+        } else {
+            place.at
+        });
+    }
 }

@@ -39,7 +39,8 @@ pub(super) enum RowKind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
     pub(super) kind: RowKind,
-    /// Of a brick its [`BrickId`], of a transfer its direction, of a kernel which rates it has.
+    /// Of a brick its [`BrickId`], of a transfer its direction, of a kernel which rates it has, of a
+    /// function whether it is a point.
     small: u8,
     lane: u16,
     name: u32,
@@ -64,6 +65,8 @@ struct Launch {
 
 const HAS_INTENSITY: u8 = 1;
 const HAS_TFLOPS: u8 = 2;
+/// Of a function: see [`Store::mark_as_point`].
+const IS_POINT: u8 = 1;
 
 const DIRECTIONS: [TransferDirection; 3] =
     [TransferDirection::H2D, TransferDirection::D2H, TransferDirection::D2D];
@@ -304,6 +307,11 @@ impl Store {
         })
     }
 
+    /// Says that a function is but a point between spans.
+    pub(super) fn mark_as_point(&mut self, index: usize) {
+        self.rows[index].small = IS_POINT;
+    }
+
     pub(super) fn set_time(&mut self, index: usize, time: NodeTime) {
         let row = &mut self.rows[index];
         row.start = time.start_ns.min(NO_TIME - 1);
@@ -392,6 +400,10 @@ impl Row {
         let duration_ns = self.duration()?;
         let lane = self.lane;
         (self.start != NO_TIME).then_some(NodeTime { start_ns: self.start, duration_ns, lane })
+    }
+
+    pub(super) fn is_point(&self) -> bool {
+        self.kind == RowKind::Function && self.small == IS_POINT
     }
 
     pub(super) fn is_brick(&self) -> bool {

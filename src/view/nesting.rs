@@ -38,7 +38,9 @@ impl<'g> Nesting<'g> {
         for edge in graph.edges() {
             let (src, dst) = (edge.src.0, edge.dst.0);
             let nests = matches!(edge.edge_type, EdgeType::Contains | EdgeType::Launches);
-            if nests && src != dst && parents[dst as usize] == NONE {
+            // Points only order what is shown.
+            let is_shown = !graph.is_point(edge.dst);
+            if nests && is_shown && src != dst && parents[dst as usize] == NONE {
                 parents[dst as usize] = src;
                 starts[src as usize + 1] += 1;
                 nested.push(dst);
@@ -54,7 +56,8 @@ impl<'g> Nesting<'g> {
             children[*next as usize] = child;
             *next += 1;
         }
-        let roots = (0..n_nodes as u32).filter(|&i| parents[i as usize] == NONE).collect();
+        let is_root = |&i: &u32| parents[i as usize] == NONE && !graph.is_point(ExecutionNodeId(i));
+        let roots = (0..n_nodes as u32).filter(is_root).collect();
         let (inside, times) = (vec![0; n_nodes], vec![Time::default(); n_nodes]);
         let order = Vec::with_capacity(n_nodes);
         let mut nesting = Self { graph, parents, starts, children, roots, order, inside, times };
@@ -90,6 +93,12 @@ impl<'g> Nesting<'g> {
                 None => sum,
             };
         }
+    }
+
+    /// How many nodes a tree is of.
+    pub(super) fn n_shown(&self) -> u64 {
+        let is_shown = |&i: &u32| !self.graph.is_point(ExecutionNodeId(i));
+        (0..self.parents.len() as u32).filter(is_shown).count() as u64
     }
 
     pub(super) fn n_nodes(&self) -> u64 {

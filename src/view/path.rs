@@ -187,6 +187,13 @@ fn label(
         ExecutionNode::Function { .. } if graph.parent(id).is_none() => {
             Label::Between("unattributed")
         }
+        // What lies before a hand-off is the brick's own, and nobody's outside of bricks.
+        ExecutionNode::Function { .. } if graph.is_point(id) && brick.is_none() => {
+            Label::Between("unattributed")
+        }
+        ExecutionNode::Function { .. } if graph.is_point(id) => {
+            Label::Between("in bricks, before hand-offs")
+        }
         node if node.is_brick() && is_around_time => {
             Label::Between("between the kernels of bricks")
         }

@@ -152,7 +152,7 @@ impl Tree<'_> {
             self.least_ns = share * total as f64;
         }
         let nesting = &self.nesting;
-        let circle = self.nesting.n_nodes() - nesting.order().len() as u64;
+        let circle = self.nesting.n_shown() - nesting.order().len() as u64;
         let mut lines = self.lines(tops.into_iter().map(Nodes::One).collect(), 0);
         if others.nodes > 0 {
             lines.push(Line::Rest { what: "outside of this layer: ", rest: others });

@@ -32,7 +32,7 @@ impl ExecutionGraph {
     #[must_use]
     pub fn to_tree_node(&self) -> TreeNode {
         let nesting = Nesting::of(self);
-        let n_nodes = nesting.n_nodes();
+        let n_nodes = nesting.n_shown();
         if n_nodes == 0 {
             return TreeNode::new(NOT_IN_GRAPH, "Empty Graph");
         }
