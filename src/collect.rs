@@ -87,11 +87,12 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
         });
     }
     for (number, to) in taken_over {
-        match handed_off.get(&number) {
-            Some(&from) => profile.dependencies.push(Dependency { from, to }),
-            None => profile.dropped.dependencies += 1,
+        if let Some(&from) = handed_off.get(&number) {
+            profile.dependencies.push(Dependency { from, to });
         }
     }
+    profile.dropped.dependencies =
+        u64::saturating_sub(profile.dropped.dependencies, profile.dependencies.len() as u64);
     profile.dependencies.sort_by_key(|dependency| {
         (dependency.to.at_ns, dependency.to.lane, dependency.from.at_ns, dependency.from.lane)
     });
@@ -105,6 +106,8 @@ fn add_oddities(dropped: &mut Dropped, log: &Collected<'_>) {
     dropped.moved += odd.moved;
     dropped.straddling += odd.straddling;
     dropped.overlapping += odd.overlapping;
+    // All of them; those that found their other side are taken off later.
+    dropped.dependencies += odd.take_overs;
     dropped.nested_passes += odd.nested_passes;
     dropped.abandoned_passes += odd.abandoned_passes;
     dropped.open_passes += u64::from(log.in_pass());

@@ -77,6 +77,8 @@ pub(crate) struct Oddities {
     pub(crate) nested_passes: u64,
     pub(crate) abandoned_passes: u64,
     pub(crate) passes_full: u64,
+    /// Not counted where no spans are kept.
+    pub(crate) take_overs: u64,
 }
 
 /// All that is known of the rows taken so far.
@@ -262,7 +264,8 @@ impl Fold {
                 }
             }
             // Of interest only beside the spans that were kept.
-            Kind::HandOff | Kind::TakeOver => {}
+            Kind::HandOff => {}
+            Kind::TakeOver => odd.take_overs += u64::from(!self.is_small),
             Kind::Tile => {
                 if let Some(sums) = self.tiles.get_mut(usize::from(record.name)) {
                     sums.add(record.duration, record.duration, record.work);

@@ -126,7 +126,7 @@ pub struct Dropped {
     pub homeless: u64,
     /// Deferred bricks whose start lay after the end that settled them.
     pub late: u64,
-    /// Hand-offs between threads of which one side did not fit the log.
+    /// Hand-offs between threads of which one side did not fit the log, or was forgotten by a reset.
     pub dependencies: u64,
     /// Uses of names of bricks or kernels for which there was no room; in the totals under
     /// `(other)`.

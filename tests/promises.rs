@@ -229,12 +229,21 @@ fn kernels_that_begin_while_off_stay_off() {
     profiler.stop_kernels(timer, Work::default(), Work::default());
     let profile = profiler.profile();
     assert_eq!((profile.totals.len(), profile.dropped.unfinished), (0, 0));
-    // And the other way round: neither is there, and both are counted.
+    // And the other way round: the kernel that ended meanwhile is counted as unfinished, the next one
+    // never began, and the brick ended while it was on.
     let timer = profiler.start_kernels(BrickId::OutputProjection, kernel);
     profiler.disable();
     let timer = profiler.next_kernel(timer, Work::default(), kernel);
     profiler.enable();
     profiler.stop_kernels(timer, Work::default(), Work::default());
     let profile = profiler.profile();
-    assert_eq!(profile.kernels(None).len(), 0);
+    assert_eq!((profile.kernels(None).len(), profile.bricks(None).len()), (0, 1));
+    assert_eq!(profile.dropped.unfinished, 1);
+    // What began before a reset is forgotten whole.
+    let timer = profiler.start_kernels(BrickId::OutputProjection, kernel);
+    profiler.reset();
+    let timer = profiler.next_kernel(timer, Work::default(), kernel);
+    profiler.stop_kernels(timer, Work::default(), Work::default());
+    let profile = profiler.profile();
+    assert_eq!((profile.totals.len(), profile.dropped.unfinished), (0, 0));
 }

@@ -602,7 +602,8 @@ fn what_the_removal_of_a_planted_spin_gains_is_predicted_from_the_graph() {
             // And it is the gain that the plan has, so that neither is wrong alike.
             let plan = nanos(micros((gate + planted).max(up) - gate.max(up)));
             why = format!("predicted {} ns, gained {gained}, planned {plan}", removed.gain_ns());
-            let tenth = 0.1 * nanos(micros(planted));
+            // Of the gain; where nothing is to be gained, of what was planted.
+            let tenth = 0.1 * if plan > 0.0 { plan } else { nanos(micros(planted)) };
             (removed.gain_ns() as f64 - gained).abs() < tenth && (gained - plan).abs() < tenth
         });
         assert!(is_right, "{why}");

@@ -174,27 +174,31 @@ impl ThreadPool {
         if shared.is_watched.load(Ordering::Relaxed) {
             return self.run_watched(f);
         }
-        self.run_unwatched(f);
+        self.run_in_turn(f, None);
     }
 
     #[cold]
     fn run_watched(&self, f: Task<'_>) {
         let watch = self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(watch) = watch else { return self.run_unwatched(f) };
-        watch.job_begins();
-        self.run_unwatched(&|thread_idx| {
+        let Some(watch) = watch else { return self.run_in_turn(f, None) };
+        let share = |thread_idx| {
             watch.share_begins(thread_idx);
             f(thread_idx);
             watch.share_ends(thread_idx);
-        });
-        watch.job_ends();
+        };
+        self.run_in_turn(&share, Some(&*watch));
     }
 
-    fn run_unwatched(&self, f: Task<'_>) {
-        if self.workers.is_empty() {
-            return f(0);
-        }
+    /// The watch is told of the begin and the end of the job while this thread has its turn, so that
+    /// jobs of two callers never mix.
+    fn run_in_turn(&self, f: Task<'_>, watch: Option<&dyn Watch>) {
         let shared = &*self.shared;
+        if self.workers.is_empty() {
+            watch.inspect(|watch| watch.job_begins());
+            f(0);
+            watch.inspect(|watch| watch.job_ends());
+            return;
+        }
         assert!(
             !ptr::eq(CURRENT.get(), shared),
             "ThreadPool::run was called from inside a job of the same pool"
@@ -202,6 +206,7 @@ impl ThreadPool {
         // A panic is re-raised with no lock held, but one in the lines between would poison it; there
         // is no state behind it to be afraid of.
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        watch.inspect(|watch| watch.job_begins());
 
         // SAFETY: only the lifetime is changed. The reference is used by workers until they decrement
         // `remaining`, and below nothing returns or unwinds before that is 0.
@@ -221,6 +226,7 @@ impl ThreadPool {
         // Acquire, to see all that the workers wrote.
         wait_until(|| shared.remaining.load(Ordering::Acquire) == 0);
         let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        watch.inspect(|watch| watch.job_ends());
         drop(turn);
         if let Some(panic) = own.err().or(theirs) {
             resume_unwind(panic);
@@ -349,6 +355,23 @@ mod tests {
             pool.watch(None);
             assert_eq!(who_ran(&pool), vec![1; n_threads]);
             assert!(diary.0.lock().unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_watch_is_told_of_one_job_after_the_other_whoever_has_it() {
+        let (pool, diary) = (pool(2), Arc::new(Diary::default()));
+        pool.watch(Some(Arc::clone(&diary) as Arc<dyn Watch>));
+        let runs = if cfg!(miri) { 3 } else { 200 };
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..runs).for_each(|_| pool.run(&|_| {})));
+            }
+        });
+        let told = std::mem::take(&mut *diary.0.lock().unwrap());
+        assert_eq!(told.len(), 3 * runs * 6);
+        for job in told.chunks(6) {
+            assert_eq!((job[0], job[5]), (("job", 0), ("done", 0)), "{job:?}");
         }
     }
 

@@ -57,6 +57,8 @@ pub struct ExecutionGraph {
     /// Made when somebody asks for it, and gone with the next change.
     index: OnceLock<Index>,
     scopes: Vec<ExecutionNodeId>,
+    /// By scope the last node that was added to it.
+    last_in_scope: Vec<Option<ExecutionNodeId>>,
 }
 
 /// A graph as a file has it: nobody has looked at it yet.
@@ -230,11 +232,13 @@ impl ExecutionGraph {
     pub fn push_scope(&mut self, node: ExecutionNode) -> ExecutionNodeId {
         let id = self.add_node_in_scope(node);
         self.scopes.push(id);
+        self.last_in_scope.push(None);
         id
     }
 
     /// Closes the innermost scope; `None` if none is open.
     pub fn pop_scope(&mut self) -> Option<ExecutionNodeId> {
+        self.last_in_scope.pop();
         self.scopes.pop()
     }
 
@@ -249,6 +253,7 @@ impl ExecutionGraph {
         let id = self.add_node(node);
         if let Some(scope) = self.current_scope() {
             self.add_edge(scope, id, EdgeType::Contains);
+            self.last_in_scope.last_mut().into_iter().for_each(|last| *last = Some(id));
         }
         id
     }
@@ -302,9 +307,7 @@ impl ExecutionGraph {
         if self.store.row(scope.0 as usize).is_brick() {
             return Some(scope);
         }
-        // The last edge out of the scope; only the kernels of its brick can have come since.
-        let mut ends = self.store.ends().iter().rev();
-        let last = ends.find(|&&(src, _)| src == scope.0).map(|&(_, dst)| ExecutionNodeId(dst));
+        let last = self.last_in_scope.last().copied().flatten();
         last.filter(|last| self.store.row(last.0 as usize).is_brick()).or(Some(scope))
     }
 
@@ -317,6 +320,9 @@ impl ExecutionGraph {
         let id = self.add_node(kernel);
         if let Some(launcher) = launcher {
             self.add_edge(launcher, id, EdgeType::Launches);
+            if self.current_scope() == Some(launcher) {
+                self.last_in_scope.last_mut().into_iter().for_each(|last| *last = Some(id));
+            }
         }
         id
     }

@@ -141,7 +141,9 @@ impl ExecutionNode {
         match self {
             Self::Brick { timing_ns, .. } | Self::NamedBrick { timing_ns, .. } => Some(*timing_ns),
             Self::Kernel { timing_ns, .. } | Self::Transfer { timing_ns, .. } => *timing_ns,
-            Self::Function { .. } | Self::Layer { .. } | Self::AsyncTask { .. } => None,
+            // What it was polled for.
+            Self::AsyncTask { total_poll_ns, .. } => Some(*total_poll_ns),
+            Self::Function { .. } | Self::Layer { .. } => None,
         }
     }
 

@@ -786,9 +786,10 @@ impl Recorder {
         let open = Open::from_registers(times, place);
         let Some((now, generation)) = self.end_reading() else { return Open::OFF };
         let Some(log) = self.log_here(generation) else { return Open::OFF };
-        if !self.is_forgotten(open, log) {
-            log.end_detail(Kind::Kernel, open, now, work);
+        if self.is_forgotten(open, log) {
+            return Open::OFF;
         }
+        log.end_detail(Kind::Kernel, open, now, work);
         Open { start: now, ..log.begin(next) }
     }
 

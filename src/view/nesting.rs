@@ -37,7 +37,8 @@ impl<'g> Nesting<'g> {
         let mut nested = Vec::new();
         for edge in graph.edges() {
             let (src, dst) = (edge.src.0, edge.dst.0);
-            let nests = matches!(edge.edge_type, EdgeType::Contains | EdgeType::Launches);
+            let nests =
+                matches!(edge.edge_type, EdgeType::Contains | EdgeType::Launches | EdgeType::Calls);
             // Points only order what is shown.
             let is_shown = !graph.is_point(edge.dst);
             if nests && is_shown && src != dst && parents[dst as usize] == NONE {

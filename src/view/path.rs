@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId, Schedule, Step};
-use crate::view::report::shortened;
+use crate::graph::{
+    ExecutionGraph, ExecutionNode, ExecutionNodeId, Schedule, Step, TransferDirection,
+};
+use crate::view::report::{MOST_ROWS, shortened};
 use crate::view::{count, micros, percent, printable};
 
 impl ExecutionGraph {
@@ -68,7 +70,7 @@ fn ns(nanos: u64) -> String {
 
 /// What decides how long a pass took: its critical path, summed up by what its steps are, and what
 /// would become of it if the bricks or kernels of some names took so many times as long. Names that
-/// the graph doesn't have are told as that.
+/// the graph doesn't have are told as that. Then the copies that undo each other.
 ///
 /// # Panics
 ///
@@ -79,7 +81,7 @@ pub fn critical_path(graph: &ExecutionGraph, what_if: &[(String, f64)]) -> Strin
         Ok(schedule) => schedule,
         Err(cycle) => return format!("{cycle}\n"),
     };
-    let Some(mut text) = path_table(graph, usize::MAX) else {
+    let Some(mut text) = path_table(graph, MOST_ROWS) else {
         return "Nothing in this graph has a time.\n".to_owned();
     };
     for (name, factor) in what_if {
@@ -96,6 +98,25 @@ pub fn critical_path(graph: &ExecutionGraph, what_if: &[(String, f64)]) -> Strin
                 micros(what_if.gain_ns().unsigned_abs() as f64),
             ),
         };
+    }
+    for found in graph.ping_pong_findings() {
+        let (there, back) = match found.direction {
+            TransferDirection::H2D => ("to the device", "back"),
+            TransferDirection::D2H | TransferDirection::D2D => ("to the host", "back"),
+        };
+        let by = |scope: &Option<String>| {
+            scope.as_ref().map_or(String::new(), |scope| format!(" by {}", printable(scope)))
+        };
+        let time = found.total_ns.map_or(String::new(), |nanos| format!(", {} µs", ns(nanos)));
+        let _ = writeln!(
+            text,
+            "\nping-pong: {}, {} bytes, {} ×: {there}{}, {back}{}{time}",
+            printable(&found.tensor),
+            found.bytes,
+            found.times,
+            by(&found.there),
+            by(&found.back),
+        );
     }
     text
 }
@@ -118,6 +139,15 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
             label(graph, id, &node, bricks[at], is_around[at])
         })
         .collect();
+    // By node the number of its label: comparing numbers is cheaper than names.
+    let mut numbers: HashMap<&Label, u32> = HashMap::new();
+    let by_node: Vec<u32> = labels
+        .iter()
+        .map(|label| {
+            let next = numbers.len() as u32;
+            *numbers.entry(label).or_insert(next)
+        })
+        .collect();
     let rows = rows(&schedule, &labels);
     let mut text = format!(
         "{:38} {:>10} {:>7} {:>6} {:>14}\n{}\n",
@@ -134,7 +164,8 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
             // What nobody named can't be made faster by name.
             Label::Between(_) => String::new(),
             Label::Named(_) => {
-                let is_one = |id: ExecutionNodeId| labels[id.0 as usize] == *row.label;
+                let number = numbers.get(row.label).copied();
+                let is_one = |id: ExecutionNodeId| Some(by_node[id.0 as usize]) == number;
                 let halved = schedule.makespan_if(|id, own| if is_one(id) { own / 2 } else { own });
                 ns(total.saturating_sub(halved))
             }

@@ -42,8 +42,10 @@ impl Watch for Shares {
 
     fn share_begins(&self, thread_idx: usize) {
         let Some(thread) = self.threads.get(thread_idx) else { return };
+        // Copied out first: a thread's first call makes its log, and others wait for the lock.
+        let handed = *lock(&self.handed);
         if thread_idx > 0
-            && let Some(handed) = *lock(&self.handed)
+            && let Some(handed) = handed
         {
             self.profiler.take_over(handed);
         }
