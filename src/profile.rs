@@ -779,6 +779,9 @@ impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Json { path, source } if source.is_eof() => {
+                write!(f, "{} is not a whole brickscope profile: {source}", path.display())
+            }
             Self::Json { path, source } => {
                 write!(f, "{} is not a brickscope profile: {source}", path.display())
             }

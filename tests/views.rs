@@ -786,10 +786,10 @@ fn files_that_are_no_profiles_are_refused_in_a_sentence() {
     let half = profile().to_json();
     assert_eq!(
         refuse(&half[..100]),
-        "run/profile.json is not a brickscope profile: EOF while parsing a string at line 5 column 5"
+        "run/profile.json is not a whole brickscope profile: EOF while parsing a string at line 5 column 5"
     );
     assert!(refuse("{}").contains("missing field `schema_version`"), "{}", refuse("{}"));
-    assert!(refuse("").starts_with("run/profile.json is not a brickscope profile"));
+    assert!(refuse("").starts_with("run/profile.json is not a whole brickscope profile"));
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) prompt: String,
 
     /// Tokens to generate. A token that ends the text doesn't stop the run, so that runs compare.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, allow_negative_numbers = true)]
     pub(crate) tokens: usize,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
@@ -156,7 +156,7 @@ pub(crate) struct ShowArgs {
 
     /// With --as tree: only what took at least this share of the time, such as 1%. The rest is
     /// counted and summed.
-    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    #[arg(long, value_name = "PERCENT", value_parser = share, allow_hyphen_values = true)]
     pub(crate) min_share: Option<f64>,
 
     /// With --as tree: layers of the same bricks and kernels as one, with the sums of their times and
@@ -269,7 +269,7 @@ pub(crate) struct DivergeArgs {
     pub(crate) ids: Vec<u32>,
 
     /// Tokens to go on with: the likeliest by side a, for both sides.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, allow_negative_numbers = true)]
     pub(crate) tokens: usize,
 
     /// Threads of side a. By default half of those that this process may use: both sides run at once.
@@ -435,11 +435,14 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// What takes a million times as long is no prediction any more.
+const MOST_FACTOR: f64 = 1e6;
+
 fn what_if(text: &str) -> Result<(String, f64), String> {
     let (name, factor) = text.rsplit_once('=').ok_or("must be NAME=FACTOR")?;
     match factor.parse::<f64>() {
-        Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok((name.to_owned(), factor)),
-        _ => Err(format!("`{factor}` is no factor: a number from 0")),
+        Ok(factor) if (0.0..=MOST_FACTOR).contains(&factor) => Ok((name.to_owned(), factor)),
+        _ => Err(format!("`{factor}` is no factor: a number from 0 to {MOST_FACTOR}")),
     }
 }
 

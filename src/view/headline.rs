@@ -35,6 +35,15 @@ pub fn headline(profile: &Profile) -> String {
             percent(total.unattributed_ns as f64, wall)
         );
     }
+    // Then the times are others' as much as the model's.
+    if total.disturbed > total.passes / 2 {
+        return format!(
+            "What bounds {} can't be told: other work disturbed {} of {} passes; {top}.",
+            name.to_lowercase(),
+            total.disturbed,
+            total.passes
+        );
+    }
     let Some(ceilings) = profile.ceilings.as_ref().filter(|_| wall > 0.0) else {
         return format!("{name}: {top}.");
     };

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
             Some(name) => ptx(&profile, name)?,
             None => view::kernels(&profile),
         },
-        View::Path => view::critical_path(&graph(&profile)?, &args.what_if),
+        View::Path => path(&graph(&profile)?, args)?,
         View::Roofline => view::roofline(&profile),
         View::RooflineSvg => view::roofline_svg(&profile),
         View::Json => view::json(&profile),
@@ -93,6 +93,21 @@ fn tree(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
         }
     }
     Ok(graph.to_tree(&TreeOptions { depth, layer, min_share, fold }) + "\n")
+}
+
+/// The critical path, with predictions for names that the graph has.
+fn path(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
+    for (name, _) in &args.what_if {
+        if graph.nodes_by_name(name).next().is_none() {
+            let mut known: Vec<String> =
+                graph.nodes().filter(|n| n.is_brick() || n.is_kernel()).map(|n| n.name()).collect();
+            known.sort_unstable();
+            known.dedup();
+            known.truncate(20);
+            bail!("nothing in this graph is called `{name}`; it has {}", known.join(", "));
+        }
+    }
+    Ok(view::critical_path(graph, &args.what_if))
 }
 
 /// As many nodes Graphviz lays out in seconds; its time grows faster than they do.
