@@ -127,14 +127,18 @@ fn named<F: Fn(&At<'_>, &mut [f32])>(
         let (kind, model) = &models[random.below(models.len())];
         let run = Run::new(&mut random, model);
         let (place, change) = plan(&mut random, model, &run);
-        let planted = Cell::new(false);
+        let planted = Cell::new(None);
         let report = run.go(model, both(), &|at, data| {
             let before = data.to_vec();
             change(&at, data);
-            planted.set(planted.get() || before.iter().zip(&*data).any(|(a, b)| a != b));
+            let mut changed = before.iter().zip(&*data).filter(|(a, b)| a != b);
+            planted.set(planted.get().or(changed.next().map(|(&a, &b)| (a, b))));
         });
-        assert!(planted.get(), "{kind:?}: nothing was changed at {place:?}");
-        let first = report.first.unwrap_or_else(|| panic!("{kind:?}: {place:?} was not found"));
+        let changed = planted.get();
+        assert!(changed.is_some(), "{kind:?}: nothing was changed at {place:?}");
+        let first = report.first.unwrap_or_else(|| {
+            panic!("{kind:?}: {place:?} was not found, from and to: {changed:?}")
+        });
         let found = Place { layer: first.layer, value: first.value, position: first.position };
         assert_eq!(found, place, "{kind:?}: {first:?}");
         assert!(first.is_repeatable, "{kind:?}: {place:?}");
