@@ -46,6 +46,10 @@ pub struct Digest {
     pub nan: u64,
     /// Elements that are infinite. They are in none of the sums.
     pub infinite: u64,
+    /// A hash (FNV-1a) of where the NaNs and the infinities of either sign are; 0 if there are none.
+    /// `None` in files of before.
+    #[serde(default)]
+    pub not_finite: Option<u32>,
     /// The largest absolute value.
     pub max_abs: f32,
     /// The mean of the finite elements.
@@ -63,12 +67,14 @@ impl Digest {
     #[must_use]
     pub fn of(data: &[f32]) -> Self {
         let (mut nan, mut infinite, mut max_abs) = (0, 0, 0.0_f32);
+        let mut not_finite = NotFinite::default();
         let (mut sum, mut squares) = (0.0_f64, 0.0_f64);
         let mut projections = [0.0; PROJECTIONS];
         for (i, &x) in data.iter().enumerate() {
             if !x.is_finite() {
                 nan += u64::from(x.is_nan());
                 infinite += u64::from(x.is_infinite());
+                not_finite.add(i as u64, x);
                 continue;
             }
             max_abs = max_abs.max(x.abs());
@@ -89,6 +95,7 @@ impl Digest {
             count: data.len() as u64,
             nan,
             infinite,
+            not_finite: Some(not_finite.hash()),
             max_abs,
             mean: if finite == 0 { 0.0 } else { sum / finite as f64 },
             l2: squares.sqrt(),
@@ -100,7 +107,7 @@ impl Digest {
     /// The root of the mean square of the finite elements; 0 if there are none.
     #[must_use]
     pub fn rms(&self) -> f64 {
-        let finite = self.count.saturating_sub(self.nan + self.infinite);
+        let finite = self.count.saturating_sub(self.nan.saturating_add(self.infinite));
         if finite == 0 { 0.0 } else { self.l2 / (finite as f64).sqrt() }
     }
 
@@ -142,7 +149,13 @@ impl Digest {
             check(measure, expected as f64, actual as f64, expected.abs_diff(actual) as f64, 0.0);
         }
         // Sums of tensors of different lengths, or with other elements left out, say nothing more.
-        if (self.count, self.nan, self.infinite) == (other.count, other.nan, other.infinite) {
+        let is_alike =
+            (self.count, self.nan, self.infinite) == (other.count, other.nan, other.infinite);
+        let hashes = self.not_finite.zip(other.not_finite).filter(|(a, b)| a != b);
+        if let Some((a, b)) = hashes.filter(|_| is_alike) {
+            check(Measure::NotFinite, a.into(), b.into(), f64::from(a.abs_diff(b)), 0.0);
+        }
+        if is_alike && hashes.is_none() {
             let mut near = |measure, expected: f64, actual: f64, allowed: f64| {
                 check(measure, expected, actual, (expected - actual).abs(), allowed);
             };
@@ -161,6 +174,29 @@ impl Digest {
             check(Measure::Projections, 0.0, self.distance(other), self.distance(other), allowed);
         }
         if broken.is_empty() { Verdict::Rounding { most } } else { Verdict::Fault(broken) }
+    }
+}
+
+/// A hash of the places and kinds of the elements that aren't finite. All NaNs are one kind: their bits
+/// differ from machine to machine.
+#[derive(Default)]
+struct NotFinite(Option<u32>);
+
+impl NotFinite {
+    fn add(&mut self, index: u64, x: f32) {
+        let kind = match x {
+            f32::INFINITY => 1,
+            f32::NEG_INFINITY => 2,
+            _ => 0,
+        };
+        let bytes = index.to_le_bytes().into_iter().chain([kind]);
+        // FNV-1a, 32 bits (Fowler, Noll, Vo).
+        let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        self.0 = Some(bytes.fold(self.0.unwrap_or(0x811c_9dc5), fnv));
+    }
+
+    fn hash(&self) -> u32 {
+        self.0.unwrap_or(0)
     }
 }
 
@@ -235,7 +271,8 @@ impl fmt::Display for Verdict {
 pub struct Broken {
     /// Which.
     pub measure: Measure,
-    /// What the reference has. Of the projections: 0, the distance to itself.
+    /// What the reference has. Of the projections: 0, the distance to itself. Of what isn't finite: the
+    /// hash.
     pub expected: f64,
     /// What the other has. Of the projections: the distance.
     pub actual: f64,
@@ -252,6 +289,7 @@ impl fmt::Display for Broken {
             Measure::Count | Measure::Nan | Measure::Infinite => {
                 write!(f, "{measure} {actual} instead of {expected}")
             }
+            Measure::NotFinite => write!(f, "{measure}"),
             Measure::Projections => write!(f, "{measure} {difference:.3e} (allowed {allowed:.3e})"),
             _ => write!(
                 f,
@@ -271,6 +309,8 @@ pub enum Measure {
     Nan,
     /// How many are infinite.
     Infinite,
+    /// Where the NaNs and the infinities of either sign are, if there are as many of them.
+    NotFinite,
     /// The largest absolute value.
     MaxAbs,
     /// The mean.
@@ -289,6 +329,7 @@ impl fmt::Display for Measure {
             Self::Count => write!(f, "count"),
             Self::Nan => write!(f, "NaNs"),
             Self::Infinite => write!(f, "infinities"),
+            Self::NotFinite => write!(f, "NaNs or infinities in other places or of other signs"),
             Self::MaxAbs => write!(f, "largest |x|"),
             Self::Mean => write!(f, "mean"),
             Self::L2 => write!(f, "L2 norm"),
@@ -419,6 +460,51 @@ mod tests {
         // 16 of 4096 elements off by 1 %.
         let block = with(&|x| x[512..528].iter_mut().for_each(|x| *x *= 1.01));
         assert!(block.contains(&Measure::Projections), "{block:?}");
+    }
+
+    #[test]
+    fn where_nans_and_infinities_are_is_told_apart() {
+        const INF: f32 = f32::INFINITY;
+        let compare =
+            |a: &[f32], b: &[f32]| Digest::of(a).compare(&Digest::of(b), Tolerance::default());
+        let reference = [1.0, INF, 2.0, f32::NAN];
+        assert_eq!(compare(&reference, &[1.0, INF, 2.0, -f32::NAN]), Verdict::Equal);
+        for other in [
+            [1.0, -INF, 2.0, f32::NAN],
+            [1.0, f32::NAN, 2.0, INF],
+            // With 0 in the place of both, nothing else would tell.
+            [INF, 1.0, 2.0, f32::NAN],
+        ] {
+            let verdict = compare(&reference, &other);
+            assert_eq!(broken(&verdict), [Measure::NotFinite], "{other:?}");
+            let said = "fault: NaNs or infinities in other places or of other signs";
+            assert_eq!(verdict.to_string(), said);
+        }
+        assert_eq!(Digest::of(&[1.0, 2.0]).not_finite, Some(0));
+    }
+
+    #[test]
+    fn a_digest_of_before_is_held_to_what_it_has() {
+        let digest = Digest::of(&[1.0, f32::INFINITY]);
+        let mut json = serde_json::to_value(&digest).expect("it is plain data");
+        json.as_object_mut().expect("an object").remove("not_finite");
+        let before: Digest = serde_json::from_value(json).expect("it was read before");
+        assert_eq!(before.not_finite, None);
+        for verdict in [
+            before.compare(&digest, Tolerance::default()),
+            digest.compare(&before, Tolerance::default()),
+        ] {
+            assert_eq!(verdict, Verdict::Rounding { most: 0.0 });
+        }
+    }
+
+    #[test]
+    fn counts_of_a_file_may_be_anything() {
+        let digest = Digest { nan: u64::MAX, infinite: 2, ..Digest::of(&[1.0]) };
+        assert_eq!(digest.rms(), 0.0);
+        let verdict = Digest::of(&[1.0]).compare(&digest, Tolerance::default());
+        assert_eq!(broken(&verdict), [Measure::Nan, Measure::Infinite]);
+        assert!(digest.compare(&Digest::of(&[1.0]), Tolerance::default()).is_fault());
     }
 
     #[test]

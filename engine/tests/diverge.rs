@@ -2,7 +2,8 @@
 //!
 //! Each run is of one of the tiny models, on random tokens, scalar against AVX2. In a faulty run `b`'s
 //! values are changed before they are compared, in a random layer, at a random position. Everything
-//! comes from seeded numbers, so a run that passes once passes always.
+//! comes from seeded numbers, so a run that passes once passes always. `BRICKSCOPE_DIVERGE_RUNS` asks
+//! for more runs of each kind, `BRICKSCOPE_DIVERGE_SEED` for others.
 
 mod models;
 
@@ -15,8 +16,19 @@ use brickscope_engine::executor::Cpu;
 use brickscope_engine::{At, Model, Session, Value};
 use brickscope_kernels::{Kernels, QuantType, RopePairs};
 
-/// Runs of each kind.
+/// Runs of each kind, if the environment doesn't say.
 const RUNS: u64 = 50;
+
+/// The runs that the environment asks for, and where their seeds begin.
+fn runs() -> (u64, u64) {
+    let number = |name: &str, default| match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|e| panic!("{name} is {text:?}: {e}")),
+        Err(_) => default,
+    };
+    let seed: u64 = number("BRICKSCOPE_DIVERGE_SEED", 0);
+    // Far from those of other runs.
+    (number("BRICKSCOPE_DIVERGE_RUNS", RUNS), seed.wrapping_mul(1 << 32))
+}
 
 /// SplitMix64.
 struct Random(u64);
@@ -102,26 +114,31 @@ impl Place {
     }
 }
 
-/// Runs `RUNS` runs with a fault, each on one of the models, and counts those in which just this
+/// Runs some runs with a fault, each on one of the models, and counts those in which just this
 /// fault was named. `plan` says where it is and what it changes.
 fn named<F: Fn(&At<'_>, &mut [f32])>(
     seed: u64,
     plan: impl Fn(&mut Random, &Model, &Run) -> (Place, F),
 ) {
     let models = models::all();
-    for run in 0..RUNS {
-        let mut random = Random(seed * 1000 + run);
+    let (n_runs, start) = runs();
+    for run in 0..n_runs {
+        let mut random = Random(start.wrapping_add(seed * 1000 + run));
         let (kind, model) = &models[random.below(models.len())];
         let run = Run::new(&mut random, model);
         let (place, change) = plan(&mut random, model, &run);
-        let planted = Cell::new(false);
+        let planted = Cell::new(None);
         let report = run.go(model, both(), &|at, data| {
             let before = data.to_vec();
             change(&at, data);
-            planted.set(planted.get() || before.iter().zip(&*data).any(|(a, b)| a != b));
+            let mut changed = before.iter().zip(&*data).filter(|(a, b)| a != b);
+            planted.set(planted.get().or(changed.next().map(|(&a, &b)| (a, b))));
         });
-        assert!(planted.get(), "{kind:?}: nothing was changed at {place:?}");
-        let first = report.first.unwrap_or_else(|| panic!("{kind:?}: {place:?} was not found"));
+        let changed = planted.get();
+        assert!(changed.is_some(), "{kind:?}: nothing was changed at {place:?}");
+        let first = report.first.unwrap_or_else(|| {
+            panic!("{kind:?}: {place:?} was not found, from and to: {changed:?}")
+        });
         let found = Place { layer: first.layer, value: first.value, position: first.position };
         assert_eq!(found, place, "{kind:?}: {first:?}");
         assert!(first.is_repeatable, "{kind:?}: {place:?}");
@@ -335,9 +352,10 @@ fn a_fault_that_happens_once_is_told_from_one_that_repeats() {
 #[test]
 fn clean_runs_raise_nothing() {
     let mut most: BTreeMap<String, f64> = BTreeMap::new();
+    let (n_runs, start) = runs();
     for (kind, model) in &models::all() {
-        for run in 0..RUNS {
-            let mut random = Random(run * 100 + *kind as u64);
+        for run in 0..n_runs {
+            let mut random = Random(start.wrapping_add(run * 100 + *kind as u64));
             let run = Run::new(&mut random, model);
             let report = run.go(model, both(), &|_, _| ());
             assert_eq!(report.first, None, "{kind:?}");
@@ -385,6 +403,84 @@ fn threads_make_no_difference() {
     let report = diverge(&mut a, &mut b, &[1, 2, 3, 4], 3, &|_, _| (), &mut |_| ()).unwrap();
     assert_eq!((report.is_exact, report.first), (true, None));
     assert_eq!(report.tokens.len(), 6);
+}
+
+/// An infinity as `f16`.
+const F16_INFINITY: [u8; 2] = 0x7c00_u16.to_le_bytes();
+
+/// An infinity makes a tolerance that is no number. It must not pass for "may be anything".
+#[test]
+fn an_infinity_in_the_file_of_side_a() {
+    let f16: &dyn Fn(&mut [u8]) = &|bytes| bytes[..2].copy_from_slice(&F16_INFINITY);
+    let f32: &dyn Fn(&mut [u8]) = &|bytes| bytes[..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    for (name, tensor, change, layer, value) in [
+        ("tiny-F16", "blk.1.ffn_up.weight", f16, Some(1), Value::Up),
+        ("tiny-F16", "blk.1.ffn_norm.weight", f32, Some(1), Value::FfnNorm),
+        ("tiny-F16", "output_norm.weight", f32, None, Value::OutputNorm),
+        // The scale of the first block.
+        ("tiny-Q8_0", "blk.1.ffn_up.weight", f16, Some(1), Value::Up),
+    ] {
+        let whole = models::damaged(name, tensor, |_| ());
+        let broken = models::damaged(name, tensor, change);
+        for kernels in [both(), [Kernels::best(); 2]] {
+            for models in [[&broken, &whole], [&whole, &broken]] {
+                let [mut a, mut b] = [0, 1].map(|side| {
+                    let cpu = Cpu::new(kernels[side], NonZeroUsize::MIN).unwrap();
+                    Session::new(models[side], cpu, 8).unwrap()
+                });
+                let report = diverge(&mut a, &mut b, &[1, 2, 3], 2, &|_, _| (), &mut |_| ());
+                let report = report.unwrap();
+                let first = report.first.unwrap_or_else(|| panic!("{tensor} of {name}: not found"));
+                assert_eq!((first.layer, first.value), (layer, value), "{name}: {first:?}");
+                assert!(first.n_beyond > 0 && !report.places.is_empty());
+            }
+        }
+    }
+}
+
+/// Both files have the infinity, so `a`'s values have it too; `b` has a number in its place.
+#[test]
+fn a_number_in_the_place_of_an_infinity() {
+    let infinity = |bytes: &mut [u8]| bytes[..2].copy_from_slice(&F16_INFINITY);
+    for (tensor, value) in [
+        ("blk.1.ffn_up.weight", Value::Activation),
+        ("blk.1.attn_q.weight", Value::RotatedQ),
+        ("blk.1.attn_k.weight", Value::RotatedK),
+    ] {
+        let model = models::damaged("tiny-F16", tensor, infinity);
+        let run = Run { prompt: vec![1], n_tokens: 1 };
+        let report = run.go(&model, both(), &|at, data| {
+            if (at.layer, at.value) == (Some(1), value) {
+                assert!(!data[0].is_finite(), "{value:?} has the infinity");
+                data[0] = 1.0;
+            }
+        });
+        let first = report.first.unwrap_or_else(|| panic!("{value:?}: not found"));
+        assert_eq!((first.layer, first.value, first.n_beyond), (Some(1), value, 1));
+        assert_eq!((first.worst[0].index, first.worst[0].b), (0, 1.0));
+        assert!(first.worst[0].tolerance.is_nan());
+    }
+}
+
+#[test]
+fn the_sign_of_a_zero_is_a_bit() {
+    // The first row is zeros.
+    let zeros = |bytes: &mut [u8]| bytes[..2 * 256].fill(0);
+    let model = models::damaged("tiny-F16", "blk.1.ffn_up.weight", zeros);
+    let run = Run { prompt: vec![1], n_tokens: 1 };
+    let negated = |kernels| {
+        run.go(&model, kernels, &|at, data| {
+            if (at.layer, at.value) == (Some(1), Value::Up) {
+                assert_eq!(data[0], 0.0);
+                data[0] = -data[0];
+            }
+        })
+    };
+    let first = negated([Kernels::best(); 2]).first.expect("it is found");
+    assert_eq!((first.value, first.worst[0].index, first.n_beyond), (Value::Up, 0, 1));
+    assert_eq!((first.worst[0].difference, first.worst[0].tolerance), (0.0, 0.0));
+    let report = negated(both());
+    assert_eq!(report.first.is_some(), report.is_exact);
 }
 
 #[test]

@@ -85,16 +85,18 @@ impl<'m> Comparison<'m> {
         let mut most = 0.0_f64;
         if !is_equal {
             self.bounds.fill(at, a, &mut self.tolerances);
+            let wants_equal = self.bounds.wants_equal(&at.operation);
             let mut beyond = Beyond::default();
             for (i, ((&a, &b), &tolerance)) in a.iter().zip(&*b).zip(&self.tolerances).enumerate() {
-                let Some(difference) = difference(a, b) else { continue };
-                // Infinite for what has no meaning, such as scores that nobody sees.
+                let Some(difference) = difference(a, b, wants_equal) else { continue };
+                // Infinite only for what has no meaning, such as scores that nobody sees.
                 if tolerance == f32::INFINITY {
                     continue;
                 }
                 let ratio = difference / f64::from(tolerance);
-                // A tolerance that isn't a number allows nothing.
-                if difference <= f64::from(tolerance) {
+                // A tolerance that isn't a number allows nothing. Of what has to be equal, all that
+                // comes here isn't: also zeros of different signs.
+                if !wants_equal && difference <= f64::from(tolerance) {
                     most = most.max(ratio);
                 } else {
                     beyond.add(i, ratio, difference);
@@ -143,7 +145,8 @@ impl<'m> Comparison<'m> {
         let element = |i: usize| {
             let (position, head, index) = place(at, b.len(), i);
             let (a, b) = (sent.data[i], b[i]);
-            let difference = difference(a, b).unwrap_or(0.0);
+            // Zeros of different signs are 0 apart.
+            let difference = difference(a, b, false).unwrap_or(0.0);
             let tolerance = f64::from(self.tolerances[i]);
             Element { position, head, index, a, b, difference, tolerance }
         };
@@ -198,7 +201,7 @@ impl Beyond {
             self.first = i;
         }
         self.n += 1;
-        // 0/0 doesn't come here; NaN is that of a tolerance.
+        // NaN is that of a tolerance, or of zeros of different signs that had to be equal.
         let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
         let is_worse = |other: &(usize, f64, f64)| (ratio, difference) > (other.1, other.2);
         let at = self.worst.iter().position(is_worse).unwrap_or(self.worst.len());
@@ -209,9 +212,12 @@ impl Beyond {
     }
 }
 
-/// How far two numbers are apart; `None` if they are one, or neither is a number.
-fn difference(a: f32, b: f32) -> Option<f64> {
-    if a == b || (a.is_nan() && b.is_nan()) {
+/// How far two numbers are apart; `None` if they are one, or neither is a number. Zeros of different
+/// signs are one unless `to_the_bit`. NaNs always are: Rust promises nothing of their bits, and the
+/// same code may give others when it is compiled into another loop.
+fn difference(a: f32, b: f32, to_the_bit: bool) -> Option<f64> {
+    let is_one = if to_the_bit { a.to_bits() == b.to_bits() } else { a == b };
+    if is_one || (a.is_nan() && b.is_nan()) {
         return None;
     }
     let difference = (f64::from(a) - f64::from(b)).abs();
@@ -257,13 +263,21 @@ mod tests {
 
     #[test]
     fn what_is_no_number_differs_from_all_that_is() {
-        assert_eq!(difference(f32::NAN, -f32::NAN), None);
-        assert_eq!(difference(f32::INFINITY, f32::INFINITY), None);
-        assert_eq!(difference(0.0, -0.0), None);
-        assert_eq!(difference(1.0, f32::NAN), Some(f64::INFINITY));
-        assert_eq!(difference(f32::INFINITY, f32::NEG_INFINITY), Some(f64::INFINITY));
-        assert_eq!(difference(1.0, 1.5), Some(0.5));
-        assert_eq!(difference(f32::MAX, f32::MIN), Some(2.0 * f64::from(f32::MAX)));
+        for bits in [false, true] {
+            assert_eq!(difference(f32::NAN, -f32::NAN, bits), None);
+            assert_eq!(difference(f32::INFINITY, f32::INFINITY, bits), None);
+            assert_eq!(difference(1.0, f32::NAN, bits), Some(f64::INFINITY));
+            assert_eq!(difference(f32::INFINITY, f32::NEG_INFINITY, bits), Some(f64::INFINITY));
+            assert_eq!(difference(1.0, 1.5, bits), Some(0.5));
+            assert_eq!(difference(f32::MAX, f32::MIN, bits), Some(2.0 * f64::from(f32::MAX)));
+        }
+    }
+
+    #[test]
+    fn zeros_of_different_signs_differ_only_to_the_bit() {
+        assert_eq!(difference(0.0, -0.0, false), None);
+        assert_eq!(difference(0.0, -0.0, true), Some(0.0));
+        assert_eq!(difference(-0.0, -0.0, true), None);
     }
 
     #[test]

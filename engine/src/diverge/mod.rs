@@ -43,7 +43,8 @@ pub struct Report {
     pub n_tensors: u64,
     /// Numbers that were compared.
     pub n_elements: u64,
-    /// Whether every bit had to be equal, because both sides run the same kernels.
+    /// Whether every bit had to be equal, because both sides run the same kernels. Any NaN is equal to
+    /// any other.
     pub is_exact: bool,
     /// The first difference beyond its tolerance.
     pub first: Option<Divergence>,
@@ -99,7 +100,7 @@ pub struct Element {
     pub b: f32,
     /// `|a - b|`; infinite where one of them is no finite number and the other isn't the same.
     pub difference: f64,
-    /// What it may be.
+    /// What it may be. NaN, which allows nothing, where `a`'s inputs or result are not finite.
     pub tolerance: f64,
 }
 

@@ -65,7 +65,9 @@ impl<'m> Bounds<'m> {
         self.is_exact || matches!(operation, Operation::Exact)
     }
 
-    /// The tolerance of each element of `a`; infinite for those without a meaning.
+    /// The tolerance of each element of `a`; infinite for those without a meaning, and only for those.
+    /// Where the inputs or the result give no finite one, it is NaN, which allows nothing: an infinity
+    /// in a weight must not excuse what it makes.
     pub(super) fn fill(&mut self, at: &At<'_>, a: &[f32], out: &mut Vec<f32>) {
         out.clear();
         out.resize(a.len(), 0.0);
@@ -131,6 +133,7 @@ impl<'m> Bounds<'m> {
                 }
             }
         }
+        out.iter_mut().filter(|out| !out.is_finite()).for_each(|out| *out = f32::NAN);
         if matches!(at.operation, Operation::Scores { .. } | Operation::Softmax) {
             for (row, out) in out.chunks_exact_mut(context).enumerate() {
                 out[visible(row)..].fill(f32::INFINITY);

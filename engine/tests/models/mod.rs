@@ -1,5 +1,6 @@
 //! The tiny models, in each of the weight formats.
 
+use std::fs;
 use std::path::Path;
 
 use brickscope_engine::Model;
@@ -33,6 +34,17 @@ pub(crate) fn qwen2_without(name: &str) -> Model {
     let whole = of(QuantType::Q4_K).gguf;
     Model::from_gguf(rewrite(&whole, |tensor| (tensor.name != name).then_some(tensor.kind)))
         .unwrap()
+}
+
+/// A fixture with the bytes of one of its tensors changed.
+pub(crate) fn damaged(name: &str, tensor: &str, change: impl FnOnce(&mut [u8])) -> Model {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+    let path = fixtures.join(name).with_extension("gguf");
+    let gguf = Gguf::open(&path).unwrap();
+    let range = gguf.range(gguf.tensor(tensor).unwrap());
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes[range]);
+    Model::from_gguf(Gguf::from_bytes(bytes, "damaged").unwrap()).unwrap()
 }
 
 fn convert(gguf: &Gguf, kind: QuantType) -> Gguf {
