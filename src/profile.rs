@@ -553,7 +553,8 @@ impl Profile {
     /// If not every pass and span was kept: what was only summed can't be taken apart again.
     pub fn without_disturbed(&self) -> Result<Self, Absent> {
         let Dropped { spans, passes, .. } = self.dropped;
-        let n_passes: u64 = self.phases.iter().map(|phase| phase.passes).sum();
+        let n_passes: u64 =
+            self.phases.iter().map(|phase| phase.passes).fold(0, u64::saturating_add);
         if spans > 0 || passes > 0 || self.spans.is_empty() && n_passes > 0 {
             return Err(Absent {
                 reason: "disturbed passes can't be left out: that takes every span and pass, and \
