@@ -226,7 +226,7 @@ impl fmt::Display for Phase {
 }
 
 /// How a time was obtained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Two readings of the host's clock around the very work.

@@ -11,12 +11,12 @@
 //! Said in times, work of `F` FLOPs and `B` bytes takes `max(F / peak, B / bandwidth)` at least. That
 //! holds too where `F` is 0, and is what everything here is computed from.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::brick::Phase;
+use crate::brick::{Phase, Source};
 use crate::machine::Ceilings;
 use crate::profile::{Absent, NameKind, Profile, Total};
 
@@ -89,11 +89,15 @@ pub enum Note {
     NoFlops,
     /// So many of its spans stated no work.
     Idle {
-        /// Spans without work.
+        /// Spans without work, among those that were kept.
         spans: u64,
-        /// Of so many.
+        /// Of so many, kept or not.
         of: u64,
+        /// Not all were kept, so there may be more.
+        is_least: bool,
     },
+    /// Not one of its spans was kept, so nothing tells which stated work.
+    IdleUnknown,
 }
 
 impl fmt::Display for Note {
@@ -131,9 +135,13 @@ impl fmt::Display for Note {
                 percent(share)
             ),
             Self::NoFlops => f.write_str("nobody stated FLOPs; it is held against the bandwidth"),
-            Self::Idle { spans, of } => {
-                write!(f, "{spans} of {of} spans stated no work; their time counts")
+            Self::Idle { spans, of, is_least } => {
+                let least = if *is_least { "at least " } else { "" };
+                write!(f, "{least}{spans} of {of} spans stated no work; their time counts")
             }
+            Self::IdleUnknown => f.write_str(
+                "how many spans stated no work isn't known, since none was kept; their time counts",
+            ),
         }
     }
 }
@@ -216,19 +224,19 @@ impl Roofline {
         };
         let (peak, bandwidth) = (ceilings.flops_per_second, ceilings.read_bytes_per_second);
         // A file may say anything.
-        if ![peak, bandwidth].iter().all(|rate| (1.0..1e30).contains(rate)) {
+        if !is_rate(peak) || !is_rate(bandwidth) {
             return Err(Absent {
                 reason: format!(
                     "the ceilings of this run are no rates: {bandwidth} B/s, {peak} FLOP/s"
                 ),
             });
         }
-        let without_work = spans_without_work(profile, phase);
+        let kept = kept_spans(profile, phase);
         let bricks = profile.bricks(Some(phase)).into_iter().map(|brick| {
             let mut row = RooflineBrick::of(brick, ceilings);
-            let idle = without_work.iter().find(|(name, _)| *name == brick.stats.name);
-            if let Some(&(_, spans)) = idle.filter(|_| row.place.is_some()) {
-                row.notes.push(Note::Idle { spans, of: brick.stats.count });
+            if row.place.is_some() {
+                let kept = kept.get(&(brick.stats.name.as_str(), brick.source));
+                row.notes.extend(kept.copied().unwrap_or_default().note(brick.stats.count));
             }
             row
         });
@@ -251,9 +259,33 @@ impl Roofline {
     }
 }
 
-/// How many of the spans that were kept state no work, by the name of their brick.
-fn spans_without_work(profile: &Profile, phase: Phase) -> Vec<(&str, u64)> {
-    let mut counts = vec![0u64; profile.names.len()];
+/// Whether a number from a file can be a rate: what comes of it stays finite.
+pub(crate) fn is_rate(rate: f64) -> bool {
+    (1.0..1e30).contains(&rate)
+}
+
+/// The spans of a brick that were kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kept {
+    spans: u64,
+    /// How many of them state no work.
+    idle: u64,
+}
+
+impl Kept {
+    /// What they tell of all `of` spans.
+    fn note(self, of: u64) -> Option<Note> {
+        match self {
+            Self { spans: 0, .. } => Some(Note::IdleUnknown),
+            Self { idle: 0, .. } => None,
+            Self { spans, idle } => Some(Note::Idle { spans: idle, of, is_least: spans < of }),
+        }
+    }
+}
+
+/// The spans of a phase that were kept, by the name and source of their brick.
+fn kept_spans(profile: &Profile, phase: Phase) -> HashMap<(&str, Source), Kept> {
+    let mut kept: HashMap<_, Kept> = HashMap::new();
     let passes: HashSet<u32> = profile
         .passes
         .iter()
@@ -261,19 +293,17 @@ fn spans_without_work(profile: &Profile, phase: Phase) -> Vec<(&str, u64)> {
         .map(|pass| pass.serial)
         .collect();
     for span in &profile.spans {
-        let is_idle = span.work.flops == 0 && span.work.bytes == 0;
-        if let (true, Some(name), Some(pass)) = (is_idle, span.name, span.pass)
-            && let Some(count) = counts.get_mut(usize::from(name))
+        if let (Some(name), Some(pass)) = (span.name, span.pass)
+            && let Some(name) = profile.names.get(usize::from(name))
+            && name.kind == NameKind::Brick
             && passes.contains(&pass)
         {
-            *count += 1;
+            let kept = kept.entry((name.name.as_str(), span.source)).or_default();
+            kept.spans += 1;
+            kept.idle += u64::from(span.work.flops == 0 && span.work.bytes == 0);
         }
     }
-    let names = profile.names.iter().zip(counts);
-    names
-        .filter(|(name, count)| *count > 0 && name.kind == NameKind::Brick)
-        .map(|(name, count)| (name.name.as_str(), count))
-        .collect()
+    kept
 }
 
 impl RooflineBrick {
@@ -314,7 +344,10 @@ impl RooflineBrick {
         let (mut level, mut bandwidth) = ("memory", ceilings.read_bytes_per_second);
         if of_memory > MOST {
             let each = bytes / spans;
-            let faster = ceilings.caches.iter().filter(|c| c.read_bytes_per_second > bandwidth);
+            let faster = ceilings.caches.iter().filter(|cache| {
+                let rate = cache.read_bytes_per_second;
+                is_rate(rate) && rate > bandwidth
+            });
             self.notes.push(match faster.into_iter().find(|cache| cache.bytes as f64 >= each) {
                 Some(cache) => {
                     (level, bandwidth) = (&cache.level, cache.read_bytes_per_second);
@@ -451,6 +484,37 @@ mod tests {
         let row = row(1_000, 300_000, 1_000);
         assert_eq!(row.place.expect("work was stated").bound, Bound::Error);
         assert_eq!(row.notes, [Note::BeyondPeak(1.5)]);
+    }
+
+    #[test]
+    fn spans_without_work_are_counted_only_as_far_as_they_were_kept() {
+        // Every other of ten spans states no work.
+        let notes = |capacity| {
+            let hand = crate::clock::MockClock::default();
+            let profiler =
+                crate::BrickProfiler::with_clock(hand.clock()).with_log_capacity(capacity);
+            profiler.enable();
+            let pass = profiler.begin_pass(Phase::Decode);
+            for i in 0..10 {
+                let timer = profiler.start_brick(crate::BrickId::LmHead);
+                hand.advance(1_000);
+                let amount = 1_000 * (i % 2);
+                profiler.stop_brick_with(timer, Work { elements: 1, flops: amount, bytes: amount });
+            }
+            profiler.end_pass(pass, 1, 0);
+            let mut profile = profiler.profile();
+            profile.ceilings = Some(ceilings());
+            let roofline = Roofline::of(&profile, Phase::Decode).expect("a pass and ceilings");
+            roofline.bricks[0].notes.clone()
+        };
+        assert_eq!(notes(100), [Note::Idle { spans: 5, of: 10, is_least: false }]);
+        let some = notes(4);
+        assert!(
+            matches!(some[..], [Note::Idle { spans: 1..5, of: 10, is_least: true }]),
+            "{some:?}"
+        );
+        assert!(some[0].to_string().starts_with("at least "), "{some:?}");
+        assert_eq!(notes(0), [Note::IdleUnknown]);
     }
 
     fn close(a: f64, b: f64) -> bool {

@@ -1,8 +1,8 @@
 //! Whatever a profile's numbers are, every view of it is text and not a panic.
 
 use brickscope::{
-    Dependency, HostLaunch, Lane, Name, NameKind, Pass, Phase, Point, Profile, Source, Span,
-    TreeOptions, Work, view,
+    BrickStats, CacheCeiling, Ceilings, Dependency, HostLaunch, Lane, Name, NameKind, Pass, Phase,
+    PhaseTotal, Point, Profile, Source, Span, Total, TreeOptions, Work, view,
 };
 use proptest::prelude::*;
 
@@ -68,14 +68,86 @@ fn pass() -> impl Strategy<Value = Pass> {
     )
 }
 
+fn phase() -> impl Strategy<Value = Phase> {
+    prop_oneof![Just(Phase::Prefill), Just(Phase::Decode)]
+}
+
+fn phase_total() -> impl Strategy<Value = PhaseTotal> {
+    (phase(), [number(), number(), number(), number(), number(), number()]).prop_map(
+        |(phase, [passes, disturbed, tokens, wall_ns, attributed_ns, unattributed_ns])| {
+            PhaseTotal { phase, passes, disturbed, tokens, wall_ns, attributed_ns, unattributed_ns }
+        },
+    )
+}
+
+/// What JSON can hold: any finite number, and often one that could be a rate.
+fn float() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        6 => 1e-3_f64..1e15,
+        1 => prop::sample::select(vec![0.0, -0.0, -1.0, 5e-324, 1.0, 9e29, f64::MIN, f64::MAX]),
+        1 => any::<f64>().prop_map(|float| if float.is_finite() { float } else { 0.0 }),
+    ]
+}
+
+fn total() -> impl Strategy<Value = Total> {
+    let name = prop::sample::select(vec![("LmHead", true), ("moe", true), ("k\"\u{7}", false)]);
+    let sums = prop::array::uniform8(number());
+    (name, prop::option::of(phase()), sums, float(), prop::option::of(float())).prop_map(
+        |((name, is_brick), phase, sums, squared_deviations, std_dev_ns)| {
+            let [count, total_ns, exclusive_ns, min_ns, max_ns, elements, flops, bytes] = sums;
+            Total {
+                phase,
+                kind: if is_brick { NameKind::Brick } else { NameKind::Kernel },
+                category: None,
+                source: Source::Host,
+                host: None,
+                stats: BrickStats {
+                    count,
+                    total_ns,
+                    exclusive_ns,
+                    min_ns,
+                    max_ns,
+                    squared_deviations,
+                    total_elements: elements,
+                    total_flops: flops,
+                    total_bytes: bytes,
+                    ..BrickStats::new(name)
+                },
+                std_dev_ns,
+                percentiles: Default::default(),
+                counters: None,
+            }
+        },
+    )
+}
+
+fn ceilings() -> impl Strategy<Value = Ceilings> {
+    let cache = (number(), float()).prop_map(|(bytes, read_bytes_per_second)| CacheCeiling {
+        level: "L<".to_owned(),
+        bytes,
+        read_bytes_per_second,
+    });
+    (float(), float(), prop::collection::vec(cache, 0..3)).prop_map(
+        |(read_bytes_per_second, flops_per_second, caches)| Ceilings {
+            read_bytes_per_second,
+            flops_per_second,
+            caches,
+            ..Ceilings::default()
+        },
+    )
+}
+
 fn profile() -> impl Strategy<Value = Profile> {
     let dependency = (point(), point()).prop_map(|(from, to)| Dependency { from, to });
     (
         prop::collection::vec(span(), 0..20),
         prop::collection::vec(pass(), 0..3),
         prop::collection::vec(dependency, 0..8),
+        prop::collection::vec(phase_total(), 0..3),
+        prop::collection::vec(total(), 0..6),
+        prop::option::of(ceilings()),
     )
-        .prop_map(|(spans, passes, dependencies)| {
+        .prop_map(|(spans, passes, dependencies, phases, totals, ceilings)| {
             let mut profile = Profile::empty(Default::default());
             let launch = HostLaunch { shape: "1\n2".to_owned(), threads: 2 };
             profile.names =
@@ -88,6 +160,9 @@ fn profile() -> impl Strategy<Value = Profile> {
             profile.spans = spans;
             profile.passes = passes;
             profile.dependencies = dependencies;
+            profile.phases = phases;
+            profile.totals = totals;
+            profile.ceilings = ceilings;
             profile.ptx.register("k\"\u{7}", "// PTX", Some("\n".as_ref()));
             // A graph as it would be recorded by hand, of nodes with these numbers.
             profile.graph = profile.execution_graph(1);
@@ -107,6 +182,10 @@ proptest! {
         prop_assert!(!view::report(&profile).is_empty());
         let _ = view::statistics(&profile);
         let _ = view::kernels(&profile);
+        prop_assert!(!view::json(&profile).is_empty());
+        prop_assert!(!view::roofline(&profile).is_empty());
+        let svg = view::roofline_svg(&profile);
+        prop_assert!(!svg.contains("inf\"") && !svg.contains("NaN"), "{}", svg);
         for serial in [1, 2] {
             let Some(graph) = profile.execution_graph(serial) else { continue };
             prop_assert!(graph.num_nodes() > 0);

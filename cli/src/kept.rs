@@ -157,6 +157,19 @@ fn store<T: Keep>(folder: &Path, kept: &Kept<T>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// Keeps it, but not what others disturbed in place of what nobody did; returns where, if it did.
+fn store_unless_worse<T: Keep>(folder: &Path, kept: &Kept<T>) -> io::Result<Option<PathBuf>> {
+    if let Some(share) = much(kept.others_share)
+        && let Ok(Some(_)) = load::<T>(folder, &kept.identity)
+    {
+        let path = path::<T>(folder, &kept.identity);
+        let path = path.display();
+        eprintln!("note: not kept, since others used {share} of the CPUs: what is in {path} stays");
+        return Ok(None);
+    }
+    store(folder, kept).map(Some)
+}
+
 /// What was kept, or else what `measure` says, which is then kept; and where it lies, if it does.
 fn kept_or<T: Keep>(
     identity: Identity,
@@ -179,11 +192,11 @@ fn kept_or<T: Keep>(
     let others = watch.and_then(|watch| watch.so_far()).ok();
     let others_share = others.map(|load| load.others_share());
     let kept = Kept { identity, others_share, value };
-    let stored = folder.and_then(|folder| Ok(store(&folder, &kept)?));
+    let stored = folder.and_then(|folder| Ok(store_unless_worse(&folder, &kept)?));
     if let Err(error) = &stored {
         eprintln!("note: the ceilings are not kept for next time: {error:#}");
     }
-    Ok((kept, Source { path: stored.ok(), is_kept: false }))
+    Ok((kept, Source { path: stored.ok().flatten(), is_kept: false }))
 }
 
 /// Where something kept comes from.
@@ -250,7 +263,8 @@ pub(crate) fn survey(
             let identity = Identity { threads: threads.get() as u32, ..kept.identity.clone() };
             let others_share = kept.others_share;
             if let Some(value) = kept.value.ceilings(identity.threads)
-                && let Err(error) = store(folder, &Kept { identity, others_share, value })
+                && let Err(error) =
+                    store_unless_worse(folder, &Kept { identity, others_share, value })
             {
                 eprintln!("note: ceilings are not kept in {}: {error}", folder.display());
             }
@@ -348,6 +362,30 @@ mod tests {
             remark(Some(0.31)).expect("it is much"),
             "others used 31 % of the CPUs meanwhile, so it may be more"
         );
+    }
+
+    #[test]
+    fn what_others_disturbed_does_not_take_the_place_of_what_nobody_did() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        let good = ceilings();
+        let path = path::<Ceilings>(folder, &good.identity);
+        let disturbed = Kept { others_share: Some(0.31), ..ceilings() };
+        // Where nothing is, or nothing better, it is kept.
+        for _ in 0..2 {
+            let stored = store_unless_worse(folder, &disturbed).expect("a folder to write to");
+            assert_eq!(stored.as_ref(), Some(&path));
+        }
+        let stored = store_unless_worse(folder, &good).expect("a folder to write to");
+        assert_eq!(stored.as_ref(), Some(&path));
+        assert_eq!(store_unless_worse(folder, &disturbed).expect("nothing to write"), None);
+        assert_eq!(load(folder, &good.identity), Ok(Some(good.clone())));
+        // Of another version nothing is of use here.
+        let version = "0.0.0".to_owned();
+        let identity = Identity { brickscope_version: version, ..good.identity };
+        let other = Kept { identity, ..disturbed };
+        let stored = store_unless_worse(folder, &other).expect("a folder to write to");
+        assert_eq!(stored, Some(path));
     }
 
     #[test]

@@ -29,6 +29,8 @@ fn without_a_model_one_is_made_and_all_but_two_percent_of_decoding_is_explained(
         "Category       Avg (µs)      Pct    Samples",
         "One decode pass: ",
         "└── Sampling",
+        "Roofline: ",
+        "Critical path",
         "overhead  ",
     ] {
         assert!(report.contains(part), "{part} is not in\n{report}");

@@ -11,7 +11,8 @@ fuzz_target!(|text: &str| {
         Ok(profile) => {
             let _ = (profile.check(), profile.without_disturbed());
             let _ = (view::report(&profile), view::statistics(&profile));
-            let _ = view::kernels(&profile);
+            let _ = (view::kernels(&profile), view::json(&profile));
+            let _ = (view::roofline(&profile), view::roofline_svg(&profile));
             let recorded = profile.passes.iter().filter_map(|p| profile.execution_graph(p.serial));
             for graph in recorded.chain(profile.graph.clone()) {
                 let folded = TreeOptions { fold: true, ..TreeOptions::default() };

@@ -125,7 +125,7 @@ impl<'p> Meter<'p> {
         let wanted =
             (MEMORY_BYTES * n_threads).clamp(beyond_caches, ALL_MEMORY_BYTES.max(beyond_caches));
         let bytes = available_memory().map_or(wanted, |free| wanted.min(free / 8)) / n_threads;
-        let least = LEAST_MEMORY_BYTES.max(last_level * 2 / n_threads);
+        let least = LEAST_MEMORY_BYTES.max(last_level.saturating_mul(2) / n_threads);
         let numbers = bytes as usize / size_of::<f64>();
         let memory = if bytes < least { None } else { allocate(&pool, numbers) };
         let memory = memory.ok_or_else(|| Absent {

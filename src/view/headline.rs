@@ -47,8 +47,10 @@ pub fn headline(profile: &Profile) -> String {
     let Some(ceilings) = profile.ceilings.as_ref().filter(|_| wall > 0.0) else {
         return format!("{name}: {top}.");
     };
-    let bytes: u64 = bricks.iter().map(|brick| brick.stats.total_bytes).sum();
-    let flops: u64 = bricks.iter().map(|brick| brick.stats.total_flops).sum();
+    let bytes: u64 =
+        bricks.iter().map(|brick| brick.stats.total_bytes).fold(0, u64::saturating_add);
+    let flops: u64 =
+        bricks.iter().map(|brick| brick.stats.total_flops).fold(0, u64::saturating_add);
     if bytes == 0 || flops == 0 {
         return format!("{name}: {top}; what limits it can't be told, since no work was stated.");
     }

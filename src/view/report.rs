@@ -265,7 +265,8 @@ fn what_ran(profile: &Profile, text: &mut String) {
 fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
     let total = phase.and_then(|phase| profile.phase(phase));
     let bricks = profile.bricks(phase);
-    let explained: u64 = bricks.iter().map(|brick| brick.stats.exclusive_ns).sum();
+    let explained: u64 =
+        bricks.iter().map(|brick| brick.stats.exclusive_ns).fold(0, u64::saturating_add);
     // Without a pass there is no wall; shares are of what the bricks explain.
     let whole = total.map_or(explained, |total| total.wall_ns) as f64;
     let row = |name: &str, avg: &str, total: &str, count: &str, share: &str, spread: [&str; 2]| {
@@ -303,8 +304,9 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
     }
     if bricks.len() > MOST_ROWS {
         let rest = &bricks[MOST_ROWS..];
-        let nanos: u64 = rest.iter().map(|brick| brick.stats.exclusive_ns).sum();
-        let spans: u64 = rest.iter().map(|brick| brick.stats.count).sum();
+        let nanos: u64 =
+            rest.iter().map(|brick| brick.stats.exclusive_ns).fold(0, u64::saturating_add);
+        let spans: u64 = rest.iter().map(|brick| brick.stats.count).fold(0, u64::saturating_add);
         text.push_str(&row(
             &format!("({} more)", rest.len()),
             &micros(nanos as f64 / spans as f64),
@@ -368,7 +370,7 @@ pub(super) fn shortened(name: &str, width: usize, mark: &str) -> String {
 
 /// Where the numbers come from, and what they cost.
 fn how_known(profile: &Profile, text: &mut String) {
-    let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).sum();
+    let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).fold(0, u64::saturating_add);
     let overhead = &profile.overhead;
     let cost = match (overhead.span_ns, overhead.estimate_ns()) {
         (Some(span_ns), Some(nanos)) if overhead.spans > 0 => {

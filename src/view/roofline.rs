@@ -105,6 +105,7 @@ fn table(roofline: &Roofline, text: &mut String) {
     let _ = writeln!(text, "{}", "-".repeat(79));
     let mut notes: Vec<String> = Vec::new();
     let (mut any_cache, mut any_neither, mut any_without_flops) = (false, false, false);
+    let mut unknown = 0;
     for (index, brick) in roofline.bricks.iter().take(MOST_ROWS).enumerate() {
         let name = shortened(&brick.name, 16, "");
         let Some(place) = &brick.place else {
@@ -116,6 +117,7 @@ fn table(roofline: &Roofline, text: &mut String) {
         // Of FLOPs that nobody stated nothing is said.
         let stated = |value: f64| brick.flops.map_or("-".to_owned(), |_| short(value));
         any_without_flops |= brick.flops.is_none();
+        unknown += usize::from(brick.notes.contains(&Note::IdleUnknown));
         any_cache |= place.level != "memory";
         any_neither |= place.bound == Bound::Neither;
         text.push_str(&row(
@@ -141,6 +143,12 @@ fn table(roofline: &Roofline, text: &mut String) {
     if any_without_flops {
         notes.push("- nobody stated FLOPs: held against the bandwidth alone".to_owned());
     }
+    if unknown > 0 {
+        let of = if unknown == roofline.bricks.len() { "any brick" } else { "some bricks" };
+        notes.push(format!(
+            "how many spans of {of} stated no work isn't known, since none was kept"
+        ));
+    }
     if any_cache {
         notes.push(
             "from a cache: memory is too slow for what was measured, and this level is the \
@@ -163,7 +171,9 @@ fn table(roofline: &Roofline, text: &mut String) {
 
 /// The notes that no column of the table tells.
 fn own_notes(brick: &RooflineBrick) -> impl Iterator<Item = &Note> {
-    let told = |note: &&Note| !matches!(note, Note::FromCache { .. } | Note::NoFlops);
+    let told = |note: &&Note| !{
+        matches!(note, Note::FromCache { .. } | Note::NoFlops | Note::IdleUnknown)
+    };
     brick.notes.iter().filter(told)
 }
 

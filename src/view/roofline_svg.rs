@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::profile::Profile;
-use crate::roofline::Roofline;
+use crate::roofline::{Roofline, is_rate};
 use crate::view::roofline::{Axes, decade, heading, letter, phases, points, short};
 use crate::view::{percent, printable};
 
@@ -66,7 +66,7 @@ fn panel(name: &str, roofline: &Roofline, profile: &Profile, svg: &mut String) {
     text(svg, right, bottom + 34.0, " text-anchor=\"end\"", "arithmetic intensity, FLOP/byte");
     text(svg, 8.0, TOP - 8.0, "", "GFLOP/s");
     let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
-    for cache in caches.filter(|cache| cache.read_bytes_per_second > 0.0) {
+    for cache in caches.filter(|cache| is_rate(cache.read_bytes_per_second)) {
         roof(
             svg,
             &axes,
@@ -162,4 +162,44 @@ fn escaped(text: &str) -> String {
     let text = printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     // The last two code points of the first plane are no characters of XML.
     text.replace('"', "&quot;").replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::brick::{BrickId, Phase, Work};
+    use crate::clock::MockClock;
+    use crate::machine::{CacheCeiling, Ceilings};
+    use crate::profiler::BrickProfiler;
+
+    #[test]
+    fn a_cache_without_a_rate_has_no_roof() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        let pass = profiler.begin_pass(Phase::Decode);
+        let timer = profiler.start_brick(BrickId::LmHead);
+        hand.advance(1_000);
+        profiler.stop_brick_with(timer, Work { elements: 1, flops: 9_000, bytes: 9_000 });
+        profiler.end_pass(pass, 1, 0);
+        let mut profile = profiler.profile();
+        for (rate, is_there) in
+            [(180e9, true), (0.0, false), (-1.0, false), (5e-324, false), (1e308, false)]
+        {
+            profile.ceilings = Some(Ceilings {
+                read_bytes_per_second: 50e9,
+                flops_per_second: 200e9,
+                caches: vec![CacheCeiling {
+                    level: "L3".to_owned(),
+                    bytes: 1 << 25,
+                    read_bytes_per_second: rate,
+                }],
+                ..Ceilings::default()
+            });
+            let svg = roofline_svg(&profile);
+            assert!(svg.contains(">memory</text>"), "{svg}");
+            assert_eq!(svg.contains(">L3</text>"), is_there, "{rate}: {svg}");
+            assert!(!svg.contains("inf") && !svg.contains("NaN"), "{rate}: {svg}");
+        }
+    }
 }

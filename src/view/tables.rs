@@ -15,7 +15,7 @@ fn bricks(profiler: &BrickProfiler) -> (Vec<BrickStats>, u64) {
     let mut bricks: Vec<BrickStats> =
         profiler.all_brick_stats().filter(|stats| stats.count > 0).collect();
     bricks.sort_by_key(|stats| std::cmp::Reverse(stats.exclusive_ns));
-    let total = bricks.iter().map(|stats| stats.exclusive_ns).sum();
+    let total = bricks.iter().map(|stats| stats.exclusive_ns).fold(0, u64::saturating_add);
     (bricks, total)
 }
 

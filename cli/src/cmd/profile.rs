@@ -12,7 +12,7 @@ use crate::args::ProfileArgs;
 use crate::run_dir::RunDir;
 use crate::{kept, progress, source};
 
-/// Spans kept one by one at most: half a gigabyte of them.
+/// Rows of the trace kept at most, of all threads that record: half a gigabyte of them.
 const MAX_LOG: usize = 1 << 23;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
@@ -29,8 +29,10 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let ceilings = kept::ceilings(session.cpu().kernels, session.cpu().pool());
     note.set_message("warming up");
 
-    let shares = if args.shares { 1 + session.cpu().threads() } else { 1 };
-    let capacity = log_capacity(&model, &session, context).saturating_mul(shares).min(MAX_LOG);
+    let mut capacity = log_capacity(&model, &session, context);
+    if args.shares {
+        capacity = shares_capacity(capacity, session.cpu().threads());
+    }
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
     warm_up(&mut session, &prompt)?;
@@ -115,6 +117,12 @@ pub(crate) fn log_capacity(model: &Model, session: &Session<'_>, context: usize)
     spans_per_pass.saturating_mul(passes).min(MAX_LOG)
 }
 
+/// Room for each thread's share of every kernel too, on each thread: all logs have the same
+/// capacity, and share [`MAX_LOG`]. The thread that hands the work out has a row for each other.
+fn shares_capacity(capacity: usize, threads: usize) -> usize {
+    capacity.saturating_mul(1 + threads).min(MAX_LOG / threads.max(1))
+}
+
 /// Brings the weights into memory and the caches to what they will be like, unmeasured.
 fn warm_up(session: &mut Session<'_>, prompt: &[u32]) -> Result<()> {
     let prompt = &prompt[..prompt.len().min(session.batch())];
@@ -172,5 +180,20 @@ fn trace_timing(profile: &Profile) {
             }
         }
         eprintln!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logs_of_all_threads_stay_within_the_bound() {
+        // A small run has room for the shares.
+        assert_eq!(shares_capacity(1_000, 2), 3_000);
+        for threads in [0, 1, 2, 3, 32, 1_000] {
+            let each = shares_capacity(usize::MAX, threads);
+            assert!(each > 0 && each * threads.max(1) <= MAX_LOG, "{threads} threads: {each}");
+        }
     }
 }
