@@ -379,12 +379,14 @@ fn a_pipeline_of_two_threads_is_in_the_graph_by_its_hand_offs() {
     }
 }
 
-/// A pass on lane 0 from 0 to `wall`. Spans are lane, name, parent, begin and end; hand-offs are two
-/// points each: lane, time, number among those of the lane, and the span around it.
+/// Lane, time, number among those of the lane, and the span around it.
+type Mark = (u32, u64, u32, Option<u32>);
+
+/// A pass on lane 0 from 0 to `wall`. Spans are lane, name, parent, begin and end.
 fn recorded(
     wall: u64,
     spans: &[(u32, &str, Option<u32>, u64, u64)],
-    hand_offs: &[[(u32, u64, u32, Option<u32>); 2]],
+    hand_offs: &[[Mark; 2]],
 ) -> ExecutionGraph {
     let mut profile = Profile::empty(Default::default());
     profile.lanes = vec![Lane { name: None }; 4];
