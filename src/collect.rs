@@ -198,8 +198,6 @@ fn add_spans(
     let mut open: Vec<(usize, u32)> = Vec::new();
     // Marks, with their place in the log.
     let mut marks: Vec<(usize, &Record, Point)> = Vec::new();
-    // By place in the log, for looking up what ended before a mark.
-    let mut ended: Vec<(usize, u32)> = Vec::new();
     for (logged, record) in records {
         while open.last().is_some_and(|&(outer, _)| outer < logged) {
             open.pop();
@@ -208,11 +206,7 @@ fn add_spans(
         let inside = open.last().map(|&(_, index)| index);
         if is_mark(record.kind) {
             let at_ns = record.start;
-            marks.push((
-                logged,
-                record,
-                Point { lane, at_ns, nth: 0, inside, after: None, before: Some(index) },
-            ));
+            marks.push((logged, record, Point { lane, at_ns, nth: 0, inside }));
             continue;
         }
         spans.push(Span {
@@ -228,21 +222,10 @@ fn add_spans(
             work: record.work,
         });
         open.push((logged, index));
-        ended.push((logged, index));
     }
-    if marks.is_empty() {
-        return;
-    }
-    ended.sort_unstable();
     marks.sort_by_key(|&(logged, ..)| logged);
-    let parent = |index: u32| spans.get(index as usize).map(|span: &Span| span.parent);
-    for (nth, (logged, record, mut at)) in (0..).zip(marks) {
-        at.nth = nth;
-        // Neighbours count only if they lie in the same span as the mark itself.
-        at.before = at.before.filter(|&before| parent(before) == Some(at.inside));
-        let last = ended[..ended.partition_point(|&(place, _)| place < logged)].last();
-        at.after = last.map(|&(_, index)| index).filter(|&after| parent(after) == Some(at.inside));
-        point(record, at);
+    for (nth, (_, record, at)) in (0..).zip(marks) {
+        point(record, Point { nth, ..at });
     }
 }
 

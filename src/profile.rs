@@ -423,10 +423,6 @@ pub struct Point {
     pub nth: u32,
     /// The span that it lies in: an index into `spans`.
     pub inside: Option<u32>,
-    /// The last span in there that had ended.
-    pub after: Option<u32>,
-    /// The first span in there that began later.
-    pub before: Option<u32>,
 }
 
 impl Profile {

@@ -420,14 +420,7 @@ fn recorded(
         });
     }
     for ends in hand_offs {
-        let [from, to] = ends.map(|(lane, at_ns, nth, inside)| Point {
-            lane,
-            at_ns,
-            nth,
-            inside,
-            after: None,
-            before: None,
-        });
+        let [from, to] = ends.map(|(lane, at_ns, nth, inside)| Point { lane, at_ns, nth, inside });
         profile.dependencies.push(Dependency { from, to });
     }
     profile.execution_graph(1).expect("it has spans")

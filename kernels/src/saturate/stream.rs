@@ -153,9 +153,14 @@ mod avx2 {
 
     /// Makes stores that went past the caches visible to other threads before any later one.
     #[target_feature(enable = "avx2,fma,f16c")]
+    #[allow(
+        unused_unsafe,
+        reason = "it is safe in later compilers than the oldest that builds this"
+    )]
     fn fence<const FAR: bool>() {
         if FAR {
-            _mm_sfence();
+            // SAFETY: it is of SSE, which AVX2 has, and touches no memory.
+            unsafe { _mm_sfence() };
         }
     }
 
