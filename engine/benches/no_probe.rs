@@ -37,7 +37,7 @@ const SOURCES: [&str; 12] = [
     "README.md",
     "src",
     "examples",
-    "benches/hot_path.rs",
+    "benches",
     "kernels",
     "cli",
     "engine/Cargo.toml",
@@ -74,6 +74,10 @@ fn run() -> Result<bool, String> {
     // Both are built in one place: paths are part of symbols' names, and the order of names is one
     // of the things that a compiler's choices hang on.
     let tree = scratch.join("tree");
+    // A file that has gone since the last time would be compiled again.
+    if tree.exists() {
+        fs::remove_dir_all(&tree).map_err(|error| format!("{}: {error}", tree.display()))?;
+    }
     for source in SOURCES {
         copy(&root.join(source), &tree.join(source))
             .map_err(|error| format!("{source}: {error}"))?;
