@@ -9,7 +9,7 @@ use std::cell::Cell;
 use brickscope::{BrickId, Work};
 
 use crate::executor::Routine;
-use crate::probe::{KernelProbe, Probe};
+use crate::probe::{NoProbe, Probe};
 use crate::weights::Tensor;
 
 /// A value of the forward pass. `n` tokens each; shapes are row-major.
@@ -255,7 +255,7 @@ impl Probe for Tapped<'_> {
         _: Work,
         run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
     ) -> R {
-        run(&mut NoKernels)
+        run(&mut NoProbe)
     }
 
     fn tap(
@@ -269,17 +269,9 @@ impl Probe for Tapped<'_> {
         tap(At { position, n_tokens, layer: layer.get(), value, routine, operation }, out);
     }
 
+    // A tap hears of values, not of kernels.
     type Kernels<'a>
-        = NoKernels
+        = NoProbe
     where
         Self: 'a;
-}
-
-/// A tap hears of values, not of kernels.
-pub(crate) struct NoKernels;
-
-impl KernelProbe for NoKernels {
-    fn kernel<R>(&mut self, _: Routine, _: Work, run: impl FnOnce() -> R) -> R {
-        run()
-    }
 }

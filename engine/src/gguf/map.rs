@@ -22,14 +22,16 @@ pub(super) enum Bytes {
 
 impl Bytes {
     /// Maps a file, read only.
+    ///
+    /// Nothing in this process writes to the file; what can't be excluded is another process. If one
+    /// truncates the file while it is mapped, the next read past the new end is a SIGBUS, which ends
+    /// this process. If one overwrites it, the bytes change under a shared reference: formally
+    /// undefined, in practice wrong numbers, because the directory was copied out when the file was
+    /// opened and all ranges come from that copy. Every engine that maps models accepts this. The
+    /// alternative is to copy gigabytes at each start, which `Gguf::from_bytes` offers.
     pub(super) fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: The map is read only, and nothing in this process writes to the file. What can't
-        // be excluded is another process. If one truncates the file while it is mapped, the next
-        // read past the new end is a SIGBUS, which ends this process. If one overwrites it, the
-        // bytes change under a shared reference: formally undefined, in practice wrong numbers,
-        // because the directory was copied out when the file was opened and all ranges come from
-        // that copy. Every engine that maps models accepts this. The alternative is to copy
-        // gigabytes at each start, which `Gguf::from_bytes` offers.
+        // SAFETY: the map is read only, and nothing in this process writes to the file; of other
+        // processes see above.
         unsafe { Mmap::map(file) }.map(|map| Self::Mapped(Arc::new(map)))
     }
 }
