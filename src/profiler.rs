@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
@@ -24,6 +24,7 @@ use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
 use crate::recorder::{Kind, Looked, NameIdx, Open, OpenPass, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
+use crate::sync::lock_unmodelled as lock;
 use crate::tile::{TileLevel, TileStats, TileTimer};
 use crate::{collect, cost, save, view};
 
@@ -958,10 +959,6 @@ impl BrickProfiler {
         };
         Overhead { span_ns, spans, basis }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn category_of(name: &str) -> BrickCategory {

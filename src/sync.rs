@@ -44,3 +44,8 @@ impl<T> OnceLock<T> {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// The same for a mutex that no model has: beside the hot path the real one serves in models, too.
+pub(crate) fn lock_unmodelled<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

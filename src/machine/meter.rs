@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::machine::os::{self, Affinity};
 use crate::machine::{CacheLevel, Move, available_memory};
 use crate::profile::Absent;
+use crate::sync::lock_unmodelled as lock;
 
 /// Bytes of memory that each thread moves in one go.
 const MEMORY_BYTES: u64 = 128 << 20;
@@ -266,10 +267,6 @@ impl<'p> Meter<'p> {
 
 fn per_second(amount: u64, ns: u64) -> f64 {
     amount as f64 * 1e9 / ns as f64
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Arrays for each thread, written to by it; `None` if there isn't the memory.
