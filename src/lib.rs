@@ -14,6 +14,8 @@ mod machine;
 mod paired;
 mod profile;
 mod profiler;
+#[cfg(feature = "receipt")]
+pub mod receipt;
 mod recorder;
 pub mod roofline;
 mod save;

@@ -1,0 +1,435 @@
+//! Receipt 1.0.0, frozen: what its fields are called and mean does not change any more. A fixture
+//! holds this module to it; another version will be another module.
+//!
+//! Durations are whole nanoseconds of one monotonic clock, read right before and right after the
+//! work. Whole numbers stay below 2^53, so that every JSON reader reads them alike. What could not
+//! be had is `null`, with the reason in a field beside it where there can be several.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The version that this module reads and writes.
+pub const VERSION: &str = "1.0.0";
+
+/// A benchmark's result in the form that others can check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Receipt {
+    /// [`VERSION`].
+    pub schema_version: String,
+    /// When the last measurement had ended, RFC 3339 in UTC.
+    pub timestamp: String,
+    /// `real`: the kernels ran. There is no other word for which a receipt is written.
+    pub compute_path: String,
+    /// What ran the kernels: `cpu` or `cuda`.
+    pub backend: String,
+    /// Whether every repetition of every test chose the same tokens.
+    pub deterministic: bool,
+    /// Tokens that a repetition of the decode test was asked for; 0 without such a test.
+    pub tokens_requested: u64,
+    /// Tokens that each of its repetitions generated.
+    pub tokens_generated: u64,
+    /// `median_ts` of the decode test (the one at the least depth); `null` without one.
+    pub tokens_per_second: Option<f64>,
+    /// The ids of all kernels that ran in measured repetitions, sorted.
+    pub kernels: Vec<String>,
+    /// `BRICKSCOPE_VERSION`, `OS` (`linux-x86_64`), `RUST_VERSION`, and what else the writer knows of
+    /// its build: target features, flags, profile.
+    pub environment: BTreeMap<String, String>,
+    /// What ran.
+    pub model: Model,
+
+    /// How it was run.
+    pub run: Run,
+    /// The program that measured.
+    pub binary: Binary,
+    /// The machine.
+    pub machine: Machine,
+    /// What the machine can do at best, measured with the run's threads and instruction set.
+    pub ceilings: Option<Ceilings>,
+    /// Why there are none.
+    pub ceilings_absent: Option<String>,
+    /// The clock behind every duration.
+    pub clock: Clock,
+    /// One for each kind of work: prefill, decode, at each depth.
+    pub tests: Vec<Test>,
+    /// What the profiler cost.
+    pub overhead: Overhead,
+    /// What was lost or went otherwise than meant, by name; empty if nothing was.
+    pub dropped: BTreeMap<String, u64>,
+    /// What others did to the machine from the first sample to the last.
+    pub load: Load,
+    /// The hash over all of the above. Absent only while a receipt is being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Seal>,
+}
+
+/// What ran.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// The file.
+    pub path: String,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
+    /// Size of the file in bytes.
+    pub bytes: u64,
+    /// The name that the file gives.
+    pub name: Option<String>,
+    /// The architecture, such as `llama`.
+    pub architecture: String,
+    /// The quantisation, as far as one word can say it, such as `q4_k`.
+    pub quantization: String,
+    /// Weights.
+    pub parameters: u64,
+    /// Transformer layers.
+    pub layers: u32,
+    /// The weights are random: the timings are real, the text is noise.
+    pub synthetic: bool,
+}
+
+/// How it was run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The command line.
+    pub command: Vec<String>,
+    /// The instruction set of the kernels, such as `scalar` or `avx2`.
+    pub kernels: String,
+    /// Threads that shared the work.
+    pub threads: u32,
+    /// Tokens in one pass at most.
+    pub batch: u64,
+    /// How tokens were chosen: `greedy`.
+    pub sampling: String,
+    /// What the tokens of the prompt were drawn with.
+    pub seed: u64,
+    /// Measured repetitions of each test.
+    pub repetitions: u32,
+    /// Which of the processes of its set this one was, from 1.
+    pub process: u32,
+    /// How many processes the set was to have.
+    pub processes: u32,
+    /// Names the set: the same for processes that ran in turns. `null` for a process on its own.
+    pub set: Option<String>,
+    /// Whether the profiler was on during the measurements. If it was not, samples have no bricks.
+    pub profiled: bool,
+}
+
+/// The program that measured.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Binary {
+    /// Its version.
+    pub version: String,
+    /// SHA-256 of its file, in hexadecimal; `null` where the system doesn't say which file that is.
+    pub sha256: Option<String>,
+}
+
+/// The machine. What the system does not say is `null`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The operating system: `linux`, `macos`, …
+    pub os: String,
+    /// The architecture: `x86_64`, `aarch64`, …
+    pub arch: String,
+    /// The processor, as it names itself.
+    pub cpu: Option<String>,
+    /// Its family, model and stepping: `25/1/1`. One name can cover several.
+    pub cpu_id: Option<String>,
+    /// The revision of its microcode.
+    pub microcode: Option<String>,
+    /// Logical processors that the process may use.
+    pub logical_cpus: Option<u32>,
+    /// Threads of a core that run at once: 1 or 2 mostly.
+    pub threads_per_core: Option<u32>,
+    /// NUMA nodes.
+    pub numa_nodes: Option<u32>,
+    /// The governor of the first CPU's frequency.
+    pub governor: Option<String>,
+    /// Whether the processor may go above its base frequency.
+    pub turbo: Option<bool>,
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// The kernel's release.
+    pub kernel: Option<String>,
+    /// The C library.
+    pub libc: Option<String>,
+    /// Which hypervisor it runs under.
+    pub hypervisor: Option<String>,
+    /// CPUs' worth of time that the control group grants.
+    pub cgroup_cpus: Option<f64>,
+    /// The CPUs that the control group grants.
+    pub cgroup_cpuset: Option<String>,
+    /// The memory that the control group grants.
+    pub cgroup_memory_bytes: Option<u64>,
+    /// Whether the system gives huge pages without being asked: `always`, `madvise`, `never`.
+    pub huge_pages: Option<String>,
+    /// Swap in use, in bytes.
+    pub swap_used_bytes: Option<u64>,
+    /// The first 16 hexadecimal digits of the SHA-256 of the system's boot id: equal for two runs of
+    /// one boot of one machine.
+    pub boot: Option<String>,
+}
+
+/// What the machine can do at best.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ceilings {
+    /// Bytes read from memory in a second.
+    pub read_bytes_per_second: f64,
+    /// Single-precision FLOPs in a second.
+    pub flops_per_second: f64,
+    /// What each level of cache gives; the smallest level first.
+    pub caches: Vec<CacheCeiling>,
+    /// How they were obtained.
+    pub basis: String,
+    /// When, RFC 3339 in UTC.
+    pub measured: Option<String>,
+}
+
+/// What a level of cache gives at best.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheCeiling {
+    /// `L1`, `L2`, …
+    pub level: String,
+    /// What the threads of the run have of it together.
+    pub bytes: u64,
+    /// Bytes read from it in a second, by all of them.
+    pub read_bytes_per_second: f64,
+}
+
+/// The clock behind every duration.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clock {
+    /// `tsc`, `cntvct_el0`, `os`.
+    pub source: String,
+    /// The least difference of two readings that isn't 0, in nanoseconds.
+    pub resolution_ns: Option<f64>,
+    /// What one reading costs, in nanoseconds.
+    pub reading_ns: Option<f64>,
+    /// How far it and the system's clock came apart during the run, in millionths.
+    pub drift_ppm: Option<f64>,
+}
+
+/// One kind of work, repeated.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Test {
+    /// As llama-bench calls it: `pp512`, `tg128`, `tg128 @ d512`.
+    pub name: String,
+    /// Tokens of the prompt that a repetition runs; 0 for a decode test.
+    pub n_prompt: u64,
+    /// Tokens that a repetition generates; 0 for a prefill test.
+    pub n_gen: u64,
+    /// Tokens that are in the KV cache before it.
+    pub n_depth: u64,
+    /// SHA-256 of the tokens of the input, each as 4 bytes, little endian: depth, then prompt.
+    pub input_sha256: String,
+    /// SHA-256 of the tokens chosen in a repetition, likewise.
+    pub output_sha256: String,
+    /// Tokens chosen in a repetition: `n_gen`, or the one after a prompt.
+    pub output_tokens: u64,
+    /// The bricks that `brick_ns` of samples are of; empty without a profiler.
+    pub bricks: Vec<Brick>,
+    /// The kernels that ran in measured repetitions.
+    pub kernels: Vec<Kernel>,
+    /// FLOPs of one repetition, as its kernels stated them; `null` if one didn't.
+    pub flops: Option<u64>,
+    /// Bytes that one repetition had to read, likewise.
+    pub bytes: Option<u64>,
+    /// How it was decided that the warm-up was over.
+    pub warm_up: WarmUp,
+    /// Every repetition in the order in which they ran, those of the warm-up first.
+    pub samples: Vec<Sample>,
+    /// What follows from `samples`, by [`Aggregates::of`](crate::receipt::Aggregates::of).
+    pub aggregates: Aggregates,
+}
+
+/// A brick of a test.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Brick {
+    /// Its name.
+    pub name: String,
+    /// Its category.
+    pub category: String,
+}
+
+/// A kernel that ran.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernel {
+    /// Its id.
+    pub id: String,
+    /// Launches in all measured repetitions together.
+    pub launches: u64,
+    /// FLOPs of all of them, as stated; `null` if they weren't.
+    pub flops: Option<u64>,
+    /// Bytes that all of them had to move, likewise.
+    pub bytes: Option<u64>,
+}
+
+/// How it was decided that the warm-up was over.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmUp {
+    /// The last so many repetitions had to agree …
+    pub window: u32,
+    /// … within this part of their median, 0.05 for 5 %.
+    pub within: f64,
+    /// Whether they did. If not, the warm-up ended because it had taken long enough.
+    pub steady: bool,
+}
+
+/// One repetition.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// Its place in the test, from 0, those of the warm-up included.
+    pub index: u32,
+    /// Whether it was part of the warm-up, and so of no aggregate.
+    pub is_warm_up: bool,
+    /// When it began, in nanoseconds of the run's clock.
+    pub start_ns: u64,
+    /// When it ended. Choosing tokens, and what is between passes, lies between the two as well.
+    pub end_ns: u64,
+    /// The walls of its passes, each between two readings, summed: forward passes and nothing else.
+    pub wall_ns: u64,
+    /// Each pass's wall, in order. They add up to `wall_ns`.
+    pub pass_ns: Vec<u64>,
+    /// Tokens that its passes processed.
+    pub tokens: u64,
+    /// A decode test: from each token to the next, choosing included. Empty for a prefill test.
+    pub token_ns: Vec<u64>,
+    /// A prefill test: from `start_ns` until the first token was chosen.
+    pub first_token_ns: Option<u64>,
+    /// What each of the test's bricks took of the passes, without what bricks inside it took.
+    pub brick_ns: Vec<u64>,
+    /// What no brick explains. With `brick_ns` it adds up to `wall_ns`; `null` without a profiler.
+    pub unattributed_ns: Option<u64>,
+    /// Whether other work on the machine disturbed it; `null` if nobody could tell.
+    pub disturbed: Option<bool>,
+    /// For how long threads of the process waited for a core.
+    pub run_queue_wait_ns: Option<u64>,
+    /// The frequency of the CPU that it ended on, in kHz, where the system tells.
+    pub cpu_khz: Option<u64>,
+}
+
+/// What follows from the samples of a test that aren't of the warm-up.
+///
+/// `ts` is tokens per second: `tokens` of a sample ÷ its `wall_ns`, the mean and deviation being
+/// those of the samples' rates, as in llama-bench.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aggregates {
+    /// Samples.
+    pub samples: u64,
+    /// The mean of `wall_ns`.
+    pub avg_ns: Option<f64>,
+    /// Its standard deviation, of a sample; from 2 samples on.
+    pub stddev_ns: Option<f64>,
+    /// The median of `wall_ns`.
+    pub median_ns: Option<f64>,
+    /// The mean rate.
+    pub avg_ts: Option<f64>,
+    /// Its standard deviation.
+    pub stddev_ts: Option<f64>,
+    /// The median rate.
+    pub median_ts: Option<f64>,
+    /// The lower end of the 95 % interval of the mean rate (Student's t), from 2 samples on. Of this
+    /// process: another process may differ by more.
+    pub low_ts: Option<f64>,
+    /// The upper end.
+    pub high_ts: Option<f64>,
+    /// `token_ns` of all samples: time per output token.
+    pub per_token: Spread,
+    /// `first_token_ns` of all samples: time to first token.
+    pub first_token: Spread,
+    /// The sums of `brick_ns`, in the order of the test's bricks.
+    pub brick_total_ns: Vec<u64>,
+    /// The sum of `unattributed_ns`.
+    pub unattributed_total_ns: Option<u64>,
+    /// Samples that other work on the machine disturbed; they are in all figures.
+    pub disturbed: u64,
+}
+
+/// Some durations, summed up.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spread {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ns: Option<f64>,
+    /// Their standard deviation, of a sample; from 2 on.
+    pub stddev_ns: Option<f64>,
+    /// The shortest.
+    pub min_ns: Option<u64>,
+    /// The longest.
+    pub max_ns: Option<u64>,
+    /// The median, from 7 on. These are values out of the list: the least one that so many percent
+    /// don't exceed.
+    pub p50_ns: Option<u64>,
+    /// From 44 on.
+    pub p90_ns: Option<u64>,
+    /// From 90 on.
+    pub p95_ns: Option<u64>,
+    /// From 459 on.
+    pub p99_ns: Option<u64>,
+}
+
+/// What the profiler cost.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overhead {
+    /// Nanoseconds of one span, measured on this machine with this clock.
+    pub span_ns: Option<f64>,
+    /// Spans recorded in measured repetitions.
+    pub spans: u64,
+    /// How `span_ns` was obtained, or why it is absent.
+    pub basis: String,
+}
+
+/// What others did to the machine.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// The system's load average over a minute, before the first sample.
+    pub before: Option<f64>,
+    /// The part of the machine's CPU time that others used, 0 to 1.
+    pub others_share: Option<f64>,
+    /// The part that the hypervisor kept from it.
+    pub steal_share: Option<f64>,
+    /// Why a share is absent.
+    pub absent: Option<String>,
+    /// Each thing that speaks against these figures, a sentence each; empty for a clean run.
+    pub doubts: Vec<String>,
+}
+
+/// The hash over a receipt, and who vouches for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seal {
+    /// SHA-256, in hexadecimal, of the receipt without its seal in canonical JSON (RFC 8785).
+    pub sha256: String,
+    /// Signatures of that hash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<Signature>,
+}
+
+/// A signature of a receipt.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Signature {
+    /// `ed25519` (RFC 8032).
+    pub algorithm: String,
+    /// The public key, in hexadecimal.
+    pub public_key: String,
+    /// The signature of the 32 bytes of `sha256`, in hexadecimal.
+    pub signature: String,
+}
