@@ -22,7 +22,7 @@ use crate::graph::{
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
-use crate::recorder::{Kind, Looked, NameIdx, Open, OpenPass, Recorder};
+use crate::recorder::{Looked, NameIdx, Open, OpenPass, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
 use crate::tile::{TileLevel, TileStats, TileTimer};
@@ -581,7 +581,7 @@ impl BrickProfiler {
     /// Ends a kernel.
     #[inline]
     pub fn stop_kernel(&self, timer: KernelTimer, work: Work) {
-        self.recorder.end_detail(Kind::Kernel, timer.0, work);
+        self.recorder.end_kernel(timer.0, work);
     }
 
     /// Begins a brick that is a single kernel, and the kernel with it: both have the same two readings

@@ -7,15 +7,21 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A counter of known rate. A reading takes one instruction that waits for nothing, a
-/// multiplication and a shift.
+/// multiplication and a shift of one number; a shift of the product, which is in two registers, takes
+/// as long as all of them on some processors.
 #[derive(Debug, Clone)]
 pub(super) struct Counter {
+    ticks: Ticks,
+    about: Arc<About>,
+}
+
+/// All that a reading needs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ticks {
     /// The count that is nanosecond 0.
     origin: u64,
-    /// Nanoseconds of one count, times 2^[`SHIFT`].
+    /// Nanoseconds of one count, times 2^(64 - [`SHIFT`]).
     scale: u64,
-    /// Elsewhere, so that all that a reading needs shares a cache line with what the recorder needs.
-    about: Arc<About>,
 }
 
 #[derive(Debug)]
@@ -27,8 +33,10 @@ struct About {
 
 pub(super) use self::hardware::NAME;
 
-/// At more than 15 MHz `scale` fits 64 bits, and the sum of a century is off by less than 1 ns.
-const SHIFT: u32 = 58;
+/// Counts are shifted by so much, so that the upper half of the product is in nanoseconds. `scale`
+/// then fits 64 bits from 125 MHz on (15 MHz on AArch64, where counters are slower), and counts have
+/// room for 18 years at 4 GHz (9 years at 1 GHz).
+const SHIFT: u32 = if cfg!(target_arch = "aarch64") { 6 } else { 3 };
 
 /// How fast a counter counts, and how well that is known.
 #[derive(Debug, Clone, Copy)]
@@ -104,12 +112,13 @@ impl Counter {
             Some(hertz) => Rate { hertz, error_ppm: None, measured_over: None },
             None => measured_rate()?,
         };
-        let scale = 1e9 / rate.hertz * (1u64 << SHIFT) as f64;
+        let scale = 1e9 / rate.hertz * (1u128 << (64 - SHIFT)) as f64;
         if !(1.0..u64::MAX as f64).contains(&scale) {
             return Err(format!("it counts at {:.0} Hz, which is no rate for a clock", rate.hertz));
         }
         let about = Arc::new(About { start: Moment::now(), rate });
-        Ok(Self { origin: hardware::count(), scale: scale as u64, about })
+        let ticks = Ticks { origin: hardware::count(), scale: scale as u64 };
+        Ok(Self { ticks, about })
     }
 
     /// How fast it counts.
@@ -117,12 +126,9 @@ impl Counter {
         &self.about.rate
     }
 
-    /// Nanoseconds since this counter was made.
     #[inline(always)]
-    pub(super) fn now(&self) -> u64 {
-        // Saturating: the core that this thread has moved to may be a few counts behind.
-        let counts = hardware::count().saturating_sub(self.origin);
-        ((u128::from(counts) * u128::from(self.scale)) >> SHIFT) as u64
+    pub(super) fn ticks(&self) -> Ticks {
+        self.ticks
     }
 
     /// How far this counter and the operating system's clock have come apart since it was made: by
@@ -135,6 +141,20 @@ impl Counter {
             return None;
         }
         Some((1e6 * (seen.hertz / self.about.rate.hertz - 1.0), seen.measured_over?))
+    }
+}
+
+impl Ticks {
+    /// Nanoseconds since this counter was made.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        // Saturating: the core that this thread has moved to may be a few counts behind.
+        self.nanos(hardware::count().saturating_sub(self.origin))
+    }
+
+    #[inline(always)]
+    fn nanos(&self, counts: u64) -> u64 {
+        ((u128::from(counts << SHIFT) * u128::from(self.scale)) >> 64) as u64
     }
 }
 
@@ -290,8 +310,7 @@ mod tests {
             return;
         };
         let year = 365.25 * 86_400.0 * 1e9;
-        let counts = (year * counter.rate().hertz / 1e9) as u64;
-        let nanos = (u128::from(counts) * u128::from(counter.scale)) >> SHIFT;
+        let nanos = counter.ticks.nanos((year * counter.rate().hertz / 1e9) as u64);
         assert!((nanos as f64 / year - 1.0).abs() < 1e-12, "{nanos}");
     }
 }

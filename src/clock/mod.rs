@@ -12,6 +12,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::counter::Ticks;
+
 use self::counter::Counter;
 use crate::profile::Absent;
 
@@ -110,8 +112,16 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> u64 {
         match &self.0 {
-            Kind::Counter(counter) => counter.now(),
+            Kind::Counter(counter) => counter.ticks().now(),
             slower => slower.now(),
+        }
+    }
+
+    /// All that a reading takes, if it is the processor's counter.
+    pub(crate) fn ticks(&self) -> Option<Ticks> {
+        match &self.0 {
+            Kind::Counter(counter) => Some(counter.ticks()),
+            _ => None,
         }
     }
 
@@ -175,7 +185,7 @@ impl Kind {
     #[inline(never)]
     fn now(&self) -> u64 {
         match self {
-            Self::Counter(counter) => counter.now(),
+            Self::Counter(counter) => counter.ticks().now(),
             // 2^64 ns are 584 years.
             Self::Os(os) => os.origin.elapsed().as_nanos() as u64,
             Self::Mock(hand) => {

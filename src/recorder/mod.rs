@@ -27,6 +27,8 @@
 mod model;
 mod row;
 mod thread;
+#[cfg(all(test, not(loom)))]
+mod ways;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -35,7 +37,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use self::row::Row;
 use self::thread::Thread;
 use crate::brick::{Phase, Source, Work};
-use crate::clock::Clock;
+use crate::clock::{Clock, Ticks};
 use crate::fold::Fold;
 use crate::machine::{CounterReading, Disturbance, LoadReading, ReadCounters};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
@@ -53,6 +55,11 @@ const NO_LOG: u32 = 0;
 
 /// What [`Recorder::active`] holds while recording is off.
 const OFF: u32 = 0;
+
+/// Whether every clock is good enough for the short ways (see [`Recorder::plain`]), and not the counter
+/// alone: where speed is no matter, so that model checkers and tests with a clock turned by hand see
+/// the code that runs elsewhere.
+const HAS_PLAIN_CLOCK: bool = cfg!(any(miri, loom, debug_assertions));
 
 /// Rows that are used again and again: a decode pass of a model of 22 layers fits, so that it is
 /// folded after its end. Few under Miri, which writes them slowly and is to see them folded, too.
@@ -72,46 +79,82 @@ const MOST_FORMER: usize = 8;
 /// Rows for tiles, which are only summed.
 const TILE_ROWS: usize = 256;
 
-/// A span that has begun.
+/// A span that has begun. Four words, each stored and compared at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Open {
     start: u64,
     covered: u64,
-    /// The log that it began in; [`NO_LOG`] if recording was off, so that turning it on in
-    /// mid-span can't invent a duration.
-    log: u32,
-    pass: u32,
-    /// Its place in the order of begins on its thread.
-    order: u32,
-    name: NameIdx,
+    /// The log and the pass that it began in: see [`ThreadLog::home`]. 0 if recording was off, so
+    /// that turning it on in mid-span can't invent a duration.
+    home: u64,
+    /// `order << 32 | name`; the order is its place in the order of begins on its thread.
+    what: u64,
 }
 
 impl Open {
-    pub(crate) const OFF: Self =
-        Self { start: 0, covered: 0, log: NO_LOG, pass: 0, order: 0, name: NONE };
+    pub(crate) const OFF: Self = Self { start: 0, covered: 0, home: 0, what: NONE as u64 };
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_off(&self) -> bool {
-        self.log == NO_LOG
+        self.home == 0
     }
 
     /// The kernel that began together with this brick: see [`Recorder::begin_both`].
     #[inline(always)]
     pub(crate) fn inner(self, kernel: NameIdx) -> Self {
-        Self { order: self.order.wrapping_add(1), name: kernel, ..self }
+        Self { what: what(self.order().wrapping_add(1), kernel), ..self }
     }
 
-    /// In two parts that each fit two registers: a call that takes it so keeps it out of memory,
-    /// and what is off then costs a comparison and no load.
+    /// The serial of the log that it began in.
     #[inline(always)]
-    fn in_registers(self) -> ([u64; 2], [u32; 4]) {
-        ([self.start, self.covered], [self.log, self.pass, self.order, self.name.into()])
+    fn log(&self) -> u32 {
+        upper(self.home)
     }
 
     #[inline(always)]
-    fn from_registers([start, covered]: [u64; 2], [log, pass, order, name]: [u32; 4]) -> Self {
-        Self { start, covered, log, pass, order, name: name as NameIdx }
+    fn pass(&self) -> u32 {
+        self.home as u32
     }
+
+    #[inline(always)]
+    fn order(&self) -> u32 {
+        upper(self.what)
+    }
+
+    #[inline(always)]
+    fn name(&self) -> NameIdx {
+        self.what as NameIdx
+    }
+
+    /// In words of their own: a caller keeps them in registers, or loads each as it was stored. What
+    /// is stored word by word and copied as a whole has to wait for the stores, which takes as long
+    /// as half a reading of the clock.
+    #[inline(always)]
+    fn words(self) -> (u64, u64, u64, u64) {
+        (self.start, self.covered, self.home, self.what)
+    }
+
+    /// The same, word by word: see [`words`](Self::words).
+    #[inline(always)]
+    fn again(self) -> Self {
+        let (start, covered, home, what) = self.words();
+        Self { start, covered, home, what }
+    }
+
+    /// As if it had begun in no log, but in the same pass.
+    fn homeless(self) -> Self {
+        Self { home: self.pass().into(), ..self }
+    }
+}
+
+#[inline(always)]
+fn what(order: u32, name: NameIdx) -> u64 {
+    u64::from(order) << 32 | u64::from(name)
+}
+
+#[inline(always)]
+fn upper(word: u64) -> u32 {
+    (word >> 32) as u32
 }
 
 /// A pass that has begun. Dropped without an end, by a panic say, it is abandoned: what its bricks
@@ -142,8 +185,7 @@ impl Drop for OpenPass {
 /// Where a thread stands: its log, its pass, and `covered`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing {
-    log: u32,
-    pass: u32,
+    home: u64,
     covered: u64,
 }
 
@@ -159,17 +201,19 @@ pub(crate) struct Standing {
 pub(crate) struct ThreadLog {
     /// Whose it is and for which generation: see [`owner`]. Changed while `drained` is locked.
     owner: AtomicU64,
-    /// Unique over all recorders of the process, and new whenever the owner changes; never 0.
-    serial: AtomicU32,
-    /// The row to write next. Stored with `Release` after the row before it, so that a reader who
-    /// sees it (`Acquire`) sees that row.
-    next: AtomicU32,
+    /// `serial << 32 | pass`: what a span that begins now belongs to. The serial is unique over all
+    /// recorders of the process, and new whenever the owner changes; never 0. The pass is 0 outside
+    /// of passes.
+    home: AtomicU64,
     covered: AtomicU64,
     /// When the last brick ended.
     last_end: AtomicU64,
-    /// `pass << 32 | layer << 16`. The pass is 0 outside of passes.
-    place: AtomicU64,
     begun: AtomicU64,
+    /// The row to write next. Stored with `Release` after the row before it, so that a reader who
+    /// sees it (`Acquire`) sees that row.
+    next: AtomicU32,
+    /// `layer << 16`: the layer that the thread works on.
+    layer: AtomicU64,
     rows: Box<[Row]>,
     /// Records for which there was neither room nor a way to make some.
     homeless: AtomicU64,
@@ -232,32 +276,22 @@ impl<F: FnOnce(&mut Option<LoadReading>) -> Looked> Look for F {}
 
 #[inline(always)]
 fn owner(thread: Thread, generation: u32) -> u64 {
-    u64::from(thread.serial()) << 32 | u64::from(generation)
+    thread.serial_above() | u64::from(generation)
 }
 
-const NO_PLACE: u64 = (NONE as u64) << 16;
-
-#[inline(always)]
-fn pass_in(place: u64) -> u32 {
-    (place >> 32) as u32
-}
-
-#[inline(always)]
-fn layer_in(place: u64) -> u16 {
-    (place >> 16) as u16
-}
+const NO_LAYER: u64 = (NONE as u64) << 16;
 
 impl ThreadLog {
     fn new(kept: usize) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
             owner: zero(),
-            serial: AtomicU32::new(NO_LOG),
-            next: AtomicU32::new(0),
+            home: zero(),
             covered: zero(),
             last_end: zero(),
-            place: AtomicU64::new(NO_PLACE),
             begun: zero(),
+            next: AtomicU32::new(0),
+            layer: AtomicU64::new(NO_LAYER),
             homeless: zero(),
             // Written one by one: the first touch of new memory costs more than many spans.
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
@@ -279,7 +313,7 @@ impl ThreadLog {
             drained.fold.abandon();
             let kept = drained.up_to.min(self.kept);
             let mut lane = Lane {
-                serial: self.serial.load(Relaxed),
+                serial: self.serial(),
                 thread: drained.thread.take(),
                 records: self.rows[..kept].iter().map(Row::load).collect(),
             };
@@ -308,12 +342,33 @@ impl ThreadLog {
         self.next.store(0, Relaxed);
         self.covered.store(0, Relaxed);
         self.last_end.store(0, Relaxed);
-        self.place.store(NO_PLACE, Relaxed);
+        self.layer.store(NO_LAYER, Relaxed);
         let serial = NEXT_LOG.fetch_add(1, Relaxed);
         drained.fold.log = serial;
         drained.fold.is_small = self.kept == 0;
-        self.serial.store(serial, Relaxed);
+        self.home.store(u64::from(serial) << 32, Relaxed);
         self.owner.store(owner(thread, generation), Relaxed);
+    }
+
+    #[inline(always)]
+    fn serial(&self) -> u32 {
+        upper(self.home.load(Relaxed))
+    }
+
+    /// The pass that is open; 0 outside of passes.
+    #[inline(always)]
+    fn pass(&self) -> u32 {
+        self.home.load(Relaxed) as u32
+    }
+
+    fn set_pass(&self, pass: u32) {
+        self.home.store(u64::from(self.serial()) << 32 | u64::from(pass), Relaxed);
+        self.layer.store(NO_LAYER, Relaxed);
+    }
+
+    #[inline(always)]
+    fn layer(&self) -> u16 {
+        (self.layer.load(Relaxed) >> 16) as u16
     }
 
     /// Folds what was written since the last time.
@@ -406,24 +461,95 @@ impl ThreadLog {
         Open {
             start: 0,
             covered: self.covered.load(Relaxed),
-            log: self.serial.load(Relaxed),
-            pass: pass_in(self.place.load(Relaxed)),
-            order: order as u32,
-            name,
+            home: self.home.load(Relaxed),
+            what: what(order as u32, name),
         }
     }
 
+    /// The next `N` rows, and the number of the first; `None` if there aren't so many.
     #[inline(always)]
-    fn end_brick(&self, source: Source, open: Open, end: u64, work: Work) {
-        let place = self.place.load(Relaxed);
+    fn next_rows<const N: usize>(&self) -> Option<(u32, &[Row; N])> {
+        let at = self.next.load(Relaxed);
+        Some((at, self.rows.get(at as usize..)?.first_chunk()?))
+    }
+
+    /// How long a brick took, and what of it is its own, if it is one that began here and nests, as
+    /// nearly all do. The thread's time is then covered up to `end`.
+    #[inline(always)]
+    fn cover(&self, open: &Open, end: u64) -> Option<[u64; 2]> {
         let covered = self.covered.load(Relaxed);
         let since = covered.wrapping_sub(open.covered);
+        let last_end = self.last_end.load(Relaxed);
+        // Clocks of two cores may be some counts apart.
+        if open.home != self.home.load(Relaxed) || end < last_end || end < open.start {
+            return None;
+        }
         // What was covered since it began lies between its begin and the last end, unless a span
         // that began before it has ended in it: they overlap instead of nesting.
+        if since > 0 && (last_end < open.start || since > last_end - open.start) {
+            return None;
+        }
+        let duration = end - open.start;
+        let exclusive = duration - since;
+        self.covered.store(covered.wrapping_add(exclusive), Relaxed);
+        self.last_end.store(end, Relaxed);
+        Some([duration, exclusive])
+    }
+
+    /// Writes a row of a brick or a kernel of which there is nothing else to tell.
+    #[inline(always)]
+    fn write(&self, row: &Row, kind: Kind, open: &Open, times: [u64; 2], work: Work) {
+        let layer = self.layer.load(Relaxed);
+        let times = [open.start, times[0], times[1]];
+        row.store(Row::ordinary(times, work, [open.home, open.what], layer, kind));
+    }
+
+    /// Ends a brick if all is as it mostly is, or else does nothing. So do the next ones.
+    #[inline(always)]
+    fn end_ordinary_brick(&self, open: &Open, end: u64, work: Work) -> Option<()> {
+        let (at, [row]) = self.next_rows()?;
+        let times = self.cover(open, end)?;
+        self.write(row, Kind::Brick, open, times, work);
+        self.next.store(at + 1, Release);
+        Some(())
+    }
+
+    /// A kernel, and the brick that ends with it: each with what it began as and its work.
+    #[inline(always)]
+    fn end_ordinary_pair(
+        &self,
+        (kernel, kernel_work): (&Open, Work),
+        (brick, work): (&Open, Work),
+        end: u64,
+    ) -> Option<()> {
+        let (at, [first, second]) = self.next_rows()?;
+        if kernel.home != brick.home || end < kernel.start {
+            return None;
+        }
+        let times = self.cover(brick, end)?;
+        self.write(first, Kind::Kernel, kernel, [end - kernel.start, 0], kernel_work);
+        self.write(second, Kind::Brick, brick, times, work);
+        self.next.store(at + 2, Release);
+        Some(())
+    }
+
+    #[inline(always)]
+    fn end_ordinary_kernel(&self, open: &Open, end: u64, work: Work) -> Option<()> {
+        let (at, [row]) = self.next_rows()?;
+        if open.home != self.home.load(Relaxed) || end < open.start {
+            return None;
+        }
+        self.write(row, Kind::Kernel, open, [end - open.start, 0], work);
+        self.next.store(at + 1, Release);
+        Some(())
+    }
+
+    fn end_brick(&self, source: Source, open: Open, end: u64, work: Work) {
+        let covered = self.covered.load(Relaxed);
+        let since = covered.wrapping_sub(open.covered);
         let last_end = self.last_end.load(Relaxed);
         let room = last_end.saturating_sub(open.start);
-        let at_home = open.log == self.serial.load(Relaxed) && open.pass == pass_in(place);
-        if !at_home || since > room {
+        if open.home != self.home.load(Relaxed) || since > room {
             return self.end_odd_brick(source, open, end, work);
         }
         // Clocks of two cores may be some counts apart: `last_end` never falls all the same.
@@ -437,10 +563,10 @@ impl ThreadLog {
             duration,
             exclusive,
             work,
-            pass: open.pass,
-            order: open.order,
-            name: open.name,
-            layer: layer_in(place),
+            pass: open.pass(),
+            order: open.order(),
+            name: open.name(),
+            layer: self.layer(),
             flags: 0,
             kind: Kind::Brick,
             source,
@@ -448,19 +574,16 @@ impl ThreadLog {
     }
 
     /// Ends a brick that doesn't nest, or that began somewhere else.
-    #[cold]
-    #[inline(never)]
     fn end_odd_brick(&self, source: Source, open: Open, end: u64, work: Work) {
         let duration = end.saturating_sub(open.start);
-        let place = self.place.load(Relaxed);
         let (flags, exclusive, pass) = match self.oddity(open) {
-            0 if open.log != NO_LOG => {
+            0 if open.log() != NO_LOG => {
                 let covered = self.covered.load(Relaxed);
                 let room = self.last_end.load(Relaxed).saturating_sub(open.start);
                 let exclusive =
                     duration.saturating_sub(covered.wrapping_sub(open.covered).min(room));
                 self.covered.store(covered.wrapping_add(exclusive), Relaxed);
-                (flag::OVERLAPPING, exclusive, open.pass)
+                (flag::OVERLAPPING, exclusive, open.pass())
             }
             // Its time was measured, but belongs to no wall that this thread keeps.
             oddity => (oddity, duration, 0),
@@ -473,8 +596,8 @@ impl ThreadLog {
             work,
             pass,
             order: self.order_of(open),
-            name: open.name,
-            layer: layer_in(place),
+            name: open.name(),
+            layer: self.layer(),
             flags,
             kind: Kind::Brick,
             source,
@@ -488,11 +611,11 @@ impl ThreadLog {
 
     /// Whether a span began on another thread or in another pass.
     fn oddity(&self, open: Open) -> u16 {
-        if open.log == NO_LOG {
+        if open.log() == NO_LOG {
             0
-        } else if open.log != self.serial.load(Relaxed) {
+        } else if open.log() != self.serial() {
             flag::MOVED
-        } else if open.pass != pass_in(self.place.load(Relaxed)) {
+        } else if open.pass() != self.pass() {
             flag::STRADDLING
         } else {
             0
@@ -502,16 +625,13 @@ impl ThreadLog {
     /// A span's place among the begins of this thread. One that began on another thread is taken
     /// to begin where it ends, so that nothing of this thread seems to lie inside it.
     fn order_of(&self, open: Open) -> u32 {
-        let began_here = open.log == self.serial.load(Relaxed) || open.log == NO_LOG;
-        if began_here { open.order } else { self.begun.load(Relaxed) as u32 }
+        let began_here = open.log() == self.serial() || open.log() == NO_LOG;
+        if began_here { open.order() } else { self.begun.load(Relaxed) as u32 }
     }
 
-    #[inline(always)]
     fn end_detail(&self, kind: Kind, open: Open, end: u64, work: Work) {
-        let place = self.place.load(Relaxed);
-        let at_home = open.log == self.serial.load(Relaxed) && open.pass == pass_in(place);
-        let (order, pass, flags) = if at_home {
-            (open.order, open.pass, 0)
+        let (order, pass, flags) = if open.home == self.home.load(Relaxed) {
+            (open.order(), open.pass(), 0)
         } else {
             // Details explain no time, so nothing straddles.
             (self.order_of(open), 0, self.oddity(open) & flag::MOVED)
@@ -523,8 +643,8 @@ impl ThreadLog {
             work,
             pass,
             order,
-            name: open.name,
-            layer: if kind == Kind::Layer { open.name } else { layer_in(place) },
+            name: open.name(),
+            layer: if kind == Kind::Layer { open.name() } else { self.layer() },
             flags,
             kind,
             source: Source::Host,
@@ -533,13 +653,13 @@ impl ThreadLog {
 
     /// Ends the pass `serial`, if it is the open one; returns what its bricks cover.
     fn close_pass(&self, serial: u32, outside: u64) -> Option<u64> {
-        if pass_in(self.place.load(Relaxed)) != serial {
+        if self.pass() != serial {
             return None;
         }
         let covered = self.covered.load(Relaxed);
         // A brick around the pass doesn't explain anew what bricks in the pass explain.
         self.covered.store(outside.wrapping_add(covered), Relaxed);
-        self.place.store(NO_PLACE, Relaxed);
+        self.set_pass(0);
         Some(covered)
     }
 
@@ -595,6 +715,16 @@ fn add(counter: &AtomicU64, n: u64) {
 
 static NEXT_LOG: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
 
+/// In the place of a kernel's name and order: there is none to be ended.
+const NO_KERNEL: u64 = u64::MAX;
+
+/// The work of a kernel and of its brick, from words.
+#[inline(always)]
+fn both(works: &[u64; 6]) -> [Work; 2] {
+    let work = |at: usize| Work { elements: works[at], flops: works[at + 1], bytes: works[at + 2] };
+    [work(0), work(3)]
+}
+
 type Slot = OnceLock<Arc<ThreadLog>>;
 
 /// How many threads find their log in one step.
@@ -609,16 +739,21 @@ const BLOCKS: usize = if cfg!(loom) { 1 } else { 26 };
 pub(crate) struct Recorder {
     /// [`OFF`], or the generation that is recorded.
     active: AtomicU32,
+    /// The same, but [`OFF`] too where a span is more than two counts of the processor's counter and
+    /// a row: with another clock, and while hardware counters are read.
+    plain: AtomicU32,
     /// Whether counters are read at the begin and the end of each brick.
     is_counting: AtomicU32,
     /// Logs with a lower serial are from before the last reset.
     first_log: AtomicU32,
     /// Logs of another generation are forgotten; each thread starts its own anew.
     generation: AtomicU32,
-    /// The logs of threads by their index: the first ones here, the others in `far`.
-    near: Box<[Slot; NEAR]>,
+    /// What a reading of the clock takes, if it is the processor's counter.
+    ticks: Ticks,
     clock: Clock,
     capacity: usize,
+    /// The logs of threads by their index: the first ones here, the others in `far`.
+    near: [Slot; NEAR],
     /// From here on it is written to by threads that record.
     written: Written,
     far: [OnceLock<Box<[Slot]>>; BLOCKS],
@@ -636,11 +771,17 @@ struct Written {
     homeless: AtomicU64,
 }
 
+#[allow(
+    clippy::too_many_arguments,
+    reason = "words in registers: what is stored one by one and copied as a whole waits for the stores"
+)]
 impl Recorder {
     pub(crate) fn new(clock: Clock, capacity: usize) -> Self {
         Self {
+            ticks: clock.ticks().unwrap_or_default(),
             clock,
             active: AtomicU32::new(OFF),
+            plain: AtomicU32::new(OFF),
             generation: AtomicU32::new(OFF + 1),
             first_log: AtomicU32::new(NO_LOG),
             // The number of a row fits 32 bits.
@@ -650,7 +791,7 @@ impl Recorder {
                 next_hand_off: AtomicU64::new(1),
                 homeless: AtomicU64::new(0),
             },
-            near: Box::new(std::array::from_fn(|_| OnceLock::new())),
+            near: std::array::from_fn(|_| OnceLock::new()),
             far: std::array::from_fn(|_| OnceLock::new()),
             switch: Mutex::new(()),
             is_counting: AtomicU32::new(0),
@@ -673,95 +814,171 @@ impl Recorder {
         let _held = lock(&self.switch);
         let generation = self.generation.load(Relaxed);
         self.active.store(if active { generation } else { OFF }, Relaxed);
+        self.set_plain();
+    }
+
+    /// After anything that it depends on has changed; the switch is held.
+    fn set_plain(&self) {
+        let is_plain = HAS_PLAIN_CLOCK || self.clock.ticks().is_some();
+        let is_plain = is_plain && self.is_counting.load(Relaxed) == 0;
+        let generation = if is_plain { self.active.load(Relaxed) } else { OFF };
+        self.plain.store(generation, Relaxed);
+    }
+
+    /// The clock, where [`plain`](Self::plain) isn't [`OFF`].
+    #[inline(always)]
+    fn plain_now(&self) -> u64 {
+        if HAS_PLAIN_CLOCK { self.clock.now() } else { self.ticks.now() }
     }
 
     /// Begins a brick. Off, it reads neither the clock nor anything else; what it does when on is out
     /// of line, so that what is inlined everywhere is a load and a branch.
+    ///
+    /// Out of line there are two ways, here and in all that follows: a short one for what is
+    /// [`plain`](Self::plain), which calls nothing and so saves no registers, and a careful one.
     #[inline(always)]
     pub(crate) fn begin_brick(&self, name: NameIdx) -> Open {
-        let generation = self.active.load(Relaxed);
-        if generation == OFF { Open::OFF } else { self.begin_open_brick(generation, name, 1) }
-    }
-
-    #[inline(never)]
-    fn begin_open_brick(&self, generation: u32, name: NameIdx, spans: u64) -> Open {
-        let Some(log) = self.log_here(generation) else { return Open::OFF };
-        let open = log.begin_several(name, spans);
-        if self.is_counting() {
-            self.begin_counting(log, open);
-        }
-        let last_end = log.last_end.load(Relaxed);
-        // The clock last, so that the book-keeping is not in the span. No brick begins before the
-        // last one ended, though the clock of the core that the thread has moved to may say so.
-        Open { start: self.clock.now().max(last_end), ..open }
-    }
-
-    /// Begins a kernel, likewise.
-    #[inline(always)]
-    pub(crate) fn begin_detail(&self, name: NameIdx) -> Open {
-        let generation = self.active.load(Relaxed);
-        if generation == OFF { Open::OFF } else { self.begin_open_detail(generation, name) }
-    }
-
-    #[inline(never)]
-    fn begin_open_detail(&self, generation: u32, name: NameIdx) -> Open {
-        let Some(log) = self.log_here(generation) else { return Open::OFF };
-        let open = log.begin(name);
-        Open { start: self.clock.now(), ..open }
-    }
-
-    /// Ends a brick. Begun while off, it ends here; the rest is out of line, likewise.
-    #[inline(always)]
-    pub(crate) fn end_brick(&self, open: Open, work: Work) {
-        if !open.is_off() {
-            let (times, place) = open.in_registers();
-            self.end_open_brick(times, place, work);
-        }
-    }
-
-    #[inline(never)]
-    fn end_open_brick(&self, times: [u64; 2], place: [u32; 4], work: Work) {
-        let open = Open::from_registers(times, place);
-        let Some((end, generation)) = self.end_reading() else { return };
-        if let Some(log) = self.log_here(generation)
-            && !self.is_forgotten(open, log)
-        {
-            log.end_brick(Source::Host, open, end, work);
-            if self.is_counting() {
-                self.end_counting(log, open);
-            }
-        }
+        if self.is_active() { self.begin_open_brick(name, 1).again() } else { Open::OFF }
     }
 
     /// Begins a brick and the one kernel that is all of it, with one reading of the clock.
     #[inline(always)]
     pub(crate) fn begin_both(&self, brick: NameIdx) -> Open {
-        let generation = self.active.load(Relaxed);
-        if generation == OFF { Open::OFF } else { self.begin_open_brick(generation, brick, 2) }
+        if self.is_active() { self.begin_open_brick(brick, 2).again() } else { Open::OFF }
+    }
+
+    #[inline(never)]
+    fn begin_open_brick(&self, name: NameIdx, spans: u64) -> Open {
+        let Some(log) = self.plain_log() else {
+            return self.begin_brick_with_care(name, spans);
+        };
+        let open = log.begin_several(name, spans);
+        let last_end = log.last_end.load(Relaxed);
+        // The clock last, so that the book-keeping is not in the span. No brick begins before the
+        // last one ended, though the clock of the core that the thread has moved to may say so.
+        Open { start: self.plain_now().max(last_end), ..open }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_brick_with_care(&self, name: NameIdx, spans: u64) -> Open {
+        let Some(log) = self.log_if_on() else { return Open::OFF };
+        let open = log.begin_several(name, spans);
+        if self.is_counting() {
+            self.begin_counting(log, open);
+        }
+        let last_end = log.last_end.load(Relaxed);
+        Open { start: self.clock.now().max(last_end), ..open }
+    }
+
+    /// Begins a kernel or a layer.
+    #[inline(always)]
+    pub(crate) fn begin_detail(&self, name: NameIdx) -> Open {
+        if self.is_active() { self.begin_open_detail(name).again() } else { Open::OFF }
+    }
+
+    #[inline(never)]
+    fn begin_open_detail(&self, name: NameIdx) -> Open {
+        let Some(log) = self.plain_log() else { return self.begin_detail_with_care(name) };
+        Open { start: self.plain_now(), ..log.begin(name) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_detail_with_care(&self, name: NameIdx) -> Open {
+        let Some(log) = self.log_if_on() else { return Open::OFF };
+        let open = log.begin(name);
+        Open { start: self.clock.now(), ..open }
+    }
+
+    /// Ends a brick. Begun while off, it ends here.
+    #[inline(always)]
+    pub(crate) fn end_brick(&self, open: Open, work: Work) {
+        if !open.is_off() {
+            let (start, covered, home, what) = open.words();
+            let Work { elements, flops, bytes } = work;
+            self.end_open_brick(start, covered, home, what, elements, flops, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn end_open_brick(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+    ) {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let (end, log) = self.plain_end();
+        if log.and_then(|log| log.end_ordinary_brick(&open, end, work)).is_none() {
+            self.end_brick_with_care(start, covered, home, what, elements, flops, bytes, end);
+        }
+    }
+
+    /// At `end`, or now if that is 0. So do the other careful ways.
+    #[cold]
+    #[inline(never)]
+    fn end_brick_with_care(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+        end: u64,
+    ) {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let Some((end, log)) = self.end_in_log(&open, end) else { return };
+        log.end_brick(Source::Host, open, end, work);
+        if self.is_counting() {
+            self.end_counting(log, open);
+        }
     }
 
     /// Ends both with one reading.
     #[inline(always)]
     pub(crate) fn end_both(&self, open: Open, kernel: NameIdx, work: Work) {
         if !open.is_off() {
-            let (times, place) = open.in_registers();
-            self.end_open_both(times, place, kernel, work);
+            let (start, covered, home, what) = open.words();
+            let Work { elements, flops, bytes } = work;
+            self.end_open_both(start, covered, home, what, kernel, elements, flops, bytes);
         }
     }
 
     #[inline(never)]
-    fn end_open_both(&self, times: [u64; 2], place: [u32; 4], kernel: NameIdx, work: Work) {
-        let open = Open::from_registers(times, place);
-        let Some((end, generation)) = self.end_reading() else { return };
-        if let Some(log) = self.log_here(generation)
-            && !self.is_forgotten(open, log)
+    fn end_open_both(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        kernel: NameIdx,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+    ) {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let kernel = open.inner(kernel);
+        let (end, log) = self.plain_end();
+        if log.and_then(|log| log.end_ordinary_pair((&kernel, work), (&open, work), end)).is_none()
         {
-            let inner = open.inner(kernel);
-            log.end_detail(Kind::Kernel, inner, end, work);
-            log.end_brick(Source::Host, open, end, work);
-            if self.is_counting() {
-                self.end_counting(log, open);
-            }
+            let works = [elements, flops, bytes, elements, flops, bytes];
+            self.end_last_with_care(
+                start,
+                covered,
+                home,
+                what,
+                kernel.start,
+                kernel.what,
+                works,
+                end,
+            );
         }
     }
 
@@ -771,24 +988,59 @@ impl Recorder {
         if open.is_off() {
             return Open::OFF;
         }
-        let (times, place) = open.in_registers();
-        self.next_open_detail(times, place, work, next)
+        let (start, covered, home, what) = open.words();
+        let Work { elements, flops, bytes } = work;
+        let (began, next_what) =
+            self.next_open_detail(start, covered, home, what, next, elements, flops, bytes);
+        if began == 0 {
+            let now = next_what;
+            return self
+                .next_detail_with_care(
+                    start, covered, home, what, next, elements, flops, bytes, now,
+                )
+                .again();
+        }
+        // A kernel covers nothing.
+        Open { start: began, covered, home, what: next_what }
     }
 
+    /// As [`lap_open`](Self::lap_open).
     #[inline(never)]
     fn next_open_detail(
         &self,
-        times: [u64; 2],
-        place: [u32; 4],
-        work: Work,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
         next: NameIdx,
-    ) -> Open {
-        let open = Open::from_registers(times, place);
-        let Some((now, generation)) = self.end_reading() else { return Open::OFF };
-        let Some(log) = self.log_here(generation) else { return Open::OFF };
-        if self.is_forgotten(open, log) {
-            return Open::OFF;
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+    ) -> (u64, u64) {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let (now, log) = self.plain_end();
+        match log.and_then(|log| log.end_ordinary_kernel(&open, now, work).map(|()| log)) {
+            Some(log) => (now, log.begin(next).what),
+            None => (0, now),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_detail_with_care(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        next: NameIdx,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+        now: u64,
+    ) -> Open {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let Some((now, log)) = self.end_in_log(&open, now) else { return Open::OFF };
         log.end_detail(Kind::Kernel, open, now, work);
         Open { start: now, ..log.begin(next) }
     }
@@ -796,35 +1048,128 @@ impl Recorder {
     /// Ends the last kernel of a brick, and the brick, with one reading.
     #[inline(always)]
     pub(crate) fn end_last(&self, brick: Open, kernel: Open, kernel_work: Work, work: Work) {
-        if !brick.is_off() {
-            self.end_open_last(&brick, &kernel, kernel_work, work);
+        if brick.is_off() {
+            return;
         }
+        let (start, covered, home, what) = brick.words();
+        let kernel_what = if kernel.home == home { kernel.what } else { NO_KERNEL };
+        let (first, second) = (kernel_work, work);
+        let works =
+            [first.elements, first.flops, first.bytes, second.elements, second.flops, second.bytes];
+        self.end_open_last(start, covered, home, what, kernel.start, kernel_what, &works);
     }
 
     #[inline(never)]
-    fn end_open_last(&self, brick: &Open, kernel: &Open, kernel_work: Work, work: Work) {
-        let Some((end, generation)) = self.end_reading() else { return };
-        if let Some(log) = self.log_here(generation)
-            && !self.is_forgotten(*brick, log)
+    fn end_open_last(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        kernel_start: u64,
+        kernel_what: u64,
+        works: &[u64; 6],
+    ) {
+        let open = Open { start, covered, home, what };
+        let kernel = Open { start: kernel_start, what: kernel_what, ..open };
+        let [first, second] = both(works);
+        let (end, log) = self.plain_end();
+        let log = log.filter(|_| kernel_what != NO_KERNEL);
+        if log
+            .and_then(|log| log.end_ordinary_pair((&kernel, first), (&open, second), end))
+            .is_none()
         {
-            if !kernel.is_off() {
-                log.end_detail(Kind::Kernel, *kernel, end, kernel_work);
-            }
-            log.end_brick(Source::Host, *brick, end, work);
-            if self.is_counting() {
-                self.end_counting(log, *brick);
-            }
+            let kernel = (kernel_start, kernel_what);
+            self.end_last_with_care(start, covered, home, what, kernel.0, kernel.1, *works, end);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_last_with_care(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        kernel_start: u64,
+        kernel_what: u64,
+        works: [u64; 6],
+        end: u64,
+    ) {
+        let open = Open { start, covered, home, what };
+        let [kernel_work, work] = both(&works);
+        let Some((end, log)) = self.end_in_log(&open, end) else { return };
+        if kernel_what != NO_KERNEL {
+            let kernel = Open { start: kernel_start, what: kernel_what, ..open };
+            log.end_detail(Kind::Kernel, kernel, end, kernel_work);
+        }
+        log.end_brick(Source::Host, open, end, work);
+        if self.is_counting() {
+            self.end_counting(log, open);
         }
     }
 
     /// Ends a brick and begins the next one with the same reading of the clock.
+    #[inline(always)]
     pub(crate) fn lap(&self, open: Open, work: Work, next: NameIdx) -> Open {
         if open.is_off() {
             return self.begin_brick(next);
         }
-        let Some((now, generation)) = self.end_reading() else { return Open::OFF };
+        let (start, covered, home, what) = open.words();
+        let Work { elements, flops, bytes } = work;
+        let (began, next_what) =
+            self.lap_open(start, covered, home, what, next, elements, flops, bytes);
+        if began == 0 {
+            let now = next_what;
+            return self
+                .lap_with_care(start, covered, home, what, next, elements, flops, bytes, now)
+                .again();
+        }
+        // What nested in it was covered before it, and the rest of it is now.
+        let covered = covered.wrapping_add(began - start);
+        Open { start: began, covered, home, what: next_what }
+    }
+
+    /// When the next brick began and what it is, in two registers; or 0 and the reading of the clock.
+    #[inline(never)]
+    fn lap_open(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        next: NameIdx,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+    ) -> (u64, u64) {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let (now, log) = self.plain_end();
+        match log.and_then(|log| log.end_ordinary_brick(&open, now, work).map(|()| log)) {
+            Some(log) => (now, log.begin(next).what),
+            None => (0, now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lap_with_care(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        next: NameIdx,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+        now: u64,
+    ) -> Open {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let Some((now, generation)) = self.end_reading(now) else { return Open::OFF };
         let Some(log) = self.log_here(generation) else { return Open::OFF };
-        if !self.is_forgotten(open, log) {
+        if !self.is_forgotten(&open, log) {
             log.end_brick(Source::Host, open, now, work);
         }
         let start = now.max(log.last_end.load(Relaxed));
@@ -838,7 +1183,9 @@ impl Recorder {
 
     /// Has `counters` read at the begin and the end of each brick; `None` ends that.
     pub(crate) fn count(&self, counters: Option<Box<dyn ReadCounters>>) {
+        let _held = lock(&self.switch);
         self.is_counting.store(u32::from(counters.is_some()), Relaxed);
+        self.set_plain();
         *lock(&self.counters) = counters;
     }
 
@@ -864,7 +1211,7 @@ impl Recorder {
             }
             counting.reserve(1);
             // Last, so that little of the book-keeping is counted.
-            counting.push((open.order, self.read_counters()));
+            counting.push((open.order(), self.read_counters()));
         });
     }
 
@@ -874,7 +1221,7 @@ impl Recorder {
         let readings = thread::not_within_itself(|| {
             let now = self.read_counters();
             let mut counting = lock(&log.counting);
-            let at = counting.iter().rposition(|&(order, _)| order == open.order)?;
+            let at = counting.iter().rposition(|&(order, _)| order == open.order())?;
             Some((now, counting.remove(at).1))
         });
         let reading = match readings.flatten() {
@@ -882,42 +1229,87 @@ impl Recorder {
             // Begun on another thread or before counting: what lies between can't be told.
             _ => CounterReading::default(),
         };
-        let mark = log.mark(Kind::Counters, if is_home { open.pass } else { 0 });
-        log.push(Record { name: open.name, ..mark }.with_counters(&reading));
+        let mark = log.mark(Kind::Counters, if is_home { open.pass() } else { 0 });
+        log.push(Record { name: open.name(), ..mark }.with_counters(&reading));
     }
 
-    /// Ends a kernel or a layer.
+    /// Ends a kernel.
     #[inline(always)]
-    pub(crate) fn end_detail(&self, kind: Kind, open: Open, work: Work) {
+    pub(crate) fn end_kernel(&self, open: Open, work: Work) {
         if !open.is_off() {
-            let (times, place) = open.in_registers();
-            self.end_open_detail(kind, times, place, work);
+            let (start, covered, home, what) = open.words();
+            let Work { elements, flops, bytes } = work;
+            self.end_open_kernel(start, covered, home, what, elements, flops, bytes);
         }
     }
 
     #[inline(never)]
-    fn end_open_detail(&self, kind: Kind, times: [u64; 2], place: [u32; 4], work: Work) {
-        let open = Open::from_registers(times, place);
-        let Some((end, generation)) = self.end_reading() else { return };
-        if let Some(log) = self.log_here(generation)
-            && !self.is_forgotten(open, log)
-        {
-            log.end_detail(kind, open, end, work);
+    fn end_open_kernel(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+    ) {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let (end, log) = self.plain_end();
+        if log.and_then(|log| log.end_ordinary_kernel(&open, end, work)).is_none() {
+            self.end_kernel_with_care(start, covered, home, what, elements, flops, bytes, end);
         }
     }
 
-    /// Whether a span was begun before a reset.
-    #[inline(always)]
-    fn is_forgotten(&self, open: Open, log: &ThreadLog) -> bool {
-        open.log != log.serial.load(Relaxed) && open.log < self.first_log.load(Relaxed)
+    #[cold]
+    #[inline(never)]
+    fn end_kernel_with_care(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+        end: u64,
+    ) {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        if let Some((end, log)) = self.end_in_log(&open, end) {
+            log.end_detail(Kind::Kernel, open, end, work);
+        }
     }
 
-    /// The clock at the end of a span, first of all, and the generation that is recorded. `None` if
-    /// recording was turned off since it began: then it stays unfinished, and is counted as such.
+    /// The clock at the end of a span, first of all, and this thread's log. The reading is 0, and
+    /// there is no log, where not all is [`plain`](Self::plain).
     #[inline(always)]
-    fn end_reading(&self) -> Option<(u64, u32)> {
+    fn plain_end(&self) -> (u64, Option<&ThreadLog>) {
+        if self.plain.load(Relaxed) == OFF {
+            return (0, None);
+        }
+        let end = self.plain_now();
+        // A clock that stands at 0 still can't be told from none.
+        (end, if end == 0 { None } else { self.plain_log() })
+    }
+
+    /// The clock at the end of a span, if it wasn't read yet, and the generation that is recorded.
+    /// `None` if recording was turned off since it began: then it stays unfinished, and is counted
+    /// as such.
+    fn end_reading(&self, end: u64) -> Option<(u64, u32)> {
         let generation = self.active.load(Relaxed);
-        (generation != OFF).then(|| (self.clock.now(), generation))
+        (generation != OFF).then(|| (if end == 0 { self.clock.now() } else { end }, generation))
+    }
+
+    /// When a span ended, and the log that it is to be written to. `None` if there is none for it.
+    fn end_in_log(&self, open: &Open, end: u64) -> Option<(u64, &ThreadLog)> {
+        let (end, generation) = self.end_reading(end)?;
+        let log = self.log_here(generation)?;
+        (!self.is_forgotten(open, log)).then_some((end, log))
+    }
+
+    /// Whether a span was begun before a reset.
+    fn is_forgotten(&self, open: &Open, log: &ThreadLog) -> bool {
+        open.log() != log.serial() && open.log() < self.first_log.load(Relaxed)
     }
 
     /// A brick that somebody else timed, ending now.
@@ -927,10 +1319,8 @@ impl Recorder {
         let start = end.saturating_sub(elapsed);
         // If a brick ended inside it, what it explains on its own can't be told.
         let alone = log.last_end.load(Relaxed) <= start && elapsed <= end;
-        let mut open = Open { start, ..log.begin(name) };
-        if !alone {
-            open.log = NO_LOG;
-        }
+        let open = Open { start, ..log.begin(name) };
+        let open = if alone { open } else { open.homeless() };
         log.end_brick(Source::Host, open, start + elapsed, work);
     }
 
@@ -962,7 +1352,7 @@ impl Recorder {
 
     fn note(&self, log: &ThreadLog, kind: Kind, number: u64) {
         let start = self.clock.now();
-        let mark = log.mark(kind, pass_in(log.place.load(Relaxed)));
+        let mark = log.mark(kind, log.pass());
         log.push(Record { start, work: Work::elements(number), ..mark });
     }
 
@@ -970,19 +1360,20 @@ impl Recorder {
     pub(crate) fn begin_layer(&self, layer: u16) -> (Open, u16) {
         let Some(log) = self.log_if_on() else { return (Open::OFF, NONE) };
         let open = log.begin(layer);
-        let place = log.place.load(Relaxed);
-        log.place.store(place & !NO_PLACE | u64::from(layer) << 16, Relaxed);
-        (Open { start: self.clock.now(), ..open }, layer_in(place))
+        let before = log.layer();
+        log.layer.store(u64::from(layer) << 16, Relaxed);
+        (Open { start: self.clock.now(), ..open }, before)
     }
 
     pub(crate) fn end_layer(&self, open: Open, before: u16) {
         if open.is_off() {
             return;
         }
-        self.end_detail(Kind::Layer, open, Work::default());
+        if let Some((end, log)) = self.end_in_log(&open, 0) {
+            log.end_detail(Kind::Layer, open, end, Work::default());
+        }
         if let Some(log) = self.log_here(self.generation.load(Relaxed)) {
-            let place = log.place.load(Relaxed);
-            log.place.store(place & !NO_PLACE | u64::from(before) << 16, Relaxed);
+            log.layer.store(u64::from(before) << 16, Relaxed);
         }
     }
 
@@ -990,7 +1381,7 @@ impl Recorder {
     /// `look` is called before the clock is read: see [`look`](Self::look).
     pub(crate) fn begin_pass(&self, look: impl Look) -> Option<OpenPass> {
         let log = self.log_if_on()?;
-        if pass_in(log.place.load(Relaxed)) != 0 {
+        if log.pass() != 0 {
             log.push(Record { flags: flag::NESTED_PASS, ..log.mark(Kind::Pass, 0) });
             return None;
         }
@@ -1008,7 +1399,7 @@ impl Recorder {
             log.covered.store(0, Relaxed);
             // What began before the pass is not of the pass.
             log.last_end.store(open.start, Relaxed);
-            log.place.store(u64::from(open.serial) << 32 | NO_PLACE, Relaxed);
+            log.set_pass(open.serial);
         }
         open
     }
@@ -1058,11 +1449,7 @@ impl Recorder {
     /// Where this thread stands.
     pub(crate) fn standing(&self) -> Option<Standing> {
         let log = self.log_if_on()?;
-        Some(Standing {
-            log: log.serial.load(Relaxed),
-            pass: pass_in(log.place.load(Relaxed)),
-            covered: log.covered.load(Relaxed),
-        })
+        Some(Standing { home: log.home.load(Relaxed), covered: log.covered.load(Relaxed) })
     }
 
     /// Records bricks that were timed elsewhere: back to back from `since` on, `(name, start,
@@ -1079,28 +1466,26 @@ impl Recorder {
     ) {
         let now = self.clock.now();
         let Some(log) = self.log_if_on() else { return };
-        let untouched = since.log == log.serial.load(Relaxed)
-            && since.pass == pass_in(log.place.load(Relaxed))
+        let untouched = since.home == log.home.load(Relaxed)
             && since.covered == log.covered.load(Relaxed)
             && log.last_end.load(Relaxed) <= first_start
             // An end that hasn't come yet is no reading of this clock.
             && spans.last().is_some_and(|last| last.1 + last.2 <= now);
         for (index, &(name, start, duration, work)) in spans.iter().enumerate() {
-            let mut open = Open { start, ..log.begin(name) };
+            let open = Open { start, ..log.begin(name) };
             if untouched {
                 log.end_brick(Source::HostOrder, open, start + duration, work);
                 continue;
             }
-            open.log = NO_LOG;
             log.end_no_earlier_than((start + duration).min(now));
             log.push(Record {
                 start,
                 duration,
                 exclusive: duration,
                 work,
-                order: open.order,
+                order: open.order(),
                 name,
-                layer: layer_in(log.place.load(Relaxed)),
+                layer: log.layer(),
                 // Once for all of them.
                 flags: if index == 0 { flag::OVERLAPPING } else { 0 },
                 source: Source::HostOrder,
@@ -1118,6 +1503,7 @@ impl Recorder {
         if self.is_active() {
             self.active.store(generation, Relaxed);
         }
+        self.set_plain();
         thread::not_within_itself(|| {
             for log in self.all_logs() {
                 let mut drained = lock(&log.drained);
@@ -1168,18 +1554,28 @@ impl Recorder {
         if generation == OFF { None } else { self.log_here(generation) }
     }
 
+    /// This thread's log, where all is [`plain`](Self::plain) and the log is there already.
+    #[inline(always)]
+    fn plain_log(&self) -> Option<&ThreadLog> {
+        let generation = self.plain.load(Relaxed);
+        // No log is of the generation that is off.
+        Some(self.near_log(thread::here(), generation)?)
+    }
+
+    #[inline(always)]
+    fn near_log(&self, thread: Thread, generation: u32) -> Option<&Arc<ThreadLog>> {
+        let log = self.near.get(thread.index())?.get()?;
+        (log.owner.load(Relaxed) == owner(thread, generation)).then_some(log)
+    }
+
     /// This thread's log. `None` where there is no way to it: the thread is being torn down, or its
     /// log is just being made (by an allocator that records, say).
     #[inline(always)]
     fn log_here(&self, generation: u32) -> Option<&Arc<ThreadLog>> {
-        let thread = thread::here();
-        if let Some(slot) = self.near.get(thread.index())
-            && let Some(log) = slot.get()
-            && log.owner.load(Relaxed) == owner(thread, generation)
-        {
-            return Some(log);
+        match self.near_log(thread::here(), generation) {
+            Some(log) => Some(log),
+            None => self.find_or_make_log(generation),
         }
-        self.find_or_make_log(generation)
     }
 
     #[inline(never)]
@@ -1247,7 +1643,7 @@ impl Collected<'_> {
 
     /// Whether a pass is open.
     pub(crate) fn in_pass(&self) -> bool {
-        pass_in(self.log.place.load(Relaxed)) != 0
+        self.log.pass() != 0
     }
 
     pub(crate) fn forget_tiles(&mut self) {

@@ -8,7 +8,8 @@ use crate::machine::{CounterReading, Disturbance};
 use crate::sync::AtomicU64;
 
 /// A cache line: start, duration, exclusive, elements, flops, bytes, then
-/// `pass << 32 | layer << 16 | name` and `order << 32 | flags << 16 | source << 8 | kind`.
+/// `flags << 48 | source << 40 | kind << 32 | pass` and `order << 32 | layer << 16 | name`: so that
+/// the words of an [`Open`](super::Open) become these with little ado.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Row([AtomicU64; 8]);
@@ -106,12 +107,12 @@ impl Record {
     #[inline(always)]
     pub(super) fn packed(&self) -> [u64; 8] {
         let Self { start, duration, exclusive, work, .. } = *self;
-        let place = u64::from(self.pass) << 32 | u64::from(self.layer) << 16 | u64::from(self.name);
-        let what = u64::from(self.order) << 32
-            | u64::from(self.flags) << 16
-            | (self.source as u64) << 8
-            | self.kind as u64;
-        [start, duration, exclusive, work.elements, work.flops, work.bytes, place, what]
+        let how = u64::from(self.flags) << 48
+            | (self.source as u64) << 40
+            | (self.kind as u64) << 32
+            | u64::from(self.pass);
+        let what = u64::from(self.order) << 32 | u64::from(self.layer) << 16 | u64::from(self.name);
+        [start, duration, exclusive, work.elements, work.flops, work.bytes, how, what]
     }
 }
 
@@ -175,6 +176,20 @@ impl Record {
 }
 
 impl Row {
+    /// What [`Record::packed`] makes of a brick or a kernel of which there is nothing else to tell.
+    /// `home` and `what` are as in an [`Open`](super::Open), the layer is shifted to its place.
+    #[inline(always)]
+    pub(super) fn ordinary(
+        [start, duration, exclusive]: [u64; 3],
+        work: Work,
+        [home, what]: [u64; 2],
+        layer: u64,
+        kind: Kind,
+    ) -> [u64; 8] {
+        let how = u64::from(home as u32) | (kind as u64) << 32;
+        [start, duration, exclusive, work.elements, work.flops, work.bytes, how, what | layer]
+    }
+
     #[inline(always)]
     pub(super) fn store(&self, values: [u64; 8]) {
         for (cell, value) in self.0.iter().zip(values) {
@@ -186,27 +201,27 @@ impl Row {
     /// to tell: nearly all rows are.
     #[inline(always)]
     pub(super) fn is_ordinary(&self) -> bool {
-        const KERNEL: u64 = Kind::Kernel as u64;
+        const KERNEL: u64 = (Kind::Kernel as u64) << 32;
         // Flags, source and all bits of the kind but the one that tells kernels from bricks.
-        self.0[7].load(Relaxed) & (0xffff_ffff & !KERNEL) == 0
+        self.0[6].load(Relaxed) & !(KERNEL | u64::from(u32::MAX)) == 0
     }
 
     #[inline(always)]
     pub(super) fn load(&self) -> Record {
-        let [start, duration, exclusive, elements, flops, bytes, place, what] =
+        let [start, duration, exclusive, elements, flops, bytes, how, what] =
             std::array::from_fn(|i| self.0[i].load(Relaxed));
         Record {
             start,
             duration,
             exclusive,
             work: Work { elements, flops, bytes },
-            pass: (place >> 32) as u32,
+            pass: how as u32,
             order: (what >> 32) as u32,
-            name: place as u16,
-            layer: (place >> 16) as u16,
-            flags: (what >> 16) as u16,
-            kind: Kind::from_bits(what as u8),
-            source: if (what >> 8) as u8 == 0 { Source::Host } else { Source::HostOrder },
+            name: what as u16,
+            layer: (what >> 16) as u16,
+            flags: (how >> 48) as u16,
+            kind: Kind::from_bits((how >> 32) as u8),
+            source: if (how >> 40) as u8 == 0 { Source::Host } else { Source::HostOrder },
         }
     }
 }

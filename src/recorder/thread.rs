@@ -19,10 +19,11 @@ impl Thread {
         self.0 as u32 as usize
     }
 
-    /// No two threads of the process ever had the same one.
-    #[inline]
-    pub(super) fn serial(self) -> u32 {
-        (self.0 >> 32) as u32
+    /// In the upper half of a word whose lower half is 0: a number that no two threads of the process
+    /// ever had.
+    #[inline(always)]
+    pub(super) fn serial_above(self) -> u64 {
+        self.0 - u64::from(self.0 as u32)
     }
 
     #[inline]
@@ -150,7 +151,7 @@ mod tests {
         for _ in 0..100 {
             let thread =
                 std::thread::spawn(|| number().expect("it lives")).join().expect("no panic");
-            serials.push(thread.serial());
+            serials.push(thread.serial_above());
             largest = largest.max(thread.index());
         }
         serials.sort_unstable();

@@ -1,0 +1,198 @@
+//! The short ways and the careful ones do the same: whatever is called in whatever order, they write
+//! the same rows.
+
+use proptest::prelude::*;
+
+use super::row::Record;
+use super::{NameIdx, OFF, Open, OpenPass, Recorder};
+use crate::brick::{Phase, Work};
+use crate::clock::{Clock, MockClock};
+use crate::machine::LoadReading;
+use crate::recorder::Looked;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Begin(NameIdx),
+    BeginKernel(NameIdx),
+    BeginBoth(NameIdx),
+    /// These are of one of the spans that are open, counted from the last.
+    End(usize),
+    EndKernel(usize),
+    EndBoth(usize),
+    EndLast(usize),
+    Lap(usize),
+    NextKernel(usize),
+    Forget(usize),
+    BeginPass,
+    EndPass,
+    BeginLayer(u16),
+    Switch(bool),
+    Reset,
+    Turn(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let which = || prop_oneof![4 => Just(0_usize), 1 => 0..4_usize];
+    prop_oneof![
+        6 => (0..20_u16).prop_map(Step::Begin),
+        3 => (0..20_u16).prop_map(Step::BeginKernel),
+        3 => (0..20_u16).prop_map(Step::BeginBoth),
+        6 => which().prop_map(Step::End),
+        3 => which().prop_map(Step::EndKernel),
+        3 => which().prop_map(Step::EndBoth),
+        3 => which().prop_map(Step::EndLast),
+        3 => which().prop_map(Step::Lap),
+        3 => which().prop_map(Step::NextKernel),
+        1 => which().prop_map(Step::Forget),
+        2 => Just(Step::BeginPass),
+        2 => Just(Step::EndPass),
+        1 => (0..3_u16).prop_map(Step::BeginLayer),
+        1 => any::<bool>().prop_map(Step::Switch),
+        1 => Just(Step::Reset),
+        9 => (0..50_u64).prop_map(Step::Turn),
+    ]
+}
+
+/// One of the two, with what is open in it.
+struct Side {
+    recorder: Recorder,
+    hand: MockClock,
+    /// With the kernel that is open in it, if there is one.
+    open: Vec<(Open, Open)>,
+    pass: Option<OpenPass>,
+    is_careful: bool,
+}
+
+impl Side {
+    fn new(is_careful: bool, capacity: usize) -> Self {
+        let hand = MockClock::default();
+        let recorder = Recorder::new(hand.clock(), capacity);
+        recorder.set_active(true);
+        Self { recorder, hand, open: Vec::new(), pass: None, is_careful }
+    }
+
+    fn take(&mut self, which: usize) -> Option<(Open, Open)> {
+        let at = self.open.len().checked_sub(1 + which)?;
+        Some(self.open.remove(at))
+    }
+
+    fn run(&mut self, step: Step, work: Work) {
+        if self.is_careful {
+            self.recorder.plain.store(OFF, super::Relaxed);
+        }
+        let recorder = &self.recorder;
+        let look = |_: &mut Option<LoadReading>| Looked::No;
+        match step {
+            Step::Begin(name) => self.open.push((recorder.begin_brick(name), Open::OFF)),
+            Step::BeginKernel(name) => self.open.push((recorder.begin_detail(name), Open::OFF)),
+            Step::BeginBoth(name) => {
+                let brick = recorder.begin_both(name);
+                let kernel = if brick.is_off() { Open::OFF } else { brick.inner(name + 1) };
+                self.open.push((brick, kernel));
+            }
+            Step::End(which) => {
+                if let Some((open, _)) = self.take(which) {
+                    self.recorder.end_brick(open, work);
+                }
+            }
+            Step::EndKernel(which) => {
+                if let Some((open, _)) = self.take(which) {
+                    self.recorder.end_kernel(open, work);
+                }
+            }
+            Step::EndBoth(which) => {
+                if let Some((open, _)) = self.take(which) {
+                    self.recorder.end_both(open, 7, work);
+                }
+            }
+            Step::EndLast(which) => {
+                if let Some((brick, kernel)) = self.take(which) {
+                    let more = Work { bytes: work.bytes + 1, ..work };
+                    self.recorder.end_last(brick, kernel, work, more);
+                }
+            }
+            Step::Lap(which) => {
+                if let Some((open, kernel)) = self.take(which) {
+                    self.open.push((self.recorder.lap(open, work, 3), kernel));
+                }
+            }
+            Step::NextKernel(which) => {
+                if let Some((brick, kernel)) = self.take(which) {
+                    self.open.push((brick, self.recorder.next_detail(kernel, work, 5)));
+                }
+            }
+            Step::Forget(which) => drop(self.take(which)),
+            Step::BeginPass => {
+                if let Some(pass) = recorder.begin_pass(look) {
+                    self.pass = Some(pass);
+                }
+            }
+            Step::EndPass => {
+                if let Some(pass) = self.pass.take() {
+                    recorder.end_pass(pass, Phase::Decode, 1, 2, look);
+                }
+            }
+            Step::BeginLayer(layer) => {
+                let (open, before) = recorder.begin_layer(layer);
+                self.hand.advance(1);
+                recorder.end_layer(open, before);
+                // And one that stays, so that spans have a layer.
+                let _ = recorder.begin_layer(layer);
+            }
+            Step::Switch(on) => recorder.set_active(on),
+            Step::Reset => recorder.reset(),
+            Step::Turn(nanos) => self.hand.advance(nanos),
+        }
+    }
+
+    fn records(&self) -> Vec<Record> {
+        let mut all = Vec::new();
+        self.recorder.collect(|mut log| {
+            all.extend(log.lanes().into_iter().flat_map(|lane| lane.records));
+        });
+        all
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 512 }))]
+
+    #[test]
+    fn both_ways_write_the_same_rows(
+        steps in prop::collection::vec(step(), 1..120),
+        capacity in prop_oneof![Just(0_usize), Just(3), Just(1000)],
+    ) {
+        let mut sides = [Side::new(false, capacity), Side::new(true, capacity)];
+        for (at, &step) in steps.iter().enumerate() {
+            let work = Work { elements: at as u64, flops: 2 * at as u64, bytes: 3 };
+            sides.iter_mut().for_each(|side| side.run(step, work));
+            let [short, careful] = &sides;
+            prop_assert_eq!(short.open.len(), careful.open.len());
+        }
+        let [short, careful] = &sides;
+        prop_assert_eq!(short.records(), careful.records());
+    }
+}
+
+#[test]
+fn the_short_way_is_open_whenever_it_may_be() {
+    let Ok(clock) = Clock::counter() else {
+        eprintln!("skipped: no counter here");
+        return;
+    };
+    let recorder = Recorder::new(clock, 10);
+    let is_short = || {
+        // The first span of a thread makes its log.
+        recorder.end_brick(recorder.begin_brick(1), Work::default());
+        recorder.plain_log().is_some()
+    };
+    assert!(!is_short(), "it is off");
+    recorder.set_active(true);
+    assert!(is_short());
+    recorder.reset();
+    assert!(is_short(), "a reset closes it");
+    recorder.set_active(false);
+    assert!(!is_short(), "it is off again");
+    recorder.set_active(true);
+    assert!(is_short());
+}
