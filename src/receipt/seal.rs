@@ -1,0 +1,130 @@
+//! The hash over a receipt, and signatures of it.
+
+use ed25519_dalek::{Signer, VerifyingKey};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::file::ReceiptError;
+use super::hash::{hex, sha256_hex, unhex};
+use super::key::SecretKey;
+use super::v1::{Receipt, Seal, Signature};
+
+/// Whole numbers above this are not the same in every JSON reader (RFC 8259, section 6).
+const MOST: u64 = 1 << 53;
+
+/// The one algorithm of signatures.
+pub(super) const ED25519: &str = "ed25519";
+
+impl Receipt {
+    /// The receipt with its hash. A seal that it had, with its signatures, goes.
+    ///
+    /// # Errors
+    ///
+    /// A number that JSON can't hold or that not every reader would read alike: NaN, an infinity, a
+    /// whole number above 2^53.
+    pub fn sealed(mut self) -> Result<Self, ReceiptError> {
+        let sha256 = self.canonical_sha256()?;
+        self.seal = Some(Seal { sha256, signatures: Vec::new() });
+        Ok(self)
+    }
+
+    /// SHA-256 of the receipt without its seal in canonical JSON (RFC 8785), in hexadecimal.
+    ///
+    /// # Errors
+    ///
+    /// As [`sealed`](Self::sealed).
+    pub fn canonical_sha256(&self) -> Result<String, ReceiptError> {
+        // Before the value is made: in it NaN would be `null`.
+        if let Some(field) = self.not_finite() {
+            return Err(ReceiptError::NotFinite { field });
+        }
+        let fault = |source| ReceiptError::Canonical { source };
+        let mut value = serde_json::to_value(self).map_err(fault)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("seal");
+        }
+        if let Some((field, number)) = beyond(&value) {
+            return Err(ReceiptError::Number { field, number });
+        }
+        Ok(sha256_hex(&serde_json_canonicalizer::to_vec(&value).map_err(fault)?))
+    }
+
+    /// Adds a signature of the seal; one by the same key goes.
+    ///
+    /// # Errors
+    ///
+    /// If there is no seal, or it isn't this receipt's: nobody should sign what isn't true.
+    pub fn sign(&mut self, key: &SecretKey) -> Result<(), ReceiptError> {
+        let sha256 = self.canonical_sha256()?;
+        let seal = self.seal.as_mut().ok_or(ReceiptError::Unsealed)?;
+        let hash = unhex::<32>(&sha256).filter(|_| seal.sha256 == sha256);
+        let hash = hash.ok_or(ReceiptError::BrokenSeal)?;
+        let public_key = key.public_key();
+        seal.signatures.retain(|signature| signature.public_key != public_key);
+        seal.signatures.push(Signature {
+            algorithm: ED25519.to_owned(),
+            public_key,
+            signature: hex(&key.0.sign(&hash).to_bytes()),
+        });
+        Ok(())
+    }
+
+    /// The place of a number that is none; `None` if all are finite.
+    fn not_finite(&self) -> Option<String> {
+        fn is_bad(part: &impl Serialize) -> bool {
+            serde_json_canonicalizer::to_writer(part, &mut std::io::sink()).is_err()
+        }
+        let parts = [
+            (is_bad(&self.tokens_per_second), "tokens_per_second"),
+            (is_bad(&self.machine), "machine"),
+            (is_bad(&self.ceilings), "ceilings"),
+            (is_bad(&self.clock), "clock"),
+            (is_bad(&self.overhead), "overhead"),
+            (is_bad(&self.load), "load"),
+        ];
+        let part = parts.into_iter().find_map(|(bad, name)| bad.then(|| name.to_owned()));
+        part.or_else(|| {
+            let bad = self.tests.iter().position(is_bad)?;
+            let part = if is_bad(&self.tests[bad].aggregates) { ".aggregates" } else { ".warm_up" };
+            Some(format!("tests[{bad}]{part}"))
+        })
+    }
+}
+
+impl Signature {
+    /// Whether it is a signature of the receipt whose hash is `sha256` (in hexadecimal), by the key
+    /// that it names. Keys and signatures that others could make too don't pass (RFC 8032 with the
+    /// strict checks of ed25519-dalek).
+    #[must_use]
+    pub fn is_of(&self, sha256: &str) -> bool {
+        let check = || {
+            let key = VerifyingKey::from_bytes(&unhex(&self.public_key)?).ok()?;
+            let signature = ed25519_dalek::Signature::from_bytes(&unhex(&self.signature)?);
+            key.verify_strict(&unhex::<32>(sha256)?, &signature).ok()
+        };
+        self.algorithm == ED25519 && check().is_some()
+    }
+}
+
+/// The first whole number beyond 2^53, and where it is.
+fn beyond(value: &Value) -> Option<(String, String)> {
+    let inside = |place: String, value| {
+        let (rest, number) = beyond(value)?;
+        let dot = if rest.is_empty() || rest.starts_with('[') { "" } else { "." };
+        Some((format!("{place}{dot}{rest}"), number))
+    };
+    match value {
+        Value::Number(number) if number.is_f64() => None,
+        Value::Number(number) => {
+            let is_exact = number.as_u64().is_some_and(|number| number <= MOST);
+            (!is_exact).then(|| (String::new(), number.to_string()))
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(i, item)| inside(format!("[{i}]"), item))
+        }
+        Value::Object(fields) => {
+            fields.iter().find_map(|(name, value)| inside(name.clone(), value))
+        }
+        _ => None,
+    }
+}
