@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use brickscope::receipt::{
-    Options, Receipt, Refusal, Verdict, read, rerun_agrees, sha256_file_with, verify,
+    Options, Receipt, Verdict, read, rerun_agrees, sha256_file_with, verify,
 };
 use serde_json::json;
 
 use crate::args::VerifyReceiptArgs;
-use crate::cmd::receipt::receipt_in;
+use crate::cmd::receipt::receipt_file;
 use crate::progress;
 
 /// Verifies, prints what came of it, and returns whether the receipt is accepted.
 pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
-    let path = receipt_in(&args.receipt);
+    let path = receipt_file(&args.receipt);
     let bytes = read(&path)?;
     let options = Options {
         require_gpu_kernels: args.require_gpu_kernels,
@@ -62,9 +62,11 @@ fn rerun(receipt: &Receipt, model: &Path) -> Result<Receipt> {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
     let status = status.context("the benchmark can't be started")?;
     if !status.success() {
-        bail!("the rerun failed ({status}), so it neither bears the receipt out nor speaks against it");
+        bail!(
+            "the rerun failed ({status}), so it neither bears the receipt out nor speaks against it"
+        );
     }
-    Ok(Receipt::load(&receipt_in(&folder.0))?)
+    Ok(Receipt::load(&receipt_file(&folder.0))?)
 }
 
 /// The benchmark's arguments, from the receipt's fields: its command line could be anything.
@@ -155,11 +157,9 @@ fn write_text(
         1 => writeln!(out, "REFUSED   {path}: 1 reason")?,
         n => writeln!(out, "REFUSED   {path}: {n} reasons")?,
     }
-    for Refusal { code, .. } in &verdict.refusals {
-        let refusal = verdict.refusals.iter().find(|refusal| refusal.code == *code);
-        let sentence = refusal.map(Refusal::to_string).unwrap_or_default();
-        writeln!(out, "\n  {}", code.name())?;
-        wrap(out, &sentence, "    ")?;
+    for refusal in &verdict.refusals {
+        writeln!(out, "\n  {}", refusal.code.name())?;
+        wrap(out, &refusal.to_string(), "    ")?;
     }
     if let Some((receipt, again)) = rerun {
         writeln!(out, "\nRerun, in tokens a second:")?;
@@ -192,27 +192,18 @@ fn write_text(
 
 /// Lines of 80 columns at most, but for words that are longer.
 fn wrap(out: &mut String, text: &str, indent: &str) -> std::fmt::Result {
-    let mut column = 0;
+    let mut line = indent.to_owned();
     for word in text.split(' ') {
-        let width = word.chars().count();
-        match column {
-            0 => write!(out, "{indent}")?,
-            _ if column + 1 + width > 80 => {
-                write!(out, "\n{indent}  ")?;
-                column = 2;
-            }
-            _ => {
-                write!(out, " ")?;
-                column += 1;
-            }
+        let is_first = line.trim().is_empty();
+        if !is_first && line.chars().count() + 1 + word.chars().count() > 80 {
+            writeln!(out, "{line}")?;
+            line = format!("{indent}  {word}");
+        } else {
+            line += if is_first { "" } else { " " };
+            line += word;
         }
-        if column == 0 || column == 2 {
-            column += indent.len();
-        }
-        write!(out, "{word}")?;
-        column += width;
     }
-    writeln!(out)
+    writeln!(out, "{line}")
 }
 
 fn as_json(path: &Path, verdict: &Verdict, rerun: Option<&Rerun>) -> serde_json::Value {

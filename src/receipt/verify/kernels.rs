@@ -44,7 +44,8 @@ pub(super) fn check(receipt: &Receipt, options: &Options, found: &mut Findings) 
 
 fn ids(receipt: &Receipt, found: &mut Findings) {
     if receipt.kernels.is_empty() {
-        let why = if receipt.run.profiled { "" } else { ": the profiler, which hears of them, was off" };
+        let why =
+            if receipt.run.profiled { "" } else { ": the profiler, which hears of them, was off" };
         found.refuse(
             Code::KernelIds,
             format!("the list of kernels is empty, so nothing shows what ran{why}"),

@@ -121,13 +121,13 @@ fn units(receipt: &Receipt, test: &Test, found: &mut Findings) {
         found.not_checked("whether durations are as fine as the clock", "its resolution is absent");
         return;
     };
-    let columns: [(&str, fn(&Sample) -> &Vec<u64>); 3] = [
-        ("pass_ns", |sample| &sample.pass_ns),
-        ("token_ns", |sample| &sample.token_ns),
-        ("brick_ns", |sample| &sample.brick_ns),
-    ];
-    for (column, of) in columns {
-        let values = measured(test).flat_map(of).filter(|&&ns| ns > 0);
+    for column in ["pass_ns", "token_ns", "brick_ns"] {
+        let values = measured(test).flat_map(|sample| match column {
+            "pass_ns" => &sample.pass_ns,
+            "token_ns" => &sample.token_ns,
+            _ => &sample.brick_ns,
+        });
+        let values = values.filter(|&&ns| ns > 0);
         let (count, common) = values.fold((0_u64, 0), |(n, all), &ns| (n + 1, gcd(all, ns)));
         // Sixteen numbers share a divisor of 10 by chance once in 10^16 times.
         if count >= 16 && common >= 10 && common as f64 > 2.0 * resolution {
