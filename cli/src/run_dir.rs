@@ -100,6 +100,11 @@ fn new_folder(parent: &Path, created: &str) -> io::Result<PathBuf> {
     unreachable!("a folder has fewer entries than there are numbers")
 }
 
+/// The receipt in the folder of a run.
+pub(crate) fn receipt_in(run: &Path) -> PathBuf {
+    run.join(RECEIPT)
+}
+
 /// Reads the profile of a run: its folder, or the file itself.
 pub(crate) fn load(run: &Path) -> Result<Profile> {
     let path = if run.is_dir() { run.join(PROFILE) } else { run.to_owned() };

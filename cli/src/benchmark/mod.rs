@@ -6,6 +6,7 @@
 
 pub(crate) mod measure;
 pub(crate) mod plan;
+pub(crate) mod processes;
 pub(crate) mod receipt;
 pub(crate) mod rows;
 pub(crate) mod table;

@@ -8,12 +8,12 @@ use brickscope::{Absent, Clock, LoadWatch, Profile};
 use brickscope_engine::{Model, Session};
 
 use super::profile::log_capacity;
-use crate::args::{BenchmarkArgs, Format};
+use crate::args::BenchmarkArgs;
 use crate::benchmark::measure::{Bench, Measured, Settings};
 use crate::benchmark::plan::Plan;
 use crate::benchmark::receipt::{self, After, Before};
-use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
+use crate::benchmark::{processes, table};
 use crate::run_dir::RunDir;
 use crate::{kept, progress, source};
 
@@ -22,9 +22,24 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
     }
-    let receipt = measure(args, &plans)?;
-    let text = table::markdown(&[receipt]);
+    let receipts = if args.processes > 1 && args.process.is_none() {
+        measure_apart(args)?
+    } else {
+        vec![measure(args, &plans)?]
+    };
+    let text = table::markdown(&receipts);
     stdout().lock().write_all(text.as_bytes()).context("standard output")
+}
+
+/// Has processes of their own measure, one after the other.
+fn measure_apart(args: &BenchmarkArgs) -> Result<Vec<Receipt>> {
+    let started = Profile::empty(Default::default()).created;
+    let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
+    let bar = progress::steps("processes", u64::from(args.processes));
+    let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
+    let receipts = processes::run(args, dir.path(), &mut show)?;
+    bar.finish_and_clear();
+    Ok(receipts)
 }
 
 /// Measures in this process, and writes the run.
