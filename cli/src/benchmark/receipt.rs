@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use brickscope::receipt::v1::{
     Binary, CacheCeiling, Ceilings, Clock, Load, Machine, Model, Overhead, Receipt, Run, VERSION,
 };
-use brickscope::receipt::{sha256_file, sha256_file_with};
-use brickscope::{Absent, CpuLimit, Profile};
+use brickscope::receipt::{sha256_file, sha256_file_with, sha256_hex};
+use brickscope::{Absent, CpuLimit, MachineDetails, Profile};
 use brickscope_engine::Model as EngineModel;
 
 use super::measure::Measured;
@@ -157,15 +157,29 @@ fn binary() -> Binary {
 fn machine() -> Machine {
     let brickscope::Machine { os, arch, cpu, logical_cpus, memory_bytes } =
         brickscope::Machine::detect();
+    let details = MachineDetails::read();
     let limit = CpuLimit::read().unwrap_or_default();
     Machine {
         os,
         arch,
         cpu,
+        cpu_id: details.cpu_id,
+        microcode: details.microcode,
         logical_cpus,
+        threads_per_core: details.threads_per_core,
+        numa_nodes: details.numa_nodes,
+        governor: details.governor,
+        turbo: details.turbo,
         memory_bytes,
+        kernel: details.kernel,
+        libc: details.libc,
+        hypervisor: details.hypervisor,
         cgroup_cpus: limit.cpus,
         cgroup_cpuset: limit.cpuset,
-        ..Machine::default()
+        cgroup_memory_bytes: details.memory_limit,
+        huge_pages: details.huge_pages,
+        swap_used_bytes: details.swap_used,
+        // The id itself is a secret of the machine, of sorts: systems derive others from it.
+        boot: details.boot_id.map(|id| sha256_hex(id.as_bytes())[..16].to_owned()),
     }
 }
