@@ -3,15 +3,16 @@
 use std::io::{Write, stdout};
 
 use anyhow::{Context, Result, bail};
-use brickscope::receipt::v1::{Load, Receipt, Run};
-use brickscope::{Absent, Clock, LoadWatch, Profile};
+use brickscope::receipt::v1::{Load, Run};
+use brickscope::{Absent, Clock, CpuLimit, LoadWatch, Profile};
 use brickscope_engine::{Model, Session};
 
 use super::profile::log_capacity;
-use crate::args::BenchmarkArgs;
+use crate::args::{BenchmarkArgs, Format};
 use crate::benchmark::measure::{Bench, Measured, Settings};
 use crate::benchmark::plan::Plan;
 use crate::benchmark::receipt::{self, After, Before};
+use crate::benchmark::rows::{self, Measurement, ModelRow};
 use crate::benchmark::warm_up::Rule;
 use crate::benchmark::{processes, table};
 use crate::run_dir::RunDir;
@@ -22,28 +23,40 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
     }
-    let receipts = if args.processes > 1 && args.process.is_none() {
+    let (measurements, model) = if args.processes > 1 && args.process.is_none() {
         measure_apart(args)?
     } else {
-        vec![measure(args, &plans)?]
+        measure(args, &plans)?
     };
-    let text = table::markdown(&receipts);
+    let text = match args.format() {
+        Format::Md => {
+            let mut text = table::markdown(&measurements, &model);
+            if let [measurement] = &measurements[..] {
+                text += &table::notes(measurement);
+            } else {
+                text += &table::across(&measurements);
+            }
+            text
+        }
+        format => rows::render(&measurements, &model, format),
+    };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
 /// Has processes of their own measure, one after the other.
-fn measure_apart(args: &BenchmarkArgs) -> Result<Vec<Receipt>> {
+fn measure_apart(args: &BenchmarkArgs) -> Result<(Vec<Measurement>, ModelRow)> {
     let started = Profile::empty(Default::default()).created;
+    let model = source::model(args.model.as_deref())?;
     let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
     let bar = progress::steps("processes", u64::from(args.processes));
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
-    let receipts = processes::run(args, dir.path(), &mut show)?;
+    let measurements = processes::run(args, dir.path(), &mut show)?;
     bar.finish_and_clear();
-    Ok(receipts)
+    Ok((measurements, ModelRow::of(&model)))
 }
 
 /// Measures in this process, and writes the run.
-fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Receipt> {
+fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<(Vec<Measurement>, ModelRow)> {
     let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model.as_deref())?;
     let cpu = source::cpu(&args.executor)?;
@@ -68,6 +81,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Receipt> {
     let capacity = log_capacity(&model, &session, tokens);
     let mut bench = Bench::new(&mut session, Clock::default(), settings, capacity)?;
     let load_before = load_average();
+    let throttled_before = throttled();
     let watch = LoadWatch::start();
     let note = progress::note("measuring");
     let mut show = |what: String| {
@@ -81,6 +95,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Receipt> {
     note.finish_and_clear();
 
     let load = load(load_before, watch);
+    let throttled = throttled().saturating_sub(throttled_before);
     let mut profile = bench.profile();
     profile.model = Some(source::describe(&model));
     profile.machine = Some(brickscope::Machine::detect());
@@ -96,10 +111,12 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Receipt> {
         generated_tokens: kept[1].map_or(0, |plan| plan.n_gen as u64),
         seed: None,
     });
-    let after = After { timestamp: profile.created.clone(), tests, profile: &profile, load };
+    let after =
+        After { timestamp: profile.created.clone(), tests, profile: &profile, load, throttled };
     let receipt = receipt::receipt(before, after).sealed()?;
     dir.save_benchmark(&receipt, settings.profiled.then_some(&profile))?;
-    Ok(receipt)
+    let measurement = Measurement { receipt, folder: dir.path().to_owned() };
+    Ok((vec![measurement], ModelRow::of(&model)))
 }
 
 fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<Before> {
@@ -121,6 +138,11 @@ fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<
         profiled: !args.no_profiler,
     };
     Ok(Before { model: hashed, run, ceilings })
+}
+
+/// Periods so far in which the control group's CPU limit stopped this process.
+fn throttled() -> u64 {
+    CpuLimit::read().and_then(|limit| limit.throttled_periods).unwrap_or_default()
 }
 
 /// The system's load average over a minute.
