@@ -153,7 +153,7 @@ pub(crate) struct BenchmarkArgs {
     pub(crate) prompt_tokens: usize,
 
     /// Tokens to generate; 0 for no decode test.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = count)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = passes)]
     pub(crate) tokens: usize,
 
     /// Tokens in the KV cache before each test; several, separated by commas, for a test of each.
@@ -492,8 +492,11 @@ const DIVERGE_PROMPT: &str = "Once upon a time there was a profiler that told th
 /// More threads than any machine of today has are a slip of the keyboard.
 const MAX_THREADS: usize = 1024;
 
-/// More tokens than any model was made for.
-const MAX_TOKENS: usize = 1 << 24;
+/// As many as a model of today was made for.
+const MAX_TOKENS: usize = 1 << 20;
+
+/// Each pass of a benchmark is kept, and there is room for twice as many.
+const MAX_PASSES: usize = 1 << 15;
 
 /// More would fill the longest receipt.
 const MAX_REPETITIONS: i64 = 10_000;
@@ -515,9 +518,17 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 fn count(text: &str) -> Result<usize, String> {
+    at_most(text, MAX_TOKENS)
+}
+
+fn passes(text: &str) -> Result<usize, String> {
+    at_most(text, MAX_PASSES)
+}
+
+fn at_most(text: &str, most: usize) -> Result<usize, String> {
     match text.trim().parse() {
-        Ok(n) if n <= MAX_TOKENS => Ok(n),
-        _ => Err(format!("must be 0 to {MAX_TOKENS} tokens")),
+        Ok(n) if n <= most => Ok(n),
+        _ => Err(format!("must be 0 to {most} tokens")),
     }
 }
 

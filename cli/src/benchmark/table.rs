@@ -1,6 +1,7 @@
 //! Receipts as text for people: llama-bench's table, and what there is to say about it.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use brickscope::receipt::v1::{Receipt, Spread, Test};
 
@@ -189,8 +190,8 @@ fn clock(receipt: &Receipt) -> String {
 }
 
 /// What several processes have in common, and where they differ: by test, of the medians of each.
-pub(crate) fn across(measurements: &[Measurement]) -> String {
-    let mut text = format!("\n{} processes, medians of each (t/s)\n", measurements.len());
+pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
+    let mut text = format!("\n{} processes, the medians of each (t/s)\n", measurements.len());
     let Some(first) = measurements.first() else { return text };
     for (nth, test) in first.receipt.tests.iter().enumerate() {
         let medians = measurements.iter().filter_map(|measurement| {
@@ -208,6 +209,14 @@ pub(crate) fn across(measurements: &[Measurement]) -> String {
         let label = format!("  {:14} ", test.name);
         wrapped(&label, &format!("median {median:.2}, {least:.2} to {most:.2}{spread}"), &mut text);
     }
+    text.push('\n');
+    for Measurement { receipt, .. } in measurements {
+        for doubt in &receipt.load.doubts {
+            wrapped("doubt     ", &format!("process {}: {doubt}", receipt.run.process), &mut text);
+        }
+    }
+    let n = measurements.len();
+    let _ = writeln!(text, "{:9} {}, 1 to {n}", "runs in", folder.display());
     text
 }
 

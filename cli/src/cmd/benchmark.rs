@@ -1,6 +1,7 @@
 //! `brickscope benchmark`: how fast a model runs, measured so that others can check it.
 
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use brickscope::receipt::v1::{Load, Run};
@@ -18,12 +19,19 @@ use crate::benchmark::{processes, table};
 use crate::run_dir::RunDir;
 use crate::{kept, progress, source};
 
+/// What was measured, by one process or by several.
+struct Done {
+    measurements: Vec<Measurement>,
+    model: ModelRow,
+    folder: PathBuf,
+}
+
 pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     let plans = Plan::all(args);
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
     }
-    let (measurements, model) = if args.processes > 1 && args.process.is_none() {
+    let Done { measurements, model, folder } = if args.processes > 1 && args.process.is_none() {
         measure_apart(args)?
     } else {
         measure(args, &plans)?
@@ -34,7 +42,7 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
             if let [measurement] = &measurements[..] {
                 text += &table::notes(measurement);
             } else {
-                text += &table::across(&measurements);
+                text += &table::across(&measurements, &folder);
             }
             text
         }
@@ -44,7 +52,7 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
 }
 
 /// Has processes of their own measure, one after the other.
-fn measure_apart(args: &BenchmarkArgs) -> Result<(Vec<Measurement>, ModelRow)> {
+fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model.as_deref())?;
     let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
@@ -52,11 +60,11 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<(Vec<Measurement>, ModelRow)> {
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
     let measurements = processes::run(args, dir.path(), &mut show)?;
     bar.finish_and_clear();
-    Ok((measurements, ModelRow::of(&model)))
+    Ok(Done { measurements, model: ModelRow::of(&model), folder: dir.path().to_owned() })
 }
 
 /// Measures in this process, and writes the run.
-fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<(Vec<Measurement>, ModelRow)> {
+fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model.as_deref())?;
     let cpu = source::cpu(&args.executor)?;
@@ -115,8 +123,9 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<(Vec<Measurement>, Mo
         After { timestamp: profile.created.clone(), tests, profile: &profile, load, throttled };
     let receipt = receipt::receipt(before, after).sealed()?;
     dir.save_benchmark(&receipt, settings.profiled.then_some(&profile))?;
-    let measurement = Measurement { receipt, folder: dir.path().to_owned() };
-    Ok((vec![measurement], ModelRow::of(&model)))
+    let folder = dir.path().to_owned();
+    let measurements = vec![Measurement { receipt, folder: folder.clone() }];
+    Ok(Done { measurements, model: ModelRow::of(&model), folder })
 }
 
 fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<Before> {
