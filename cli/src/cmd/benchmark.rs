@@ -19,6 +19,9 @@ use crate::benchmark::{processes, table};
 use crate::run_dir::RunDir;
 use crate::{kept, progress, source};
 
+/// Passes that a receipt has room for, each with two figures of some ten digits.
+const MAX_PASSES: u64 = 2_000_000;
+
 /// What was measured, by one process or by several.
 struct Done {
     measurements: Vec<Measurement>,
@@ -30,6 +33,11 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     let plans = Plan::all(args);
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
+    }
+    let repetitions = u64::from(args.repetitions) + Rule::default().most as u64;
+    let passes: u64 = plans.iter().map(|plan| plan.most_passes()).sum();
+    if passes.saturating_mul(repetitions) > MAX_PASSES {
+        bail!("--repetitions: a receipt has room for {MAX_PASSES} passes in all");
     }
     let Done { measurements, model, folder } = if args.processes > 1 && args.process.is_none() {
         measure_apart(args)?
