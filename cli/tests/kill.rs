@@ -5,7 +5,7 @@
 #[allow(dead_code)]
 mod command;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -53,14 +53,16 @@ impl Job {
         let mut child = self.command.spawn().expect("the command starts");
         match moment {
             Moment::After(delay) => std::thread::sleep(delay),
-            Moment::Writing => {
-                let before = partials(&self.dir);
-                while is_running(&mut child) && partials(&self.dir).is_subset(&before) {
-                    std::thread::yield_now();
+            Moment::Change(nth) => {
+                for _ in 0..nth {
+                    let before = sizes(&self.dir);
+                    while is_running(&mut child) && sizes(&self.dir) == before {}
                 }
             }
         }
         let was_running = is_running(&mut child);
+        // A call first, since starting `kill` takes longer than many a write.
+        let _ = child.kill();
         let group = format!("-{}", child.id());
         // Of a group that has ended there is nobody to kill.
         let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
@@ -73,8 +75,8 @@ impl Job {
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     After(Duration),
-    /// When a file is being written.
-    Writing,
+    /// When it is seen for the so-manieth time that a file was removed, renamed or written.
+    Change(u32),
 }
 
 fn is_running(child: &mut Child) -> bool {
@@ -84,7 +86,7 @@ fn is_running(child: &mut Child) -> bool {
 /// All files below a folder.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
@@ -93,12 +95,14 @@ fn is_partial(path: &Path) -> bool {
     name.starts_with('.') && name.ends_with(".partial")
 }
 
-fn partials(dir: &Path) -> BTreeSet<PathBuf> {
-    let is_content = |path: &PathBuf| {
-        let name = path.to_string_lossy();
-        is_partial(path) && !name.contains(".writable.")
+/// How long each file is that has something in it, or is to have.
+fn sizes(dir: &Path) -> BTreeMap<PathBuf, u64> {
+    let has_content = |path: &PathBuf| !path.to_string_lossy().contains(".writable.");
+    let size = |path: PathBuf| {
+        let size = fs::metadata(&path).map(|metadata| metadata.len());
+        (path, size.unwrap_or_default())
     };
-    files(dir).into_iter().filter(is_content).collect()
+    files(dir).into_iter().filter(has_content).map(size).collect()
 }
 
 /// Holds each file to being whole, and what lies in one folder to being of one run.
@@ -153,7 +157,7 @@ fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
         // The golden ratio spreads moments evenly, however many there will be.
         let part = (f64::from(attempt) * 0.618_033_988_749_895).fract();
         let moment = match attempt % 4 {
-            0 => Moment::Writing,
+            0 => Moment::Change(1 + attempt / 4 % 4),
             _ => Moment::After(durations[nth].mul_f64(part)),
         };
         if job.kill(moment) {
