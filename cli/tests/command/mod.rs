@@ -54,9 +54,11 @@ pub(crate) fn quiet_ceilings(cache: &Path) {
         if name.starts_with("ceilings-") {
             let text = std::fs::read_to_string(&path).expect("it was written");
             let mut json: Value = serde_json::from_str(&text).expect("JSON");
-            json["others_share"] = 0.0.into();
-            raise(&mut json["value"]);
-            std::fs::write(&path, json.to_string()).expect("written");
+            if json["others_share"] != 0.0 {
+                json["others_share"] = 0.0.into();
+                raise(&mut json["value"]);
+                std::fs::write(&path, json.to_string()).expect("written");
+            }
         }
     }
 }
