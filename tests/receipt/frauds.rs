@@ -246,10 +246,9 @@ fn warm_up_counted() {
         for test in &mut receipt.tests {
             test.samples.iter_mut().for_each(|sample| sample.is_warm_up = false);
             for kernel in &mut test.kernels {
-                let more = |all: u64| all / 5 * 8;
-                kernel.launches = more(kernel.launches);
-                kernel.flops = kernel.flops.map(more);
-                kernel.bytes = kernel.bytes.map(more);
+                kernel.launches = kernel.launches / 5 * 8;
+                kernel.flops = kernel.flops.map(|all| all / 5 * 8);
+                kernel.bytes = kernel.bytes.map(|all| all / 5 * 8);
             }
         }
         receipt.run.repetitions = 8;
