@@ -50,6 +50,9 @@ pub(crate) fn doubts(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<St
     if let Some(cpus) = machine.logical_cpus.filter(|&cpus| threads > cpus) {
         doubt(format!("{threads} threads shared {cpus} CPUs."));
     }
+    if let Some(governor) = machine.governor.as_deref().filter(|name| *name != "performance") {
+        doubt(format!("The governor of the CPU's frequency is `{governor}`."));
+    }
     if let Some(ppm) = drift_ppm.filter(|ppm| ppm.abs() > DRIFT_PPM) {
         doubt(format!("The clock ran {ppm:.0} millionths off the system's."));
     }
@@ -140,7 +143,8 @@ mod tests {
     #[test]
     fn each_thing_that_speaks_against_a_run_is_a_sentence() {
         let load = Load { others_share: Some(0.487), steal_share: Some(0.012), ..Load::default() };
-        let machine = Machine { logical_cpus: Some(2), ..Machine::default() };
+        let governor = Some("powersave".to_owned());
+        let machine = Machine { logical_cpus: Some(2), governor, ..Machine::default() };
         let mut noisy = test([100, 130, 99], [2_000_000, 2_200_000, 2_000_000]);
         noisy.warm_up.steady = false;
         noisy.samples[0].disturbed = Some(true);
@@ -162,6 +166,7 @@ mod tests {
                 "The hypervisor kept 1.2 % of the CPU time.",
                 "The control group's CPU limit stopped the process 4 times.",
                 "3 threads shared 2 CPUs.",
+                "The governor of the CPU's frequency is `powersave`.",
                 "The clock ran -700 millionths off the system's.",
                 "tg100: the last 3 of 1 warm-up repetitions did not agree within 5 %.",
                 "tg100: the standard deviation is 15 % of the mean.",

@@ -236,7 +236,10 @@ fn wrapped(label: &str, value: &str, text: &mut String) {
     let indent = label.chars().count();
     text.push_str(label);
     let mut column = indent;
-    for (nth, word) in value.split_whitespace().enumerate() {
+    // A unit stays on the line of its number.
+    let value = value.replace(" %", "\u{a0}%");
+    for (nth, word) in value.split(' ').filter(|word| !word.is_empty()).enumerate() {
+        let word = word.replace('\u{a0}', " ");
         let width = word.chars().count();
         if nth > 0 && column + 1 + width > WIDTH {
             let _ = write!(text, "\n{:indent$}", "");
@@ -245,8 +248,69 @@ fn wrapped(label: &str, value: &str, text: &mut String) {
             text.push(' ');
             column += 1;
         }
-        text.push_str(word);
+        text.push_str(&word);
         column += width;
     }
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::receipt::Receipt;
+
+    use super::*;
+    use crate::args::Format;
+    use crate::benchmark::rows::render;
+
+    fn model() -> ModelRow {
+        ModelRow { model_type: "llama 2M Q8_0".to_owned(), bytes: 1_954_816 }
+    }
+
+    /// The receipt in the repository, as process `process` of two.
+    fn measurement(process: u32) -> Measurement {
+        let text = include_str!("../../../tests/data/receipt-v1.json");
+        let mut receipt = Receipt::from_json(text, "receipt-v1.json".as_ref()).expect("a receipt");
+        receipt.run.process = process;
+        receipt.run.processes = 2;
+        Measurement { receipt, folder: "runs/it's 1".into() }
+    }
+
+    #[test]
+    fn the_table_and_its_notes() {
+        let one = [measurement(1)];
+        insta::assert_snapshot!("table", markdown(&one, &model()) + &notes(&one[0]));
+        let mut two = [measurement(1), measurement(2)];
+        two[1].receipt.tests[0].aggregates.median_ts = Some(1300.0);
+        insta::assert_snapshot!("processes", across(&two, Path::new("runs")));
+    }
+
+    #[test]
+    fn the_forms_for_programs() {
+        let one = [measurement(1)];
+        for (name, format) in [
+            ("json", Format::Json),
+            ("jsonl", Format::Jsonl),
+            ("csv", Format::Csv),
+            ("sql", Format::Sql),
+        ] {
+            insta::assert_snapshot!(name, render(&one, &model(), format));
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_as_llama_bench_writes_them() {
+        assert_eq!(size(1_954_816), "1.86 MiB");
+        assert_eq!(size(1 << 30), "1.00 GiB");
+        assert_eq!(parameters(999_999_999), "1000.00 M");
+        assert_eq!(parameters(1_100_048_384), "1.10 B");
+    }
+
+    #[test]
+    fn a_line_is_broken_between_words() {
+        let mut text = String::new();
+        wrapped("label  ", &"word ".repeat(40), &mut text);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
+        assert!(text.lines().skip(1).all(|line| line.starts_with("       word")));
+        assert_eq!(text.matches("word").count(), 40);
+    }
 }

@@ -34,6 +34,9 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
     }
+    if args.process.is_some_and(|process| !(1..=args.processes).contains(&process)) {
+        bail!("--process: a set of {} has no such process", args.processes);
+    }
     let repetitions = u64::from(args.repetitions) + Rule::default().most as u64;
     let passes: u64 = plans.iter().map(|plan| plan.most_passes()).sum();
     if passes.saturating_mul(repetitions) > MAX_PASSES {
@@ -139,7 +142,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
 fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<Before> {
     let hashed = receipt::model(model)?;
     let note = progress::note("measuring what this machine can do");
-    let ceilings = kept::ceilings(session.cpu().kernels, session.cpu().pool());
+    let ceilings = kept::sure_ceilings(session.cpu().kernels, session.cpu().pool());
     note.finish_and_clear();
     let run = Run {
         command: std::env::args().collect(),

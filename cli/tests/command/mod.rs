@@ -44,16 +44,32 @@ pub(crate) fn adds_up(json: &Value) {
 }
 
 /// Makes the ceilings in `cache` such that nobody disturbed: others of them would be measured anew by
-/// each run, and take longer than the run.
+/// each run, and take longer than the run. What others may have taken from them is given back, up to
+/// three quarters.
 #[allow(dead_code, reason = "most tests run so little that it doesn't matter")]
 pub(crate) fn quiet_ceilings(cache: &Path) {
     for entry in std::fs::read_dir(cache).expect("the cache folder") {
         let path = entry.expect("an entry").path();
-        if path.extension().is_some_and(|extension| extension == "json") {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("ceilings-") {
             let text = std::fs::read_to_string(&path).expect("it was written");
             let mut json: Value = serde_json::from_str(&text).expect("JSON");
-            json["others_share"] = 0.0.into();
-            std::fs::write(&path, json.to_string()).expect("written");
+            if json["others_share"] != 0.0 {
+                json["others_share"] = 0.0.into();
+                raise(&mut json["value"]);
+                std::fs::write(&path, json.to_string()).expect("written");
+            }
         }
+    }
+}
+
+fn raise(value: &mut Value) {
+    for rate in ["read_bytes_per_second", "flops_per_second"] {
+        if let Some(number) = value[rate].as_f64() {
+            value[rate] = (4.0 * number).into();
+        }
+    }
+    for cache in value["caches"].as_array_mut().into_iter().flatten() {
+        raise(cache);
     }
 }
