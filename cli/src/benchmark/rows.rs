@@ -1,0 +1,1 @@
+//! A receipt's tests as rows for programs, in the forms in which llama-bench prints.
