@@ -103,7 +103,8 @@ fn in_turns(all: &[Process], n: usize, random: &mut Random) -> [Side; 2] {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     let first = random.below(2);
     for (turn, pair) in random.choose(n, &pairs).into_iter().enumerate() {
-        let (one, other) = if (turn + first) % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        let (one, other) =
+            if (turn + first) % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
         one.push(pair[0].clone());
         other.push(pair[1].clone());
     }
@@ -150,13 +151,17 @@ fn is_alarm(comparison: &Comparison) -> bool {
     comparison.tests.iter().flat_map(rows).any(is_alarm)
 }
 
-/// As many processes a side the figures of `docs/compare.md` are for.
-const PROCESSES: usize = 20;
+/// As many processes a side as it takes to see 3 % where processes differ by some percent: see the
+/// table in `docs/compare.md`.
+const PROCESSES: usize = 40;
+
+/// As few processes a side as people are tempted to run.
+const FEW: usize = 3;
 
 #[test]
 fn equal_runs_in_turns_raise_at_most_4_alarms_in_200_comparisons() {
     let all = recorded();
-    for n in [5, 10, PROCESSES] {
+    for n in [5, 10, 20, PROCESSES] {
         let mut random = Random(200);
         let alarm = |_| usize::from(is_alarm(&compared(&in_turns(&all, n, &mut random))));
         let alarms: usize = (0..200).map(alarm).sum();
@@ -168,7 +173,7 @@ fn equal_runs_in_turns_raise_at_most_4_alarms_in_200_comparisons() {
 #[test]
 fn equal_runs_on_their_own_raise_at_most_4_alarms_in_200_comparisons() {
     let all = recorded();
-    for n in [5, 10, PROCESSES] {
+    for n in [5, 10, 20, PROCESSES] {
         let mut random = Random(200);
         let alarm = |_| usize::from(is_alarm(&compared(&on_their_own(&all, n, &mut random))));
         let alarms: usize = (0..200).map(alarm).sum();
@@ -208,8 +213,11 @@ fn a_brick_that_is_slower_by_3_percent_is_found_and_named_where_the_noise_allows
         .filter(|(_, name)| name != brickscope::compare::UNATTRIBUTED)
         .collect();
     for (round, (test, brick)) in bricks.iter().cycle().enumerate().take(200 * bricks.len()) {
-        // Few processes see little: half of the rounds have as few as people are tempted to run.
-        let n = if round / bricks.len() % 2 == 0 { PROCESSES } else { 3 };
+        if (total.visible, total.hidden) == (200, 200) {
+            break;
+        }
+        // Few processes see little.
+        let n = if round / bricks.len() % 2 == 0 { PROCESSES } else { FEW };
         let mut sides = in_turns(&all, n, &mut random);
         plant(&mut sides[1], test, brick, part);
         let comparison = compared(&sides);
@@ -256,7 +264,7 @@ fn noise_that_hides_a_slow_down_makes_it_inconclusive_and_never_unchanged() {
     let all = recorded();
     let mut random = Random(17);
     let mut verdicts = BTreeMap::new();
-    for _ in 0..200 {
+    for _ in 0..100 {
         let mut sides = in_turns(&all, PROCESSES, &mut random);
         let test = sides[0].processes[0].tests.last().expect("a test").name.clone();
         plant(&mut sides[1], &test, "GateProjection", 0.03);
@@ -281,6 +289,7 @@ fn noise_that_hides_a_slow_down_makes_it_inconclusive_and_never_unchanged() {
     }
     println!("{verdicts:?}");
     assert_eq!(verdicts.get("unchanged"), None, "{verdicts:?}");
-    let others: i32 = verdicts.iter().filter(|(name, _)| **name != "inconclusive").map(|(_, n)| n).sum();
+    let others: i32 =
+        verdicts.iter().filter(|(name, _)| **name != "inconclusive").map(|(_, n)| n).sum();
     assert!(others <= 4, "{verdicts:?}");
 }

@@ -9,7 +9,7 @@
 //! What is estimated is the logarithm of the ratio of B to A. Where the processes of both sides ran
 //! in turns, each is held against its neighbour of the other side, so that what changes slowly drops
 //! out; else the sides are two independent samples. The estimate is the mean without the fifth at
-//! either end (from 10 processes on), and its error is by the winsorised squares (Yuen 1974), so that
+//! either end (from 20 processes on), and its error is by the winsorised squares (Yuen 1974), so that
 //! some processes that met another load neither move it nor make it blind. The interval is that of
 //! Student's t.
 //!
@@ -220,7 +220,7 @@ pub struct Change {
     pub name: String,
     /// Its part of the test's wall on side A, 0 to 1.
     pub share: f64,
-    /// Nanoseconds of one sample on side A: the geometric mean of its processes' medians, from 10 on
+    /// Nanoseconds of one sample on side A: the geometric mean of its processes' medians, from 20 on
     /// without the fifth at either end.
     pub a_ns: f64,
     /// The same of side B.

@@ -2,9 +2,9 @@
 
 use super::student;
 
-/// From so many processes on, a fifth is trimmed at either end before the mean is taken. Of fewer all
-/// are needed.
-const TRIMMED_FROM: usize = 10;
+/// From so many processes on, a fifth is trimmed at either end before the mean is taken. Of fewer too
+/// few degrees of freedom would be left for intervals of 99.9 % and more.
+const TRIMMED_FROM: usize = 20;
 
 /// With fewer processes on a side there is no telling how far processes differ.
 pub(super) const MIN_PROCESSES: usize = 2;

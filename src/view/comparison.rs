@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::compare::{Change, Compared, Comparison, Outcome, Pairing, TestChange, Verdict};
+use crate::save;
 use crate::view::{count, printable};
 
 /// The sentence that says what changed, and where.
@@ -419,6 +421,20 @@ fn escaped(text: &str) -> String {
         out.push(c);
     }
     out
+}
+
+/// The comparison as JSON: `outcome` and `headline` first, then all fields of [`Comparison`].
+#[must_use]
+pub fn comparison_json(comparison: &Comparison) -> String {
+    #[derive(Serialize)]
+    struct WithOutcome<'c> {
+        outcome: Outcome,
+        headline: String,
+        #[serde(flatten)]
+        comparison: &'c Comparison,
+    }
+    let headline = comparison_headline(comparison);
+    save::to_json(&WithOutcome { outcome: comparison.outcome(), headline, comparison })
 }
 
 /// Side B in Bencher Metric Format: latencies in nanoseconds, throughputs in tokens per second, each

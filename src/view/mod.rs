@@ -17,7 +17,9 @@ mod tree;
 #[cfg(feature = "presentar-tui")]
 mod tui;
 
-pub use self::comparison::{comparison, comparison_bmf, comparison_headline, comparison_markdown};
+pub use self::comparison::{
+    comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
+};
 pub use self::headline::headline;
 pub use self::json::json;
 pub use self::kernels::kernels;
