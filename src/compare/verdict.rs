@@ -122,3 +122,28 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
         row.change.verdict = Verdict::of(low, high, threshold);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_matters_if_it_is_sure_and_may_be_as_large_as_the_threshold() {
+        for (low, high, verdict) in [
+            (0.021, 0.038, Verdict::Slower),
+            (0.04, 0.05, Verdict::Slower),
+            (-0.038, -0.021, Verdict::Faster),
+            // Sure, and too small to matter.
+            (0.001, 0.02, Verdict::Unchanged),
+            (-0.02, -0.001, Verdict::Unchanged),
+            (-0.029, 0.029, Verdict::Unchanged),
+            // It might be nothing, or too much.
+            (-0.001, 0.031, Verdict::Inconclusive),
+            (-0.03, 0.0, Verdict::Inconclusive),
+            (0.0, 0.03, Verdict::Inconclusive),
+            (-0.5, 0.5, Verdict::Inconclusive),
+        ] {
+            assert_eq!(Verdict::of(low, high, 0.03), verdict, "[{low}, {high}]");
+        }
+    }
+}
