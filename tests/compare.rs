@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use brickscope::Phase;
 use brickscope::compare::{
-    Brick, Change, Comparison, Options, Outcome, Process, Side, Test, TestChange, Turn, Verdict,
-    compare,
+    Brick, Change, Comparison, Fact, Options, Outcome, Process, Side, Test, TestChange, Turn,
+    Verdict, compare,
 };
+use brickscope::{Phase, view};
 use serde::Deserialize;
 
 /// The recorded processes, in the order in which they ran.
@@ -50,6 +50,7 @@ fn recorded() -> Vec<Process> {
             name: of.name.clone(),
             phase: Some(of.phase),
             tokens: of.tokens,
+            facts: Vec::new(),
             wall_ns: column(0),
             unattributed_ns: column(1),
             bricks: bricks.collect(),
@@ -292,4 +293,179 @@ fn noise_that_hides_a_slow_down_makes_it_inconclusive_and_never_unchanged() {
     let others: i32 =
         verdicts.iter().filter(|(name, _)| **name != "inconclusive").map(|(_, n)| n).sum();
     assert!(others <= 4, "{verdicts:?}");
+}
+
+/// A process that took `slower` times as long as another in GateProjection.
+fn made(number: u64, slower: f64, noise: f64, random: &mut Random) -> Process {
+    let mut near = |ns: f64| (ns * (1.0 + noise * (random.uniform() - 0.5))) as u64;
+    let mut test = |name: &str, phase: Phase, tokens: u64, times: f64| {
+        let bricks = [
+            ("QkvProjection", "Attention", 900_000.0),
+            ("GateProjection", "FFN", 1_000_000.0 * slower),
+            ("DownProjection", "FFN", 800_000.0),
+            ("RmsNorm", "Norm", 9_000.0),
+        ];
+        let mut brick = |(name, category, ns): (&str, &str, f64)| Brick {
+            name: name.to_owned(),
+            category: category.to_owned(),
+            ns: (0..3).map(|_| near(ns * times)).collect(),
+        };
+        let bricks = bricks.map(&mut brick).to_vec();
+        let unattributed_ns = brick(("", "", 30_000.0)).ns;
+        let sum = |i: usize| bricks.iter().map(|brick| brick.ns[i]).sum::<u64>();
+        Test {
+            name: name.to_owned(),
+            phase: Some(phase),
+            tokens,
+            facts: Vec::new(),
+            wall_ns: (0..3).map(|i| sum(i) + unattributed_ns[i]).collect(),
+            unattributed_ns,
+            bricks,
+        }
+    };
+    Process {
+        name: format!("{number}"),
+        turns: vec![Turn { among: "made up".to_owned(), place: number }],
+        facts: vec![Fact::must("threads", "2"), Fact::may("build", "brickscope 0.1.0, 5ca1ab1e")],
+        tests: vec![
+            test("pp512", Phase::Prefill, 512, 40.0),
+            test("tg128", Phase::Decode, 128, 100.0),
+        ],
+        ..Process::default()
+    }
+}
+
+/// Sides that ran in turns; in B GateProjection took `slower` times as long.
+fn made_sides(n: u64, slower: f64, noise: f64) -> [Side; 2] {
+    let mut random = Random(9);
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for turn in 0..2 * n {
+        if (turn / 2 + turn) % 2 == 0 {
+            a.push(made(turn, 1.0, noise, &mut random));
+        } else {
+            b.push(made(turn, slower, noise, &mut random));
+        }
+    }
+    sides(a, b)
+}
+
+/// Everything within 80 columns.
+fn text(comparison: &Comparison) -> String {
+    let text = view::comparison(comparison);
+    let wide = text.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(wide, None, "{text}");
+    text
+}
+
+#[test]
+fn a_slower_brick_as_text_markdown_and_for_bencher() {
+    let [a, mut b] = made_sides(12, 1.08, 0.01);
+    for process in &mut b.processes {
+        process.facts[1].value = "brickscope 0.2.0, feedf00d".to_owned();
+    }
+    let comparison = compared(&[a, b]);
+    assert_eq!(comparison.outcome(), Outcome::Slower);
+    insta::assert_snapshot!("slower", text(&comparison));
+    insta::assert_snapshot!("slower_markdown", view::comparison_markdown(&comparison));
+    insta::assert_snapshot!("slower_bmf", view::comparison_bmf(&comparison));
+    let json: serde_json::Value =
+        serde_json::from_str(&view::comparison_json(&comparison)).expect("JSON");
+    assert_eq!((&json["outcome"], &json["tests"][1]["name"]), (&"slower".into(), &"tg128".into()));
+}
+
+#[test]
+fn what_is_faster_unchanged_or_can_not_be_told() {
+    let faster = compared(&made_sides(12, 0.8, 0.01));
+    assert_eq!(faster.outcome(), Outcome::Pass);
+    insta::assert_snapshot!("faster_headline", view::comparison_headline(&faster));
+    let same = compared(&made_sides(12, 1.0, 0.01));
+    assert_eq!(same.outcome(), Outcome::Pass);
+    insta::assert_snapshot!("unchanged", text(&same));
+    let unclear = compared(&made_sides(4, 1.03, 0.1));
+    assert_eq!(unclear.outcome(), Outcome::Inconclusive);
+    insta::assert_snapshot!("inconclusive", text(&unclear));
+}
+
+#[test]
+fn a_single_process_is_no_replicate_however_many_samples_it_took() {
+    let [mut a, mut b] = made_sides(1, 2.0, 0.01);
+    for test in a.processes.iter_mut().chain(&mut b.processes).flat_map(|p| &mut p.tests) {
+        test.wall_ns = test.wall_ns.repeat(1000);
+    }
+    let comparison = compared(&[a, b]);
+    assert_eq!(comparison.outcome(), Outcome::Inconclusive);
+    let inconclusive = |row: &Change| {
+        row.verdict == Verdict::Inconclusive
+            && row.reason.as_ref().is_some_and(|why| why.contains("one process only"))
+    };
+    assert!(comparison.tests.iter().flat_map(rows).all(inconclusive), "{comparison:?}");
+    insta::assert_snapshot!("single", view::comparison_headline(&comparison));
+}
+
+#[test]
+fn unlike_conditions_are_refused_each_with_both_values_unless_forced() {
+    let [a, mut b] = made_sides(5, 1.0, 0.01);
+    b.processes[0].facts[0].value = "1".to_owned();
+    b.processes[1].facts.remove(0);
+    b.processes[2].doubts.push("the governor is \u{1b}[31mpowersave".to_owned());
+    b.processes[3].disturbed = 2;
+    b.processes[4].tests[0].bricks[0].name = "FusedQkv".to_owned();
+    b.processes.iter_mut().for_each(|process| process.turns.clear());
+    let refused = compare(&a, &b, &Options::default()).expect_err("they are unlike");
+    assert_eq!(
+        refused.to_string(),
+        "these runs can't be compared, since they differ in\n  threads: 2 and 1 or 2 or not told\n\
+         a change of time could come from any of that"
+    );
+    let forced = Options { is_forced: true, ..Options::default() };
+    let comparison = compare(&a, &b, &forced).expect("they have tests in common");
+    insta::assert_snapshot!("forced", text(&comparison));
+    assert!(
+        view::comparison_markdown(&comparison).contains("> ⚠️ threads: 2 and 1 or 2 or not told")
+    );
+}
+
+#[test]
+fn what_can_not_be_compared_at_all() {
+    let [a, b] = made_sides(3, 1.0, 0.01);
+    let error = |a: &Side, b: &Side, options: &Options| {
+        compare(a, b, options).expect_err("it can't be").to_string()
+    };
+    let default = Options::default();
+    for threshold in [0.0, -0.1, f64::NAN, f64::INFINITY] {
+        let said = error(&a, &b, &Options { threshold, ..default });
+        assert!(said.contains("must be above 0"), "{said}");
+    }
+    let empty = Side { name: "nowhere".to_owned(), processes: Vec::new() };
+    assert_eq!(error(&a, &empty, &default), "nowhere holds no run");
+    // A copy under another name, on the other side or on the same.
+    let mut copied = b.clone();
+    copied.processes[2] = Process { name: "a copy".to_owned(), ..a.processes[0].clone() };
+    assert!(error(&a, &copied, &default).contains("a copy"), "{}", error(&a, &copied, &default));
+    copied.processes[2] = b.processes[0].clone();
+    assert!(error(&a, &copied, &default).contains("hold the same run"));
+    let mut other = b.clone();
+    other.processes.iter_mut().for_each(|process| process.tests[0].name = "pp1".to_owned());
+    other.processes.iter_mut().for_each(|process| process.tests[1].name = "tg1".to_owned());
+    assert_eq!(error(&a, &other, &default), "no test is on both sides: pp512, tg128 and pp1, tg1");
+}
+
+#[test]
+fn hostile_times_give_no_nonsense() {
+    for ns in [0, 1, u64::MAX] {
+        let [a, mut b] = made_sides(4, 1.0, 0.01);
+        for (number, test) in b.processes.iter_mut().flat_map(|p| &mut p.tests).enumerate() {
+            test.wall_ns = vec![ns.saturating_sub(number as u64); 2];
+            test.unattributed_ns = vec![ns; 1];
+            test.bricks[0].ns = vec![ns];
+            test.bricks[1].ns.clear();
+            test.bricks[2].category = "no\nsuch | thing".to_owned();
+        }
+        let comparison = compared(&[a, b]);
+        let text = view::comparison(&comparison) + &view::comparison_markdown(&comparison);
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{ns}: {text}");
+        let bmf = view::comparison_bmf(&comparison);
+        let json: Result<serde_json::Value, _> = serde_json::from_str(&bmf);
+        assert!(json.is_ok(), "{bmf}");
+    }
 }

@@ -57,10 +57,16 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What processes of either side differ in: first what forbids to compare them, then the rest.
-pub(super) fn differences(a: &Side, b: &Side) -> (Vec<Difference>, Vec<Difference>) {
+/// What processes of either side differ in, or these tests of them: first what forbids to compare
+/// them, then the rest.
+pub(super) fn differences(
+    a: &Side,
+    b: &Side,
+    tests: &[String],
+) -> (Vec<Difference>, Vec<Difference>) {
     let mut names: Vec<(&str, Weight)> = Vec::new();
-    for fact in a.processes.iter().chain(&b.processes).flat_map(|process| &process.facts) {
+    let all = a.processes.iter().chain(&b.processes);
+    for fact in all.flat_map(facts).filter(|(test, _)| is_in(*test, tests)).map(|(_, fact)| fact) {
         if !names.iter().any(|(name, _)| *name == fact.name) {
             names.push((&fact.name, fact.weight));
         }
@@ -76,11 +82,27 @@ pub(super) fn differences(a: &Side, b: &Side) -> (Vec<Difference>, Vec<Differenc
     (must, may)
 }
 
+/// What a process says of itself and of its tests, with the test.
+fn facts(process: &Process) -> impl Iterator<Item = (Option<&str>, &Fact)> {
+    let own = process.facts.iter().map(|fact| (None, fact));
+    own.chain(
+        process
+            .tests
+            .iter()
+            .flat_map(|test| test.facts.iter().map(|fact| (Some(&*test.name), fact))),
+    )
+}
+
+/// Whether it is of no test, or of one of these.
+fn is_in(test: Option<&str>, tests: &[String]) -> bool {
+    test.is_none_or(|test| tests.iter().any(|name| name == test))
+}
+
 /// All that the processes of a side say of something, each once.
 fn values(side: &Side, name: &str) -> Vec<String> {
     let value = |process: &Process| {
-        let fact = process.facts.iter().find(|fact| fact.name == name);
-        fact.map_or_else(|| "not told".to_owned(), |fact| fact.value.clone())
+        let fact = facts(process).find(|(_, fact)| fact.name == name);
+        fact.map_or_else(|| "not told".to_owned(), |(_, fact)| fact.value.clone())
     };
     let mut values: Vec<String> = side.processes.iter().map(value).collect();
     values.sort();

@@ -105,6 +105,7 @@ fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Opt
         name: phase.name().to_owned(),
         phase: Some(phase),
         tokens: first.tokens,
+        facts: Vec::new(),
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
         unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),
         bricks: names.iter().filter_map(brick).collect(),

@@ -55,6 +55,10 @@ fn test(test: &v1::Test) -> Test {
         name: test.name.clone(),
         phase,
         tokens: samples.first().map_or(0, |sample| sample.tokens),
+        facts: vec![
+            Fact::must(&format!("input of {}", test.name), short(&test.input_sha256)),
+            Fact::may(&format!("tokens chosen in {}", test.name), short(&test.output_sha256)),
+        ],
         wall_ns: samples.iter().map(|sample| sample.wall_ns).collect(),
         unattributed_ns: samples.iter().filter_map(|sample| sample.unattributed_ns).collect(),
         bricks: bricks.collect(),
@@ -80,9 +84,6 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
         Fact::must("profiler", if run.profiled { "on" } else { "off" }),
         Fact::must("tests", names(&receipt.tests)),
     ];
-    for test in &receipt.tests {
-        facts.push(Fact::must(&format!("input of {}", test.name), short(&test.input_sha256)));
-    }
     facts.extend([
         Fact::must("system", format!("{} {}", machine.os, machine.arch)),
         Fact::must("cpu", told(&machine.cpu)),
@@ -112,12 +113,6 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
     facts.push(Fact::may("repetitions", run.repetitions.to_string()));
     facts.push(Fact::may("clock", &*receipt.clock.source));
     facts.push(Fact::may("boot", told(&machine.boot)));
-    for test in &receipt.tests {
-        facts.push(Fact::may(
-            &format!("tokens chosen in {}", test.name),
-            short(&test.output_sha256),
-        ));
-    }
     facts
 }
 

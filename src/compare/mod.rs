@@ -114,6 +114,8 @@ pub struct Test {
     pub phase: Option<Phase>,
     /// Tokens of one sample.
     pub tokens: u64,
+    /// What it was given, and what it came to.
+    pub facts: Vec<Fact>,
     /// How long each sample took, in nanoseconds, without those of the warm-up.
     pub wall_ns: Vec<u64>,
     /// What no brick explains of each; empty without a profiler.
@@ -317,11 +319,6 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
     if let Some((one, other)) = copies(a, b) {
         return Err(CompareError::Copy { one, other });
     }
-    let (unlike, differences) = environment::differences(a, b);
-    if !unlike.is_empty() && !options.is_forced {
-        return Err(CompareError::Unlike(unlike));
-    }
-    let pairing = turns::pairs(a, b);
     let first = |side: &Side| {
         let tests = side.processes[0].tests.iter().map(|test| test.name.clone());
         tests.collect::<Vec<String>>()
@@ -330,9 +327,14 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
         .into_iter()
         .filter(|name| is_everywhere(name, a) && is_everywhere(name, b))
         .collect();
+    let (unlike, differences) = environment::differences(a, b, &names);
+    if !unlike.is_empty() && !options.is_forced {
+        return Err(CompareError::Unlike(unlike));
+    }
     if names.is_empty() {
         return Err(CompareError::NoCommonTest { a: first(a), b: first(b) });
     }
+    let pairing = turns::pairs(a, b);
     let mut tests: Vec<Rows> =
         names.iter().map(|name| Rows::new(name, a, b, &pairing, options)).collect();
     verdict::judge(&mut tests, options.threshold);

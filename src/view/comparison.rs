@@ -208,13 +208,8 @@ pub fn comparison(comparison: &Comparison) -> String {
     for test in &comparison.tests {
         let _ = writeln!(
             out,
-            "\n{:23} {:>9} {:>6} {:>7} {:>17}  {:>5}  verdict",
-            title(test),
-            "A",
-            "share",
-            "change",
-            "interval",
-            "sees"
+            "\n{:28}A share  change        interval   sees  verdict",
+            title(test).chars().take(28).collect::<String>()
         );
         row(&mut out, "whole", &test.whole);
         for part in &test.categories {
@@ -238,7 +233,7 @@ pub fn comparison(comparison: &Comparison) -> String {
 }
 
 fn row(out: &mut String, name: &str, row: &Change) {
-    let name: String = printable(name).chars().take(23).collect();
+    let name: String = printable(name).chars().take(20).collect();
     let change = row.change.map_or_else(|| "n/a".to_owned(), |change| signed(change) + " %");
     let interval = match (row.low, row.high) {
         (Some(low), Some(high)) => format!("[{}, {}]", signed(low), signed(high)),
@@ -247,7 +242,7 @@ fn row(out: &mut String, name: &str, row: &Change) {
     let visible = row.visible.map_or_else(|| "n/a".to_owned(), |visible| plain(visible) + "%");
     let _ = writeln!(
         out,
-        "{name:23} {:>9} {:>5.1}% {change:>7} {interval:>17} {visible:>6}  {}",
+        "{name:20} {:>8} {:>4.0}% {change:>7} {interval:>15} {visible:>6}  {}",
         duration(row.a_ns),
         100.0 * row.share,
         row.verdict.name()
@@ -344,7 +339,7 @@ fn legend(comparison: &Comparison) -> String {
             let needed =
                 unclear.iter().map(|row| row.processes_needed).collect::<Option<Vec<usize>>>();
             let takes = match needed.and_then(|needed| needed.into_iter().max()) {
-                Some(most) => format!("; all of them would take {most} processes a side"),
+                Some(most) => format!("; that would take up to {most} processes a side"),
                 None => String::new(),
             };
             let but = if outcome == Outcome::Pass { ", though the whole can" } else { "" };
@@ -352,9 +347,9 @@ fn legend(comparison: &Comparison) -> String {
         }
     };
     format!(
-        "Changes are of time: + is slower. Any of these intervals is wrong with a probability of {} % \
-         at most, all taken together. `sees` is the smallest change that would have been found in {:.0} \
-         of 100 comparisons; below {} a change does not matter.{told}",
+        "Changes are of time: + is slower. Of comparisons of equal sides {} % at most call anything \
+         slower or faster. `sees` is the smallest change that is found in {:.0} of 100 comparisons like \
+         this one; below {} a change does not matter.{told}",
         100.0 * comparison.level,
         100.0 * comparison.power,
         percent(comparison.threshold)
@@ -471,8 +466,8 @@ pub fn comparison_bmf(comparison: &Comparison) -> String {
 /// Lines of at most `width` characters, broken at spaces; a longer word has a line of its own.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    // `3.1 %` and what is in brackets stay together for the eye.
-    for word in text.split(' ') {
+    // `3.1 %` stays together.
+    for word in text.replace(" %", "\u{a0}%").split(' ') {
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
                 line.push(' ');
@@ -481,5 +476,5 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
             _ => lines.push(word.to_owned()),
         }
     }
-    lines
+    lines.iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }
