@@ -4,6 +4,7 @@ pub mod brick;
 mod checksum;
 mod clock;
 mod collect;
+pub mod compare;
 mod cost;
 mod device;
 mod digest;

@@ -1,5 +1,6 @@
 //! Every flag of the command.
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -25,6 +26,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Profile(ProfileArgs),
     Benchmark(BenchmarkArgs),
+    Compare(CompareArgs),
+    Gate(GateArgs),
     Show(ShowArgs),
     Logits(LogitsArgs),
     Diverge(DivergeArgs),
@@ -227,6 +230,108 @@ pub(crate) enum Format {
     Csv,
     /// A table `llama_bench`.
     Sql,
+}
+
+/// Say what became slower or faster from A to B: tests, categories and bricks.
+///
+/// A and B are each a receipt, a run's folder, or a folder of run folders, as `benchmark --processes`
+/// writes it; or two builds of brickscope, which --processes has measured in turns A B B A. Processes
+/// are what is compared: 5 a side to see large changes, 20 for 3 %. Two single runs tell nothing, and
+/// that is what is said then.
+///
+/// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
+/// that can't be told, 2 if the comparison can't be made. docs/compare.md says how it is decided.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope compare runs/before runs/after\n  brickscope compare runs/before runs/after --threshold 5% -o md\n  brickscope compare old/brickscope new/brickscope --processes 20 --model model.gguf -- --tokens 32"
+)]
+pub(crate) struct CompareArgs {
+    /// What to compare with.
+    pub(crate) a: PathBuf,
+
+    /// What may have changed.
+    pub(crate) b: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) how: ComparisonArgs,
+
+    /// A and B are programs: run the benchmark in so many processes of each, in turns A B B A.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_PROCESSES))]
+    pub(crate) processes: Option<u32>,
+
+    /// With --processes: the GGUF file to run. Without one, the same stands in as for `benchmark`.
+    #[arg(long, value_name = "FILE", requires = "processes")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// With --processes: the folder for their runs, `a/1`, `b/1` and so on. By default a new one in
+    /// `brickscope-runs`.
+    #[arg(long, value_name = "DIR", requires = "processes")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// With --processes: what to pass on to `benchmark`.
+    #[arg(last = true, value_name = "BENCHMARK ARGS", requires = "processes")]
+    pub(crate) benchmark: Vec<OsString>,
+}
+
+/// Hold a run against a baseline: `compare` for CI.
+///
+/// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
+/// that can't be told (more processes are needed), 2 if the comparison can't be made.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md"
+)]
+pub(crate) struct GateArgs {
+    /// The run to judge: a receipt, a run's folder, or a folder of run folders. By default the newest
+    /// in `brickscope-runs`.
+    pub(crate) run: Option<PathBuf>,
+
+    /// The folder of the baseline.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) baseline: PathBuf,
+
+    /// Make the run the new baseline, instead of judging it.
+    #[arg(long)]
+    pub(crate) update: bool,
+
+    #[command(flatten)]
+    pub(crate) how: ComparisonArgs,
+}
+
+/// How to compare, and how to print it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ComparisonArgs {
+    /// The smallest change that matters.
+    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = threshold, allow_hyphen_values = true)]
+    pub(crate) threshold: f64,
+
+    /// Don't judge bricks that take less of their test than this.
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) min_share: f64,
+
+    /// Compare even what ran under unlike conditions. That is printed on top.
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// In which form to print.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = ComparisonFormat::Text)]
+    pub(crate) output: ComparisonFormat,
+
+    /// The same as --output json.
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ComparisonFormat {
+    /// A sentence and tables, for people.
+    Text,
+    /// Markdown: a comment on a pull request.
+    Md,
+    /// Every figure.
+    Json,
+    /// Side B in Bencher Metric Format.
+    Bmf,
 }
 
 /// Show a run that was written before.
@@ -643,6 +748,14 @@ fn public_key(text: &str) -> Result<String, String> {
         false => {
             Err("must be 64 hexadecimal digits, as `brickscope receipt keygen` prints".to_owned())
         }
+    }
+}
+
+/// As [`share`], above 0: every change would matter otherwise, and none could be excluded.
+fn threshold(text: &str) -> Result<f64, String> {
+    match share(text) {
+        Ok(part) if part > 0.0 => Ok(part),
+        _ => Err("must be a percentage above 0% and at most 100%, such as 3%".to_owned()),
     }
 }
 

@@ -7,6 +7,7 @@ mod doctor;
 mod kept;
 mod progress;
 mod run_dir;
+mod sides;
 mod source;
 
 use std::process::ExitCode;
@@ -18,12 +19,23 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     // As with `diff`: 1 says that there is a difference, so trouble is 2.
-    let is_question = matches!(args.command, Command::Diverge(_) | Command::VerifyReceipt(_));
+    let is_question = matches!(
+        args.command,
+        Command::Diverge(_) | Command::VerifyReceipt(_) | Command::Compare(_) | Command::Gate(_)
+    );
     let trouble = if is_question { 2 } else { 1 };
     let result = match args.command {
         Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),
         Command::Profile(args) => cmd::profile::run(&args),
         Command::Benchmark(args) => cmd::benchmark::run(&args),
+        Command::Compare(args) => match cmd::compare::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Gate(args) => match cmd::gate::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Show(args) => cmd::show::run(&args),
         Command::Logits(args) => cmd::logits::run(&args),
         Command::Diverge(args) => match cmd::diverge::run(&args) {

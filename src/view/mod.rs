@@ -1,5 +1,6 @@
 //! Text for people. Every function here is a function of what was measured; none measures.
 
+mod comparison;
 mod dot;
 mod headline;
 mod json;
@@ -16,6 +17,9 @@ mod tree;
 #[cfg(feature = "presentar-tui")]
 mod tui;
 
+pub use self::comparison::{
+    comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
+};
 pub use self::headline::headline;
 pub use self::json::json;
 pub use self::kernels::kernels;

@@ -2,8 +2,10 @@
 
 pub(crate) mod benchmark;
 pub(crate) mod check_overhead;
+pub(crate) mod compare;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
+pub(crate) mod gate;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod profile;

@@ -1,0 +1,128 @@
+//! `brickscope gate`: a run held against a baseline, for CI.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+
+use super::compare::{compared, exit_code, print};
+use crate::args::GateArgs;
+use crate::sides;
+
+/// Where runs are written unless the user names a folder.
+const RUNS: &str = "brickscope-runs";
+
+pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
+    let run = match &args.run {
+        Some(run) => run.clone(),
+        None => newest()?,
+    };
+    settle(&args.baseline)?;
+    if args.update {
+        let side = sides::load(&run, args.how.force)?;
+        update(&run, &args.baseline)
+            .with_context(|| format!("{} can't be made the baseline", run.display()))?;
+        println!(
+            "{} is the baseline now: {} processes of {}",
+            args.baseline.display(),
+            side.processes.len(),
+            run.display()
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.baseline.exists() {
+        bail!(
+            "there is no baseline at {0}: make {1} the first one with `brickscope gate --baseline {0} \
+             --update {1}`",
+            args.baseline.display(),
+            run.display()
+        );
+    }
+    let a = sides::load(&args.baseline, args.how.force).context("the baseline")?;
+    let b = sides::load(&run, args.how.force).context("the run")?;
+    let comparison = compared(&a, &b, &args.how)?;
+    print(&comparison, &args.how)?;
+    Ok(exit_code(&comparison))
+}
+
+/// The run that was written last.
+fn newest() -> Result<PathBuf> {
+    let none = || format!("there is no run in {RUNS}: name one, or make one with `benchmark`");
+    let mut newest: Option<(SystemTime, PathBuf)> = None;
+    for entry in fs::read_dir(RUNS).with_context(none)? {
+        let path = entry.with_context(|| RUNS.to_owned())?.path();
+        let Ok(files) = sides::files(&path) else { continue };
+        let written = files.iter().filter_map(|file| fs::metadata(file).ok()?.modified().ok());
+        let Some(written) = written.max() else { continue };
+        if newest.as_ref().is_none_or(|(other, _)| written > *other) {
+            newest = Some((written, path));
+        }
+    }
+    Ok(newest.with_context(none)?.1)
+}
+
+/// The folder beside the baseline where the next one is made, and where the last one is until then.
+fn beside(baseline: &Path) -> Result<[PathBuf; 2]> {
+    let name = baseline
+        .file_name()
+        .with_context(|| format!("{} does not end in the name of a folder", baseline.display()))?;
+    Ok(["next", "last"].map(|which| {
+        let mut hidden = OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{which}"));
+        baseline.with_file_name(hidden)
+    }))
+}
+
+/// Makes `run` the baseline. Whenever this is cut short, the baseline is the old or the new one: the
+/// new one is made beside it, and [`settle`] finds the old one where only its name is missing.
+fn update(run: &Path, baseline: &Path) -> Result<()> {
+    let [next, last] = beside(baseline)?;
+    remove(&next)?;
+    for (number, file) in sides::files(run)?.iter().enumerate() {
+        let name = file.file_name().context("a run's file has a name")?;
+        // Under its usual name, so that it is found again.
+        let name = if name == "profile.json" { name } else { "receipt.json".as_ref() };
+        let folder = next.join((number + 1).to_string());
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let copy = folder.join(name);
+        fs::copy(file, &copy)
+            .and_then(|_| File::open(&copy)?.sync_all())
+            .with_context(|| copy.display().to_string())?;
+    }
+    let moved = |from: &Path, to: &Path| {
+        fs::rename(from, to).with_context(|| format!("{} to {}", from.display(), to.display()))
+    };
+    if baseline.exists() {
+        moved(baseline, &last)?;
+    }
+    moved(&next, baseline)?;
+    remove(&last)
+}
+
+/// Ends an update that was cut short.
+fn settle(baseline: &Path) -> Result<()> {
+    let [_, last] = beside(baseline)?;
+    if !last.exists() {
+        return Ok(());
+    }
+    if baseline.exists() {
+        // The new one is in place; what is left of the old one may not be whole.
+        remove(&last)
+    } else {
+        fs::rename(&last, baseline).with_context(|| last.display().to_string())
+    }
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| folder.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,149 @@
+//! What may be said of a change, and of all of them together.
+
+use serde::Serialize;
+
+use super::{Comparison, LEVEL, POWER, Row, Rows};
+
+/// What may be said of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// B takes less time: the interval is below 0, and reaches what matters.
+    Faster,
+    /// B takes more time: the interval is above 0, and reaches what matters.
+    Slower,
+    /// Whatever the change is, it is smaller than what matters.
+    Unchanged,
+    /// It may matter or not: that can't be told.
+    Inconclusive,
+}
+
+impl Verdict {
+    /// In a word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Unchanged => "unchanged",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+
+    /// Of an interval whose ends are changes, where `threshold` matters.
+    fn of(low: f64, high: f64, threshold: f64) -> Self {
+        if -threshold < low && high < threshold {
+            Self::Unchanged
+        } else if low > 0.0 {
+            Self::Slower
+        } else if high < 0.0 {
+            Self::Faster
+        } else {
+            Self::Inconclusive
+        }
+    }
+}
+
+/// What may be said of a whole comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// No whole test changed by as much as matters, or it is faster; and nothing is slower.
+    Pass,
+    /// Something is slower: a test, a category or a brick.
+    Slower,
+    /// Nothing is, as far as that can be told; and of some test it can't be told.
+    Inconclusive,
+}
+
+impl Comparison {
+    /// What may be said of all of it. Bricks of which nothing can be told don't matter to that where
+    /// the whole test has a verdict: it has their time in it.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let all = |test: &super::TestChange| {
+            let parts = test.categories.iter().chain(&test.bricks).map(|row| row.verdict);
+            parts.chain([test.whole.verdict]).collect::<Vec<Verdict>>()
+        };
+        if self.tests.iter().flat_map(all).any(|verdict| verdict == Verdict::Slower) {
+            Outcome::Slower
+        } else if self.tests.iter().any(|test| test.whole.verdict == Verdict::Inconclusive) {
+            Outcome::Inconclusive
+        } else {
+            Outcome::Pass
+        }
+    }
+}
+
+/// Fills in what follows from the ratios.
+pub(super) fn judge(tests: &mut [Rows], threshold: f64) {
+    let families: [fn(&mut Rows) -> Vec<&mut Row>; 3] = [
+        |test| vec![&mut test.whole],
+        |test| test.categories.iter_mut().collect(),
+        |test| test.bricks.iter_mut().collect(),
+    ];
+    let has_rows = |family: &&fn(&mut Rows) -> Vec<&mut Row>| {
+        tests.iter_mut().any(|test| !family(test).is_empty())
+    };
+    let families: Vec<_> = families.iter().filter(has_rows).copied().collect();
+    for family in &families {
+        let rows = tests.iter_mut().flat_map(family).collect();
+        judge_family(rows, LEVEL / families.len() as f64, threshold);
+    }
+}
+
+/// Holm's procedure: the least probability is held to `level` ÷ the number of rows, the next to
+/// `level` ÷ one less, and so on until one isn't below; that one and all after it are held to the
+/// level that was reached. The interval of a row is at the level that it was held to, so that it
+/// leaves 0 out just where the procedure rejects.
+fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
+    rows.retain(|row| row.ratio.is_some());
+    let probability = |row: &Row| row.ratio.map_or(1.0, |ratio| ratio.probability());
+    rows.sort_by(|x, y| probability(x).total_cmp(&probability(y)));
+    let count = rows.len();
+    let mut left = count;
+    let mut is_rejecting = true;
+    for row in rows {
+        let Some(ratio) = row.ratio else { continue };
+        let alpha = level / left as f64;
+        is_rejecting &= ratio.probability() <= alpha;
+        if is_rejecting {
+            left -= 1;
+        }
+        let (low, high) = ratio.interval(alpha);
+        let (low, high) = (low.exp_m1(), high.exp_m1());
+        // Before it is known which rows are rejected, each has to reckon with the first level.
+        let first = level / count as f64;
+        row.change.change = Some(ratio.log.exp_m1());
+        row.change.low = Some(low);
+        row.change.high = Some(high);
+        row.change.visible = Some(ratio.visible(first, 1.0 - POWER).exp_m1());
+        row.change.processes_needed = ratio.processes_to_see(threshold.ln_1p(), first, 1.0 - POWER);
+        row.change.verdict = Verdict::of(low, high, threshold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_matters_if_it_is_sure_and_may_be_as_large_as_the_threshold() {
+        for (low, high, verdict) in [
+            (0.021, 0.038, Verdict::Slower),
+            (0.04, 0.05, Verdict::Slower),
+            (-0.038, -0.021, Verdict::Faster),
+            // Sure, and too small to matter.
+            (0.001, 0.02, Verdict::Unchanged),
+            (-0.02, -0.001, Verdict::Unchanged),
+            (-0.029, 0.029, Verdict::Unchanged),
+            // It might be nothing, or too much.
+            (-0.001, 0.031, Verdict::Inconclusive),
+            (-0.03, 0.0, Verdict::Inconclusive),
+            (0.0, 0.03, Verdict::Inconclusive),
+            (-0.5, 0.5, Verdict::Inconclusive),
+        ] {
+            assert_eq!(Verdict::of(low, high, 0.03), verdict, "[{low}, {high}]");
+        }
+    }
+}
