@@ -2,6 +2,8 @@
 
 mod dot;
 mod headline;
+#[cfg(feature = "receipt")]
+mod history;
 mod json;
 mod kernels;
 mod machine;
@@ -11,12 +13,15 @@ mod report;
 mod roofline;
 mod roofline_svg;
 mod statistics;
+mod svg;
 mod tables;
 mod tree;
 #[cfg(feature = "presentar-tui")]
 mod tui;
 
 pub use self::headline::headline;
+#[cfg(feature = "receipt")]
+pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
 pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::machine;

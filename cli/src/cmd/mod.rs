@@ -3,6 +3,7 @@
 pub(crate) mod check_overhead;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
+pub(crate) mod history;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod profile;
