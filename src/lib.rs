@@ -10,6 +10,8 @@ mod device;
 mod digest;
 mod fold;
 mod graph;
+#[cfg(feature = "receipt")]
+pub mod history;
 mod latency;
 mod machine;
 mod paired;

@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Synth(SynthArgs),
     Doctor(DoctorArgs),
     Machine(MachineArgs),
+    History(HistoryArgs),
 }
 
 /// Run a model and report where its time went.
@@ -642,6 +643,53 @@ pub(crate) struct MachineArgs {
     /// The most threads to measure with. By default all that this process may use.
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// Show how a folder of benchmarks developed: each test over time, and where it changed for good.
+///
+/// All receipts in the folder and the folders in it are read: files called `receipt.json` or ending in
+/// `.receipt.json`. There is a line for each test of a model, with the same threads and kernels, on the
+/// same kind of machine; the processes of a set are one point. A change is marked where chance would do
+/// as well in fewer than 1 of 100 series, which takes 12 points; with the bricks that account for it.
+/// Receipts that can't be read or whose seal is broken are named, and are in no line.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope history\n  brickscope history runs --test tg128\n  brickscope history runs --brick QkvProjection\n  brickscope history runs -o svg > history.svg\n  brickscope history runs -o json | jq '.series[] | {test: .kind.test, changes}'"
+)]
+pub(crate) struct HistoryArgs {
+    /// The folder, or a receipt.
+    #[arg(default_value = "brickscope-runs")]
+    pub(crate) dir: PathBuf,
+
+    /// Only this test, such as tg128.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) test: Option<String>,
+
+    /// Only this model: its name, or the first digits of its file's SHA-256.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+
+    /// The time per token of this brick, instead of tokens per second.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) brick: Option<String>,
+
+    /// In which form.
+    #[arg(short, long, value_enum, default_value_t = HistoryForm::Text)]
+    pub(crate) output: HistoryForm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum HistoryForm {
+    /// Tables with sparklines.
+    Text,
+    /// Markdown.
+    Md,
+    /// All that is known of each point and change.
+    Json,
+    /// A picture.
+    Svg,
+    /// A line for each point.
+    Csv,
 }
 
 /// [`SyncMode`], as the command line spells it.

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Command::Synth(args) => cmd::synth::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Machine(args) => cmd::machine::run(&args),
+        Command::History(args) => cmd::history::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,6 +3,8 @@
 mod comparison;
 mod dot;
 mod headline;
+#[cfg(feature = "receipt")]
+mod history;
 mod json;
 mod kernels;
 mod machine;
@@ -12,6 +14,7 @@ mod report;
 mod roofline;
 mod roofline_svg;
 mod statistics;
+mod svg;
 mod tables;
 mod tree;
 #[cfg(feature = "presentar-tui")]
@@ -21,6 +24,8 @@ pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
 pub use self::headline::headline;
+#[cfg(feature = "receipt")]
+pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
 pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::machine;

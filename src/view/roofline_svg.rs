@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::profile::Profile;
 use crate::roofline::{Roofline, is_rate};
 use crate::view::roofline::{Axes, decade, heading, letter, phases, points, short};
+use crate::view::svg::{escaped, line, text};
 use crate::view::{percent, printable};
 
 const WIDTH: usize = 900;
@@ -144,24 +145,6 @@ fn roof(svg: &mut String, axes: &Axes, peak: f64, bandwidth: f64, style: &str, n
 fn at(axes: &Axes, intensity: f64, flops_per_second: f64) -> [f64; 2] {
     let [x, y] = axes.place(intensity, flops_per_second);
     [LEFT + x * PLOT[0], TOP + (1.0 - y) * PLOT[1]]
-}
-
-fn line(svg: &mut String, [x1, y1, x2, y2]: [f64; 4], colour: &str) {
-    let _ = writeln!(
-        svg,
-        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\"/>"
-    );
-}
-
-fn text(svg: &mut String, x: f64, y: f64, style: &str, content: &str) {
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\"{style}>{}</text>", escaped(content));
-}
-
-/// `text` as XML has it, without what XML has no form for.
-fn escaped(text: &str) -> String {
-    let text = printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    // The last two code points of the first plane are no characters of XML.
-    text.replace('"', "&quot;").replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
 pub(crate) mod gate;
+pub(crate) mod history;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod profile;

@@ -1,0 +1,70 @@
+//! The ceilings: loops that do nothing but what they are named for.
+
+use std::cell::LazyCell;
+use std::hint::black_box;
+
+use brickscope_kernels::{Kernels, ThreadPool};
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
+
+use crate::model::{backends, is_test, numbers};
+
+/// Bytes that no cache keeps.
+const MEMORY: usize = 512 << 20;
+/// Bytes that the smallest first level keeps.
+const CACHE: usize = 16 << 10;
+
+pub(crate) fn benches(c: &mut Criterion) {
+    let mut group = c.benchmark_group("saturate");
+    let rounds = 10_000;
+    for kernels in backends() {
+        let flops = (rounds * Kernels::FLOPS_PER_ROUND) as u64;
+        group.throughput(Throughput::Elements(flops));
+        let id = BenchmarkId::new("multiply_add, FLOPs", kernels.backend());
+        group.bench_function(id, |b| b.iter(|| kernels.multiply_add(black_box(rounds))));
+    }
+    group.finish();
+}
+
+/// Adds the row that kernels from memory are held to: reading, on one thread and on all.
+pub(crate) fn read_memory(group: &mut BenchmarkGroup<'_, WallTime>, pool: &ThreadPool) {
+    let bytes = if is_test() { 1 << 20 } else { MEMORY };
+    let words = LazyCell::new(|| words(bytes));
+    // The best of these differs between processors and sizes of pages.
+    for streams in [1, 2, 4] {
+        group.throughput(Throughput::ElementsAndBytes {
+            elements: (bytes / 8) as u64,
+            bytes: bytes as u64,
+        });
+        let id = BenchmarkId::new("read, 1 thread", format!("{streams} streams"));
+        group.bench_function(id, |b| b.iter(|| Kernels::best().read_streams(&words, streams)));
+        let threads = pool.threads();
+        let share = bytes / 8 / threads;
+        let id = BenchmarkId::new(format!("read, {threads} threads"), format!("{streams} streams"));
+        group.bench_function(id, |b| {
+            let words: &[f64] = &words;
+            b.iter(|| {
+                pool.run(&|thread| {
+                    let words = &words[thread * share..][..share];
+                    black_box(Kernels::best().read_streams(words, streams));
+                });
+            });
+        });
+    }
+}
+
+/// The same from the first level of cache, on one thread.
+pub(crate) fn read_cache(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let words = words(CACHE);
+    group.throughput(Throughput::ElementsAndBytes {
+        elements: words.len() as u64,
+        bytes: CACHE as u64,
+    });
+    group.bench_function("read", |b| {
+        b.iter(|| Kernels::best().read_streams(black_box(&words), 1));
+    });
+}
+
+fn words(bytes: usize) -> Vec<f64> {
+    let some: Vec<f64> = numbers(4096).into_iter().map(f64::from).collect();
+    some.iter().copied().cycle().take(bytes / 8).collect()
+}
