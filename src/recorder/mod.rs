@@ -10,6 +10,12 @@
 //! thread's first span and outlives the thread. Nothing here knows a name, a statistic, a graph or
 //! a format: rows carry numbers, and sums are made of them later, in `fold.rs`.
 //!
+//! **Two ways.** Nearly every span begins and ends on one thread, nests, finds room in the log, and is
+//! timed by the processor's counter. For these there are short ways: functions that call nothing, so
+//! that they save no registers, with a span in words of its own, so that no word waits for another.
+//! Whatever is otherwise takes a careful way, out of line and out of sight; both write the same rows,
+//! and `ways.rs` holds them to that.
+//!
 //! **A log** is an array of rows. The first ones are kept: they are the trace. The last ones, the
 //! tail, are used again and again: when they are full, their own thread folds them into sums and
 //! starts over with the tail. So sums are exact whatever happens to the trace. Who collects folds
