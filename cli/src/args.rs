@@ -174,7 +174,8 @@ pub(crate) struct BenchmarkArgs {
     #[arg(long, default_value_t = 42, value_parser = clap::value_parser!(u64).range(..=MAX_SEED))]
     pub(crate) seed: u64,
 
-    /// Measure without the profiler: no bricks, no kernels, and not what it costs.
+    /// Measure without the profiler, and so without what it costs. The receipt then has no bricks and
+    /// no kernels, and `verify-receipt` refuses it, since nothing shows what ran.
     #[arg(long)]
     pub(crate) no_profiler: bool,
 

@@ -177,8 +177,9 @@ fn the_table_has_the_columns_of_llama_bench() {
     assert!(text(&output.stderr).is_empty(), "no bar when nobody watches");
 }
 
-/// llama-bench's columns (tools/llama-bench/llama-bench.cpp, `test::get_fields`).
-const THEIRS: [&str; 40] = [
+/// llama-bench's columns (ggml-org/llama.cpp@0c1e57098, tools/llama-bench/llama-bench.cpp,
+/// `test::get_fields`).
+const THEIRS: [&str; 42] = [
     "build_commit",
     "build_number",
     "cpu_info",
@@ -206,9 +207,11 @@ const THEIRS: [&str; 40] = [
     "tensor_split",
     "tensor_buft_overrides",
     "load_mode",
+    "lazy_mode",
     "embeddings",
     "no_op_offload",
     "no_host",
+    "repack",
     "fit_target",
     "fit_min_ctx",
     "n_prompt",

@@ -10,5 +10,6 @@ pub(crate) mod plan;
 pub(crate) mod processes;
 pub(crate) mod receipt;
 pub(crate) mod rows;
+mod sums;
 pub(crate) mod table;
 pub(crate) mod warm_up;

@@ -1,5 +1,6 @@
 //! A receipt's tests as rows for programs, in the forms in which llama-bench prints: its columns
-//! first, by its names (tools/llama-bench/llama-bench.cpp, `test::get_fields`), then ours.
+//! first, by its names and in its order (ggml-org/llama.cpp@0c1e57098, tools/llama-bench/llama-bench.cpp,
+//! `test::get_fields`), then ours.
 //!
 //! Where a column is a setting that this engine doesn't have, it says what llama-bench would for one
 //! that is off.
@@ -84,9 +85,11 @@ fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Colum
         ("tensor_split", json!("0.00"), TEXT),
         ("tensor_buft_overrides", json!("none"), TEXT),
         ("load_mode", json!("mmap"), TEXT),
+        ("lazy_mode", json!("off"), TEXT),
         ("embeddings", json!(false), INTEGER),
         ("no_op_offload", json!(0), INTEGER),
         ("no_host", json!(false), INTEGER),
+        ("repack", json!(false), INTEGER),
         ("fit_target", json!(0), INTEGER),
         ("fit_min_ctx", json!(0), INTEGER),
         ("n_prompt", json!(test.n_prompt), INTEGER),
