@@ -38,8 +38,8 @@ pub use crate::graph::{
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
     Bandwidth, CacheCeiling, CacheLevel, Ceilings, CounterReading, CounterSums, CpuLimit,
-    Disturbance, LoadWatch, Machine, Missing, Move, OtherLoad, Peak, Survey, cpu_frequency_khz,
-    probe_counters, probe_sampling,
+    Disturbance, LoadWatch, Machine, MachineDetails, Missing, Move, OtherLoad, Peak, Survey,
+    cpu_frequency_khz, probe_counters, probe_sampling,
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
@@ -70,6 +70,9 @@ mod pages {
     struct Performance;
     #[doc = include_str!("../docs/profile.md")]
     struct ProfileFile;
+    #[cfg(feature = "receipt")]
+    #[doc = include_str!("../docs/receipts.md")]
+    struct Receipts;
     #[doc = include_str!("../docs/roofline.md")]
     struct Roofline;
     #[doc = include_str!("../docs/work.md")]

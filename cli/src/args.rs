@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Show(ShowArgs),
     Logits(LogitsArgs),
     Diverge(DivergeArgs),
+    VerifyReceipt(VerifyReceiptArgs),
+    Receipt(ReceiptArgs),
     Tokenize(TokenizeArgs),
     Synth(SynthArgs),
     Doctor(DoctorArgs),
@@ -156,7 +158,7 @@ pub(crate) struct BenchmarkArgs {
     pub(crate) prompt_tokens: usize,
 
     /// Tokens to generate; 0 for no decode test.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = count)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = passes)]
     pub(crate) tokens: usize,
 
     /// Tokens in the KV cache before each test; several, separated by commas, for a test of each.
@@ -484,6 +486,83 @@ pub(crate) struct DivergeArgs {
     pub(crate) json: bool,
 }
 
+/// Say whether a receipt can be what it says, and if not, why.
+///
+/// Its fields, its hash and signatures, the figures anew from the raw times, the tokens, the clock,
+/// the kernels, and what the machine can do: docs/receipts.md lists every check, and what none of
+/// them can prove. What couldn't be checked is listed, too.
+///
+/// The exit code is 0 if the receipt is accepted, 1 if it is refused, 2 if it can't be checked: there
+/// is no such file, or the rerun failed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope verify-receipt brickscope-runs/20261121-104812\n  brickscope verify-receipt receipt.json --model model.gguf --json | jq '.refusals[].code'\n  brickscope verify-receipt receipt.json --rerun model.gguf --tolerance 5%"
+)]
+pub(crate) struct VerifyReceiptArgs {
+    /// The receipt, or the folder of its run.
+    #[arg(value_name = "FILE")]
+    pub(crate) receipt: PathBuf,
+
+    /// Refuse a receipt without GPU kernels, whatever its backend is said to be.
+    #[arg(long)]
+    pub(crate) require_gpu_kernels: bool,
+
+    /// The model that it is of: its hash and size are held against the receipt's.
+    #[arg(long, value_name = "MODEL", conflicts_with = "rerun")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// Run the benchmark again with this model, and refuse the receipt if the tokens are others or a
+    /// median rate is off by more than --tolerance.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) rerun: Option<PathBuf>,
+
+    /// By how much a rate may be off in the rerun.
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) tolerance: f64,
+
+    /// Refuse a receipt that this public key (64 hexadecimal digits) hasn't signed.
+    #[arg(long, value_name = "KEY", value_parser = public_key)]
+    pub(crate) signed_by: Option<String>,
+
+    /// Print JSON: accepted, refusals with code and sentence, what wasn't checked.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Sign receipts, and make keys for that.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope receipt keygen ~/.brickscope-key\n  brickscope receipt sign brickscope-runs/20261121-104812 --key ~/.brickscope-key"
+)]
+pub(crate) struct ReceiptArgs {
+    #[command(subcommand)]
+    pub(crate) command: ReceiptCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReceiptCommand {
+    /// Add an ed25519 signature to a receipt. A receipt that was changed isn't signed.
+    #[command(
+        after_help = "Example:\n  brickscope receipt sign receipt.json --key ~/.brickscope-key"
+    )]
+    Sign {
+        /// The receipt, or the folder of its run.
+        #[arg(value_name = "FILE")]
+        receipt: PathBuf,
+
+        /// The file of the secret key.
+        #[arg(long, value_name = "KEYFILE")]
+        key: PathBuf,
+    },
+    /// Make a secret key in a new file that only you can read, and print the public key.
+    #[command(after_help = "Example:\n  brickscope receipt keygen ~/.brickscope-key")]
+    Keygen {
+        /// The file to make.
+        #[arg(value_name = "KEYFILE")]
+        key_file: PathBuf,
+    },
+}
+
 /// Print the token ids of a text, one line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  brickscope tokenize model.gguf \"Hello, world!\"")]
@@ -597,8 +676,11 @@ const DIVERGE_PROMPT: &str = "Once upon a time there was a profiler that told th
 /// More threads than any machine of today has are a slip of the keyboard.
 const MAX_THREADS: usize = 1024;
 
-/// More tokens than any model was made for.
-const MAX_TOKENS: usize = 1 << 24;
+/// As many as a model of today was made for.
+const MAX_TOKENS: usize = 1 << 20;
+
+/// Each pass of a benchmark is kept, and there is room for twice as many.
+const MAX_PASSES: usize = 1 << 15;
 
 /// More would fill the longest receipt.
 const MAX_REPETITIONS: i64 = 10_000;
@@ -620,9 +702,17 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 fn count(text: &str) -> Result<usize, String> {
+    at_most(text, MAX_TOKENS)
+}
+
+fn passes(text: &str) -> Result<usize, String> {
+    at_most(text, MAX_PASSES)
+}
+
+fn at_most(text: &str, most: usize) -> Result<usize, String> {
     match text.trim().parse() {
-        Ok(n) if n <= MAX_TOKENS => Ok(n),
-        _ => Err(format!("must be 0 to {MAX_TOKENS} tokens")),
+        Ok(n) if n <= most => Ok(n),
+        _ => Err(format!("must be 0 to {most} tokens")),
     }
 }
 
@@ -657,6 +747,15 @@ fn threshold(text: &str) -> Result<f64, String> {
     match share(text) {
         Ok(part) if part > 0.0 => Ok(part),
         _ => Err("must be a percentage above 0% and at most 100%, such as 3%".to_owned()),
+    }
+}
+
+fn public_key(text: &str) -> Result<String, String> {
+    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => {
+            Err("must be 64 hexadecimal digits, as `brickscope receipt keygen` prints".to_owned())
+        }
     }
 }
 

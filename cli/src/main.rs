@@ -19,9 +19,11 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     // As with `diff`: 1 says that there is a difference, so trouble is 2.
-    let says_difference =
-        matches!(args.command, Command::Diverge(_) | Command::Compare(_) | Command::Gate(_));
-    let trouble = if says_difference { 2 } else { 1 };
+    let is_question = matches!(
+        args.command,
+        Command::Diverge(_) | Command::VerifyReceipt(_) | Command::Compare(_) | Command::Gate(_)
+    );
+    let trouble = if is_question { 2 } else { 1 };
     let result = match args.command {
         Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),
         Command::Profile(args) => cmd::profile::run(&args),
@@ -40,6 +42,11 @@ fn main() -> ExitCode {
             Ok(true) => return ExitCode::from(1),
             result => result.map(drop),
         },
+        Command::VerifyReceipt(args) => match cmd::verify_receipt::run(&args) {
+            Ok(false) => return ExitCode::from(1),
+            result => result.map(drop),
+        },
+        Command::Receipt(args) => cmd::receipt::run(&args),
         Command::Tokenize(args) => cmd::tokenize::run(&args),
         Command::Synth(args) => cmd::synth::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),

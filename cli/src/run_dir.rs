@@ -43,7 +43,7 @@ impl RunDir {
             bail!("{} holds a run already: name another folder with --out", path.display());
         }
         // Permissions don't tell everything: a disk may be full, or mounted for reading.
-        let probe = path.join(format!(".writable.{}", std::process::id()));
+        let probe = path.join(format!(".writable.{}.partial", std::process::id()));
         fs::write(&probe, b"")
             .and_then(|()| fs::remove_file(&probe))
             .with_context(|| cannot(&path))?;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::place;
 use super::v1::{Receipt, VERSION};
+use super::{fields, place};
 use crate::save;
 
 /// No receipt is nearly as long: some hundred thousand samples fit.
@@ -39,7 +39,15 @@ impl Receipt {
         if found != VERSION {
             return Err(ReceiptError::Version { path: path.to_owned(), found });
         }
-        serde_json::from_str(text).map_err(fault)
+        let receipt: Self = serde_json::from_str(text).map_err(fault)?;
+        let have = fields::count_in(text).map_err(fault)?;
+        // serde takes a missing field for `null`, but to another reader it is something else.
+        if have != fields::count_of(&receipt)
+            && let Some(field) = fields::missing(&receipt, text)
+        {
+            return Err(ReceiptError::Missing { path: path.to_owned(), field });
+        }
+        Ok(receipt)
     }
 
     /// Writes the receipt to a file: the whole of it, or nothing.
@@ -117,6 +125,13 @@ pub enum ReceiptError {
         /// What is wrong, with line and column.
         source: serde_json::Error,
     },
+    /// The file lacks a field.
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+    },
     /// The file is of another version.
     Version {
         /// The file.
@@ -172,6 +187,9 @@ impl fmt::Display for ReceiptError {
                     write!(f, "{field}: ")?;
                 }
                 write!(f, "{source} (byte {offset})")
+            }
+            Self::Missing { path, field } => {
+                write!(f, "{} is not a receipt: missing field `{field}`", path.display())
             }
             Self::Version { path, found } => write!(
                 f,

@@ -2,14 +2,17 @@
 //! every raw sample, under one hash.
 
 mod aggregate;
+mod fields;
 mod file;
 mod hash;
 mod key;
 mod place;
 mod seal;
 pub mod v1;
+mod verify;
 
 pub use file::{MAX_BYTES, ReceiptError, read};
 pub use hash::{sha256_file, sha256_file_with, sha256_hex, tokens_sha256};
 pub use key::SecretKey;
 pub use v1::{Aggregates, Receipt};
+pub use verify::{Code, Options, Refusal, Verdict, rerun_agrees, verify};

@@ -1,13 +1,12 @@
 //! The hash over a receipt, and signatures of it.
 
 use ed25519_dalek::{Signer, VerifyingKey};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::file::ReceiptError;
 use super::hash::{hex, sha256_hex, unhex};
 use super::key::SecretKey;
-use super::v1::{Receipt, Seal, Signature};
+use super::v1::{Receipt, Seal, Signature, Test};
 
 /// Whole numbers above this are not the same in every JSON reader (RFC 8259, section 6).
 const MOST: u64 = 1 << 53;
@@ -71,23 +70,69 @@ impl Receipt {
 
     /// The place of a number that is none; `None` if all are finite.
     fn not_finite(&self) -> Option<String> {
-        fn is_bad(part: &impl Serialize) -> bool {
-            serde_json_canonicalizer::to_writer(part, &mut std::io::sink()).is_err()
-        }
-        let parts = [
-            (is_bad(&self.tokens_per_second), "tokens_per_second"),
-            (is_bad(&self.machine), "machine"),
-            (is_bad(&self.ceilings), "ceilings"),
-            (is_bad(&self.clock), "clock"),
-            (is_bad(&self.overhead), "overhead"),
-            (is_bad(&self.load), "load"),
-        ];
-        let part = parts.into_iter().find_map(|(bad, name)| bad.then(|| name.to_owned()));
-        part.or_else(|| {
-            let bad = self.tests.iter().position(is_bad)?;
-            let part = if is_bad(&self.tests[bad].aggregates) { ".aggregates" } else { ".warm_up" };
-            Some(format!("tests[{bad}]{part}"))
-        })
+        let bad = self.floats().into_iter().find(|(_, number)| !number.is_finite());
+        let of_tests = || {
+            self.tests.iter().enumerate().find_map(|(i, test)| {
+                let bad = test.floats().into_iter().find(|(_, number)| !number.is_finite());
+                bad.map(|(field, _)| format!("tests[{i}].{field}"))
+            })
+        };
+        bad.map(|(field, _)| field.to_owned()).or_else(of_tests)
+    }
+
+    /// All numbers with a fraction but those of the tests.
+    fn floats(&self) -> Vec<(&'static str, f64)> {
+        let ceilings = self.ceilings.iter();
+        let bandwidths = ceilings.clone().flat_map(|ceilings| &ceilings.caches);
+        let bandwidths =
+            bandwidths.map(|cache| ("ceilings.caches", Some(cache.read_bytes_per_second)));
+        let ceilings = ceilings.flat_map(|ceilings| {
+            [
+                ("ceilings.read_bytes_per_second", Some(ceilings.read_bytes_per_second)),
+                ("ceilings.flops_per_second", Some(ceilings.flops_per_second)),
+            ]
+        });
+        [
+            ("tokens_per_second", self.tokens_per_second),
+            ("machine.cgroup_cpus", self.machine.cgroup_cpus),
+            ("clock.resolution_ns", self.clock.resolution_ns),
+            ("clock.reading_ns", self.clock.reading_ns),
+            ("clock.drift_ppm", self.clock.drift_ppm),
+            ("overhead.span_ns", self.overhead.span_ns),
+            ("load.before", self.load.before),
+            ("load.others_share", self.load.others_share),
+            ("load.steal_share", self.load.steal_share),
+        ]
+        .into_iter()
+        .chain(ceilings)
+        .chain(bandwidths)
+        .filter_map(|(field, number)| Some((field, number?)))
+        .collect()
+    }
+}
+
+impl Test {
+    /// All its numbers with a fraction.
+    fn floats(&self) -> Vec<(&'static str, f64)> {
+        let of = &self.aggregates;
+        [
+            ("warm_up.within", Some(self.warm_up.within)),
+            ("aggregates.avg_ns", of.avg_ns),
+            ("aggregates.stddev_ns", of.stddev_ns),
+            ("aggregates.median_ns", of.median_ns),
+            ("aggregates.avg_ts", of.avg_ts),
+            ("aggregates.stddev_ts", of.stddev_ts),
+            ("aggregates.median_ts", of.median_ts),
+            ("aggregates.low_ts", of.low_ts),
+            ("aggregates.high_ts", of.high_ts),
+            ("aggregates.per_token.mean_ns", of.per_token.mean_ns),
+            ("aggregates.per_token.stddev_ns", of.per_token.stddev_ns),
+            ("aggregates.first_token.mean_ns", of.first_token.mean_ns),
+            ("aggregates.first_token.stddev_ns", of.first_token.stddev_ns),
+        ]
+        .into_iter()
+        .filter_map(|(field, number)| Some((field, number?)))
+        .collect()
     }
 }
 
@@ -126,5 +171,30 @@ fn beyond(value: &Value) -> Option<(String, String)> {
             fields.iter().find_map(|(name, value)| inside(name.clone(), value))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// JSON has no NaN, so this can't be seen from outside.
+    #[test]
+    fn no_number_with_a_fraction_is_forgotten() {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/receipt-v1.json");
+        let mut receipt = Receipt::load(&fixture).expect("the fixture");
+        receipt.ceilings.as_mut().expect("it has some").caches.truncate(1);
+        let aggregates = &mut receipt.tests[0].aggregates;
+        aggregates.per_token = aggregates.first_token.clone();
+        let listed = receipt.floats().len() + receipt.tests[0].floats().len();
+        // A test has two spreads, of two such numbers each.
+        let types = include_str!("v1.rs").matches("f64").count() + 2;
+        assert_eq!(listed, types);
+        assert_eq!(receipt.not_finite(), None);
+        receipt.tests[0].aggregates.first_token.stddev_ns = Some(f64::INFINITY);
+        let field = "tests[0].aggregates.first_token.stddev_ns";
+        assert_eq!(receipt.not_finite().as_deref(), Some(field));
     }
 }

@@ -407,3 +407,100 @@ fn dropped(profile: &Profile) -> BTreeMap<String, u64> {
         .filter_map(|(name, count)| Some((name, count.as_u64().filter(|&count| count > 0)?)))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{BrickId, Disturbance, MockClock, Phase, Work};
+
+    use super::*;
+
+    fn pass(disturbance: Option<Disturbance>) -> Pass {
+        Pass {
+            serial: 1,
+            phase: Phase::Decode,
+            lane: 0,
+            tokens: 1,
+            position: 0,
+            start_ns: 0,
+            wall_ns: 1000,
+            attributed_ns: 0,
+            unattributed_ns: 1000,
+            disturbance,
+            is_left_out: false,
+        }
+    }
+
+    /// A look at so many passes, in which one thread waited so long.
+    fn look(passes: u64, wait_ns: u64) -> Disturbance {
+        Disturbance {
+            passes,
+            wall_ns: 1000 * passes,
+            run_queue_wait_ns: Some(wait_ns),
+            longest_wait_ns: Some(wait_ns),
+            ..Disturbance::default()
+        }
+    }
+
+    #[test]
+    fn a_look_at_several_passes_counts_once() {
+        let (first, second) = (look(2, 5), look(1, 700));
+        let passes = [pass(Some(first)), pass(Some(first)), pass(Some(second))];
+        assert_eq!(run_queue_wait(&passes), Some(705));
+        assert_eq!((disturbed(&passes), disturbed(&passes[..2])), (Some(true), Some(false)));
+        // What nobody looked at is not known.
+        assert_eq!(run_queue_wait(&[pass(Some(second)), pass(None)]), None);
+        assert_eq!((run_queue_wait(&[]), disturbed(&[pass(None)])), (None, None));
+    }
+
+    /// What a profiler says of passes of one brick with one kernel, each of so many nanoseconds.
+    fn sums(profiler: &BrickProfiler, hand: &MockClock, phase: Phase, passes: &[u64]) -> Sums {
+        let kernel = profiler.kernel("gemv", None);
+        for &ns in passes {
+            let pass = profiler.begin_pass(phase);
+            let brick = profiler.start_brick_kernel(BrickId::LmHead, kernel);
+            hand.advance(ns);
+            profiler.stop_brick_kernel(brick, Work { elements: 1, flops: 0, bytes: 10 });
+            hand.advance(1);
+            profiler.end_pass(pass, 3, 0);
+        }
+        Sums::of(&profiler.profile())
+    }
+
+    #[test]
+    fn what_a_repetition_took_is_what_came_since() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        let before = sums(&profiler, &hand, Phase::Prefill, &[100, 50]);
+        assert_eq!((before.wall_ns, before.unattributed_ns), (152, 2));
+        let after = sums(&profiler, &hand, Phase::Decode, &[7, 8, 9]).since(&before);
+        assert_eq!((after.wall_ns, after.unattributed_ns, after.spans), (27, 3, 6));
+        let walls: Vec<u64> = after.passes.iter().map(|pass| pass.wall_ns).collect();
+        assert_eq!(walls, [8, 9, 10]);
+        let brick = Brick { name: "LmHead".to_owned(), category: "Other".to_owned() };
+        assert_eq!(after.brick(&brick), 24, "{:?}", after.bricks);
+        let kernel = &after.kernels["gemv"];
+        assert_eq!((kernel.launches, kernel.flops, kernel.bytes), (3, Some(0), Some(30)));
+    }
+
+    #[test]
+    fn the_work_of_a_repetition_is_a_whole_number_or_not_known() {
+        let sample = |is_warm_up| Sample { is_warm_up, wall_ns: 10, ..Sample::default() };
+        let of = |launches, flops, bytes| {
+            let kernel = Kernel { id: "gemv".to_owned(), launches, flops, bytes };
+            Sums { kernels: [(kernel.id.clone(), kernel)].into(), spans: 5, ..Sums::default() }
+        };
+        let mut test = Test::default();
+        let samples = vec![
+            (sample(true), of(9, None, None)),
+            (sample(false), of(2, Some(6), Some(5))),
+            (sample(false), of(2, Some(6), Some(4))),
+        ];
+        let counted = fill(&mut test, samples, 2, true);
+        let kernel = Kernel { id: "gemv".to_owned(), launches: 4, flops: Some(12), bytes: Some(9) };
+        assert_eq!(test.kernels, [kernel], "the warm-up is in no sum");
+        assert_eq!((test.flops, test.bytes, counted.spans), (Some(6), None, 10));
+        let indices: Vec<u32> = test.samples.iter().map(|sample| sample.index).collect();
+        assert_eq!((indices, test.aggregates.samples), (vec![0, 1, 2], 2));
+    }
+}

@@ -4,6 +4,7 @@
 //! plan ──► measure (warm_up decides when it counts) ──► receipt ──► table · rows
 //! ```
 
+pub(crate) mod doubts;
 pub(crate) mod measure;
 pub(crate) mod plan;
 pub(crate) mod processes;

@@ -1,6 +1,7 @@
 //! A set of processes: the same benchmark, run by several processes of this program one after the
 //! other.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,38 +9,44 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use brickscope::receipt::{Receipt, sha256_hex};
 
+use super::rows::Measurement;
 use crate::args::BenchmarkArgs;
 use crate::run_dir::receipt_in;
 
-/// Runs the processes of a set, each into a folder of its own in `folder`: `1`, `2`, … Returns their
-/// receipts. `show` is told which one runs.
+/// Runs the processes of a set, each into a folder of its own in `folder`: `1`, `2`, … Returns what they
+/// measured. `show` is told which one runs.
 pub(crate) fn run(
     args: &BenchmarkArgs,
     folder: &Path,
     show: &mut dyn FnMut(u32),
-) -> Result<Vec<Receipt>> {
+) -> Result<Vec<Measurement>> {
     let program = std::env::current_exe().context("which program this is")?;
     let set = name(folder);
-    let mut receipts = Vec::new();
+    let mut measurements = Vec::new();
     for process in 1..=args.processes {
         show(process);
         let out = folder.join(process.to_string());
         let mut command = Command::new(&program);
-        command.args(arguments(args, &out)).args(["--process", &process.to_string()]);
-        command.args(["--set", &set]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(arguments(args, &out));
+        command.args(["--process", &process.to_string(), "--set", &set]);
+        if let Some(model) = &args.model {
+            command.arg("--").arg(model);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let status = command.status().with_context(|| program.display().to_string())?;
         if !status.success() {
             bail!("process {process} of {} failed: {status}", args.processes);
         }
-        receipts.push(Receipt::load(&receipt_in(&out))?);
+        let receipt = Receipt::load(&receipt_in(&out))?;
+        measurements.push(Measurement { receipt, folder: out });
     }
-    Ok(receipts)
+    Ok(measurements)
 }
 
-/// The arguments of one process: those that this one was given, but for its folder.
-fn arguments(args: &BenchmarkArgs, out: &Path) -> Vec<std::ffi::OsString> {
-    let mut words: Vec<std::ffi::OsString> = vec!["benchmark".into()];
-    words.extend(args.model.as_ref().map(|model| model.into()));
+/// The arguments of one process: those that this one was given, but for the model and
+/// the folder.
+fn arguments(args: &BenchmarkArgs, out: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["benchmark".into()];
     let depths: Vec<String> = args.depth.iter().map(usize::to_string).collect();
     for (flag, value) in [
         ("--prompt-tokens", args.prompt_tokens.to_string()),

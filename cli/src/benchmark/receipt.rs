@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use brickscope::receipt::v1::{
     Binary, CacheCeiling, Ceilings, Clock, Load, Machine, Model, Overhead, Receipt, Run, VERSION,
 };
-use brickscope::receipt::{sha256_file, sha256_file_with};
-use brickscope::{Absent, CpuLimit, Profile};
+use brickscope::receipt::{sha256_file, sha256_file_with, sha256_hex};
+use brickscope::{Absent, CpuLimit, MachineDetails, Profile};
 use brickscope_engine::Model as EngineModel;
 
+use super::doubts::{Circumstances, doubts};
 use super::measure::Measured;
 use crate::{progress, source};
 
@@ -31,12 +32,14 @@ pub(crate) struct After<'p> {
     /// Of the repetitions that were kept; for what it says of clock and overhead.
     pub(crate) profile: &'p Profile,
     pub(crate) load: Load,
+    /// Periods in which the control group's limit stopped this process.
+    pub(crate) throttled: u64,
 }
 
 /// The receipt, without its seal.
 pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
     let Before { model, run, ceilings } = before;
-    let After { timestamp, tests: measured, profile, load } = after;
+    let After { timestamp, tests: measured, profile, mut load, throttled } = after;
     let deterministic = measured.iter().all(|measured| measured.is_deterministic);
     let spans = measured.iter().map(|measured| measured.spans).sum();
     let mut dropped = BTreeMap::new();
@@ -53,6 +56,18 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         Ok(ceilings) => (Some(self::ceilings(ceilings)), None),
         Err(absent) => (None, Some(absent.reason)),
     };
+    let machine = machine();
+    load.doubts = doubts(
+        Circumstances {
+            load: &load,
+            machine: &machine,
+            threads: run.threads,
+            drift_ppm: profile.clock.drift_ppm,
+            throttled,
+            is_debug: cfg!(debug_assertions),
+        },
+        &tests,
+    );
     let overhead = if run.profiled {
         Overhead { span_ns: profile.overhead.span_ns, spans, basis: profile.overhead.basis.clone() }
     } else {
@@ -73,7 +88,7 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         model,
         run,
         binary: binary(),
-        machine: machine(),
+        machine,
         ceilings,
         ceilings_absent,
         clock: Clock {
@@ -157,15 +172,29 @@ fn binary() -> Binary {
 fn machine() -> Machine {
     let brickscope::Machine { os, arch, cpu, logical_cpus, memory_bytes } =
         brickscope::Machine::detect();
+    let details = MachineDetails::read();
     let limit = CpuLimit::read().unwrap_or_default();
     Machine {
         os,
         arch,
         cpu,
+        cpu_id: details.cpu_id,
+        microcode: details.microcode,
         logical_cpus,
+        threads_per_core: details.threads_per_core,
+        numa_nodes: details.numa_nodes,
+        governor: details.governor,
+        turbo: details.turbo,
         memory_bytes,
+        kernel: details.kernel,
+        libc: details.libc,
+        hypervisor: details.hypervisor,
         cgroup_cpus: limit.cpus,
         cgroup_cpuset: limit.cpuset,
-        ..Machine::default()
+        cgroup_memory_bytes: details.memory_limit,
+        huge_pages: details.huge_pages,
+        swap_used_bytes: details.swap_used,
+        // The id itself is a secret of the machine, of sorts: systems derive others from it.
+        boot: details.boot_id.map(|id| sha256_hex(id.as_bytes())[..16].to_owned()),
     }
 }

@@ -9,6 +9,8 @@ pub(crate) mod gate;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod profile;
+pub(crate) mod receipt;
 pub(crate) mod show;
 pub(crate) mod synth;
 pub(crate) mod tokenize;
+pub(crate) mod verify_receipt;

@@ -1,0 +1,228 @@
+//! `brickscope verify-receipt`: whether a benchmark's result can be what it says.
+
+use std::fmt::Write as _;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use brickscope::receipt::{
+    Options, Receipt, Verdict, read, rerun_agrees, sha256_file_with, verify,
+};
+use serde_json::json;
+
+use crate::args::VerifyReceiptArgs;
+use crate::cmd::receipt::receipt_file;
+use crate::progress;
+
+/// Verifies, prints what came of it, and returns whether the receipt is accepted.
+pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
+    let path = receipt_file(&args.receipt);
+    let bytes = read(&path)?;
+    let options = Options {
+        require_gpu_kernels: args.require_gpu_kernels,
+        model: args.model.as_deref().or(args.rerun.as_deref()).map(hash).transpose()?,
+        signed_by: args.signed_by.clone(),
+    };
+    let mut verdict = verify(&bytes, &options);
+    let mut rerun = None;
+    match &args.rerun {
+        // What can't be is not worth a rerun.
+        Some(model) if verdict.is_accepted() => {
+            let receipt = Receipt::load(&path)?;
+            let again = self::rerun(&receipt, model)?;
+            verdict.refusals.extend(rerun_agrees(&receipt, &again, args.tolerance));
+            rerun = Some((receipt, again));
+        }
+        Some(_) => verdict.not_checked.push("a rerun: the receipt is refused without one".into()),
+        None => verdict.not_checked.push("that it can be repeated: no --rerun MODEL".to_owned()),
+    }
+    let text = match args.json {
+        true => format!("{:#}\n", as_json(&path, &verdict, rerun.as_ref())),
+        false => as_text(&path, &verdict, rerun.as_ref()),
+    };
+    stdout().lock().write_all(text.as_bytes()).context("standard output")?;
+    Ok(verdict.is_accepted())
+}
+
+fn hash(path: &Path) -> Result<(String, u64)> {
+    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+    let bar = progress::bytes("hashing", bytes);
+    let hashed = sha256_file_with(path, &mut |read| bar.set_position(read));
+    bar.finish_and_clear();
+    hashed.with_context(|| path.display().to_string())
+}
+
+/// Runs the benchmark of a receipt again, in a process of its own.
+fn rerun(receipt: &Receipt, model: &Path) -> Result<Receipt> {
+    let folder = Scratch::new()?;
+    let mut command = Command::new(std::env::current_exe().context("which program this is")?);
+    command.args(arguments(receipt, model, &folder.0)?);
+    // The bars of the benchmark are ours, its report isn't.
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = status.context("the benchmark can't be started")?;
+    if !status.success() {
+        bail!(
+            "the rerun failed ({status}), so it neither bears the receipt out nor speaks against it"
+        );
+    }
+    Ok(Receipt::load(&receipt_file(&folder.0))?)
+}
+
+/// The benchmark's arguments, from the receipt's fields: its command line could be anything.
+fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi::OsString>> {
+    let one = |what: &str, numbers: Vec<u64>| -> Result<u64> {
+        let mut numbers: Vec<u64> = numbers.into_iter().filter(|&n| n > 0).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        match numbers[..] {
+            [] => Ok(0),
+            [one] => Ok(one),
+            _ => bail!("the tests have several numbers of {what}, which one benchmark can't rerun"),
+        }
+    };
+    let prompt = one("prompt tokens", receipt.tests.iter().map(|test| test.n_prompt).collect())?;
+    let tokens = one("tokens", receipt.tests.iter().map(|test| test.n_gen).collect())?;
+    let mut depths: Vec<u64> = receipt.tests.iter().map(|test| test.n_depth).collect();
+    depths.sort_unstable();
+    depths.dedup();
+    let depths: Vec<String> = depths.iter().map(u64::to_string).collect();
+    let run = &receipt.run;
+    let flags = [
+        ("--prompt-tokens", prompt.to_string()),
+        ("--tokens", tokens.to_string()),
+        ("--depth", depths.join(",")),
+        ("--threads", run.threads.to_string()),
+        ("--backend", run.kernels.clone()),
+        ("--repetitions", run.repetitions.to_string()),
+        ("--seed", run.seed.to_string()),
+    ];
+    let mut words = vec!["benchmark".into(), model.into()];
+    for (flag, value) in flags {
+        // As one word, so that no value is taken for a flag.
+        words.push(format!("{flag}={value}").into());
+    }
+    if !run.profiled {
+        words.push("--no-profiler".into());
+    }
+    words.extend(["--out".into(), out.into()]);
+    Ok(words)
+}
+
+/// A folder that is gone when the rerun has been read.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let parent = std::env::temp_dir();
+        for n in 0..1000 {
+            let path = parent.join(format!("brickscope-rerun-{}-{n}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => {
+                    made.with_context(|| path.display().to_string())?;
+                    return Ok(Self(path));
+                }
+            }
+        }
+        bail!("{} is full of reruns", parent.display())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What can't be removed from a folder for temporary files does no harm there.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+type Rerun = (Receipt, Receipt);
+
+fn as_text(path: &Path, verdict: &Verdict, rerun: Option<&Rerun>) -> String {
+    let mut out = String::new();
+    // Writing to a `String` can't fail.
+    let _ = write_text(&mut out, path, verdict, rerun);
+    out
+}
+
+fn write_text(
+    out: &mut String,
+    path: &Path,
+    verdict: &Verdict,
+    rerun: Option<&Rerun>,
+) -> std::fmt::Result {
+    let path = path.display();
+    match verdict.refusals.len() {
+        0 => writeln!(out, "accepted  {path}")?,
+        1 => writeln!(out, "REFUSED   {path}: 1 reason")?,
+        n => writeln!(out, "REFUSED   {path}: {n} reasons")?,
+    }
+    for refusal in &verdict.refusals {
+        writeln!(out, "\n  {}", refusal.code.name())?;
+        wrap(out, &refusal.to_string(), "    ")?;
+    }
+    if let Some((receipt, again)) = rerun {
+        writeln!(out, "\nRerun, in tokens a second:")?;
+        for test in &receipt.tests {
+            let rate = |receipt: &Receipt| {
+                let same = receipt.tests.iter().find(|other| other.name == test.name);
+                same.and_then(|test| test.aggregates.median_ts)
+            };
+            if let (Some(then), Some(now)) = (rate(receipt), rate(again)) {
+                let off = 100.0 * (now / then - 1.0);
+                writeln!(out, "  {:16} {then:>12.2} {now:>12.2} {off:>+8.1} %", test.name)?;
+            }
+        }
+    }
+    let lists = [
+        ("Signed by", &verdict.signed_by),
+        ("Doubts that the receipt itself has", &verdict.doubts),
+        ("Not checked", &verdict.not_checked),
+    ];
+    for (title, lines) in lists {
+        if !lines.is_empty() {
+            writeln!(out, "\n{title}:")?;
+            for line in lines {
+                wrap(out, line, "  ")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lines of 80 columns at most, but for words that are longer.
+fn wrap(out: &mut String, text: &str, indent: &str) -> std::fmt::Result {
+    let mut line = indent.to_owned();
+    for word in text.split(' ') {
+        let is_first = line.trim().is_empty();
+        if !is_first && line.chars().count() + 1 + word.chars().count() > 80 {
+            writeln!(out, "{line}")?;
+            line = format!("{indent}  {word}");
+        } else {
+            line += if is_first { "" } else { " " };
+            line += word;
+        }
+    }
+    writeln!(out, "{line}")
+}
+
+fn as_json(path: &Path, verdict: &Verdict, rerun: Option<&Rerun>) -> serde_json::Value {
+    json!({
+        "receipt": path.display().to_string(),
+        "accepted": verdict.is_accepted(),
+        "refusals": verdict.refusals,
+        "not_checked": verdict.not_checked,
+        "doubts": verdict.doubts,
+        "signed_by": verdict.signed_by,
+        "rerun": rerun.map(|(receipt, again)| {
+            receipt.tests.iter().map(|test| {
+                let same = again.tests.iter().find(|other| other.name == test.name);
+                json!({
+                    "test": test.name,
+                    "median_ts": test.aggregates.median_ts,
+                    "rerun_median_ts": same.and_then(|test| test.aggregates.median_ts),
+                })
+            }).collect::<Vec<_>>()
+        }),
+    })
+}

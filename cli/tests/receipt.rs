@@ -1,0 +1,150 @@
+//! `brickscope verify-receipt` and `brickscope receipt`, as a user runs them.
+
+#[expect(dead_code, reason = "other tests use the rest")]
+mod command;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use command::{brickscope, text};
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/receipt-v1.json")
+}
+
+/// The exit code, what was printed, and what was said.
+fn output(args: &[&str]) -> (i32, String, String) {
+    let output = brickscope(args).output().expect("the command starts");
+    let [stdout, said] = [&output.stdout, &output.stderr].map(|bytes| text(bytes).to_owned());
+    assert!(!said.contains("panicked"), "{said}");
+    (output.status.code().expect("it isn't killed"), stdout, said)
+}
+
+fn word(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn an_honest_receipt_by_its_file_or_its_folder() {
+    let path = fixture();
+    let (code, stdout, _) = output(&["verify-receipt", word(&path)]);
+    assert_eq!(code, 0, "{stdout}");
+    assert!(stdout.starts_with("accepted  "), "{stdout}");
+    assert!(
+        stdout.contains("\nNot checked:\n  the model's hash and size: no model given"),
+        "{stdout}"
+    );
+    assert!(stdout.lines().skip(1).all(|line| line.chars().count() <= 80), "{stdout}");
+
+    let dir = TempDir::new().expect("a folder");
+    fs::copy(&path, dir.path().join("receipt.json")).expect("copied");
+    let (code, stdout, _) = output(&["verify-receipt", word(dir.path()), "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &json["accepted"]), (0, &Value::Bool(true)));
+    assert_eq!(json["refusals"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_receipt_that_was_changed() {
+    let dir = TempDir::new().expect("a folder");
+    let path = dir.path().join("edited.json");
+    let original = fs::read_to_string(fixture()).expect("the fixture");
+    fs::write(&path, original.replace("\"tiny\"", "\"huge\"")).expect("written");
+    let (code, stdout, _) = output(&["verify-receipt", word(&path)]);
+    assert_eq!(code, 1);
+    assert!(stdout.starts_with("REFUSED   "), "{stdout}");
+    assert!(stdout.contains("\n  hash-mismatch\n    the content has the hash\n"), "{stdout}");
+    assert!(stdout.lines().skip(1).all(|line| line.chars().count() <= 80), "{stdout}");
+
+    let (code, stdout, _) =
+        output(&["verify-receipt", word(&path), "--require-gpu-kernels", "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    let codes: Vec<&str> = json["refusals"]
+        .as_array()
+        .expect("refusals")
+        .iter()
+        .filter_map(|refusal| refusal["code"].as_str())
+        .collect();
+    assert_eq!(code, 1);
+    assert_eq!(codes, ["hash-mismatch", "signature-invalid", "no-gpu-kernels"]);
+
+    fs::write(&path, &original[..original.len() / 2]).expect("written");
+    let (code, stdout, _) = output(&["verify-receipt", word(&path)]);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("\n  truncated\n"), "{stdout}");
+}
+
+#[test]
+fn another_model_than_that_of_the_receipt() {
+    let path = fixture();
+    let (code, stdout, _) = output(&["verify-receipt", word(&path), "--model", word(&path)]);
+    assert_eq!(code, 1);
+    assert!(
+        stdout.contains("\n  model-mismatch\n    the model's file has the SHA-256\n"),
+        "{stdout}"
+    );
+    // It isn't run again then.
+    let (code, stdout, _) = output(&["verify-receipt", word(&path), "--rerun", word(&path)]);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("  a rerun: the receipt is refused without one\n"), "{stdout}");
+}
+
+#[test]
+fn what_is_not_there_can_not_be_checked() {
+    let (code, stdout, said) = output(&["verify-receipt", "no/such/receipt.json"]);
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(said.starts_with("brickscope: no/such/receipt.json: "), "{said}");
+    let path = fixture();
+    let (code, _, said) = output(&["verify-receipt", word(&path), "--model", "no/such/model.gguf"]);
+    assert_eq!(code, 2);
+    assert!(said.starts_with("brickscope: no/such/model.gguf: "), "{said}");
+    let (code, _, said) = output(&["verify-receipt", word(&path), "--signed-by", "me"]);
+    assert_eq!(code, 2);
+    assert!(said.contains("must be 64 hexadecimal digits"), "{said}");
+}
+
+#[test]
+fn keys_sign_receipts() {
+    let dir = TempDir::new().expect("a folder");
+    let [receipt, key, other] = ["receipt.json", "key", "other"].map(|name| dir.path().join(name));
+    fs::copy(fixture(), &receipt).expect("copied");
+    let (code, public, _) = output(&["receipt", "keygen", word(&key)]);
+    assert_eq!((code, public.len()), (0, 65), "{public}");
+    let secret = fs::read_to_string(&key).expect("the key");
+    assert_eq!((secret.len(), secret.lines().count()), (65, 1));
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &fs::metadata(&key).expect("the key").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    // A key isn't lost to another.
+    let (code, _, said) = output(&["receipt", "keygen", word(&key)]);
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(fs::read_to_string(&key).expect("the key"), secret);
+
+    let (code, stdout, said) = output(&["receipt", "sign", word(&receipt), "--key", word(&key)]);
+    assert_eq!(code, 0, "{said}");
+    assert!(stdout.ends_with(&format!(" is signed by {public}")), "{stdout}");
+    let (_, foreign, _) = output(&["receipt", "keygen", word(&other)]);
+    for (key, expected) in [(&public, 0), (&foreign, 1)] {
+        let (code, stdout, _) =
+            output(&["verify-receipt", word(&receipt), "--signed-by", key.trim()]);
+        assert_eq!(code, expected, "{stdout}");
+        assert!(stdout.contains("\nSigned by:\n"), "{stdout}");
+    }
+    let (code, _, said) = output(&["receipt", "sign", word(&receipt), "--key", word(&receipt)]);
+    assert_eq!(code, 1);
+    assert!(said.contains("is no key: a key file is one line of 64"), "{said}");
+
+    let edited = fs::read_to_string(&receipt).expect("it").replace("\"tiny\"", "\"huge\"");
+    fs::write(&receipt, &edited).expect("written");
+    let (code, _, said) = output(&["receipt", "sign", word(&receipt), "--key", word(&key)]);
+    assert_eq!(code, 1);
+    assert!(said.contains("it was changed"), "{said}");
+    assert_eq!(fs::read_to_string(&receipt).expect("it"), edited);
+}

@@ -1,0 +1,249 @@
+//! The ids of kernels: that they are some, that they are of this backend and this model.
+//!
+//! An id says what the kernel runs on, as a part between `_`, `-`, `.`, `:` or `/`. Ours are
+//! `OPERATION[_FORMAT]_ON`: `gemv_q4_k_avx2`, `rms_norm_scalar`.
+
+use std::collections::BTreeSet;
+
+use super::{Code, Findings, Options, measured, said};
+use crate::receipt::v1::{Receipt, Test};
+
+/// No program has more.
+const MOST_IDS: usize = 10_000;
+/// Nor longer ones, in characters.
+const MOST_CHARS: usize = 128;
+
+/// Checks the kernels of the receipt and of its tests.
+pub(super) fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
+    ids(receipt, found);
+    for test in &receipt.tests {
+        launches(receipt, test, found);
+    }
+    let of_tests: BTreeSet<&str> = receipt
+        .tests
+        .iter()
+        .flat_map(|test| test.kernels.iter().map(|kernel| kernel.id.as_str()))
+        .collect();
+    let stated: Vec<&str> = receipt.kernels.iter().map(String::as_str).collect();
+    if !stated.iter().eq(of_tests.iter()) {
+        let listed: BTreeSet<&str> = stated.iter().copied().collect();
+        let missing = of_tests.iter().find(|id| !listed.contains(*id)).map(|id| ("lacks", *id));
+        let extra = stated.iter().find(|id| !of_tests.contains(*id));
+        let extra = extra.map(|id| ("has, though no test ran it,", *id));
+        found.refuse(
+            Code::KernelsMismatch,
+            match missing.or(extra) {
+                Some((how, id)) => format!("the list of kernels {how} {}", said(id)),
+                None => "the list of kernels isn't sorted, or has one twice".to_owned(),
+            },
+        );
+    }
+    gpu(receipt, options, found);
+    quantized(receipt, found);
+}
+
+fn ids(receipt: &Receipt, found: &mut Findings) {
+    if receipt.kernels.is_empty() {
+        let why =
+            if receipt.run.profiled { "" } else { ": the profiler, which hears of them, was off" };
+        found.refuse(
+            Code::KernelIds,
+            format!("the list of kernels is empty, so nothing shows what ran{why}"),
+        );
+    }
+    if receipt.kernels.len() > MOST_IDS {
+        found.refuse(
+            Code::KernelIds,
+            format!(
+                "{} kernels are listed, and a receipt has {MOST_IDS} at most",
+                receipt.kernels.len()
+            ),
+        );
+    }
+    let of_tests =
+        receipt.tests.iter().flat_map(|test| test.kernels.iter().map(|kernel| &kernel.id));
+    for id in receipt.kernels.iter().chain(of_tests) {
+        let chars = id.chars().count();
+        if id.trim().is_empty() {
+            found.refuse(Code::KernelIds, "the id of a kernel is empty");
+        } else if chars > MOST_CHARS {
+            found.refuse(
+                Code::KernelIds,
+                format!(
+                    "the id {} has {chars} characters, and {MOST_CHARS} are the most",
+                    said(id)
+                ),
+            );
+        }
+        if id.to_lowercase().contains("mock") {
+            found.refuse(
+                Code::MockKernel,
+                format!("the kernel {} is a mock by its id, and mocks don't compute", said(id)),
+            );
+        }
+    }
+}
+
+/// Every repetition launches the same kernels, whose work is the test's.
+fn launches(receipt: &Receipt, test: &Test, found: &mut Findings) {
+    let name = said(&test.name);
+    if test.kernels.is_empty() && !receipt.kernels.is_empty() {
+        found.refuse(Code::KernelIds, format!("test {name} ran no kernel, so it computed nothing"));
+    }
+    let repetitions = measured(test).count() as u64;
+    for kernel in &test.kernels {
+        if kernel.launches == 0 || kernel.launches.checked_rem(repetitions).is_some_and(|n| n > 0) {
+            found.refuse(
+                Code::KernelsMismatch,
+                format!(
+                    "{} was launched {} times in the {repetitions} repetitions of test {name}, which \
+                     launch it equally often",
+                    said(&kernel.id),
+                    kernel.launches
+                ),
+            );
+        }
+    }
+    for (what, stated, of_kernels) in [
+        ("FLOPs", test.flops, total(test, |kernel| kernel.flops)),
+        ("bytes", test.bytes, total(test, |kernel| kernel.bytes)),
+    ] {
+        let (Some(stated), Some(of_kernels)) = (stated, of_kernels) else {
+            let reason = "one of its kernels didn't state them";
+            found.not_checked(format_args!("the {what} of test {name}"), reason);
+            continue;
+        };
+        if u128::from(stated) * u128::from(repetitions) != of_kernels {
+            found.refuse(
+                Code::KernelsMismatch,
+                format!(
+                    "a repetition of test {name} has {stated} {what}, but its kernels state \
+                     {of_kernels} for {repetitions}"
+                ),
+            );
+        }
+    }
+}
+
+fn total(test: &Test, of: impl Fn(&crate::receipt::v1::Kernel) -> Option<u64>) -> Option<u128> {
+    test.kernels.iter().map(|kernel| of(kernel).map(u128::from)).sum()
+}
+
+/// What an id is made of, in lower case.
+fn parts(id: &str) -> impl Iterator<Item = String> {
+    let lower = id.to_lowercase();
+    let parts: Vec<String> =
+        lower.split(['_', '-', '.', ':', '/', ' ']).map(str::to_owned).collect();
+    parts.into_iter()
+}
+
+/// The instruction set of a CPU that an id names.
+pub(super) fn cpu_instructions(id: &str) -> Option<String> {
+    const SETS: [&str; 7] = ["scalar", "sse", "avx", "amx", "neon", "sve", "rvv"];
+    parts(id).find(|part| SETS.iter().any(|set| part.starts_with(set)))
+}
+
+/// Whether an id names a GPU: `cuda`, `ptx`, `wmma`, `gpu`, `cublas` and `cudnn` with what follows,
+/// an architecture such as `sm90` or `sm_90`, and no instruction set of a CPU.
+pub(super) fn is_gpu(id: &str) -> bool {
+    const MARKS: [&str; 8] = ["cuda", "ptx", "wmma", "gpu", "cublas", "cudnn", "cutlass", "nvrtc"];
+    let is_sm = |part: &str| {
+        part.strip_prefix("sm").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    cpu_instructions(id).is_none()
+        && parts(id).any(|part| MARKS.iter().any(|mark| part.starts_with(mark)) || is_sm(&part))
+}
+
+fn gpu(receipt: &Receipt, options: &Options, found: &mut Findings) {
+    let claims = receipt.backend == "cuda";
+    let first =
+        || receipt.kernels.first().map_or(String::new(), |id| format!(", such as {}", said(id)));
+    if claims || options.require_gpu_kernels {
+        for test in &receipt.tests {
+            if !test.kernels.iter().any(|kernel| is_gpu(&kernel.id)) {
+                let why = if claims { "the backend is `cuda`" } else { "GPU kernels are required" };
+                found.refuse(
+                    Code::NoGpuKernels,
+                    format!(
+                        "{why}, but no kernel of test {} names a GPU{}",
+                        said(&test.name),
+                        first()
+                    ),
+                );
+            }
+        }
+    }
+    if let Some(id) = receipt.kernels.iter().find(|id| receipt.backend == "cpu" && is_gpu(id)) {
+        found.refuse(
+            Code::KernelsMismatch,
+            format!("the backend is `cpu`, but the kernel {} is a GPU's by its id", said(id)),
+        );
+    }
+}
+
+/// Whether an id names a quantised format: `q4_k`, `iq2_xs`, `tq1_0`, `i2_s`, `tl1`, `int8`, `mxfp4`.
+fn is_quantized(id: &str) -> bool {
+    const PREFIXES: [&str; 9] = ["q", "iq", "tq", "i2", "tl", "int4", "int8", "mxfp", "nvfp"];
+    // An embedding only looks rows up.
+    !id.to_lowercase().starts_with("embed")
+        && parts(id).any(|part| {
+            PREFIXES.iter().any(|prefix| {
+                part.strip_prefix(prefix).is_some_and(|rest| match *prefix {
+                    "int4" | "int8" => true,
+                    "i2" => rest.is_empty() || rest == "s",
+                    _ => rest.starts_with(|c: char| c.is_ascii_digit()),
+                })
+            })
+        })
+}
+
+fn quantized(receipt: &Receipt, found: &mut Findings) {
+    const FLOATS: [&str; 7] = ["f64", "f32", "f16", "bf16", "fp32", "fp16", "float"];
+    let quantization = receipt.model.quantization.to_lowercase();
+    if quantization.trim().is_empty() {
+        return found
+            .refuse(Code::Field, "the model's quantization is empty, and every model has one");
+    }
+    // `all f32` and `mostly f16` are floats, too.
+    let is_float = parts(&quantization).any(|part| FLOATS.contains(&part.as_str()));
+    if receipt.backend == "cpu" && !is_float && !receipt.kernels.iter().any(|id| is_quantized(id)) {
+        found.refuse(
+            Code::NoQuantizedKernels,
+            format!(
+                "the model is quantised ({}), but no kernel that multiplies by its blocks ran",
+                said(&receipt.model.quantization)
+            ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_what_it_runs_on() {
+        for id in ["gemv_q4_k_cuda", "rms_norm_sm90", "gemm.sm_90", "wmma_matmul", "i2s_gpu_pack"] {
+            assert!(is_gpu(id), "{id}");
+        }
+        for id in
+            ["gemv_q4_k_avx2", "rms_norm_scalar", "softmax_neon", "cuda_avx2", "gemm", "small"]
+        {
+            assert!(!is_gpu(id), "{id}");
+        }
+        assert_eq!(cpu_instructions("gemv_q8_0_avx512").as_deref(), Some("avx512"));
+        assert_eq!(cpu_instructions("gemv_q8_0_cuda"), None);
+    }
+
+    #[test]
+    fn an_id_says_what_it_multiplies() {
+        for id in
+            ["gemv_q8_0_avx2", "gemm_q4_k_scalar", "gemv_tq2_0_avx2", "gemv_i2_s_avx2", "i2s_gemv"]
+        {
+            assert!(is_quantized(id), "{id}");
+        }
+        for id in ["gemv_f16_avx2", "embed_q8_0_scalar", "rms_norm_avx2", "softmax", "qkv", "tl"] {
+            assert!(!is_quantized(id), "{id}");
+        }
+    }
+}

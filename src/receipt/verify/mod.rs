@@ -1,0 +1,380 @@
+//! Holding a receipt to itself: what a benchmark can't have been is refused, each time with a
+//! sentence that says what and why. `docs/receipts.md` has the list.
+//!
+//! Every number here may come from somebody who wants it believed, so arithmetic is wide or
+//! saturates, and a table is only walked beside another once their lengths agree.
+
+mod derived;
+mod figures;
+mod kernels;
+mod machine;
+mod rerun;
+mod roof;
+mod shape;
+mod timeline;
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+
+pub use self::rerun::rerun_agrees;
+use super::file::{MAX_BYTES, ReceiptError};
+use super::v1::{Receipt, Sample, Test};
+
+/// What verifying is to ask for beyond the receipt itself.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Refuse a receipt without GPU kernels, whatever its backend.
+    pub require_gpu_kernels: bool,
+    /// The model's file as it is here: its SHA-256 in hexadecimal, and its size in bytes.
+    pub model: Option<(String, u64)>,
+    /// A public key, in hexadecimal, that must have signed.
+    pub signed_by: Option<String>,
+}
+
+/// What came of verifying.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Verdict {
+    /// Why the receipt is refused, one for each [`Code`]; empty if it is accepted.
+    pub refusals: Vec<Refusal>,
+    /// What couldn't be checked, and why: `what: reason`.
+    pub not_checked: Vec<String>,
+    /// What speaks against the figures without making them false, as the receipt itself says.
+    pub doubts: Vec<String>,
+    /// The public keys, in hexadecimal, whose signatures are good.
+    pub signed_by: Vec<String>,
+}
+
+impl Verdict {
+    /// Whether nothing speaks against the receipt.
+    #[must_use]
+    pub fn is_accepted(&self) -> bool {
+        self.refusals.is_empty()
+    }
+}
+
+/// A reason to refuse a receipt.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Refusal {
+    /// What kind of reason, for scripts.
+    pub code: Code,
+    /// What is wrong, and why that can't be: one sentence.
+    pub sentence: String,
+    /// How many further places have the same kind of fault.
+    pub more: u64,
+}
+
+impl Refusal {
+    fn new(code: Code, sentence: impl Into<String>) -> Self {
+        Self { code, sentence: sentence.into(), more: 0 }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)?;
+        match self.more {
+            0 => Ok(()),
+            1 => f.write_str(" (and one more like it)"),
+            more => write!(f, " (and {more} more like it)"),
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
+        /// The kinds of reasons. Their names don't change.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[non_exhaustive]
+        pub enum Code {
+            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl Code {
+            /// All of them, in the order in which they are checked.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// What scripts call it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// More bytes than a receipt can have.
+    TooLong "too-long",
+    /// Not UTF-8, or not JSON.
+    NotJson "not-json",
+    /// The file ends too early.
+    Truncated "truncated",
+    /// A field is missing, unknown, there twice, or of another type.
+    Schema "schema",
+    /// Another version of the schema.
+    Version "version",
+    /// No hash.
+    Unsealed "unsealed",
+    /// A number that not every reader reads alike.
+    Number "number",
+    /// The hash is of something else.
+    HashMismatch "hash-mismatch",
+    /// A signature that isn't one.
+    SignatureInvalid "signature-invalid",
+    /// The wanted key hasn't signed.
+    NotSignedBy "not-signed-by",
+    /// A field whose text or number can't be.
+    Field "field",
+    /// The model's file is another.
+    ModelMismatch "model-mismatch",
+    /// The kernels didn't run.
+    NotReal "not-real",
+    /// Ids of kernels that are none.
+    KernelIds "kernel-ids",
+    /// A kernel that only pretends.
+    MockKernel "mock-kernel",
+    /// The kernels of the whole and of the tests, or of the tests and their work, differ.
+    KernelsMismatch "kernels-mismatch",
+    /// A GPU is claimed, and none of its kernels ran.
+    NoGpuKernels "no-gpu-kernels",
+    /// A quantised model, and no kernel for one ran.
+    NoQuantizedKernels "no-quantized-kernels",
+    /// No raw samples.
+    SamplesMissing "samples-missing",
+    /// Samples are missing, or there are more than were planned.
+    RepetitionsMismatch "repetitions-mismatch",
+    /// Samples of the warm-up among those that count.
+    WarmUpCounted "warm-up-counted",
+    /// Numbers of tokens that don't fit each other.
+    TokenCount "token-count",
+    /// Parts of a sample that don't add up.
+    SumMismatch "sum-mismatch",
+    /// Time that runs backwards.
+    ClockBackwards "clock-backwards",
+    /// A hole in which a sample has room.
+    TimelineHole "timeline-hole",
+    /// Durations in other units than nanoseconds.
+    Units "units",
+    /// A sample that is there twice.
+    DuplicateSample "duplicate-sample",
+    /// An aggregate that isn't that of the samples.
+    AggregateNotOfSamples "aggregate-not-of-samples",
+    /// Times that repeat to the nanosecond.
+    NoVariance "no-variance",
+    /// Times that are shares of a total.
+    DerivedTimes "derived-times",
+    /// Parts that are of different machines.
+    MachinesMixed "machines-mixed",
+    /// More than the machine can do.
+    AboveRoof "above-roof",
+    /// A rerun has other tests or another model.
+    RerunDiffers "rerun-differs",
+    /// A rerun chose other tokens.
+    RerunOutput "rerun-output",
+    /// A rerun was faster or slower.
+    RerunRate "rerun-rate",
+}
+
+/// What has been found so far.
+#[derive(Debug, Default)]
+struct Findings {
+    verdict: Verdict,
+}
+
+impl Findings {
+    /// One refusal for each code: a file with a million faults is no reason for a million lines.
+    fn refuse(&mut self, code: Code, sentence: impl Into<String>) {
+        match self.verdict.refusals.iter_mut().find(|refusal| refusal.code == code) {
+            Some(refusal) => refusal.more = refusal.more.saturating_add(1),
+            None => self.verdict.refusals.push(Refusal::new(code, sentence)),
+        }
+    }
+
+    fn not_checked(&mut self, what: impl fmt::Display, reason: impl fmt::Display) {
+        let line = format!("{what}: {reason}");
+        if !self.verdict.not_checked.contains(&line) {
+            self.verdict.not_checked.push(line);
+        }
+    }
+}
+
+/// Holds the bytes of a receipt's file to all that a receipt must be.
+///
+/// An accepted receipt contradicts neither itself nor the machine that it names. That doesn't prove
+/// that it was measured: who makes up every raw time with care can seal that, too. A signature says
+/// who vouches, and a rerun whether it is so ([`rerun_agrees`]).
+#[must_use]
+pub fn verify(bytes: &[u8], options: &Options) -> Verdict {
+    let mut found = Findings::default();
+    match parse(bytes) {
+        Ok(receipt) => check(&receipt, options, &mut found),
+        Err(refusal) => found.verdict.refusals.push(refusal),
+    }
+    found.verdict
+}
+
+fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
+    if bytes.len() as u64 > MAX_BYTES {
+        let sentence = format!(
+            "the file has {} bytes, but a receipt has {MAX_BYTES} at most: this is something else",
+            bytes.len()
+        );
+        return Err(Refusal::new(Code::TooLong, sentence));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let sentence =
+            format!("byte {} of the file is not UTF-8: it isn't JSON", error.valid_up_to());
+        Refusal::new(Code::NotJson, sentence)
+    })?;
+    Receipt::from_json(text, Path::new("")).map_err(|error| match error {
+        ReceiptError::Json { field, offset, source, .. } => {
+            let place = if field.is_empty() { String::new() } else { format!("{field}: ") };
+            let (code, end) = match source.classify() {
+                serde_json::error::Category::Eof => {
+                    let end =
+                        ": the file ends in the middle, so it was cut or never written to the end";
+                    (Code::Truncated, end)
+                }
+                serde_json::error::Category::Data => {
+                    (Code::Schema, ": receipts of 1.0.0 have exactly the fields of its schema")
+                }
+                _ => (Code::NotJson, ": it isn't JSON"),
+            };
+            Refusal::new(code, format!("{place}{source} (byte {offset}){end}"))
+        }
+        ReceiptError::Missing { field, .. } => Refusal::new(
+            Code::Schema,
+            format!(
+                "missing field `{field}`: receipts of 1.0.0 have exactly the fields of its schema"
+            ),
+        ),
+        ReceiptError::Version { found, .. } => Refusal::new(
+            Code::Version,
+            format!(
+                "the receipt is of version {}, but this brickscope verifies 1.0.0",
+                said(&found)
+            ),
+        ),
+        error => Refusal::new(Code::Schema, error.to_string()),
+    })
+}
+
+fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
+    seal(receipt, options, found);
+    shape::check(receipt, options, found);
+    kernels::check(receipt, options, found);
+    machine::check(receipt, found);
+    for test in receipt.tests.iter().take(shape::MOST_TESTS) {
+        shape::test(receipt, test, found);
+        timeline::test(receipt, test, found);
+        roof::test(receipt, test, found);
+        derived::duplicates(receipt, test, found);
+        // Of tables that don't fit each other nothing can be derived.
+        if measured(test).all(|sample| sample.brick_ns.len() == test.bricks.len()) {
+            figures::test(test, found);
+            derived::test(receipt, test, found);
+        }
+    }
+    timeline::across(receipt, found);
+    figures::whole(receipt, found);
+    found.not_checked(
+        "that the tests' hashes are those of their tokens",
+        "a receipt has no tokens; --rerun runs them again",
+    );
+    for (what, count) in receipt.dropped.iter().filter(|(_, count)| **count > 0) {
+        found
+            .verdict
+            .doubts
+            .push(format!("dropped or otherwise than meant: {} {count}", said(what)));
+    }
+    found.verdict.doubts.extend(receipt.load.doubts.iter().map(|doubt| clean(doubt, 400)));
+}
+
+fn seal(receipt: &Receipt, options: &Options, found: &mut Findings) {
+    let Some(seal) = &receipt.seal else {
+        found.refuse(
+            Code::Unsealed,
+            "the receipt has no hash over its content, so a change of it wouldn't show",
+        );
+        return;
+    };
+    let sha256 = match receipt.canonical_sha256() {
+        Ok(sha256) => sha256,
+        Err(error) => return found.refuse(Code::Number, error.to_string()),
+    };
+    if seal.sha256 != sha256 {
+        found.refuse(
+            Code::HashMismatch,
+            format!(
+                "the content has the hash {sha256}, but the receipt says {}: it was changed after it \
+                 was sealed",
+                said(&seal.sha256)
+            ),
+        );
+    }
+    for signature in &seal.signatures {
+        if signature.is_of(&sha256) {
+            found.verdict.signed_by.push(signature.public_key.clone());
+        } else {
+            found.refuse(
+                Code::SignatureInvalid,
+                format!(
+                    "the signature ({}) by {} is not one of this content",
+                    said(&signature.algorithm),
+                    said(&signature.public_key)
+                ),
+            );
+        }
+    }
+    if let Some(key) = &options.signed_by
+        && !found.verdict.signed_by.contains(&key.to_ascii_lowercase())
+    {
+        let by = match &found.verdict.signed_by[..] {
+            [] => "nobody has signed it".to_owned(),
+            keys => format!("it is signed by {}", keys.join(", ")),
+        };
+        found.refuse(Code::NotSignedBy, format!("{} hasn't signed the receipt: {by}", said(key)));
+    }
+}
+
+/// The samples that count.
+fn measured(test: &Test) -> impl Iterator<Item = &Sample> {
+    test.samples.iter().filter(|sample| !sample.is_warm_up)
+}
+
+/// A sum that can't overflow: a receipt's file has less than 2^64 numbers.
+fn sum(numbers: &[u64]) -> u128 {
+    numbers.iter().map(|&number| u128::from(number)).sum()
+}
+
+/// From the start of a sample to its end; 0 if it ends before.
+fn span(sample: &Sample) -> u64 {
+    sample.end_ns.saturating_sub(sample.start_ns)
+}
+
+/// A text out of the receipt, in quotes, without what terminals obey, and not too long.
+fn said(text: &str) -> String {
+    format!("`{}`", clean(text, 72))
+}
+
+fn clean(text: &str, most: usize) -> String {
+    let dots = if text.chars().nth(most).is_some() { "…" } else { "" };
+    let kept: String = text.chars().take(most).collect();
+    // `escape_debug` would escape quotes, too.
+    let plain = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    kept.chars().map(plain).collect::<String>() + dots
+}
+
+/// Nanoseconds as people read them.
+fn duration(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}

@@ -1,0 +1,127 @@
+//! Rates against what the machine can do.
+
+use super::{Code, Findings, measured, said};
+use crate::receipt::v1::{Ceilings, Receipt, Sample, Test};
+use crate::roofline::{MOST, is_rate};
+
+/// What no thread of any CPU reaches, in bytes read a second: two vectors of 512 bits in each of
+/// 6·10⁹ cycles are 0.8·10¹².
+const MOST_BYTES: f64 = 2e12;
+/// Likewise in FLOPs a second: a unit for matrices does 2048 in a cycle, of 2·10⁹.
+const MOST_FLOPS: f64 = 4e12;
+
+/// The most that the caches of a processor hold in bytes: AMD's EPYC 9684X has 1152 MiB of L3.
+const LARGEST_CACHE: f64 = 1.3e9;
+
+/// Holds each measured sample of a test against the ceilings: physics takes no averages.
+pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
+    let name = said(&test.name);
+    let (flops, bytes) = (test.flops.unwrap_or(0) as f64, test.bytes.unwrap_or(0) as f64);
+    let sound = receipt.ceilings.as_ref().filter(|ceilings| sound(receipt, ceilings, found));
+    // The writer's words for it: what was measured while others had the CPUs is no most.
+    let is_low = sound.is_some_and(|ceilings| ceilings.basis.contains("others used"));
+    let sound = sound.filter(|_| !is_low);
+    if is_low {
+        found.not_checked(
+            format_args!("{name} against the machine's ceilings"),
+            "others used the CPUs while these were measured, so they may be too low",
+        );
+    }
+    let threads = f64::from(receipt.run.threads.max(1));
+    let is_cpu = receipt.backend == "cpu";
+    let passes = test.n_gen.max(1) as f64;
+    let is_cached_somewhere =
+        sound.is_some_and(|ceilings| ceilings.caches.is_empty()) && bytes / passes <= LARGEST_CACHE;
+    if is_cached_somewhere {
+        found.not_checked(
+            format_args!("the bytes of {name} against the machine"),
+            "the receipt doesn't say what the caches give, and one may hold them",
+        );
+    }
+    let seconds = |sample: &Sample| sample.wall_ns as f64 / 1e9;
+    for (which, sample) in measured(test).enumerate() {
+        let mut hold = |what: &str, work: f64, most: f64, of: &str| {
+            let rate = work / seconds(sample);
+            if rate > MOST * most {
+                found.refuse(
+                    Code::AboveRoof,
+                    format!(
+                        "measured sample {which} of test {name} reaches {:.3e} {what} a second, {:.0} % \
+                         of the {most:.3e} that {of}: that can't be",
+                        rate,
+                        100.0 * rate / most
+                    ),
+                );
+            }
+        };
+        match sound {
+            Some(ceilings) => {
+                hold("FLOPs", flops, ceilings.flops_per_second, "its threads reach at most");
+                if is_cached_somewhere {
+                    hold("bytes", bytes, threads * MOST_BYTES, "so many threads of any CPU read");
+                    continue;
+                }
+                let (level, most, from_there) = level(ceilings, test, bytes);
+                hold("bytes", from_there, most, &format!("{level} gives at most"));
+            }
+            None if is_cpu => {
+                hold("FLOPs", flops, threads * MOST_FLOPS, "so many threads of any CPU reach");
+                hold("bytes", bytes, threads * MOST_BYTES, "so many threads of any CPU read");
+            }
+            None => {}
+        }
+    }
+}
+
+/// Whether ceilings can be some.
+fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
+    let caches = ceilings.caches.iter().map(|cache| cache.read_bytes_per_second);
+    let bandwidths = caches.chain([ceilings.read_bytes_per_second]);
+    let flops = ceilings.flops_per_second;
+    if !bandwidths.clone().chain([flops]).all(is_rate) {
+        found.refuse(Code::Field, "one of the machine's ceilings is no rate");
+        return false;
+    }
+    let threads = f64::from(receipt.run.threads.max(1));
+    let most = bandwidths.fold(0.0, f64::max);
+    if receipt.backend == "cpu" && (most > threads * MOST_BYTES || flops > threads * MOST_FLOPS) {
+        found.refuse(
+            Code::AboveRoof,
+            format!(
+                "the ceilings, {most:.3e} bytes and {flops:.3e} FLOPs a second, are beyond what {} \
+                 threads of any CPU reach",
+                receipt.run.threads
+            ),
+        );
+        return false;
+    }
+    true
+}
+
+/// The level of memory that a test is held against, what it gives in a second, and how many of the
+/// `bytes` of a repetition come from there.
+///
+/// A decode pass reads every weight once, and the next pass reads them again: they lie in the
+/// smallest level with room for them, but for the part that a smaller level can keep. A prefill pass
+/// moves its activations again and again, from whichever level: it is held against the fastest.
+fn level<'c>(ceilings: &'c Ceilings, test: &Test, bytes: f64) -> (&'c str, f64, f64) {
+    let memory = ("memory", ceilings.read_bytes_per_second);
+    let faster = || {
+        let caches = ceilings.caches.iter().filter(|c| c.read_bytes_per_second > memory.1);
+        caches.map(|cache| (cache.level.as_str(), cache.read_bytes_per_second, cache.bytes as f64))
+    };
+    if test.n_gen == 0 {
+        let fastest = faster().map(|(level, rate, _)| (level, rate));
+        let (level, rate) =
+            fastest.fold(memory, |best, next| if next.1 > best.1 { next } else { best });
+        return (level, rate, bytes);
+    }
+    let passes = test.n_gen as f64;
+    let each = bytes / passes;
+    let holding = faster().filter(|&(_, _, room)| room >= each);
+    let holding = holding.map(|(level, rate, _)| (level, rate));
+    let (level, rate) =
+        holding.fold(memory, |best, next| if next.1 > best.1 { next } else { best });
+    let smaller = faster().map(|(_, _, room)| room).filter(|room| *room < each).fold(0.0, f64::max);
+    (level, rate, (each - smaller) * passes)
+}

@@ -1,0 +1,150 @@
+//! Samples in time: in order, without holes, in nanoseconds.
+
+use super::{Code, Findings, duration, measured, said, span};
+use crate::receipt::v1::{Receipt, Sample, Test};
+
+/// For so long a busy machine may keep a process from going on between two samples: a period of the
+/// control groups' CPU bandwidth (100 ms by default, *CFS Bandwidth Control* of the kernel's docs), twice.
+const HICCUP_NS: u64 = 200_000_000;
+
+/// Checks a test whose samples are sound each by itself.
+pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
+    let is_in_order = order(test, found);
+    if is_in_order {
+        holes(test, found);
+    }
+    units(receipt, test, found);
+}
+
+fn order(test: &Test, found: &mut Findings) -> bool {
+    let mut is_in_order = true;
+    for (which, pair) in test.samples.windows(2).enumerate() {
+        let [before, after] = pair else { continue };
+        if after.start_ns < before.end_ns {
+            is_in_order = false;
+            found.refuse(
+                Code::ClockBackwards,
+                format!(
+                    "sample {} of test {} begins at {} ns, before sample {which} has ended, at {} ns: \
+                     one clock doesn't run backwards",
+                    which + 1,
+                    said(&test.name),
+                    after.start_ns,
+                    before.end_ns
+                ),
+            );
+        }
+    }
+    is_in_order
+}
+
+/// Repetitions follow each other, but for filling the KV cache to the test's depth. A hole in which
+/// a whole repetition has room may be one that was dropped.
+fn holes(test: &Test, found: &mut Findings) {
+    let name = said(&test.name);
+    let Some(shortest) = measured(test).map(span).min() else { return };
+    let holes =
+        || test.samples.windows(2).map(|pair| pair[1].start_ns.saturating_sub(pair[0].end_ns));
+    // A dropped repetition leaves its own time, and one more filling.
+    let filling = if test.n_depth > 0 { holes().min().unwrap_or(0) } else { 0 };
+    let room = filling.saturating_mul(2).saturating_add(shortest);
+    // Nine tenths: the dropped one may have been a bit faster.
+    let most = (0.9 * room as f64) as u64;
+    if most < HICCUP_NS {
+        found.not_checked(
+            format_args!("that no sample of {name} was dropped"),
+            format_args!(
+                "a repetition takes {}, and a busy machine may keep a process waiting for {}",
+                duration(shortest),
+                duration(HICCUP_NS)
+            ),
+        );
+    }
+    let limit = most.max(HICCUP_NS);
+    for (which, hole) in holes().enumerate() {
+        if hole >= limit {
+            found.refuse(
+                Code::TimelineHole,
+                format!(
+                    "between samples {which} and {} of test {name} are {}, in which a repetition has \
+                     room ({}): one was dropped, or the two are not of one run",
+                    which + 1,
+                    duration(hole),
+                    duration(room)
+                ),
+            );
+        }
+    }
+}
+
+/// Checks the samples of all tests together: one run does one thing at a time.
+pub(super) fn across(receipt: &Receipt, found: &mut Findings) {
+    let all = receipt.tests.iter().flat_map(|test| test.samples.iter().map(move |s| (test, s)));
+    let mut all: Vec<(&Test, &Sample)> = all.collect();
+    all.sort_by_key(|(_, sample)| (sample.start_ns, sample.end_ns));
+    for pair in all.windows(2) {
+        let [(test_a, a), (test_b, b)] = pair else { continue };
+        // Within a test that was said already.
+        if b.start_ns < a.end_ns && !std::ptr::eq(*test_a, *test_b) {
+            found.refuse(
+                Code::ClockBackwards,
+                format!(
+                    "sample {} of test {} begins before sample {} of test {} has ended: one clock \
+                     can't have timed both",
+                    b.index,
+                    said(&test_b.name),
+                    a.index,
+                    said(&test_a.name)
+                ),
+            );
+        }
+    }
+}
+
+/// Durations beside each other, and beside what the clock can tell apart.
+fn units(receipt: &Receipt, test: &Test, found: &mut Findings) {
+    let name = said(&test.name);
+    // Choosing a token takes a part of the time of a small model, never a hundred times the pass.
+    let mut ratios: Vec<f64> =
+        measured(test).map(|sample| span(sample) as f64 / sample.wall_ns.max(1) as f64).collect();
+    ratios.sort_by(f64::total_cmp);
+    if let Some(ratio) = ratios.get(ratios.len() / 2).filter(|ratio| **ratio > 100.0) {
+        found.refuse(
+            Code::Units,
+            format!(
+                "the samples of test {name} last {ratio:.0} times as long as their passes: the two \
+                 aren't in the same unit"
+            ),
+        );
+    }
+    let Some(resolution) = receipt.clock.resolution_ns.filter(|ns| (0.0..1e9).contains(ns)) else {
+        found.not_checked("whether durations are as fine as the clock", "its resolution is absent");
+        return;
+    };
+    for column in ["pass_ns", "token_ns", "brick_ns"] {
+        let values = measured(test).flat_map(|sample| match column {
+            "pass_ns" => &sample.pass_ns,
+            "token_ns" => &sample.token_ns,
+            _ => &sample.brick_ns,
+        });
+        let values = values.filter(|&&ns| ns > 0);
+        let (count, common) = values.fold((0_u64, 0), |(n, all), &ns| (n + 1, gcd(all, ns)));
+        // Sixteen numbers share a divisor of 10 by chance once in 10^16 times.
+        if count >= 16 && common >= 10 && common as f64 > 2.0 * resolution {
+            found.refuse(
+                Code::Units,
+                format!(
+                    "every {column} of test {name} is a multiple of {common} ns, but the clock tells \
+                     {resolution:.1} ns apart: they were taken in another unit, or rounded"
+                ),
+            );
+        }
+    }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
