@@ -1,7 +1,9 @@
 //! Frauds, planted one by one in an honest receipt.
 
 use brickscope::receipt::v1::Sample;
-use brickscope::receipt::{Code, Options, Receipt, SecretKey, Verdict, sha256_hex, verify};
+use brickscope::receipt::{
+    Code, Options, Receipt, Refusal, SecretKey, Verdict, rerun_agrees, sha256_hex, verify,
+};
 
 use crate::honest::{Plan, receipt, resealed};
 
@@ -640,4 +642,72 @@ fn numbers_that_not_all_readers_read_alike() {
         error.to_string(),
         "a number in tests[1].aggregates.avg_ts is not finite, so JSON can't hold it"
     );
+}
+
+#[test]
+fn a_rerun_that_does_not_bear_it_out() {
+    let said = |refusals: Vec<Refusal>| -> Vec<(Code, String)> {
+        refusals.into_iter().map(|refusal| (refusal.code, refusal.sentence)).collect()
+    };
+    let first = receipt(&Plan::default());
+    // The noise of a machine is within the tolerance.
+    let again = receipt(&Plan { seed: 9, ..Plan::default() });
+    assert_eq!(rerun_agrees(&first, &again, 0.1), []);
+    let none = said(rerun_agrees(&first, &again, 1e-6));
+    assert!(none.len() == 2 && none[0].0 == Code::RerunRate, "{none:?}");
+
+    let mut faster = again.clone();
+    let rate = &mut faster.tests[1].aggregates.median_ts;
+    *rate = first.tests[1].aggregates.median_ts.map(|rate| rate * 1.12);
+    faster.machine.cpu_id = None;
+    let refusals = said(rerun_agrees(&first, &faster, 0.1));
+    assert_eq!((refusals.len(), refusals[0].0), (1, Code::RerunRate));
+    let sentence = &refusals[0].1;
+    assert!(sentence.starts_with("test `tg16` ran at "), "{sentence}");
+    assert!(sentence.contains(", +12.0 % from the receipt's "), "{sentence}");
+    assert!(sentence.ends_with("10 % are allowed (this is another machine, where that may be so)"));
+
+    let mut other = again.clone();
+    other.tests[0].output_sha256 = sha256_hex(b"other tokens");
+    other.tests[1].input_sha256 = sha256_hex(b"other tokens");
+    other.model.sha256 = sha256_hex(b"another file");
+    other.run.kernels = "scalar".to_owned();
+    let refusals = said(rerun_agrees(&first, &other, 0.1));
+    let codes: Vec<Code> = refusals.iter().map(|refusal| refusal.0).collect();
+    let differs = Code::RerunDiffers;
+    assert_eq!(codes, [differs, differs, Code::RerunOutput, differs], "{refusals:?}");
+    assert!(refusals[0].1.starts_with("the rerun is of the model `"), "{refusals:?}");
+    assert_eq!(refusals[1].1, "the rerun's kernels are `scalar`, the receipt's `avx2`");
+    assert!(refusals[2].1.starts_with("test `pp64` chose other tokens when it was rerun"));
+    assert_eq!(refusals[3].1, "test `tg16` was rerun on other tokens than those of the receipt");
+
+    let mut fewer = again;
+    fewer.tests.pop();
+    let refusals = said(rerun_agrees(&first, &fewer, 0.1));
+    assert_eq!(refusals, [(differs, "the rerun has no test `tg16`".to_owned())]);
+}
+
+#[test]
+fn roofs_for_what_lies_in_a_cache() {
+    // 0.6 MB a token lie in L2, of which there are 4 MB: faster than memory, and honest.
+    let small = Plan { parameters: 1_000_000, n_gen: 4, ..Plan::default() };
+    let speed_up = |factor: f64| {
+        forged_from(&small, |receipt| {
+            decode(receipt).iter_mut().for_each(|sample| faster(sample, factor));
+            let test = &mut receipt.tests[1];
+            test.flops = Some(0);
+            test.kernels.iter_mut().for_each(|kernel| kernel.flops = Some(0));
+        })
+    };
+    assert!(speed_up(2.5).is_accepted(), "{:?}", speed_up(2.5).refusals);
+    let found = speed_up(60.0);
+    assert_refused(&found, Code::AboveRoof, "that L2 gives at most");
+    // Of caches that nobody measured it can't be told.
+    let unknown = Plan { has_caches: false, ..small };
+    let found =
+        forged_from(&unknown, |receipt| decode(receipt).iter_mut().for_each(|s| faster(s, 8.0)));
+    assert_accepted(&found);
+    let line =
+        "the bytes of `tg4` against the machine: the receipt doesn't say what the caches give";
+    assert!(found.not_checked.iter().any(|not| not.starts_with(line)), "{:?}", found.not_checked);
 }

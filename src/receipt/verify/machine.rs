@@ -117,12 +117,10 @@ fn instructions(receipt: &Receipt, found: &mut Findings) {
     }
 }
 
-/// The ceilings are of the run's threads and instructions: `…: 2 threads, avx2`, and what qualifies
-/// them after a semicolon.
+/// The ceilings are of the run's threads and instructions: `…: 2 threads, avx2`.
 fn basis(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) {
     let run = &receipt.run;
-    let basis = ceilings.basis.split(';').next().unwrap_or_default();
-    let stated = basis.rsplit_once(": ").and_then(|(_, with)| {
+    let stated = ceilings.basis.rsplit_once(": ").and_then(|(_, with)| {
         let (threads, kernels) = with.split_once(", ")?;
         let threads = threads.strip_suffix(" threads").or(threads.strip_suffix(" thread"))?;
         Some((threads.parse::<u32>().ok()?, kernels))
