@@ -81,4 +81,6 @@ mod pages {
     struct Work;
     #[doc = include_str!("../docs/diverge.md")]
     struct Diverge;
+    #[doc = include_str!("../docs/compare.md")]
+    struct Compare;
 }

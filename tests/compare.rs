@@ -264,7 +264,7 @@ fn a_brick_that_is_slower_by_3_percent_is_found_and_named_where_the_noise_allows
 fn noise_that_hides_a_slow_down_makes_it_inconclusive_and_never_unchanged() {
     let all = recorded();
     let mut random = Random(17);
-    let mut verdicts = BTreeMap::new();
+    let mut clear = 0;
     for _ in 0..100 {
         let mut sides = in_turns(&all, PROCESSES, &mut random);
         let test = sides[0].processes[0].tests.last().expect("a test").name.clone();
@@ -283,16 +283,16 @@ fn noise_that_hides_a_slow_down_makes_it_inconclusive_and_never_unchanged() {
         }
         let comparison = compared(&sides);
         for row in comparison.tests.iter().flat_map(rows) {
-            *verdicts.entry(row.verdict.name()).or_insert(0) += 1;
+            assert_ne!(row.verdict, Verdict::Unchanged, "{row:?}");
             assert!(row.visible.is_some_and(|visible| visible > 0.03), "{row:?}");
             assert!(row.processes_needed.is_none_or(|n| n > PROCESSES), "{row:?}");
         }
+        clear +=
+            usize::from(is_alarm(&comparison) || comparison.outcome() != Outcome::Inconclusive);
     }
-    println!("{verdicts:?}");
-    assert_eq!(verdicts.get("unchanged"), None, "{verdicts:?}");
-    let others: i32 =
-        verdicts.iter().filter(|(name, _)| **name != "inconclusive").map(|(_, n)| n).sum();
-    assert!(others <= 4, "{verdicts:?}");
+    println!("under load: {clear} of 100 called slower or faster");
+    // As rare as false alarms: next to the load the fault is nothing.
+    assert!(clear <= 2, "{clear}");
 }
 
 /// A process that took `slower` times as long as another in GateProjection.
@@ -455,7 +455,7 @@ fn hostile_times_give_no_nonsense() {
     for ns in [0, 1, u64::MAX] {
         let [a, mut b] = made_sides(4, 1.0, 0.01);
         for (number, test) in b.processes.iter_mut().flat_map(|p| &mut p.tests).enumerate() {
-            test.wall_ns = vec![ns.saturating_sub(number as u64); 2];
+            test.wall_ns = vec![ns.saturating_sub(number as u64), ns / 2 + number as u64];
             test.unattributed_ns = vec![ns; 1];
             test.bricks[0].ns = vec![ns];
             test.bricks[1].ns.clear();

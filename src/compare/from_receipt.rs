@@ -133,3 +133,94 @@ fn build(binary: &v1::Binary) -> String {
 fn short(sha256: &str) -> String {
     sha256.chars().take(12).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::compare::Weight;
+
+    fn receipt() -> Receipt {
+        let sample = |index: u32, wall_ns: u64| v1::Sample {
+            index,
+            is_warm_up: index == 0,
+            wall_ns,
+            tokens: 16,
+            brick_ns: vec![wall_ns - 5, 4],
+            unattributed_ns: Some(1),
+            disturbed: Some(index == 0 || index == 2),
+            ..v1::Sample::default()
+        };
+        let brick = |name: &str| v1::Brick { name: name.to_owned(), category: "FFN".to_owned() };
+        Receipt {
+            schema_version: v1::VERSION.to_owned(),
+            timestamp: "2026-11-21T10:51:28.5Z".to_owned(),
+            compute_path: "real".to_owned(),
+            backend: "cpu".to_owned(),
+            deterministic: true,
+            tokens_requested: 16,
+            tokens_generated: 16,
+            tokens_per_second: None,
+            kernels: Vec::new(),
+            environment: BTreeMap::from([("RUST_VERSION".to_owned(), "1.90".to_owned())]),
+            model: v1::Model { sha256: "ab".repeat(32), ..v1::Model::default() },
+            run: v1::Run {
+                set: Some("s".to_owned()),
+                process: 7,
+                threads: 2,
+                ..v1::Run::default()
+            },
+            binary: v1::Binary::default(),
+            machine: v1::Machine { boot: Some("b".to_owned()), ..v1::Machine::default() },
+            ceilings: None,
+            ceilings_absent: None,
+            clock: v1::Clock::default(),
+            tests: vec![v1::Test {
+                name: "tg16".to_owned(),
+                n_gen: 16,
+                bricks: vec![brick("GateProjection"), brick("UpProjection")],
+                samples: vec![sample(0, 900), sample(1, 100), sample(2, 110)],
+                ..v1::Test::default()
+            }],
+            overhead: v1::Overhead::default(),
+            dropped: BTreeMap::new(),
+            load: v1::Load { doubts: vec!["busy".to_owned()], ..v1::Load::default() },
+            seal: None,
+        }
+    }
+
+    #[test]
+    fn the_warm_up_is_left_out_and_all_else_is_there() {
+        let process = Process::from_receipt("r.json", &receipt());
+        let test = &process.tests[0];
+        assert_eq!((test.phase, test.tokens), (Some(Phase::Decode), 16));
+        assert_eq!((&test.wall_ns, &test.unattributed_ns), (&vec![100, 110], &vec![1, 1]));
+        assert_eq!((&*test.bricks[0].name, &test.bricks[0].ns), ("GateProjection", &vec![95, 105]));
+        assert_eq!((process.disturbed, &*process.doubts), (1, &["busy".to_owned()][..]));
+        let place = |among: &str, place| Turn { among: among.to_owned(), place };
+        assert_eq!(process.turns, [place("set s", 7), place("boot b", 20_261_121_105_128_500)]);
+    }
+
+    #[test]
+    fn the_build_may_differ_and_the_conditions_must_not() {
+        let process = Process::from_receipt("r.json", &receipt());
+        let weight = |name: &str| {
+            let fact = process.facts.iter().find(|fact| fact.name == name);
+            fact.unwrap_or_else(|| panic!("no {name}")).weight
+        };
+        for name in
+            ["model", "quantisation", "threads", "instruction set", "batch", "cpu", "governor"]
+        {
+            assert_eq!(weight(name), Weight::Must, "{name}");
+        }
+        for name in ["build", "RUST_VERSION", "boot", "clock"] {
+            assert_eq!(weight(name), Weight::May, "{name}");
+        }
+        let mut names: Vec<&str> = process.facts.iter().map(|fact| &*fact.name).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all, "a name that two facts share would compare only one of them");
+    }
+}

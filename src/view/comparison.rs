@@ -118,7 +118,9 @@ fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> 
     let needed =
         rows.iter().map(|row| row.processes_needed).max_by_key(|n| n.unwrap_or(usize::MAX));
     let needed = match needed.flatten() {
-        Some(n) => format!("to see {} takes {n} processes a side", percent(comparison.threshold)),
+        Some(n) => {
+            format!("to see {} takes {} a side", percent(comparison.threshold), processes(n))
+        }
         None => format!("{} can't be seen in this noise", percent(comparison.threshold)),
     };
     format!(
@@ -277,18 +279,21 @@ fn warnings(comparison: &Comparison) -> Vec<String> {
             }
         }
         for (doubt, times) in doubts {
-            let of = count(times as u64, "process").replace("processs", "processes");
-            warnings.push(format!("{letter}, {of}: {}", printable(doubt)));
+            warnings.push(format!("{letter}, {}: {}", processes(times), printable(doubt)));
         }
     }
     warnings
+}
+
+fn processes(n: usize) -> String {
+    format!("{n} {}", if n == 1 { "process" } else { "processes" })
 }
 
 fn side_line(side: &Compared) -> String {
     format!(
         "{}, {}, {}",
         printable(&side.name),
-        count(side.processes as u64, "process").replace("processs", "processes"),
+        processes(side.processes),
         count(side.samples, "sample")
     )
 }
@@ -317,6 +322,12 @@ fn test_notes(test: &TestChange) -> Vec<String> {
             .collect();
         notes.push(format!("too small to be judged: {}", names.join(", ")));
     }
+    // Where it can't be told of the whole, the first sentence says why.
+    for row in test.categories.iter().chain(&test.bricks) {
+        if let Some(reason) = row.reason.as_ref().filter(|_| test.whole.reason != row.reason) {
+            notes.push(format!("{}: {reason}", printable(&row.name)));
+        }
+    }
     for (letter, names) in [("A", &test.only_in_a), ("B", &test.only_in_b)] {
         if !names.is_empty() {
             let names: Vec<String> = names.iter().map(|name| printable(name)).collect();
@@ -339,7 +350,7 @@ fn legend(comparison: &Comparison) -> String {
             let needed =
                 unclear.iter().map(|row| row.processes_needed).collect::<Option<Vec<usize>>>();
             let takes = match needed.and_then(|needed| needed.into_iter().max()) {
-                Some(most) => format!("; that would take up to {most} processes a side"),
+                Some(most) => format!("; that would take up to {} a side", processes(most)),
                 None => String::new(),
             };
             let but = if outcome == Outcome::Pass { ", though the whole can" } else { "" };

@@ -1,0 +1,366 @@
+//! `brickscope compare` and `brickscope gate`, as a user and as CI run them.
+
+// Nothing adds up by phases here.
+#[allow(dead_code)]
+mod command;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use brickscope::receipt::Receipt;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn fixture(name: &str) -> String {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
+    models.join(name).to_str().expect("UTF-8").to_owned()
+}
+
+fn folder() -> TempDir {
+    TempDir::new().expect("a temporary folder")
+}
+
+/// The exit code, what was printed, and what was said.
+fn brickscope(args: &[&str]) -> (i32, String, String) {
+    brickscope_in(Path::new("."), args)
+}
+
+fn brickscope_in(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let output = command::brickscope(args).current_dir(dir).output().expect("the command starts");
+    let code = output.status.code().expect("it isn't killed");
+    let [stdout, said] =
+        [&output.stdout, &output.stderr].map(|bytes| command::text(bytes).to_owned());
+    assert!(!said.contains("panicked"), "{said}");
+    (code, stdout, said)
+}
+
+/// What a benchmark of a tiny model wrote.
+fn real() -> &'static Receipt {
+    static RECEIPT: OnceLock<Receipt> = OnceLock::new();
+    RECEIPT.get_or_init(|| {
+        let dir = folder();
+        let out = dir.path().join("run");
+        let model = fixture("tiny-Q8_0.gguf");
+        let args = ["benchmark", &model, "--prompt-tokens", "4", "--tokens", "4"];
+        let args = [&args[..], &["--threads", "1", "--repetitions", "2", "--out"]].concat();
+        command::run(command::brickscope(&args).arg(&out));
+        Receipt::load(&out.join("receipt.json")).expect("a receipt")
+    })
+}
+
+/// A receipt as it would be if this brick took `slower` times as long as it did, and everything
+/// differed from process to process by some thousandths.
+fn receipt(turn: u32, brick: &str, slower: f64) -> Receipt {
+    let mut receipt = real().clone();
+    receipt.run.set = Some("a set".to_owned());
+    receipt.run.process = turn;
+    // Not random, and not in step with whose turn it is.
+    let noise = f64::from(turn * 7 % 11) / 5000.0;
+    for test in &mut receipt.tests {
+        let at = test.bricks.iter().position(|of| of.name == brick).expect("the brick");
+        for (number, sample) in test.samples.iter_mut().enumerate() {
+            // Of one size for all samples, whatever they met when they were taken.
+            sample.brick_ns.fill(100_000);
+            sample.brick_ns[at] = (1e6 * slower) as u64;
+            for (which, ns) in sample.brick_ns.iter_mut().enumerate() {
+                let own = f64::from((turn + 3 * which as u32) * 5 % 13) / 3000.0;
+                *ns = (*ns as f64 * (1.0 + noise + own)) as u64 + number as u64;
+            }
+            sample.unattributed_ns = Some(5000 + u64::from(turn));
+            sample.wall_ns = sample.brick_ns.iter().sum::<u64>() + 5000 + u64::from(turn);
+            sample.disturbed = Some(false);
+        }
+    }
+    receipt.load.doubts.clear();
+    receipt.sealed().expect("it can be sealed")
+}
+
+/// A set of `n` processes that took every second turn, from `first` on.
+fn set(dir: &Path, name: &str, n: u32, first: u32, slower: f64) -> PathBuf {
+    let set = dir.join(name);
+    for process in 0..n {
+        // A B B A.
+        let turn = 2 * process + (process + first) % 2 + 1;
+        let run = set.join((process + 1).to_string());
+        fs::create_dir_all(&run).expect("a folder");
+        receipt(turn, "GateProjection", slower)
+            .save(&run.join("receipt.json"))
+            .expect("it is saved");
+    }
+    set
+}
+
+fn str(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn sets_in_every_form_with_the_exit_code_of_what_was_found() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 10, 0, 1.0);
+    let slower = set(dir.path(), "slower", 10, 1, 1.15);
+    let same = set(dir.path(), "same", 10, 1, 1.0);
+    let faster = set(dir.path(), "faster", 10, 1, 0.9);
+
+    let (code, text, _) = brickscope(&["compare", str(&a), str(&slower)]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("slower [") && text.contains("guilty brick: GateProjection +"), "{text}");
+    assert!(text.contains("run in turns: 10 pairs of neighbours"), "{text}");
+    let table = text.lines().filter(|line| !line.starts_with("A ") && !line.starts_with("B "));
+    assert_eq!(table.clone().find(|line| line.chars().count() > 80), None, "{text}");
+
+    for (other, expected, says) in
+        [(&same, 0, "Unchanged: no test changed by 3.0 %"), (&faster, 0, "% faster [")]
+    {
+        let (code, text, _) = brickscope(&["compare", str(&a), str(other)]);
+        assert_eq!(code, expected, "{text}");
+        assert!(text.contains(says), "{text}");
+    }
+    let (code, text, _) = brickscope(&["compare", str(&a), str(&slower), "--threshold", "30%"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.starts_with("Unchanged"), "{text}");
+
+    let (code, markdown, _) = brickscope(&["compare", str(&a), str(&slower), "-o", "md"]);
+    assert!(code == 1 && markdown.starts_with("**"), "{markdown}");
+    let (code, json, _) = brickscope(&["compare", str(&a), str(&slower), "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((code, &json["outcome"]), (1, &Value::from("slower")));
+    let (code, bmf, _) = brickscope(&["compare", str(&a), str(&slower), "-o", "bmf"]);
+    let bmf: Value = serde_json::from_str(&bmf).expect("JSON");
+    assert_eq!(code, 1);
+    for (name, measure) in
+        [("tg4", "latency"), ("tg4", "throughput"), ("tg4/GateProjection", "latency")]
+    {
+        let metric = &bmf[name][measure];
+        let [low, value, high] = ["lower_value", "value", "upper_value"]
+            .map(|key| metric[key].as_f64().expect("a number"));
+        assert!(low < value && value < high, "{name}: {metric}");
+    }
+}
+
+#[test]
+fn few_processes_are_inconclusive_and_never_a_pass() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 1, 0, 1.0);
+    let b = set(dir.path(), "b", 1, 1, 1.5);
+    // A file, a run's folder, a folder of them.
+    for [a, b] in [
+        [a.join("1/receipt.json"), b.join("1/receipt.json")],
+        [a.join("1"), b.join("1")],
+        [a.clone(), b.clone()],
+    ] {
+        let (code, text, _) = brickscope(&["compare", str(&a), str(&b)]);
+        assert_eq!(code, 3, "{text}");
+        assert!(text.starts_with("Inconclusive: one process only"), "{text}");
+        assert!(!text.contains("unchanged"), "{text}");
+    }
+}
+
+#[test]
+fn unlike_runs_are_refused_with_each_difference_and_both_values() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 3, 0, 1.0);
+    let b = set(dir.path(), "b", 3, 1, 1.0);
+    let file = b.join("2/receipt.json");
+    let mut receipt = Receipt::load(&file).expect("the receipt");
+    receipt.run.threads = 64;
+    receipt.model.sha256 = "0".repeat(64);
+    receipt.machine.kernel = Some("9.9.9".to_owned());
+    receipt.binary.version = "9.9.9".to_owned();
+    receipt.sealed().expect("sealed").save(&file).expect("saved");
+    let (code, text, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert_eq!((code, &*text), (2, ""), "{said}");
+    for says in ["threads: 1 and 1 or 64", "model: ", "000000000000 or ", "kernel: ", "--force"] {
+        assert!(said.contains(says), "{says} in {said}");
+    }
+    assert!(!said.contains("build: "), "what is compared is no reason to refuse: {said}");
+
+    let (code, text, _) = brickscope(&["compare", str(&a), str(&b), "--force"]);
+    assert_ne!(code, 2);
+    assert!(text.contains("! Forced: the two ran under unlike conditions"), "{text}");
+    assert!(text.contains("! threads: 1 and 1 or 64") && text.contains("   build: "), "{text}");
+}
+
+#[test]
+fn what_can_not_be_read_or_was_changed_is_refused() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 3, 0, 1.0);
+    let b = set(dir.path(), "b", 3, 1, 1.0);
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).expect("a folder");
+    let program = assert_cmd::cargo::cargo_bin!("brickscope");
+    for (args, says) in [
+        (vec![str(&a), "nowhere"], "B: nowhere"),
+        (vec![str(&empty), str(&b)], "holds no run"),
+        (vec![str(&a), str(&a)], "hold the same run"),
+        (vec![str(&a), str(&b), "--threshold", "0%"], "above 0%"),
+        (vec![str(&a), str(&b), "--threshold", "3"], "such as 3%"),
+        (vec![str(&a), str(&b), "--", "--tokens", "3"], "--processes"),
+        (vec![str(&a), str(&b), "--processes", "2"], "is no program"),
+    ] {
+        let (code, text, said) = brickscope(&[&["compare"], &args[..]].concat());
+        assert_eq!((code, &*text), (2, ""), "{args:?}: {said}");
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    if cfg!(target_os = "linux") {
+        let (code, _, said) = brickscope(&["compare", str(&a), str(program)]);
+        assert!(code == 2 && said.contains("is a program: add --processes N"), "{said}");
+    }
+
+    let file = b.join("2/receipt.json");
+    let mut receipt = Receipt::load(&file).expect("the receipt");
+    receipt.tests[0].samples[1].wall_ns += 1;
+    receipt.save(&file).expect("saved");
+    let (code, _, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert!(code == 2 && said.contains("was changed after it was sealed"), "{said}");
+    let (code, text, _) = brickscope(&["compare", str(&a), str(&b), "--force"]);
+    assert_ne!(code, 2);
+    assert!(text.contains("! B, 1 process: it was changed after it was sealed"), "{text}");
+}
+
+#[test]
+fn a_gate_from_the_first_run_on() {
+    let dir = folder();
+    let at = |args: &[&str]| {
+        brickscope_in(dir.path(), &[&["gate", "--baseline", "base"], args].concat())
+    };
+    // Both in the one place where runs are looked for.
+    let runs = dir.path().join("brickscope-runs");
+    let (code, _, said) = at(&[]);
+    assert!(code == 2 && said.contains("there is no run in brickscope-runs"), "{said}");
+    let first = set(&runs, "20260101-000000", 10, 0, 1.0);
+    let (code, _, said) = at(&[]);
+    assert_eq!(code, 2, "{said}");
+    let hint = "gate --baseline base --update brickscope-runs/20260101-000000";
+    assert!(said.contains("there is no baseline at base") && said.contains(hint), "{said}");
+
+    let (code, text, said) = at(&["--update"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(text.contains("base is the baseline now: 10 processes"), "{text}");
+    let copied = fs::read(dir.path().join("base/10/receipt.json")).expect("it is there");
+    assert_eq!(copied, fs::read(first.join("10/receipt.json")).expect("so is this"));
+    let (code, _, said) = at(&[]);
+    assert!(code == 2 && said.contains("hold the same run"), "{said}");
+
+    let same = set(dir.path(), "same", 10, 1, 1.0);
+    let slower = set(dir.path(), "slower", 10, 1, 1.15);
+    let single = slower.join("3");
+    for (run, expected) in [(&same, 0), (&slower, 1), (&single, 3)] {
+        let (code, text, said) = at(&[str(run)]);
+        assert_eq!(code, expected, "{text}{said}");
+    }
+    let (code, markdown, _) = at(&[str(&slower), "-o", "md"]);
+    assert!(code == 1 && markdown.starts_with("**"), "{markdown}");
+
+    // The new baseline takes the old one's place, whatever that had more.
+    let (code, _, said) = at(&["--update", str(&single)]);
+    assert_eq!(code, 0, "{said}");
+    let left: Vec<_> = fs::read_dir(dir.path().join("base")).expect("the baseline").collect();
+    assert_eq!(left.len(), 1);
+    let hidden = fs::read_dir(dir.path()).expect("the folder").filter(|entry| {
+        entry.as_ref().is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
+    });
+    assert_eq!(hidden.count(), 0);
+}
+
+#[test]
+fn an_update_that_was_cut_short_leaves_the_old_baseline_or_the_new_one() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 10, 0, 1.0);
+    let b = set(dir.path(), "b", 10, 1, 1.0);
+    let [base, last, next] = ["base", ".base.last", ".base.next"].map(|name| dir.path().join(name));
+    let gate = || brickscope_in(dir.path(), &["gate", "--baseline", "base", str(&b)]);
+    // Half of the new one was written, and then it ended: between the two names it has none.
+    fs::rename(&a, &last).expect("it moves");
+    fs::create_dir_all(next.join("1")).expect("a folder");
+    let (code, _, said) = gate();
+    assert_eq!(code, 0, "{said}");
+    assert!(base.exists() && !last.exists());
+    // The new one was in place, and half of the old one removed.
+    fs::create_dir_all(last.join("7")).expect("a folder");
+    let (code, _, said) = gate();
+    assert_eq!(code, 0, "{said}");
+    assert!(base.join("10/receipt.json").exists() && !last.exists());
+    let (code, _, said) =
+        brickscope_in(dir.path(), &["gate", "--baseline", "base", "--update", str(&b)]);
+    assert_eq!(code, 0, "{said}");
+    assert!(!next.exists() && !last.exists());
+}
+
+#[test]
+fn two_programs_are_measured_in_turns() {
+    let dir = folder();
+    let program = str(assert_cmd::cargo::cargo_bin!("brickscope"));
+    let out = dir.path().join("out");
+    let model = fixture("tiny-Q8_0.gguf");
+    let args = ["compare", program, program, "--processes", "2", "--model", &model, "--out"];
+    let benchmark = ["--", "--prompt-tokens", "3", "--tokens", "2", "--threads", "1"];
+    let (code, text, said) = brickscope(&[&args[..], &[str(&out)], &benchmark].concat());
+    // Whatever it finds with so few.
+    assert!([0, 1, 3].contains(&code), "{said}");
+    assert!(text.contains("run in turns: 2 pairs of neighbours"), "{text}");
+    let turn = |run: &str| {
+        let receipt = Receipt::load(&out.join(run).join("receipt.json")).expect("a receipt");
+        (receipt.run.process, receipt.run.processes, receipt.run.set)
+    };
+    let set = turn("a/1").2;
+    assert!(set.is_some());
+    let turns = [("a/1", 1), ("b/1", 2), ("b/2", 3), ("a/2", 4)];
+    for (run, place) in turns {
+        assert_eq!(turn(run), (place, 4, set.clone()), "{run}");
+    }
+    // And they can be compared again.
+    let (again, text, _) = brickscope(&["compare", str(&out.join("a")), str(&out.join("b"))]);
+    assert_eq!(again, code);
+    assert!(text.contains("run in turns: 2 pairs of neighbours"), "{text}");
+
+    let (code, _, said) = brickscope(&[&args[..], &[str(&out)], &benchmark].concat());
+    assert!(code == 2 && said.contains("is there already"), "{said}");
+    let args = ["compare", program, program, "--processes", "1", "--model", "nowhere.gguf"];
+    let (code, _, said) =
+        brickscope(&[&args[..], &["--out", str(&dir.path().join("other"))]].concat());
+    assert!(
+        code == 2 && said.contains("process 1 of 1") && said.contains("nowhere.gguf"),
+        "{said}"
+    );
+}
+
+#[test]
+fn profiles_can_be_given_too_and_one_of_each_tells_nothing() {
+    let dir = folder();
+    let model = fixture("tiny-Q8_0.gguf");
+    let run = |name: &str| {
+        let out = dir.path().join(name);
+        let args =
+            ["profile", &model, "--tokens", "4", "--threads", "1", "--prompt", "hello", "--out"];
+        command::run(command::brickscope(&args).arg(&out));
+        out
+    };
+    let (a, b) = (run("a"), run("b"));
+    let (code, text, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert_eq!(code, 3, "{said}");
+    assert!(text.starts_with("Inconclusive: one process only"), "{text}");
+    assert!(text.contains("\nprefill  ") && text.contains("\ndecode  "), "{text}");
+    let receipts = set(dir.path(), "set", 1, 0, 1.0);
+    let (code, _, said) = brickscope(&["compare", str(&a), str(&receipts)]);
+    assert!(code == 2 && said.contains("measured by: profile and benchmark"), "{said}");
+}
+
+#[test]
+fn the_help_says_what_the_exit_codes_mean() {
+    for command in ["compare", "gate"] {
+        let (code, said, _) = brickscope(&[command, "--help"]);
+        assert_eq!(code, 0);
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("The exit code is 0 if nothing is slower"), "{said}");
+        assert!(said.contains("2 if the comparison can't be made"), "{said}");
+        assert!(
+            said.contains(&format!(
+                "Examples: brickscope {}",
+                if command == "gate" { "benchmark" } else { "compare" }
+            )),
+            "{said}"
+        );
+    }
+}
