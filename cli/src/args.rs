@@ -650,8 +650,8 @@ pub(crate) struct MachineArgs {
 ///
 /// All receipts in the folder and the folders in it are read: files called `receipt.json` or ending in
 /// `.receipt.json`. There is a line for each test of a model, with the same threads and kernels, on the
-/// same kind of machine; the processes of a set are one point. A change is marked where chance would do
-/// as well in fewer than 1 of 100 series, which takes 12 points; with the bricks that account for it.
+/// same kind of machine; the processes of a set are one point. A change is marked by a test
+/// that at most 1 in 100 series without one pass, from 12 points on, with the bricks behind it.
 /// Receipts that can't be read or whose seal is broken are named, and are in no line.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -22,7 +22,6 @@ pub struct Run {
     pub(super) commit: Option<String>,
     pub(super) set: Option<String>,
     pub(super) processes: u32,
-    pub(super) doubts: Vec<String>,
     /// What may differ within a series, by name.
     pub(super) circumstances: Vec<(String, String)>,
     pub(super) tests: Vec<RunTest>,
@@ -34,6 +33,8 @@ pub(super) struct RunTest {
     pub(super) kind: Kind,
     pub(super) repetitions: u64,
     pub(super) disturbed: u64,
+    /// What speaks against its figures.
+    pub(super) doubts: Vec<String>,
     pub(super) rate: Option<Figures>,
     /// Nanoseconds per token of all passes.
     pub(super) wall: Option<Figures>,
@@ -106,7 +107,6 @@ impl Run {
             commit: receipt.environment.get("COMMIT").cloned(),
             set: receipt.run.set.clone(),
             processes: receipt.run.processes,
-            doubts: receipt.load.doubts.clone(),
             circumstances: circumstances(receipt),
             tests,
         })
@@ -168,12 +168,25 @@ impl RunTest {
         Self {
             kind: Kind::of(test, receipt),
             repetitions: measured.len() as u64,
+            doubts: receipt
+                .load
+                .doubts
+                .iter()
+                .filter(|d| is_about(d, test, receipt))
+                .cloned()
+                .collect(),
             disturbed: measured.iter().filter(|s| s.disturbed == Some(true)).count() as u64,
             rate: Figures::of(&rates).filter(|rate| rate.low > 0.0),
             wall: per_token(&|sample| Some(sample.wall_ns)),
             bricks,
         }
     }
+}
+
+/// Whether a doubt is of this test or of the whole run. One of a single test begins with its name.
+fn is_about(doubt: &str, test: &Test, receipt: &Receipt) -> bool {
+    let names = |test: &Test| doubt.strip_prefix(&*test.name).is_some_and(|d| d.starts_with(':'));
+    names(test) || !receipt.tests.iter().any(names)
 }
 
 impl Kind {
@@ -190,7 +203,8 @@ impl Kind {
             backend: receipt.backend.clone(),
             kernels: run.kernels.clone(),
             threads: run.threads,
-            batch: run.batch,
+            // The batch of the run may be larger than this test's prompt, for another test's sake.
+            batch: if test.n_prompt > 0 { run.batch.min(test.n_prompt) } else { 1 },
             profiled: run.profiled,
             machine: MachineKind {
                 os: machine.os.clone(),

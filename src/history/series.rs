@@ -34,7 +34,7 @@ pub struct Kind {
     pub kernels: String,
     /// Threads.
     pub threads: u32,
-    /// Tokens in one pass at most.
+    /// Tokens in one of its measured passes at most.
     pub batch: u64,
     /// Whether the profiler was on.
     pub profiled: bool,
@@ -132,7 +132,7 @@ pub struct Point {
 }
 
 /// A place where the level of a series changed: between two points, found among all points of the
-/// series by a test that chance passes in fewer than 1 of 100 series ([`ALPHA`]). Sources and
+/// series by a test that at most 1 in 100 series without a change pass ([`ALPHA`]). Sources and
 /// reasons are in `src/history/changes.rs`; in short, a change takes [`LEAST_POINTS`] points, of
 /// which [`LEAST_SEGMENT`](super::LEAST_SEGMENT) on either side, and one outlier makes none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -288,7 +288,7 @@ impl Point {
             several => Figures::of(&several.iter().map(|f| f.median).collect::<Vec<_>>()),
         });
         let last = parts[parts.len() - 1].run;
-        let mut doubts: Vec<String> = parts.iter().flat_map(|p| p.run.doubts.clone()).collect();
+        let mut doubts: Vec<String> = parts.iter().flat_map(|p| p.test.doubts.clone()).collect();
         let mut known = std::collections::BTreeSet::new();
         doubts.retain(|doubt| known.insert(doubt.clone()));
         let sum = |of: fn(&RunTest) -> u64| parts.iter().map(|part| of(part.test)).sum();

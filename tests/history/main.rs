@@ -127,12 +127,11 @@ fn without_bricks_a_change_says_so() {
 
 #[test]
 fn unlike_runs_are_never_on_one_line() {
-    let unlike: [fn(&mut Receipt); 11] = [
+    let unlike: [fn(&mut Receipt); 10] = [
         |r| r.model.sha256 = "0".repeat(64),
         |r| r.model.quantization = "q4_k".to_owned(),
         |r| r.run.threads = 1,
         |r| r.run.kernels = "scalar".to_owned(),
-        |r| r.run.batch = 64,
         |r| r.run.profiled = false,
         |r| r.tests[0].name = "tg32".to_owned(),
         |r| r.machine.cpu_id = Some("26/2/1".to_owned()),
@@ -146,7 +145,9 @@ fn unlike_runs_are_never_on_one_line() {
         assert_eq!(history(receipts).series.len(), 2, "case {i}");
     }
     // What may change on one machine.
-    let alike: [fn(&mut Receipt); 4] = [
+    let alike: [fn(&mut Receipt); 5] = [
+        // A decode pass has one token, whatever a batch may have.
+        |r| r.run.batch = 64,
         |r| r.machine.boot = None,
         |r| r.machine.kernel = Some("6.2".to_owned()),
         |r| r.machine.memory_bytes = r.machine.memory_bytes.map(|bytes| bytes - 4096),
@@ -157,6 +158,32 @@ fn unlike_runs_are_never_on_one_line() {
         receipts[10..].iter_mut().for_each(change);
         only(&history(receipts));
     }
+}
+
+#[test]
+fn a_batch_counts_as_far_as_a_prompt_fills_it() {
+    let with = |day, batch| {
+        let mut receipt = Made { when: (day, 0), ..Made::default() }.receipt();
+        receipt.run.batch = batch;
+        let test = &mut receipt.tests[0];
+        (test.name, test.n_prompt, test.n_gen) = ("pp512".to_owned(), 512, 0);
+        receipt
+    };
+    only(&history([with(1, 512), with(2, 513)]));
+    assert_eq!(history([with(1, 512), with(2, 256)]).series.len(), 2);
+}
+
+#[test]
+fn a_doubt_of_one_test_is_not_the_other_s() {
+    let mut receipt = Made::default().receipt();
+    let mut other = receipt.tests[0].clone();
+    other.name = "tg160".to_owned();
+    receipt.tests.push(other);
+    receipt.load.doubts =
+        ["tg16: disturbed", "tg160: disturbed", "all: loaded"].map(str::to_owned).to_vec();
+    let doubts: Vec<Vec<String>> =
+        history([receipt]).series.into_iter().map(|s| s.points[0].doubts.clone()).collect();
+    assert_eq!(doubts, [["tg16: disturbed", "all: loaded"], ["tg160: disturbed", "all: loaded"]]);
 }
 
 #[test]

@@ -8,8 +8,9 @@ use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement:
 
 use crate::model::{backends, is_test, numbers};
 
-/// Bytes that no cache keeps.
+/// Bytes that no cache keeps, and how many of them are read at a time: about a matrix.
 const MEMORY: usize = 512 << 20;
+const PIECE: usize = 16 << 20;
 /// Bytes that the smallest first level keeps.
 const CACHE: usize = 16 << 10;
 
@@ -25,27 +26,32 @@ pub(crate) fn benches(c: &mut Criterion) {
     group.finish();
 }
 
-/// Adds the row that kernels from memory are held to: reading, on one thread and on all.
+/// Adds the rows that kernels from memory are held to: reading, on one thread and on all.
 pub(crate) fn read_memory(group: &mut BenchmarkGroup<'_, WallTime>, pool: &ThreadPool) {
-    let bytes = if is_test() { 1 << 20 } else { MEMORY };
+    let bytes = if is_test() { PIECE } else { MEMORY };
     let words = LazyCell::new(|| words(bytes));
+    group.throughput(Throughput::ElementsAndBytes {
+        elements: (PIECE / 8) as u64,
+        bytes: PIECE as u64,
+    });
     // The best of these differs between processors and sizes of pages.
     for streams in [1, 2, 4] {
-        group.throughput(Throughput::ElementsAndBytes {
-            elements: (bytes / 8) as u64,
-            bytes: bytes as u64,
-        });
         let id = BenchmarkId::new("read, 1 thread", format!("{streams} streams"));
-        group.bench_function(id, |b| b.iter(|| Kernels::best().read_streams(&words, streams)));
+        group.bench_function(id, |b| {
+            let mut turn = words.chunks_exact(PIECE / 8).cycle();
+            b.iter(|| Kernels::best().read_streams(turn.next().expect("a piece"), streams));
+        });
         let threads = pool.threads();
-        let share = bytes / 8 / threads;
         let id = BenchmarkId::new(format!("read, {threads} threads"), format!("{streams} streams"));
         group.bench_function(id, |b| {
-            let words: &[f64] = &words;
+            let mut turn = words.chunks_exact(PIECE / 8).cycle();
             b.iter(|| {
+                let piece = turn.next().expect("a piece");
+                let share = piece.len().div_ceil(threads);
                 pool.run(&|thread| {
-                    let words = &words[thread * share..][..share];
-                    black_box(Kernels::best().read_streams(words, streams));
+                    if let Some(part) = piece.chunks(share).nth(thread) {
+                        black_box(Kernels::best().read_streams(part, streams));
+                    }
                 });
             });
         });

@@ -87,15 +87,19 @@ fn title(kind: &Kind, measure: &Measure) -> [String; 2] {
         "" => String::new(),
         name => format!(" {}", printable(name)),
     };
+    // A prompt that is run in one pass needs no word.
+    let batch = match kind.batch < kind.n_prompt {
+        true => format!(", batch {}", kind.batch),
+        false => String::new(),
+    };
     let ran = format!(
-        "{brick}{}: {}{quantization} ({}), {}, {} {}, batch {}{}",
+        "{brick}{}: {}{quantization} ({}), {}, {} {}{batch}{}",
         printable(&kind.test),
         printable(&kind.model),
         printable(&digits(&kind.model_sha256)),
         count(kind.threads.into(), "thread"),
         printable(&kind.backend),
         printable(&kind.kernels),
-        kind.batch,
         if kind.profiled { "" } else { ", not profiled" }
     );
     let machine = &kind.machine;
