@@ -24,6 +24,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Profile(ProfileArgs),
+    Benchmark(BenchmarkArgs),
     Show(ShowArgs),
     Logits(LogitsArgs),
     Diverge(DivergeArgs),
@@ -133,6 +134,100 @@ pub(crate) struct ExecutorArgs {
     /// The kernels: scalar or avx2. By default the fastest that run here.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
+}
+
+/// Measure how fast a model runs, repeatedly, and write a receipt.
+///
+/// Two kinds of test, as in llama-bench: pp512, the prefill of 512 random tokens, and tg128, 128
+/// decode passes of one token. Each is run until its times agree, and then so often as
+/// --repetitions says. All single times, and what they were measured with and under, are written to
+/// receipt.json in the run's folder; docs/benchmark.md says what is inside of each number.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 -o json\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
+)]
+pub(crate) struct BenchmarkArgs {
+    /// The GGUF file to run. Without one, the same stands in as for `profile`.
+    pub(crate) model: Option<PathBuf>,
+
+    /// Tokens of the prompt, drawn at random from the vocabulary; 0 for no prefill test.
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = count)]
+    pub(crate) prompt_tokens: usize,
+
+    /// Tokens to generate; 0 for no decode test.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = passes)]
+    pub(crate) tokens: usize,
+
+    /// Tokens in the KV cache before each test; several, separated by commas, for a test of each.
+    #[arg(short, long, value_name = "D", value_delimiter = ',', default_value = "0", value_parser = count)]
+    pub(crate) depth: Vec<usize>,
+
+    /// Measured repetitions of each test, after those of the warm-up. An interval takes 2.
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=MAX_REPETITIONS))]
+    pub(crate) repetitions: u32,
+
+    /// What the tokens of the prompt are drawn with.
+    #[arg(long, default_value_t = 42, value_parser = clap::value_parser!(u64).range(..=MAX_SEED))]
+    pub(crate) seed: u64,
+
+    /// Measure without the profiler, and so without what it costs. The receipt then has no bricks and
+    /// no kernels, and `verify-receipt` refuses it, since nothing shows what ran.
+    #[arg(long)]
+    pub(crate) no_profiler: bool,
+
+    /// The folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// With --out: write over a run that the folder holds.
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
+
+    /// Measure in so many processes of its own, one after the other, each into a folder of its own.
+    /// Times differ more from process to process than within one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_PROCESSES))]
+    pub(crate) processes: u32,
+
+    /// Which process of a set this one is: for those who start the processes of a set themselves.
+    #[arg(long, value_name = "K", requires = "set", hide = true)]
+    pub(crate) process: Option<u32>,
+
+    /// The name of the set.
+    #[arg(long, value_name = "NAME", requires = "process", hide = true)]
+    pub(crate) set: Option<String>,
+
+    /// In which form to print the results. All but md are for programs: nothing else is printed.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Md)]
+    pub(crate) output: Format,
+
+    /// The same as --output json.
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+impl BenchmarkArgs {
+    /// The form to print in.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+}
+
+/// The forms in which llama-bench prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table for people, and what there is to say about it.
+    Md,
+    /// An array with an object for each test.
+    Json,
+    /// An object a line.
+    Jsonl,
+    /// A line of names, and a line for each test.
+    Csv,
+    /// A table `llama_bench`.
+    Sql,
 }
 
 /// Show a run that was written before.
@@ -477,6 +572,20 @@ const DIVERGE_PROMPT: &str = "Once upon a time there was a profiler that told th
 /// More threads than any machine of today has are a slip of the keyboard.
 const MAX_THREADS: usize = 1024;
 
+/// As many as a model of today was made for.
+const MAX_TOKENS: usize = 1 << 20;
+
+/// Each pass of a benchmark is kept, and there is room for twice as many.
+const MAX_PASSES: usize = 1 << 15;
+
+/// More would fill the longest receipt.
+const MAX_REPETITIONS: i64 = 10_000;
+
+const MAX_PROCESSES: i64 = 1_000;
+
+/// What every JSON reader reads alike.
+const MAX_SEED: u64 = 1 << 53;
+
 /// A day.
 const MAX_SECONDS: f64 = 86_400.0;
 
@@ -485,6 +594,21 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
     match NonZeroUsize::new(n) {
         Some(threads) if n <= MAX_THREADS => Ok(threads),
         _ => Err(format!("must be 1 to {MAX_THREADS}")),
+    }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    at_most(text, MAX_TOKENS)
+}
+
+fn passes(text: &str) -> Result<usize, String> {
+    at_most(text, MAX_PASSES)
+}
+
+fn at_most(text: &str, most: usize) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(n) if n <= most => Ok(n),
+        _ => Err(format!("must be 0 to {most} tokens")),
     }
 }
 

@@ -227,16 +227,38 @@ pub(crate) fn remark(others_share: Option<f64>) -> Option<String> {
 ///
 /// Why there are none.
 pub(crate) fn ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings, Absent> {
-    let threads = NonZeroUsize::new(pool.threads()).unwrap_or(NonZeroUsize::MIN);
-    let identity = Identity::here(threads, kernels);
-    let measure = || Ceilings::measure(kernels, pool);
-    let (Kept { value, others_share, .. }, source) = kept_or(identity, false, measure)?;
+    let (Kept { value, others_share, .. }, source) = ceilings_or_kept(kernels, pool)?;
     if source.is_kept {
         return Ok(value.kept());
     }
     let remark = remark(others_share).map_or(String::new(), |remark| format!("; {remark}"));
     let basis = value.basis.clone() + &remark;
     Ok(Ceilings { basis, ..value })
+}
+
+/// As [`ceilings`], for who holds a run to them: those that others may have lowered are none.
+///
+/// # Errors
+///
+/// Why there are none.
+pub(crate) fn sure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings, Absent> {
+    let (Kept { value, others_share, .. }, source) = ceilings_or_kept(kernels, pool)?;
+    if let Some(share) = much(others_share) {
+        let reason = format!(
+            "others used {share} of the CPUs while they were measured, so they would be too low"
+        );
+        return Err(Absent { reason });
+    }
+    Ok(if source.is_kept { value.kept() } else { value })
+}
+
+fn ceilings_or_kept(
+    kernels: Kernels,
+    pool: &ThreadPool,
+) -> Result<(Kept<Ceilings>, Source), Absent> {
+    let threads = NonZeroUsize::new(pool.threads()).unwrap_or(NonZeroUsize::MIN);
+    let identity = Identity::here(threads, kernels);
+    kept_or(identity, false, || Ceilings::measure(kernels, pool))
 }
 
 /// The survey of this machine on up to `threads` threads. When measured, the ceilings for each

@@ -1,6 +1,7 @@
 //! The `brickscope` command. This page is its table of contents.
 
 mod args;
+mod benchmark;
 mod cmd;
 mod doctor;
 mod kept;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),
         Command::Profile(args) => cmd::profile::run(&args),
+        Command::Benchmark(args) => cmd::benchmark::run(&args),
         Command::Show(args) => cmd::show::run(&args),
         Command::Logits(args) => cmd::logits::run(&args),
         Command::Diverge(args) => match cmd::diverge::run(&args) {

@@ -5,9 +5,13 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
+use brickscope::receipt::Receipt;
 
 /// The profile in a run's folder.
 const PROFILE: &str = "profile.json";
+
+/// The receipt of a benchmark.
+const RECEIPT: &str = "receipt.json";
 
 /// A folder that can be written to, made before the run so that its lack isn't found out after.
 #[derive(Debug)]
@@ -16,8 +20,14 @@ pub(crate) struct RunDir {
 }
 
 impl RunDir {
-    /// The folder `path`, or a new one that is named for `created` (RFC 3339).
+    /// The folder `path`, or a new one that is named for `created` (RFC 3339). A folder that holds a
+    /// run is refused.
     pub(crate) fn create(path: Option<&Path>, created: &str) -> Result<Self> {
+        Self::open(path, created, false)
+    }
+
+    /// As [`create`](Self::create); with `overwrite` a folder that holds a run will do.
+    pub(crate) fn open(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
         let cannot = |path: &Path| format!("the run can't be written to {}", path.display());
         let path = match path {
             Some(path) => {
@@ -29,11 +39,11 @@ impl RunDir {
                 new_folder(parent, created).with_context(|| cannot(parent))?
             }
         };
-        if path.join(PROFILE).exists() {
+        if !overwrite && [PROFILE, RECEIPT].iter().any(|file| path.join(file).exists()) {
             bail!("{} holds a run already: name another folder with --out", path.display());
         }
         // Permissions don't tell everything: a disk may be full, or mounted for reading.
-        let probe = path.join(format!(".writable.{}", std::process::id()));
+        let probe = path.join(format!(".writable.{}.partial", std::process::id()));
         fs::write(&probe, b"")
             .and_then(|()| fs::remove_file(&probe))
             .with_context(|| cannot(&path))?;
@@ -47,6 +57,24 @@ impl RunDir {
     /// Writes the profile of the run.
     pub(crate) fn save(&self, profile: &Profile) -> Result<()> {
         Ok(profile.save(&self.path.join(PROFILE))?)
+    }
+
+    /// Writes the receipt of a benchmark, and the profile if there is one. Whenever this is cut short,
+    /// the receipt is the old or the new one, and a profile beside it is of the same run.
+    pub(crate) fn save_benchmark(
+        &self,
+        receipt: &Receipt,
+        profile: Option<&Profile>,
+    ) -> Result<()> {
+        let old = self.path.join(PROFILE);
+        match fs::remove_file(&old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| old.display().to_string());
+            }
+            _ => {}
+        }
+        receipt.save(&self.path.join(RECEIPT))?;
+        profile.map_or(Ok(()), |profile| self.save(profile))
     }
 }
 
@@ -70,6 +98,11 @@ fn new_folder(parent: &Path, created: &str) -> io::Result<PathBuf> {
         }
     }
     unreachable!("a folder has fewer entries than there are numbers")
+}
+
+/// The receipt in the folder of a run.
+pub(crate) fn receipt_in(run: &Path) -> PathBuf {
+    run.join(RECEIPT)
 }
 
 /// Reads the profile of a run: its folder, or the file itself.

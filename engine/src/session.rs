@@ -170,8 +170,30 @@ impl<'m> Session<'m> {
     /// With a handle from a session of another model the kernels get wrong names, or there are too
     /// few of them.
     pub fn forward_with(&mut self, probe: &Profiled<'_>, tokens: &[u32]) -> Result<&[f32], Error> {
+        self.timed(probe.profiler(), probe, tokens)
+    }
+
+    /// As [`forward`](Self::forward); `profiler` is told of each pass, and of nothing inside it: the
+    /// walls are those of passes without a probe.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    pub fn forward_passes(
+        &mut self,
+        profiler: &BrickProfiler,
+        tokens: &[u32],
+    ) -> Result<&[f32], Error> {
+        self.timed(profiler, &NoProbe, tokens)
+    }
+
+    fn timed<P: Probe>(
+        &mut self,
+        profiler: &BrickProfiler,
+        probe: &P,
+        tokens: &[u32],
+    ) -> Result<&[f32], Error> {
         self.check(tokens)?;
-        let profiler = probe.profiler();
         let decodes = tokens.len() == 1 && self.position() > 0;
         let phase = if decodes { Phase::Decode } else { Phase::Prefill };
         let mut passes = self.passes(tokens).peekable();

@@ -1,4 +1,4 @@
-//! What a container may use of the CPUs: the limits of its control groups.
+//! What a container may use of CPUs and memory: the limits of its control groups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,26 @@ impl CpuLimit {
     }
 }
 
+/// The bytes of memory that the control groups in `groups` grant, as seen below `root`: the tightest
+/// limit of a group and its ancestors, as far as they are visible.
+pub(super) fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
+    let mut tightest = None;
+    for (controllers, path) in groups.lines().filter_map(group) {
+        let file = match controllers {
+            "" => "memory.max",
+            _ if controllers.split(',').any(|has| has == "memory") => "memory.limit_in_bytes",
+            _ => continue,
+        };
+        let limits = folders(&root.join(controllers), path).into_iter().filter_map(|folder| {
+            let text = fs::read_to_string(folder.join(file)).ok()?;
+            // Version 1 has no word for none, and says the most that it can count.
+            text.trim().parse::<u64>().ok().filter(|&bytes| bytes < 1 << 62)
+        });
+        tightest = tightest.into_iter().chain(limits).min();
+    }
+    tightest
+}
+
 /// A line `id:controllers:path`; version 2 has no controllers.
 fn group(line: &str) -> Option<(&str, &str)> {
     line.split_once(':')?.1.split_once(':')
@@ -108,6 +128,23 @@ mod tests {
         assert_eq!(throttled_periods(v2), Some(4));
         assert_eq!(throttled_periods("nr_periods 0\nnr_throttled 0\nthrottled_time 0\n"), Some(0));
         assert_eq!(throttled_periods("nr_throttled many\n"), None);
+    }
+
+    #[test]
+    fn the_tightest_memory_limit_counts_and_none_is_none() {
+        let root = std::env::temp_dir().join(format!("brickscope-memory-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        write("outer/memory.max", "1000\n");
+        write("outer/inner/memory.max", "max\n");
+        write("memory/box/memory.limit_in_bytes", "9223372036854771712\n");
+        let v2 = memory_limit(&root, "0::/outer/inner\n");
+        let v1 = memory_limit(&root, "4:memory:/box\n3:cpu:/box\n");
+        fs::remove_dir_all(&root).expect("removed");
+        assert_eq!((v2, v1), (Some(1000), None));
     }
 
     #[test]

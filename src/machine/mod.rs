@@ -5,6 +5,8 @@ mod caches;
 mod ceilings;
 mod cgroup;
 mod counters;
+mod details;
+mod frequency;
 mod load;
 #[cfg(feature = "kernels")]
 mod meter;
@@ -15,6 +17,8 @@ pub use caches::CacheLevel;
 pub use cgroup::CpuLimit;
 pub use counters::{CounterReading, CounterSums, Missing, probe_counters, probe_sampling};
 pub(crate) use counters::{Counters, ReadCounters};
+pub use details::MachineDetails;
+pub use frequency::cpu_frequency_khz;
 pub use load::{Disturbance, LoadWatch, OtherLoad};
 pub(crate) use load::{LoadMeter, LoadReading};
 pub use survey::{Bandwidth, Move, Peak, Survey};

@@ -1,4 +1,5 @@
-//! The calls of the operating system that the standard library has no safe form of.
+//! The calls of the operating system that the standard library has no safe form of, and one question
+//! to the processor.
 //!
 //! Miri can't make them, so under it there are none, as on systems that this crate doesn't know.
 #![allow(unsafe_code)]
@@ -47,6 +48,47 @@ pub(super) fn tick_ns() -> Option<u64> {
 
 #[cfg(any(not(target_os = "linux"), miri))]
 pub(super) fn tick_ns() -> Option<u64> {
+    None
+}
+
+/// The C library and its version. `None` where this crate doesn't know how to ask.
+#[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+pub(super) fn libc_version() -> Option<String> {
+    // SAFETY: returns a pointer to a constant text that ends in a zero.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    Some(format!("glibc {}", version.to_string_lossy()))
+}
+
+#[cfg(any(not(all(target_os = "linux", target_env = "gnu")), miri))]
+pub(super) fn libc_version() -> Option<String> {
+    cfg!(target_env = "musl").then(|| "musl".to_owned())
+}
+
+/// The name that a hypervisor gives itself by CPUID, such as `KVMKVMKVM`; `None` if there is none, or
+/// it doesn't say.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(super) fn hypervisor() -> Option<String> {
+    const FEATURES: u32 = 1;
+    const PRESENT: u32 = 1 << 31;
+    // Reserved for hypervisors by Intel and AMD.
+    const NAME: u32 = 0x4000_0000;
+    #[allow(
+        unused_unsafe,
+        reason = "it is safe in later compilers than the oldest that builds this"
+    )]
+    // SAFETY: every x86-64 processor has the instruction, and it touches no memory.
+    let cpuid = |leaf| unsafe { std::arch::x86_64::__cpuid(leaf) };
+    if cpuid(FEATURES).ecx & PRESENT == 0 {
+        return None;
+    }
+    let name = cpuid(NAME);
+    let bytes = [name.ebx, name.ecx, name.edx].map(u32::to_le_bytes).concat();
+    let text: String = bytes.into_iter().filter(u8::is_ascii_graphic).map(char::from).collect();
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+pub(super) fn hypervisor() -> Option<String> {
     None
 }
 

@@ -1,5 +1,6 @@
 //! The subcommands, one a file.
 
+pub(crate) mod benchmark;
 pub(crate) mod check_overhead;
 pub(crate) mod diverge;
 pub(crate) mod doctor;

@@ -1,5 +1,6 @@
 //! Running the command, and reading what it wrote as a script would.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -39,5 +40,36 @@ pub(crate) fn adds_up(json: &Value) {
         let unattributed = phase["unattributed_ns"].as_u64().expect("nanoseconds");
         assert!(bricks > 0);
         assert_eq!(Some(bricks + unattributed), phase["wall_ns"].as_u64(), "{phase}");
+    }
+}
+
+/// Makes the ceilings in `cache` such that nobody disturbed: others of them would be measured anew by
+/// each run, and take longer than the run. What others may have taken from them is given back, up to
+/// three quarters.
+#[allow(dead_code, reason = "most tests run so little that it doesn't matter")]
+pub(crate) fn quiet_ceilings(cache: &Path) {
+    for entry in std::fs::read_dir(cache).expect("the cache folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("ceilings-") {
+            let text = std::fs::read_to_string(&path).expect("it was written");
+            let mut json: Value = serde_json::from_str(&text).expect("JSON");
+            if json["others_share"] != 0.0 {
+                json["others_share"] = 0.0.into();
+                raise(&mut json["value"]);
+                std::fs::write(&path, json.to_string()).expect("written");
+            }
+        }
+    }
+}
+
+fn raise(value: &mut Value) {
+    for rate in ["read_bytes_per_second", "flops_per_second"] {
+        if let Some(number) = value[rate].as_f64() {
+            value[rate] = (4.0 * number).into();
+        }
+    }
+    for cache in value["caches"].as_array_mut().into_iter().flatten() {
+        raise(cache);
     }
 }

@@ -16,6 +16,7 @@
 //! ```
 
 mod random;
+mod tokens;
 mod vocabulary;
 
 use std::fmt;
@@ -29,6 +30,8 @@ use brickscope_kernels::quant::{QuantType, quantize_row};
 use crate::gguf::{Error, TensorInfo, TensorType, Writer, write_atomically};
 use random::SplitMix64;
 use vocabulary::Vocabulary;
+
+pub use tokens::random_tokens;
 
 /// Part of the names of cached files. Raise it with any change to what is written, so that old
 /// files aren't taken for new ones.

@@ -1,0 +1,178 @@
+//! What speaks against figures: a sentence for each thing that may have changed them.
+
+use brickscope::receipt::v1::{Load, Machine, Sample, Test};
+
+/// Above this part of the machine's CPU time, what others used may have changed the figures.
+const MUCH: f64 = 0.05;
+
+/// What the hypervisor kept is lost on all threads at once: less of it tells.
+const MUCH_STEAL: f64 = 0.01;
+
+/// The highest frequency may be above the lowest by this part.
+const FREQUENCY_SPREAD: f64 = 0.05;
+
+/// A standard deviation above this part of the mean: pyperf warns there too.
+const UNSTABLE: f64 = 0.1;
+
+/// What NTP may slew a clock by; beyond it one of the two clocks is wrong.
+const DRIFT_PPM: f64 = 500.0;
+
+/// What is known of a run as a whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances<'a> {
+    pub(crate) load: &'a Load,
+    pub(crate) machine: &'a Machine,
+    pub(crate) threads: u32,
+    pub(crate) drift_ppm: Option<f64>,
+    /// Periods in which the control group's limit stopped this process.
+    pub(crate) throttled: u64,
+    /// Whether the program was built without optimisation.
+    pub(crate) is_debug: bool,
+}
+
+/// Each thing that speaks against the figures of `tests`.
+pub(crate) fn doubts(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<String> {
+    let Circumstances { load, machine, threads, drift_ppm, throttled, is_debug } = circumstances;
+    let mut doubts = Vec::new();
+    let mut doubt = |sentence: String| doubts.push(sentence);
+    if is_debug {
+        doubt("The program was built without optimisation.".to_owned());
+    }
+    if let Some(share) = load.others_share.filter(|&share| share > MUCH) {
+        doubt(format!("Others used {:.0} % of the machine's CPU time.", 100.0 * share));
+    }
+    if let Some(share) = load.steal_share.filter(|&share| share > MUCH_STEAL) {
+        doubt(format!("The hypervisor kept {:.1} % of the CPU time.", 100.0 * share));
+    }
+    if throttled > 0 {
+        doubt(format!("The control group's CPU limit stopped the process {throttled} times."));
+    }
+    if let Some(cpus) = machine.logical_cpus.filter(|&cpus| threads > cpus) {
+        doubt(format!("{threads} threads shared {cpus} CPUs."));
+    }
+    if let Some(governor) = machine.governor.as_deref().filter(|name| *name != "performance") {
+        doubt(format!("The governor of the CPU's frequency is `{governor}`."));
+    }
+    if let Some(ppm) = drift_ppm.filter(|ppm| ppm.abs() > DRIFT_PPM) {
+        doubt(format!("The clock ran {ppm:.0} millionths off the system's."));
+    }
+    for test in tests {
+        of_test(test, &mut doubt);
+    }
+    doubts
+}
+
+fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
+    let Test { name, samples, aggregates, warm_up, .. } = test;
+    if !warm_up.steady {
+        let n = samples.iter().filter(|sample| sample.is_warm_up).count();
+        doubt(format!(
+            "{name}: the last {} of {n} warm-up repetitions did not agree within {:.0} %.",
+            warm_up.window,
+            100.0 * warm_up.within
+        ));
+    }
+    let deviation = aggregates.stddev_ts.zip(aggregates.avg_ts).map(|(sd, mean)| sd / mean);
+    if let Some(part) = deviation.filter(|&part| part > UNSTABLE) {
+        doubt(format!("{name}: the standard deviation is {:.0} % of the mean.", 100.0 * part));
+    }
+    if aggregates.disturbed > 0 {
+        let (n, of) = (aggregates.disturbed, aggregates.samples);
+        doubt(format!("{name}: other work took cores from {n} of {of} repetitions."));
+    }
+    let measured = samples.iter().filter(|sample: &&Sample| !sample.is_warm_up);
+    let frequencies = measured.filter_map(|sample| sample.cpu_khz);
+    if let (Some(least), Some(most)) = (frequencies.clone().min(), frequencies.max())
+        && most as f64 > (1.0 + FREQUENCY_SPREAD) * least as f64
+    {
+        let ghz = |khz: u64| khz as f64 / 1e6;
+        doubt(format!(
+            "{name}: the CPU's frequency was between {:.2} and {:.2} GHz.",
+            ghz(least),
+            ghz(most)
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::receipt::v1::{Aggregates, WarmUp};
+
+    use super::*;
+
+    fn test(walls: [u64; 3], khz: [u64; 3]) -> Test {
+        let samples: Vec<Sample> = walls
+            .into_iter()
+            .zip(khz)
+            .map(|(wall_ns, khz)| Sample {
+                wall_ns,
+                tokens: 100,
+                cpu_khz: Some(khz),
+                ..Sample::default()
+            })
+            .collect();
+        let warm_up = WarmUp { window: 3, within: 0.05, steady: true };
+        let aggregates = Aggregates::of(&samples);
+        Test { name: "tg100".to_owned(), samples, aggregates, warm_up, ..Test::default() }
+    }
+
+    fn of(load: &Load, tests: &[Test]) -> Vec<String> {
+        let machine = Machine { logical_cpus: Some(2), ..Machine::default() };
+        let (threads, drift_ppm, throttled, is_debug) = (2, Some(-3.0), 0, false);
+        doubts(
+            Circumstances { load, machine: &machine, threads, drift_ppm, throttled, is_debug },
+            tests,
+        )
+    }
+
+    #[test]
+    fn nothing_speaks_against_a_quiet_run() {
+        let load = Load {
+            before: Some(0.7),
+            others_share: Some(0.05),
+            steal_share: Some(0.01),
+            ..Load::default()
+        };
+        assert_eq!(of(&load, &[test([100, 101, 99], [2_000_000, 2_090_000, 2_000_000])]), [""; 0]);
+        assert_eq!(
+            of(&Load::default(), &[Test { samples: vec![], ..test([1; 3], [1; 3]) }]),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn each_thing_that_speaks_against_a_run_is_a_sentence() {
+        let load = Load { others_share: Some(0.487), steal_share: Some(0.012), ..Load::default() };
+        let governor = Some("powersave".to_owned());
+        let machine = Machine { logical_cpus: Some(2), governor, ..Machine::default() };
+        let mut noisy = test([100, 130, 99], [2_000_000, 2_200_000, 2_000_000]);
+        noisy.warm_up.steady = false;
+        noisy.samples[0].disturbed = Some(true);
+        noisy.aggregates = Aggregates::of(&noisy.samples);
+        noisy.samples.insert(0, Sample { is_warm_up: true, cpu_khz: Some(1), ..Sample::default() });
+        let circumstances = Circumstances {
+            load: &load,
+            machine: &machine,
+            threads: 3,
+            drift_ppm: Some(-700.0),
+            throttled: 4,
+            is_debug: true,
+        };
+        assert_eq!(
+            doubts(circumstances, &[noisy]),
+            [
+                "The program was built without optimisation.",
+                "Others used 49 % of the machine's CPU time.",
+                "The hypervisor kept 1.2 % of the CPU time.",
+                "The control group's CPU limit stopped the process 4 times.",
+                "3 threads shared 2 CPUs.",
+                "The governor of the CPU's frequency is `powersave`.",
+                "The clock ran -700 millionths off the system's.",
+                "tg100: the last 3 of 1 warm-up repetitions did not agree within 5 %.",
+                "tg100: the standard deviation is 15 % of the mean.",
+                "tg100: other work took cores from 1 of 3 repetitions.",
+                "tg100: the CPU's frequency was between 2.00 and 2.20 GHz.",
+            ]
+        );
+    }
+}

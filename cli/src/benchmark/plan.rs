@@ -1,0 +1,86 @@
+//! What a benchmark runs: tests, as llama-bench calls them.
+
+use crate::args::BenchmarkArgs;
+
+/// One kind of work: prefill if it has a prompt, else decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Tokens of the prompt; 0 for decode.
+    pub(crate) n_prompt: usize,
+    /// Tokens to generate; 0 for prefill.
+    pub(crate) n_gen: usize,
+    /// Tokens in the KV cache before it.
+    pub(crate) n_depth: usize,
+}
+
+impl Plan {
+    /// The tests that were asked for, at each depth prefill and then decode.
+    pub(crate) fn all(args: &BenchmarkArgs) -> Vec<Self> {
+        let mut plans = Vec::new();
+        for &n_depth in &args.depth {
+            let (n_prompt, n_gen) = (args.prompt_tokens, args.tokens);
+            for plan in [Self { n_prompt, n_gen: 0, n_depth }, Self { n_prompt: 0, n_gen, n_depth }]
+            {
+                if plan.n_prompt + plan.n_gen > 0 && !plans.contains(&plan) {
+                    plans.push(plan);
+                }
+            }
+        }
+        plans
+    }
+
+    /// `pp512`, `tg128`, `tg128 @ d512`.
+    pub(crate) fn name(&self) -> String {
+        let kind = match self.n_prompt {
+            0 => format!("tg{}", self.n_gen),
+            n => format!("pp{n}"),
+        };
+        if self.n_depth == 0 { kind } else { format!("{kind} @ d{}", self.n_depth) }
+    }
+
+    pub(crate) fn is_decode(&self) -> bool {
+        self.n_gen > 0
+    }
+
+    /// Tokens in the KV cache when a repetition begins. A decode pass needs one at least.
+    pub(crate) fn position(&self) -> usize {
+        if self.is_decode() { self.n_depth.max(1) } else { self.n_depth }
+    }
+
+    /// Passes of a repetition at most: a batch has one token at least.
+    pub(crate) fn most_passes(&self) -> u64 {
+        (self.n_prompt + self.n_gen) as u64
+    }
+
+    /// Tokens in the KV cache at its end.
+    pub(crate) fn context(&self) -> usize {
+        self.position() + self.n_prompt + self.n_gen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser;
+
+    fn plans(flags: &str) -> Vec<(String, usize)> {
+        let words = ["brickscope", "benchmark"].into_iter().chain(flags.split_whitespace());
+        let Command::Benchmark(args) = Args::parse_from(words).command else {
+            panic!("{flags}");
+        };
+        Plan::all(&args).iter().map(|plan| (plan.name(), plan.context())).collect()
+    }
+
+    #[test]
+    fn tests_are_named_as_llama_bench_names_them() {
+        let named = |name: &str, context| (name.to_owned(), context);
+        assert_eq!(plans(""), [named("pp512", 512), named("tg128", 129)]);
+        assert_eq!(
+            plans("-p 4 -n 2 -d 0,16"),
+            [named("pp4", 4), named("tg2", 3), named("pp4 @ d16", 20), named("tg2 @ d16", 18)]
+        );
+        assert_eq!(plans("-p 0 -n 3 -d 8,8"), [named("tg3 @ d8", 11)], "each once");
+        assert_eq!(plans("-p 0 -n 0"), []);
+    }
+}

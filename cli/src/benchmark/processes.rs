@@ -1,0 +1,80 @@
+//! A set of processes: the same benchmark, run by several processes of this program one after the
+//! other.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use brickscope::receipt::{Receipt, sha256_hex};
+
+use super::rows::Measurement;
+use crate::args::BenchmarkArgs;
+use crate::run_dir::receipt_in;
+
+/// Runs the processes of a set, each into a folder of its own in `folder`: `1`, `2`, … Returns what they
+/// measured. `show` is told which one runs.
+pub(crate) fn run(
+    args: &BenchmarkArgs,
+    folder: &Path,
+    show: &mut dyn FnMut(u32),
+) -> Result<Vec<Measurement>> {
+    let program = std::env::current_exe().context("which program this is")?;
+    let set = name(folder);
+    let mut measurements = Vec::new();
+    for process in 1..=args.processes {
+        show(process);
+        let out = folder.join(process.to_string());
+        let mut command = Command::new(&program);
+        command.args(arguments(args, &out));
+        command.args(["--process", &process.to_string(), "--set", &set]);
+        if let Some(model) = &args.model {
+            command.arg("--").arg(model);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let status = command.status().with_context(|| program.display().to_string())?;
+        if !status.success() {
+            bail!("process {process} of {} failed: {status}", args.processes);
+        }
+        let receipt = Receipt::load(&receipt_in(&out))?;
+        measurements.push(Measurement { receipt, folder: out });
+    }
+    Ok(measurements)
+}
+
+/// The arguments of one process: those that this one was given, but for the model and
+/// the folder.
+fn arguments(args: &BenchmarkArgs, out: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["benchmark".into()];
+    let depths: Vec<String> = args.depth.iter().map(usize::to_string).collect();
+    for (flag, value) in [
+        ("--prompt-tokens", args.prompt_tokens.to_string()),
+        ("--tokens", args.tokens.to_string()),
+        ("--depth", depths.join(",")),
+        ("--repetitions", args.repetitions.to_string()),
+        ("--seed", args.seed.to_string()),
+        ("--processes", args.processes.to_string()),
+    ] {
+        words.extend([flag.into(), value.into()]);
+    }
+    if let Some(threads) = args.executor.threads {
+        words.extend(["--threads".into(), threads.to_string().into()]);
+    }
+    if let Some(backend) = args.executor.backend {
+        words.extend(["--backend".into(), backend.name().into()]);
+    }
+    for (flag, is_set) in [("--no-profiler", args.no_profiler), ("--overwrite", args.overwrite)] {
+        words.extend(is_set.then(|| flag.into()));
+    }
+    words.extend(["--out".into(), out.into()]);
+    words
+}
+
+/// A name that no other set has: of its folder, this process and the time.
+fn name(folder: &Path) -> String {
+    let folder: PathBuf = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let of = format!("{} {} {now}", folder.display(), std::process::id());
+    sha256_hex(of.as_bytes())[..16].to_owned()
+}

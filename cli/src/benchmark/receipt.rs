@@ -1,0 +1,200 @@
+//! From what was measured to a receipt: what ran, on what, with what, under which circumstances.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use brickscope::receipt::v1::{
+    Binary, CacheCeiling, Ceilings, Clock, Load, Machine, Model, Overhead, Receipt, Run, VERSION,
+};
+use brickscope::receipt::{sha256_file, sha256_file_with, sha256_hex};
+use brickscope::{Absent, CpuLimit, MachineDetails, Profile};
+use brickscope_engine::Model as EngineModel;
+
+use super::doubts::{Circumstances, doubts};
+use super::measure::Measured;
+use crate::{progress, source};
+
+/// What is known before the first sample.
+#[derive(Debug)]
+pub(crate) struct Before {
+    pub(crate) model: Model,
+    pub(crate) run: Run,
+    pub(crate) ceilings: Result<brickscope::Ceilings, Absent>,
+}
+
+/// What is known after the last.
+#[derive(Debug)]
+pub(crate) struct After<'p> {
+    /// RFC 3339.
+    pub(crate) timestamp: String,
+    pub(crate) tests: Vec<Measured>,
+    /// Of the repetitions that were kept; for what it says of clock and overhead.
+    pub(crate) profile: &'p Profile,
+    pub(crate) load: Load,
+    /// Periods in which the control group's limit stopped this process.
+    pub(crate) throttled: u64,
+}
+
+/// The receipt, without its seal.
+pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
+    let Before { model, run, ceilings } = before;
+    let After { timestamp, tests: measured, profile, mut load, throttled } = after;
+    let deterministic = measured.iter().all(|measured| measured.is_deterministic);
+    let spans = measured.iter().map(|measured| measured.spans).sum();
+    let mut dropped = BTreeMap::new();
+    for (name, count) in measured.iter().flat_map(|measured| &measured.dropped) {
+        *dropped.entry(name.clone()).or_default() += count;
+    }
+    let tests: Vec<_> = measured.into_iter().map(|measured| measured.test).collect();
+    let decode = tests.iter().filter(|test| test.n_gen > 0).min_by_key(|test| test.n_depth);
+    let mut kernels: Vec<String> =
+        tests.iter().flat_map(|test| &test.kernels).map(|kernel| kernel.id.clone()).collect();
+    kernels.sort();
+    kernels.dedup();
+    let (ceilings, ceilings_absent) = match ceilings {
+        Ok(ceilings) => (Some(self::ceilings(ceilings)), None),
+        Err(absent) => (None, Some(absent.reason)),
+    };
+    let machine = machine();
+    load.doubts = doubts(
+        Circumstances {
+            load: &load,
+            machine: &machine,
+            threads: run.threads,
+            drift_ppm: profile.clock.drift_ppm,
+            throttled,
+            is_debug: cfg!(debug_assertions),
+        },
+        &tests,
+    );
+    let overhead = if run.profiled {
+        Overhead { span_ns: profile.overhead.span_ns, spans, basis: profile.overhead.basis.clone() }
+    } else {
+        let basis = "the profiler heard of passes only, outside of their walls".to_owned();
+        Overhead { span_ns: None, spans: 0, basis }
+    };
+    Receipt {
+        schema_version: VERSION.to_owned(),
+        timestamp,
+        compute_path: "real".to_owned(),
+        backend: "cpu".to_owned(),
+        deterministic,
+        tokens_requested: decode.map_or(0, |test| test.n_gen),
+        tokens_generated: decode.map_or(0, |test| test.output_tokens),
+        tokens_per_second: decode.and_then(|test| test.aggregates.median_ts),
+        kernels,
+        environment: environment(),
+        model,
+        run,
+        binary: binary(),
+        machine,
+        ceilings,
+        ceilings_absent,
+        clock: Clock {
+            source: profile.clock.source.clone(),
+            resolution_ns: profile.clock.resolution_ns.map(|ns| ns as f64),
+            reading_ns: profile.clock.read_ns,
+            drift_ppm: profile.clock.drift_ppm,
+        },
+        tests,
+        overhead,
+        dropped,
+        load,
+        seal: None,
+    }
+}
+
+/// The model, with the hash of its file.
+pub(crate) fn model(model: &EngineModel) -> Result<Model> {
+    let brickscope::Model {
+        path,
+        name,
+        architecture,
+        quantization,
+        parameters,
+        layers,
+        synthetic,
+        ..
+    } = source::describe(model);
+    let bar = progress::bytes("hashing", model.gguf.file_len() as u64);
+    let hashed = sha256_file_with(Path::new(&path), &mut |bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    let (sha256, bytes) = hashed.with_context(|| path.clone())?;
+    Ok(Model {
+        path,
+        sha256,
+        bytes,
+        name,
+        architecture,
+        quantization,
+        parameters,
+        layers,
+        synthetic,
+    })
+}
+
+fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
+    let brickscope::Ceilings { read_bytes_per_second, flops_per_second, basis, measured, caches } =
+        ceilings;
+    let cache = |cache: brickscope::CacheCeiling| CacheCeiling {
+        level: cache.level,
+        bytes: cache.bytes,
+        read_bytes_per_second: cache.read_bytes_per_second,
+    };
+    let caches = caches.into_iter().map(cache).collect();
+    Ceilings { read_bytes_per_second, flops_per_second, caches, basis, measured }
+}
+
+/// What the program knows of its build.
+fn environment() -> BTreeMap<String, String> {
+    let os = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
+    let known = [
+        ("BRICKSCOPE_VERSION", env!("CARGO_PKG_VERSION")),
+        ("OS", &os),
+        ("RUST_VERSION", env!("BRICKSCOPE_BUILD_RUST_VERSION")),
+        ("RUSTFLAGS", env!("BRICKSCOPE_BUILD_RUSTFLAGS")),
+        ("TARGET", env!("BRICKSCOPE_BUILD_TARGET")),
+        ("TARGET_FEATURES", env!("BRICKSCOPE_BUILD_TARGET_FEATURES")),
+        ("PROFILE", env!("BRICKSCOPE_BUILD_PROFILE")),
+    ];
+    known.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn binary() -> Binary {
+    let sha256 = std::env::current_exe().and_then(|path| sha256_file(&path));
+    Binary {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        sha256: sha256.ok().map(|(sha256, _)| sha256),
+    }
+}
+
+fn machine() -> Machine {
+    let brickscope::Machine { os, arch, cpu, logical_cpus, memory_bytes } =
+        brickscope::Machine::detect();
+    let details = MachineDetails::read();
+    let limit = CpuLimit::read().unwrap_or_default();
+    Machine {
+        os,
+        arch,
+        cpu,
+        cpu_id: details.cpu_id,
+        microcode: details.microcode,
+        logical_cpus,
+        threads_per_core: details.threads_per_core,
+        numa_nodes: details.numa_nodes,
+        governor: details.governor,
+        turbo: details.turbo,
+        memory_bytes,
+        kernel: details.kernel,
+        libc: details.libc,
+        hypervisor: details.hypervisor,
+        cgroup_cpus: limit.cpus,
+        cgroup_cpuset: limit.cpuset,
+        cgroup_memory_bytes: details.memory_limit,
+        huge_pages: details.huge_pages,
+        swap_used_bytes: details.swap_used,
+        // The id itself is a secret of the machine, of sorts: systems derive others from it.
+        boot: details.boot_id.map(|id| sha256_hex(id.as_bytes())[..16].to_owned()),
+    }
+}

@@ -1,0 +1,316 @@
+//! Receipts as text for people: llama-bench's table, and what there is to say about it.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use brickscope::receipt::v1::{Receipt, Spread, Test};
+
+use super::rows::{Measurement, ModelRow};
+
+/// The table: a row for each test of each process. Its columns are those of llama-bench, so that rows
+/// of both can be put into one table.
+pub(crate) fn markdown(measurements: &[Measurement], model: &ModelRow) -> String {
+    let mut rows: Vec<[String; 7]> =
+        vec![["model", "size", "params", "backend", "threads", "test", "t/s"].map(str::to_owned)];
+    for Measurement { receipt, .. } in measurements {
+        for test in &receipt.tests {
+            rows.push([
+                model.model_type.clone(),
+                size(model.bytes),
+                parameters(receipt.model.parameters),
+                receipt.backend.to_uppercase(),
+                receipt.run.threads.to_string(),
+                test.name.clone(),
+                rate(test),
+            ]);
+        }
+    }
+    // Text to the left, figures to the right.
+    let is_text = |column| column == 0 || column == 3;
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; 7] = std::array::from_fn(|column| width(column).unwrap_or_default());
+    let mut text = String::new();
+    for (nth, row) in rows.iter().enumerate() {
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let _ = match is_text(column) {
+                true => write!(text, "| {cell:width$} "),
+                false => write!(text, "| {cell:>width$} "),
+            };
+        }
+        text.push_str("|\n");
+        if nth == 0 {
+            for (column, width) in widths.into_iter().enumerate() {
+                let end = if is_text(column) { "-" } else { ":" };
+                let _ = write!(text, "| {}{end} ", "-".repeat(width - 1));
+            }
+            text.push_str("|\n");
+        }
+    }
+    text
+}
+
+fn size(bytes: u64) -> String {
+    const MIB: f64 = 1024.0 * 1024.0;
+    match bytes as f64 / MIB {
+        mib @ ..1024.0 => format!("{mib:.2} MiB"),
+        mib => format!("{:.2} GiB", mib / 1024.0),
+    }
+}
+
+fn parameters(n: u64) -> String {
+    match n as f64 {
+        n @ ..1e9 => format!("{:.2} M", n / 1e6),
+        n => format!("{:.2} B", n / 1e9),
+    }
+}
+
+fn rate(test: &Test) -> String {
+    let of = &test.aggregates;
+    match (of.avg_ts, of.stddev_ts) {
+        (Some(mean), Some(sd)) => format!("{mean:.2} ± {sd:.2}"),
+        (Some(mean), None) => format!("{mean:.2}"),
+        (None, _) => "n/a".to_owned(),
+    }
+}
+
+/// What there is to say of one process's measurement, below the table.
+pub(crate) fn notes(measurement: &Measurement) -> String {
+    let Measurement { receipt, folder } = measurement;
+    let mut text = String::new();
+    for test in &receipt.tests {
+        of_test(test, &mut text);
+    }
+    text.push('\n');
+    let mut line = |label: &str, value: &str| {
+        wrapped(&format!("{label:9} "), value, &mut text);
+    };
+    line("warm-up", &warm_ups(receipt));
+    line("overhead", &overhead(receipt));
+    line("clock", &clock(receipt));
+    for doubt in &receipt.load.doubts {
+        line("doubt", doubt);
+    }
+    if let Some(absent) = &receipt.load.absent {
+        line("load", absent);
+    }
+    for (what, n) in &receipt.dropped {
+        line("dropped", &format!("{what}: {n}"));
+    }
+    let _ = writeln!(text, "{:9} {}", "run in", folder.display());
+    text
+}
+
+fn of_test(test: &Test, text: &mut String) {
+    let of = &test.aggregates;
+    let label = format!("\n{}", test.name);
+    text.push_str(&label);
+    text.push('\n');
+    if let Some(median) = of.median_ts {
+        let interval = match (of.low_ts, of.high_ts) {
+            (Some(low), Some(high)) => {
+                format!("; 95 % interval of the mean {low:.2} to {high:.2}")
+            }
+            _ => "; an interval takes 2 repetitions".to_owned(),
+        };
+        let value = format!("median {median:.2} of {}{interval}", of.samples);
+        wrapped("  t/s         ", &value, text);
+    }
+    for (label, spread) in [("  first token ", &of.first_token), ("  each token  ", &of.per_token)]
+    {
+        if spread.count > 0 {
+            wrapped(label, &durations(spread), text);
+        }
+    }
+}
+
+fn durations(spread: &Spread) -> String {
+    let ms = |ns: f64| format!("{:.3}", ns / 1e6);
+    let mut text = format!("mean {}", spread.mean_ns.map_or("n/a".to_owned(), ms));
+    if let Some(sd) = spread.stddev_ns {
+        let _ = write!(text, " ± {}", ms(sd));
+    }
+    let percentiles = [
+        ("p50", spread.p50_ns),
+        ("p90", spread.p90_ns),
+        ("p95", spread.p95_ns),
+        ("p99", spread.p99_ns),
+    ];
+    for (name, value) in percentiles {
+        if let Some(ns) = value {
+            let _ = write!(text, ", {name} {}", ms(ns as f64));
+        }
+    }
+    let _ = write!(text, " ms, of {}", spread.count);
+    let withheld = [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)];
+    let withheld = withheld.into_iter().zip(percentiles).find(|(_, (_, value))| value.is_none());
+    if let Some(((name, quantile), _)) = withheld
+        && let Some(least) = brickscope::Histogram::least_count(quantile)
+    {
+        let _ = write!(text, " (a {name} takes {least})");
+    }
+    text
+}
+
+fn warm_ups(receipt: &Receipt) -> String {
+    let of = |test: &Test| {
+        let n = test.samples.iter().filter(|sample| sample.is_warm_up).count();
+        let steady = if test.warm_up.steady { "" } else { " (not steady)" };
+        format!("{} {n}{steady}", test.name)
+    };
+    let tests: Vec<String> = receipt.tests.iter().map(of).collect();
+    let part = receipt.tests.first().map_or(0.0, |test| 100.0 * test.warm_up.within);
+    format!(
+        "{}; repetitions until the last 3 agreed within {part:.0} %, in no figure",
+        tests.join(", ")
+    )
+}
+
+fn overhead(receipt: &Receipt) -> String {
+    let of = &receipt.overhead;
+    let Some(span_ns) = of.span_ns else { return of.basis.clone() };
+    let walls = receipt.tests.iter().flat_map(|test| &test.samples);
+    let wall_ns: u64 = walls.filter(|sample| !sample.is_warm_up).map(|sample| sample.wall_ns).sum();
+    let share = 100.0 * span_ns * of.spans as f64 / wall_ns as f64;
+    format!("{share:.2} % of the walls; {}: {span_ns:.0} ns × {}", of.basis, of.spans)
+}
+
+fn clock(receipt: &Receipt) -> String {
+    let of = &receipt.clock;
+    let mut text = of.source.clone();
+    if let Some(ns) = of.resolution_ns {
+        let _ = write!(text, ", resolution {ns:.0} ns");
+    }
+    if let Some(ns) = of.reading_ns {
+        let _ = write!(text, ", {ns:.1} ns a reading");
+    }
+    if let Some(ppm) = of.drift_ppm {
+        let _ = write!(text, ", {ppm:.1} ppm off the system's clock");
+    }
+    text
+}
+
+/// What several processes have in common, and where they differ: by test, of the medians of each.
+pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
+    let mut text = format!("\n{} processes, the medians of each (t/s)\n", measurements.len());
+    let Some(first) = measurements.first() else { return text };
+    for (nth, test) in first.receipt.tests.iter().enumerate() {
+        let medians = measurements.iter().filter_map(|measurement| {
+            measurement.receipt.tests.get(nth).and_then(|test| test.aggregates.median_ts)
+        });
+        let mut medians: Vec<f64> = medians.collect();
+        medians.sort_by(f64::total_cmp);
+        let (Some(&least), Some(&most)) = (medians.first(), medians.last()) else { continue };
+        let n = medians.len();
+        let median = (medians[(n - 1) / 2] + medians[n / 2]) / 2.0;
+        let spread = match deviation(&medians) {
+            Some(sd) => format!(", standard deviation {:.2} %", 100.0 * sd / median),
+            None => String::new(),
+        };
+        let label = format!("  {:14} ", test.name);
+        wrapped(&label, &format!("median {median:.2}, {least:.2} to {most:.2}{spread}"), &mut text);
+    }
+    text.push('\n');
+    for Measurement { receipt, .. } in measurements {
+        for doubt in &receipt.load.doubts {
+            wrapped("doubt     ", &format!("process {}: {doubt}", receipt.run.process), &mut text);
+        }
+    }
+    let n = measurements.len();
+    let _ = writeln!(text, "{:9} {}, 1 to {n}", "runs in", folder.display());
+    text
+}
+
+/// The standard deviation of a sample.
+fn deviation(values: &[f64]) -> Option<f64> {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt())
+}
+
+/// Columns of a line at most.
+const WIDTH: usize = 80;
+
+/// `value` after `label`, on as many lines as it takes.
+fn wrapped(label: &str, value: &str, text: &mut String) {
+    let indent = label.chars().count();
+    text.push_str(label);
+    let mut column = indent;
+    // A unit stays on the line of its number.
+    let value = value.replace(" %", "\u{a0}%");
+    for (nth, word) in value.split(' ').filter(|word| !word.is_empty()).enumerate() {
+        let word = word.replace('\u{a0}', " ");
+        let width = word.chars().count();
+        if nth > 0 && column + 1 + width > WIDTH {
+            let _ = write!(text, "\n{:indent$}", "");
+            column = indent;
+        } else if nth > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(&word);
+        column += width;
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::receipt::Receipt;
+
+    use super::*;
+    use crate::args::Format;
+    use crate::benchmark::rows::render;
+
+    fn model() -> ModelRow {
+        ModelRow { model_type: "llama 2M Q8_0".to_owned(), bytes: 1_954_816 }
+    }
+
+    /// The receipt in the repository, as process `process` of two.
+    fn measurement(process: u32) -> Measurement {
+        let text = include_str!("../../../tests/data/receipt-v1.json");
+        let mut receipt = Receipt::from_json(text, "receipt-v1.json".as_ref()).expect("a receipt");
+        receipt.run.process = process;
+        receipt.run.processes = 2;
+        Measurement { receipt, folder: "runs/it's 1".into() }
+    }
+
+    #[test]
+    fn the_table_and_its_notes() {
+        let one = [measurement(1)];
+        insta::assert_snapshot!("table", markdown(&one, &model()) + &notes(&one[0]));
+        let mut two = [measurement(1), measurement(2)];
+        two[1].receipt.tests[0].aggregates.median_ts = Some(1300.0);
+        insta::assert_snapshot!("processes", across(&two, Path::new("runs")));
+    }
+
+    #[test]
+    fn the_forms_for_programs() {
+        let one = [measurement(1)];
+        for (name, format) in [
+            ("json", Format::Json),
+            ("jsonl", Format::Jsonl),
+            ("csv", Format::Csv),
+            ("sql", Format::Sql),
+        ] {
+            insta::assert_snapshot!(name, render(&one, &model(), format));
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_as_llama_bench_writes_them() {
+        assert_eq!(size(1_954_816), "1.86 MiB");
+        assert_eq!(size(1 << 30), "1.00 GiB");
+        assert_eq!(parameters(999_999_999), "1000.00 M");
+        assert_eq!(parameters(1_100_048_384), "1.10 B");
+    }
+
+    #[test]
+    fn a_line_is_broken_between_words() {
+        let mut text = String::new();
+        wrapped("label  ", &"word ".repeat(40), &mut text);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
+        assert!(text.lines().skip(1).all(|line| line.starts_with("       word")));
+        assert_eq!(text.matches("word").count(), 40);
+    }
+}

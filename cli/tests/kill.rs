@@ -1,0 +1,181 @@
+//! What is under its final name is whole, whenever a run is killed.
+#![cfg(unix)]
+
+// Nothing adds up by phases here.
+#[allow(dead_code)]
+mod command;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use brickscope::Profile;
+use brickscope::receipt::Receipt;
+use tempfile::TempDir;
+
+use command::{brickscope, quiet_ceilings, run};
+
+const KILLS: u32 = 100;
+
+/// Attempts at most: those that come after the end of a run are no kills.
+const ATTEMPTS: u32 = 400;
+
+/// A command that writes into `dir`, in a process group of its own.
+struct Job {
+    command: Command,
+    dir: PathBuf,
+}
+
+impl Job {
+    fn new(cache: &Path, words: &[&str], dir: PathBuf) -> Self {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../engine/tests/data/models/tiny-Q8_0.gguf");
+        let mut command = brickscope(words);
+        command.arg("--threads").arg("1").arg("--out").arg(&dir).arg(model);
+        command.env("BRICKSCOPE_CACHE", cache);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Self { command, dir }
+    }
+
+    /// What it takes when nobody kills it.
+    fn duration(&mut self) -> Duration {
+        let start = Instant::now();
+        run(&mut self.command);
+        start.elapsed()
+    }
+
+    /// Starts it, waits until `moment` says so, and kills it with all that it has started. Whether it
+    /// was still running.
+    fn kill(&mut self, moment: Moment) -> bool {
+        let mut child = self.command.spawn().expect("the command starts");
+        match moment {
+            Moment::After(delay) => std::thread::sleep(delay),
+            Moment::Change(nth) => {
+                for _ in 0..nth {
+                    let before = sizes(&self.dir);
+                    while is_running(&mut child) && sizes(&self.dir) == before {}
+                }
+            }
+        }
+        let was_running = is_running(&mut child);
+        // A call first, since starting `kill` takes longer than many a write.
+        let _ = child.kill();
+        let group = format!("-{}", child.id());
+        // Of a group that has ended there is nobody to kill.
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        let status = child.wait().expect("it was started");
+        was_running && status.signal() == Some(9)
+    }
+}
+
+/// When to kill.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    After(Duration),
+    /// When it is seen for the so-manieth time that a file was removed, renamed or written.
+    Change(u32),
+}
+
+fn is_running(child: &mut Child) -> bool {
+    child.try_wait().expect("it was started").is_none()
+}
+
+/// All files below a folder.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+fn is_partial(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with('.') && name.ends_with(".partial")
+}
+
+/// How long each file is that has something in it, or is to have.
+fn sizes(dir: &Path) -> BTreeMap<PathBuf, u64> {
+    let has_content = |path: &PathBuf| !path.to_string_lossy().contains(".writable.");
+    let size = |path: PathBuf| {
+        let size = fs::metadata(&path).map(|metadata| metadata.len());
+        (path, size.unwrap_or_default())
+    };
+    files(dir).into_iter().filter(has_content).map(size).collect()
+}
+
+/// Holds each file to being whole, and what lies in one folder to being of one run.
+fn is_whole(dir: &Path) {
+    for path in files(dir) {
+        match path.file_name().and_then(|name| name.to_str()) {
+            Some("receipt.json") => {
+                let receipt = Receipt::load(&path).expect("a receipt");
+                let sha256 = receipt.canonical_sha256().expect("JSON");
+                assert_eq!(receipt.seal.map(|seal| seal.sha256), Some(sha256), "{path:?}");
+            }
+            Some("profile.json") => {
+                let profile = Profile::load(&path).expect("a profile");
+                assert_eq!(profile.check(), Ok(()), "{path:?}");
+                if let Ok(receipt) = Receipt::load(&path.with_file_name("receipt.json")) {
+                    assert_eq!(receipt.timestamp, profile.created, "of two runs: {path:?}");
+                    let walls = profile.passes.iter().map(|pass| pass.wall_ns);
+                    let kept = receipt.tests.iter().filter_map(|test| test.samples.last());
+                    let kept = kept.flat_map(|sample| sample.pass_ns.iter().copied());
+                    assert!(walls.eq(kept), "of two runs: {path:?}");
+                }
+            }
+            _ => assert!(is_partial(&path), "{path:?} is neither whole nor hidden"),
+        }
+    }
+}
+
+#[test]
+fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let cache = folder.path().join("cache");
+    let small = ["-p", "8", "-n", "4", "-r", "1"];
+    let one = [&["benchmark", "--overwrite"], &small[..]].concat();
+    let set = [&one[..], &["--processes", "2"]].concat();
+    let mut jobs = [
+        Job::new(&cache, &one, folder.path().join("one")),
+        Job::new(&cache, &set, folder.path().join("set")),
+        Job::new(&cache, &["profile", "--tokens", "4"], folder.path().join("profile")),
+    ];
+    run(&mut jobs[0].command);
+    quiet_ceilings(&cache);
+    let mut durations = jobs.each_mut().map(Job::duration);
+
+    let mut kills = 0;
+    for attempt in 0..ATTEMPTS {
+        let nth = attempt as usize % jobs.len();
+        let job = &mut jobs[nth];
+        if nth == 2 {
+            // A profile isn't written over another.
+            let _ = fs::remove_dir_all(&job.dir);
+        }
+        // The golden ratio spreads moments evenly, however many there will be.
+        let part = (f64::from(attempt) * 0.618_033_988_749_895).fract();
+        let moment = match attempt % 4 {
+            0 => Moment::Change(1 + attempt / 4 % 4),
+            _ => Moment::After(durations[nth].mul_f64(part)),
+        };
+        if job.kill(moment) {
+            kills += 1;
+        } else if let Moment::After(_) = moment {
+            // The machine is quicker now than it was.
+            durations[nth] = durations[nth].mul_f64(0.9);
+        }
+        is_whole(&job.dir);
+        if nth != 2 {
+            assert!(files(&job.dir).iter().any(|path| path.ends_with("receipt.json")));
+        }
+        if kills == KILLS {
+            break;
+        }
+    }
+    assert_eq!(kills, KILLS, "the rest came too late");
+    // And what was killed so often still works.
+    run(&mut jobs[0].command);
+    is_whole(&jobs[0].dir);
+}
