@@ -22,16 +22,15 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     for test in tests().filter(|test| test.whole.verdict != Verdict::Slower) {
         let slower: Vec<&Change> = parts(test, Verdict::Slower);
         if !slower.is_empty() {
-            let (is, its) = if slower.len() == 1 { ("is", "it") } else { ("are", "they") };
             let names: Vec<String> = slower.iter().map(|row| named(row)).collect();
+            let whole = match test.whole.change {
+                Some(_) => format!("changed by {}", interval(&test.whole)),
+                None => "can't be told".to_owned(),
+            };
             sentences.push(format!(
-                "in {} {} {is} slower; of the whole, {its} changed {}",
+                "slower in {}: {}; the whole {whole}",
                 title(test),
-                names.join(", "),
-                match test.whole.change {
-                    Some(_) => interval(&test.whole),
-                    None => "by what can't be told".to_owned(),
-                }
+                names.join(", ")
             ));
         }
     }
