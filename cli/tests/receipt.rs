@@ -6,6 +6,7 @@ mod command;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use brickscope::receipt::Receipt;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -147,4 +148,52 @@ fn keys_sign_receipts() {
     assert_eq!(code, 1);
     assert!(said.contains("it was changed"), "{said}");
     assert_eq!(fs::read_to_string(&receipt).expect("it"), edited);
+}
+
+/// Rates are the machine's affair, and this one may be busy: only the tokens are held to.
+#[test]
+fn a_rerun_chooses_the_same_tokens() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../engine/tests/data/models/tiny-bitnet-TQ2_0.gguf");
+    let dir = TempDir::new().expect("a folder");
+    let run = dir.path().join("run");
+    let (code, _, said) = output(&[
+        "benchmark",
+        word(&model),
+        "--prompt-tokens=6",
+        "--tokens=3",
+        "--depth=0,5",
+        "--repetitions=2",
+        "--threads=1",
+        "--backend=scalar",
+        "--out",
+        word(&run),
+    ]);
+    assert_eq!(code, 0, "{said}");
+    let rerun = || {
+        let (code, stdout, said) = output(&[
+            "verify-receipt",
+            word(&run),
+            "--rerun",
+            word(&model),
+            "--tolerance=100%",
+            "--json",
+        ]);
+        assert_ne!(code, 2, "{said}");
+        let json: Value = serde_json::from_str(&stdout).expect("JSON");
+        let tests: Vec<Value> = json["rerun"].as_array().expect("tests").clone();
+        let names: Vec<&str> = tests.iter().filter_map(|test| test["test"].as_str()).collect();
+        assert_eq!(names, ["pp6", "tg3", "pp6 @ d5", "tg3 @ d5"]);
+        assert!(tests.iter().all(|test| test["rerun_median_ts"].as_f64() > Some(0.0)));
+        let refusals = json["refusals"].as_array().expect("refusals").clone();
+        let codes = refusals.into_iter().filter_map(|r| r["code"].as_str().map(str::to_owned));
+        codes.filter(|code| code != "rerun-rate").collect::<Vec<String>>()
+    };
+    assert_eq!(rerun(), Vec::<String>::new());
+    // Other tokens in the receipt, and a seal over them.
+    let path = run.join("receipt.json");
+    let mut receipt = Receipt::load(&path).expect("the receipt");
+    receipt.tests[3].output_sha256 = receipt.tests[0].output_sha256.clone();
+    receipt.sealed().and_then(|receipt| receipt.save(&path)).expect("saved");
+    assert_eq!(rerun(), ["rerun-output"]);
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use brickscope::receipt::{Receipt, SecretKey};
 
 use crate::args::{ReceiptArgs, ReceiptCommand};
+use crate::run_dir::receipt_in;
 
 pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
     let line = match &args.command {
@@ -27,5 +28,5 @@ pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
 
 /// The file of a receipt that is named by itself or by the folder of its run.
 pub(crate) fn receipt_file(named: &Path) -> PathBuf {
-    if named.is_dir() { named.join("receipt.json") } else { named.to_owned() }
+    if named.is_dir() { receipt_in(named) } else { named.to_owned() }
 }
