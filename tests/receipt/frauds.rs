@@ -434,6 +434,8 @@ fn another_schema() {
     assert_only(&without, Code::Schema, "missing field `deterministic`");
     let with = found("\"deterministic\"", "\"score\": 89, \"deterministic\"");
     assert_only(&with, Code::Schema, "unknown field `score`");
+    let bell = found("\"deterministic\"", "\"\\u0007\": 1, \"deterministic\"");
+    assert_only(&bell, Code::Schema, "unknown field `\\u{7}`");
     let typed = found("\"threads\": 2", "\"threads\": \"two\"");
     assert_only(&typed, Code::Schema, "run.threads: invalid type: string \"two\", expected u32");
     let twice = found("\"OS\"", "\"OS\": \"windows\", \"OS\"");

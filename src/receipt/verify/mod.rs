@@ -67,7 +67,8 @@ pub struct Refusal {
 
 impl Refusal {
     fn new(code: Code, sentence: impl Into<String>) -> Self {
-        Self { code, sentence: sentence.into(), more: 0 }
+        // A field's name in a parser's message may be anything, too.
+        Self { code, sentence: clean(&sentence.into(), 1000), more: 0 }
     }
 }
 
