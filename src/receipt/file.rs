@@ -12,7 +12,7 @@ use super::{fields, place};
 use crate::save;
 
 /// No receipt is nearly as long: a thousand tests of ten samples are a third of it. Verifying takes
-/// some thirty times the memory.
+/// some twenty-five times the memory at worst.
 pub const MAX_BYTES: u64 = 16 << 20;
 
 /// So many passes fit into a receipt, each with two durations of some ten digits and what goes with
