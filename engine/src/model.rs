@@ -137,10 +137,13 @@ impl Model {
     }
 
     /// The type that most weights have, in lower case: what people call the model's quantisation.
+    /// An embedding that isn't the head, too, doesn't count: nothing multiplies by it.
     #[must_use]
     pub fn quantization(&self) -> String {
+        let has_head = self.gguf.tensors.iter().any(|tensor| tensor.name == "output.weight");
+        let counts = |name: &str| !(has_head && name == "token_embd.weight");
         let mut elements: Vec<(TensorType, usize)> = Vec::new();
-        for tensor in &self.gguf.tensors {
+        for tensor in self.gguf.tensors.iter().filter(|tensor| counts(&tensor.name)) {
             match elements.iter_mut().find(|(kind, _)| *kind == tensor.kind) {
                 Some((_, n)) => *n += tensor.n_elements(),
                 None => elements.push((tensor.kind, tensor.n_elements())),

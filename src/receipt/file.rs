@@ -11,8 +11,16 @@ use super::v1::{Receipt, VERSION};
 use super::{fields, place};
 use crate::save;
 
-/// No receipt is nearly as long: some hundred thousand samples fit.
-pub const MAX_BYTES: u64 = 64 << 20;
+/// No receipt is nearly as long: a thousand tests of ten samples are a third of it. Verifying takes
+/// some twenty-five times the memory at worst.
+pub const MAX_BYTES: u64 = 16 << 20;
+
+/// So many passes fit into a receipt, each with two durations of some ten digits and what goes with
+/// them. A sample's other fields take as much as [`PASSES_PER_SAMPLE`] of them.
+pub const MAX_PASSES: u64 = MAX_BYTES / 32;
+
+/// What a sample takes beside its passes, in passes: its fields, and a time for each of its bricks.
+pub const PASSES_PER_SAMPLE: u64 = 32;
 
 impl Receipt {
     /// The receipt as the text of its file: JSON, a line for each item of its larger tables.

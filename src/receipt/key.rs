@@ -1,7 +1,7 @@
 //! Keys that receipts are signed with, and the files that they are in.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use ed25519_dalek::SigningKey;
@@ -9,7 +9,8 @@ use ed25519_dalek::SigningKey;
 use super::file::ReceiptError;
 use super::hash::{hex, unhex};
 
-/// A secret key of Ed25519 (RFC 8032). It is wiped from memory when dropped.
+/// A secret key of Ed25519 (RFC 8032). It is wiped from memory when dropped; the bytes that it was
+/// made of and the text of its file, which functions here go through, are not.
 ///
 /// Its file is one line: the 32 bytes of the key as 64 lower-case hexadecimal digits.
 pub struct SecretKey(pub(super) SigningKey);
@@ -29,7 +30,7 @@ impl SecretKey {
     }
 
     /// Makes a key from the system's random numbers (`/dev/urandom`) and writes it to a new file that
-    /// only its owner can read.
+    /// only its owner can read: the whole of it, or none.
     ///
     /// # Errors
     ///
@@ -42,13 +43,7 @@ impl SecretKey {
         let random = Path::new("/dev/urandom");
         let mut bytes = [0; 32];
         File::open(random).and_then(|mut file| file.read_exact(&mut bytes)).map_err(io(random))?;
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let line = format!("{}\n", hex(&bytes));
-        let write = |mut file: File| file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
-        options.open(path).and_then(write).map_err(io(path))?;
+        write_new(path, &format!("{}\n", hex(&bytes))).map_err(io(path))?;
         Ok(Self::from_bytes(&bytes))
     }
 
@@ -79,4 +74,32 @@ impl SecretKey {
     pub fn public_key(&self) -> String {
         hex(self.0.verifying_key().as_bytes())
     }
+}
+
+/// Writes a file that only its owner can read and that isn't there yet; who is killed meanwhile
+/// leaves a hidden one beside it.
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let mut partial = std::ffi::OsString::from(".");
+    partial.push(name);
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(partial);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&partial)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    drop(file);
+    // A rename would take the place of another key, a link doesn't.
+    let linked = written.and_then(|()| match fs::hard_link(&partial, path) {
+        // There are file systems without links.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => {
+            fs::rename(&partial, path)
+        }
+        linked => linked,
+    });
+    // After a rename it isn't there; one that stays is the owner's alone, too.
+    let _ = fs::remove_file(&partial);
+    linked
 }

@@ -325,8 +325,20 @@ fn two_machines_mixed() {
     assert_only(&found, Code::MachinesMixed, "environment says brickscope `0.1.0`");
 }
 
-/// All times of a sample by a factor.
-fn faster(sample: &mut Sample, factor: f64) {
+/// All times of a test by a factor, with the readings of the clock.
+fn faster(samples: &mut [Sample], factor: f64) {
+    let origin = samples[0].start_ns;
+    for sample in samples {
+        shrunk_inside(sample, factor);
+        let scaled = |ns: u64| (ns as f64 / factor) as u64;
+        sample.start_ns = origin + scaled(sample.start_ns - origin);
+        sample.end_ns = origin + scaled(sample.end_ns - origin);
+        sample.first_token_ns = sample.first_token_ns.map(scaled);
+    }
+}
+
+/// All times of a sample by a factor, but for its start and end.
+fn shrunk_inside(sample: &mut Sample, factor: f64) {
     let scaled = |ns: &u64| (*ns as f64 / factor) as u64;
     sample.brick_ns = sample.brick_ns.iter().map(scaled).collect();
     sample.token_ns = sample.token_ns.iter().map(scaled).collect();
@@ -336,16 +348,56 @@ fn faster(sample: &mut Sample, factor: f64) {
 }
 
 #[test]
+fn passes_shrunk_inside_of_their_samples() {
+    // Ceilings that don't tell, as on a machine whose figures are made up.
+    let roomy = |receipt: &mut Receipt| {
+        let ceilings = receipt.ceilings.as_mut().expect("it has some");
+        ceilings.read_bytes_per_second *= 4.0;
+        ceilings.flops_per_second *= 4.0;
+    };
+    let found = forged(|receipt| {
+        roomy(receipt);
+        decode(receipt).iter_mut().for_each(|sample| shrunk_inside(sample, 3.0));
+    });
+    assert_only(&found, Code::SumMismatch, "lie outside of it in half of the samples and more");
+    let found = forged(|receipt| {
+        roomy(receipt);
+        receipt.tests[0].samples.iter_mut().for_each(|sample| shrunk_inside(sample, 3.0));
+    });
+    assert_only(&found, Code::SumMismatch, "a pass of test `pp64` takes ");
+    // Of a small model choosing takes as long as the pass, which proves nothing.
+    let tiny = Plan { parameters: 1_000_000, n_gen: 4, ..Plan::default() };
+    let found = forged_from(&tiny, |receipt| {
+        decode(receipt).iter_mut().for_each(|sample| shrunk_inside(sample, 2.0));
+    });
+    assert_accepted(&found);
+}
+
+#[test]
+fn a_pause_where_repetitions_are_short_is_no_hole() {
+    let tiny = Plan { parameters: 1_000_000, n_gen: 4, ..Plan::default() };
+    let paused = |receipt: &mut Receipt| {
+        for sample in &mut decode(receipt)[5..] {
+            sample.start_ns += 3_000_000_000;
+            sample.end_ns += 3_000_000_000;
+        }
+    };
+    let found = forged_from(&tiny, paused);
+    assert_accepted(&found);
+    let line = "that no sample of `tg4` was dropped: a repetition takes ";
+    assert!(found.not_checked.iter().any(|not| not.starts_with(line)), "{:?}", found.not_checked);
+    assert_only(&forged(paused), Code::TimelineHole, "`tg16` are 3");
+}
+
+#[test]
 fn above_the_roof() {
-    let found = forged(|receipt| decode(receipt).iter_mut().for_each(|s| faster(s, 3.0)));
+    let found = forged(|receipt| faster(decode(receipt), 3.0));
     assert_only(
         &found,
         Code::AboveRoof,
         "% of the 3.400e10 that memory gives at most: that can't be",
     );
-    let found = forged(|receipt| {
-        receipt.tests[0].samples.iter_mut().for_each(|s| faster(s, 3.0));
-    });
+    let found = forged(|receipt| faster(&mut receipt.tests[0].samples, 3.0));
     assert_only(
         &found,
         Code::AboveRoof,
@@ -361,10 +413,77 @@ fn above_the_roof() {
     let found = forged(|receipt| {
         receipt.ceilings = None;
         receipt.ceilings_absent = Some("it was late".to_owned());
-        decode(receipt).iter_mut().for_each(|sample| faster(sample, 500.0));
+        faster(decode(receipt), 500.0);
     });
     assert_refused(&found, Code::AboveRoof, "so many threads of any CPU reach");
     assert!(found.not_checked.iter().any(|line| line.ends_with("no ceilings: it was late")));
+}
+
+/// Without the work a rate is above no roof.
+#[test]
+fn work_that_is_not_stated() {
+    fn nulled(receipt: &mut Receipt) {
+        faster(decode(receipt), 3.0);
+        (receipt.tests[1].flops, receipt.tests[1].bytes) = (None, None);
+    }
+    let found = forged(nulled);
+    assert_refused(&found, Code::KernelsMismatch, "has null FLOPs, but its kernels state ");
+    assert_refused(&found, Code::AboveRoof, "that memory gives at most: that can't be");
+    // One kernel less: the others are still work.
+    let found = forged(|receipt| {
+        nulled(receipt);
+        let norm = receipt.tests[1].kernels.iter_mut().find(|k| k.id == "rope_avx2");
+        let norm = norm.expect("there is one");
+        (norm.flops, norm.bytes) = (None, None);
+    });
+    assert_only(&found, Code::AboveRoof, "that memory gives at most: that can't be");
+    let states_none = |receipt: &mut Receipt| {
+        receipt.tests[1].kernels.iter_mut().for_each(|k| (k.flops, k.bytes) = (None, None));
+    };
+    let found = forged(states_none);
+    assert_refused(&found, Code::KernelsMismatch, " FLOPs, but its kernels state null for 5");
+    // Then the weights tell, as far as they can.
+    let found = forged(|receipt| {
+        states_none(receipt);
+        nulled(receipt);
+        faster(decode(receipt), 5.0);
+    });
+    assert_only(&found, Code::AboveRoof, "that its threads reach at most: that can't be");
+    let found = forged(|receipt| {
+        let test = &mut receipt.tests[1];
+        test.flops = test.flops.map(|all| all / 4);
+        for kernel in &mut test.kernels {
+            kernel.flops = kernel.flops.map(|all| all / 4);
+        }
+    });
+    assert_only(&found, Code::KernelsMismatch, "to decode with 1100000000 weights takes ");
+}
+
+#[test]
+fn more_than_anybody_reads() {
+    let found = forged(|receipt| {
+        let test = receipt.tests[1].clone();
+        receipt.tests.extend(std::iter::repeat_n(test, 1000));
+    });
+    assert_refused(&found, Code::SamplesMissing, "there are 1002 tests");
+    assert!(found.not_checked.contains(&"anything else: there are too many tests".to_owned()));
+    let found = forged(|receipt| receipt.load.doubts = vec!["a \u{202e}doubt".to_owned(); 1000]);
+    assert_accepted(&found);
+    assert_eq!(found.doubts.len(), 101);
+    assert_eq!(
+        (found.doubts[0].as_str(), found.doubts[100].as_str()),
+        ("a \\u{202e}doubt", "and 900 more")
+    );
+    let found = forged(|receipt| {
+        let ceilings = receipt.ceilings.as_mut().expect("it has some");
+        ceilings.caches = vec![ceilings.caches[0].clone(); 17];
+    });
+    assert_only(&found, Code::Field, "the machine has 17 levels of caches");
+    let mut receipt = receipt(&Plan::default());
+    receipt.sign(&SecretKey::from_bytes(&[7; 32])).expect("it is whole");
+    let signatures = &mut receipt.seal.as_mut().expect("sealed").signatures;
+    signatures.extend(vec![signatures[0].clone(); 100]);
+    assert_only(&verdict(&receipt), Code::SignatureInvalid, "there are 101 signatures");
 }
 
 #[test]
@@ -695,10 +814,9 @@ fn roofs_for_what_lies_in_a_cache() {
     let small = Plan { parameters: 1_000_000, n_gen: 4, ..Plan::default() };
     let speed_up = |factor: f64| {
         forged_from(&small, |receipt| {
-            decode(receipt).iter_mut().for_each(|sample| faster(sample, factor));
-            let test = &mut receipt.tests[1];
-            test.flops = Some(0);
-            test.kernels.iter_mut().for_each(|kernel| kernel.flops = Some(0));
+            faster(decode(receipt), factor);
+            // Only the bytes are to tell.
+            receipt.ceilings.as_mut().expect("it has some").flops_per_second = 4e12;
         })
     };
     assert!(speed_up(2.5).is_accepted(), "{:?}", speed_up(2.5).refusals);
@@ -706,8 +824,7 @@ fn roofs_for_what_lies_in_a_cache() {
     assert_refused(&found, Code::AboveRoof, "that L2 gives at most");
     // Of caches that nobody measured it can't be told.
     let unknown = Plan { has_caches: false, ..small };
-    let found =
-        forged_from(&unknown, |receipt| decode(receipt).iter_mut().for_each(|s| faster(s, 8.0)));
+    let found = forged_from(&unknown, |receipt| faster(decode(receipt), 5.0));
     assert_accepted(&found);
     let line =
         "the bytes of `tg4` against the machine: the receipt doesn't say what the caches give";

@@ -47,9 +47,9 @@ impl Plan {
         if self.is_decode() { self.n_depth.max(1) } else { self.n_depth }
     }
 
-    /// Passes of a repetition at most: a batch has one token at least.
+    /// Passes of a repetition at most: a batch has the whole prompt or 32 tokens at least.
     pub(crate) fn most_passes(&self) -> u64 {
-        (self.n_prompt + self.n_gen) as u64
+        (self.n_prompt.div_ceil(32) + self.n_gen) as u64
     }
 
     /// Tokens in the KV cache at its end.

@@ -158,7 +158,9 @@ fn environment() -> BTreeMap<String, String> {
         ("TARGET_FEATURES", env!("BRICKSCOPE_BUILD_TARGET_FEATURES")),
         ("PROFILE", env!("BRICKSCOPE_BUILD_PROFILE")),
     ];
-    known.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    let commit = option_env!("BRICKSCOPE_BUILD_COMMIT").map(|commit| ("COMMIT", commit));
+    let known = known.into_iter().chain(commit);
+    known.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn binary() -> Binary {

@@ -54,11 +54,11 @@ const REAL: &str = "REAL";
 
 /// llama-bench's columns.
 fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Column> {
-    let Receipt { machine, run, timestamp, .. } = &measurement.receipt;
+    let Receipt { machine, run, timestamp, environment, binary, .. } = &measurement.receipt;
     let of = &test.aggregates;
     let whole = |value: Option<f64>| value.map(|value| value.round() as u64);
     vec![
-        ("build_commit", json!(env!("CARGO_PKG_VERSION")), TEXT),
+        ("build_commit", json!(environment.get("COMMIT").unwrap_or(&binary.version)), TEXT),
         ("build_number", json!(0), INTEGER),
         ("cpu_info", json!(machine.cpu.as_deref().unwrap_or_default()), TEXT),
         ("gpu_info", json!(""), TEXT),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use brickscope::receipt::v1::{Load, Run};
+use brickscope::receipt::{MAX_PASSES, PASSES_PER_SAMPLE};
 use brickscope::{Absent, Clock, CpuLimit, LoadWatch, Profile};
 use brickscope_engine::{Model, Session};
 
@@ -18,9 +19,6 @@ use crate::benchmark::warm_up::Rule;
 use crate::benchmark::{processes, table};
 use crate::run_dir::RunDir;
 use crate::{kept, progress, source};
-
-/// Passes that a receipt has room for, each with two figures of some ten digits.
-const MAX_PASSES: u64 = 2_000_000;
 
 /// What was measured, by one process or by several.
 struct Done {
@@ -38,9 +36,12 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
         bail!("--process: a set of {} has no such process", args.processes);
     }
     let repetitions = u64::from(args.repetitions) + Rule::default().most as u64;
-    let passes: u64 = plans.iter().map(|plan| plan.most_passes()).sum();
+    let passes: u64 = plans.iter().map(|plan| plan.most_passes() + PASSES_PER_SAMPLE).sum();
     if passes.saturating_mul(repetitions) > MAX_PASSES {
-        bail!("--repetitions: a receipt has room for {MAX_PASSES} passes in all");
+        bail!(
+            "--repetitions: a receipt has room for {MAX_PASSES} passes in all, a repetition counted as \
+             {PASSES_PER_SAMPLE} more"
+        );
     }
     let Done { measurements, model, folder } = if args.processes > 1 && args.process.is_none() {
         measure_apart(args)?

@@ -102,9 +102,6 @@ fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi
         // As one word, so that no value is taken for a flag.
         words.push(format!("{flag}={value}").into());
     }
-    if !run.profiled {
-        words.push("--no-profiler".into());
-    }
     words.extend(["--out".into(), out.into()]);
     Ok(words)
 }

@@ -104,24 +104,54 @@ fn launches(receipt: &Receipt, test: &Test, found: &mut Findings) {
             );
         }
     }
+    if test.kernels.is_empty() {
+        return found.not_checked(format_args!("the work of test {name}"), "it has no kernels");
+    }
     for (what, stated, of_kernels) in [
         ("FLOPs", test.flops, total(test, |kernel| kernel.flops)),
         ("bytes", test.bytes, total(test, |kernel| kernel.bytes)),
     ] {
-        let (Some(stated), Some(of_kernels)) = (stated, of_kernels) else {
+        if of_kernels.is_none() {
             let reason = "one of its kernels didn't state them";
             found.not_checked(format_args!("the {what} of test {name}"), reason);
-            continue;
-        };
-        if u128::from(stated) * u128::from(repetitions) != of_kernels {
+        }
+        let of_test = stated.map(|stated| u128::from(stated) * u128::from(repetitions));
+        if of_test != of_kernels {
+            let said = |work: Option<u128>| work.map_or("null".to_owned(), |work| work.to_string());
             found.refuse(
                 Code::KernelsMismatch,
                 format!(
-                    "a repetition of test {name} has {stated} {what}, but its kernels state \
-                     {of_kernels} for {repetitions}"
+                    "a repetition of test {name} has {} {what}, but its kernels state {} for \
+                     {repetitions}",
+                    said(stated.map(u128::from)),
+                    said(of_kernels)
                 ),
             );
         }
+    }
+    understated(receipt, test, found);
+}
+
+/// A decode pass multiplies by every weight but those of an embedding that the head doesn't share.
+/// Such an embedding is as large as the head: half of the weights at most.
+pub(super) fn least_flops(receipt: &Receipt, test: &Test) -> u128 {
+    u128::from(receipt.model.parameters) * u128::from(test.n_gen)
+}
+
+fn understated(receipt: &Receipt, test: &Test, found: &mut Findings) {
+    let Some(stated) = total(test, |kernel| kernel.flops) else { return };
+    let repetitions = measured(test).count() as u128;
+    let least = least_flops(receipt, test).saturating_mul(repetitions);
+    if stated < least {
+        found.refuse(
+            Code::KernelsMismatch,
+            format!(
+                "the kernels of test {} state {stated} FLOPs, but to decode with {} weights takes \
+                 {least} at least",
+                said(&test.name),
+                receipt.model.parameters
+            ),
+        );
     }
 }
 

@@ -13,6 +13,7 @@ mod roof;
 mod shape;
 mod timeline;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
@@ -180,10 +181,18 @@ codes! {
     RerunRate "rerun-rate",
 }
 
+/// Whoever vouches for a receipt, they are fewer.
+const MOST_SIGNATURES: usize = 100;
+
+/// More doubts than these are only counted: a test has three or four.
+const MOST_DOUBTS: usize = 100;
+
 /// What has been found so far.
 #[derive(Debug, Default)]
 struct Findings {
     verdict: Verdict,
+    /// The lines of `verdict.not_checked`.
+    not_checked: HashSet<String>,
 }
 
 impl Findings {
@@ -197,8 +206,24 @@ impl Findings {
 
     fn not_checked(&mut self, what: impl fmt::Display, reason: impl fmt::Display) {
         let line = format!("{what}: {reason}");
-        if !self.verdict.not_checked.contains(&line) {
+        if self.not_checked.insert(line.clone()) {
             self.verdict.not_checked.push(line);
+        }
+    }
+
+    /// What the receipt says against itself.
+    fn doubts(&mut self, receipt: &Receipt) {
+        let dropped = receipt.dropped.iter().filter(|(_, count)| **count > 0);
+        let dropped = dropped.map(|(what, count)| {
+            format!("dropped or otherwise than meant: {} {count}", said(what))
+        });
+        let stated = receipt.load.doubts.iter().map(|doubt| clean(doubt, 400));
+        let mut all = dropped.chain(stated);
+        let doubts = &mut self.verdict.doubts;
+        doubts.extend(all.by_ref().take(MOST_DOUBTS));
+        let more = all.count();
+        if more > 0 {
+            doubts.push(format!("and {more} more"));
         }
     }
 }
@@ -267,9 +292,13 @@ fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
 fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     seal(receipt, options, found);
     shape::check(receipt, options, found);
+    // A file of too many tests is no receipt, and not worth the time.
+    if receipt.tests.len() > shape::MOST_TESTS {
+        return found.not_checked("anything else", "there are too many tests");
+    }
     kernels::check(receipt, options, found);
     machine::check(receipt, found);
-    for test in receipt.tests.iter().take(shape::MOST_TESTS) {
+    for test in &receipt.tests {
         shape::test(receipt, test, found);
         timeline::test(receipt, test, found);
         roof::test(receipt, test, found);
@@ -286,13 +315,7 @@ fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
         "that the tests' hashes are those of their tokens",
         "a receipt has no tokens; --rerun runs them again",
     );
-    for (what, count) in receipt.dropped.iter().filter(|(_, count)| **count > 0) {
-        found
-            .verdict
-            .doubts
-            .push(format!("dropped or otherwise than meant: {} {count}", said(what)));
-    }
-    found.verdict.doubts.extend(receipt.load.doubts.iter().map(|doubt| clean(doubt, 400)));
+    found.doubts(receipt);
 }
 
 fn seal(receipt: &Receipt, options: &Options, found: &mut Findings) {
@@ -317,7 +340,16 @@ fn seal(receipt: &Receipt, options: &Options, found: &mut Findings) {
             ),
         );
     }
-    for signature in &seal.signatures {
+    if seal.signatures.len() > MOST_SIGNATURES {
+        found.refuse(
+            Code::SignatureInvalid,
+            format!(
+                "there are {} signatures, and a receipt has {MOST_SIGNATURES} at most",
+                seal.signatures.len()
+            ),
+        );
+    }
+    for signature in seal.signatures.iter().take(MOST_SIGNATURES) {
         if signature.is_of(&sha256) {
             found.verdict.signed_by.push(signature.public_key.clone());
         } else {
@@ -366,8 +398,17 @@ fn clean(text: &str, most: usize) -> String {
     let dots = if text.chars().nth(most).is_some() { "…" } else { "" };
     let kept: String = text.chars().take(most).collect();
     // `escape_debug` would escape quotes, too.
-    let plain = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    let plain = |c: char| match c.is_control() || turns_text(c) {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
     kept.chars().map(plain).collect::<String>() + dots
+}
+
+/// Whether a character changes the direction of those after it (Unicode Standard Annex 9), so that a
+/// line would read otherwise than it says.
+fn turns_text(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Nanoseconds as people read them.

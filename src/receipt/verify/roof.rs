@@ -1,7 +1,8 @@
 //! Rates against what the machine can do.
 
-use super::{Code, Findings, measured, said};
-use crate::receipt::v1::{Ceilings, Receipt, Sample, Test};
+use super::kernels::least_flops;
+use super::{Code, Findings, clean, measured, said};
+use crate::receipt::v1::{Ceilings, Kernel, Receipt, Sample, Test};
 use crate::roofline::{MOST, is_rate};
 
 /// What no thread of any CPU reaches, in bytes read a second: two vectors of 512 bits in each of
@@ -13,10 +14,14 @@ const MOST_FLOPS: f64 = 4e12;
 /// The most that the caches of a processor hold in bytes: AMD's EPYC 9684X has 1152 MiB of L3.
 const LARGEST_CACHE: f64 = 1.3e9;
 
+/// No processor has more levels of caches; there is room for some to come.
+const MOST_CACHES: usize = 16;
+
 /// Holds each measured sample of a test against the ceilings: physics takes no averages.
 pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let name = said(&test.name);
-    let (flops, bytes) = (test.flops.unwrap_or(0) as f64, test.bytes.unwrap_or(0) as f64);
+    let flops = each(test, |kernel| kernel.flops).max(least_flops(receipt, test) as f64);
+    let bytes = each(test, |kernel| kernel.bytes);
     let sound = receipt.ceilings.as_ref().filter(|ceilings| sound(receipt, ceilings, found));
     let threads = f64::from(receipt.run.threads.max(1));
     let is_cpu = receipt.backend == "cpu";
@@ -29,6 +34,10 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
             "the receipt doesn't say what the caches give, and one may hold them",
         );
     }
+    let of_level = sound.map(|ceilings| {
+        let (level, most, from_there) = level(ceilings, test, bytes);
+        (format!("{} gives at most", clean(level, 72)), most, from_there)
+    });
     let seconds = |sample: &Sample| sample.wall_ns as f64 / 1e9;
     for (which, sample) in measured(test).enumerate() {
         let mut hold = |what: &str, work: f64, most: f64, of: &str| {
@@ -45,15 +54,14 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
                 );
             }
         };
-        match sound {
-            Some(ceilings) => {
+        match sound.zip(of_level.as_ref()) {
+            Some((ceilings, (level, most, from_there))) => {
                 hold("FLOPs", flops, ceilings.flops_per_second, "its threads reach at most");
                 if is_cached_somewhere {
                     hold("bytes", bytes, threads * MOST_BYTES, "so many threads of any CPU read");
                     continue;
                 }
-                let (level, most, from_there) = level(ceilings, test, bytes);
-                hold("bytes", from_there, most, &format!("{level} gives at most"));
+                hold("bytes", *from_there, *most, level);
             }
             None if is_cpu => {
                 hold("FLOPs", flops, threads * MOST_FLOPS, "so many threads of any CPU reach");
@@ -64,8 +72,19 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     }
 }
 
+/// The work of a repetition as its kernels state it: at least that, where one of them doesn't.
+fn each(test: &Test, of: impl Fn(&Kernel) -> Option<u64>) -> f64 {
+    let all: u128 = test.kernels.iter().filter_map(|kernel| of(kernel).map(u128::from)).sum();
+    all as f64 / measured(test).count().max(1) as f64
+}
+
 /// Whether ceilings can be some.
 fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
+    if ceilings.caches.len() > MOST_CACHES {
+        let sentence = format!("the machine has {} levels of caches", ceilings.caches.len());
+        found.refuse(Code::Field, sentence);
+        return false;
+    }
     let caches = ceilings.caches.iter().map(|cache| cache.read_bytes_per_second);
     let bandwidths = caches.chain([ceilings.read_bytes_per_second]);
     let flops = ceilings.flops_per_second;

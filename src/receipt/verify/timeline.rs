@@ -7,11 +7,16 @@ use crate::receipt::v1::{Receipt, Sample, Test};
 /// control groups' CPU bandwidth (100 ms by default, *CFS Bandwidth Control* of the kernel's docs), twice.
 const HICCUP_NS: u64 = 200_000_000;
 
+/// So long may choosing a token, and what else lies between two passes, take with any model. With
+/// large ones it is a thousandth of the pass.
+const BETWEEN_PASSES_NS: f64 = 2e6;
+
 /// Checks a test whose samples are sound each by itself.
 pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let is_in_order = order(test, found);
     if is_in_order {
         holes(test, found);
+        between_passes(test, found);
     }
     units(receipt, test, found);
 }
@@ -50,8 +55,9 @@ fn holes(test: &Test, found: &mut Findings) {
     let room = filling.saturating_mul(2).saturating_add(shortest);
     // Nine tenths: the dropped one may have been a bit faster.
     let most = (0.9 * room as f64) as u64;
-    if most < HICCUP_NS {
-        found.not_checked(
+    // What isn't longer than a pause can't be told from one.
+    if shortest < HICCUP_NS || most.saturating_sub(filling) < HICCUP_NS {
+        return found.not_checked(
             format_args!("that no sample of {name} was dropped"),
             format_args!(
                 "a repetition takes {}, and a busy machine may keep a process waiting for {}",
@@ -60,9 +66,8 @@ fn holes(test: &Test, found: &mut Findings) {
             ),
         );
     }
-    let limit = most.max(HICCUP_NS);
     for (which, hole) in holes().enumerate() {
-        if hole >= limit {
+        if hole >= most {
             found.refuse(
                 Code::TimelineHole,
                 format!(
@@ -74,6 +79,38 @@ fn holes(test: &Test, found: &mut Findings) {
                 ),
             );
         }
+    }
+}
+
+/// Passes fill their sample but for choosing tokens: else they were made shorter inside of it.
+fn between_passes(test: &Test, found: &mut Findings) {
+    let passes = |sample: &Sample| sample.pass_ns.len().max(1) as f64;
+    // By how much more lies between passes than there may; the median, since a busy machine may
+    // keep the process waiting there, too.
+    let mut samples: Vec<(f64, f64, f64)> = measured(test)
+        .map(|sample| {
+            let outside = span(sample).saturating_sub(sample.wall_ns) as f64;
+            // Of one or two samples there is no median to speak of.
+            let paused = if measured(test).take(3).count() < 3 { HICCUP_NS as f64 } else { 0.0 };
+            let (pass, between) =
+                (sample.wall_ns as f64 / passes(sample), (outside - paused) / passes(sample));
+            (between / pass.max(BETWEEN_PASSES_NS), between, pass)
+        })
+        .collect();
+    samples.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // The lower one of an even number.
+    let middle = samples.len().saturating_sub(1) / 2;
+    if let Some((_, between, pass)) = samples.get(middle).filter(|(part, _, _)| *part > 1.0) {
+        found.refuse(
+            Code::SumMismatch,
+            format!(
+                "a pass of test {} takes {}, but {} lie outside of it in half of the samples and more: \
+                 choosing a token doesn't take that long, so passes were made shorter",
+                said(&test.name),
+                duration(*pass as u64),
+                duration(*between as u64)
+            ),
+        );
     }
 }
 
