@@ -317,7 +317,9 @@ fn runs_in(dir: &Path) -> Vec<String> {
     for entry in std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry")) {
         let name = entry.file_name().into_string().expect("a name of ours");
         match entry.path().is_dir() {
-            true => found.extend(runs_in(&entry.path()).iter().map(|file| format!("{name}/{file}"))),
+            true => {
+                found.extend(runs_in(&entry.path()).iter().map(|file| format!("{name}/{file}")))
+            }
             false => found.push(name),
         }
     }
