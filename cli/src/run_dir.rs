@@ -46,9 +46,9 @@ impl RunDir {
                 bail!("{} holds a run already: name another folder with --out", path.display());
             }
             // A run beside the folders of a set would be taken for the whole of it.
-            if let Some((nth, _)) = processes(&path).with_context(|| cannot(&path))?.first() {
+            if !processes(&path).with_context(|| cannot(&path))?.is_empty() {
                 bail!(
-                    "{} holds a set of runs already ({nth}): name another folder with --out",
+                    "{} holds a set of runs already: name another folder with --out",
                     path.display()
                 );
             }
