@@ -219,7 +219,7 @@ pub(crate) struct ThreadLog {
     /// sees it (`Acquire`) sees that row.
     next: AtomicU32,
     /// `layer << 16`: the layer that the thread works on.
-    layer: AtomicU64,
+    layer: AtomicU32,
     rows: Box<[Row]>,
     /// Records for which there was neither room nor a way to make some.
     homeless: AtomicU64,
@@ -232,6 +232,13 @@ pub(crate) struct ThreadLog {
     load: Mutex<Option<LoadReading>>,
     drained: Mutex<Drained>,
 }
+
+// What model checkers put in the place of an atomic is larger.
+#[cfg(not(loom))]
+const _: () = {
+    assert!(std::mem::offset_of!(ThreadLog, homeless) <= 64);
+    assert!(std::mem::offset_of!(Recorder, near) < 64);
+};
 
 #[derive(Debug)]
 struct Tiles {
@@ -285,7 +292,7 @@ fn owner(thread: Thread, generation: u32) -> u64 {
     thread.serial_above() | u64::from(generation)
 }
 
-const NO_LAYER: u64 = (NONE as u64) << 16;
+const NO_LAYER: u32 = (NONE as u32) << 16;
 
 impl ThreadLog {
     fn new(kept: usize) -> Self {
@@ -297,7 +304,7 @@ impl ThreadLog {
             last_end: zero(),
             begun: zero(),
             next: AtomicU32::new(0),
-            layer: AtomicU64::new(NO_LAYER),
+            layer: AtomicU32::new(NO_LAYER),
             homeless: zero(),
             // Written one by one: the first touch of new memory costs more than many spans.
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
@@ -756,10 +763,10 @@ pub(crate) struct Recorder {
     generation: AtomicU32,
     /// What a reading of the clock takes, if it is the processor's counter.
     ticks: Ticks,
-    clock: Clock,
-    capacity: usize,
     /// The logs of threads by their index: the first ones here, the others in `far`.
     near: [Slot; NEAR],
+    clock: Clock,
+    capacity: usize,
     /// From here on it is written to by threads that record.
     written: Written,
     far: [OnceLock<Box<[Slot]>>; BLOCKS],
@@ -1367,7 +1374,7 @@ impl Recorder {
         let Some(log) = self.log_if_on() else { return (Open::OFF, NONE) };
         let open = log.begin(layer);
         let before = log.layer();
-        log.layer.store(u64::from(layer) << 16, Relaxed);
+        log.layer.store(u32::from(layer) << 16, Relaxed);
         (Open { start: self.clock.now(), ..open }, before)
     }
 
@@ -1379,7 +1386,7 @@ impl Recorder {
             log.end_detail(Kind::Layer, open, end, Work::default());
         }
         if let Some(log) = self.log_here(self.generation.load(Relaxed)) {
-            log.layer.store(u64::from(before) << 16, Relaxed);
+            log.layer.store(u32::from(before) << 16, Relaxed);
         }
     }
 

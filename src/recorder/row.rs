@@ -183,11 +183,20 @@ impl Row {
         [start, duration, exclusive]: [u64; 3],
         work: Work,
         [home, what]: [u64; 2],
-        layer: u64,
+        layer: u32,
         kind: Kind,
     ) -> [u64; 8] {
         let how = u64::from(home as u32) | (kind as u64) << 32;
-        [start, duration, exclusive, work.elements, work.flops, work.bytes, how, what | layer]
+        [
+            start,
+            duration,
+            exclusive,
+            work.elements,
+            work.flops,
+            work.bytes,
+            how,
+            what | u64::from(layer),
+        ]
     }
 
     #[inline(always)]
