@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand, ValueEnum};
     version,
     about,
     max_term_width = 80,
-    after_help = "Example:\n  brickscope profile model.gguf --prompt \"Once upon a time\" --tokens 64"
+    after_help = "Examples:\n  brickscope profile model.gguf --prompt \"Once upon a time\" --tokens 64\n\nDid a change make it slower?\n  brickscope benchmark model.gguf --processes 10 --out runs/main\n  brickscope verify-receipt runs/main/1\n  brickscope benchmark model.gguf --processes 10 --out runs/pr\n  brickscope compare runs/main runs/pr\n  brickscope gate --baseline baseline --update runs/main\n  brickscope gate --baseline baseline runs/pr -o md\n  brickscope history runs"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -183,7 +183,7 @@ pub(crate) struct BenchmarkArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// With --out: write over a run that the folder holds.
+    /// With --out: write over the run or the set that the folder holds.
     #[arg(long, requires = "out")]
     pub(crate) overwrite: bool,
 

@@ -17,6 +17,8 @@ const RECEIPT: &str = "receipt.json";
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
+    /// Whether what is in it may be removed.
+    overwrite: bool,
 }
 
 impl RunDir {
@@ -39,15 +41,24 @@ impl RunDir {
                 new_folder(parent, created).with_context(|| cannot(parent))?
             }
         };
-        if !overwrite && [PROFILE, RECEIPT].iter().any(|file| path.join(file).exists()) {
-            bail!("{} holds a run already: name another folder with --out", path.display());
+        if !overwrite {
+            if [PROFILE, RECEIPT].iter().any(|file| path.join(file).exists()) {
+                bail!("{} holds a run already: name another folder with --out", path.display());
+            }
+            // A run beside the folders of a set would be taken for the whole of it.
+            if !processes(&path).with_context(|| cannot(&path))?.is_empty() {
+                bail!(
+                    "{} holds a set of runs already: name another folder with --out",
+                    path.display()
+                );
+            }
         }
         // Permissions don't tell everything: a disk may be full, or mounted for reading.
         let probe = path.join(format!(".writable.{}.partial", std::process::id()));
         fs::write(&probe, b"")
             .and_then(|()| fs::remove_file(&probe))
             .with_context(|| cannot(&path))?;
-        Ok(Self { path })
+        Ok(Self { path, overwrite })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -60,21 +71,71 @@ impl RunDir {
     }
 
     /// Writes the receipt of a benchmark, and the profile if there is one. Whenever this is cut short,
-    /// the receipt is the old or the new one, and a profile beside it is of the same run.
+    /// the receipt is the old or the new one, and a profile beside it is of the same run. The runs of a
+    /// set that was here before are removed after that.
     pub(crate) fn save_benchmark(
         &self,
         receipt: &Receipt,
         profile: Option<&Profile>,
     ) -> Result<()> {
-        let old = self.path.join(PROFILE);
-        match fs::remove_file(&old) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| old.display().to_string());
-            }
-            _ => {}
-        }
+        remove(&self.path.join(PROFILE))?;
         receipt.save(&self.path.join(RECEIPT))?;
-        profile.map_or(Ok(()), |profile| self.save(profile))
+        profile.map_or(Ok(()), |profile| self.save(profile))?;
+        self.remove_processes(0)
+    }
+
+    /// Leaves of what was here only the run of a set's first process: what reads the folder takes all
+    /// runs in it for one set, and one beside their folders for the whole of it.
+    pub(crate) fn leave_the_first_process(&self) -> Result<()> {
+        self.remove_processes(1)?;
+        if self.overwrite { remove_run(&self.path) } else { Ok(()) }
+    }
+
+    /// Removes the runs of a set's processes but for the first `kept`.
+    fn remove_processes(&self, kept: u32) -> Result<()> {
+        if !self.overwrite {
+            return Ok(());
+        }
+        let cannot = || self.path.display().to_string();
+        for (nth, folder) in processes(&self.path).with_context(cannot)? {
+            if nth > kept {
+                remove_run(&folder)?;
+                // With something else in it, it stays.
+                let _ = fs::remove_dir(&folder);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The folders of a set's processes in `path` that hold a run, with their numbers, in no order.
+fn processes(path: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let folder = entry?.path();
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number = name.parse::<u32>().ok().filter(|n| *n > 0 && n.to_string() == name);
+        if let Some(number) = number
+            && [PROFILE, RECEIPT].iter().any(|file| folder.join(file).is_file())
+        {
+            found.push((number, folder));
+        }
+    }
+    Ok(found)
+}
+
+/// Removes the run in a folder: the profile first, so that none is ever beside another run's receipt.
+fn remove_run(folder: &Path) -> Result<()> {
+    remove(&folder.join(PROFILE))?;
+    remove(&folder.join(RECEIPT))
+}
+
+fn remove(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| file.display().to_string())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -303,12 +303,74 @@ fn a_set_of_processes_has_a_receipt_of_each() {
         .output()
         .expect("the command starts");
     assert!(!refused.status.success());
-    assert!(text(&refused.stderr).contains("holds a run already"), "{:?}", refused.stderr);
+    assert!(text(&refused.stderr).contains("holds a set of runs already"), "{:?}", refused.stderr);
     let again = benchmark_in(dir.path(), &[&args[..], &["--overwrite", "--json"]].concat());
     let rows: Vec<Value> = serde_json::from_slice(&again.stdout).expect("JSON");
     let processes: Vec<_> = rows.iter().map(|row| row["brickscope_process"].as_u64()).collect();
     assert_eq!(processes, [Some(1), Some(1), Some(2), Some(2)]);
     assert_ne!(receipt(&dir.path().join("1")).run.set, runs[0].set);
+}
+
+/// The files that are under their final names in a folder, by path.
+fn runs_in(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry")) {
+        let name = entry.file_name().into_string().expect("a name of ours");
+        match entry.path().is_dir() {
+            true => {
+                found.extend(runs_in(&entry.path()).iter().map(|file| format!("{name}/{file}")))
+            }
+            false => found.push(name),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn nothing_of_a_run_stays_beside_one_that_was_written_over_it() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let small = ["-p", "8", "-n", "2", "-r", "1", "--threads", "1", "--overwrite"];
+    let over = |more: &[&str]| {
+        benchmark_in(dir.path(), &[&small[..], more].concat());
+        runs_in(dir.path())
+    };
+    let one = ["profile.json", "receipt.json"];
+    let set = |n: u32| {
+        let of = |k| one.iter().map(move |file| format!("{k}/{file}"));
+        (1..=n).flat_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(over(&[]), one);
+    assert_eq!(over(&["--processes", "3"]), set(3));
+    // What isn't of brickscope stays.
+    std::fs::write(dir.path().join("3/notes.txt"), "mine").expect("written");
+    let folders = [("4", "notes.txt"), ("run-5", "receipt.json"), ("06", "receipt.json")];
+    for (folder, file) in folders {
+        std::fs::create_dir(dir.path().join(folder)).expect("a folder");
+        std::fs::write(dir.path().join(folder).join(file), "mine").expect("written");
+    }
+    let mut mine = vec!["06/receipt.json", "3/notes.txt", "4/notes.txt", "run-5/receipt.json"];
+    let mut left = set(2);
+    left.extend(mine.iter().map(|&file| file.to_owned()));
+    left.sort();
+    assert_eq!(over(&["--processes", "2"]), left);
+    mine.extend(one);
+    mine.sort_unstable();
+    assert_eq!(over(&[]), mine);
+}
+
+#[test]
+fn a_run_is_not_put_beside_the_folders_of_a_set() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let small = ["-p", "8", "-n", "2", "-r", "1", "--threads", "1"];
+    benchmark_in(dir.path(), &[&small[..], &["--processes", "2"]].concat());
+    let before = runs_in(dir.path());
+    let mut command = brickscope(&["benchmark"]);
+    command.arg(model("tiny-Q8_0")).arg("--out").arg(dir.path()).args(small);
+    let output = command.output().expect("the command starts");
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("holds a set of runs already"), "{:?}", output.stderr);
+    assert_eq!(runs_in(dir.path()), before);
 }
 
 #[test]
@@ -319,6 +381,11 @@ fn what_can_not_be_measured_is_refused_before_anything_is_written() {
         (&["-p", "0", "-n", "0"][..], "there is nothing to measure"),
         (&["-p", "100000"], "context"),
         (&["-r", "0"], "--repetitions"),
+        // Few passes each, but many tests.
+        (
+            &["-p", "1", "-n", "1", "-r", "10000", "-d", "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"],
+            "the receipt would have",
+        ),
         (&["-n", "-1"], "-1"),
         (&["-d", "1,x"], "--depth"),
         (&["--overwrite"], "--out"),

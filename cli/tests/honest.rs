@@ -5,6 +5,7 @@
 #[allow(dead_code)]
 mod command;
 
+use std::io::Write;
 use std::path::Path;
 
 use brickscope::receipt::{Options, Receipt, sha256_file, verify};
@@ -35,6 +36,7 @@ fn fifty_honest_receipts_are_accepted() {
     let mut backends = vec!["scalar", Kernels::best().backend().name()];
     backends.dedup();
     let mut made = 0;
+    let mut real_ceilings = 0;
     let mut lengths = LENGTHS.iter().cycle();
     'all: for round in 0.. {
         for (nth, backend) in backends.iter().enumerate() {
@@ -50,9 +52,10 @@ fn fifty_honest_receipts_are_accepted() {
                     command.arg("--out").arg(&out).arg(&path).env("BRICKSCOPE_CACHE", &cache);
                     let output = run(&mut command);
                     if round == 0 && model == 0 {
-                        quiet_ceilings(&cache);
+                        real_ceilings = quiet_ceilings(&cache);
                     }
-                    is_accepted(&out, &path, text(&output.stdout));
+                    let has_ceilings = is_accepted(&out, &path, text(&output.stdout));
+                    assert!(has_ceilings || round == 0 && model == 0, "they are kept by now");
                     made += 1;
                     if made == 50 {
                         break 'all;
@@ -61,9 +64,18 @@ fn fifty_honest_receipts_are_accepted() {
             }
         }
     }
+    if real_ceilings == 0 {
+        // Past the test harness, which keeps what a test prints to itself.
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: no receipt was held to ceilings as they were measured, since others used the \
+             CPUs; all were held to raised ones"
+        );
+    }
 }
 
-fn is_accepted(out: &Path, model: &Path, printed: &str) {
+/// Holds a receipt to being accepted; returns whether it was held to ceilings.
+fn is_accepted(out: &Path, model: &Path, printed: &str) -> bool {
     let path = out.join("receipt.json");
     let bytes = std::fs::read(&path).expect("it was written");
     let of_model = sha256_file(model).expect("the fixture");
@@ -74,4 +86,5 @@ fn is_accepted(out: &Path, model: &Path, printed: &str) {
     // Otherwise much would have gone unchecked.
     assert!(!receipt.kernels.is_empty() && receipt.run.profiled);
     assert!(receipt.tests.iter().all(|test| test.flops.is_some() && test.bytes.is_some()));
+    receipt.ceilings.is_some()
 }

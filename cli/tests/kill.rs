@@ -130,6 +130,16 @@ fn is_whole(dir: &Path) {
     }
 }
 
+/// Of which processes of a set there are receipts; 0 for a run that is none of a set.
+fn processes(dir: &Path) -> Vec<u32> {
+    let receipts = files(dir).into_iter().filter(|path| path.ends_with("receipt.json"));
+    let runs = receipts.map(|path| Receipt::load(&path).expect("a receipt").run);
+    let mut found: Vec<u32> =
+        runs.map(|run| if run.set.is_some() { run.process } else { 0 }).collect();
+    found.sort_unstable();
+    found
+}
+
 #[test]
 fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
     let folder = TempDir::new().expect("a temporary folder");
@@ -141,6 +151,9 @@ fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
         Job::new(&cache, &one, folder.path().join("one")),
         Job::new(&cache, &set, folder.path().join("set")),
         Job::new(&cache, &["profile", "--tokens", "4"], folder.path().join("profile")),
+        // A run and a set, in turns over each other.
+        Job::new(&cache, &one, folder.path().join("both")),
+        Job::new(&cache, &set, folder.path().join("both")),
     ];
     run(&mut jobs[0].command);
     quiet_ceilings(&cache);
@@ -149,6 +162,11 @@ fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
     let mut kills = 0;
     for attempt in 0..ATTEMPTS {
         let nth = attempt as usize % jobs.len();
+        if nth >= 3 {
+            // So that there is one of the other kind to write over.
+            run(&mut jobs[7 - nth].command);
+            assert_eq!(processes(&jobs[nth].dir), if nth == 3 { vec![1, 2] } else { vec![0] });
+        }
         let job = &mut jobs[nth];
         if nth == 2 {
             // A profile isn't written over another.
@@ -168,7 +186,7 @@ fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
         }
         is_whole(&job.dir);
         if nth != 2 {
-            assert!(files(&job.dir).iter().any(|path| path.ends_with("receipt.json")));
+            assert!(!processes(&job.dir).is_empty());
         }
         if kills == KILLS {
             break;

@@ -15,13 +15,6 @@ use crate::save;
 /// some twenty-five times the memory at worst.
 pub const MAX_BYTES: u64 = 16 << 20;
 
-/// So many passes fit into a receipt, each with two durations of some ten digits and what goes with
-/// them. A sample's other fields take as much as [`PASSES_PER_SAMPLE`] of them.
-pub const MAX_PASSES: u64 = MAX_BYTES / 32;
-
-/// What a sample takes beside its passes, in passes: its fields, and a time for each of its bricks.
-pub const PASSES_PER_SAMPLE: u64 = 32;
-
 impl Receipt {
     /// The receipt as the text of its file: JSON, a line for each item of its larger tables.
     #[must_use]

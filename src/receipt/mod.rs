@@ -11,7 +11,7 @@ mod seal;
 pub mod v1;
 mod verify;
 
-pub use file::{MAX_BYTES, MAX_PASSES, PASSES_PER_SAMPLE, ReceiptError, read};
+pub use file::{MAX_BYTES, ReceiptError, read};
 pub use hash::{sha256_file, sha256_file_with, sha256_hex, tokens_sha256};
 pub use key::SecretKey;
 pub use v1::{Aggregates, Receipt};

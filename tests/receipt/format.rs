@@ -28,8 +28,8 @@ fn the_fixture_is_read_and_written_alike() {
 }
 
 /// Of the file, and of its content in canonical JSON.
-const FILE: &str = "d3cfc448d7747758535cd77722d4366263d162a9a5f51c898351a2b502abfb41";
-const CONTENT: &str = "74b7651f1f55867f340b795f168340ddf9a3201c478eb1ae889f5c0f6476b5e8";
+const FILE: &str = "b0c120a24901f646460762d538902306a2ad4edbe11e2d46022c1e5a5aa32d52";
+const CONTENT: &str = "5adf008d719ca4ad71f5b06973a25d790eaafee5398605485108022b7624f9a5";
 
 /// RFC 8785 by hand: fields sorted, no spaces, numbers as ECMAScript writes them.
 #[test]

@@ -72,14 +72,14 @@ impl Random {
 
 /// Bricks with their parts of a pass, and the kernel of each.
 const BRICKS: [(&str, &str, f64, &str); 8] = [
-    ("Embedding", "other", 0.000_2, "embed"),
-    ("RmsNorm", "norm", 0.008, "rms_norm"),
-    ("QkvProjection", "attention", 0.151, "gemv"),
-    ("RotaryEmbedding", "attention", 0.004, "rope"),
-    ("AttentionScore", "attention", 0.021, "scores"),
-    ("GateProjection", "ffn", 0.422, "gemv"),
-    ("DownProjection", "ffn", 0.256, "gemv"),
-    ("LmHead", "other", 0.131, "gemv"),
+    ("Embedding", "Other", 0.000_2, "embed"),
+    ("RmsNorm", "Norm", 0.008, "rms_norm"),
+    ("QkvProjection", "Attention", 0.151, "gemv"),
+    ("RotaryEmbedding", "Attention", 0.004, "rope"),
+    ("AttentionScore", "Attention", 0.021, "scores"),
+    ("GateProjection", "FFN", 0.422, "gemv"),
+    ("DownProjection", "FFN", 0.256, "gemv"),
+    ("LmHead", "Other", 0.131, "gemv"),
 ];
 
 const BATCH: u64 = 32;

@@ -2,6 +2,13 @@
 
 use crate::args::BenchmarkArgs;
 
+/// Tokens of a prompt that a session runs in one pass: `Session::batch`, where the context is no
+/// shorter, and a prompt that fits into one of those is one pass, too.
+const BATCH: usize = 128;
+
+/// Bricks in a forward pass.
+const BRICKS: usize = 14;
+
 /// One kind of work: prefill if it has a prompt, else decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -47,9 +54,15 @@ impl Plan {
         if self.is_decode() { self.n_depth.max(1) } else { self.n_depth }
     }
 
-    /// Passes of a repetition at most: a batch has the whole prompt or 32 tokens at least.
-    pub(crate) fn most_passes(&self) -> u64 {
-        (self.n_prompt.div_ceil(32) + self.n_gen) as u64
+    /// Passes of a repetition.
+    pub(crate) fn passes(&self) -> usize {
+        self.n_prompt.div_ceil(BATCH) + self.n_gen
+    }
+
+    /// Bytes of a repetition in the receipt, about: its names; a figure of some ten digits for each
+    /// brick and each pass, and in a decode test for each token.
+    pub(crate) fn receipt_bytes(&self) -> u64 {
+        (350 + 10 * BRICKS + 20 * self.passes()) as u64
     }
 
     /// Tokens in the KV cache at its end.
@@ -82,5 +95,12 @@ mod tests {
         );
         assert_eq!(plans("-p 0 -n 3 -d 8,8"), [named("tg3 @ d8", 11)], "each once");
         assert_eq!(plans("-p 0 -n 0"), []);
+    }
+
+    #[test]
+    fn a_prompt_is_counted_by_its_batches_and_an_answer_by_its_tokens() {
+        let passes = |n_prompt, n_gen| Plan { n_prompt, n_gen, n_depth: 16 }.passes();
+        assert_eq!([1, 128, 129, 512].map(|n| passes(n, 0)), [1, 1, 2, 4]);
+        assert_eq!([1, 128].map(|n| passes(0, n)), [1, 128]);
     }
 }

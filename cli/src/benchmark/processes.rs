@@ -11,15 +11,16 @@ use brickscope::receipt::{Receipt, sha256_hex};
 
 use super::rows::Measurement;
 use crate::args::BenchmarkArgs;
-use crate::run_dir::receipt_in;
+use crate::run_dir::{RunDir, receipt_in};
 
-/// Runs the processes of a set, each into a folder of its own in `folder`: `1`, `2`, … Returns what they
+/// Runs the processes of a set, each into a folder of its own in `dir`: `1`, `2`, … Returns what they
 /// measured. `show` is told which one runs.
 pub(crate) fn run(
     args: &BenchmarkArgs,
-    folder: &Path,
+    dir: &RunDir,
     show: &mut dyn FnMut(u32),
 ) -> Result<Vec<Measurement>> {
+    let folder = dir.path();
     let program = std::env::current_exe().context("which program this is")?;
     let set = name(folder);
     let mut measurements = Vec::new();
@@ -36,6 +37,10 @@ pub(crate) fn run(
         let status = command.status().with_context(|| program.display().to_string())?;
         if !status.success() {
             bail!("process {process} of {} failed: {status}", args.processes);
+        }
+        if process == 1 {
+            // Not before: until now what was here is all there is.
+            dir.leave_the_first_process()?;
         }
         let receipt = Receipt::load(&receipt_in(&out))?;
         measurements.push(Measurement { receipt, folder: out });

@@ -210,14 +210,41 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
         wrapped(&label, &format!("median {median:.2}, {least:.2} to {most:.2}{spread}"), &mut text);
     }
     text.push('\n');
-    for Measurement { receipt, .. } in measurements {
-        for doubt in &receipt.load.doubts {
-            wrapped("doubt     ", &format!("process {}: {doubt}", receipt.run.process), &mut text);
-        }
+    for (doubt, processes) in doubts(measurements) {
+        let of = match &processes[..] {
+            [one] => format!("process {one}"),
+            [one, others @ ..] => format!("process {one}, alike in {}", others.join(", ")),
+            [] => String::new(),
+        };
+        wrapped("doubt     ", &format!("{doubt} ({of})"), &mut text);
     }
     let n = measurements.len();
     let _ = writeln!(text, "{:9} {}, 1 to {n}", "runs in", folder.display());
     text
+}
+
+/// Each kind of doubt once, in the words of the first process that has it, with the processes that do: the
+/// sentences of one kind differ in their numbers.
+fn doubts(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
+    let mut kinds: Vec<String> = Vec::new();
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for Measurement { receipt, .. } in measurements {
+        for doubt in &receipt.load.doubts {
+            // The name of a test is a number, too.
+            let (test, said) = doubt.split_once(": ").unwrap_or(("", doubt));
+            let said: String = said.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect();
+            let kind = format!("{test}: {said}");
+            let process = receipt.run.process.to_string();
+            match kinds.iter().position(|other| *other == kind) {
+                Some(nth) => found[nth].1.push(process),
+                None => {
+                    kinds.push(kind);
+                    found.push((doubt, vec![process]));
+                }
+            }
+        }
+    }
+    found
 }
 
 /// The standard deviation of a sample.
@@ -281,6 +308,10 @@ mod tests {
         insta::assert_snapshot!("table", markdown(&one, &model()) + &notes(&one[0]));
         let mut two = [measurement(1), measurement(2)];
         two[1].receipt.tests[0].aggregates.median_ts = Some(1300.0);
+        let [first, second] = &mut two;
+        first.receipt.load.doubts.push("pp32: the standard deviation is 12 % of the mean.".into());
+        let more = ["pp32: the standard deviation is 9.5 % of the mean.", "tg4: not steady."];
+        second.receipt.load.doubts.extend(more.map(str::to_owned));
         insta::assert_snapshot!("processes", across(&two, Path::new("runs")));
     }
 

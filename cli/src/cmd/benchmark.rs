@@ -4,8 +4,8 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use brickscope::receipt::MAX_BYTES;
 use brickscope::receipt::v1::{Load, Run};
-use brickscope::receipt::{MAX_PASSES, PASSES_PER_SAMPLE};
 use brickscope::{Absent, Clock, CpuLimit, LoadWatch, Profile};
 use brickscope_engine::{Model, Session};
 
@@ -36,11 +36,14 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
         bail!("--process: a set of {} has no such process", args.processes);
     }
     let repetitions = u64::from(args.repetitions) + Rule::default().most as u64;
-    let passes: u64 = plans.iter().map(|plan| plan.most_passes() + PASSES_PER_SAMPLE).sum();
-    if passes.saturating_mul(repetitions) > MAX_PASSES {
+    let bytes: u64 = plans.iter().map(|plan| plan.receipt_bytes()).sum();
+    let bytes = bytes.saturating_mul(repetitions);
+    if bytes > MAX_BYTES {
         bail!(
-            "--repetitions: a receipt has room for {MAX_PASSES} passes in all, a repetition counted as \
-             {PASSES_PER_SAMPLE} more"
+            "--repetitions: the receipt would have some {:.0} MB, and one of more than {:.0} MB is not \
+             read: ask for fewer repetitions, tokens or depths",
+            bytes as f64 / 1e6,
+            MAX_BYTES as f64 / 1e6
         );
     }
     let Done { measurements, model, folder } = if args.processes > 1 && args.process.is_none() {
@@ -70,7 +73,7 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
     let bar = progress::steps("processes", u64::from(args.processes));
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
-    let measurements = processes::run(args, dir.path(), &mut show)?;
+    let measurements = processes::run(args, &dir, &mut show)?;
     bar.finish_and_clear();
     Ok(Done { measurements, model: ModelRow::of(&model), folder: dir.path().to_owned() })
 }
