@@ -344,6 +344,31 @@ fn an_update_that_was_cut_short_leaves_the_old_baseline_or_the_new_one() {
 }
 
 #[test]
+fn an_update_that_is_killed_leaves_a_whole_baseline() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 5, 0, 1.0);
+    let faster = set(dir.path(), "faster", 5, 0, 0.9);
+    let b = set(dir.path(), "b", 5, 1, 1.0);
+    let base = dir.path().join("base");
+    let update = ["gate", "--baseline", str(&base), "--update"];
+    let (code, _, said) = brickscope(&[&update[..], &[str(&a)]].concat());
+    assert_eq!(code, 0, "{said}");
+    for round in 0..20 {
+        let run = if round % 2 == 0 { &faster } else { &a };
+        let mut child = command::brickscope(&update)
+            .arg(run)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("it starts");
+        std::thread::sleep(std::time::Duration::from_millis(3 * round));
+        child.kill().expect("it is killed, or has ended");
+        child.wait().expect("it ends");
+        let (code, _, said) = brickscope(&["compare", str(&base), str(&b)]);
+        assert_ne!(code, 2, "{round}: {said}");
+    }
+}
+
+#[test]
 fn two_programs_are_measured_in_turns() {
     let dir = folder();
     let program = str(assert_cmd::cargo::cargo_bin!("brickscope"));
