@@ -51,6 +51,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         "quantization": first.model.quantization,
         "kernels": first.run.kernels,
         "threads": first.run.threads,
+        "memory_bytes": first.machine.memory_bytes,
+        "governor": first.machine.governor,
+        "load_before": range(receipts.iter().filter_map(|receipt| receipt.load.before)),
+        "others_share": range(receipts.iter().filter_map(|receipt| receipt.load.others_share)),
+        "steal_share": range(receipts.iter().filter_map(|receipt| receipt.load.steal_share)),
+        "processes_with_doubts": receipts.iter().filter(|receipt| !receipt.load.doubts.is_empty()).count(),
         "disturbed": receipts.iter().flat_map(|receipt| &receipt.tests).map(|test| test.aggregates.disturbed).sum::<u64>(),
         "tests": first.tests.iter().map(|test| json!({
             "name": test.name,
@@ -68,6 +74,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     text.push_str("\n]}\n");
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// The least, the median and the greatest; nothing of nothing.
+fn range(values: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    Some([*values.first()?, values[values.len() / 2], *values.last()?])
 }
 
 /// The receipts in the folders `1`, `2`, … of a set, in this order.

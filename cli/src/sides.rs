@@ -1,5 +1,6 @@
 //! Runs as the sides of a comparison: a receipt or a profile, a run's folder, or a folder of those.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,38 +16,90 @@ const FILES: [&str; 2] = ["receipt.json", "profile.json"];
 /// More processes than anybody runs are a folder of something else.
 const MAX_PROCESSES: usize = 10_000;
 
+/// A process's set, its number there, and how many there are.
+type Place = (String, u32, u32);
+
 /// The processes at `path`, under the name that people gave it.
 pub(crate) fn load(path: &Path, is_forced: bool) -> Result<Side> {
     let files = files(path)?;
-    let processes = files.iter().map(|file| process(file, is_forced)).collect::<Result<_>>()?;
+    let (mut processes, mut places) = (Vec::new(), Vec::new());
+    for file in &files {
+        let (process, place) = process(file, is_forced)?;
+        processes.push(process);
+        places.push(place);
+    }
+    if !is_forced {
+        if !runs_in(path).is_empty() && !runs_in(&path.join("1")).is_empty() {
+            bail!(
+                "{} holds a run of its own and numbered ones beside it: name one of them, or have the \
+                 first compared with --force",
+                path.display()
+            );
+        }
+        whole(&places).with_context(|| path.display().to_string())?;
+    }
     Ok(Side { name: path.display().to_string(), processes })
 }
 
-/// The files of the processes at `path`: itself, that in it, or those in the folders in it.
+/// Refuses a part of a set, and several sets as one side. A single process tells nothing in any case.
+fn whole(places: &[Option<Place>]) -> Result<()> {
+    if places.len() < 2 {
+        return Ok(());
+    }
+    let set = |place: &Option<Place>| place.as_ref().map(|(set, ..)| set.clone());
+    let first = set(&places[0]);
+    if let Some(other) = places.iter().map(set).find(|other| *other != first) {
+        let name = |set: Option<String>| set.unwrap_or_else(|| "none".to_owned());
+        bail!(
+            "its runs are of several sets ({} and {}): they were measured at different times; \
+             --force takes them as one side",
+            name(first),
+            name(other)
+        );
+    }
+    let mut numbers: Vec<u32> = places.iter().flatten().map(|(_, number, _)| *number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let stated = places.iter().flatten().map(|(.., all)| *all).max().unwrap_or(0);
+    // One of each two that ran beside each other: a side of what `compare --processes` measured.
+    let is_side = numbers.iter().map(|number| number.div_ceil(2)).eq(1..=stated / 2);
+    let missing = (stated as usize).saturating_sub(numbers.len());
+    if missing > 0 && !is_side {
+        bail!(
+            "{missing} of the {stated} processes of its set are missing: which ones may decide what \
+             comes of it; --force takes those that are there"
+        );
+    }
+    Ok(())
+}
+
+/// The folder beside a baseline where the `next` one is made, or the `last` one is until then.
+pub(crate) fn beside(baseline: &Path, which: &str) -> Option<PathBuf> {
+    let mut hidden = OsString::from(".");
+    hidden.push(baseline.file_name()?);
+    hidden.push(format!(".{which}"));
+    Some(baseline.with_file_name(hidden))
+}
+
+/// The files of the processes at `path`: itself, that in it, or those in the folders in it. Where a
+/// baseline is just being exchanged, those of the last one.
 pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.exists()
+        && let Some(last) = beside(path, "last").filter(|last| last.is_dir())
+    {
+        return files(&last);
+    }
     if !path.is_dir() {
         // To name what is missing.
         fs::metadata(path).with_context(|| path.display().to_string())?;
         return Ok(vec![path.to_owned()]);
     }
-    if let Some(file) = file_in(path) {
-        return Ok(vec![file]);
+    let own = runs_in(path);
+    if !own.is_empty() {
+        return Ok(own);
     }
-    let cannot = || path.display().to_string();
-    let mut folders = Vec::new();
-    for entry in fs::read_dir(path).with_context(cannot)? {
-        let name = entry.with_context(cannot)?.file_name();
-        // Hidden ones are being written.
-        if !name.as_encoded_bytes().starts_with(b".") {
-            folders.push(name);
-        }
-        if folders.len() > MAX_PROCESSES {
-            bail!("{} has more than {MAX_PROCESSES} entries: is it a set of runs?", path.display());
-        }
-    }
-    // 2 before 10.
-    folders.sort_by_cached_key(|name| (name.len(), name.clone()));
-    let files: Vec<PathBuf> = folders.iter().filter_map(|name| file_in(&path.join(name))).collect();
+    let files: Vec<PathBuf> =
+        names_in(path)?.iter().flat_map(|name| runs_in(&path.join(name))).collect();
     if files.is_empty() {
         bail!(
             "{} holds no run: neither {} nor folders with one",
@@ -57,28 +110,63 @@ pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn file_in(folder: &Path) -> Option<PathBuf> {
-    FILES.iter().map(|file| folder.join(file)).find(|file| file.is_file())
+/// What isn't hidden: 2 before 10.
+fn names_in(folder: &Path) -> Result<Vec<OsString>> {
+    let cannot = || folder.display().to_string();
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(cannot)? {
+        let name = entry.with_context(cannot)?.file_name();
+        // Hidden ones are being written.
+        if !name.as_encoded_bytes().starts_with(b".") {
+            names.push(name);
+        }
+        if names.len() > MAX_PROCESSES {
+            bail!(
+                "{} has more than {MAX_PROCESSES} entries: is it a set of runs?",
+                folder.display()
+            );
+        }
+    }
+    names.sort_by_cached_key(|name| (name.len(), name.clone()));
+    Ok(names)
 }
 
-fn process(file: &Path, is_forced: bool) -> Result<Process> {
+/// A folder's own run, or else those that are called `*.receipt.json`.
+fn runs_in(folder: &Path) -> Vec<PathBuf> {
+    let own = FILES.iter().map(|file| folder.join(file)).find(|file| file.is_file());
+    if let Some(own) = own {
+        return vec![own];
+    }
+    let named = names_in(folder).unwrap_or_default().into_iter();
+    named
+        .filter(|name| name.as_encoded_bytes().ends_with(b".receipt.json"))
+        .map(|name| folder.join(name))
+        .filter(|file| file.is_file())
+        .collect()
+}
+
+fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
     let name = file.display().to_string();
     if !is_receipt(file)? {
         let profile = Profile::load(file)?;
-        return Process::from_profile(&name, &profile).with_context(|| name);
+        return Ok((Process::from_profile(&name, &profile).with_context(|| name)?, None));
     }
     let receipt = Receipt::load(file)?;
     let mut process = Process::from_receipt(&name, &receipt);
-    match &receipt.seal {
-        Some(seal) if receipt.canonical_sha256()? == seal.sha256 => {}
-        Some(_) if !is_forced => bail!(
-            "{name} was changed after it was sealed; `brickscope verify-receipt` says more, --force \
-             compares it all the same"
+    let fault = match &receipt.seal {
+        Some(seal) if receipt.canonical_sha256()? == seal.sha256 => None,
+        Some(_) => Some("was changed after it was sealed"),
+        None => Some("has no seal, which `benchmark` always sets"),
+    };
+    match fault {
+        Some(fault) if !is_forced => bail!(
+            "{name} {fault}; `brickscope verify-receipt` says more, --force takes it all the same"
         ),
-        Some(_) => process.doubts.push("it was changed after it was sealed".to_owned()),
-        None => process.doubts.push("it has no seal".to_owned()),
+        Some(fault) => process.doubts.push(format!("it {fault}")),
+        None => {}
     }
-    Ok(process)
+    let run = receipt.run;
+    Ok((process, run.set.map(|set| (set, run.process, run.processes))))
 }
 
 /// Whether a file is a receipt, by how it begins: the version of a receipt is text, that of a profile a

@@ -55,6 +55,7 @@ fn receipt(turn: u32, brick: &str, slower: f64) -> Receipt {
     let mut receipt = real().clone();
     receipt.run.set = Some("a set".to_owned());
     receipt.run.process = turn;
+    receipt.run.processes = 0;
     // Not random, and not in step with whose turn it is.
     let noise = f64::from(turn * 7 % 11) / 5000.0;
     for test in &mut receipt.tests {
@@ -84,7 +85,11 @@ fn set(dir: &Path, name: &str, n: u32, first: u32, slower: f64) -> PathBuf {
         let turn = 2 * process + (process + first) % 2 + 1;
         let run = set.join((process + 1).to_string());
         fs::create_dir_all(&run).expect("a folder");
-        receipt(turn, "GateProjection", slower)
+        let mut receipt = receipt(turn, "GateProjection", slower);
+        receipt.run.processes = 2 * n;
+        receipt
+            .sealed()
+            .expect("it can be sealed")
             .save(&run.join("receipt.json"))
             .expect("it is saved");
     }
@@ -175,10 +180,13 @@ fn unlike_runs_are_refused_with_each_difference_and_both_values() {
     receipt.sealed().expect("sealed").save(&file).expect("saved");
     let (code, text, said) = brickscope(&["compare", str(&a), str(&b)]);
     assert_eq!((code, &*text), (2, ""), "{said}");
-    for says in ["threads: 1 and 1 or 64", "model: ", "000000000000 or ", "kernel: ", "--force"] {
+    for says in ["threads: 1 and 1 or 64", "model: ", "000000000000 or ", "--force"] {
         assert!(said.contains(says), "{says} in {said}");
     }
-    assert!(!said.contains("build: "), "what is compared is no reason to refuse: {said}");
+    assert!(
+        !said.contains("build: ") && !said.contains("kernel: "),
+        "what is compared is no reason to refuse: {said}"
+    );
 
     let (code, text, _) = brickscope(&["compare", str(&a), str(&b), "--force"]);
     assert_ne!(code, 2);
@@ -221,6 +229,44 @@ fn what_can_not_be_read_or_was_changed_is_refused() {
     let (code, text, _) = brickscope(&["compare", str(&a), str(&b), "--force"]);
     assert_ne!(code, 2);
     assert!(text.contains("! B, 1 process: it was changed after it was sealed"), "{text}");
+
+    receipt.seal = None;
+    receipt.save(&file).expect("saved");
+    let base = dir.path().join("base");
+    for args in
+        [["compare", str(&a), str(&b), "--json"], ["gate", "--update", "--baseline", str(&base)]]
+    {
+        let run = if args[0] == "gate" { &[str(&b)][..] } else { &[] };
+        let (code, _, said) = brickscope(&[&args[..], run].concat());
+        assert!(code == 2 && said.contains("has no seal"), "{said}");
+    }
+    assert!(!base.exists());
+}
+
+#[test]
+fn a_part_of_a_set_and_several_sets_are_no_side() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 5, 0, 1.0);
+    let b = set(dir.path(), "b", 5, 1, 1.0);
+    let refused = |says: &str| {
+        let (code, _, said) = brickscope(&["compare", str(&a), str(&b)]);
+        assert!(code == 2 && said.contains(says), "{said}");
+        let (code, _, said) = brickscope(&["compare", str(&a), str(&b), "--force"]);
+        assert_ne!(code, 2, "{said}");
+    };
+    // Under the name that history knows as well.
+    fs::rename(b.join("2/receipt.json"), b.join("2/x.receipt.json")).expect("it moves");
+    let (code, _, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert_ne!(code, 2, "{said}");
+    fs::remove_dir_all(b.join("3")).expect("it is removed");
+    refused("6 of the 10 processes of its set are missing");
+    let mut other = receipt(6, "GateProjection", 1.0);
+    other.run.set = Some("another set".to_owned());
+    fs::create_dir(b.join("3")).expect("a folder");
+    other.sealed().expect("sealed").save(&b.join("3/receipt.json")).expect("saved");
+    refused("several sets (a set and another set)");
+    fs::rename(b.join("3/receipt.json"), b.join("receipt.json")).expect("it moves");
+    refused("a run of its own and numbered ones");
 }
 
 #[test]
@@ -281,6 +327,11 @@ fn an_update_that_was_cut_short_leaves_the_old_baseline_or_the_new_one() {
     let (code, _, said) = gate();
     assert_eq!(code, 0, "{said}");
     assert!(base.exists() && !last.exists());
+    // Others find the old one as well, before a gate has put it back.
+    fs::rename(&base, &last).expect("it moves");
+    let (code, _, said) = brickscope(&["compare", str(&base), str(&b)]);
+    assert_eq!(code, 0, "{said}");
+    fs::rename(&last, &base).expect("it moves");
     // The new one was in place, and half of the old one removed.
     fs::create_dir_all(last.join("7")).expect("a folder");
     let (code, _, said) = gate();
@@ -290,6 +341,31 @@ fn an_update_that_was_cut_short_leaves_the_old_baseline_or_the_new_one() {
         brickscope_in(dir.path(), &["gate", "--baseline", "base", "--update", str(&b)]);
     assert_eq!(code, 0, "{said}");
     assert!(!next.exists() && !last.exists());
+}
+
+#[test]
+fn an_update_that_is_killed_leaves_a_whole_baseline() {
+    let dir = folder();
+    let a = set(dir.path(), "a", 5, 0, 1.0);
+    let faster = set(dir.path(), "faster", 5, 0, 0.9);
+    let b = set(dir.path(), "b", 5, 1, 1.0);
+    let base = dir.path().join("base");
+    let update = ["gate", "--baseline", str(&base), "--update"];
+    let (code, _, said) = brickscope(&[&update[..], &[str(&a)]].concat());
+    assert_eq!(code, 0, "{said}");
+    for round in 0..20 {
+        let run = if round % 2 == 0 { &faster } else { &a };
+        let mut child = command::brickscope(&update)
+            .arg(run)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("it starts");
+        std::thread::sleep(std::time::Duration::from_millis(3 * round));
+        child.kill().expect("it is killed, or has ended");
+        child.wait().expect("it ends");
+        let (code, _, said) = brickscope(&["compare", str(&base), str(&b)]);
+        assert_ne!(code, 2, "{round}: {said}");
+    }
 }
 
 #[test]

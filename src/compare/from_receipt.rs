@@ -30,7 +30,8 @@ impl Process {
 fn turns(receipt: &Receipt) -> Vec<Turn> {
     let run = &receipt.run;
     let in_set = run.set.as_ref().map(|set| (format!("set {set}"), u64::from(run.process)));
-    // Digits of RFC 3339 in UTC sort as the times do: to the millisecond, if the stamp has them.
+    // Digits of RFC 3339 in UTC sort as the times do. `benchmark` stamps whole seconds: processes
+    // that are shorter have no order by it.
     let digits = receipt.timestamp.chars().filter(char::is_ascii_digit);
     let stamp: String = digits.chain(std::iter::repeat('0')).take(17).collect();
     let boot = receipt.machine.boot.as_ref();
@@ -88,19 +89,19 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
         Fact::must("system", format!("{} {}", machine.os, machine.arch)),
         Fact::must("cpu", told(&machine.cpu)),
         Fact::must("cpu_id", told(&machine.cpu_id)),
-        Fact::must("microcode", told(&machine.microcode)),
+        Fact::may("microcode", told(&machine.microcode)),
         Fact::must("logical CPUs", number(machine.logical_cpus)),
         Fact::must("threads per core", number(machine.threads_per_core)),
         Fact::must("NUMA nodes", number(machine.numa_nodes)),
         Fact::must("governor", told(&machine.governor)),
         Fact::must("turbo", number(machine.turbo)),
-        Fact::must("memory", number(machine.memory_bytes)),
-        Fact::must("kernel", told(&machine.kernel)),
-        Fact::must("libc", told(&machine.libc)),
+        Fact::must("memory", gib(machine.memory_bytes)),
+        Fact::may("kernel", told(&machine.kernel)),
+        Fact::may("libc", told(&machine.libc)),
         Fact::must("hypervisor", told(&machine.hypervisor)),
         Fact::must("CPUs of the control group", number(machine.cgroup_cpus)),
         Fact::must("CPU set of the control group", told(&machine.cgroup_cpuset)),
-        Fact::must("memory of the control group", number(machine.cgroup_memory_bytes)),
+        Fact::must("memory of the control group", gib(machine.cgroup_memory_bytes)),
         Fact::must("huge pages", told(&machine.huge_pages)),
         Fact::may("build", build(binary)),
     ]);
@@ -114,6 +115,12 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
     facts.push(Fact::may("clock", &*receipt.clock.source));
     facts.push(Fact::may("boot", told(&machine.boot)));
     facts
+}
+
+/// A reboot or another kernel takes some pages more or less of the same memory.
+fn gib(bytes: Option<u64>) -> String {
+    let gib = |bytes: u64| (bytes as f64 / (1_u64 << 30) as f64).round();
+    bytes.map_or_else(not_told, |bytes| format!("{} GiB", gib(bytes)))
 }
 
 fn not_told() -> String {
@@ -214,7 +221,7 @@ mod tests {
         {
             assert_eq!(weight(name), Weight::Must, "{name}");
         }
-        for name in ["build", "RUST_VERSION", "boot", "clock"] {
+        for name in ["build", "RUST_VERSION", "boot", "clock", "kernel", "libc", "microcode"] {
             assert_eq!(weight(name), Weight::May, "{name}");
         }
         let mut names: Vec<&str> = process.facts.iter().map(|fact| &*fact.name).collect();

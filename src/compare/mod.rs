@@ -8,7 +8,8 @@
 //!
 //! What is estimated is the logarithm of the ratio of B to A. Where the processes of both sides ran
 //! in turns, each is held against its neighbour of the other side, so that what changes slowly drops
-//! out; else the sides are two independent samples. The estimate is the mean without the fifth at
+//! out; else the sides are two samples, whose errors are by the means of blocks of processes in a row
+//! where these are further apart than independent processes would put them. The estimate is the mean without the fifth at
 //! either end (from 20 processes on), and its error is by the winsorised squares (Yuen 1974), so that
 //! some processes that met another load neither move it nor make it blind. The interval is that of
 //! Student's t.
@@ -84,7 +85,8 @@ pub const UNATTRIBUTED: &str = "(unattributed)";
 pub struct Side {
     /// What people call it: a path.
     pub name: String,
-    /// Its replicates.
+    /// Its replicates, in the order in which they ran: how far a drift may have moved the side is
+    /// estimated from it where the sides did not run in turns.
     pub processes: Vec<Process>,
 }
 
@@ -439,7 +441,7 @@ impl Rows {
         let mut bricks: Vec<Row> = names_a
             .iter()
             .filter(|name| names_b.contains(name))
-            .map(|name| row(name, &|test| brick_of(test, name).map(|brick| brick.ns.clone())))
+            .map(|name| row(name, &|test| brick_ns(test, name)))
             .collect();
         let has_rest = |test: &&Test| test.unattributed_ns.len() == test.wall_ns.len();
         if sides.iter().flatten().all(has_rest) {
@@ -554,8 +556,9 @@ fn test_of<'p>(process: &'p Process, name: &str) -> Option<&'p Test> {
     process.tests.iter().find(|test| test.name == name)
 }
 
-fn brick_of<'t>(test: &'t Test, name: &str) -> Option<&'t Brick> {
-    test.bricks.iter().find(|brick| brick.name == name)
+/// Each sample's time in the bricks of a name: it may be in two categories.
+fn brick_ns(test: &Test, name: &str) -> Option<Vec<u64>> {
+    sum_ns(test, |brick| brick.name == name)
 }
 
 /// The bricks of any of these tests, in their order.
@@ -571,8 +574,12 @@ fn brick_names(tests: &[&Test]) -> Vec<String> {
 
 /// Each sample's time in the bricks of a category.
 fn category_ns(test: &Test, category: &str) -> Option<Vec<u64>> {
+    sum_ns(test, |brick| brick.category == category)
+}
+
+fn sum_ns(test: &Test, is_meant: impl Fn(&Brick) -> bool) -> Option<Vec<u64>> {
     let mut sums: Option<Vec<u64>> = None;
-    for brick in test.bricks.iter().filter(|brick| brick.category == category) {
+    for brick in test.bricks.iter().filter(|brick| is_meant(brick)) {
         let sums = sums.get_or_insert_with(|| vec![0; brick.ns.len()]);
         for (sum, ns) in sums.iter_mut().zip(&brick.ns) {
             *sum = sum.saturating_add(*ns);

@@ -118,8 +118,11 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
         row.change.low = Some(low);
         row.change.high = Some(high);
         row.change.visible = Some(ratio.visible(first, 1.0 - POWER).exp_m1());
-        row.change.processes_needed = ratio.processes_to_see(threshold.ln_1p(), first, 1.0 - POWER);
         row.change.verdict = Verdict::of(low, high, threshold);
+        if row.change.verdict == Verdict::Inconclusive {
+            row.change.processes_needed =
+                ratio.processes_to_see(threshold.ln_1p(), first, 1.0 - POWER);
+        }
     }
 }
 

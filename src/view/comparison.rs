@@ -356,11 +356,21 @@ fn legend(comparison: &Comparison) -> String {
             format!(" {} below the whole can't be told{but}{takes}.", count(n as u64, "change"))
         }
     };
+    let level = 100.0 * comparison.level;
+    let held = match comparison.pairing {
+        Pairing::Paired { .. } => {
+            format!(
+                "Of comparisons of equal sides {level} % at most call anything slower or faster."
+            )
+        }
+        Pairing::Unpaired { .. } => format!(
+            "The intervals allow for drift as it was within each side; what came between the two can \
+             be more, so that {level} % of false alarms hold only for sides that ran in turns."
+        ),
+    };
     format!(
-        "Changes are of time: + is slower. Of comparisons of equal sides {} % at most call anything \
-         slower or faster. `sees` is the smallest change that is found in {:.0} of 100 comparisons like \
+        "Changes are of time: + is slower. {held} `sees` is the smallest change that is found in {:.0} of 100 comparisons like \
          this one; below {} a change does not matter.{told}",
-        100.0 * comparison.level,
         100.0 * comparison.power,
         percent(comparison.threshold)
     )
@@ -465,9 +475,11 @@ pub fn comparison_bmf(comparison: &Comparison) -> String {
             measures["throughput"] = metric(rate(whole.b_ns), interval);
         }
         all.insert(test.name.clone(), measures);
-        for row in test.categories.iter().chain(&test.bricks) {
+        // A category and a brick may have one name.
+        let categories = test.categories.iter().map(|row| ("category/", row));
+        for (kind, row) in categories.chain(test.bricks.iter().map(|row| ("", row))) {
             let latency = metric(row.b_ns, row.b_interval_ns);
-            all.insert(format!("{}/{}", test.name, row.name), json!({ "latency": latency }));
+            all.insert(format!("{}/{kind}{}", test.name, row.name), json!({ "latency": latency }));
         }
     }
     format!("{:#}\n", Value::Object(all))

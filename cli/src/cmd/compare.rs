@@ -14,6 +14,9 @@ use crate::args::{CompareArgs, ComparisonArgs, ComparisonFormat};
 use crate::run_dir::RunDir;
 use crate::{progress, sides};
 
+/// `benchmark` takes sets of 1000 at most, and both sides are one set.
+const MOST_A_SIDE: u32 = 500;
+
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let [a, b] = match args.processes {
         Some(processes) => measure_in_turns(args, processes)?,
@@ -60,6 +63,9 @@ pub(super) fn exit_code(comparison: &Comparison) -> ExitCode {
 
 /// Runs the benchmark of both programs, A B B A A B …, and reads what they wrote.
 fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
+    if processes > MOST_A_SIDE {
+        bail!("--processes {processes}: at most {MOST_A_SIDE}, since a set has at most 1000");
+    }
     let programs = [&args.a, &args.b];
     for program in programs {
         if !program.is_file() {

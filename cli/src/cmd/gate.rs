@@ -1,6 +1,5 @@
 //! `brickscope gate`: a run held against a baseline, for CI.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
+use brickscope::compare::{Outcome, Pairing};
 
 use super::compare::{compared, exit_code, print};
 use crate::args::GateArgs;
@@ -19,7 +19,7 @@ const RUNS: &str = "brickscope-runs";
 pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     let run = match &args.run {
         Some(run) => run.clone(),
-        None => newest()?,
+        None => newest(&args.baseline)?,
     };
     settle(&args.baseline)?;
     if args.update {
@@ -46,16 +46,33 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     let b = sides::load(&run, args.how.force).context("the run")?;
     let comparison = compared(&a, &b, &args.how)?;
     print(&comparison, &args.how)?;
+    let is_unpaired = matches!(comparison.pairing, Pairing::Unpaired { .. });
+    if is_unpaired && comparison.outcome() != Outcome::Pass {
+        eprintln!(
+            "the baseline was measured at another time: `brickscope compare OLD NEW --processes N` \
+             measures two builds in turns, which tells more"
+        );
+    }
     Ok(exit_code(&comparison))
 }
 
-/// The run that was written last.
-fn newest() -> Result<PathBuf> {
+/// The benchmark's run that was written last, other than the baseline.
+fn newest(baseline: &Path) -> Result<PathBuf> {
     let none = || format!("there is no run in {RUNS}: name one, or make one with `benchmark`");
+    let base = fs::canonicalize(baseline).ok();
     let mut newest: Option<(SystemTime, PathBuf)> = None;
     for entry in fs::read_dir(RUNS).with_context(none)? {
         let path = entry.with_context(|| RUNS.to_owned())?.path();
+        let is_hidden =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_baseline = fs::canonicalize(&path).ok() == base && base.is_some();
+        if is_hidden || is_baseline {
+            continue;
+        }
         let Ok(files) = sides::files(&path) else { continue };
+        if files.iter().any(|file| file.ends_with("profile.json")) {
+            continue;
+        }
         let written = files.iter().filter_map(|file| fs::metadata(file).ok()?.modified().ok());
         let Some(written) = written.max() else { continue };
         if newest.as_ref().is_none_or(|(other, _)| written > *other) {
@@ -65,23 +82,14 @@ fn newest() -> Result<PathBuf> {
     Ok(newest.with_context(none)?.1)
 }
 
-/// The folder beside the baseline where the next one is made, and where the last one is until then.
-fn beside(baseline: &Path) -> Result<[PathBuf; 2]> {
-    let name = baseline
-        .file_name()
-        .with_context(|| format!("{} does not end in the name of a folder", baseline.display()))?;
-    Ok(["next", "last"].map(|which| {
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{which}"));
-        baseline.with_file_name(hidden)
-    }))
-}
-
 /// Makes `run` the baseline. Whenever this is cut short, the baseline is the old or the new one: the
-/// new one is made beside it, and [`settle`] finds the old one where only its name is missing.
+/// new one is made beside it, and [`sides::files`] finds the old one where only its name is missing.
 fn update(run: &Path, baseline: &Path) -> Result<()> {
-    let [next, last] = beside(baseline)?;
+    let name = |which| {
+        sides::beside(baseline, which)
+            .with_context(|| format!("{} does not end in the name of a folder", baseline.display()))
+    };
+    let (next, last) = (name("next")?, name("last")?);
     remove(&next)?;
     for (number, file) in sides::files(run)?.iter().enumerate() {
         let name = file.file_name().context("a run's file has a name")?;
@@ -106,7 +114,8 @@ fn update(run: &Path, baseline: &Path) -> Result<()> {
 
 /// Ends an update that was cut short.
 fn settle(baseline: &Path) -> Result<()> {
-    let [_, last] = beside(baseline)?;
+    // What has no name, such as `.`, was never exchanged.
+    let Some(last) = sides::beside(baseline, "last") else { return Ok(()) };
     if !last.exists() {
         return Ok(());
     }
