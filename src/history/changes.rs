@@ -5,7 +5,7 @@
 //! nonparametric approach for multiple change point analysis of multivariate data", JASA 109, 2014;
 //! Daly et al., "The use of change point detection to identify software performance regressions in a
 //! continuous integration system", ICPE 2020; Fleming and Kołaczkowski, "Hunter: using change point
-//! detection to hunt for performance regressions", ICPE 2023, now Apache Otava). Four things differ:
+//! detection to hunt for performance regressions", ICPE 2023, now Apache Otava). Five things differ, the last of them below:
 //!
 //! - What is compared is the level alone, by means of clipped scores, since a change of the spread is
 //!   no regression. A score is a figure's logarithm less the median, in robust standard deviations
