@@ -157,9 +157,69 @@ fn rfc3339(since_epoch: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// `2026-11-21T10:48:12Z`, with or without parts of a second: what is before them, and their digits
+/// without zeros at the end, so that two moments sort as they do. `None` for anything else. That a
+/// month has so many days isn't looked at.
+#[cfg(feature = "receipt")]
+pub(crate) fn parse_rfc3339(text: &str) -> Option<(&str, &str)> {
+    const FORM: &[u8; 19] = b"0000-00-00T00:00:00";
+    let (whole, rest) = text.split_at_checked(FORM.len())?;
+    let fits = whole.bytes().zip(*FORM).all(|(byte, form)| match form {
+        b'0' => byte.is_ascii_digit(),
+        form => byte == form,
+    });
+    let in_range = |from: usize, least: u32, most: u32| {
+        let part = whole.get(from..from + 2).and_then(|two| two.parse::<u32>().ok());
+        part.is_some_and(|number| (least..=most).contains(&number))
+    };
+    let is_moment = fits
+        && in_range(5, 1, 12)
+        && in_range(8, 1, 31)
+        && in_range(11, 0, 23)
+        && in_range(14, 0, 59)
+        // 60: a leap second.
+        && in_range(17, 0, 60);
+    let fraction = match rest.strip_suffix('Z')? {
+        "" => "",
+        fraction => fraction.strip_prefix('.').filter(|digits| !digits.is_empty())?,
+    };
+    let are_digits = fraction.bytes().all(|byte| byte.is_ascii_digit());
+    (is_moment && are_digits).then(|| (whole, fraction.trim_end_matches('0')))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "receipt")]
+    #[test]
+    fn moments_are_told_from_other_texts() {
+        for (text, fraction) in [
+            ("2026-11-21T10:48:12Z", ""),
+            ("2026-11-21T10:48:12.034Z", "034"),
+            ("2026-12-31T23:59:60.500Z", "5"),
+        ] {
+            assert_eq!(parse_rfc3339(text), Some((&text[..19], fraction)));
+        }
+        for text in [
+            "",
+            "yesterday",
+            "2026-11-21",
+            "2026-11-21T10:48:12",
+            "2026-11-21T10:48:12+01:00",
+            "2026-11-21 10:48:12Z",
+            "2026-13-21T10:48:12Z",
+            "2026-99-99T99:99:99Z",
+            "2026-11-00T10:48:12Z",
+            "2026-11-21T10:48:12.Z",
+            "2026-11-21T10:48:121Z",
+            "2026-11-21T10:48:12.1.2Z",
+            "2026-11-21t10:48:12Z",
+            "2026-11-21T10:48:1\u{e4}Z",
+        ] {
+            assert_eq!(parse_rfc3339(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

@@ -650,8 +650,10 @@ pub(crate) struct MachineArgs {
 ///
 /// All receipts in the folder and the folders in it are read: files called `receipt.json` or ending in
 /// `.receipt.json`. There is a line for each test of a model, with the same threads and kernels, on the
-/// same kind of machine; the processes of a set are one point. A change is marked by a test
-/// that at most 1 in 100 series without one pass, from 12 points on, with the bricks behind it.
+/// same kind of machine; the processes of a set are one point. From 12 points on a change is marked,
+/// with the bricks behind it, by a test that at most 1 in 100 series without one pass, as long as
+/// each run is disturbed by itself. On a shared machine, whose speed comes and goes, it is more:
+/// RATES. `compare` is the one to ask for proof.
 /// Receipts that can't be read or whose seal is broken are named, and are in no line.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -666,7 +668,8 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) test: Option<String>,
 
-    /// Only this model: its name, or the first digits of its file's SHA-256.
+    /// Only this model: its name or, if it has none, its path; or the first digits (4 or more) of its
+    /// file's SHA-256.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
 

@@ -123,6 +123,56 @@ fn one_of_several_tests_models_and_bricks_can_be_chosen() {
 }
 
 #[test]
+fn a_model_that_was_moved_is_chosen_by_either_path() {
+    let dir = a_month();
+    for (day, path) in [(40, "old.gguf"), (41, "new.gguf")] {
+        let mut moved = Made { when: (day, 0), ..Made::default() }.receipt();
+        moved.model.name = None;
+        moved.model.path = path.to_owned();
+        moved.model.sha256 = "cd".repeat(32);
+        let moved = moved.sealed().expect("it can be");
+        moved.save(&dir.path().join(format!("{day}.receipt.json"))).expect("it is written");
+    }
+    for asked in ["old.gguf", "new.gguf", "cdcd"] {
+        let table = history(&dir, &["--model", asked]);
+        assert!(table.starts_with("2 receipts in 1 series\n"), "{asked}: {table}");
+        assert!(table.contains("tg16: new.gguf q8_0 (cdcdcdcd)"), "{asked}: {table}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_not_waited_for() {
+    let dir = a_month();
+    let pipe = dir.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
+    assert!(made.success());
+    let linked = dir.path().join("linked");
+    fs::create_dir(&linked).expect("it is made");
+    std::os::unix::fs::symlink(&pipe, linked.join("receipt.json")).expect("it is linked");
+    fs::rename(&pipe, dir.path().join("a.receipt.json")).expect("it is renamed");
+    std::os::unix::fs::symlink("../a.receipt.json", linked.join("b.receipt.json")).expect("linked");
+    // A link to a receipt is one, of which there are two then.
+    std::os::unix::fs::symlink("../3/receipt.json", linked.join("c.receipt.json")).expect("linked");
+    let json: Value = serde_json::from_str(&history(&dir, &["-o", "json"])).expect("JSON");
+    assert_eq!(json["runs"], 30);
+    let said: Vec<(&str, &str)> = json["left_out"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|out| (out["path"].as_str().expect("a path"), out["reason"].as_str().expect("why")))
+        .collect();
+    assert_eq!(said.len(), 4, "{said:?}");
+    let of = |end: &str| said.iter().find(|(path, _)| path.ends_with(end)).expect(end).1;
+    assert_eq!(
+        (of("/a.receipt.json"), of("b.receipt.json")),
+        ("it is not a file", "it is not a file")
+    );
+    assert!(of("linked/receipt.json").contains("No such file"), "{said:?}");
+    assert!(of("c.receipt.json").starts_with("the same receipt as "), "{said:?}");
+}
+
+#[test]
 fn nothing_to_show_is_said_with_the_reason() {
     let dir = TempDir::new().expect("a temporary folder");
     let said = refuse(dir.path(), &[]);

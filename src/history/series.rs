@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Measure;
-use super::changes::{ALPHA, LEAST_POINTS, median, steps};
+use super::changes::{ALPHA, LEAST_POINTS, steps};
 use super::run::{Difference, Figures, Run, RunTest, UNATTRIBUTED, differences};
+use crate::stats::median;
 
 /// What has to be the same for two runs to be on one line.
 ///
@@ -14,9 +15,7 @@ use super::run::{Difference, Figures, Run, RunTest, UNATTRIBUTED, differences};
 /// [`Point`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct Kind {
-    /// The model's name or, if it has none, its path.
-    pub model: String,
-    /// The hash of its file.
+    /// The hash of the model's file: a name isn't the model, and a path even less.
     pub model_sha256: String,
     /// How its weights are stored.
     pub quantization: String,
@@ -69,6 +68,8 @@ pub struct MachineKind {
 /// One kind of measurement over time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Series {
+    /// The model's name or, if it has none, its path: that of the last run, should they differ.
+    pub model: String,
     /// Of what.
     pub kind: Kind,
     /// Oldest first.
@@ -132,9 +133,12 @@ pub struct Point {
 }
 
 /// A place where the level of a series changed: between two points, found among all points of the
-/// series by a test that at most 1 in 100 series without a change pass ([`ALPHA`]). Sources and
-/// reasons are in `src/history/changes.rs`; in short, a change takes [`LEAST_POINTS`] points, of
-/// which [`LEAST_SEGMENT`](super::LEAST_SEGMENT) on either side, and one outlier makes none.
+/// series. Of series whose noise doesn't depend on its order at most 1 in 100 get one ([`ALPHA`]);
+/// where the machine's speed comes and goes by itself it is more, however careful the test
+/// (`docs/history.md` has measured rates). Sources and reasons are in `src/history/changes.rs`; in
+/// short, a change takes [`LEAST_POINTS`] points, of which [`LEAST_SEGMENT`](super::LEAST_SEGMENT) on
+/// either side, it is larger than what neighbouring points do by themselves, and one outlier makes
+/// none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// The first point of the new level, from 0.
@@ -199,7 +203,11 @@ pub(super) fn all(runs: &[Run], measure: &Measure) -> Vec<Series> {
             }
         }
     }
-    by_kind.into_iter().map(|(kind, points)| series(kind, points, measure)).collect()
+    let mut all: Vec<Series> =
+        by_kind.into_iter().map(|(kind, points)| series(kind, points, measure)).collect();
+    // A stable sort: those of one model by kind.
+    all.sort_by(|a, b| a.model.cmp(&b.model));
+    all
 }
 
 /// One test of one run.
@@ -270,7 +278,8 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
             values.len()
         )
     });
-    Series { kind: kind.clone(), points, levels, changes, changes_absent }
+    let model = parts.last().map_or(String::new(), |last| last[last.len() - 1].run.model.clone());
+    Series { model, kind: kind.clone(), points, levels, changes, changes_absent }
 }
 
 const NO_BRICKS: &str =

@@ -2,7 +2,7 @@
 //! that the figures can be held to the samples bit for bit.
 
 use super::v1::{Aggregates, Sample, Spread};
-use crate::stats::Histogram;
+use crate::stats::{Histogram, mean, median, std_dev};
 
 impl Aggregates {
     /// What follows from the samples that aren't of the warm-up.
@@ -68,24 +68,6 @@ impl Spread {
             p99_ns: percentile(0.99),
         }
     }
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-fn std_dev(values: &[f64]) -> Option<f64> {
-    let mean = mean(values).filter(|_| values.len() > 1)?;
-    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
-    Some((squares / (values.len() - 1) as f64).sqrt())
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    let odd = sorted.len() % 2 == 1;
-    Some(if odd { upper } else { (sorted[sorted.len() / 2 - 1] + upper) / 2.0 })
 }
 
 /// Half the width of the 95 % interval of the mean, by Student's t.

@@ -1,6 +1,15 @@
 //! Counts, sums and percentiles of spans, per brick and per category.
 
 mod histogram;
+#[cfg(feature = "receipt")]
+mod random;
+#[cfg(feature = "receipt")]
+mod sample;
+
+#[cfg(feature = "receipt")]
+pub(crate) use self::random::SplitMix64;
+#[cfg(feature = "receipt")]
+pub(crate) use self::sample::{mean, median, std_dev};
 
 pub use self::histogram::Histogram;
 

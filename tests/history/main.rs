@@ -101,6 +101,67 @@ fn a_change_names_the_brick_behind_it_and_what_else_was_new() {
     assert_eq!(new, ["binary", "boot"]);
 }
 
+/// What a machine does by itself: one program, process after process, as it was recorded
+/// (`tests/data/noise.json`).
+#[test]
+fn a_recorded_machine_that_ran_one_program_rarely_has_a_change() {
+    #[derive(serde::Deserialize)]
+    struct Recorded {
+        /// For each process and test its samples, of which the wall is the first figure.
+        processes: Vec<Vec<Vec<Vec<u64>>>>,
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/noise.json");
+    let text = std::fs::read_to_string(path).expect("it is there");
+    let recorded: Recorded = serde_json::from_str(&text).expect("it is what was recorded");
+    // Windows at every fifth process: 12 at a time up to 60, of prefill, then of decode.
+    let mut counts = Vec::new();
+    for test in [0, 1] {
+        let runs = runs(recorded.processes.iter().enumerate().map(|(i, process)| {
+            let rate = |sample: &Vec<u64>| 16e9 / sample[0] as f64;
+            let rates = process[test].iter().map(rate).collect();
+            Made { rates, when: (i as u32 / 60, i as u32 % 60), ..Made::default() }.receipt()
+        }));
+        for length in [15, 20, 30, 60] {
+            let windows: Vec<&[Run]> = runs.windows(length).step_by(5).collect();
+            let has_change = |window: &&&[Run]| {
+                let history = History::of(window.to_vec(), Measure::TokensPerSecond);
+                !only(&history).changes.is_empty()
+            };
+            let alarms = windows.iter().filter(has_change).count();
+            counts.push((length, alarms, windows.len()));
+        }
+    }
+    // The few are of two places in prefill: from process 37 on it took 8 % longer for twenty
+    // processes, and before 58 three in a row took 30 % longer. In short windows that is a change.
+    assert_eq!(
+        counts,
+        [
+            (15, 2, 30),
+            (20, 3, 29),
+            (30, 2, 27),
+            (60, 0, 21),
+            (15, 0, 30),
+            (20, 0, 29),
+            (30, 0, 27),
+            (60, 0, 21)
+        ]
+    );
+}
+
+#[test]
+fn the_name_of_a_model_is_not_the_model() {
+    let mut receipts = of_month();
+    for (i, receipt) in receipts.iter_mut().enumerate() {
+        receipt.model.name = None;
+        receipt.model.path = if i < 20 { "a.gguf" } else { "b.gguf" }.to_owned();
+    }
+    let history = history(receipts);
+    let series = only(&history);
+    assert_eq!((series.points.len(), series.model.as_str()), (30, "b.gguf"));
+    assert_eq!(series.changes.len(), 1);
+    assert!(view::history(&history).contains("tg16: b.gguf q8_0 (5f5f5f5f)"));
+}
+
 #[test]
 fn a_brick_has_a_history_of_its_own() {
     let history = History::of(runs(of_month()), Measure::Brick("QkvProjection".to_owned()));

@@ -75,21 +75,23 @@ fn select(args: &HistoryArgs, runs: &mut Vec<Run>) -> Result<()> {
         }
     }
     if let Some(model) = &args.model {
-        let kinds = || runs.iter().flat_map(Run::kinds);
-        if !kinds().any(|kind| is_model(model, &kind.model, &kind.model_sha256)) {
-            let names = kinds().map(|kind| {
+        // By its hash from here on: what was at this path may have been at another before.
+        let of_runs = || runs.iter().flat_map(|run| run.kinds().map(|kind| (run.model(), kind)));
+        let hashes: BTreeSet<String> = of_runs()
+            .filter(|(name, kind)| is_model(model, name, &kind.model_sha256))
+            .map(|(_, kind)| kind.model_sha256.clone())
+            .collect();
+        if hashes.is_empty() {
+            let names = of_runs().map(|(name, kind)| {
                 let hash: String = kind.model_sha256.chars().take(8).collect();
-                format!("{} ({hash})", kind.model)
+                format!("{name} ({hash})")
             });
             bail!("--model: no receipt is of `{model}`; there are {}", known(names.collect()));
         }
+        runs.iter_mut().for_each(|run| run.retain(|kind| hashes.contains(&kind.model_sha256)));
     }
-    for run in runs.iter_mut() {
-        run.retain(|kind| {
-            let is_test = args.test.as_ref().is_none_or(|test| kind.test == *test);
-            let model = args.model.as_ref();
-            is_test && model.is_none_or(|model| is_model(model, &kind.model, &kind.model_sha256))
-        });
+    if let Some(test) = &args.test {
+        runs.iter_mut().for_each(|run| run.retain(|kind| kind.test == *test));
     }
     runs.retain(|run| run.kinds().next().is_some());
     if let Some(brick) = &args.brick {
@@ -134,7 +136,7 @@ fn read(path: &Path) -> Result<Run, String> {
 #[derive(Debug, Default)]
 struct Found {
     files: Vec<PathBuf>,
-    /// Folders that can't be read.
+    /// What can't be read.
     left_out: Vec<LeftOut>,
 }
 
@@ -154,25 +156,32 @@ impl Found {
         let mut folders = vec![root.to_owned()];
         while let Some(folder) = folders.pop() {
             if let Err(error) = found.look_into(&folder, &mut folders) {
-                let path = folder.display().to_string();
-                found.left_out.push(LeftOut { path, reason: error.to_string() });
+                found.leave_out(&folder, error.to_string());
             }
         }
         found.files.sort();
         Ok(found)
     }
 
+    fn leave_out(&mut self, path: &Path, reason: String) {
+        self.left_out.push(LeftOut { path: path.display().to_string(), reason });
+    }
+
     fn look_into(&mut self, folder: &Path, folders: &mut Vec<PathBuf>) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let kind = entry.file_type()?;
-            // A link to a folder isn't followed: it might lead back here. A pipe would be waited for.
+            // A link to a folder isn't followed: it might lead back here.
             if kind.is_dir() {
                 folders.push(entry.path());
-            } else if (kind.is_file() || kind.is_symlink())
-                && is_receipt(&entry.file_name().to_string_lossy())
-            {
-                self.files.push(entry.path());
+            } else if is_receipt(&entry.file_name().to_string_lossy()) {
+                let path = entry.path();
+                // A pipe would be waited for, be it itself or where a link leads.
+                match fs::metadata(&path) {
+                    Ok(found) if found.is_file() => self.files.push(path),
+                    Ok(_) => self.leave_out(&path, "it is not a file".to_owned()),
+                    Err(error) => self.leave_out(&path, error.to_string()),
+                }
             }
         }
         Ok(())

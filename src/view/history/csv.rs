@@ -26,7 +26,7 @@ pub fn history_csv(history: &History) -> String {
             let differences = point.differences.iter().map(super::difference);
             let cells = [
                 kind.test.clone(),
-                kind.model.clone(),
+                series.model.clone(),
                 kind.model_sha256.clone(),
                 kind.quantization.clone(),
                 kind.backend.clone(),

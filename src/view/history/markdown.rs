@@ -15,7 +15,7 @@ use crate::view::roofline::short;
 pub fn history_markdown(history: &History) -> String {
     let mut text = format!("{}\n", cell(&headline(history)));
     for series in &history.series {
-        let [ran, on] = title(&series.kind, &history.measure).map(|line| cell(&line));
+        let [ran, on] = title(series, &history.measure).map(|line| cell(&line));
         let built_of = BuiltOf::of(series);
         let _ = writeln!(text, "\n### {ran}\n\n{on}\n");
         let unit = history.measure.unit();

@@ -10,7 +10,7 @@ pub use self::svg::history_svg;
 
 use std::fmt::Write;
 
-use crate::history::{BrickChange, Change, Difference, History, Kind, Measure, Point, Series};
+use crate::history::{BrickChange, Change, Difference, History, Measure, Point, Series};
 use crate::save;
 use crate::view::report::{shortened, wrap};
 use crate::view::roofline::short;
@@ -29,7 +29,7 @@ pub fn history(history: &History) -> String {
     let mut text = headline(history) + "\n";
     for series in &history.series {
         text.push('\n');
-        for line in title(&series.kind, &history.measure).into_iter().flat_map(|t| wrap(&t, 78)) {
+        for line in title(series, &history.measure).into_iter().flat_map(|t| wrap(&t, 78)) {
             let _ = writeln!(text, "{line}");
         }
         sparkline(series, &history.measure, &mut text);
@@ -78,7 +78,8 @@ fn headline(history: &History) -> String {
 }
 
 /// What a series is of: what ran, and on what.
-fn title(kind: &Kind, measure: &Measure) -> [String; 2] {
+fn title(series: &Series, measure: &Measure) -> [String; 2] {
+    let kind = &series.kind;
     let brick = match measure {
         Measure::TokensPerSecond => String::new(),
         Measure::Brick(name) => format!("{} in ", printable(name)),
@@ -95,7 +96,7 @@ fn title(kind: &Kind, measure: &Measure) -> [String; 2] {
     let ran = format!(
         "{brick}{}: {}{quantization} ({}), {}, {} {}{batch}{}",
         printable(&kind.test),
-        printable(&kind.model),
+        printable(&series.model),
         printable(&digits(&kind.model_sha256)),
         count(kind.threads.into(), "thread"),
         printable(&kind.backend),

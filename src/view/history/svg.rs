@@ -31,7 +31,7 @@ pub fn history_svg(history: &History) -> String {
     );
     for (i, series) in history.series.iter().enumerate() {
         let _ = writeln!(svg, "<g transform=\"translate(0 {})\">", i * HEIGHT);
-        let [ran, on] = title(&series.kind, &history.measure);
+        let [ran, on] = title(series, &history.measure);
         let bold = " font-size=\"14\" font-weight=\"bold\"";
         text(&mut svg, LEFT, 20.0, bold, &shortened(&ran, 110, ""));
         text(&mut svg, LEFT, 37.0, " font-size=\"11\"", &shortened(&on, 140, ""));
