@@ -70,6 +70,7 @@ use self::ratio::Ratio;
 pub use self::turns::{Pairing, Turn};
 pub use self::verdict::{Outcome, Verdict};
 use crate::brick::Phase;
+use crate::stats::median;
 
 /// The probability that a comparison of equal sides finds anything slower or faster.
 pub const LEVEL: f64 = 0.01;
@@ -501,7 +502,7 @@ impl Row {
             logs(&known)
                 .and_then(|logs| ratio::typical(&logs))
                 .map_or_else(
-                    || middle(known.into_iter().flatten().collect()),
+                    || median(&known.into_iter().flatten().collect::<Vec<f64>>()),
                     |(log, _)| Some(log.exp()),
                 )
                 .unwrap_or(0.0)
@@ -590,13 +591,9 @@ fn sum_ns(test: &Test, is_meant: impl Fn(&Brick) -> bool) -> Option<Vec<u64>> {
 
 /// The median of each process's samples.
 fn medians(tests: &[&Test], of: impl Fn(&Test) -> Option<Vec<u64>>) -> Vec<Option<f64>> {
-    let median = |test: &&Test| middle(of(test)?.into_iter().map(|ns| ns as f64).collect());
-    tests.iter().map(median).collect()
-}
-
-fn middle(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    let is_odd = values.len() % 2 == 1;
-    Some(if is_odd { upper } else { (values[values.len() / 2 - 1] + upper) / 2.0 })
+    let of_one = |test: &&Test| {
+        let samples: Vec<f64> = of(test)?.into_iter().map(|ns| ns as f64).collect();
+        median(&samples)
+    };
+    tests.iter().map(of_one).collect()
 }

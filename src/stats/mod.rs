@@ -3,13 +3,13 @@
 mod histogram;
 #[cfg(feature = "receipt")]
 mod random;
-#[cfg(feature = "receipt")]
 mod sample;
 
 #[cfg(feature = "receipt")]
 pub(crate) use self::random::SplitMix64;
+pub(crate) use self::sample::median;
 #[cfg(feature = "receipt")]
-pub(crate) use self::sample::{mean, median, std_dev};
+pub(crate) use self::sample::{mean, std_dev};
 
 pub use self::histogram::Histogram;
 

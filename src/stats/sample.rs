@@ -1,11 +1,13 @@
 //! A few figures of one kind, summed up: the middle, the mean, the spread.
 
 /// The arithmetic mean, if there is anything.
+#[cfg(feature = "receipt")]
 pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The standard deviation of a sample: over one less than there are. Of one there is none.
+#[cfg(feature = "receipt")]
 pub(crate) fn std_dev(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
@@ -22,7 +24,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     Some(if odd { upper } else { sorted[sorted.len() / 2 - 1] / 2.0 + upper / 2.0 })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "receipt"))]
 mod tests {
     use super::*;
 
