@@ -22,6 +22,7 @@ pub mod receipt;
 mod recorder;
 pub mod roofline;
 mod save;
+pub mod stacks;
 mod stats;
 mod sync;
 mod tile;

@@ -4,6 +4,8 @@ mod args;
 mod benchmark;
 mod cmd;
 mod doctor;
+#[allow(dead_code, unused)]
+mod flame;
 mod kept;
 mod progress;
 mod run_dir;

@@ -1,0 +1,3 @@
+//! Flamegraphs: where stacks come from, what they are made of, and how they are drawn.
+
+mod summary;

@@ -1,0 +1,18 @@
+//! Samples the stacks of running programs, without privilege, and names what it finds.
+//!
+//! Two steps. While the program runs, a sampler notes which thread was where and when, and unwinds
+//! its stack to addresses at once: a [`Recording`]. Afterwards the addresses get the names of
+//! functions, inlined ones too: [`Sampled`]. What comes from `perf` goes the same way.
+//!
+//! This crate knows nothing of bricks. Times are of the system's clocks, so whoever knows what ran
+//! when on which thread can join the two.
+
+mod recording;
+mod sampled;
+mod unwind;
+
+pub use crate::recording::{
+    Ending, Mapping, Process, RawSample, Recording, Sampler, Thread, TimeBase,
+};
+pub use crate::sampled::{Frame, FrameKind, Sampled, Seen};
+pub use crate::unwind::{Registers, Unwinder};
