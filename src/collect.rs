@@ -80,7 +80,8 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
     let mut handed_off: HashMap<u64, Point> = HashMap::new();
     let mut taken_over: Vec<(u64, Point)> = Vec::new();
     for (lane, number) in lanes.into_iter().zip(0..) {
-        profile.lanes.push(crate::profile::Lane { name: lane.thread });
+        let crate::recorder::Owner { name, tid } = lane.thread;
+        profile.lanes.push(crate::profile::Lane { name, tid });
         add_spans(&lane.records, number, &mut profile.spans, |record, point| match record.kind {
             Kind::HandOff => drop(handed_off.insert(record.work.elements, point)),
             _ => taken_over.push((record.work.elements, point)),

@@ -30,7 +30,7 @@ pub mod view;
 
 pub use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
-pub use crate::clock::{Clock, ClockInfo, MockClock};
+pub use crate::clock::{Anchor, Clock, ClockInfo, MockClock};
 pub use crate::device::SyncMode;
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{

@@ -53,6 +53,9 @@ pub struct Profile {
     pub ceilings: Option<Ceilings>,
     /// Why there are no ceilings, if they were to be measured.
     pub ceilings_absent: Option<Absent>,
+    /// The process that recorded, as the system numbers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
     /// The clock behind every time.
     pub clock: ClockInfo,
     /// How the profiler was to synchronise with a device.
@@ -374,6 +377,9 @@ pub struct Name {
 pub struct Lane {
     /// The thread's name, if it has one.
     pub name: Option<String>,
+    /// The number by which the system knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tid: Option<u32>,
 }
 
 /// One span.
@@ -439,6 +445,7 @@ impl Profile {
             machine: None,
             ceilings: None,
             ceilings_absent: None,
+            process: None,
             clock,
             sync_mode: SyncMode::default(),
             overhead: Overhead::default(),
@@ -721,6 +728,23 @@ impl Profile {
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         save::write_text(path, &self.to_json())
             .map_err(|source| ProfileError::Io { path: path.to_owned(), source })
+    }
+
+    /// Writes the profile to the file that the environment variable `BRICKSCOPE_PROFILE` names, as
+    /// [`save`](Self::save) does, and returns its path; does nothing if there is none. `brickscope
+    /// flamegraph -- COMMAND` sets it, and lays the samples that it took beside the spans.
+    ///
+    /// # Errors
+    ///
+    /// Where the file can't be written.
+    pub fn save_where_asked(&self) -> Result<Option<PathBuf>, ProfileError> {
+        let Some(path) = std::env::var_os("BRICKSCOPE_PROFILE").filter(|path| !path.is_empty())
+        else {
+            return Ok(None);
+        };
+        let path = PathBuf::from(path);
+        self.save(&path)?;
+        Ok(Some(path))
     }
 
     /// Reads a profile from a file.

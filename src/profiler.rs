@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum};
-use crate::clock::Clock;
+use crate::clock::{Anchor, Clock};
 use crate::device::{Pending, SyncMode, partition};
 use crate::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::fold::Slot;
@@ -75,6 +75,8 @@ pub struct BrickProfiler {
     observed: Mutex<Observed>,
     watch: Watch,
     counters: Mutex<CountersAsked>,
+    /// Of the moment when profiling was first turned on.
+    anchor: Mutex<Option<Anchor>>,
 }
 
 /// What spans can be of. Bricks and kernels share the numbers; the well-known bricks come first.
@@ -271,6 +273,7 @@ impl BrickProfiler {
             observed: Mutex::default(),
             watch: Watch::default(),
             counters: Mutex::default(),
+            anchor: Mutex::default(),
         }
     }
 
@@ -293,6 +296,9 @@ impl BrickProfiler {
         if !clock.is_mock() {
             self.watch.start();
         }
+        let mut anchor = lock(&self.anchor);
+        *anchor = anchor.or_else(|| clock.anchor());
+        drop(anchor);
         self.enabled.store(true, Relaxed);
         self.refresh();
     }
@@ -914,6 +920,9 @@ impl BrickProfiler {
     #[must_use]
     pub fn profile(&self) -> Profile {
         let mut profile = Profile::empty(self.recorder.clock().describe());
+        profile.clock.anchors.extend(*lock(&self.anchor));
+        profile.clock.anchors.extend(self.recorder.clock().anchor());
+        profile.process = (!self.recorder.clock().is_mock()).then(std::process::id);
         profile.sync_mode = self.sync_mode();
         profile.observed = *lock(&self.observed);
         profile.checksums = self.get_checksums();

@@ -389,7 +389,7 @@ fn recorded(
     hand_offs: &[[Mark; 2]],
 ) -> ExecutionGraph {
     let mut profile = Profile::empty(Default::default());
-    profile.lanes = vec![Lane { name: None }; 4];
+    profile.lanes = vec![Lane { name: None, tid: None }; 4];
     profile.passes = vec![Pass {
         serial: 1,
         phase: Phase::Decode,

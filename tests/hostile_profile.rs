@@ -152,7 +152,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                     .chain([("moe", NameKind::Brick, None), ("", NameKind::Kernel, Some(launch))])
                     .map(|(name, kind, host)| Name { name: name.to_owned(), kind, host })
                     .collect();
-            profile.lanes = vec![Lane { name: None }; 4];
+            profile.lanes = vec![Lane { name: None, tid: None }; 4];
             profile.spans = spans;
             profile.passes = passes;
             profile.dependencies = dependencies;

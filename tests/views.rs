@@ -527,6 +527,7 @@ fn profile() -> Profile {
         ..Run::default()
     });
     profile.lanes[0].name = None;
+    profile.lanes[0].tid = None;
     profile
 }
 

@@ -4,6 +4,7 @@
 //! clock elsewhere, and one that a test turns by hand. A reading is in nanoseconds since the clock
 //! was made.
 
+mod anchor;
 mod counter;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::anchor::Anchor;
 pub(crate) use self::counter::Ticks;
 
 use self::counter::Counter;
@@ -175,6 +177,12 @@ impl Clock {
         }
     }
 
+    /// This moment by this clock and by the system's; `None` where the system has none that others
+    /// could read too, and for a mock clock.
+    pub(crate) fn anchor(&self) -> Option<Anchor> {
+        if self.is_mock() { None } else { Anchor::now(self) }
+    }
+
     pub(crate) fn is_mock(&self) -> bool {
         matches!(self.0, Kind::Mock(_))
     }
@@ -222,6 +230,10 @@ pub struct ClockInfo {
     pub drift_ppm: Option<f64>,
     /// Over how long that was seen.
     pub drift_over_ns: Option<u64>,
+    /// The same moments by this clock and by the system's, in the order of time: of a profile, when
+    /// profiling was first turned on and when the profile was made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub anchors: Vec<Anchor>,
     /// Why the clock is not the processor's counter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,

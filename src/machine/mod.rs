@@ -10,7 +10,7 @@ mod frequency;
 mod load;
 #[cfg(feature = "kernels")]
 mod meter;
-mod os;
+pub(crate) mod os;
 mod survey;
 
 pub use caches::CacheLevel;

@@ -38,6 +38,18 @@ pub(super) fn usage() -> Option<Usage> {
     None
 }
 
+/// The number by which the system and its tools know the calling thread.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(crate) fn thread_id() -> Option<u32> {
+    // SAFETY: takes nothing and returns a number.
+    u32::try_from(unsafe { libc::gettid() }).ok()
+}
+
+#[cfg(any(not(target_os = "linux"), miri))]
+pub(crate) fn thread_id() -> Option<u32> {
+    None
+}
+
 /// How long a tick is in which `/proc/stat` counts, in nanoseconds: 10 ms nearly everywhere.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) fn tick_ns() -> Option<u64> {

@@ -45,7 +45,7 @@ use self::thread::Thread;
 use crate::brick::{Phase, Source, Work};
 use crate::clock::{Clock, Ticks};
 use crate::fold::Fold;
-use crate::machine::{CounterReading, Disturbance, LoadReading, ReadCounters};
+use crate::machine::{self, CounterReading, Disturbance, LoadReading, ReadCounters};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
 pub(crate) use self::row::{Kind, Record, flag};
@@ -256,9 +256,25 @@ pub(crate) struct Drained {
     dropped: u64,
     fold: Fold,
     /// The thread that owns the log.
-    thread: Option<String>,
+    thread: Owner,
     /// The threads that owned it before and have ended.
     former: Vec<Lane>,
+}
+
+/// How people and the system call a thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Owner {
+    pub(crate) name: Option<String>,
+    pub(crate) tid: Option<u32>,
+}
+
+impl Owner {
+    fn here() -> Self {
+        Self {
+            name: std::thread::current().name().map(str::to_owned),
+            tid: machine::os::thread_id(),
+        }
+    }
 }
 
 /// What a thread left in a log.
@@ -266,7 +282,7 @@ pub(crate) struct Drained {
 pub(crate) struct Lane {
     /// The serial of the log while it was that thread's.
     pub(crate) serial: u32,
-    pub(crate) thread: Option<String>,
+    pub(crate) thread: Owner,
     /// What was kept, in the order of ends.
     pub(crate) records: Vec<Record>,
 }
@@ -327,7 +343,7 @@ impl ThreadLog {
             let kept = drained.up_to.min(self.kept);
             let mut lane = Lane {
                 serial: self.serial(),
-                thread: drained.thread.take(),
+                thread: std::mem::take(&mut drained.thread),
                 records: self.rows[..kept].iter().map(Row::load).collect(),
             };
             let held: usize = drained.former.iter().map(|lane| lane.records.len()).sum();
@@ -348,7 +364,7 @@ impl ThreadLog {
         drained.fold.forget_unseen();
         *lock(&self.load) = None;
         lock(&self.counting).clear();
-        drained.thread = std::thread::current().name().map(str::to_owned);
+        drained.thread = Owner::here();
         if let Some(tiles) = self.tiles.get() {
             tiles.next.store(0, Relaxed);
         }

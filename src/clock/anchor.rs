@@ -1,0 +1,63 @@
+//! The same moment by our clock and by the system's, so that what others stamped with the system's
+//! clocks can be laid beside our spans.
+#![allow(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+
+use super::Clock;
+
+/// One moment by several clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// By the clock of the profile.
+    pub at_ns: u64,
+    /// By `CLOCK_MONOTONIC`.
+    pub monotonic_ns: u64,
+    /// By `CLOCK_MONOTONIC_RAW`.
+    pub monotonic_raw_ns: u64,
+    /// How long the readings took: `at_ns` is in the middle, so half of it is the most that it is off
+    /// by.
+    pub width_ns: u64,
+}
+
+impl Anchor {
+    /// Now; `None` where the system has no such clocks.
+    pub(super) fn now(clock: &Clock) -> Option<Self> {
+        let read = || {
+            let before = clock.now();
+            let monotonic_ns = system_ns(MONOTONIC)?;
+            let monotonic_raw_ns = system_ns(MONOTONIC_RAW)?;
+            let width_ns = clock.now().saturating_sub(before);
+            Some(Self { at_ns: before + width_ns / 2, monotonic_ns, monotonic_raw_ns, width_ns })
+        };
+        // An interrupt between the readings widens them; the narrowest had none.
+        (0..16).filter_map(|_| read()).min_by_key(|anchor| anchor.width_ns)
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+const MONOTONIC: libc::clockid_t = libc::CLOCK_MONOTONIC;
+#[cfg(all(target_os = "linux", not(miri)))]
+const MONOTONIC_RAW: libc::clockid_t = libc::CLOCK_MONOTONIC_RAW;
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn system_ns(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a `timespec` that outlives the call and that nobody else sees.
+    let failed = unsafe { libc::clock_gettime(clock, &raw mut time) } != 0;
+    if failed {
+        return None;
+    }
+    let seconds = u64::try_from(time.tv_sec).ok()?.checked_mul(1_000_000_000)?;
+    seconds.checked_add(u64::try_from(time.tv_nsec).ok()?)
+}
+
+#[cfg(any(not(target_os = "linux"), miri))]
+const MONOTONIC: () = ();
+#[cfg(any(not(target_os = "linux"), miri))]
+const MONOTONIC_RAW: () = ();
+
+#[cfg(any(not(target_os = "linux"), miri))]
+fn system_ns(_: ()) -> Option<u64> {
+    None
+}
