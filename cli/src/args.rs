@@ -38,6 +38,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Machine(MachineArgs),
     History(HistoryArgs),
+    Flamegraph(FlamegraphArgs),
 }
 
 /// Run a model and report where its time went.
@@ -334,6 +335,100 @@ pub(crate) enum ComparisonFormat {
     Json,
     /// Side B in Bencher Metric Format.
     Bmf,
+}
+
+/// Draw where time went: exact from measured spans, or from samples of the running program.
+///
+/// WHAT is a GGUF file to run, the folder of a run, a perf.data, or a file of folded stacks; a COMMAND
+/// after `--` is run and sampled. Without either, the same model stands in as for `profile`.
+/// Everything is written to one folder: flamegraph.svg, .md, .json and .folded, speedscope.json,
+/// profile.pb.gz for pprof, and the run itself.
+///
+/// With --diff the exit code is 0 if nothing moved beyond the threshold, 1 if something did, 2 if the
+/// two can't be compared.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by brick\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3"
+)]
+pub(crate) struct FlamegraphArgs {
+    /// The GGUF file to run; or the folder of a run, a perf.data or folded stacks to draw.
+    #[arg(conflicts_with = "command")]
+    pub(crate) what: Option<PathBuf>,
+
+    /// The program to sample, with its arguments. Built with brickscope, it may lay its spans beside
+    /// the samples by `Profile::save_where_asked`.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+
+    /// Where stacks come from. By default `sampler` for what is run, and for a run what it holds.
+    #[arg(long, value_enum)]
+    pub(crate) via: Option<Via>,
+
+    /// The folder to write to. By default that of the run that is drawn, else a new one in
+    /// `brickscope-runs`.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Samples in a second of each thread's CPU time.
+    #[arg(long, value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) frequency: u32,
+
+    /// What stacks begin with.
+    #[arg(long, value_enum, default_value_t = By::Layer)]
+    pub(crate) by: By,
+
+    /// With samples of a perf.data: the run to lay them beside.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<PathBuf>,
+
+    /// Compare with this flamegraph: its folder, its flamegraph.json or its folded stacks.
+    #[arg(long, value_name = "BASELINE")]
+    pub(crate) diff: Option<PathBuf>,
+
+    /// With --diff: how many points of the total something may move.
+    #[arg(long, value_name = "POINTS", default_value_t = 3.0, requires = "diff", value_parser = points, allow_negative_numbers = true)]
+    pub(crate) threshold: f64,
+
+    /// With --diff: compare even what is of unlike models, units or sources.
+    #[arg(long, requires = "diff")]
+    pub(crate) force: bool,
+
+    /// The text to go on from. By default as for `profile`.
+    #[arg(long, default_value = DEFAULT_PROMPT, hide_default_value = true)]
+    pub(crate) prompt: String,
+
+    /// Tokens to generate.
+    #[arg(long, default_value_t = 128, allow_negative_numbers = true)]
+    pub(crate) tokens: usize,
+
+    /// Print flamegraph.json instead of its tables; with --diff the comparison.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+/// Where the stacks of a flamegraph come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// The measured spans of a run: exact, on any machine.
+    Spans,
+    /// Samples by brickscope: no privilege, no other program.
+    Sampler,
+    /// Samples by `perf record`.
+    Perf,
+}
+
+/// What the stacks of a flamegraph begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// Phase, layer, brick, kernel.
+    Layer,
+    /// Phase, brick, kernel: all layers together.
+    Brick,
+    /// The thread, then as by layer.
+    Thread,
 }
 
 /// Show a run that was written before.
@@ -811,6 +906,14 @@ fn threshold(text: &str) -> Result<f64, String> {
     match share(text) {
         Ok(part) if part > 0.0 => Ok(part),
         _ => Err("must be a percentage above 0% and at most 100%, such as 3%".to_owned()),
+    }
+}
+
+/// Points of a total of 100.
+fn points(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(points) if (0.0..=100.0).contains(&points) => Ok(points),
+        _ => Err("must be a number of points from 0 to 100, such as 3".to_owned()),
     }
 }
 

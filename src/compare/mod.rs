@@ -56,7 +56,7 @@ mod from_profile;
 #[cfg(feature = "receipt")]
 mod from_receipt;
 mod ratio;
-mod student;
+pub mod student;
 mod turns;
 mod verdict;
 

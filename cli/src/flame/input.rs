@@ -1,0 +1,99 @@
+//! What is to be drawn: a model or a program to run, or something that was recorded before.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::FlamegraphArgs;
+
+/// What is to be drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A model to run: the file, or the one that stands in.
+    Model(Option<PathBuf>),
+    /// A program to run.
+    Command(Vec<OsString>),
+    /// The folder of a run.
+    Run(PathBuf),
+    /// What `perf record` wrote.
+    PerfData(PathBuf),
+    /// Folded stacks, by whatever program.
+    Folded(PathBuf),
+}
+
+impl Input {
+    pub(crate) fn of(args: &FlamegraphArgs) -> Result<Self> {
+        if !args.command.is_empty() {
+            return Ok(Self::Command(args.command.clone()));
+        }
+        args.what.as_deref().map_or(Ok(Self::Model(None)), Self::of_path)
+    }
+
+    /// Told by what is in the file, not by its name.
+    fn of_path(path: &Path) -> Result<Self> {
+        let is_dir = path.metadata().with_context(|| path.display().to_string())?.is_dir();
+        if is_dir {
+            return Ok(Self::Run(path.to_owned()));
+        }
+        let mut start = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(4096).read_to_end(&mut start))
+            .with_context(|| path.display().to_string())?;
+        let is_profile = path.file_name().is_some_and(|name| name == "profile.json");
+        Ok(match &start[..] {
+            [] => bail!("{} is empty: there is nothing to draw", path.display()),
+            [b'G', b'G', b'U', b'F', ..] => Self::Model(Some(path.to_owned())),
+            // In either order of bytes; what is of the other one is refused by name later.
+            start if start.starts_with(b"PERFILE") || start.starts_with(b"2ELIFREP") => {
+                Self::PerfData(path.to_owned())
+            }
+            _ if is_profile => Self::Run(path.to_owned()),
+            start if start.contains(&0) => bail!(
+                "{} is neither a GGUF file, nor a perf.data, nor text: it can't be run or drawn",
+                path.display()
+            ),
+            [b'{', ..] => bail!(
+                "{} is JSON, but not the profile.json of a run: name the run's folder, a model, a \
+                 perf.data or folded stacks",
+                path.display()
+            ),
+            _ => Self::Folded(path.to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_a_file_is_its_first_bytes_say() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            fs::write(&path, bytes).expect("written");
+            path
+        };
+        let model = write("a.folded", b"GGUF\x03\0\0\0");
+        assert_eq!(Input::of_path(&model).unwrap(), Input::Model(Some(model)));
+        let perf = write("b.gguf", b"PERFILE2\x68\0\0\0");
+        assert_eq!(Input::of_path(&perf).unwrap(), Input::PerfData(perf));
+        let folded = write("c", b"main;work 12\n");
+        assert_eq!(Input::of_path(&folded).unwrap(), Input::Folded(folded));
+        let profile = write("profile.json", b"{\"schema_version\": 2}");
+        assert_eq!(Input::of_path(&profile).unwrap(), Input::Run(profile));
+        let folder = dir.path().to_owned();
+        assert_eq!(Input::of_path(&folder).unwrap(), Input::Run(folder));
+
+        let why = |path: &Path| format!("{:#}", Input::of_path(path).unwrap_err());
+        assert!(why(&write("e", b"")).contains("is empty"));
+        assert!(why(&write("f", b"\x7fELF\0\0")).contains("neither a GGUF file, nor a perf.data"));
+        assert!(why(&write("g.json", b"{}")).contains("not the profile.json of a run"));
+        assert!(why(&dir.path().join("nothing")).contains("nothing"));
+    }
+}
