@@ -1,4 +1,8 @@
 //! What kind of work a frame does, told by its name.
+//!
+//! A name is cut into the parts of its path (`gemv`, `q8_0`, `dot`) and these into words (`q8`, `0`);
+//! what decides is in the tables below. Whole words are looked at and no pieces of them: `quantile`
+//! isn't quantised, and `Freedom` frees nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,4 +23,699 @@ pub enum Class {
     /// The rest: grey.
     #[default]
     Other,
+}
+
+impl Class {
+    /// All classes, in the order of legends.
+    pub const ALL: [Self; 5] =
+        [Self::Quantized, Self::Matmul, Self::Memory, Self::System, Self::Other];
+
+    /// The name in legends and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quantized => "quantised",
+            Self::Matmul => "matmul",
+            Self::Memory => "memory",
+            Self::System => "system",
+            Self::Other => "other",
+        }
+    }
+
+    /// The word for its colour.
+    #[must_use]
+    pub const fn color(self) -> &'static str {
+        match self {
+            Self::Quantized => "red",
+            Self::Matmul => "green",
+            Self::Memory => "blue",
+            Self::System => "orange",
+            Self::Other => "grey",
+        }
+    }
+
+    /// The colour as red, green and blue. Black text on it has a contrast of at least 7:1, which is
+    /// what WCAG 2.2 (1.4.6) asks for.
+    #[must_use]
+    pub const fn rgb(self) -> [u8; 3] {
+        match self {
+            Self::Quantized => [240, 128, 112],
+            Self::Matmul => [118, 200, 110],
+            Self::Memory => [122, 178, 244],
+            Self::System => [246, 172, 74],
+            Self::Other => [198, 198, 198],
+        }
+    }
+
+    /// The class of a kernel that an engine named, as in [`Name`](crate::Name).
+    #[must_use]
+    pub fn of_kernel(name: &str) -> Self {
+        of_work(&Parts::of(name)).unwrap_or_default()
+    }
+
+    /// The class of a sampled function: its name as demanglers print it, or as the linker knows it;
+    /// the file it is in, if that is known; and whether it is of the operating system's kernel.
+    #[must_use]
+    pub fn of_function(function: &str, module: Option<&str>, is_kernel_of_os: bool) -> Self {
+        let parts = Parts::of(function);
+        if is_kernel_of_os {
+            let is_memory = is_any(parts.last(), &OS_MEMORY) || copies(parts.last());
+            return if is_memory { Self::Memory } else { Self::System };
+        }
+        if let Some(class) = of_work(&parts) {
+            return class;
+        }
+        if is_call_of_os(&parts, module) { Self::System } else { Self::Other }
+    }
+}
+
+/// How a part of a name is told.
+enum Is {
+    /// By all of it.
+    Whole(&'static str),
+    /// By how it begins.
+    Begin(&'static str),
+}
+
+/// Paths of which every function is of a class. The first that fits decides.
+const PATHS: [(&str, Class); 13] = [
+    // Reading files is not work on weights.
+    ("candle_core::quantized::gguf_file", Class::Other),
+    ("candle_core::quantized::ggml_file", Class::Other),
+    ("candle_core::quantized", Class::Quantized),
+    ("candle_transformers::quantized_nn", Class::Other),
+    ("brickscope_kernels::quant", Class::Quantized),
+    // Not all of `alloc`: `alloc::boxed::Box<dyn FnOnce()>` is under every thread.
+    ("alloc::alloc", Class::Memory),
+    ("alloc::raw_vec", Class::Memory),
+    ("alloc::vec::from_elem", Class::Memory),
+    ("std::alloc", Class::Memory),
+    ("core::intrinsics::copy_nonoverlapping", Class::Memory),
+    ("core::ptr::write_bytes", Class::Memory),
+    ("memmap2", Class::Memory),
+    ("tcmalloc", Class::Memory),
+];
+
+/// What a function on quantised weights has in its name beside the formats that
+/// [`has_format`] knows: words, of which several must follow each other.
+const QUANTIZED: [&[&str]; 17] = [
+    &["quantize"],
+    &["dequantize"],
+    &["requantize"],
+    &["quantise"],
+    &["dequantise"],
+    &["dequant"],
+    &["mul", "mat", "q"],
+    &["mul", "mat", "vec", "q"],
+    &["mmq"],
+    &["mmvq"],
+    &["qmatmul"],
+    &["qmm"],
+    &["qmv"],
+    &["awq"],
+    &["gptq"],
+    &["marlin"],
+    // bitnet.cpp's `i2_s`, with what it is multiplied by.
+    &["i2", "i8", "s"],
+];
+
+/// What a product of matrices has in its name, likewise.
+const MATMUL: [&[&str]; 15] = [
+    &["matmul"],
+    &["matvec"],
+    &["matrixmultiply"],
+    &["mat", "mul"],
+    &["mat", "vec"],
+    &["mul", "mat"],
+    &["mul", "mv"],
+    &["mul", "mm"],
+    &["vec", "dot"],
+    &["tiny", "blas"],
+    &["tinyblas"],
+    &["cblas"],
+    &["cublas"],
+    &["cutlass"],
+    &["llamafile", "sgemm"],
+];
+
+/// Calls that copy, clear or move memory, whichever variant for a processor.
+const COPIES: [&str; 12] = [
+    "memcpy",
+    "memmove",
+    "memset",
+    "mempcpy",
+    "wmemset",
+    "bzero",
+    "memcpy16",
+    "memcpyasync",
+    "memsetasync",
+    "memcpy2d",
+    "memcpy3d",
+    "memzero",
+];
+
+/// Symbols of allocators, and the calls by which they get memory. Only as a whole, and only outside
+/// of any path: `Pool::free` may be of anything.
+const ALLOCATES: [Is; 47] = [
+    Is::Whole("malloc"),
+    Is::Whole("calloc"),
+    Is::Whole("realloc"),
+    Is::Whole("free"),
+    Is::Whole("cfree"),
+    Is::Whole("reallocarray"),
+    Is::Whole("memalign"),
+    Is::Whole("aligned_alloc"),
+    Is::Whole("posix_memalign"),
+    Is::Whole("valloc"),
+    Is::Whole("malloc_consolidate"),
+    Is::Whole("malloc_usable_size"),
+    Is::Whole("unlink_chunk"),
+    Is::Whole("sysmalloc"),
+    Is::Whole("systrim"),
+    Is::Whole("_int_malloc"),
+    Is::Whole("_int_free"),
+    Is::Whole("_int_free_chunk"),
+    Is::Whole("_int_free_merge_chunk"),
+    Is::Whole("_int_realloc"),
+    Is::Whole("_int_memalign"),
+    Is::Whole("__libc_malloc"),
+    Is::Whole("__libc_calloc"),
+    Is::Whole("__libc_realloc"),
+    Is::Whole("__libc_free"),
+    Is::Whole("__libc_memalign"),
+    Is::Whole("cudamalloc"),
+    Is::Whole("cudafree"),
+    Is::Begin("__rust_alloc"),
+    Is::Begin("__rust_dealloc"),
+    Is::Begin("__rust_realloc"),
+    Is::Begin("__rdl_"),
+    Is::Begin("__rg_"),
+    Is::Begin("mi_malloc"),
+    Is::Begin("mi_calloc"),
+    Is::Begin("mi_realloc"),
+    Is::Begin("mi_free"),
+    Is::Begin("_mi_"),
+    Is::Begin("je_"),
+    Is::Begin("_rjem_"),
+    Is::Begin("tc_"),
+    Is::Begin("mmap"),
+    Is::Begin("__mmap"),
+    Is::Begin("munmap"),
+    Is::Begin("mremap"),
+    Is::Begin("madvise"),
+    Is::Begin("sbrk"),
+];
+
+/// Functions of the operating system's kernel that give memory, take it back, clear it or copy it.
+const OS_MEMORY: [Is; 44] = [
+    Is::Begin("asm_exc_page_fault"),
+    Is::Begin("exc_page_fault"),
+    Is::Begin("page_fault"),
+    Is::Begin("do_page_fault"),
+    Is::Begin("do_user_addr_fault"),
+    Is::Begin("handle_mm_fault"),
+    Is::Begin("__handle_mm_fault"),
+    Is::Begin("handle_pte_fault"),
+    Is::Begin("do_anonymous_page"),
+    Is::Begin("do_huge_pmd"),
+    Is::Begin("__do_huge_pmd"),
+    Is::Begin("do_fault"),
+    Is::Begin("__do_fault"),
+    Is::Begin("filemap_fault"),
+    Is::Begin("filemap_map_pages"),
+    Is::Begin("clear_page"),
+    Is::Begin("clear_huge_page"),
+    Is::Begin("clear_subpage"),
+    Is::Begin("clear_user_page"),
+    Is::Begin("folio_zero"),
+    Is::Begin("copy_page"),
+    Is::Begin("copy_user"),
+    Is::Begin("rep_movs"),
+    Is::Begin("_copy_to_"),
+    Is::Begin("_copy_from_"),
+    Is::Begin("alloc_pages"),
+    Is::Begin("__alloc_pages"),
+    Is::Begin("alloc_anon_folio"),
+    Is::Begin("vma_alloc"),
+    Is::Begin("get_page_from_freelist"),
+    Is::Begin("free_unref_"),
+    Is::Begin("free_pages"),
+    Is::Begin("__free_pages"),
+    Is::Begin("unmap_page_range"),
+    Is::Begin("unmap_vmas"),
+    Is::Begin("zap_pte_range"),
+    Is::Begin("zap_pmd_range"),
+    Is::Begin("do_mmap"),
+    Is::Begin("__do_munmap"),
+    Is::Begin("do_madvise"),
+    Is::Begin("__x64_sys_mmap"),
+    Is::Begin("__x64_sys_munmap"),
+    Is::Begin("__x64_sys_madvise"),
+    Is::Begin("__x64_sys_brk"),
+];
+
+/// Calls into the operating system that no function of a program is named like.
+const CALLS_OS: [Is; 13] = [
+    Is::Whole("syscall"),
+    Is::Whole("sched_yield"),
+    Is::Whole("__sched_yield"),
+    Is::Begin("futex"),
+    Is::Begin("__futex"),
+    Is::Begin("__lll_lock_wait"),
+    Is::Begin("__lll_lock_wake"),
+    Is::Begin("__x64_sys_"),
+    Is::Begin("__arm64_sys_"),
+    Is::Begin("__ia32_sys_"),
+    Is::Begin("entry_syscall"),
+    Is::Begin("do_syscall_64"),
+    Is::Begin("__syscall_cancel"),
+];
+
+/// Calls that programs name functions like, too: only where the module is one of [`LIBC`].
+const CALLS_OF_LIBC: [&str; 40] = [
+    "accept",
+    "clock_gettime",
+    "clock_nanosleep",
+    "close",
+    "epoll_wait",
+    "eventfd_write",
+    "fstat",
+    "fsync",
+    "getpid",
+    "getrusage",
+    "gettid",
+    "ioctl",
+    "lseek",
+    "mprotect",
+    "msync",
+    "nanosleep",
+    "open",
+    "open64",
+    "openat",
+    "poll",
+    "ppoll",
+    "pread",
+    "pread64",
+    "pthread_cond_timedwait",
+    "pthread_cond_wait",
+    "pwrite64",
+    "read",
+    "readv",
+    "recv",
+    "sched_getaffinity",
+    "sched_setaffinity",
+    "select",
+    "send",
+    "stat",
+    "statx",
+    "usleep",
+    "wait4",
+    "waitpid",
+    "write",
+    "writev",
+];
+
+/// How the files are named that have calls into the operating system.
+const LIBC: [&str; 6] = ["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "[vdso]"];
+
+fn is_any(part: &str, table: &[Is]) -> bool {
+    table.iter().any(|is| match is {
+        Is::Whole(whole) => part == *whole,
+        Is::Begin(begin) => part.starts_with(begin),
+    })
+}
+
+/// Whether a function copies or clears memory: `memcpy`, `__memmove_avx_unaligned_erms`,
+/// `cudaMemcpyAsync`.
+fn copies(function: &str) -> bool {
+    function.split('_').any(|word| COPIES.contains(&word))
+        || function.strip_prefix("cuda").is_some_and(|rest| COPIES.contains(&rest))
+}
+
+fn is_call_of_os(parts: &Parts, module: Option<&str>) -> bool {
+    if parts.path.len() > 1 {
+        return false;
+    }
+    let function = parts.last();
+    let is_of_libc = || {
+        let file = module.and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        LIBC.iter().any(|libc| file.starts_with(libc))
+    };
+    let stub = function.trim_start_matches("__libc_").trim_start_matches('_');
+    is_any(function, &CALLS_OS) || CALLS_OF_LIBC.contains(&stub) && is_of_libc()
+}
+
+/// The class of code by what it does, whoever runs it.
+fn of_work(parts: &Parts) -> Option<Class> {
+    if let Some((_, class)) = PATHS.iter().find(|(path, _)| parts.begins(path)) {
+        return (*class != Class::Other).then_some(*class);
+    }
+    let function = parts.last();
+    if copies(function) || parts.path.len() == 1 && is_any(function, &ALLOCATES) {
+        return Some(Class::Memory);
+    }
+    // C++, which has no path either.
+    if matches!(function, "operator new" | "operator delete") {
+        return Some(Class::Memory);
+    }
+    let has = |table: &[&[&str]]| table.iter().any(|words| parts.has(words));
+    if parts.words.iter().any(|words| has_format(words)) || has(&QUANTIZED) {
+        return Some(Class::Quantized);
+    }
+    let is_product = parts.words.iter().flatten().any(|word| is_gemm(word));
+    (is_product || has(&MATMUL)).then_some(Class::Matmul)
+}
+
+/// Whether words name a format of quantised weights: ggml's (`q4_0`, `q8_K`, `iq4_xs`, `tq1_0`),
+/// bitnet.cpp's (`i2_s`, `tl1`), or the microscaling ones (`mxfp4`).
+fn has_format(words: &[String]) -> bool {
+    let follows = |at: usize, next: &[&str]| {
+        words.get(at + 1).is_some_and(|word| next.contains(&word.as_str()))
+    };
+    words.iter().enumerate().any(|(at, word)| {
+        let word = word.as_str();
+        match word {
+            "mxfp4" | "nvfp4" | "nf4" | "i2s" => return true,
+            "i2" => return follows(at, &["s"]),
+            _ => {}
+        }
+        let digit_after = |prefix: &str| {
+            let rest = word.strip_prefix(prefix)?;
+            let digit = rest.chars().next().filter(|digit| ('1'..='8').contains(digit))?;
+            Some(&rest[digit.len_utf8()..])
+        };
+        if let Some(rest) = digit_after("iq") {
+            return matches!(rest, "xxs" | "xs" | "s" | "m" | "nl")
+                || rest.is_empty() && follows(at, &["xxs", "xs", "s", "m", "nl"]);
+        }
+        if let Some(rest) = digit_after("tq") {
+            return rest.is_empty() && follows(at, &["0"]);
+        }
+        digit_after("q").is_some_and(|rest| {
+            rest == "k" || rest.is_empty() && follows(at, &["0", "1", "k", "0x4", "0x8", "kx8"])
+        }) || word == "q0"
+    })
+}
+
+/// Whether a word is that of a product: `gemm`, `sgemm`, `gemv`, `gemm4x`, `gemm512x10240`.
+fn is_gemm(word: &str) -> bool {
+    let stem = word.trim_end_matches(|end: char| end.is_ascii_digit() || end == 'x');
+    let kind = ["gemm", "gemv", "gebp", "gemmt"].into_iter().find_map(|k| stem.strip_suffix(k));
+    // Of which numbers: single, double, complex, half, bfloat.
+    kind.is_some_and(|of| matches!(of, "" | "s" | "d" | "c" | "z" | "h" | "b" | "sb" | "sh" | "i8"))
+}
+
+/// A name in parts, all in lower case.
+struct Parts {
+    /// Without what types stand for, and without arguments.
+    path: Vec<String>,
+    /// The words of each part.
+    words: Vec<Vec<String>>,
+}
+
+impl Parts {
+    fn of(name: &str) -> Self {
+        let mut path = Vec::new();
+        let mut words = Vec::new();
+        for part in bare(name).split("::") {
+            // `for` and `as` of an `impl` are between two paths; C++ puts what is returned first.
+            for part in part.split(" for ").flat_map(|part| part.split(" as ")) {
+                let part = part.trim().trim_matches(['*', '&', '[', ']']);
+                let operator = ["operator new", "operator delete"];
+                let part = match part.rfind(' ') {
+                    Some(_) if operator.contains(&part) => part,
+                    Some(space) => &part[space + 1..],
+                    None => part,
+                };
+                // `memcpy@plt`, `free@@GLIBC_2.2.5`, `foo.constprop.0`, `bar.llvm.123`.
+                let part = part.split(['@', '.']).next().unwrap_or_default();
+                if !part.is_empty() {
+                    words.push(words_of(part));
+                    path.push(part.to_ascii_lowercase());
+                }
+            }
+        }
+        Self { path, words }
+    }
+
+    /// The function itself.
+    fn last(&self) -> &str {
+        // A closure is of the function that it is in.
+        let mut named = self.path.iter().rev().filter(|part| !part.starts_with("{{"));
+        named.next().map_or("", String::as_str)
+    }
+
+    fn begins(&self, path: &str) -> bool {
+        let mut parts = self.path.iter();
+        path.split("::").all(|wanted| parts.next().is_some_and(|part| part == wanted))
+    }
+
+    /// Whether these words follow each other in one part.
+    fn has(&self, wanted: &[&str]) -> bool {
+        self.words.iter().any(|words| words.windows(wanted.len()).any(|window| window == wanted))
+    }
+}
+
+/// A name without the arguments of functions, and without those of types save of what an `impl` is
+/// for: what a thread runs is an argument of the functions that start it, which do none of its work.
+fn bare(name: &str) -> String {
+    let mut bare = String::with_capacity(name.len());
+    let mut depth = 0_usize;
+    let mut left_out = 0_usize;
+    let mut chars = name.char_indices();
+    while let Some((at, letter)) = chars.next() {
+        match letter {
+            '(' if name[at..].starts_with("(anonymous namespace)") => {
+                chars.nth("(anonymous namespace)".len() - 2);
+            }
+            // What comes after arguments is `const`, or how a compiler made a copy.
+            '(' if left_out == 0 && !bare.is_empty() => break,
+            '<' if left_out > 0 => left_out += 1,
+            '<' if at == 0 || name[at + 1..].starts_with("impl ") => depth += 1,
+            '<' => left_out = 1,
+            '>' if left_out > 0 => left_out -= 1,
+            '>' if depth > 0 => depth -= 1,
+            _ if left_out > 0 => {}
+            _ => bare.push(letter),
+        }
+    }
+    bare
+}
+
+/// `BlockQ8_0` is `block`, `q8`, `0`; `tinyBLAS` is `tiny`, `blas`; `QMatMul` is `q`, `mat`, `mul`.
+fn words_of(part: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for piece in part.split(|letter: char| !letter.is_alphanumeric()) {
+        let letters: Vec<char> = piece.chars().collect();
+        let mut begin = 0;
+        for at in 1..letters.len() {
+            let (before, here) = (letters[at - 1], letters[at]);
+            let next_is_small = letters.get(at + 1).is_some_and(|next| next.is_lowercase());
+            let begins = here.is_uppercase()
+                && (before.is_lowercase() || before.is_uppercase() && next_is_small);
+            if begins {
+                words.push(letters[begin..at].iter().collect());
+                begin = at;
+            }
+        }
+        words.push(letters[begin..].iter().collect());
+    }
+    words.retain(|word| !word.is_empty());
+    words.iter_mut().for_each(|word| *word = word.to_lowercase());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Class::*;
+    use super::*;
+
+    #[test]
+    fn kernels_are_told_by_their_names() {
+        for (name, class) in [
+            ("gemv_q8_0_avx2", Quantized),
+            ("gemm_q4_k", Quantized),
+            ("gemv_q4_k_avx2", Quantized),
+            ("embed_q8_0_scalar", Quantized),
+            ("gemv_iq4_xs_avx2", Quantized),
+            ("gemm_tq1_0", Quantized),
+            ("gemv_tq2_0_avx2", Quantized),
+            ("gemv_i2_s", Quantized),
+            ("gemv_mxfp4_avx2", Quantized),
+            ("mul_mat_vec_q", Quantized),
+            ("gemv_f32_avx2", Matmul),
+            ("gemm_f16", Matmul),
+            ("matmul_bf16", Matmul),
+            ("ampere_sgemm_128x64_tn", Matmul),
+            ("memcpy_h2d", Memory),
+            ("embed_f32_scalar", Other),
+            ("rms_norm_avx2", Other),
+            ("attention_scores_avx2", Other),
+            ("softmax", Other),
+            ("share of thread 1", Other),
+            ("", Other),
+        ] {
+            assert_eq!(Class::of_kernel(name), class, "{name}");
+        }
+    }
+
+    #[test]
+    fn functions_are_told_by_their_names() {
+        for (name, class) in [
+            ("brickscope_kernels::gemv::q8_0::avx2::dot", Quantized),
+            ("brickscope_kernels::gemv::q8_0::rows::{{closure}}", Quantized),
+            ("<brickscope_kernels::gemv::q4_k::Q4K as Rows>::dot", Quantized),
+            ("ggml_vec_dot_q4_K_q8_K", Quantized),
+            ("ggml_gemv_q4_0_8x8_q8_0", Quantized),
+            ("quantize_row_q8_0", Quantized),
+            ("dequantize_row_iq4_xs", Quantized),
+            ("ggml_vec_dot_iq2_xxs_q8_K", Quantized),
+            ("ggml_vec_dot_i2_i8_s", Quantized),
+            ("ggml_vec_dot_tq1_0_q8_K", Quantized),
+            ("ggml_vec_dot_mxfp4_q8_0", Quantized),
+            (
+                "(anonymous namespace)::tinyBLAS_Q0_AVX<block_q8_0, block_q8_0, float>::gemm4xN",
+                Quantized,
+            ),
+            (
+                "void ggml::cpu::repack::gemm4xN<(ggml_type)2>(int, float*, block_q8_0 const*)",
+                Matmul,
+            ),
+            ("candle_core::quantized::k_quants::<impl GgmlType for BlockQ4K>::vec_dot", Quantized),
+            (
+                "<candle_core::quantized::k_quants::BlockQ4_0 as \
+                 candle_core::quantized::k_quants::GgmlType>::vec_dot",
+                Quantized,
+            ),
+            ("candle_core::quantized::avx::vec_dot_q8_0_q8_0", Quantized),
+            ("candle_core::quantized::QMatMul::forward", Quantized),
+            ("ggml_vec_dot_f16", Matmul),
+            ("ggml_vec_dot_f32", Matmul),
+            ("ggml_vec_dot_bf16", Matmul),
+            ("ggml_compute_forward_mul_mat", Matmul),
+            (
+                "(anonymous namespace)::tinyBLAS<8, __m256, __m256, float, float, float>::gemm",
+                Matmul,
+            ),
+            ("llamafile_sgemm", Matmul),
+            ("gemm_f32", Matmul),
+            ("cblas_sgemm", Matmul),
+            ("sgemm_kernel_HASWELL", Matmul),
+            ("gemm_f32::microkernel::fma::f32::x1x4", Matmul),
+            ("candle_core::cpu_backend::MatMul::f", Matmul),
+            ("faer::linalg::matmul::matmul", Matmul),
+            ("memcpy", Memory),
+            ("memcpy@plt", Memory),
+            ("__memmove_avx_unaligned_erms", Memory),
+            ("__memset_avx2_unaligned_erms", Memory),
+            ("malloc", Memory),
+            ("free", Memory),
+            ("cfree@GLIBC_2.2.5", Memory),
+            ("_int_malloc", Memory),
+            ("realloc", Memory),
+            ("__rust_alloc_zeroed", Memory),
+            ("alloc::alloc::alloc_zeroed", Memory),
+            ("alloc::raw_vec::RawVec<T,A>::grow_one", Memory),
+            ("operator new(unsigned long)", Memory),
+            ("madvise", Memory),
+            ("__mmap64", Memory),
+            ("memmap2::unix::MmapInner::new", Memory),
+            ("core::ptr::copy_nonoverlapping", Other),
+            ("syscall", System),
+            ("futex_wait", System),
+            ("__sched_yield", System),
+            ("__x64_sys_sched_yield", System),
+            ("entry_SYSCALL_64_after_hwframe", System),
+            ("main", Other),
+            ("", Other),
+        ] {
+            assert_eq!(Class::of_function(name, None, false), class, "{name}");
+        }
+    }
+
+    #[test]
+    fn pieces_of_words_and_what_types_stand_for_decide_nothing() {
+        for name in [
+            "memory_bound_analysis",
+            "quantile",
+            "stats::quantiles",
+            "quantity",
+            "Freedom",
+            "freeze",
+            "Pool::free",
+            "ggml_free",
+            "q_proj",
+            "seq_0",
+            "h2o_4_k",
+            "iq_test",
+            "blasphemy",
+            "mallow",
+            "callocate",
+            "clone3",
+            "start_thread",
+            "rms_norm_f32",
+            "read",
+            "app::read",
+            "gemmology",
+            "resyscall",
+            "candle_core::quantized::gguf_file::Content::read",
+            // Each of them is under all that a thread does.
+            "<alloc::boxed::Box<F,A> as core::ops::function::FnOnce<Args>>::call_once",
+            "std::sys::backtrace::__rust_begin_short_backtrace::<brickscope_kernels::gemv::q8_0::run>",
+            "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+            "void std::sort<float*, gemm_q4_k>(float*, gemm_q4_k*)",
+            "std::thread::spawn<sgemm>",
+        ] {
+            assert_eq!(Class::of_function(name, None, false), Other, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_programs_use_too_is_a_call_where_it_is_of_libc() {
+        let of = |name, module| Class::of_function(name, Some(module), false);
+        assert_eq!(of("read", "/usr/lib/x86_64-linux-gnu/libc.so.6"), System);
+        assert_eq!(of("__GI___ioctl", "/lib/libc.so.6"), Other);
+        assert_eq!(of("__ioctl", "/lib/libc.so.6"), System);
+        assert_eq!(of("__libc_write", "libc-2.31.so"), System);
+        assert_eq!(of("clock_gettime", "[vdso]"), System);
+        assert_eq!(of("read", "/usr/bin/llama-cli"), Other);
+        assert_eq!(of("read", "/usr/lib/libcurl.so.4"), Other);
+        assert_eq!(of("qsort", "/lib/libc.so.6"), Other);
+    }
+
+    #[test]
+    fn the_kernel_of_the_system_is_system_save_where_it_handles_memory() {
+        let of = |name| Class::of_function(name, None, true);
+        assert_eq!(of("clear_page_erms"), Memory);
+        assert_eq!(of("asm_exc_page_fault"), Memory);
+        assert_eq!(of("handle_mm_fault"), Memory);
+        assert_eq!(of("memcpy_erms"), Memory);
+        assert_eq!(of("schedule"), System);
+        assert_eq!(of("free"), System);
+        assert_eq!(of("read"), System);
+        assert_eq!(of("0xffffffff81000000"), System);
+        assert_eq!(of(""), System);
+    }
+
+    #[test]
+    fn classes_are_told_apart_and_black_text_on_them_can_be_read() {
+        // Relative luminance and contrast as in WCAG 2.2.
+        let luminance = |rgb: [u8; 3]| {
+            let [r, g, b] = rgb.map(|value| {
+                let value = f64::from(value) / 255.0;
+                if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+            });
+            0.2126 * r + 0.7152 * g + 0.0722 * b
+        };
+        for (at, class) in Class::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, at);
+            let contrast = (luminance(class.rgb()) + 0.05) / 0.05;
+            assert!(contrast >= 7.0, "{}: {contrast}", class.name());
+            for other in &Class::ALL[..at] {
+                assert_ne!(class.rgb(), other.rgb());
+                assert_ne!(class.color(), other.color());
+                assert_ne!(class.name(), other.name());
+            }
+        }
+    }
 }

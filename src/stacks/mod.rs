@@ -2,12 +2,14 @@
 //! sampled.
 
 mod class;
+mod sums;
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::class::Class;
+pub use self::sums::{ClassSum, Inclusive};
 
 /// What weights count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
