@@ -416,6 +416,9 @@ pub(crate) enum Via {
     Spans,
     /// Samples by brickscope: no privilege, no other program.
     Sampler,
+    /// Samples by timers of the program itself, which must be brickscope: where the system refuses
+    /// the sampler.
+    Timer,
     /// Samples by `perf record`.
     Perf,
 }

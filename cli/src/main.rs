@@ -21,14 +21,14 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     // As with `diff`: 1 says that there is a difference, so trouble is 2.
-    let is_question = matches!(
+    let is_question = matches!(&args.command, Command::Flamegraph(args) if args.diff.is_some()) || matches!(
         args.command,
         Command::Diverge(_) | Command::VerifyReceipt(_) | Command::Compare(_) | Command::Gate(_)
     );
     let trouble = if is_question { 2 } else { 1 };
     let result = match args.command {
         Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),
-        Command::Profile(args) => cmd::profile::run(&args),
+        Command::Profile(args) => sampled(|| cmd::profile::run(&args)),
         Command::Benchmark(args) => cmd::benchmark::run(&args),
         Command::Compare(args) => match cmd::compare::run(&args) {
             Ok(code) => return code,
@@ -54,6 +54,10 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Machine(args) => cmd::machine::run(&args),
         Command::History(args) => cmd::history::run(&args),
+        Command::Flamegraph(args) => match cmd::flamegraph::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,6 +68,13 @@ fn main() -> ExitCode {
             ExitCode::from(trouble)
         }
     }
+}
+
+/// Runs the command with samples being taken, if whoever started it asked for that.
+fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let asked = flame::timer::Asked::start()?;
+    run()?;
+    asked.map_or(Ok(()), flame::timer::Asked::finish)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -161,6 +161,11 @@ fn new_folder(parent: &Path, created: &str) -> io::Result<PathBuf> {
     unreachable!("a folder has fewer entries than there are numbers")
 }
 
+/// The profile in the folder of a run.
+pub(crate) fn profile_in(run: &Path) -> PathBuf {
+    run.join(PROFILE)
+}
+
 /// The receipt in the folder of a run.
 pub(crate) fn receipt_in(run: &Path) -> PathBuf {
     run.join(RECEIPT)

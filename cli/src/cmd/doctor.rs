@@ -19,7 +19,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
 }
 
 /// Colour is for people who look at a terminal and didn't decline: <https://no-color.org>.
-fn wants_colour() -> bool {
+pub(crate) fn wants_colour() -> bool {
     let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     stdout().is_terminal() && !declined && !dumb
@@ -29,7 +29,7 @@ const WIDTH: usize = 80;
 /// Where the words begin: after the mark and the longest name.
 const INDENT: usize = 14;
 
-fn text(findings: &[Finding], colour: bool) -> String {
+pub(crate) fn text(findings: &[Finding], colour: bool) -> String {
     let mut text = String::new();
     for Finding { name, ok, found, fix } in findings {
         let mark = match (ok, colour) {

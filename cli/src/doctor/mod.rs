@@ -21,11 +21,11 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn good(name: &'static str, found: impl Into<String>) -> Self {
+    pub(crate) fn good(name: &'static str, found: impl Into<String>) -> Self {
         Self { name, ok: true, found: found.into(), fix: None }
     }
 
-    fn bad(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn bad(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { name, ok: false, found: found.into(), fix: Some(fix.into()) }
     }
 }

@@ -26,7 +26,8 @@ pub(super) fn of(
         let brick = innermost_brick(profile, place.span);
         *by_pass.entry(pass).or_default().entry(brick).or_default() += weight;
     }
-    let (Some((&first, _)), Some((&last, _))) = (by_pass.first_key_value(), by_pass.last_key_value())
+    let (Some((&first, _)), Some((&last, _))) =
+        (by_pass.first_key_value(), by_pass.last_key_value())
     else {
         return absent("no sample lies in a pass of which every span was kept".to_owned());
     };
@@ -38,7 +39,8 @@ pub(super) fn of(
     let mut rows: BTreeMap<(u8, Option<u16>), (u64, u64)> = BTreeMap::new();
     let mut walls = [0_u64; 2];
     let mut counts = [0_u64; 2];
-    for (index, pass) in profile.passes.iter().enumerate().filter(|(index, _)| is_compared(*index)) {
+    for (index, pass) in profile.passes.iter().enumerate().filter(|(index, _)| is_compared(*index))
+    {
         let phase = pass.phase as u8;
         walls[usize::from(phase)] = walls[usize::from(phase)].saturating_add(pass.wall_ns);
         let row = rows.entry((phase, None)).or_default();

@@ -163,9 +163,8 @@ pub(crate) fn alone(sampled: &Sampled, by: By) -> Stacks {
             frames.push(thread_frame(&mut stacks, sampled, seen));
         }
         let stack = &sampled.stacks[seen.stack as usize];
-        frames.extend(
-            stack.iter().map(|&f| function_frame(&mut stacks, &mut functions, sampled, f)),
-        );
+        frames
+            .extend(stack.iter().map(|&f| function_frame(&mut stacks, &mut functions, sampled, f)));
         stacks.add(&frames, seen.weight, nth * BLOCKS / n);
     }
     stacks
@@ -204,7 +203,7 @@ fn function_frame(
         }
         _ => of.function.clone(),
     };
-    let class = Class::of_function(&of.function, &of.module, is_kernel);
+    let class = Class::of_function(&of.function, Some(of.module.as_str()), is_kernel);
     let number = stacks.frame(Frame { name, level: Level::Function, class });
     known[frame] = Some(number);
     number
@@ -293,22 +292,13 @@ impl Writer<'_> {
             }
         };
         for &frame in rest {
-            frames.push(function_frame(
-                &mut self.stacks,
-                &mut self.functions,
-                self.sampled,
-                frame,
-            ));
+            frames.push(function_frame(&mut self.stacks, &mut self.functions, self.sampled, frame));
         }
         self.stacks.add(&frames, one.seen.weight, block);
     }
 
     fn phase(&mut self, name: &str) -> u32 {
-        self.stacks.frame(Frame {
-            name: name.to_owned(),
-            level: Level::Phase,
-            class: Class::Other,
-        })
+        self.stacks.frame(Frame { name: name.to_owned(), level: Level::Phase, class: Class::Other })
     }
 
     /// Phase, layer, bricks and kernels around a place.

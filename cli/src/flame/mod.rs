@@ -1,6 +1,8 @@
 //! Flamegraphs: where stacks come from, what they are made of, and how they are drawn.
 
 mod agreement;
+mod input;
 mod join;
+mod shares;
 mod summary;
 mod timeline;

@@ -32,7 +32,9 @@ pub(crate) fn bricks(stacks: &Stacks) -> Vec<Share<String>> {
         let mut brick = None;
         for frame in stacks.frames_of(stack) {
             match frame.level {
-                Level::Phase => phase = Phase::ALL.into_iter().find(|p| p.to_string() == frame.name),
+                Level::Phase => {
+                    phase = Phase::ALL.into_iter().find(|p| p.to_string() == frame.name)
+                }
                 Level::Brick => brick = Some(frame.name.as_str()),
                 _ => {}
             }

@@ -1,0 +1,52 @@
+//! What can be drawn on this machine, and how to get what can't.
+
+use brickscope_sampler::perf::{self, PerfProgram};
+use brickscope_sampler::perf_event;
+
+use crate::args::Via;
+use crate::doctor::Finding;
+
+/// What each source of stacks can do here.
+#[derive(Debug)]
+pub(crate) struct Abilities {
+    /// Our own sampler, or why not and what to do.
+    pub(crate) sampler: Result<perf_event::Abilities, String>,
+    /// The program `perf`, likewise.
+    pub(crate) perf: Result<PerfProgram, String>,
+}
+
+impl Abilities {
+    /// Looks, without running anything of the user's. Of perf only if it is to be used: that takes
+    /// a moment.
+    pub(crate) fn look(with_perf: bool) -> Self {
+        let perf = if with_perf { perf::probe() } else { Err("not looked for".to_owned()) };
+        Self { sampler: perf_event::probe().map_err(|error| error.to_string()), perf }
+    }
+
+    /// The best way to sample `brickscope profile` here.
+    pub(crate) fn best(&self) -> Via {
+        if self.sampler.is_ok() { Via::Sampler } else { Via::Timer }
+    }
+
+    /// A line for each source: whether it works, and what to do if it doesn't.
+    pub(crate) fn findings(&self, via: Via) -> Vec<Finding> {
+        let mut findings = vec![Finding::good("spans", "measured, on any machine: --via spans")];
+        findings.push(match &self.sampler {
+            Ok(can) => {
+                let of = if can.kernel { "programs and the kernel" } else { "programs, not the kernel" };
+                Finding::good("sampler", format!("by perf_event_open and cpu-clock: {of}"))
+            }
+            Err(why) => Finding::bad("sampler", "perf_event_open can't be used", why.clone()),
+        });
+        if via == Via::Timer {
+            findings.push(Finding::good("timer", "of the program itself: brickscope's own only"));
+        }
+        if via == Via::Perf {
+            findings.push(match &self.perf {
+                Ok(perf) => Finding::good("perf", perf.to_string()),
+                Err(why) => Finding::bad("perf", "can't record here", why.clone()),
+            });
+        }
+        findings
+    }
+}

@@ -1,0 +1,81 @@
+//! What a flamegraph is compared with.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use brickscope::export;
+use brickscope::stacks::Stacks;
+
+use super::shares;
+use super::summary::{SCHEMA_VERSION, Source, Summary};
+
+/// A flamegraph that was made before.
+#[derive(Debug)]
+pub(crate) struct Baseline {
+    pub(crate) summary: Summary,
+    pub(crate) stacks: Stacks,
+}
+
+impl Baseline {
+    /// Reads the folder of a flamegraph, its `flamegraph.json`, or folded stacks by whatever program.
+    pub(crate) fn load(path: &Path) -> Result<Self> {
+        let is_summary = path.extension().is_some_and(|extension| extension == "json");
+        if !path.is_dir() && !is_summary {
+            let stacks = folded(path)?;
+            return Ok(Self { summary: of_folded(&stacks), stacks });
+        }
+        let dir = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
+        let file = if path.is_dir() { dir.join("flamegraph.json") } else { path.to_owned() };
+        let summary = load_summary(&file)?;
+        let mut stacks = folded(&dir.join("flamegraph.folded"))?;
+        stacks.unit = summary.unit;
+        Ok(Self { summary, stacks })
+    }
+}
+
+/// Reads a `flamegraph.json`.
+pub(crate) fn load_summary(file: &Path) -> Result<Summary> {
+    let name = file.display();
+    let json = fs::read_to_string(file).with_context(|| name.to_string())?;
+    #[derive(serde::Deserialize)]
+    struct Version {
+        schema_version: u32,
+    }
+    let fault = || format!("{name} is no flamegraph.json");
+    let Version { schema_version: found } = serde_json::from_str(&json).with_context(fault)?;
+    if found > SCHEMA_VERSION {
+        bail!(
+            "{name} has schema version {found}, but this brickscope reads versions up to \
+             {SCHEMA_VERSION}: use a newer one"
+        );
+    }
+    serde_json::from_str(&json).with_context(fault)
+}
+
+fn folded(path: &Path) -> Result<Stacks> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(export::folded::read(&text, path)?)
+}
+
+fn of_folded(stacks: &Stacks) -> Summary {
+    Summary {
+        schema_version: SCHEMA_VERSION,
+        brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
+        generated: String::new(),
+        source: Source { via: "folded".to_owned(), event: None, frequency: None },
+        unit: stacks.unit,
+        total: stacks.total(),
+        doubts: Vec::new(),
+        model: None,
+        run: None,
+        machine: None,
+        command: None,
+        build: String::new(),
+        classes: shares::classes(stacks),
+        bricks: shares::bricks(stacks),
+        functions: shares::functions(stacks),
+        agreement: None,
+        agreement_absent: None,
+    }
+}

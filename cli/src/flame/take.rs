@@ -1,0 +1,214 @@
+//! Running what is to be drawn, with somebody watching.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::{env, fs, io};
+
+use anyhow::{Context, Result, bail};
+use brickscope::{Profile, write_atomically};
+use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolve};
+
+use super::abilities::Abilities;
+use crate::args::{FlamegraphArgs, Via};
+use crate::{progress, run_dir};
+
+/// The samples in a run's folder.
+pub(crate) const SAMPLES: &str = "samples.json";
+
+/// What running something left behind.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) profile: Option<Profile>,
+    pub(crate) sampled: Option<Sampled>,
+}
+
+/// Runs the model with `brickscope profile` in a process of its own, into `dir`.
+pub(crate) fn model(
+    args: &FlamegraphArgs,
+    model: Option<&Path>,
+    via: Via,
+    abilities: &Abilities,
+    dir: &Path,
+) -> Result<Taken> {
+    let mut command = Command::new(env::current_exe().context("this program")?);
+    command.arg("profile").args(model);
+    command.arg("--out").arg(dir).arg("--json");
+    command.arg(format!("--prompt={}", args.prompt)).arg(format!("--tokens={}", args.tokens));
+    if let Some(threads) = args.executor.threads {
+        command.arg(format!("--threads={threads}"));
+    }
+    if let Some(backend) = args.executor.backend {
+        command.arg(format!("--backend={}", backend.name()));
+    }
+    // What it prints is in the folder, too.
+    command.stdout(Stdio::null());
+    let watched = watch(args, command, via, abilities, dir)?;
+    if !watched.status.success() {
+        bail!("the run failed ({}): what it says is above", watched.status);
+    }
+    Ok(Taken { profile: Some(run_dir::load(dir)?), sampled: watched.sampled })
+}
+
+/// Runs a program. If it left its profile, that lies in `dir` then.
+pub(crate) fn command(
+    args: &FlamegraphArgs,
+    line: &[OsString],
+    via: Via,
+    abilities: &Abilities,
+    dir: &Path,
+) -> Result<Taken> {
+    let [program, rest @ ..] = line else { bail!("there is no command to run") };
+    let mut command = Command::new(program);
+    let profile = run_dir::profile_in(dir);
+    // It may change its folder before it writes.
+    let asked = std::path::absolute(&profile).context("the current folder")?;
+    command.args(rest).env("BRICKSCOPE_PROFILE", asked);
+    if args.json {
+        // Standard output is ours.
+        command.stdout(Stdio::from(io::stderr()));
+    }
+    let watched = watch(args, command, via, abilities, dir)?;
+    if !watched.status.success() {
+        eprintln!("note: {} ended with {}", program.display(), watched.status);
+    }
+    let profile = if profile.exists() { Some(Profile::load(&profile)?) } else { None };
+    if via == Via::Spans && profile.is_none() {
+        bail!(
+            "{} left no spans: a program that is built with brickscope leaves them by \
+             `profiler.profile().save_where_asked()`; any other can be sampled (--via sampler)",
+            program.display()
+        );
+    }
+    Ok(Taken { profile, sampled: watched.sampled })
+}
+
+struct Watched {
+    status: ExitStatus,
+    sampled: Option<Sampled>,
+}
+
+fn watch(
+    args: &FlamegraphArgs,
+    mut command: Command,
+    via: Via,
+    abilities: &Abilities,
+    dir: &Path,
+) -> Result<Watched> {
+    let cannot = |command: &Command| format!("can't run {}", command.get_program().display());
+    let (recording, status) = match via {
+        Via::Spans => {
+            let status = command.status().with_context(|| cannot(&command))?;
+            return Ok(Watched { status, sampled: None });
+        }
+        Via::Sampler => {
+            if let Err(why) = &abilities.sampler {
+                bail!("can't sample: {why}");
+            }
+            let options = perf_event::Options {
+                frequency: args.frequency.into(),
+                ..perf_event::Options::default()
+            };
+            perf_event::record(command, &options, |_| ())?
+        }
+        Via::Timer => {
+            let path = dir.join(SAMPLES);
+            let asked = std::path::absolute(&path).context("the current folder")?;
+            command
+                .env(crate::flame::timer::ASKED, asked)
+                .env(crate::flame::timer::FREQUENCY, args.frequency.to_string());
+            let status = command.status().with_context(|| cannot(&command))?;
+            if !path.exists() {
+                bail!(
+                    "{} left no samples: only a program that samples itself can be sampled by \
+                     timers. `brickscope profile` does; for others, allow perf_event_open: {}",
+                    command.get_program().display(),
+                    abilities.sampler.as_ref().err().map_or("--via sampler works here", |why| why)
+                );
+            }
+            return Ok(Watched { status, sampled: Some(read(&path)?) });
+        }
+        Via::Perf => {
+            let perf = match &abilities.perf {
+                Ok(perf) => perf,
+                Err(why) => bail!("can't use perf: {why}"),
+            };
+            let data = dir.join("perf.data");
+            let options = perf_event::Options::default();
+            let mut recorder = perf::command(
+                perf,
+                args.frequency.into(),
+                options.stack_bytes,
+                &data,
+                &command,
+            );
+            let status = recorder.status().with_context(|| cannot(&recorder))?;
+            if !data.exists() {
+                bail!("perf left no {}: what it says is above", data.display());
+            }
+            let recording = from_perf(&data)?;
+            // It is in the samples now, in a thousandth of the room.
+            fs::remove_file(&data).with_context(|| data.display().to_string())?;
+            (recording, status)
+        }
+    };
+    let sampled = name(&recording);
+    write(&dir.join(SAMPLES), &sampled)?;
+    Ok(Watched { status, sampled: Some(sampled) })
+}
+
+/// Reads what `perf record` wrote.
+pub(crate) fn from_perf(path: &Path) -> Result<Recording> {
+    let bar = progress::bytes("reading", 0);
+    let recording = perf_data::read(path, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    Ok(recording)
+}
+
+/// Names the functions.
+pub(crate) fn name(recording: &Recording) -> Sampled {
+    let bar = progress::steps("naming", 0);
+    let sampled = resolve(recording, &mut |done, total| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    sampled
+}
+
+/// Reads the samples of a run.
+pub(crate) fn read(path: &Path) -> Result<Sampled> {
+    let json = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let sampled: Sampled = serde_json::from_str(&json)
+        .with_context(|| format!("{} doesn't hold samples of brickscope", path.display()))?;
+    // Everything else takes these for granted.
+    let n_frames = sampled.frames.len();
+    let odd_stack =
+        sampled.stacks.iter().position(|stack| stack.iter().any(|&f| f as usize >= n_frames));
+    if let Some(stack) = odd_stack {
+        bail!("{}: stacks[{stack}] has a frame that is none of {n_frames}", path.display());
+    }
+    let n_stacks = sampled.stacks.len();
+    let odd = sampled.samples.iter().position(|sample| sample.stack as usize >= n_stacks);
+    if let Some(sample) = odd {
+        bail!("{}: samples[{sample}] has a stack that is none of {n_stacks}", path.display());
+    }
+    Ok(sampled)
+}
+
+/// Writes the samples of a run: the whole file or nothing.
+pub(crate) fn write(path: &Path, sampled: &Sampled) -> Result<()> {
+    let context = |error: io::Error| {
+        anyhow::Error::new(error).context(path.display().to_string())
+    };
+    write_atomically(path, context, |out| Ok(serde_json::to_writer(out, sampled)?))
+}
+
+/// The samples of a run, if it has some.
+pub(crate) fn of_run(run: &Path) -> Option<PathBuf> {
+    let path = run.join(SAMPLES);
+    path.is_file().then_some(path)
+}
