@@ -7,6 +7,9 @@
 //! This crate knows nothing of bricks. Times are of the system's clocks, so whoever knows what ran
 //! when on which thread can join the two.
 
+#[cfg(target_os = "linux")]
+mod clock;
+pub mod perf_event;
 mod recording;
 mod sampled;
 mod unwind;

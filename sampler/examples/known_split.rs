@@ -1,0 +1,84 @@
+//! Spends CPU time in two functions, three quarters of it in one: what a sampler should find.
+//!
+//! `known_split THREADS MILLISECONDS` spends so much of each thread's CPU time. It prints where the
+//! two functions are and how many turns it did.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+/// Turns of the loop at a time, at least.
+const TURNS: u64 = 20_000;
+
+#[allow(dead_code, reason = "the tests include this file")]
+fn main() {
+    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>().ok());
+    let (Some(Some(threads)), Some(Some(milliseconds))) = (numbers.next(), numbers.next()) else {
+        eprintln!("usage: known_split THREADS MILLISECONDS");
+        std::process::exit(2);
+    };
+    run(threads, milliseconds);
+}
+
+/// Spends so many milliseconds of CPU time on each of so many threads.
+pub(crate) fn run(threads: u64, milliseconds: u64) {
+    let [seldom_at, often_at] = places();
+    println!("seldom {seldom_at:#x}");
+    println!("often {often_at:#x}");
+    let work = move || {
+        let end = cpu_time() + Duration::from_millis(milliseconds);
+        let mut rounds = 0_u64;
+        while cpu_time() < end {
+            // Rounds of many lengths: a sampler's period must not be a multiple of theirs.
+            let turns = TURNS + rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15) % TURNS;
+            black_box(seldom(black_box(turns)));
+            black_box(often(black_box(turns)));
+            rounds += 1;
+        }
+        rounds
+    };
+    let spawn = |index| {
+        let name = format!("worker-{index}");
+        std::thread::Builder::new().name(name).spawn(work).expect("a thread")
+    };
+    let workers: Vec<_> = (0..threads).map(spawn).collect();
+    let rounds: u64 = workers.into_iter().map(|worker| worker.join().expect("no panic")).sum();
+    println!("rounds {rounds}");
+}
+
+/// Where the function for a quarter of the time begins, and that for three quarters.
+pub(crate) fn places() -> [u64; 2] {
+    [seldom, often].map(|function: fn(u64) -> u64| function as usize as u64)
+}
+
+/// The CPU time of this thread.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
+    let nanoseconds = stat.split(' ').next().and_then(|text| text.parse().ok());
+    Duration::from_nanos(nanoseconds.expect("a number"))
+}
+
+macro_rules! spin {
+    ($turns:expr) => {{
+        let mut value: u64 = $turns;
+        let mut left: u64 = $turns;
+        // Without a call, even where nothing is inlined, and a chain of operations that take the
+        // same time in each turn.
+        while left > 0 {
+            value = value.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (value >> 17);
+            left -= 1;
+        }
+        value
+    }};
+}
+
+/// A quarter of the time.
+#[inline(never)]
+fn seldom(turns: u64) -> u64 {
+    spin!(turns)
+}
+
+/// Three quarters of the time.
+#[inline(never)]
+fn often(turns: u64) -> u64 {
+    spin!(3 * turns)
+}

@@ -1,0 +1,200 @@
+//! Records of the kernel's ring, as bytes and as what they say.
+//!
+//! Their layout is that of `man perf_event_open`, for the fields that [`super::ring`] asks for.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::unwind::Registers;
+
+/// `sample_regs_user`: a bit for each of the registers that [`registers`] reads, by the numbers of
+/// the kernel's `asm/perf_regs.h`.
+#[cfg(target_arch = "x86_64")]
+pub(super) const REGISTER_MASK: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+/// `sample_regs_user`: a bit for each of the registers that [`registers`] reads, by the numbers of
+/// the kernel's `asm/perf_regs.h`.
+#[cfg(target_arch = "aarch64")]
+pub(super) const REGISTER_MASK: u64 = 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
+
+/// Values of a call chain from here on are marks, not addresses: `PERF_CONTEXT_MAX`.
+const CONTEXT_MAX: u64 = -4095_i64 as u64;
+
+/// The numbers of the records, of `enum perf_event_type`.
+mod kind {
+    pub(super) const LOST: u32 = 2;
+    pub(super) const COMM: u32 = 3;
+    pub(super) const THROTTLE: u32 = 5;
+    pub(super) const FORK: u32 = 7;
+    pub(super) const SAMPLE: u32 = 9;
+    pub(super) const MMAP2: u32 = 10;
+    pub(super) const LOST_SAMPLES: u32 = 13;
+}
+
+/// What a record says.
+#[derive(Debug, PartialEq)]
+pub(super) enum Event<'a> {
+    Sample(Sample<'a>),
+    /// Code was mapped.
+    Map {
+        pid: u32,
+        address: u64,
+        length: u64,
+        file_offset: u64,
+        file: &'a Path,
+    },
+    /// A thread has a new name; with `exec`, since its process runs another program.
+    Name {
+        pid: u32,
+        tid: u32,
+        name: &'a OsStr,
+        exec: bool,
+    },
+    /// A thread has begun: that of a new process, if `pid` isn't its parent's.
+    Fork {
+        pid: u32,
+        parent_pid: u32,
+        tid: u32,
+        parent_tid: u32,
+    },
+    /// There was no room for so many records.
+    Lost(u64),
+    /// The kernel found that sampling took too long and paused it.
+    Throttled,
+    /// None of the above.
+    Other,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Sample<'a> {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) ip: u64,
+    pub(super) in_kernel: bool,
+    /// Of the call chain in the kernel, words and marks.
+    pub(super) chain: Words<'a>,
+    /// Those of the program; none for a thread of the kernel or a 32-bit program.
+    pub(super) registers: Option<Registers>,
+    /// From the stack pointer upwards.
+    pub(super) stack: &'a [u8],
+}
+
+/// Words that needn't be aligned.
+#[derive(Debug, PartialEq, Clone, Copy)]
+pub(super) struct Words<'a>(&'a [[u8; 8]]);
+
+impl Words<'_> {
+    /// Those that are addresses.
+    pub(super) fn addresses(self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|&word| u64::from_ne_bytes(word)).filter(|&word| word < CONTEXT_MAX)
+    }
+}
+
+/// When the record was made, in nanoseconds: a sample has it as its third word, every other as its
+/// last. `word` gives the word at an offset of a record of `length` bytes without its header.
+pub(super) fn time(kind: u32, length: usize, word: impl Fn(usize) -> Option<u64>) -> Option<u64> {
+    match kind {
+        kind::SAMPLE => word(16),
+        _ => word(length.checked_sub(8)?),
+    }
+}
+
+/// Reads a record without its header. `None` if it is too short for what it claims to be.
+pub(super) fn parse(kind: u32, misc: u16, bytes: &[u8], has_chain: bool) -> Option<Event<'_>> {
+    // The process, the thread and the time of the record.
+    const TRAILER: usize = 16;
+    let mut fields = Fields(bytes);
+    let event = match kind {
+        kind::SAMPLE => {
+            let ip = fields.u64()?;
+            let (pid, tid) = (fields.u32()?, fields.u32()?);
+            let _time = fields.u64()?;
+            let n_chain = if has_chain { usize::try_from(fields.u64()?).ok()? } else { 0 };
+            let chain = Words(fields.take(n_chain.checked_mul(8)?)?.as_chunks().0);
+            let registers = registers(&mut fields)?;
+            let stack = match usize::try_from(fields.u64()?).ok()? {
+                0 => &[],
+                size => {
+                    let dump = fields.take(size)?;
+                    let copied = usize::try_from(fields.u64()?).ok()?;
+                    dump.get(..copied)?
+                }
+            };
+            let in_kernel = misc & 7 == 1;
+            Event::Sample(Sample { pid, tid, ip, in_kernel, chain, registers, stack })
+        }
+        kind::MMAP2 => {
+            let (pid, _tid) = (fields.u32()?, fields.u32()?);
+            let (address, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+            let _inode_and_protection = fields.take(32)?;
+            let file = Path::new(fields.text(TRAILER)?);
+            Event::Map { pid, address, length, file_offset, file }
+        }
+        kind::COMM => {
+            const COMM_EXEC: u16 = 1 << 13;
+            let (pid, tid) = (fields.u32()?, fields.u32()?);
+            let name = fields.text(TRAILER)?;
+            Event::Name { pid, tid, name, exec: misc & COMM_EXEC != 0 }
+        }
+        kind::FORK => Event::Fork {
+            pid: fields.u32()?,
+            parent_pid: fields.u32()?,
+            tid: fields.u32()?,
+            parent_tid: fields.u32()?,
+        },
+        kind::LOST => {
+            let _id = fields.u64()?;
+            Event::Lost(fields.u64()?)
+        }
+        kind::LOST_SAMPLES => Event::Lost(fields.u64()?),
+        kind::THROTTLE => Event::Throttled,
+        _ => Event::Other,
+    };
+    Some(event)
+}
+
+/// Those of [`REGISTER_MASK`], which come by their numbers.
+fn registers(fields: &mut Fields<'_>) -> Option<Option<Registers>> {
+    /// `PERF_SAMPLE_REGS_ABI_NONE`: there are no registers, as for a thread of the kernel.
+    const NONE: u64 = 0;
+    /// `PERF_SAMPLE_REGS_ABI_64`.
+    const BITS_64: u64 = 2;
+    let abi = fields.u64()?;
+    if abi == NONE {
+        return Some(None);
+    }
+    #[cfg(target_arch = "x86_64")]
+    let (fp, sp, ip, lr) = (fields.u64()?, fields.u64()?, fields.u64()?, 0);
+    #[cfg(target_arch = "aarch64")]
+    let (fp, lr, sp, ip) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+    Some((abi == BITS_64).then_some(Registers { ip, sp, fp, lr }))
+}
+
+/// What is left of a record.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_ne_bytes(*word))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_ne_bytes(*word))
+    }
+
+    /// The text up to its first zero; `trailer` bytes come after it.
+    fn text(&mut self, trailer: usize) -> Option<&'a OsStr> {
+        let text = self.take(self.0.len().checked_sub(trailer)?)?;
+        Some(OsStr::from_bytes(text.split(|&byte| byte == 0).next().unwrap_or_default()))
+    }
+}

@@ -1,0 +1,137 @@
+//! Starts the command, reads the rings until it ends, and says what limits the recording.
+
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::interrupt::Outlive;
+use super::journal::Journal;
+use super::ring::{self, Rings};
+use super::{Abilities, Options, Progress, RecordError};
+use crate::clock;
+use crate::recording::{Recording, Sampler, TimeBase};
+
+/// How long the reader sleeps at most.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How old a record has to be before it is taken.
+///
+/// A CPU takes the time of its record before it has written the record, so another CPU's later one
+/// could be seen first, and code be run before it is mapped.
+const SETTLED_NS: u64 = 2_000_000;
+
+pub(super) fn record(
+    mut command: Command,
+    options: &Options,
+    mut on_tick: impl FnMut(&Progress),
+) -> Result<(Recording, ExitStatus), RecordError> {
+    let mut notes = Vec::new();
+    let options = &lowered(options, &mut notes);
+    let outlive = Outlive::start();
+    let mut journal = Journal::default();
+    let (rings, status) = thread::scope(|scope| {
+        let (give, given) = mpsc::channel();
+        // Processes inherit the events of the thread that starts them. It is one of its own, so
+        // that what the caller's `on_tick` starts isn't sampled.
+        let starter = scope.spawn(move || {
+            let rings = Rings::open(options)?;
+            let started = command.spawn();
+            let mut child = started.map_err(|source| {
+                let program = command.get_program().to_string_lossy().into_owned();
+                RecordError::Spawn { program, source }
+            })?;
+            // Its reader lives as long as this thread.
+            let _ = give.send(rings);
+            child
+                .wait()
+                .map_err(|source| RecordError::System { what: "wait for the command", source })
+        });
+        let mut rings = given.recv().ok();
+        if let Some(rings) = &mut rings {
+            while !starter.is_finished() {
+                rings.wait(TICK);
+                let settled_ns = clock::raw_ns().saturating_sub(SETTLED_NS);
+                rings.drain(settled_ns, |time_ns, event| journal.take(time_ns, event));
+                on_tick(&Progress { samples: journal.samples.len(), lost: journal.lost });
+            }
+            rings.drain(u64::MAX, |time_ns, event| journal.take(time_ns, event));
+        }
+        let status = starter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((rings, status))
+    })?;
+    drop(outlive);
+    let (kernel, ring_size) = rings.map_or((false, 0), |rings| (rings.kernel, rings.size));
+    if journal.lost > 0 {
+        notes.push(format!(
+            "samples were lost since the rings of {} KiB were full: take less of the stack or \
+             fewer samples, or raise `ulimit -l`",
+            ring_size >> 10
+        ));
+    }
+    if options.kernel && !kernel {
+        let level = ring::paranoid().map_or("?".to_owned(), |level| level.to_string());
+        notes.push(format!(
+            "time in the kernel is not sampled: kernel.perf_event_paranoid is {level}, and must \
+             be 1 for that"
+        ));
+    }
+    Ok((finish(journal, options, kernel, notes), status))
+}
+
+/// The options with a frequency that the kernel allows.
+fn lowered(options: &Options, notes: &mut Vec<String>) -> Options {
+    let mut options = options.clone();
+    if let Some(most) = ring::max_frequency().filter(|&most| most < options.frequency) {
+        notes.push(format!(
+            "sampled {most} times a second, not {}: kernel.perf_event_max_sample_rate",
+            options.frequency
+        ));
+        options.frequency = most;
+    }
+    options
+}
+
+fn finish(
+    mut journal: Journal,
+    options: &Options,
+    kernel: bool,
+    mut notes: Vec<String>,
+) -> Recording {
+    if journal.throttled > 0 {
+        notes.push(format!(
+            "the kernel paused the sampling {} times, since it took too long",
+            journal.throttled
+        ));
+    }
+    if journal.unreadable > 0 {
+        notes.push(format!("{} records of the kernel could not be read", journal.unreadable));
+    }
+    if journal.samples.is_empty() {
+        notes.push("no sample was taken: the command used almost no CPU time".to_owned());
+    }
+    let (processes, threads) = journal.seen();
+    journal.samples.sort_by_key(|sample| sample.time_ns);
+    Recording {
+        sampler: Sampler::PerfEvent,
+        event: if kernel { "cpu-clock" } else { "cpu-clock:u" }.to_owned(),
+        frequency: Some(options.frequency),
+        time_base: TimeBase::MonotonicRaw,
+        samples: journal.samples,
+        addresses: journal.addresses,
+        processes,
+        threads,
+        lost: journal.lost,
+        notes,
+    }
+}
+
+pub(super) fn probe() -> Result<Abilities, RecordError> {
+    let max_frequency = ring::max_frequency();
+    let frequency = max_frequency.unwrap_or(999).clamp(1, 999);
+    let kernel = ring::try_open(frequency, true).is_ok();
+    if !kernel {
+        ring::try_open(frequency, false)?;
+    }
+    Ok(Abilities { kernel, max_frequency })
+}

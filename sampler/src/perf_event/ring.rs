@@ -1,0 +1,253 @@
+//! An event and its ring of records for each CPU.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use perf_event::events::Software;
+use perf_event::{Builder, Clock, Record, SampleFlag, Sampler};
+
+use super::event::{self, Event};
+use super::{Options, RecordError};
+
+/// The smallest ring that is tried, in bytes: four of the largest records.
+const SMALLEST: usize = 256 << 10;
+/// The largest.
+const LARGEST: usize = 4 << 20;
+
+/// The rings of all CPUs.
+pub(super) struct Rings {
+    rings: Vec<Ring>,
+    /// In bytes, of each.
+    pub(super) size: usize,
+    /// Whether time in the kernel is sampled.
+    pub(super) kernel: bool,
+    /// For a record that goes over the end of its ring.
+    scratch: Vec<u8>,
+}
+
+struct Ring {
+    sampler: Sampler,
+    /// When its first record was made, if that was looked up already.
+    next_ns: Option<u64>,
+}
+
+impl Rings {
+    /// Opens an event on each CPU. The processes that this thread starts from now on are sampled,
+    /// from their first `exec` on.
+    ///
+    /// That way there is no process to be stopped before its `exec` and no moment in which it runs
+    /// without being sampled: the kernel hands the events down as it makes the process.
+    pub(super) fn open(options: &Options) -> Result<Self, RecordError> {
+        let cpus = online_cpus()?;
+        // A tenth of a second, in which even a busy machine lets the reader run.
+        let record = u64::from(options.stack_bytes) + 256;
+        let wanted = usize::try_from(options.frequency.saturating_mul(record) / 10);
+        let mut size = wanted.unwrap_or(LARGEST).clamp(SMALLEST, LARGEST).next_power_of_two();
+        let mut kernel = options.kernel;
+        loop {
+            match open_all(&cpus, options, kernel, size) {
+                Ok(rings) => return Ok(Self { rings, size, kernel, scratch: Vec::new() }),
+                Err(Failed::Event(error)) if kernel && is_refusal(&error) => kernel = false,
+                Err(Failed::Event(error)) => return Err(why(error, cpus.len(), paranoid())),
+                Err(Failed::Memory(_)) if size > SMALLEST => size /= 2,
+                Err(Failed::Memory(error)) if is_refusal(&error) => {
+                    let cpus = cpus.len();
+                    return Err(RecordError::LockedMemory { ring_bytes: size, cpus });
+                }
+                Err(Failed::Memory(source)) => {
+                    return Err(RecordError::System { what: "map a ring of samples", source });
+                }
+            }
+        }
+    }
+
+    /// Gives the records up to `limit_ns` to `take`, by time, and frees their room.
+    ///
+    /// A record isn't copied but for one that goes over the end of its ring. One that can't be
+    /// understood is `None`.
+    pub(super) fn drain(&mut self, limit_ns: u64, mut take: impl FnMut(u64, Option<&Event<'_>>)) {
+        for ring in &mut self.rings {
+            ring.look();
+        }
+        loop {
+            let first = self.rings.iter_mut().filter(|ring| ring.next_ns.is_some());
+            let Some(ring) = first.min_by_key(|ring| ring.next_ns) else { return };
+            let Some(time_ns) = ring.next_ns.filter(|&time| time <= limit_ns) else { return };
+            if let Some(record) = ring.sampler.next_record() {
+                let bytes = contiguous(&record, &mut self.scratch);
+                let event = event::parse(record.ty(), record.misc(), bytes, self.kernel);
+                take(time_ns, event.as_ref());
+            }
+            ring.look();
+        }
+    }
+
+    /// Waits until a ring is filled to its mark, or `longest` has passed.
+    #[allow(unsafe_code)]
+    pub(super) fn wait(&self, longest: Duration) {
+        let file = |ring: &Ring| libc::pollfd {
+            fd: ring.sampler.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut files: Vec<_> = self.rings.iter().map(file).collect();
+        let n_files = files.len() as libc::nfds_t;
+        let longest = longest.as_millis().try_into().unwrap_or(i32::MAX);
+        // SAFETY: the pointer and the count are those of `files`. An error is no harm: it ends the
+        // wait, as does a signal.
+        unsafe { libc::poll(files.as_mut_ptr(), n_files, longest) };
+    }
+}
+
+impl Ring {
+    /// Looks up when the first record was made.
+    fn look(&mut self) {
+        self.next_ns = self.sampler.next_record().map(|record| {
+            let time = event::time(record.ty(), record.len(), |offset| word(&record, offset));
+            // Not dropped, or the ring would give it up.
+            std::mem::forget(record);
+            time.unwrap_or(0)
+        });
+    }
+}
+
+/// The word of a record at a multiple of 8. Records are whole words, and so are rings: none is cut
+/// in two.
+fn word(record: &Record<'_>, mut offset: usize) -> Option<u64> {
+    for part in record.data() {
+        if let Some(bytes) = part.get(offset..).and_then(|rest| rest.first_chunk()) {
+            return Some(u64::from_ne_bytes(*bytes));
+        }
+        offset = offset.checked_sub(part.len())?;
+    }
+    None
+}
+
+fn contiguous<'a>(record: &'a Record<'_>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+    match record.data() {
+        [whole] => whole,
+        parts => {
+            scratch.clear();
+            parts.iter().for_each(|part| scratch.extend_from_slice(part));
+            scratch
+        }
+    }
+}
+
+/// What failed.
+enum Failed {
+    Event(io::Error),
+    Memory(io::Error),
+}
+
+fn open_all(
+    cpus: &[usize],
+    options: &Options,
+    kernel: bool,
+    size: usize,
+) -> Result<Vec<Ring>, Failed> {
+    let mut rings = Vec::with_capacity(cpus.len());
+    for &cpu in cpus {
+        let counter = match builder(options, kernel, size).one_cpu(cpu).build() {
+            Ok(counter) => counter,
+            // It went offline since.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+            Err(error) => return Err(Failed::Event(error)),
+        };
+        let sampler = counter.sampled(size).map_err(Failed::Memory)?;
+        rings.push(Ring { sampler, next_ns: None });
+    }
+    Ok(rings)
+}
+
+fn builder(options: &Options, kernel: bool, size: usize) -> Builder<'static> {
+    let mut builder = Builder::new(Software::CPU_CLOCK);
+    let fields = SampleFlag::IP
+        | SampleFlag::TID
+        | SampleFlag::TIME
+        | SampleFlag::REGS_USER
+        | SampleFlag::STACK_USER;
+    builder
+        .sample_frequency(options.frequency)
+        .sample(fields)
+        .exclude_kernel(!kernel)
+        .exclude_callchain_user(true)
+        .clockid(Clock::MONOTONIC_RAW)
+        .inherit(true)
+        .enable_on_exec(true)
+        .mmap(true)
+        .mmap2(true)
+        .comm(true)
+        .comm_exec(true)
+        .task(true)
+        .sample_id_all(true)
+        .wakeup_watermark(size / 4);
+    if kernel {
+        builder.sample(SampleFlag::CALLCHAIN);
+    }
+    let attributes = builder.attrs_mut();
+    attributes.sample_regs_user = event::REGISTER_MASK;
+    attributes.sample_stack_user = options.stack_bytes;
+    builder
+}
+
+/// What the kernel allows without running anything.
+pub(super) fn try_open(frequency: u64, kernel: bool) -> Result<(), RecordError> {
+    let cpus = online_cpus()?;
+    let options = Options { frequency, kernel, ..Options::default() };
+    let opened = builder(&options, kernel, SMALLEST).one_cpu(cpus[0]).build();
+    opened.map(drop).map_err(|error| why(error, cpus.len(), paranoid()))
+}
+
+/// The numbers of the CPUs that are online; at least one.
+fn online_cpus() -> Result<Vec<usize>, RecordError> {
+    let failed = |source| RecordError::System { what: "read which CPUs are online", source };
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").map_err(failed)?;
+    let cpus = parse_cpus(&text).filter(|cpus| !cpus.is_empty());
+    cpus.ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidData, text.trim())))
+}
+
+/// Reads a list like `0-3,8`.
+fn parse_cpus(text: &str) -> Option<Vec<usize>> {
+    /// More than the kernel can be built for.
+    const MOST: usize = 1 << 16;
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= MOST {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+pub(super) fn paranoid() -> Option<i32> {
+    setting("/proc/sys/kernel/perf_event_paranoid")
+}
+
+pub(super) fn max_frequency() -> Option<u64> {
+    setting("/proc/sys/kernel/perf_event_max_sample_rate")
+}
+
+fn setting<T: std::str::FromStr>(path: &str) -> Option<T> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+}
+
+/// What an error of `perf_event_open` means.
+fn why(error: io::Error, cpus: usize, paranoid: Option<i32>) -> RecordError {
+    match (error.raw_os_error(), paranoid) {
+        (Some(libc::EACCES | libc::EPERM), Some(level @ 3..)) => RecordError::Paranoid(level),
+        (Some(libc::EACCES | libc::EPERM), _) => RecordError::Refused,
+        (Some(libc::ENOSYS), _) => RecordError::NoSystemCall,
+        (Some(libc::EMFILE | libc::ENFILE), _) => RecordError::Files { cpus },
+        _ => RecordError::Open(error),
+    }
+}
