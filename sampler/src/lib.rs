@@ -7,12 +7,16 @@
 //! This crate knows nothing of bricks. Times are of the system's clocks, so whoever knows what ran
 //! when on which thread can join the two.
 
+mod code_file;
+mod mmap;
 mod recording;
 mod sampled;
+mod symbols;
 mod unwind;
 
 pub use crate::recording::{
     Ending, Mapping, Process, RawSample, Recording, Sampler, Thread, TimeBase,
 };
 pub use crate::sampled::{Frame, FrameKind, Sampled, Seen};
+pub use crate::symbols::resolve;
 pub use crate::unwind::{Registers, Unwinder};
