@@ -21,10 +21,14 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     // As with `diff`: 1 says that there is a difference, so trouble is 2.
-    let is_question = matches!(&args.command, Command::Flamegraph(args) if args.diff.is_some()) || matches!(
-        args.command,
-        Command::Diverge(_) | Command::VerifyReceipt(_) | Command::Compare(_) | Command::Gate(_)
-    );
+    let is_question = matches!(&args.command, Command::Flamegraph(args) if args.diff.is_some())
+        || matches!(
+            args.command,
+            Command::Diverge(_)
+                | Command::VerifyReceipt(_)
+                | Command::Compare(_)
+                | Command::Gate(_)
+        );
     let trouble = if is_question { 2 } else { 1 };
     let result = match args.command {
         Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),

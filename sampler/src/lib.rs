@@ -9,13 +9,17 @@
 
 #[cfg(target_os = "linux")]
 mod clock;
+mod code_file;
+mod mmap;
 pub mod perf_event;
 mod recording;
 mod sampled;
+mod symbols;
 mod unwind;
 
 pub use crate::recording::{
     Ending, Mapping, Process, RawSample, Recording, Sampler, Thread, TimeBase,
 };
 pub use crate::sampled::{Frame, FrameKind, Sampled, Seen};
+pub use crate::symbols::resolve;
 pub use crate::unwind::{Registers, Unwinder};

@@ -25,7 +25,11 @@ impl Finding {
         Self { name, ok: true, found: found.into(), fix: None }
     }
 
-    pub(crate) fn bad(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn bad(
+        name: &'static str,
+        found: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         Self { name, ok: false, found: found.into(), fix: Some(fix.into()) }
     }
 }

@@ -1,0 +1,168 @@
+//! From addresses to names, when the program has ended.
+//!
+//! Each address is looked up once, file by file, and of a file's debug information only the units
+//! are read that samples are in.
+
+mod debug_file;
+mod demangle;
+mod file;
+mod kernel;
+mod places;
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::recording::{Ending, Recording};
+use crate::sampled::{Frame, FrameKind, Sampled, Seen};
+use crate::symbols::places::{Place, Places};
+
+/// The name of a function that has none.
+const UNKNOWN: &str = "[unknown]";
+
+/// The outermost function of a stack that was cut.
+const CUT_OFF: &str = "[stack cut off]";
+
+/// The name and the module of the kernel's functions.
+const KERNEL: &str = "[kernel]";
+
+/// Names the stacks of a recording. `progress` is told how many of the distinct addresses have
+/// names, and how many there are.
+///
+/// Where a name can't be had, the frame is `[unknown]` with its module's name; what kept us from
+/// it is a sentence in [`Sampled::notes`].
+pub fn resolve(recording: &Recording, progress: &mut dyn FnMut(usize, usize)) -> Sampled {
+    let places = Places::of(recording);
+    let mut notes = recording.notes.clone();
+    let mut frames = Table::default();
+    let named = name(&places, &mut frames, &mut notes, progress);
+
+    let cut_off = |frames: &mut Table<Frame>| {
+        frames.index(Frame {
+            function: CUT_OFF.to_owned(),
+            module: String::new(),
+            file: None,
+            kind: FrameKind::User,
+        })
+    };
+    let mut stacks = Table::default();
+    // Most stacks are seen many times, and most differ only in the innermost address.
+    let mut known: HashMap<(&[u32], bool), u32> = HashMap::new();
+    let mut samples = Vec::with_capacity(places.stacks.len());
+    let (mut cut, mut unwound_in_part) = (0, 0);
+    for (index, range) in &places.stacks {
+        let sample = &recording.samples[*index];
+        match sample.ending {
+            Ending::Root => {}
+            Ending::Cut => cut += 1,
+            Ending::Lost => unwound_in_part += 1,
+        }
+        let of = &places.of_stacks[range.clone()];
+        let stack = *known.entry((of, sample.ending == Ending::Cut)).or_insert_with(|| {
+            let mut stack = Vec::new();
+            if sample.ending == Ending::Cut {
+                stack.push(cut_off(&mut frames));
+            }
+            stack.extend(of.iter().rev().flat_map(|&place| &named[place as usize]).copied());
+            stacks.index(stack)
+        });
+        let (time_ns, pid, tid, weight) = (sample.time_ns, sample.pid, sample.tid, sample.weight);
+        samples.push(Seen { time_ns, pid, tid, weight, stack });
+    }
+    drop(known);
+
+    Sampled {
+        sampler: recording.sampler,
+        event: recording.event.clone(),
+        frequency: recording.frequency,
+        time_base: recording.time_base,
+        lost: recording.lost,
+        cut,
+        unwound_in_part,
+        notes,
+        threads: recording.threads.clone(),
+        frames: frames.rows,
+        stacks: stacks.rows,
+        samples,
+    }
+}
+
+/// The frames of each place, the outermost first.
+fn name(
+    places: &Places,
+    frames: &mut Table<Frame>,
+    notes: &mut Vec<String>,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Vec<Vec<u32>> {
+    let total = places.places.len();
+    let mut done = 0;
+    progress(done, total);
+    let mut named = vec![Vec::new(); total];
+
+    let mut by_file: Vec<Vec<(u64, usize)>> = vec![Vec::new(); places.files.len()];
+    let mut of_kernel = Vec::new();
+    for (index, place) in places.places.iter().enumerate() {
+        match *place {
+            Place::File { file, offset } => by_file[file as usize].push((offset, index)),
+            Place::Kernel { address } => of_kernel.push((address, index)),
+            Place::Nowhere => {
+                let frame = unknown(String::new());
+                named[index] = vec![frames.index(frame)];
+                done += 1;
+            }
+        }
+    }
+    if !of_kernel.is_empty() {
+        let symbols = kernel::symbols(places.kernel_text);
+        for (address, index) in of_kernel {
+            let function = symbols.name(address).unwrap_or(KERNEL).to_owned();
+            let kind = FrameKind::Kernel;
+            let frame = Frame { function, module: KERNEL.to_owned(), file: None, kind };
+            named[index] = vec![frames.index(frame)];
+            done += 1;
+        }
+        progress(done, total);
+    }
+    for (path, mut offsets) in places.files.iter().zip(by_file) {
+        // In the order of the file, so that it is read once from front to back.
+        offsets.sort_unstable();
+        let mut of_file = file::FileNames::open(path, notes);
+        for (offset, index) in offsets {
+            let of_place = of_file.frames(offset);
+            named[index] = of_place.into_iter().map(|frame| frames.index(frame)).collect();
+            done += 1;
+            if done % 64 == 0 {
+                progress(done, total);
+            }
+        }
+    }
+    progress(done, total);
+    named
+}
+
+fn unknown(module: String) -> Frame {
+    Frame { function: UNKNOWN.to_owned(), module, file: None, kind: FrameKind::User }
+}
+
+/// Rows that are there once each.
+struct Table<T> {
+    rows: Vec<T>,
+    indices: HashMap<T, u32>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), indices: HashMap::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Table<T> {
+    fn index(&mut self, row: T) -> u32 {
+        if let Some(&index) = self.indices.get(&row) {
+            return index;
+        }
+        let index = u32::try_from(self.rows.len()).expect("memory ends before");
+        self.rows.push(row.clone());
+        self.indices.insert(row, index);
+        index
+    }
+}
