@@ -365,3 +365,233 @@ pub(super) fn chain(profile: &Profile, span: Option<u32>) -> Vec<u32> {
     chain.reverse();
     chain
 }
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{Anchor, Lane, Name, Pass, Source, Span, Work};
+    use brickscope_sampler::{Frame as Function, Sampler, Thread, TimeBase};
+
+    use super::*;
+
+    const PROCESS: u32 = 70;
+    const MAIN: u32 = 70;
+    const WORKER: u32 = 71;
+    /// What the system's clock is ahead of the profile's.
+    const AHEAD: u64 = 1_000_000;
+
+    /// One decode pass from 1000 to 2000: from 1100 to 1900 layer 7, in it from 1200 to 1800 a brick,
+    /// in it from 1300 to 1700 a kernel.
+    fn profile() -> Profile {
+        let mut profile = Profile::empty(Default::default());
+        let anchor = |at_ns| Anchor {
+            at_ns,
+            monotonic_ns: at_ns + 5,
+            monotonic_raw_ns: at_ns + AHEAD,
+            width_ns: 0,
+        };
+        profile.clock.anchors = vec![anchor(500), anchor(100_500)];
+        profile.process = Some(PROCESS);
+        profile.lanes = vec![Lane { name: Some("main".to_owned()), tid: Some(MAIN) }];
+        let name = |name: &str, kind| Name { name: name.to_owned(), kind, host: None };
+        profile.names =
+            vec![name("DownProjection", NameKind::Brick), name("gemv_q8_0_avx2", NameKind::Kernel)];
+        let span = |name, layer, parent, start_ns, duration_ns, exclusive_ns| Span {
+            name,
+            source: Source::Host,
+            lane: 0,
+            pass: Some(1),
+            layer,
+            parent,
+            start_ns,
+            duration_ns,
+            exclusive_ns,
+            work: Work::default(),
+        };
+        profile.spans = vec![
+            span(None, Some(7), None, 1100, 800, 0),
+            span(Some(0), Some(7), Some(0), 1200, 600, 600),
+            span(Some(1), Some(7), Some(1), 1300, 400, 0),
+        ];
+        profile.passes = vec![Pass {
+            serial: 1,
+            phase: Phase::Decode,
+            lane: 0,
+            tokens: 1,
+            position: 1,
+            start_ns: 1000,
+            wall_ns: 1000,
+            attributed_ns: 600,
+            unattributed_ns: 400,
+            disturbance: None,
+            is_left_out: false,
+        }];
+        profile
+    }
+
+    /// Samples of a thread at these times of the profile, with these functions.
+    fn sampled(samples: &[(u32, u64, &[&str])]) -> Sampled {
+        let mut sampled = Sampled {
+            sampler: Sampler::PerfEvent,
+            event: "cpu-clock:u".to_owned(),
+            frequency: Some(999),
+            time_base: TimeBase::MonotonicRaw,
+            lost: 0,
+            cut: 0,
+            unwound_in_part: 0,
+            notes: Vec::new(),
+            threads: [(MAIN, "main"), (WORKER, "worker")]
+                .map(|(tid, name)| Thread { pid: PROCESS, tid, name: name.to_owned() })
+                .to_vec(),
+            frames: Vec::new(),
+            stacks: Vec::new(),
+            samples: Vec::new(),
+        };
+        for &(tid, at, functions) in samples {
+            let stack = functions
+                .iter()
+                .map(|function| {
+                    let known = sampled.frames.iter().position(|f| f.function == **function);
+                    known.unwrap_or_else(|| {
+                        sampled.frames.push(Function {
+                            function: (*function).to_owned(),
+                            module: "engine".to_owned(),
+                            file: None,
+                            kind: FrameKind::User,
+                        });
+                        sampled.frames.len() - 1
+                    }) as u32
+                })
+                .collect();
+            let number = sampled.stacks.len() as u32;
+            sampled.stacks.push(stack);
+            let time_ns = at + AHEAD;
+            sampled.samples.push(Seen { time_ns, pid: PROCESS, tid, weight: 1, stack: number });
+        }
+        sampled
+    }
+
+    fn folded(stacks: &Stacks) -> Vec<String> {
+        let mut lines: Vec<String> = stacks
+            .stacks
+            .iter()
+            .map(|stack| {
+                let names: Vec<&str> = stacks.frames_of(stack).map(|f| f.name.as_str()).collect();
+                format!("{} {}", names.join(";"), stack.weight)
+            })
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    fn joined(samples: &[(u32, u64, &[&str])], profile: &Profile, by: By, only: bool) -> Joined {
+        join(&sampled(samples), profile, by, only).expect("they can be joined")
+    }
+
+    #[test]
+    fn a_sample_belongs_to_the_innermost_span_of_its_thread_at_its_time() {
+        let at = |time| (MAIN, time, &["main", "forward", "work"][..]);
+        let samples =
+            [at(999), at(1000), at(1100), at(1200), at(1299), at(1300), at(1699), at(1700)];
+        let stacks = joined(&samples, &profile(), By::Layer, false).stacks;
+        assert_eq!(
+            folded(&stacks),
+            [
+                "decode;layer 7;DownProjection;gemv_q8_0_avx2;work 2",
+                "decode;layer 7;DownProjection;work 3",
+                "decode;layer 7;unattributed;work 1",
+                "decode;unattributed;work 1",
+                "outside of passes;main;forward;work 1",
+            ]
+        );
+        let only = joined(&samples, &profile(), By::Brick, true);
+        assert_eq!(
+            folded(&only.stacks),
+            [
+                "decode;DownProjection;gemv_q8_0_avx2;work 2",
+                "decode;DownProjection;work 3",
+                "decode;unattributed;work 2",
+            ]
+        );
+        assert!(only.doubts[0].starts_with("1 of 8 samples lie outside"), "{:?}", only.doubts);
+    }
+
+    #[test]
+    fn a_thread_that_recorded_nothing_works_for_the_one_that_runs_a_pass() {
+        let samples = [
+            (MAIN, 1400, &["main", "work"][..]),
+            (WORKER, 1400, &["start_thread", "share"][..]),
+            (WORKER, 1950, &["start_thread", "wait"][..]),
+            (WORKER, 2000, &["start_thread", "wait"][..]),
+        ];
+        let stacks = joined(&samples, &profile(), By::Thread, false).stacks;
+        assert_eq!(
+            folded(&stacks),
+            [
+                "main (70);decode;layer 7;DownProjection;gemv_q8_0_avx2;work 1",
+                "worker (71);decode;layer 7;DownProjection;gemv_q8_0_avx2;share 1",
+                "worker (71);decode;unattributed;wait 1",
+                "worker (71);outside of passes;start_thread;wait 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn for_whom_a_thread_worked_is_not_guessed_while_several_ran_passes() {
+        let mut profile = profile();
+        profile.lanes.push(Lane { name: None, tid: Some(99) });
+        profile.passes.push(Pass { serial: 2, lane: 1, attributed_ns: 0, ..profile.passes[0] });
+        let samples = [(WORKER, 1400, &["share"][..]), (MAIN, 1400, &["work"][..])];
+        let joined = joined(&samples, &profile, By::Brick, false);
+        assert_eq!(
+            folded(&joined.stacks),
+            ["decode;DownProjection;gemv_q8_0_avx2;work 1", "several passes at once;share 1"]
+        );
+        assert!(joined.doubts[0].contains("it can't be told"), "{:?}", joined.doubts);
+    }
+
+    #[test]
+    fn samples_and_spans_agree_or_it_is_said_by_how_much_not() {
+        // One in a hundred nanoseconds, from the pass's begin to its end.
+        let every: Vec<(u32, u64, &[&str])> =
+            (0..1000).map(|at| (MAIN, 1000 + at, &["main", "work"][..])).collect();
+        let agreement = joined(&every, &profile(), By::Layer, false).agreement.expect("some");
+        assert_eq!(agreement.samples, 1000);
+        let of = |name: &str| agreement.bricks.iter().find(|b| b.brick == name).expect("there");
+        for (brick, share) in [("unattributed", 0.4), ("DownProjection", 0.6)] {
+            assert_eq!((of(brick).measured, of(brick).sampled), (share, share));
+            assert!((0.03..0.06).contains(&of(brick).allowed), "{:?}", of(brick));
+        }
+        // A sampler that sees nothing of the brick.
+        let wrong: Vec<(u32, u64, &[&str])> =
+            (0..1000).map(|at| (MAIN, 1000 + at % 200, &["main", "work"][..])).collect();
+        let agreement = joined(&wrong, &profile(), By::Layer, false).agreement.expect("some");
+        let apart = agreement.bricks.iter().filter(|b| (b.measured - b.sampled).abs() > b.allowed);
+        assert_eq!(apart.count(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_joined_is_refused_with_the_reason() {
+        let samples = sampled(&[(MAIN, 1400, &["work"][..])]);
+        let why = |profile: &Profile, samples: &Sampled| {
+            join(samples, profile, By::Layer, false).expect_err("not to be joined").reason
+        };
+        let mut scheduler = samples.clone();
+        scheduler.time_base = TimeBase::Scheduler;
+        assert!(why(&profile(), &scheduler).contains("-k CLOCK_MONOTONIC_RAW"));
+        let mut old = profile();
+        old.process = None;
+        assert!(why(&old, &samples).contains("which process"));
+        old.clock.anchors.clear();
+        assert!(why(&old, &samples).contains("older brickscope"));
+    }
+
+    #[test]
+    fn spans_that_were_not_kept_are_no_brick() {
+        let mut profile = profile();
+        profile.spans.truncate(1);
+        let samples = [(MAIN, 1400, &["work"][..])];
+        let joined = joined(&samples, &profile, By::Layer, false);
+        assert_eq!(folded(&joined.stacks), ["decode;layer 7;[spans not kept];work 1"]);
+        assert!(joined.agreement.is_err());
+    }
+}
