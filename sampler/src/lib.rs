@@ -12,6 +12,7 @@ mod clock;
 pub mod perf_event;
 mod recording;
 mod sampled;
+pub mod timer;
 mod unwind;
 
 pub use crate::recording::{
