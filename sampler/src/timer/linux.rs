@@ -155,11 +155,10 @@ impl Sampling {
     /// Takes the last tick's samples and asks for this one's.
     fn tick(&mut self) {
         let mut at = 0;
-        while let Some(target) = self.targets.get_mut(at) {
-            let slot = target.slot;
-            let tid = target.thread.tid as u32;
+        while let Some(target) = self.targets.get(at) {
+            self.take(target.slot, target.thread.tid as u32);
+            let target = &mut self.targets[at];
             let Some(cpu_ns) = target.thread.cpu_ns() else {
-                self.take(slot, tid);
                 self.end(at);
                 continue;
             };
@@ -170,15 +169,10 @@ impl Sampling {
             let kept = cpu_ns.saturating_sub(MOST * self.period_ns);
             target.sampled_ns = target.sampled_ns.max(kept);
             let is_due = cpu_ns.saturating_sub(target.sampled_ns) >= self.period_ns;
-            if is_due && target.thread.is_running() && self.slots.ask(slot) {
+            if is_due && target.thread.is_running() && self.slots.ask(target.slot) {
                 target.sampled_ns += self.period_ns;
             }
             at += 1;
-        }
-        // Most handlers, on other CPUs, are done by now.
-        for at in 0..self.targets.len() {
-            let target = &self.targets[at];
-            self.take(target.slot, target.thread.tid as u32);
         }
     }
 
