@@ -1,7 +1,8 @@
 //! Spends CPU time in two functions, three quarters of it in one: what a sampler should find.
 //!
 //! `known_split THREADS MILLISECONDS` spends so much of each thread's CPU time. It prints where the
-//! two functions are and how many turns it did.
+//! two functions are and how many rounds it did. If `BRICKSCOPE_TIMER_SAMPLES` is set it samples
+//! itself, and says how many samples it has.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,7 +17,13 @@ fn main() {
         eprintln!("usage: known_split THREADS MILLISECONDS");
         std::process::exit(2);
     };
+    let sampler = brickscope_sampler::timer::start_if_asked().expect("it can be sampled");
     run(threads, milliseconds);
+    if let Some((sampler, _path)) = sampler {
+        let recording = sampler.finish();
+        let (n_samples, lost) = (recording.samples.len(), recording.lost);
+        println!("samples {n_samples}, lost {lost}: {:?}", recording.notes);
+    }
 }
 
 /// Spends so many milliseconds of CPU time on each of so many threads.

@@ -15,6 +15,7 @@ pub mod perf_event;
 mod recording;
 mod sampled;
 mod symbols;
+pub mod timer;
 mod unwind;
 
 pub use crate::recording::{

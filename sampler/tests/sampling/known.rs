@@ -1,0 +1,59 @@
+//! Where the samples of `known_split` should be.
+
+use brickscope_sampler::Recording;
+
+use super::known_split;
+
+/// The processes that have workers of [`known_split::run`].
+pub(crate) fn spinning(recording: &Recording) -> Vec<u32> {
+    let workers = recording.threads.iter().filter(|thread| thread.name.starts_with("worker-"));
+    let mut processes: Vec<_> = workers.map(|thread| thread.pid).collect();
+    processes.dedup();
+    processes
+}
+
+/// How many samples of a process lie in the function for a quarter of the time, and in that for
+/// three quarters.
+pub(crate) fn hits(recording: &Recording, pid: u32) -> [usize; 2] {
+    // The same file is mapped elsewhere in each process.
+    let offsets = known_split::places().map(|place| {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        let mut lines = maps.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let number = |text: &str| u64::from_str_radix(text, 16).expect("a number");
+        let around = |fields: &Vec<&str>| {
+            let (start, end) = fields[0].split_once('-').expect("addresses");
+            (number(start)..number(end)).contains(&place)
+        };
+        let fields = lines.find(around).expect("the code is mapped");
+        place - number(fields[0].split_once('-').expect("addresses").0) + number(fields[2])
+    });
+    let exe = std::env::current_exe().expect("a path");
+    let process = recording.processes.iter().find(|process| process.pid == pid);
+    let mappings = &process.expect("it has mapped code").mappings;
+    let code = mappings.iter().filter(|mapping| mapping.file == exe);
+    let code: Vec<_> = code.collect();
+    let offset = |address| {
+        let mapping = code.iter().find(|mapping| mapping.addresses.contains(&address))?;
+        Some(address - mapping.addresses.start + mapping.file_offset)
+    };
+    let mut hits = [0; 2];
+    for sample in recording.samples.iter().filter(|sample| sample.pid == pid) {
+        let leaf = recording.addresses[sample.stack.start];
+        let Some(leaf) = offset(leaf) else { continue };
+        // Longer than either function; where they are nearer than that, the nearest is it.
+        let near = |&place: &u64| (0..512).contains(&(leaf.wrapping_sub(place)));
+        let nearest = (0..2).filter(|&at| near(&offsets[at])).max_by_key(|&at| offsets[at]);
+        if let Some(at) = nearest {
+            hits[at] += 1;
+        }
+    }
+    hits
+}
+
+/// Whether three quarters of the samples in the two functions are in the second.
+pub(crate) fn assert_shares([seldom, often]: [usize; 2]) {
+    let all = (seldom + often) as f64;
+    let share = often as f64 / all;
+    let sigma = (0.75 * 0.25 / all).sqrt();
+    assert!((share - 0.75).abs() < 5.0 * sigma, "{share} of {all}");
+}

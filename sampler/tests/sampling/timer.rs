@@ -1,0 +1,174 @@
+//! By signals in the process itself, which is one for each test.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use brickscope_sampler::timer::{Options, TimerError, start, start_if_asked};
+use brickscope_sampler::{Recording, Sampler};
+
+use super::known::{assert_shares, hits};
+use super::{known_split, refuse, this_program};
+
+/// Does a task in a process of its own; it must come to its end.
+#[track_caller]
+fn assert_done(task: &str) {
+    let mut command = this_program(task);
+    command.env("BRICKSCOPE_TIMER_SAMPLES", "there");
+    let output = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let output = output.output().expect("a child");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {error}", output.status);
+}
+
+#[test]
+fn shares_and_threads_are_those_of_the_program() {
+    assert_done("timer: shares");
+}
+
+#[test]
+fn only_threads_that_run_are_sampled_and_none_is_woken() {
+    assert_done("timer: sleep");
+}
+
+#[test]
+fn threads_may_end_while_they_are_sampled() {
+    assert_done("timer: ends");
+}
+
+#[test]
+fn a_process_is_sampled_by_one_at_a_time_and_again() {
+    assert_done("timer: again");
+}
+
+#[test]
+fn a_late_signal_does_nothing() {
+    assert_done("timer: late");
+}
+
+#[test]
+fn a_handler_of_someone_else_stays() {
+    assert_done("timer: in use");
+}
+
+#[test]
+fn a_program_samples_itself_if_it_is_asked_to() {
+    assert_done("timer: asked");
+}
+
+pub(crate) fn task(task: &str) {
+    match task {
+        "timer: shares" => shares(),
+        "timer: sleep" => sleep(),
+        "timer: ends" => ends(),
+        "timer: again" => again(),
+        "timer: late" => late(),
+        "timer: in use" => in_use(),
+        "timer: asked" => asked(),
+        task => unreachable!("{task}"),
+    }
+}
+
+/// With what there is in a container that refuses the better way.
+fn shares() {
+    refuse::refuse_perf_event_open();
+    let recording = sampled(|| known_split::run(2, 1_000));
+    assert_eq!(recording.sampler, Sampler::Timer);
+    assert_eq!(recording.lost, 0);
+    let of_both = hits(&recording, std::process::id());
+    let all = of_both[0] + of_both[1];
+    // Two seconds of CPU time, less what the system's calls took and what a busy machine did not
+    // let the sampling thread do.
+    assert!((500..2_400).contains(&all), "{all} samples: {:?}", recording.notes);
+    assert_shares(of_both);
+    let worker = |name: &str| recording.threads.iter().find(|thread| thread.name == name);
+    for name in ["worker-0", "worker-1"] {
+        let tid = worker(name).expect("it was seen").tid;
+        let samples = recording.samples.iter().filter(|sample| sample.tid == tid).count();
+        assert!((250..1_200).contains(&samples), "{samples} samples of {name}");
+    }
+    assert!(recording.samples.is_sorted_by_key(|sample| sample.time_ns));
+}
+
+#[allow(unsafe_code)]
+fn sleep() {
+    static SLEEPS: AtomicBool = AtomicBool::new(false);
+    let sleeper = || {
+        SLEEPS.store(true, Ordering::Release);
+        let time = libc::timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+        // Unlike the standard library's it isn't begun again.
+        // SAFETY: the pointer is to a whole timespec, and what is left isn't asked for.
+        let broken = unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) } != 0;
+        // SAFETY: takes nothing.
+        (unsafe { libc::syscall(libc::SYS_gettid) } as u32, broken)
+    };
+    let sleeper = thread::spawn(sleeper);
+    while !SLEEPS.load(Ordering::Acquire) {
+        thread::yield_now();
+    }
+    // It may have to wait for a CPU until it sleeps.
+    thread::sleep(Duration::from_millis(50));
+    let mut ended = None;
+    let recording = sampled(|| {
+        known_split::run(1, 300);
+        ended = Some(sleeper.join().expect("no panic"));
+    });
+    let (tid, broken) = ended.expect("it has ended");
+    assert!(!broken, "its sleep was broken off");
+    assert!(recording.samples.len() > 50, "{:?}", recording.notes);
+    assert_eq!(recording.samples.iter().filter(|sample| sample.tid == tid).count(), 0);
+}
+
+fn ends() {
+    let recording = sampled(|| {
+        for _ in 0..100 {
+            known_split::run(4, 3);
+        }
+    });
+    assert!(recording.samples.len() > 50, "{:?}", recording.notes);
+    let of_workers = recording.threads.iter().filter(|thread| thread.name.starts_with("worker-"));
+    assert!(of_workers.count() > 10, "{:?}", recording.threads);
+}
+
+fn again() {
+    let first = start(&Options::default()).expect("the first");
+    let second = start(&Options::default()).expect_err("there is one");
+    assert!(matches!(second, TimerError::Running), "{second:?}");
+    drop(first);
+    for _ in 0..3 {
+        let recording = sampled(|| known_split::run(1, 100));
+        assert!(recording.samples.len() > 20, "{:?}", recording.notes);
+    }
+}
+
+#[allow(unsafe_code)]
+fn late() {
+    drop(sampled(|| known_split::run(1, 50)));
+    // SAFETY: takes a number; the signal has a handler.
+    assert_eq!(unsafe { libc::raise(libc::SIGPROF) }, 0);
+}
+
+#[allow(unsafe_code)]
+fn in_use() {
+    extern "C" fn handler(_signal: libc::c_int) {}
+    let handler = handler as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does nothing, which it may do at any time.
+    unsafe { libc::signal(libc::SIGPROF, handler as usize) };
+    let error = start(&Options::default()).expect_err("the signal is used");
+    assert!(matches!(error, TimerError::SignalInUse), "{error:?}");
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::signal(libc::SIGPROF, handler as usize) }, handler as usize);
+}
+
+fn asked() {
+    let (sampler, path) = start_if_asked().expect("it can").expect("it was asked");
+    assert_eq!(path.as_os_str(), "there");
+    known_split::run(1, 100);
+    assert!(sampler.finish().samples.len() > 20);
+}
+
+fn sampled(work: impl FnOnce()) -> Recording {
+    let sampler = start(&Options::default()).expect("it can");
+    work();
+    sampler.finish()
+}
