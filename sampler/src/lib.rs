@@ -12,6 +12,8 @@ mod clock;
 mod code_file;
 mod mmap;
 pub mod perf_event;
+pub mod perf;
+pub mod perf_data;
 mod recording;
 mod sampled;
 mod symbols;
@@ -19,7 +21,7 @@ pub mod timer;
 mod unwind;
 
 pub use crate::recording::{
-    Ending, Mapping, Process, RawSample, Recording, Sampler, Thread, TimeBase,
+    Ending, KERNEL_PID, Mapping, Process, RawSample, Recording, Sampler, Thread, TimeBase,
 };
 pub use crate::sampled::{Frame, FrameKind, Sampled, Seen};
 pub use crate::symbols::resolve;

@@ -87,6 +87,11 @@ pub enum Ending {
     Lost,
 }
 
+/// The number under which a recording of `perf` has the kernel among its processes. The mapping's
+/// addresses are those of its code, and its offset is the address of its first symbol, which tells
+/// whether it is the one that runs now.
+pub const KERNEL_PID: u32 = u32::MAX;
+
 /// A process that was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {

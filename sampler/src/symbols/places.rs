@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::recording::{Mapping, Recording};
-
-/// The process number under which a recording tells where the kernel is.
-pub(crate) const KERNEL_PID: u32 = u32::MAX;
+use crate::recording::{KERNEL_PID, Mapping, Recording};
 
 /// A place in code, as it is to be looked up: of a return address, the last byte of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,0 +1,133 @@
+//! Has the program `perf` record a command.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+
+use crate::perf_data;
+
+/// The program `perf`, which may record here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PerfProgram {
+    /// Its version, as it says it: `6.1.187`.
+    pub version: String,
+    /// The event that it counts down to the next sample: `cycles:u` if the processor lets it, else
+    /// `cpu-clock:u`.
+    pub event: String,
+}
+
+/// Whether `perf` is installed and may record here, by recording `true`.
+///
+/// # Errors
+///
+/// A sentence that says why not. Nothing is changed, and no right is asked for.
+pub fn probe() -> Result<PerfProgram, String> {
+    let mut version = Command::new("perf");
+    let said = version.arg("--version").stdin(Stdio::null()).output();
+    let said = said.map_err(|error| format!("the program perf can't be run: {error}"))?;
+    if !said.status.success() {
+        // Some systems have a script in its place, which wants perf of just this kernel.
+        return Err(format!("perf --version failed: {}", last_line(&said.stderr)));
+    }
+    let text = String::from_utf8_lossy(&said.stdout);
+    let version = text.trim().trim_start_matches("perf version ").to_owned();
+
+    let folder = env::temp_dir().join(format!("brickscope-perf-{}", process::id()));
+    fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let event = smoke_test(&folder.join("perf.data"));
+    // What is left in a folder for passing files is a nuisance, no failure.
+    let _ = fs::remove_dir_all(&folder);
+    event.map(|event| PerfProgram { version, event })
+}
+
+/// The event that a recording of `true` has. Where there are no hardware counters, `perf` takes
+/// another one than it was told to.
+fn smoke_test(file: &Path) -> Result<String, String> {
+    let mut why = String::new();
+    for event in ["cycles:u", "cpu-clock:u"] {
+        let mut perf = command(event, 99, 1024, file, &Command::new("true"));
+        let said = perf.stdin(Stdio::null()).output().map_err(|e| format!("perf record: {e}"))?;
+        if said.status.success() {
+            let recording = perf_data::read(file, &mut |_, _| {});
+            return recording.map(|recording| recording.event).map_err(|e| e.to_string());
+        }
+        why = last_line(&said.stderr);
+    }
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    let paranoid = paranoid.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned());
+    Err(format!("perf may not record here: {why} (kernel.perf_event_paranoid is {paranoid})"))
+}
+
+/// The command that has `perf` record `of` with the event, so many times a second of each thread's
+/// CPU time, with a copy of so many bytes of its stack, into the file `output`.
+///
+/// What `of` says of its environment and its folder holds; the folder is also that of a relative
+/// `output`. Bytes are rounded up to a multiple of 8, of which `perf` takes up to 65528.
+#[must_use]
+pub fn command(
+    event: &str,
+    frequency: u64,
+    stack_bytes: u32,
+    output: &Path,
+    of: &Command,
+) -> Command {
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-k", "CLOCK_MONOTONIC_RAW", "--call-graph"])
+        .arg(format!("dwarf,{}", stack_bytes.clamp(8, 65528).next_multiple_of(8)))
+        .args(["-F", &frequency.to_string()])
+        .args(["-e", &user_only(event)])
+        .arg("-o")
+        .arg(path_argument(output))
+        .arg("--")
+        .arg(of.get_program())
+        .args(of.get_args());
+    for (name, value) in of.get_envs() {
+        match value {
+            Some(value) => perf.env(name, value),
+            None => perf.env_remove(name),
+        };
+    }
+    if let Some(folder) = of.get_current_dir() {
+        perf.current_dir(folder);
+    }
+    perf
+}
+
+/// Only the program's part, which is what users may record.
+fn user_only(event: &str) -> String {
+    if event.contains(':') { event.to_owned() } else { format!("{event}:u") }
+}
+
+/// `-` alone would be standard output.
+fn path_argument(path: &Path) -> OsString {
+    if path == Path::new("-") { PathBuf::from("./-").into() } else { path.into() }
+}
+
+fn last_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+    line.unwrap_or("it said nothing").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_recorded_as_it_was() {
+        let mut of = Command::new("./engine");
+        of.args(["--prompt", "a b"]).env("THREADS", "2").current_dir("/srv");
+        let perf = command("cycles", 999, 16_001, Path::new("perf.data"), &of);
+        let args: Vec<_> = perf.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        assert_eq!(
+            args.join(" "),
+            "record -k CLOCK_MONOTONIC_RAW --call-graph dwarf,16008 -F 999 -e cycles:u \
+             -o perf.data -- ./engine --prompt a b"
+        );
+        assert_eq!(args.last(), Some(&"a b"));
+        assert_eq!(perf.get_current_dir(), Some(Path::new("/srv")));
+        assert_eq!(perf.get_envs().count(), 1);
+    }
+}
