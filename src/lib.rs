@@ -8,6 +8,7 @@ pub mod compare;
 mod cost;
 mod device;
 mod digest;
+pub mod export;
 mod fold;
 mod graph;
 #[cfg(feature = "receipt")]

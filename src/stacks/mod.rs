@@ -2,6 +2,7 @@
 //! sampled.
 
 mod class;
+mod spans;
 mod sums;
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::class::Class;
+pub use self::spans::{By, NOT_KEPT, OUTSIDE, UNATTRIBUTED};
 pub use self::sums::{ClassSum, Inclusive};
 
 /// What weights count.
@@ -111,8 +113,27 @@ impl Stacks {
     ///
     /// If a frame isn't of these stacks, or blocks are kept and `block` is none of them.
     pub fn add(&mut self, frames: &[u32], weight: u64, block: usize) {
+        if let Some(stack) = self.stack_to_add(frames, weight)
+            && self.blocks > 0
+        {
+            let sum = &mut self.stacks[stack].by_block[block];
+            *sum = sum.saturating_add(weight);
+        }
+    }
+
+    /// Adds `weight` to the stack of these frames where it isn't known in which block of time. Nothing
+    /// is added where `weight` is 0.
+    ///
+    /// # Panics
+    ///
+    /// If a frame isn't of these stacks.
+    pub fn add_in_no_block(&mut self, frames: &[u32], weight: u64) {
+        let _ = self.stack_to_add(frames, weight);
+    }
+
+    fn stack_to_add(&mut self, frames: &[u32], weight: u64) -> Option<usize> {
         if weight == 0 {
-            return;
+            return None;
         }
         assert!(frames.iter().all(|&frame| (frame as usize) < self.frames.len()));
         let number = match self.index.get(frames) {
@@ -127,10 +148,7 @@ impl Stacks {
         };
         let stack = &mut self.stacks[number];
         stack.weight = stack.weight.saturating_add(weight);
-        if self.blocks > 0 {
-            let sum = &mut stack.by_block[block];
-            *sum = sum.saturating_add(weight);
-        }
+        Some(number)
     }
 
     /// The weight of all stacks.

@@ -1,0 +1,248 @@
+//! Folded stacks, as Brendan Gregg's FlameGraph, inferno and speedscope read them: a line for each
+//! stack, its frames from the outermost on with `;` between them, a blank, and its weight.
+//!
+//! ```text
+//! decode;layer 7;DownProjection;gemv_q4_k_avx2 184023
+//! ```
+//!
+//! The format has no way to say `;` or the end of a line in a name, or blanks around it. These are
+//! written as in URLs: `%` and two upper-case hexadecimal digits for each byte in UTF-8. So are `%` where
+//! such digits follow it, and control characters; a name of no letters is `%`, and one that is `%` is
+//! `%25`. Reading takes that back, and leaves alone what isn't written so, as names that other programs
+//! wrote (Go's have `%2e`).
+//!
+//! Levels, classes and units aren't kept: what is read has functions and counts samples.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::refused;
+use crate::stacks::{Class, Frame, Level, Stacks, Unit};
+
+/// Bytes of a line at most.
+const MOST_BYTES: usize = 1 << 20;
+/// Frames of a stack at most.
+const MOST_FRAMES: usize = 1 << 14;
+
+/// Writes stacks, in the order that they are in. Those whose names are alike are one line.
+///
+/// # Errors
+///
+/// Those of `out`; and if there is no stack, or one without frames, which the format can't tell.
+pub fn write(stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
+    if stacks.is_empty() {
+        return Err(refused("there is no stack, and a file of folded stacks can't say so"));
+    }
+    let names: Vec<String> = stacks.frames.iter().map(|frame| escaped(&frame.name)).collect();
+    let mut lines: Vec<(String, u64)> = Vec::new();
+    let mut of_line: HashMap<String, usize> = HashMap::new();
+    for stack in &stacks.stacks {
+        if stack.frames.is_empty() {
+            return Err(refused("a stack has no frames, and folded stacks can't say so"));
+        }
+        let frames: Vec<&str> =
+            stack.frames.iter().map(|&frame| names[frame as usize].as_str()).collect();
+        let line = frames.join(";");
+        match of_line.get(&line) {
+            Some(&at) => lines[at].1 = lines[at].1.saturating_add(stack.weight),
+            None => {
+                of_line.insert(line.clone(), lines.len());
+                lines.push((line, stack.weight));
+            }
+        }
+    }
+    for (line, weight) in lines {
+        writeln!(out, "{line} {weight}")?;
+    }
+    Ok(())
+}
+
+/// Reads stacks, of this crate or of others: FlameGraph's and inferno's `collapse` programs, `py-spy`,
+/// `async-profiler`. `path` is only for messages. Empty lines are passed over.
+///
+/// A function that `collapse` marked as one of the operating system's kernel (`_[k]`) is classed as
+/// that.
+///
+/// # Errors
+///
+/// With the line: where it has no whole number at its end, or no stack before it, or is longer or
+/// deeper than any stack is; where the weights add up to more than 64 bits hold. And where there is
+/// no stack at all.
+pub fn read(text: &str, path: &Path) -> Result<Stacks, FoldedError> {
+    let mut stacks = Stacks::new(Unit::Samples, 0);
+    let mut of_name: HashMap<&str, u32> = HashMap::new();
+    let mut frames: Vec<u32> = Vec::new();
+    let mut total = 0_u64;
+    for (line, text) in (1..).zip(text.lines()) {
+        let fault = |fault| FoldedError::Line { path: path.to_owned(), line, fault };
+        if text.len() > MOST_BYTES {
+            return Err(fault(LineFault::Long));
+        }
+        let text = text.trim_end();
+        if text.is_empty() {
+            continue;
+        }
+        let (stack, weight) = text.rsplit_once([' ', '\t']).ok_or(fault(LineFault::NoWeight))?;
+        if stack.is_empty() {
+            return Err(fault(LineFault::NoStack));
+        }
+        let is_number = !weight.is_empty() && weight.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number {
+            return Err(fault(LineFault::NoWeight));
+        }
+        let weight: u64 = weight.parse().map_err(|_| fault(LineFault::Large))?;
+        total = total.checked_add(weight).ok_or(fault(LineFault::Large))?;
+        frames.clear();
+        for name in stack.split(';') {
+            if frames.len() == MOST_FRAMES {
+                return Err(fault(LineFault::Deep));
+            }
+            frames.push(*of_name.entry(name).or_insert_with(|| stacks.frame(function(name))));
+        }
+        stacks.add(&frames, weight, 0);
+    }
+    if stacks.is_empty() {
+        return Err(FoldedError::Empty { path: path.to_owned() });
+    }
+    Ok(stacks)
+}
+
+fn function(name: &str) -> Frame {
+    let name = unescaped(name);
+    let of_os = name.strip_suffix("_[k]");
+    // What is compiled at run time and what is inlined is marked, too.
+    let marked = ["_[j]", "_[i]"].into_iter().find_map(|mark| name.strip_suffix(mark));
+    let function = of_os.or(marked).unwrap_or(&name);
+    let class = Class::of_function(function, None, of_os.is_some());
+    Frame { name, level: Level::Function, class }
+}
+
+fn escaped(name: &str) -> String {
+    match name {
+        "" => return "%".to_owned(),
+        "%" => return "%25".to_owned(),
+        _ => {}
+    }
+    let mut text = String::with_capacity(name.len());
+    let begins_at = name.len() - name.trim_start().len();
+    let ends_at = name.trim_end().len();
+    for (at, letter) in name.char_indices() {
+        let is_around = at < begins_at || at >= ends_at;
+        let is_code = letter == '%' && code(&name.as_bytes()[at..]).is_some();
+        // A line may end with any of Unicode's separators for some readers.
+        let is_separator = matches!(letter, ';' | '\u{2028}' | '\u{2029}') || letter.is_control();
+        if is_around || is_code || is_separator {
+            let mut bytes = [0; 4];
+            for byte in letter.encode_utf8(&mut bytes).bytes() {
+                text.push_str(&format!("%{byte:02X}"));
+            }
+        } else {
+            text.push(letter);
+        }
+    }
+    text
+}
+
+fn unescaped(text: &str) -> String {
+    if text == "%" {
+        return String::new();
+    }
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, others)) = rest.split_first() {
+        match code(rest) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &rest[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = others;
+            }
+        }
+    }
+    // Codes that are no text are somebody else's.
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// The byte that `%` and two upper-case hexadecimal digits stand for.
+fn code(text: &[u8]) -> Option<u8> {
+    let [b'%', high, low, ..] = *text else { return None };
+    let digit = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    };
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+/// A file of folded stacks that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FoldedError {
+    /// There is no stack.
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line isn't a stack with its weight.
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line, from 1 on.
+        line: usize,
+        /// What is wrong.
+        fault: LineFault,
+    },
+}
+
+/// What can be wrong with a line of folded stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LineFault {
+    /// It doesn't end with a blank and a whole number.
+    NoWeight,
+    /// There is nothing before the number.
+    NoStack,
+    /// The number, or the sum up to it, is beyond 64 bits.
+    Large,
+    /// It is too long.
+    Long,
+    /// It has too many frames.
+    Deep,
+}
+
+impl fmt::Display for FoldedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, line, fault) = match self {
+            Self::Empty { path } => {
+                return write!(
+                    f,
+                    "{} has no stack: each line should be frames with `;` between them, a blank \
+                     and a count",
+                    path.display()
+                );
+            }
+            Self::Line { path, line, fault } => (path.display(), line, fault),
+        };
+        write!(f, "{path}, line {line}: ")?;
+        match fault {
+            LineFault::NoWeight => {
+                f.write_str("does not end with a blank and a whole number, the weight of its stack")
+            }
+            LineFault::NoStack => f.write_str("has a weight, but no stack before it"),
+            LineFault::Large => {
+                write!(f, "its weight, or the sum of all up to it, is more than {}", u64::MAX)
+            }
+            LineFault::Long => write!(f, "is longer than {MOST_BYTES} bytes"),
+            LineFault::Deep => write!(f, "has more than {MOST_FRAMES} frames"),
+        }
+    }
+}
+
+impl std::error::Error for FoldedError {}

@@ -1,0 +1,13 @@
+//! Bytes for other programs, one file a format.
+
+pub mod folded;
+#[cfg(feature = "pprof")]
+pub mod pprof;
+pub mod speedscope;
+
+use std::io;
+
+/// What can't be said in a format.
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
