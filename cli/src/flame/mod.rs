@@ -1,3 +1,5 @@
 //! Flamegraphs: where stacks come from, what they are made of, and how they are drawn.
 
+mod draw;
+mod names;
 mod summary;
