@@ -4,5 +4,7 @@ mod agreement;
 mod input;
 mod join;
 mod shares;
+mod draw;
+mod names;
 mod summary;
 mod timeline;

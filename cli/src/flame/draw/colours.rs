@@ -1,0 +1,129 @@
+//! Which colour a frame has.
+
+use brickscope::stacks::{Class, Frame, Level};
+use inferno::flamegraph::color::Color;
+
+/// The five classes in the order in which they are told, `rest` last.
+pub(crate) const CLASSES: [Class; 5] =
+    [Class::Quantized, Class::Matmul, Class::Memory, Class::System, Class::Other];
+
+/// The class as people read it, in legends and tables.
+pub(crate) fn label(class: Class) -> &'static str {
+    match class {
+        Class::Quantized => "quantised kernels",
+        Class::Matmul => "matmul",
+        Class::Memory => "memory",
+        Class::System => "system",
+        Class::Other => "rest",
+    }
+}
+
+/// The colour's name, for the guide.
+pub(crate) fn colour_name(class: Class) -> &'static str {
+    match class {
+        Class::Quantized => "red",
+        Class::Matmul => "green",
+        Class::Memory => "blue",
+        Class::System => "orange",
+        Class::Other => "grey",
+    }
+}
+
+/// The colour of a class. Black text is readable on each.
+pub(super) fn of_class(class: Class) -> Color {
+    match class {
+        Class::Quantized => rgb(229, 92, 78),
+        Class::Matmul => rgb(110, 186, 104),
+        Class::Memory => rgb(105, 158, 222),
+        Class::System => rgb(244, 168, 66),
+        Class::Other => rgb(206, 206, 206),
+    }
+}
+
+/// The colour of a frame: its class says which, its level how dark a grey is, and its name shifts it a
+/// little, so that neighbours can be told apart. The same name has the same colour in every picture.
+pub(super) fn of_frame(frame: Option<&Frame>) -> Color {
+    let Some(frame) = frame else { return rgb(178, 178, 178) };
+    let base = match (frame.class, frame.level) {
+        (Class::Other, Level::Thread) => rgb(184, 184, 184),
+        (Class::Other, Level::Phase) => rgb(192, 192, 192),
+        (Class::Other, Level::Layer) => rgb(202, 202, 202),
+        (Class::Other, Level::Brick) => rgb(212, 212, 212),
+        (Class::Other, Level::Kernel | Level::Tile | Level::Function) => rgb(224, 224, 224),
+        (class, _) => of_class(class),
+    };
+    // Of greys it would look like another level.
+    let most = if frame.class == Class::Other { 4 } else { 11 };
+    let shift = (fnv1a(&frame.name) % (2 * most + 1)) as i16 - most as i16;
+    let shifted = |channel: u8| (i16::from(channel) + shift).clamp(0, 255) as u8;
+    rgb(shifted(base.r), shifted(base.g), shifted(base.b))
+}
+
+/// More of the whole than before.
+pub(super) const MORE: Color = rgb(214, 40, 40);
+/// Less of it.
+pub(super) const LESS: Color = rgb(38, 92, 196);
+/// As much, as far as can be told.
+pub(super) const SAME: Color = rgb(214, 214, 214);
+
+/// Between white and the full colour of `change`, whose full strength is `most`.
+pub(super) fn of_change(change: f64, most: f64) -> Color {
+    let strength = if most > 0.0 { (change.abs() / most).clamp(0.0, 1.0) } else { 0.0 };
+    let full = if change < 0.0 { LESS } else { MORE };
+    // Never quite full, or black text could not be read on it.
+    let mixed =
+        |channel: u8| (255.0 - 0.75 * strength * (255.0 - f64::from(channel))).round() as u8;
+    rgb(mixed(full.r), mixed(full.g), mixed(full.b))
+}
+
+const fn rgb(r: u8, g: u8, b: u8) -> Color {
+    Color { r, g, b }
+}
+
+/// The 64-bit FNV-1a hash.
+fn fnv1a(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flame::draw::tests::function;
+
+    /// The relative luminance of WCAG 2.1.
+    fn luminance(colour: Color) -> f64 {
+        let linear = |channel: u8| {
+            let c = f64::from(channel) / 255.0;
+            if c <= 0.03928 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * linear(colour.r) + 0.7152 * linear(colour.g) + 0.0722 * linear(colour.b)
+    }
+
+    #[test]
+    fn black_text_is_readable_on_every_colour() {
+        let mut colours = vec![of_change(1.0, 1.0), of_change(-1.0, 1.0), SAME, of_frame(None)];
+        for class in CLASSES {
+            for level in [Level::Thread, Level::Brick, Level::Function] {
+                for n in 0..100 {
+                    let frame = Frame { class, level, ..function(&format!("f{n}")) };
+                    colours.push(of_frame(Some(&frame)));
+                }
+            }
+        }
+        for colour in colours {
+            // The least contrast that WCAG 2.1 asks for is 4.5.
+            assert!((luminance(colour) + 0.05) / 0.05 >= 4.5, "{colour:?}");
+        }
+    }
+
+    #[test]
+    fn changes_go_from_white_to_red_or_blue() {
+        assert_eq!(of_change(0.0, 5.0), rgb(255, 255, 255));
+        let (more, most) = (of_change(1.0, 5.0), of_change(5.0, 5.0));
+        assert!(more.r > more.b && most.r > most.b && most.b < more.b, "{more:?} {most:?}");
+        let less = of_change(-5.0, 5.0);
+        assert!(less.b > less.r, "{less:?}");
+    }
+}

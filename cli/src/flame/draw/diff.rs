@@ -1,0 +1,111 @@
+//! What changed between two sets of stacks, as a flamegraph.
+
+use anyhow::{Context, Result};
+use brickscope::stacks::Stacks;
+
+use super::page::{Drawn, Page};
+use super::tree::{Block, Tree};
+use super::{Look, amount, colours, of_left_out, percent};
+
+/// Whose widths are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Those of after.
+    Forward,
+    /// Those of before, where what has vanished is seen.
+    Reverse,
+}
+
+/// The most that a share may differ between before and after for want of samples, of both shares.
+pub(crate) type Allowed<'a> = &'a dyn Fn(f64, f64) -> f64;
+
+/// The flamegraph of one side, coloured by how each frame's share of the whole differs: red where it
+/// grew, blue where it shrank, in both directions. Shares are of each side's own total, so that a
+/// longer run isn't red all over; and they are of a frame with all that lies on it. Where `allowed` is
+/// given, frames that differ by no more are grey.
+///
+/// # Errors
+///
+/// If a side has no stack of any weight, or the width is below 400 pixels.
+pub(crate) fn diff_svg(
+    before: &Stacks,
+    after: &Stacks,
+    look: &Look,
+    direction: Direction,
+    allowed: Option<Allowed>,
+) -> Result<String> {
+    let (side, unit) = match direction {
+        Direction::Forward => (1, after.unit),
+        Direction::Reverse => (0, before.unit),
+    };
+    let tree = Tree::of(&[before, after]).context("before and after")?;
+    let layout = tree.layout(side);
+    let totals = layout.blocks[0].weights;
+    let share = |block: &Block, side: usize| block.weights[side] as f64 / totals[side] as f64;
+    let change = |block: &Block| share(block, 1) - share(block, 0);
+    let is_same = |block: &Block| {
+        allowed
+            .is_some_and(|allowed| change(block).abs() <= allowed(share(block, 0), share(block, 1)))
+    };
+    let most = layout.blocks.iter().filter(|block| !is_same(block)).map(|b| change(b).abs());
+    let most = most.fold(0.0, f64::max);
+    let frames = layout.blocks.iter().map(|block| {
+        let [was, is] = [0, 1].map(|side| percent(block.weights[side], totals[side]));
+        let how = match block.weights {
+            [0, _] => "new".to_owned(),
+            [_, 0] => "gone".to_owned(),
+            _ => points(change(block)),
+        };
+        let noise = if is_same(block) { ", within sampling error" } else { "" };
+        Drawn {
+            depth: block.depth,
+            start: block.start,
+            weight: block.weights[side],
+            colour: match is_same(block) {
+                true => colours::SAME,
+                false => colours::of_change(change(block), most),
+            },
+            name: block.frame.map_or("all", |frame| &frame.name).to_owned(),
+            figures: format!(
+                "{}; before {was}, after {is}, {how}{noise}",
+                amount(block.weights[side], unit)
+            ),
+        }
+    });
+    let mut lines = look.subtitle.clone();
+    lines.push(match direction {
+        Direction::Forward => {
+            "widths are those of after; what is gone is in the reverse picture".into()
+        }
+        Direction::Reverse => {
+            "widths are those of before; what is new is in the forward picture".into()
+        }
+    });
+    lines.extend(of_left_out(&layout.left_out, totals[side]));
+    let full = format!("share of the whole, at most {} points", round(most));
+    let mut legend = vec![
+        (colours::of_change(1.0, 1.0), "grew".to_owned()),
+        (colours::of_change(-1.0, 1.0), format!("shrank ({full})")),
+    ];
+    if allowed.is_some() {
+        legend.push((colours::SAME, "unchanged within sampling error".to_owned()));
+    }
+    let page = Page {
+        title: &look.title,
+        lines: &lines,
+        legend: &legend,
+        width: look.width,
+        total: totals[side],
+        frames: frames.collect(),
+    };
+    page.svg()
+}
+
+/// A difference of shares.
+fn points(change: f64) -> String {
+    format!("{:+.2} points", 100.0 * change)
+}
+
+fn round(change: f64) -> String {
+    format!("{:.2}", 100.0 * change)
+}

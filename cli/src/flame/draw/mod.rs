@@ -1,0 +1,122 @@
+//! Flamegraphs as SVG files that can be zoomed and searched in a browser.
+//!
+//! The width of a frame is its part of the whole, its height how deep the stack is. Names are as they
+//! are, but for characters that have no picture, which are spelt out: a newline is `\n`. Frames of less
+//! than 0.01 % of the whole are left out, and the picture says how much that is.
+
+mod colours;
+mod diff;
+mod page;
+mod tree;
+
+use anyhow::Result;
+use brickscope::stacks::{Class, Stacks, Unit};
+use inferno::flamegraph::color::Color;
+
+pub(crate) use self::colours::{CLASSES, colour_name, label};
+pub(crate) use self::diff::{Direction, diff_svg};
+use self::page::{Drawn, Page};
+use self::tree::{LeftOut, Tree};
+
+/// What a picture says beside its frames.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Look {
+    pub(crate) title: String,
+    /// Below the title, a line each: model, workload, machine, source, what was lost. What is too long
+    /// is cut.
+    pub(crate) subtitle: Vec<String>,
+    /// In pixels; `None` is as wide as the window.
+    pub(crate) width: Option<u32>,
+}
+
+/// The flamegraph of `stacks`, coloured by class. The same stacks give the same bytes.
+///
+/// # Errors
+///
+/// If no stack has any weight, or the width is below 400 pixels.
+pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
+    let layout = Tree::of(&[stacks])?.layout(0);
+    let total = layout.blocks[0].weights[0];
+    let frames = layout.blocks.iter().map(|block| {
+        let weight = block.weights[0];
+        Drawn {
+            depth: block.depth,
+            start: block.start,
+            weight,
+            colour: colours::of_frame(block.frame),
+            name: block.frame.map_or("all", |frame| &frame.name).to_owned(),
+            figures: format!("{}, {}", amount(weight, stacks.unit), percent(weight, total)),
+        }
+    });
+    let mut lines = look.subtitle.clone();
+    lines.extend(of_left_out(&layout.left_out, total));
+    let page = Page {
+        title: &look.title,
+        lines: &lines,
+        legend: &legend(stacks, total),
+        width: look.width,
+        total,
+        frames: frames.collect(),
+    };
+    page.svg()
+}
+
+/// Each class that is on top of a stack, with its part of the whole.
+fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
+    let of = |class: Class| {
+        let on_top = stacks.stacks.iter().filter(|stack| {
+            let top = stack.frames.last().map(|&frame| stacks.frames[frame as usize].class);
+            top.unwrap_or_default() == class
+        });
+        on_top.map(|stack| stack.weight).sum::<u64>()
+    };
+    let classes = CLASSES.into_iter().map(|class| (class, of(class)));
+    classes
+        .filter(|&(class, weight)| weight > 0 || class == Class::Other)
+        .map(|(class, weight)| {
+            (colours::of_class(class), format!("{} {}", label(class), percent(weight, total)))
+        })
+        .collect()
+}
+
+/// What is too narrow to be seen.
+fn of_left_out(left_out: &LeftOut, total: u64) -> Option<String> {
+    let LeftOut { frames, weight } = *left_out;
+    let what = match frames {
+        0 => return None,
+        1 => "1 frame".to_owned(),
+        n => format!("{n} frames"),
+    };
+    Some(format!("left out: {what} narrower than 0.01 %, together {}", percent(weight, total)))
+}
+
+/// A weight with its unit.
+pub(crate) fn amount(weight: u64, unit: Unit) -> String {
+    let ns = weight as f64;
+    match unit {
+        Unit::Samples if weight == 1 => "1 sample".to_owned(),
+        Unit::Samples => format!("{weight} samples"),
+        Unit::Nanoseconds if weight < 1_000 => format!("{weight} ns"),
+        Unit::Nanoseconds if weight < 1_000_000 => format!("{:.3} µs", ns / 1e3),
+        Unit::Nanoseconds if weight < 10_000_000_000 => format!("{:.3} ms", ns / 1e6),
+        Unit::Nanoseconds => format!("{:.3} s", ns / 1e9),
+    }
+}
+
+/// A part of the whole. What is there is never 0.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "n/a".to_owned();
+    }
+    let percent = 100.0 * part as f64 / whole as f64;
+    match part {
+        0 => "0 %".to_owned(),
+        _ if percent < 0.005 => "<0.01 %".to_owned(),
+        _ => format!("{percent:.2} %"),
+    }
+}
+
+#[cfg(test)]
+mod browser;
+#[cfg(test)]
+mod tests;

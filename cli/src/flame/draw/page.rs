@@ -1,0 +1,183 @@
+//! The SVG file: `inferno`'s page and script, our header and our frames.
+//!
+//! `inferno` would draw the frames, too, but it takes names apart at `;` and the last blank, knows one
+//! unit for all weights and no colour for one frame. So it is given stacks that only have the right
+//! height, and what it drew of them is replaced. Names need no stand-ins that way.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result, bail};
+use inferno::flamegraph::color::{BackgroundColor, Color};
+use inferno::flamegraph::{Options, from_lines};
+
+use crate::flame::names::{columns, cut, cut_front, printable};
+
+/// All that is on a page.
+pub(super) struct Page<'l> {
+    pub(super) title: &'l str,
+    /// Lines below the title.
+    pub(super) lines: &'l [String],
+    /// What colours mean.
+    pub(super) legend: &'l [(Color, String)],
+    /// In pixels; `None` is as wide as the window.
+    pub(super) width: Option<u32>,
+    /// What the root has.
+    pub(super) total: u64,
+    /// The root first.
+    pub(super) frames: Vec<Drawn>,
+}
+
+/// A frame as it is drawn.
+pub(super) struct Drawn {
+    pub(super) depth: usize,
+    /// In weight, from the left.
+    pub(super) start: u64,
+    pub(super) weight: u64,
+    pub(super) colour: Color,
+    pub(super) name: String,
+    /// What the tooltip has after the name. No parenthesis may be in it: the script takes the name to
+    /// end at the last one.
+    pub(super) figures: String,
+}
+
+/// How wide a picture is where no script makes it as wide as the window.
+const WIDTH: u32 = 1200;
+/// Below, the buttons would lie on the title.
+const LEAST_WIDTH: u32 = 400;
+/// As `inferno` has them: the size of letters, their width in it, the height of a frame, what is free
+/// left and right, above the frames without a subtitle, and below.
+const FONT_SIZE: usize = 12;
+const FONT_WIDTH: f64 = 0.59;
+const ROW: usize = 16;
+const SIDE: usize = 10;
+const ABOVE: usize = 3 * FONT_SIZE;
+const BELOW: usize = 2 * FONT_SIZE + 10;
+/// The first line below the title; each further one is a row lower.
+const FIRST_LINE: usize = 42;
+/// Letters of the title are this much larger, and its row has a button on both sides.
+const TITLE_SIZE: usize = FONT_SIZE + 5;
+const BUTTON: f64 = 100.0;
+
+/// Where `inferno`'s frames begin, and all after it is ours.
+const FRAMES: &str = "<svg id=\"frames\"";
+
+impl Page<'_> {
+    /// # Errors
+    ///
+    /// If the width is too small, or `inferno` makes another page than the one that this is written
+    /// for.
+    pub(super) fn svg(&self) -> Result<String> {
+        let width = self.width.unwrap_or(WIDTH);
+        if width < LEAST_WIDTH {
+            bail!("a flamegraph is at least {LEAST_WIDTH} pixels wide, not {width}");
+        }
+        let depth = self.frames.iter().map(|frame| frame.depth).max().unwrap_or(0);
+        // The header's lines take rows of frames, which moves all else down.
+        let rows = depth + self.lines.len() + usize::from(!self.legend.is_empty());
+        let mut svg = self.frame_of_page(width, rows)?;
+        self.header(&mut svg, width);
+        self.frames(&mut svg, width, rows);
+        svg.push_str("</svg></svg>\n");
+        Ok(svg)
+    }
+
+    /// The page up to where frames begin, with room for `rows` above the root.
+    fn frame_of_page(&self, width: u32, rows: usize) -> Result<String> {
+        let mut options = Options::default();
+        let room = (f64::from(width) - 2.0 * BUTTON) / (0.6 * TITLE_SIZE as f64);
+        options.title = cut(&printable(self.title), room as usize);
+        options.name_type = String::new();
+        options.image_width = self.width.map(|width| width as usize);
+        options.frame_height = ROW;
+        options.font_size = FONT_SIZE;
+        options.font_width = FONT_WIDTH;
+        options.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 252 }));
+        // Or colours that we replace would be drawn at random.
+        options.deterministic = true;
+        let line = vec!["x"; rows.max(1)].join(";") + " 1";
+        let mut page = Vec::new();
+        from_lines(&mut options, [line.as_str()], &mut page).context("inferno")?;
+        let mut page = String::from_utf8(page).context("inferno")?;
+        let height = ABOVE + (rows.max(1) + 1) * ROW + BELOW;
+        let Some(at) =
+            page.find(FRAMES).filter(|_| page.contains(&format!(" height=\"{height}\"")))
+        else {
+            bail!("inferno makes another page than the one that brickscope knows");
+        };
+        page.truncate(at);
+        Ok(page)
+    }
+
+    fn header(&self, svg: &mut String, width: u32) {
+        let room = (f64::from(width) - 2.0 * SIDE as f64) / (0.6 * FONT_SIZE as f64);
+        let mut y = FIRST_LINE;
+        for line in self.lines {
+            let line = escaped(&cut(&printable(line), room as usize));
+            let _ = writeln!(
+                svg,
+                "<text class=\"subtitle\" text-anchor=\"middle\" x=\"50%\" y=\"{y}\" fill=\"#555\">{line}</text>"
+            );
+            y += ROW;
+        }
+        if self.legend.is_empty() {
+            return;
+        }
+        let _ = write!(svg, "<text id=\"legend\" text-anchor=\"middle\" x=\"50%\" y=\"{y}\">");
+        for (nth, (colour, text)) in self.legend.iter().enumerate() {
+            // Blanks in a row would become one.
+            let gap = if nth > 0 { "\u{a0}\u{a0} " } else { "" };
+            let Color { r, g, b } = *colour;
+            let _ = write!(
+                svg,
+                "{gap}<tspan fill=\"rgb({r},{g},{b})\">■</tspan>\u{a0}{}",
+                escaped(&printable(text)).replace(' ', "\u{a0}")
+            );
+        }
+        svg.push_str("</text>\n");
+    }
+
+    fn frames(&self, svg: &mut String, width: u32, rows: usize) {
+        let pixels = f64::from(width) - 2.0 * SIDE as f64;
+        let total = self.total as f64;
+        let root = ABOVE + (rows.max(1) + 1) * ROW;
+        let _ = writeln!(
+            svg,
+            "{FRAMES} x=\"{SIDE}\" width=\"{pixels}\" total_samples=\"{}\">",
+            self.total
+        );
+        for frame in &self.frames {
+            let x = 100.0 * frame.start as f64 / total;
+            let wide = 100.0 * frame.weight as f64 / total;
+            let bottom = root - frame.depth * ROW;
+            let top = bottom - ROW + 1;
+            let name = printable(&frame.name);
+            let fits = (wide / 100.0 * pixels - 3.0) / (FONT_SIZE as f64 * FONT_WIDTH);
+            // One letter and what says that there is more.
+            let label = match fits as usize {
+                0..=2 => String::new(),
+                fits => cut_front(&name, fits),
+            };
+            let Color { r, g, b } = frame.colour;
+            let _ = writeln!(
+                svg,
+                "<g><title>{} ({})</title><rect x=\"{x:.4}%\" y=\"{top}\" width=\"{wide:.4}%\" \
+                 height=\"{}\" fill=\"rgb({r},{g},{b})\" fg:x=\"{}\" fg:w=\"{}\"/>\
+                 <text x=\"{:.4}%\" y=\"{:.2}\">{}</text></g>",
+                escaped(&name),
+                escaped(&frame.figures),
+                ROW - 1,
+                frame.start,
+                frame.weight,
+                x + 100.0 * 3.0 / pixels,
+                3.0 + (top + bottom) as f64 / 2.0,
+                escaped(&label),
+            );
+        }
+    }
+}
+
+/// `text` as XML has it.
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;")
+}
