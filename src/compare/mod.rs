@@ -56,9 +56,9 @@ mod from_profile;
 #[cfg(feature = "receipt")]
 mod from_receipt;
 mod ratio;
-mod student;
+pub(crate) mod student;
 mod turns;
-mod verdict;
+pub(crate) mod verdict;
 
 use std::fmt;
 

@@ -2,6 +2,7 @@
 //! sampled.
 
 mod class;
+pub mod diff;
 
 use std::collections::HashMap;
 
