@@ -57,8 +57,9 @@ mod from_profile;
 mod from_receipt;
 mod ratio;
 pub mod student;
+pub(crate) mod student;
 mod turns;
-mod verdict;
+pub(crate) mod verdict;
 
 use std::fmt;
 

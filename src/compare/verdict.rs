@@ -94,22 +94,34 @@ pub(super) fn judge(tests: &mut [Rows], threshold: f64) {
 
 /// Holm's procedure: the least probability is held to `level` ÷ the number of rows, the next to
 /// `level` ÷ one less, and so on until one isn't below; that one and all after it are held to the
-/// level that was reached. The interval of a row is at the level that it was held to, so that it
-/// leaves 0 out just where the procedure rejects.
-fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
-    rows.retain(|row| row.ratio.is_some());
-    let probability = |row: &Row| row.ratio.map_or(1.0, |ratio| ratio.probability());
-    rows.sort_by(|x, y| probability(x).total_cmp(&probability(y)));
-    let count = rows.len();
-    let mut left = count;
+/// level that was reached. The level of each, in the order in which they were given: what isn't above
+/// it is rejected.
+pub(crate) fn holm(probabilities: &[f64], level: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|&x, &y| probabilities[x].total_cmp(&probabilities[y]));
+    let mut levels = vec![level; probabilities.len()];
+    let mut left = order.len();
     let mut is_rejecting = true;
-    for row in rows {
-        let Some(ratio) = row.ratio else { continue };
+    for row in order {
         let alpha = level / left as f64;
-        is_rejecting &= ratio.probability() <= alpha;
+        is_rejecting &= probabilities[row] <= alpha;
         if is_rejecting {
             left -= 1;
         }
+        levels[row] = alpha;
+    }
+    levels
+}
+
+/// Judges rows that share a level by [`holm`]. The interval of a row is at the level that it was held
+/// to, so that it leaves 0 out just where the procedure rejects.
+fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
+    rows.retain(|row| row.ratio.is_some());
+    let probability = |row: &Row| row.ratio.map_or(1.0, |ratio| ratio.probability());
+    let probabilities: Vec<f64> = rows.iter().map(|row| probability(row)).collect();
+    let count = rows.len();
+    for (row, alpha) in rows.into_iter().zip(holm(&probabilities, level)) {
+        let Some(ratio) = row.ratio else { continue };
         let (low, high) = ratio.interval(alpha);
         let (low, high) = (low.exp_m1(), high.exp_m1());
         // Before it is known which rows are rejected, each has to reckon with the first level.
@@ -129,6 +141,15 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_is_held_to_what_those_below_it_leave() {
+        let levels = holm(&[0.5, 0.001, 0.0034, 0.02], 0.01);
+        assert_eq!(levels, [0.01 / 3.0, 0.01 / 4.0, 0.01 / 3.0, 0.01 / 3.0]);
+        let all = holm(&[0.004, 0.009], 0.01);
+        assert_eq!(all, [0.005, 0.01]);
+        assert!(holm(&[], 0.01).is_empty());
+    }
 
     #[test]
     fn a_change_matters_if_it_is_sure_and_may_be_as_large_as_the_threshold() {

@@ -4,6 +4,7 @@
 mod class;
 mod spans;
 mod sums;
+pub mod diff;
 
 use std::collections::HashMap;
 

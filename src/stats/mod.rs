@@ -1,11 +1,11 @@
 //! Counts, sums and percentiles of spans, per brick and per category.
 
 mod histogram;
-#[cfg(feature = "receipt")]
+#[cfg(any(feature = "receipt", test))]
 mod random;
 mod sample;
 
-#[cfg(feature = "receipt")]
+#[cfg(any(feature = "receipt", test))]
 pub(crate) use self::random::SplitMix64;
 pub(crate) use self::sample::median;
 #[cfg(feature = "receipt")]

@@ -13,6 +13,7 @@ impl SplitMix64 {
     }
 
     /// All orders alike: Fisher and Yates. The bias of the multiplication is below 2^-40.
+    #[cfg(feature = "receipt")]
     pub(crate) fn shuffle(&mut self, values: &mut [f64]) {
         for last in (1..values.len()).rev() {
             let below = (last + 1) as u128;
