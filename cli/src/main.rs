@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let trouble = if is_question { 2 } else { 1 };
     let result = match args.command {
         Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),
-        Command::Profile(args) => cmd::profile::run(&args),
+        Command::Profile(args) => sampled(|| cmd::profile::run(&args)),
         Command::Benchmark(args) => cmd::benchmark::run(&args),
         Command::Compare(args) => match cmd::compare::run(&args) {
             Ok(code) => return code,
@@ -58,7 +58,10 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Machine(args) => cmd::machine::run(&args),
         Command::History(args) => cmd::history::run(&args),
-        Command::Flamegraph(_) => Ok(()),
+        Command::Flamegraph(args) => match cmd::flamegraph::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,7 +75,6 @@ fn main() -> ExitCode {
 }
 
 /// Runs the command with samples being taken, if whoever started it asked for that.
-#[cfg(any())]
 fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let asked = flame::timer::Asked::start()?;
     run()?;

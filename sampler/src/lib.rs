@@ -11,9 +11,9 @@
 mod clock;
 mod code_file;
 mod mmap;
-pub mod perf_event;
 pub mod perf;
 pub mod perf_data;
+pub mod perf_event;
 mod recording;
 mod sampled;
 mod symbols;

@@ -57,7 +57,6 @@ mod from_profile;
 mod from_receipt;
 mod ratio;
 pub mod student;
-pub(crate) mod student;
 mod turns;
 pub(crate) mod verdict;
 

@@ -4,8 +4,8 @@
 ///
 /// By the incomplete beta function: `I(ν / (ν + t²); ν/2, 1/2)` (Abramowitz and Stegun, 26.7.1 and
 /// 26.5.27).
+#[must_use]
 pub fn two_sided(t: f64, degrees: f64) -> f64 {
-pub(crate) fn two_sided(t: f64, degrees: f64) -> f64 {
     if t.is_infinite() {
         return 0.0;
     }
@@ -14,8 +14,8 @@ pub(crate) fn two_sided(t: f64, degrees: f64) -> f64 {
 
 /// What |t| exceeds with this probability: by Newton's method on the logarithms of both, which are
 /// nearly on a line in the tails, inside of a bracket that is halved where it leads out.
+#[must_use]
 pub fn quantile(probability: f64, degrees: f64) -> f64 {
-pub(crate) fn quantile(probability: f64, degrees: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while two_sided(high, degrees) > probability {
         low = high;

@@ -2,9 +2,9 @@
 //! sampled.
 
 mod class;
+pub mod diff;
 mod spans;
 mod sums;
-pub mod diff;
 
 use std::collections::HashMap;
 

@@ -33,7 +33,8 @@ impl Abilities {
         let mut findings = vec![Finding::good("spans", "measured, on any machine: --via spans")];
         findings.push(match &self.sampler {
             Ok(can) => {
-                let of = if can.kernel { "programs and the kernel" } else { "programs, not the kernel" };
+                let of =
+                    if can.kernel { "programs and the kernel" } else { "programs, not the kernel" };
                 Finding::good("sampler", format!("by perf_event_open and cpu-clock: {of}"))
             }
             Err(why) => Finding::bad("sampler", "perf_event_open can't be used", why.clone()),
@@ -43,7 +44,7 @@ impl Abilities {
         }
         if via == Via::Perf {
             findings.push(match &self.perf {
-                Ok(perf) => Finding::good("perf", perf.to_string()),
+                Ok(perf) => Finding::good("perf", format!("{}, by {}", perf.version, perf.event)),
                 Err(why) => Finding::bad("perf", "can't record here", why.clone()),
             });
         }

@@ -1,10 +1,14 @@
 //! Flamegraphs: where stacks come from, what they are made of, and how they are drawn.
 
+pub(crate) mod abilities;
 mod agreement;
-mod input;
-mod join;
-mod shares;
-mod draw;
+pub(crate) mod baseline;
+pub(crate) mod draw;
+pub(crate) mod input;
+pub(crate) mod join;
 mod names;
-mod summary;
+pub(crate) mod shares;
+pub(crate) mod summary;
+pub(crate) mod take;
 mod timeline;
+pub(crate) mod timer;

@@ -7,7 +7,7 @@ use std::{env, fs, io};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{Profile, write_atomically};
-use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolve};
+use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolve, timer};
 
 use super::abilities::Abilities;
 use crate::args::{FlamegraphArgs, Via};
@@ -115,8 +115,8 @@ fn watch(
             let path = dir.join(SAMPLES);
             let asked = std::path::absolute(&path).context("the current folder")?;
             command
-                .env(crate::flame::timer::ASKED, asked)
-                .env(crate::flame::timer::FREQUENCY, args.frequency.to_string());
+                .env(timer::SAMPLES_VARIABLE, asked)
+                .env(timer::FREQUENCY_VARIABLE, args.frequency.to_string());
             let status = command.status().with_context(|| cannot(&command))?;
             if !path.exists() {
                 bail!(
@@ -136,7 +136,7 @@ fn watch(
             let data = dir.join("perf.data");
             let options = perf_event::Options::default();
             let mut recorder = perf::command(
-                perf,
+                &perf.event,
                 args.frequency.into(),
                 options.stack_bytes,
                 &data,
@@ -159,10 +159,10 @@ fn watch(
 
 /// Reads what `perf record` wrote.
 pub(crate) fn from_perf(path: &Path) -> Result<Recording> {
-    let bar = progress::bytes("reading", 0);
+    let bar = progress::steps("reading", 0);
     let recording = perf_data::read(path, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();
     Ok(recording)
@@ -201,9 +201,7 @@ pub(crate) fn read(path: &Path) -> Result<Sampled> {
 
 /// Writes the samples of a run: the whole file or nothing.
 pub(crate) fn write(path: &Path, sampled: &Sampled) -> Result<()> {
-    let context = |error: io::Error| {
-        anyhow::Error::new(error).context(path.display().to_string())
-    };
+    let context = |error: io::Error| anyhow::Error::new(error).context(path.display().to_string());
     write_atomically(path, context, |out| Ok(serde_json::to_writer(out, sampled)?))
 }
 

@@ -7,11 +7,6 @@ use brickscope_sampler::timer::{self, TimerSampler};
 
 use super::take;
 
-/// Where to write the samples.
-pub(crate) const ASKED: &str = "BRICKSCOPE_TIMER_SAMPLES";
-/// How many a second.
-pub(crate) const FREQUENCY: &str = "BRICKSCOPE_TIMER_FREQUENCY";
-
 /// Samples that are being taken.
 #[derive(Debug)]
 pub(crate) struct Asked {
@@ -22,15 +17,8 @@ pub(crate) struct Asked {
 impl Asked {
     /// Begins, if that was asked for.
     pub(crate) fn start() -> Result<Option<Self>> {
-        let Some(path) = std::env::var_os(ASKED).filter(|path| !path.is_empty()) else {
-            return Ok(None);
-        };
-        let mut options = timer::Options::default();
-        if let Ok(frequency) = std::env::var(FREQUENCY) {
-            options.frequency = frequency.parse().with_context(|| format!("{FREQUENCY}={frequency}"))?;
-        }
-        let sampler = timer::start(&options).context("can't sample by timers")?;
-        Ok(Some(Self { sampler, path: path.into() }))
+        let asked = timer::start_if_asked().context("can't sample by timers")?;
+        Ok(asked.map(|(sampler, path)| Self { sampler, path }))
     }
 
     /// Ends, and writes what was sampled.
