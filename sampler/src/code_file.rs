@@ -17,7 +17,10 @@ pub(crate) const VDSO: &str = "[vdso]";
 /// A file of code.
 pub(crate) struct CodeFile {
     pub(crate) bytes: Bytes,
+    /// Those with code.
     segments: Vec<Segment>,
+    /// The lowest address that the file states.
+    pub(crate) first_address: u64,
 }
 
 /// A part of a file that is loaded, a `PT_LOAD` header.
@@ -45,19 +48,24 @@ impl CodeFile {
     }
 
     fn parse(bytes: Bytes) -> io::Result<Self> {
-        let segments = {
-            let elf = Self::elf(&bytes).ok_or_else(|| io::Error::other("not a 64-bit ELF file"))?;
-            let endian = elf.endian();
-            (elf.elf_program_headers().iter())
-                .filter(|header| header.p_type(endian) == elf::PT_LOAD)
-                .map(|header| Segment {
-                    offset: header.p_offset(endian),
-                    size: header.p_filesz(endian),
-                    address: header.p_vaddr(endian),
-                })
-                .collect()
-        };
-        Ok(Self { bytes, segments })
+        let mut segments = Vec::new();
+        let mut first_address = u64::MAX;
+        let elf = Self::elf(&bytes).ok_or_else(|| io::Error::other("not a 64-bit ELF file"))?;
+        let endian = elf.endian();
+        for header in elf.elf_program_headers() {
+            if header.p_type(endian) != elf::PT_LOAD {
+                continue;
+            }
+            let address = header.p_vaddr(endian);
+            first_address = first_address.min(address);
+            // Where one segment ends and the next begins they share a page of the file, which is
+            // mapped for each. Only that of the code matters here.
+            if header.p_flags(endian) & elf::PF_X != 0 {
+                let (offset, size) = (header.p_offset(endian), header.p_filesz(endian));
+                segments.push(Segment { offset, size, address });
+            }
+        }
+        Ok(Self { bytes, segments, first_address })
     }
 
     fn elf(bytes: &[u8]) -> Option<ElfFile64<'_, object::Endianness>> {
@@ -70,23 +78,16 @@ impl CodeFile {
         Self::elf(&self.bytes).expect("parsed before")
     }
 
-    /// The address that the file states for what lies at this place in it.
+    /// The address that the file states for the code that lies at this place in it.
     ///
-    /// The kernel maps whole pages, so a segment's page may begin before it.
+    /// The kernel maps whole pages, so the pages of a segment may begin before it.
     pub(crate) fn stated_address(&self, offset: u64) -> Option<u64> {
-        let inside = |s: &&Segment| offset >= s.offset && offset - s.offset < s.size;
-        let page = |s: &&Segment| {
-            let start = s.offset & !(PAGE - 1);
-            offset >= start && offset - start < s.size.saturating_add(s.offset - start)
-        };
-        let segment =
-            self.segments.iter().find(inside).or_else(|| self.segments.iter().find(page))?;
+        let segment = self.segments.iter().find(|segment| {
+            let start = segment.offset & !(PAGE - 1);
+            let size = segment.size.saturating_add(segment.offset - start);
+            offset >= start && offset - start < size
+        })?;
         Some(segment.address.wrapping_add(offset).wrapping_sub(segment.offset))
-    }
-
-    /// The lowest address that the file states.
-    pub(crate) fn first_address(&self) -> u64 {
-        self.segments.iter().map(|s| s.address).min().unwrap_or(0)
     }
 
     /// A section's bytes, inflated if need be.
@@ -131,16 +132,18 @@ mod tests {
 
     #[test]
     fn stated_addresses_follow_the_segments() {
+        // As linkers lay them out: the page of the second begins in what was before it.
         let segments = vec![
-            Segment { offset: 0, size: 0x5000, address: 0x40_0000 },
             Segment { offset: 0x5a10, size: 0x2000, address: 0x40_6a10 },
+            Segment { offset: 0x9000, size: 0x1000, address: 0x50_0000 },
         ];
-        let file = CodeFile { bytes: Bytes::owned(Vec::new()), segments };
-        assert_eq!(file.stated_address(0x10), Some(0x40_0010));
+        let bytes = Bytes::default();
+        let file = CodeFile { bytes, segments, first_address: 0x40_0000 };
+        assert_eq!(file.stated_address(0x10), None);
+        assert_eq!(file.stated_address(0x5000), Some(0x40_6000), "where the page is mapped");
         assert_eq!(file.stated_address(0x5a10), Some(0x40_6a10));
-        assert_eq!(file.stated_address(0x5000), Some(0x40_6000), "the page of the second segment");
         assert_eq!(file.stated_address(0x7a10), None);
-        assert_eq!(file.first_address(), 0x40_0000);
+        assert_eq!(file.stated_address(0x9fff), Some(0x50_0fff));
     }
 
     #[test]

@@ -265,7 +265,7 @@ fn module(area: &Area, file: &CodeFile) -> Option<Module<Bytes>> {
         return None;
     }
     let stated = file.stated_address(area.file_offset)?;
-    let first = file.first_address();
+    let first = file.first_address;
     let object = file.object();
     let range = |name: &str| {
         let section = object.section_by_name(name)?;

@@ -81,7 +81,12 @@ impl FileNames {
         let symbol = self.symbol(address).map(|symbol| (symbol.address, symbol.name.clone()));
         let (debug_name, debug_source) = frames.pop().unwrap_or_default();
         let (source, name) = match symbol {
-            Some((start, name)) => (self.source(start), debug_name.unwrap_or(name)),
+            // A mangled name says in which module a function is; debug information of lines alone
+            // doesn't. Of C, it's the symbol table that has additions such as `.constprop.0`.
+            Some((start, name)) => {
+                let name = if is_mangled(&name) { name } else { debug_name.unwrap_or(name) };
+                (self.source(start), name)
+            }
             None => (debug_source, debug_name.unwrap_or_default()),
         };
         let outer = if name.is_empty() {
@@ -147,6 +152,11 @@ fn symbols(code: &CodeFile) -> Vec<Symbol> {
             Some(Symbol { address: symbol.address(), size: symbol.size(), name, rank })
         })
         .collect()
+}
+
+/// By the scheme of C++ and Rust's old one, or by Rust's new one.
+fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> String {

@@ -1,0 +1,49 @@
+//! Work whose split is known: of all steps, three quarters are in `heavy` and one is in `light`.
+//! With the argument `deep`, all are at the bottom of 2000 frames of `deeper`.
+//!
+//! `cargo run --release --example three_to_one`
+
+use std::env;
+use std::hint::black_box;
+
+/// Steps of all rounds together, a second or two of them.
+const STEPS: u64 = 800_000_000;
+
+fn main() {
+    if env::args().nth(1).as_deref() == Some("deep") {
+        black_box(deeper(2000));
+        return;
+    }
+    let mut done = 0;
+    let mut seed = 1;
+    while done < STEPS {
+        // Rounds of different lengths, so that no sampler beats in time with them.
+        seed = step(seed, 0x2545_f491_4f6c_dd1d);
+        let quarter = 2_000 + (seed >> 52);
+        black_box(heavy(3 * quarter));
+        black_box(light(quarter));
+        done += 4 * quarter;
+    }
+}
+
+#[inline(never)]
+fn heavy(steps: u64) -> u64 {
+    (0..steps).fold(1, |x, _| step(x, 0x5851_f42d_4c95_7f2d))
+}
+
+#[inline(never)]
+fn light(steps: u64) -> u64 {
+    (0..steps).fold(1, |x, _| step(x, 0x1405_7b7e_f767_814f))
+}
+
+/// A step takes the one before it, so each takes the same time wherever it is.
+#[inline(always)]
+fn step(x: u64, factor: u64) -> u64 {
+    black_box(x.wrapping_mul(factor) | 1)
+}
+
+#[inline(never)]
+fn deeper(left: u64) -> u64 {
+    // What comes after the call keeps its frame.
+    if left == 0 { heavy(STEPS / 2) } else { black_box(deeper(left - 1)) + 1 }
+}

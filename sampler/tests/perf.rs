@@ -1,0 +1,142 @@
+//! What the program `perf` records of a program whose split is known, in both ways of taking call
+//! chains. Where `perf` isn't installed or may not record, these tests say so and pass.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use brickscope_sampler::{Frame, FrameKind, Sampled, Sampler, TimeBase, perf, perf_data, resolve};
+
+/// The program, compiled with frame pointers and debug information whatever the tests' profile.
+fn program(folder: &str, debug_info: &str) -> PathBuf {
+    let folder = file(folder);
+    fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("three_to_one");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/three_to_one.rs");
+    let status = Command::new("rustc")
+        .args(["--edition", "2024", "-O", "-C", "force-frame-pointers=yes"])
+        .args(["-C", debug_info, source, "-o"])
+        .arg(&program)
+        .status();
+    assert!(status.unwrap().success());
+    program
+}
+
+/// What `perf` may do here.
+fn event() -> Option<&'static str> {
+    static EVENT: OnceLock<Result<String, String>> = OnceLock::new();
+    match EVENT.get_or_init(|| perf::probe().map(|perf| perf.event)) {
+        Ok(event) => Some(event),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+/// Runs `perf` and names what it recorded.
+fn record(mut perf: Command, file: &Path) -> Sampled {
+    let said = perf.stdin(Stdio::null()).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let recording = perf_data::read(file, &mut |_, _| {}).unwrap();
+    resolve(&recording, &mut |_, _| {})
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Each sample's stack, the outermost first.
+fn stacks(sampled: &Sampled) -> impl Iterator<Item = Vec<&Frame>> {
+    sampled.samples.iter().map(|sample| {
+        let stack = &sampled.stacks[sample.stack as usize];
+        stack.iter().map(|&frame| &sampled.frames[frame as usize]).collect()
+    })
+}
+
+/// Holds the samples to the split, and their stacks to what the program does.
+fn check_split(sampled: &Sampled, step_name: &str) {
+    let mut counts = BTreeMap::<&str, u32>::new();
+    for stack in stacks(sampled) {
+        let names: Vec<&str> = stack.iter().map(|frame| frame.function.as_str()).collect();
+        let Some(at) =
+            names.iter().position(|name| name.ends_with("::heavy") || name.ends_with("::light"))
+        else {
+            continue;
+        };
+        assert!(names[..at].contains(&"three_to_one::main"), "{names:?}");
+        assert_eq!(stack[at].kind, FrameKind::User);
+        assert_eq!(stack[at].module, "three_to_one");
+        let source = stack[at].file.as_deref().unwrap_or_default();
+        assert!(source.ends_with("three_to_one.rs"), "{source}");
+        *counts.entry(names[at]).or_default() += 1;
+        // What was inlined into it is inside it, and what they do is inside the step.
+        if let Some(step) = names.iter().position(|name| *name == step_name) {
+            assert!(step > at, "{names:?}");
+            assert_eq!(stack[step].kind, FrameKind::Inlined);
+            *counts.entry("step").or_default() += 1;
+        }
+    }
+    let count = |name| f64::from(counts.get(name).copied().unwrap_or(0));
+    let (heavy, light) = (count("three_to_one::heavy"), count("three_to_one::light"));
+    let n = heavy + light;
+    assert!(n > 100.0, "{counts:?}");
+    // Five standard deviations of a binomial: one false alarm in a million runs.
+    let allowed = 5.0 * (0.75 * 0.25 * n).sqrt();
+    assert!((heavy - 0.75 * n).abs() <= allowed, "{counts:?}");
+    assert!(count("step") > 0.5 * n, "{counts:?}");
+}
+
+#[test]
+fn stacks_that_are_unwound_here_have_the_split() {
+    let Some(event) = event() else { return };
+    let file = file("dwarf.perf.data");
+    let of = Command::new(program("dwarf", "debuginfo=limited"));
+    let sampled = record(perf::command(event, 999, 4096, &file, &of), &file);
+    check_split(&sampled, "three_to_one::step");
+    assert_eq!(sampled.sampler, Sampler::Perf);
+    assert_eq!(sampled.event, event);
+    assert_eq!(sampled.frequency, Some(999));
+    assert_eq!(sampled.time_base, TimeBase::MonotonicRaw);
+    assert_eq!((sampled.cut, sampled.unwound_in_part), (0, 0), "{:?}", sampled.notes);
+    assert!(sampled.threads.iter().any(|thread| thread.name == "three_to_one"));
+    let outermost: Vec<_> = stacks(&sampled).map(|stack| stack[0].function.clone()).collect();
+    assert!(outermost.iter().all(|name| name == "_start"), "{outermost:?}");
+}
+
+#[test]
+fn call_chains_by_frame_pointers_have_the_split() {
+    let Some(event) = event() else { return };
+    let file = file("chains.perf.data");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-k", "CLOCK_MONOTONIC", "-g", "-F", "999", "-e", event, "-o"]);
+    perf.arg(&file).arg("--").arg(program("chains", "debuginfo=line-tables-only"));
+    let sampled = record(perf, &file);
+    // This much debug information has the names of inlined functions without their modules.
+    check_split(&sampled, "step");
+    assert_eq!(sampled.time_base, TimeBase::Monotonic);
+    assert!(sampled.notes.iter().any(|note| note.contains("frame pointers")));
+}
+
+#[test]
+fn stacks_deeper_than_their_copy_say_that_they_are_cut() {
+    let Some(event) = event() else { return };
+    let file = file("deep.perf.data");
+    let mut of = Command::new(program("deep", "debuginfo=limited"));
+    of.arg("deep");
+    let sampled = record(perf::command(event, 199, 8192, &file, &of), &file);
+    let mut n_deep = 0;
+    for stack in stacks(&sampled)
+        .filter(|stack| stack.iter().any(|frame| frame.function == "three_to_one::heavy"))
+    {
+        n_deep += 1;
+        assert_eq!(stack[0].function, "[stack cut off]");
+        assert_eq!(stack[1].function, "three_to_one::deeper");
+        let depth = stack.iter().filter(|frame| frame.function == "three_to_one::deeper").count();
+        assert!((100..2000).contains(&depth), "{depth}");
+    }
+    assert!(n_deep > 10, "{n_deep} of {}", sampled.samples.len());
+    assert!(sampled.cut >= n_deep);
+}
