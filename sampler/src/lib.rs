@@ -13,7 +13,7 @@
 //! the clock, the wait for the kernel's rings, the handling of signals. What the kernel or a signal
 //! handed over is parsed by safe code.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod clock;
 pub mod perf_event;
 mod recording;

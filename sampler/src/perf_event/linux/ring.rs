@@ -9,7 +9,7 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, Record, SampleFlag, Sampler};
 
 use super::event::{self, Event};
-use super::{Options, RecordError};
+use crate::perf_event::{Options, RecordError};
 
 /// The smallest ring that is tried, in bytes: four of the largest records.
 const SMALLEST: usize = 256 << 10;
