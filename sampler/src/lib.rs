@@ -6,8 +6,14 @@
 //!
 //! This crate knows nothing of bricks. Times are of the system's clocks, so whoever knows what ran
 //! when on which thread can join the two.
+//!
+//! # Unsafe code
+//!
+//! It is in the modules that talk to the system only, each with `allow(unsafe_code)` at its head:
+//! the clock, the wait for the kernel's rings, the handling of signals. What the kernel or a signal
+//! handed over is parsed by safe code.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod clock;
 mod code_file;
 mod mmap;

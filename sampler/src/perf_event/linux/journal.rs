@@ -106,3 +106,40 @@ impl Journal {
         (processes.collect(), threads.collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::path::Path;
+
+    use super::*;
+
+    fn name(pid: u32, name: &str) -> Event<'_> {
+        Event::Name { pid, tid: pid, name: OsStr::new(name), exec: false }
+    }
+
+    #[test]
+    fn a_child_has_its_parents_name_and_code_until_it_gets_its_own() {
+        let mut journal = Journal::default();
+        let file = Path::new("/bin/a");
+        let map = |pid| Event::Map { pid, address: 16, length: 16, file_offset: 0, file };
+        journal.take(1, Some(&name(7, "parent")));
+        journal.take(2, Some(&map(7)));
+        let fork = |pid, tid| Event::Fork { pid, parent_pid: 7, tid, parent_tid: 7 };
+        journal.take(3, Some(&fork(7, 8)));
+        journal.take(4, Some(&fork(9, 9)));
+        journal.take(5, Some(&name(9, "child")));
+        journal.take(6, Some(&fork(10, 10)));
+        journal.take(7, None);
+        assert_eq!(journal.unreadable, 1);
+        let (processes, threads) = journal.seen();
+        let names = threads.iter().map(|thread| (thread.pid, thread.tid, thread.name.as_str()));
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            [(7, 7, "parent"), (7, 8, "parent"), (9, 9, "child"), (10, 10, "parent")]
+        );
+        let code = processes.iter().map(|process| (process.pid, process.mappings[0].from_ns));
+        assert_eq!(code.collect::<Vec<_>>(), [(7, 2), (9, 4), (10, 6)]);
+        assert!(processes.iter().all(|process| process.mappings[0].addresses == (16..32)));
+    }
+}

@@ -9,7 +9,7 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, Record, SampleFlag, Sampler};
 
 use super::event::{self, Event};
-use super::{Options, RecordError};
+use crate::perf_event::{Options, RecordError};
 
 /// The smallest ring that is tried, in bytes: four of the largest records.
 const SMALLEST: usize = 256 << 10;
@@ -249,5 +249,34 @@ fn why(error: io::Error, cpus: usize, paranoid: Option<i32>) -> RecordError {
         (Some(libc::ENOSYS), _) => RecordError::NoSystemCall,
         (Some(libc::EMFILE | libc::ENFILE), _) => RecordError::Files { cpus },
         _ => RecordError::Open(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(parse_cpus("0\n"), Some(vec![0]));
+        assert_eq!(parse_cpus("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
+        for text in ["", "x", "1-", "0-99999999999"] {
+            assert_eq!(parse_cpus(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_what_is_missing_and_the_fix() {
+        let check = |code, paranoid, says: &str, fix: &str| {
+            let error = why(io::Error::from_raw_os_error(code), 4, paranoid).to_string();
+            assert!(error.contains(says) && error.contains(fix), "{error}");
+        };
+        check(libc::EACCES, Some(4), "paranoid=4", "sysctl kernel.perf_event_paranoid=2");
+        check(libc::EPERM, Some(3), "paranoid=3", "sysctl kernel.perf_event_paranoid=2");
+        check(libc::EPERM, Some(2), "seccomp", "--cap-add PERFMON");
+        check(libc::EACCES, None, "seccomp", "--cap-add PERFMON");
+        check(libc::ENOSYS, Some(2), "ENOSYS", "CONFIG_PERF_EVENTS");
+        check(libc::EMFILE, Some(2), "each of 4 CPUs", "ulimit -n 1028");
+        check(libc::EINVAL, Some(2), "Invalid argument", "man perf_event_open");
     }
 }

@@ -1,13 +1,17 @@
 //! The sampling thread.
 
+mod handler;
+mod maps;
+mod threads;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::handler::{SLOTS, Slots, Taken};
-use super::threads::{self, Thread};
-use super::{Options, TimerError, maps};
+use self::handler::{SLOTS, Slots, Taken};
+use self::threads::Thread;
+use super::{Options, TimerError};
 use crate::recording::{self, Mapping, Process, RawSample, Recording, Sampler, TimeBase};
 use crate::unwind::Unwinder;
 

@@ -12,8 +12,8 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::TimerError;
 use crate::clock;
+use crate::timer::TimerError;
 use crate::unwind::Registers;
 
 /// Threads that can be sampled at a time.

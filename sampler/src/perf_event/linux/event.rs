@@ -198,3 +198,142 @@ impl<'a> Fields<'a> {
         Some(OsStr::from_bytes(text.split(|&byte| byte == 0).next().unwrap_or_default()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record's bytes, field by field.
+    #[derive(Default)]
+    struct Bytes(Vec<u8>);
+
+    impl Bytes {
+        fn u64(mut self, words: &[u64]) -> Self {
+            words.iter().for_each(|word| self.0.extend(word.to_ne_bytes()));
+            self
+        }
+
+        fn u32(mut self, words: &[u32]) -> Self {
+            words.iter().for_each(|word| self.0.extend(word.to_ne_bytes()));
+            self
+        }
+
+        /// As the kernel does: with a zero at least, up to a multiple of 8.
+        fn text(mut self, text: &str) -> Self {
+            self.0.extend(text.bytes());
+            self.0.resize((self.0.len() / 8 + 1) * 8, 0);
+            self
+        }
+
+        fn time(self) -> Self {
+            self.u32(&[70, 71]).u64(&[5_000])
+        }
+    }
+
+    fn time_of(kind: u32, bytes: &[u8]) -> Option<u64> {
+        let word = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        time(kind, bytes.len(), word)
+    }
+
+    /// As many as there are in [`REGISTER_MASK`].
+    fn of_program(abi: u64) -> Bytes {
+        let count = u64::from(REGISTER_MASK.count_ones());
+        let values: Vec<_> = (0..count).map(|at| 100 + at).collect();
+        Bytes::default()
+            .u64(&[0x40, u64::from(8_u32) << 32 | 7, 5_000])
+            .u64(&[4, -128_i64 as u64, 0xffff_ffff_8100_0000, 0xffff_ffff_8100_0008])
+            .u64(&[-512_i64 as u64, abi])
+            .u64(&values)
+    }
+
+    #[test]
+    fn a_sample_has_the_stack_that_was_copied_and_no_more() {
+        let bytes = of_program(2).u64(&[24, 1, 2, 3, 16]).0;
+        assert_eq!(time_of(kind::SAMPLE, &bytes), Some(5_000));
+        let Some(Event::Sample(sample)) = parse(kind::SAMPLE, 1, &bytes, true) else {
+            unreachable!("it is whole")
+        };
+        let little_endian = u64::from(8_u32) << 32 | 7;
+        assert_eq!((sample.pid, sample.tid), (little_endian as u32, (little_endian >> 32) as u32));
+        assert!(sample.in_kernel);
+        assert_eq!(
+            sample.chain.addresses().collect::<Vec<_>>(),
+            [0xffff_ffff_8100_0000, 0xffff_ffff_8100_0008]
+        );
+        assert_eq!(sample.stack.len(), 16);
+        #[cfg(target_arch = "x86_64")]
+        let registers = Registers { fp: 100, sp: 101, ip: 102, lr: 0 };
+        #[cfg(target_arch = "aarch64")]
+        let registers = Registers { fp: 100, lr: 101, sp: 102, ip: 103 };
+        assert_eq!(sample.registers, Some(registers));
+    }
+
+    #[test]
+    fn registers_of_a_32_bit_program_are_left_alone() {
+        let bytes = of_program(1).u64(&[0]).0;
+        let Some(Event::Sample(sample)) = parse(kind::SAMPLE, 2, &bytes, true) else {
+            unreachable!("it is whole")
+        };
+        assert_eq!((sample.registers, sample.stack, sample.in_kernel), (None, &[][..], false));
+    }
+
+    #[test]
+    fn a_thread_of_the_kernel_has_no_registers() {
+        let bytes = Bytes::default().u64(&[0x40, 7, 5_000, 0, 0, 0]).0;
+        let Some(Event::Sample(sample)) = parse(kind::SAMPLE, 1, &bytes, true) else {
+            unreachable!("it is whole")
+        };
+        assert_eq!((sample.registers, sample.chain), (None, Words(&[])));
+    }
+
+    #[test]
+    fn code_names_and_forks_are_read() {
+        let bytes = Bytes::default()
+            .u32(&[7, 8])
+            .u64(&[0x1000, 0x2000, 0x3000])
+            .u64(&[0; 4])
+            .text("/lib/a b.so")
+            .time()
+            .0;
+        assert_eq!(time_of(kind::MMAP2, &bytes), Some(5_000));
+        let file = Path::new("/lib/a b.so");
+        let map = Event::Map { pid: 7, address: 0x1000, length: 0x2000, file_offset: 0x3000, file };
+        assert_eq!(parse(kind::MMAP2, 2, &bytes, false), Some(map));
+
+        let bytes = Bytes::default().u32(&[7, 8]).text("worker").time().0;
+        let name = |exec| Event::Name { pid: 7, tid: 8, name: OsStr::new("worker"), exec };
+        assert_eq!(parse(kind::COMM, 0, &bytes, false), Some(name(false)));
+        assert_eq!(parse(kind::COMM, 1 << 13, &bytes, false), Some(name(true)));
+
+        let bytes = Bytes::default().u32(&[9, 7, 9, 8]).u64(&[4_000]).time().0;
+        let fork = Event::Fork { pid: 9, parent_pid: 7, tid: 9, parent_tid: 8 };
+        assert_eq!(parse(kind::FORK, 0, &bytes, false), Some(fork));
+        assert_eq!(time_of(kind::FORK, &bytes), Some(5_000));
+
+        let bytes = Bytes::default().u64(&[1, 12]).time().0;
+        assert_eq!(parse(kind::LOST, 0, &bytes, false), Some(Event::Lost(12)));
+        let bytes = Bytes::default().u64(&[13]).time().0;
+        assert_eq!(parse(kind::LOST_SAMPLES, 0, &bytes, false), Some(Event::Lost(13)));
+        assert_eq!(parse(77, 0, &[], false), Some(Event::Other));
+    }
+
+    #[test]
+    fn a_record_that_is_cut_off_is_no_event() {
+        let sample = of_program(2).u64(&[24, 1, 2, 3, 16]).0;
+        let map = Bytes::default().u32(&[7, 8]).u64(&[1; 7]).text("/lib").time().0;
+        for (kind, bytes) in [(kind::SAMPLE, sample), (kind::MMAP2, map)] {
+            assert!(parse(kind, 0, &bytes, true).is_some());
+            let shortest = if kind == kind::SAMPLE { bytes.len() } else { 72 };
+            for length in (0..shortest).step_by(8) {
+                assert_eq!(parse(kind, 0, &bytes[..length], true), None, "{length} bytes");
+            }
+        }
+        // Lengths that are more than there is, or more than there can be.
+        let greedy = Bytes::default().u64(&[0x40, 7, 5_000, u64::MAX / 4, 0, 0]).0;
+        assert_eq!(parse(kind::SAMPLE, 0, &greedy, true), None);
+        let greedy = Bytes::default().u64(&[0x40, 7, 5_000, 0, 0, u64::MAX, 0]).0;
+        assert_eq!(parse(kind::SAMPLE, 0, &greedy, true), None);
+        let greedy = Bytes::default().u64(&[0x40, 7, 5_000, 0, 0, 8, 1, 9]).0;
+        assert_eq!(parse(kind::SAMPLE, 0, &greedy, true), None, "more copied than there is");
+    }
+}

@@ -1,13 +1,18 @@
 //! Starts the command, reads the rings until it ends, and says what limits the recording.
 
+mod event;
+mod interrupt;
+mod journal;
+mod ring;
+
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::interrupt::Outlive;
-use super::journal::Journal;
-use super::ring::{self, Rings};
+use self::interrupt::Outlive;
+use self::journal::Journal;
+use self::ring::Rings;
 use super::{Abilities, Options, Progress, RecordError};
 use crate::clock;
 use crate::recording::{Recording, Sampler, TimeBase};
