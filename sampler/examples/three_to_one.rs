@@ -6,8 +6,8 @@
 use std::env;
 use std::hint::black_box;
 
-/// Steps of all rounds together, a second or two of them.
-const STEPS: u64 = 800_000_000;
+/// Steps of all rounds together.
+const STEPS: u64 = 400_000_000;
 
 fn main() {
     if env::args().nth(1).as_deref() == Some("deep") {

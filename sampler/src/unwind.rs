@@ -142,7 +142,8 @@ impl Unwinder {
         };
         let mut at = FrameAddress::from_instruction_pointer(registers.ip);
         let mut regs = native(registers);
-        for _ in 1..MAX_FRAMES {
+        for depth in 1..MAX_FRAMES {
+            let sp = regs.sp();
             if !space.can_unwind(at.address_for_lookup(), &mut self.files) {
                 return Ending::Lost;
             }
@@ -152,7 +153,10 @@ impl Unwinder {
                     let Some(next) = FrameAddress::from_return_address(address) else {
                         return Ending::Root;
                     };
-                    if space.find(next.address_for_lookup()).is_none() {
+                    // A stack ends some time: callers are further up. Only the innermost function
+                    // may have nothing on it, of AArch64.
+                    let further = regs.sp() > sp || depth == 1 && regs.sp() == sp;
+                    if !further || space.find(next.address_for_lookup()).is_none() {
                         return Ending::Lost;
                     }
                     addresses.push(address);

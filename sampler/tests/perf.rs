@@ -1,7 +1,7 @@
 //! What the program `perf` records of a program whose split is known, in both ways of taking call
 //! chains. Where `perf` isn't installed or may not record, these tests say so and pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -107,6 +107,46 @@ fn stacks_that_are_unwound_here_have_the_split() {
 }
 
 #[test]
+fn the_processes_that_a_program_starts_are_recorded_too() {
+    let Some(event) = event() else { return };
+    let file = file("children.perf.data");
+    let program = program("children", "debuginfo=limited");
+    let mut of = Command::new("sh");
+    of.args(["-c", "\"$0\" & \"$0\"; wait"]).arg(&program);
+    let sampled = record(perf::command(event, 999, 4096, &file, &of), &file);
+    check_split(&sampled, "three_to_one::step");
+    let in_heavy = |pid: u32| {
+        let of_pid = sampled.samples.iter().zip(stacks(&sampled)).filter(|(s, _)| s.pid == pid);
+        of_pid
+            .filter(|(_, stack)| stack.iter().any(|f| f.function == "three_to_one::heavy"))
+            .count()
+    };
+    let pids: BTreeSet<u32> = sampled.samples.iter().map(|sample| sample.pid).collect();
+    assert_eq!(pids.iter().filter(|&&pid| in_heavy(pid) > 20).count(), 2, "{pids:?}");
+}
+
+#[test]
+fn debug_information_in_a_file_of_its_own_is_found() {
+    let Some(event) = event() else { return };
+    let program = program("stripped", "debuginfo=limited");
+    let objcopy = |args: &[&str]| {
+        let folder = program.parent().unwrap();
+        Command::new("objcopy").args(args).current_dir(folder).status().is_ok_and(|s| s.success())
+    };
+    let parted = objcopy(&["--only-keep-debug", "three_to_one", "three_to_one.debug"])
+        && objcopy(&["--strip-all", "three_to_one"])
+        && objcopy(&["--add-gnu-debuglink=three_to_one.debug", "three_to_one"]);
+    if !parted {
+        eprintln!("skipped: the program objcopy can't be run");
+        return;
+    }
+    let file = file("stripped.perf.data");
+    let of = Command::new(&program);
+    let sampled = record(perf::command(event, 999, 4096, &file, &of), &file);
+    check_split(&sampled, "three_to_one::step");
+}
+
+#[test]
 fn call_chains_by_frame_pointers_have_the_split() {
     let Some(event) = event() else { return };
     let file = file("chains.perf.data");
@@ -126,7 +166,7 @@ fn stacks_deeper_than_their_copy_say_that_they_are_cut() {
     let file = file("deep.perf.data");
     let mut of = Command::new(program("deep", "debuginfo=limited"));
     of.arg("deep");
-    let sampled = record(perf::command(event, 199, 8192, &file, &of), &file);
+    let sampled = record(perf::command(event, 999, 8192, &file, &of), &file);
     let mut n_deep = 0;
     for stack in stacks(&sampled)
         .filter(|stack| stack.iter().any(|frame| frame.function == "three_to_one::heavy"))

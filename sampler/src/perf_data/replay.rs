@@ -95,6 +95,7 @@ struct Replay<'l> {
     processes: HashMap<u32, usize>,
     threads: BTreeMap<(u32, u32), String>,
     inherited: usize,
+    forks_without_code: u64,
     /// The builds that were recorded, and what a file is called here: by another name if it is of
     /// another build, so that nothing takes it for the one that ran.
     builds: HashMap<&'l Path, &'l [u8]>,
@@ -131,6 +132,7 @@ impl<'l> Replay<'l> {
             processes: HashMap::new(),
             threads: BTreeMap::new(),
             inherited: 0,
+            forks_without_code: 0,
             builds: (layout.build_ids.iter())
                 .map(|(path, id)| (path.as_path(), id.as_slice()))
                 .collect(),
@@ -188,6 +190,7 @@ impl<'l> Replay<'l> {
         let Some(&index) = self.processes.get(&parent) else { return };
         let mappings = &self.recording.processes[index].mappings;
         if self.inherited + mappings.len() > MAX_INHERITED {
+            self.forks_without_code += 1;
             return;
         }
         self.inherited += mappings.len();
@@ -344,10 +347,16 @@ impl<'l> Replay<'l> {
         }
         if self.by_frame_pointers > 0 {
             notes.push(
-                "Call chains are by frame pointers: callers that were compiled without them are \
-                 missing."
+                "Call chains are by frame pointers: the callers of functions that were compiled without \
+                 them are missing."
                     .to_owned(),
             );
+        }
+        if self.forks_without_code > 0 {
+            notes.push(format!(
+                "{} processes were forked beyond what is kept of them; what is in them has no names.",
+                self.forks_without_code
+            ));
         }
         if self.other_events > 0 {
             notes.push(format!(

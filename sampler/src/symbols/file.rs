@@ -1,14 +1,13 @@
 //! The names of one file's functions.
 
 use std::collections::HashMap;
-use std::io;
 use std::path::Path;
 
 use addr2line::Loader;
 use addr2line::fallible_iterator::FallibleIterator;
 use object::{Object, ObjectSymbol, SymbolKind};
 
-use crate::code_file::CodeFile;
+use crate::code_file::{CodeFile, VDSO};
 use crate::sampled::{Frame, FrameKind};
 use crate::symbols::demangle::demangle;
 use crate::symbols::{debug_file, places, unknown};
@@ -34,20 +33,20 @@ struct Symbol {
 }
 
 impl FileNames {
-    pub(super) fn open(path: &Path, notes: &mut Vec<String>) -> Self {
+    /// Opens a file, or notes among `unreadable` why it can't be.
+    pub(super) fn open(path: &Path, unreadable: &mut Vec<String>, notes: &mut Vec<String>) -> Self {
         let module = places::module(path);
         let none =
             Self { module, code: None, debug: None, symbols: Vec::new(), sources: HashMap::new() };
         // `[heap]`, `//anon`: memory that is no file has no names, and that is no fault.
-        if !path.is_absolute() && path != Path::new(crate::code_file::VDSO)
-            || path.starts_with("//anon")
-        {
+        let is_file = path.is_absolute() && path.as_os_str() != "//anon";
+        if !is_file && path != Path::new(VDSO) {
             return none;
         }
         let code = match CodeFile::open(path) {
             Ok(code) => code,
             Err(error) => {
-                notes.push(unreadable(path, &error));
+                unreadable.push(format!("{} ({error})", path.display()));
                 return none;
             }
         };
@@ -157,8 +156,4 @@ fn symbols(code: &CodeFile) -> Vec<Symbol> {
 /// By the scheme of C++ and Rust's old one, or by Rust's new one.
 fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> String {
-    format!("The functions of {} have no names: {error}.", path.display())
 }

@@ -122,10 +122,14 @@ fn name(
         }
         progress(done, total);
     }
+    let mut unreadable = Vec::new();
     for (path, mut offsets) in places.files.iter().zip(by_file) {
+        if offsets.is_empty() {
+            continue;
+        }
         // In the order of the file, so that it is read once from front to back.
         offsets.sort_unstable();
-        let mut of_file = file::FileNames::open(path, notes);
+        let mut of_file = file::FileNames::open(path, &mut unreadable, notes);
         for (offset, index) in offsets {
             let of_place = of_file.frames(offset);
             named[index] = of_place.into_iter().map(|frame| frames.index(frame)).collect();
@@ -134,6 +138,14 @@ fn name(
                 progress(done, total);
             }
         }
+    }
+    if !unreadable.is_empty() {
+        // Of a program that writes its own code there can be hundreds.
+        let more = unreadable.len().saturating_sub(3);
+        unreadable.truncate(3);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let files = unreadable.join(", ");
+        notes.push(format!("What is in these files has no names: {files}{more}."));
     }
     progress(done, total);
     named

@@ -1,0 +1,19 @@
+//! Any bytes are either a recording of `perf`, whose stacks lie in it, or an error.
+#![no_main]
+
+use brickscope_sampler::perf_data;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    match perf_data::parse(bytes, &mut |_, _| {}) {
+        Ok(recording) => {
+            for sample in &recording.samples {
+                let stack = &recording.addresses[sample.stack.clone()];
+                assert!(sample.n_kernel <= stack.len());
+            }
+            // Each address was at least a byte of the file.
+            assert!(recording.addresses.len() <= bytes.len());
+        }
+        Err(fault) => assert!(!fault.to_string().is_empty()),
+    }
+});
