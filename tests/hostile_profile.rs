@@ -1,5 +1,7 @@
 //! Whatever a profile's numbers are, every view of it is text and not a panic.
 
+use brickscope::export::{folded, speedscope};
+use brickscope::stacks::{By, Level, Stacks};
 use brickscope::{
     BrickStats, CacheCeiling, Ceilings, Dependency, HostLaunch, Lane, Name, NameKind, Pass, Phase,
     PhaseTotal, Point, Profile, Source, Span, Total, TreeOptions, Work, view,
@@ -182,6 +184,13 @@ proptest! {
         prop_assert!(!view::roofline(&profile).is_empty());
         let svg = view::roofline_svg(&profile);
         prop_assert!(!svg.contains("inf\"") && !svg.contains("NaN"), "{}", svg);
+        for by in [By::Layer, By::Brick, By::Thread] {
+            let stacks = Stacks::of_spans(&profile, by, 3);
+            let _ = (stacks.by_class(), stacks.inclusive(Level::Brick), stacks.block_totals());
+            let mut out = Vec::new();
+            prop_assert_eq!(folded::write(&stacks, &mut out).is_err(), stacks.is_empty());
+            prop_assert!(speedscope::write(&stacks, "x", &mut out).is_ok());
+        }
         for serial in [1, 2] {
             let Some(graph) = profile.execution_graph(serial) else { continue };
             prop_assert!(graph.num_nodes() > 0);

@@ -203,7 +203,7 @@ fn homes(profile: &Profile, are_drawn: &[bool]) -> (Vec<Home>, Vec<Option<u32>>)
     let home = |span: &Span| match span.pass {
         Some(pass) => (passes.get(&pass).copied().unwrap_or(unlisted), None),
         None => match helpers.at(span.lane, span.start_ns) {
-            Some(inside) => (Home::Helper, inside),
+            Some(help) => (Home::Helper, help.inside),
             None => (Home::Outside, None),
         },
     };
@@ -216,9 +216,15 @@ fn homes(profile: &Profile, are_drawn: &[bool]) -> (Vec<Home>, Vec<Option<u32>>)
 
 /// When threads work for passes of others.
 struct Helpers {
-    /// By thread, in the order of time: from when on it works for a pass, and from inside which span
-    /// it got its work; `None` from when on it works for itself.
-    turns: HashMap<u32, Vec<(u64, Option<Option<u32>>)>>,
+    /// By thread, in the order of time: from when on it works for whom.
+    turns: HashMap<u32, Vec<(u64, Option<Help>)>>,
+}
+
+/// Work for a pass of another thread.
+#[derive(Debug, Clone, Copy)]
+struct Help {
+    /// The span that it was handed off in.
+    inside: Option<u32>,
 }
 
 impl Helpers {
@@ -247,7 +253,7 @@ impl Helpers {
             let is_for_pass = inside.is_some_and(|span| span.pass.is_some())
                 || is_in_pass(from.lane, from.at_ns)
                 || helpers.at(from.lane, from.at_ns).is_some();
-            let turn = is_for_pass.then_some(from.inside);
+            let turn = is_for_pass.then_some(Help { inside: from.inside });
             helpers.turns.entry(to.lane).or_default().push((to.at_ns, turn));
         }
         // Who ran a pass is nobody's helper any more.
@@ -260,8 +266,8 @@ impl Helpers {
         helpers
     }
 
-    /// Whether a thread works for a pass of another, and from inside which span it got its work.
-    fn at(&self, lane: u32, at: u64) -> Option<Option<u32>> {
+    /// What a thread does for a pass of another.
+    fn at(&self, lane: u32, at: u64) -> Option<Help> {
         let turns = self.turns.get(&lane)?;
         let begun = turns.partition_point(|&(begin, _)| begin <= at);
         turns.get(begun.checked_sub(1)?)?.1
@@ -459,28 +465,21 @@ impl Drawing<'_> {
                 _ => blocks[at],
             };
             let own = spans.own[at];
-            match (kind, spans.owners[at], home) {
-                (Kind::Brick, ..) => {
-                    let rest = span.exclusive_ns.saturating_sub(in_kernels[at]);
-                    self.add(Some(node), false, rest, block);
-                }
-                (Kind::Kernel, Some(owner), _) => {
-                    if spans.adds_up[owner as usize] {
-                        self.add(Some(node), false, own, block);
-                    }
-                }
+            if kind == Kind::Brick {
+                let rest = span.exclusive_ns.saturating_sub(in_kernels[at]);
+                self.add(Some(node), false, rest, block);
+                continue;
+            }
+            // Whether its own time can be told, and whether it is of what no brick explains.
+            let (is_told, is_unattributed) = match (spans.owners[at], home) {
                 // The time of a layer in a brick is the brick's.
-                (Kind::Layer, Some(_), _) => {}
-                (_, None, Home::Pass(pass)) => {
-                    if spans.free[pass as usize].is_some() {
-                        self.add(Some(node), true, own, block);
-                    }
-                }
-                (Kind::Kernel, None, Home::Helper) => self.add(Some(node), false, own, block),
-                (Kind::Kernel, None, _) if self.by == By::Thread => {
-                    self.add(Some(node), true, own, block);
-                }
-                _ => {}
+                (Some(owner), _) => (kind == Kind::Kernel && spans.adds_up[owner as usize], false),
+                (None, Home::Pass(pass)) => (spans.free[pass as usize].is_some(), true),
+                (None, Home::Helper) => (kind == Kind::Kernel, false),
+                (None, _) => (kind == Kind::Kernel && self.by == By::Thread, true),
+            };
+            if is_told {
+                self.add(Some(node), is_unattributed, own, block);
             }
         }
     }

@@ -133,8 +133,10 @@ mod tests {
     use super::super::Unit;
     use super::*;
 
-    /// Stacks of functions, each with its weight and block.
-    fn stacks(list: &[(&[(&str, Class)], u64, usize)]) -> Stacks {
+    /// A stack of functions, its weight, and its block.
+    type Made<'a> = (&'a [(&'a str, Class)], u64, usize);
+
+    fn stacks(list: &[Made<'_>]) -> Stacks {
         let mut stacks = Stacks::new(Unit::Samples, 2);
         for &(names, weight, block) in list {
             let frames: Vec<u32> = names
