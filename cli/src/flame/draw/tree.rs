@@ -279,7 +279,7 @@ mod tests {
             prop_assert_eq!(layout.blocks[0].weights[0], stacks.total());
             let mut path: Vec<&Block> = Vec::new();
             // Where the next block of each depth may begin.
-            let mut free = vec![0; 8];
+            let mut free = [0; 8];
             for block in &layout.blocks {
                 path.truncate(block.depth);
                 if let Some(parent) = path.last() {
