@@ -3,7 +3,7 @@
 use brickscope::stacks::Class;
 use brickscope::{Machine, Model, Run};
 
-use super::draw::{CLASSES, Look, amount, label, percent};
+use super::draw::{CLASSES, Look, amount, label, percent, points};
 use super::names::{cut_front, printable};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
 
@@ -19,6 +19,9 @@ pub(crate) struct Written {
 /// Rows of the longest tables.
 pub(super) const MOST_ROWS: usize = 10;
 
+/// Doubts in a picture, which has its frames to show.
+const MOST_DOUBTS: usize = 3;
+
 /// Of what isn't recorded. Stacks of other programs come without it.
 const UNKNOWN: &str = "not recorded";
 
@@ -30,7 +33,10 @@ impl Look {
             format!("{}; {}", model(summary), workload(summary)),
             format!("{}; {}: {total}", hardware(summary), source(&summary.source)),
         ];
-        subtitle.extend(summary.doubts.iter().cloned());
+        subtitle.extend(summary.doubts.iter().take(MOST_DOUBTS).cloned());
+        if let Some(more) = summary.doubts.len().checked_sub(MOST_DOUBTS + 1) {
+            subtitle.push(format!("and {} more", more + 1));
+        }
         Self { title: title(summary), subtitle, width: None }
     }
 }
@@ -195,13 +201,6 @@ pub(super) fn warning(agreement: &Agreement) -> Option<String> {
     }
 }
 
-/// A difference of shares, in points.
-pub(super) fn points(difference: f64) -> String {
-    let text = format!("{:+.2}", 100.0 * difference);
-    // What rounds to nothing has no sign.
-    if text == "-0.00" || text == "+0.00" { "0.00".to_owned() } else { text }
-}
-
 /// A command as a shell reads it back.
 pub(super) fn shell(command: &[String]) -> String {
     command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
@@ -336,6 +335,20 @@ pub(super) mod tests {
         let file =
             |path: &str, what: &str| Written { path: path.to_owned(), what: what.to_owned() };
         vec![file("my flame (1).svg", "the flamegraph"), file("flamegraph.json", "its figures")]
+    }
+
+    #[test]
+    fn a_picture_says_what_ran_where_and_how_and_the_first_doubts() {
+        let mut summary = summary();
+        summary.doubts.extend(["third", "fourth", "fifth"].map(str::to_owned));
+        insta::assert_debug_snapshot!(Look::of(&summary));
+        // Of other programs' stacks nothing is known.
+        let unknown =
+            Summary { model: None, run: None, machine: None, doubts: Vec::new(), ..summary };
+        let look = Look::of(&unknown);
+        assert_eq!(look.title, "Flamegraph");
+        assert_eq!(look.subtitle[0], "model not recorded; workload not recorded");
+        assert!(look.subtitle[1].starts_with("machine not recorded; "), "{look:?}");
     }
 
     #[test]
