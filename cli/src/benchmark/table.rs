@@ -259,7 +259,7 @@ fn deviation(values: &[f64]) -> Option<f64> {
 const WIDTH: usize = 80;
 
 /// `value` after `label`, on as many lines as it takes.
-fn wrapped(label: &str, value: &str, text: &mut String) {
+pub(crate) fn wrapped(label: &str, value: &str, text: &mut String) {
     let indent = label.chars().count();
     text.push_str(label);
     let mut column = indent;

@@ -27,6 +27,8 @@ pub(crate) struct Summary {
     pub(crate) machine: Option<Machine>,
     /// The command that was sampled, if it wasn't brickscope itself.
     pub(crate) command: Option<Vec<String>>,
+    /// What brickscope was called with, the program first.
+    pub(crate) command_line: Vec<String>,
     /// The compiler and its flags that brickscope was built with.
     pub(crate) build: String,
     /// By self weight: what is drawn on top. The largest first.

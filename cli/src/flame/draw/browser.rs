@@ -99,14 +99,18 @@ window.addEventListener("load", function () { setTimeout(function () {
 }, 500); });
 ]]></script></svg>"##;
 
-/// The first of the usual names that is on `PATH`.
+/// The first of the usual names that is on `PATH` and starts: of some systems one only says what to
+/// install.
 fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    names.iter().find_map(|name| {
-        folders.iter().map(|folder| folder.join(name)).find(|program| program.is_file())
-    })
+    let programs = names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name)));
+    let starts = |program: &PathBuf| {
+        let version = Command::new(program).arg("--version").output();
+        version.is_ok_and(|output| output.status.success())
+    };
+    programs.into_iter().filter(|program| program.is_file()).find(starts)
 }
 
 /// Clicks the first frame whose tooltip starts with `click`, then searches for `term`. `None` without
@@ -125,7 +129,7 @@ fn drive(svg: &str, click: &str, term: &str) -> Option<Seen> {
     std::fs::write(&file, format!("{before}{WATCH}<script{frames}{drive}")).expect("it is written");
     let output = Command::new(chromium)
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,800"])
-        .args(["--virtual-time-budget=5000", "--dump-dom"])
+        .args(["--disable-dev-shm-usage", "--virtual-time-budget=5000", "--dump-dom"])
         .arg(format!("--user-data-dir={}", dir.path().join("user").display()))
         .arg(format!("file://{}", file.display()))
         .output()

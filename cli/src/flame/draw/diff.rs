@@ -1,11 +1,11 @@
 //! What changed between two sets of stacks, as a flamegraph.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use brickscope::stacks::Stacks;
 
 use super::page::{Drawn, Page};
 use super::tree::{Block, Tree};
-use super::{Look, amount, colours, of_left_out, percent};
+use super::{Look, amount, colours, of_left_out, percent, points};
 
 /// Whose widths are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +38,9 @@ pub(crate) fn diff_svg(
         Direction::Forward => (1, after.unit),
         Direction::Reverse => (0, before.unit),
     };
-    let tree = Tree::of(&[before, after]).context("before and after")?;
-    let layout = tree.layout(side);
+    let tree = Tree::of(&[before, after])?;
+    let layouts = [tree.layout(0), tree.layout(1)];
+    let layout = &layouts[side];
     let totals = layout.blocks[0].weights;
     let share = |block: &Block, side: usize| block.weights[side] as f64 / totals[side] as f64;
     let change = |block: &Block| share(block, 1) - share(block, 0);
@@ -47,16 +48,18 @@ pub(crate) fn diff_svg(
         allowed
             .is_some_and(|allowed| change(block).abs() <= allowed(share(block, 0), share(block, 1)))
     };
-    let most = layout.blocks.iter().filter(|block| !is_same(block)).map(|b| change(b).abs());
-    let most = most.fold(0.0, f64::max);
+    // Of both pictures: a colour is to mean the same in each.
+    let blocks = layouts.iter().flat_map(|layout| &layout.blocks);
+    let changes = blocks.filter(|block| !is_same(block)).map(|block| change(block).abs());
+    let most = changes.fold(0.0, f64::max);
     let frames = layout.blocks.iter().map(|block| {
         let [was, is] = [0, 1].map(|side| percent(block.weights[side], totals[side]));
         let how = match block.weights {
+            _ if is_same(block) => "within sampling error".to_owned(),
             [0, _] => "new".to_owned(),
             [_, 0] => "gone".to_owned(),
-            _ => points(change(block)),
+            _ => format!("{} points", points(change(block))),
         };
-        let noise = if is_same(block) { ", within sampling error" } else { "" };
         Drawn {
             depth: block.depth,
             start: block.start,
@@ -67,7 +70,7 @@ pub(crate) fn diff_svg(
             },
             name: block.frame.map_or("all", |frame| &frame.name).to_owned(),
             figures: format!(
-                "{}; before {was}, after {is}, {how}{noise}",
+                "{}, before {was}, after {is}, {how}",
                 amount(block.weights[side], unit)
             ),
         }
@@ -82,7 +85,8 @@ pub(crate) fn diff_svg(
         }
     });
     lines.extend(of_left_out(&layout.left_out, totals[side]));
-    let full = format!("share of the whole, at most {} points", round(most));
+    let full =
+        format!("share of the whole, at most {} points", points(most).trim_start_matches('+'));
     let mut legend = vec![
         (colours::of_change(1.0, 1.0), "grew".to_owned()),
         (colours::of_change(-1.0, 1.0), format!("shrank ({full})")),
@@ -99,13 +103,4 @@ pub(crate) fn diff_svg(
         frames: frames.collect(),
     };
     page.svg()
-}
-
-/// A difference of shares.
-fn points(change: f64) -> String {
-    format!("{:+.2} points", 100.0 * change)
-}
-
-fn round(change: f64) -> String {
-    format!("{:.2}", 100.0 * change)
 }

@@ -116,6 +116,13 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// A difference of shares, in points.
+pub(crate) fn points(difference: f64) -> String {
+    let text = format!("{:+.2}", 100.0 * difference);
+    // What rounds to nothing has no sign.
+    if text == "-0.00" || text == "+0.00" { "0.00".to_owned() } else { text }
+}
+
 #[cfg(test)]
 mod browser;
 #[cfg(test)]

@@ -61,6 +61,13 @@ const BUTTON: f64 = 100.0;
 /// Where `inferno`'s frames begin, and all after it is ours.
 const FRAMES: &str = "<svg id=\"frames\"";
 
+/// Frames of one colour side by side are told apart by a thin line, and what can be clicked is seen.
+const STYLE: &str = "<style type=\"text/css\">\n\
+    #frames rect { stroke: rgb(252,252,252); stroke-width: 0.4; }\n\
+    #frames > *:hover > rect { stroke: black; stroke-width: 0.8; }\n\
+    #search { opacity: 0.6; }\n\
+    </style>\n";
+
 impl Page<'_> {
     /// # Errors
     ///
@@ -109,6 +116,7 @@ impl Page<'_> {
     }
 
     fn header(&self, svg: &mut String, width: u32) {
+        svg.push_str(STYLE);
         let room = (f64::from(width) - 2.0 * SIDE as f64) / (0.6 * FONT_SIZE as f64);
         let mut y = FIRST_LINE;
         for line in self.lines {

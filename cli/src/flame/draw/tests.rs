@@ -86,8 +86,175 @@ fn drawn(svg: &str) -> Vec<(String, String, String)> {
         .collect()
 }
 
+/// What `svg` says above the frames, without `inferno`'s part.
+fn header(svg: &str) -> Vec<String> {
+    let (header, _) = svg.split_once("<svg id=\"frames\"").expect("frames");
+    let (_, header) = header.split_once("</style>\n").expect("our style");
+    header.lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn has(svg: &str, tooltip: &str) {
+    let drawn = drawn(svg);
+    assert!(drawn.iter().any(|(title, ..)| title == tooltip), "no {tooltip} in {drawn:#?}");
+}
+
 #[test]
 fn the_same_stacks_give_the_same_bytes() {
     let first = svg(&spans(), &look()).unwrap();
     assert_eq!(first, svg(&spans(), &look()).unwrap());
+    let diff = || {
+        let allowed = |_, _| 0.01;
+        diff_svg(
+            &folded(&[("a;b", 2), ("c", 1)]),
+            &spans(),
+            &look(),
+            Direction::Reverse,
+            Some(&allowed),
+        )
+    };
+    assert_eq!(diff().unwrap(), diff().unwrap());
+}
+
+#[test]
+fn our_part_of_a_picture() {
+    let mut stacks = folded(&[("main;a", 70), ("main", 20), ("main;b", 9)]);
+    let kernel =
+        Frame { level: Level::Kernel, class: Class::Quantized, ..function("q4_k<Vec<u8>>") };
+    let frames = [function("main"), kernel].map(|frame| stacks.frame(frame));
+    stacks.add(&frames, 1, 0);
+    let svg = svg(&stacks, &look()).unwrap();
+    let (_, ours) = svg.split_once("</style>\n").expect("our style");
+    insta::assert_snapshot!(ours);
+}
+
+#[test]
+fn tooltips_have_the_unit_and_the_share() {
+    let svg = svg(&spans(), &look()).unwrap();
+    has(&svg, "all (153.117 ms, 100.00 %)");
+    has(&svg, "prefill (57.419 ms, 37.50 %)");
+    has(&svg, "futex_wait (75.000 µs, 0.05 %)");
+    let stacks = folded(&[("a", 9_999), ("b", 1)]);
+    let svg = super::svg(&stacks, &look()).unwrap();
+    has(&svg, "a (9999 samples, 99.99 %)");
+    has(&svg, "b (1 sample, 0.01 %)");
+}
+
+#[test]
+fn amounts_keep_what_was_measured() {
+    let ns = |ns| amount(ns, Unit::Nanoseconds);
+    assert_eq!(
+        [ns(0), ns(999), ns(1_000), ns(999_999), ns(1_000_000), ns(12_345_678_901)],
+        ["0 ns", "999 ns", "1.000 µs", "999.999 µs", "1.000 ms", "12.346 s"]
+    );
+    assert_eq!(percent(1, 1_000_000), "<0.01 %");
+    assert_eq!((percent(0, 5), percent(0, 0)), ("0 %".to_owned(), "n/a".to_owned()));
+    assert_eq!([points(-1e-9), points(-0.0125), points(0.5)], ["0.00", "-1.25", "+50.00"]);
+}
+
+#[test]
+fn classes_have_their_colours_and_what_bricks_lie_on_is_grey() {
+    let svg = svg(&spans(), &look()).unwrap();
+    let colour = |name: &str| {
+        let of: Vec<_> = drawn(&svg).into_iter().filter(|(t, ..)| t.starts_with(name)).collect();
+        let (_, colour, _) = of.first().expect(name);
+        // The same name has the same colour wherever it is.
+        assert!(of.iter().all(|(_, other, _)| other == colour), "{of:?}");
+        let rgb = colour.trim_start_matches("rgb(").trim_end_matches(')').split(',');
+        <[i16; 3]>::try_from(rgb.map(|c| c.parse().unwrap()).collect::<Vec<_>>()).unwrap()
+    };
+    let is_grey = |[r, g, b]: [i16; 3]| r == g && g == b;
+    let [r, g, b] = colour("q4_k_gemv_avx2 (");
+    assert!(r > g + 80 && r > b + 80, "red: {r} {g} {b}");
+    let [r, g, b] = colour("f32_gemm_avx2 (");
+    assert!(g > r + 50 && g > b + 50, "green: {r} {g} {b}");
+    let [r, g, b] = colour("memcpy (");
+    assert!(b > g + 40 && b > r + 80, "blue: {r} {g} {b}");
+    let [r, g, b] = colour("futex_wait (");
+    assert!(r > g + 50 && g > b + 50, "orange: {r} {g} {b}");
+    for name in ["all (", "main (", "decode (", "layer 7 (", "DownProjection (", "rms_norm_avx2 ("]
+    {
+        assert!(is_grey(colour(name)), "{name}: {:?}", colour(name));
+    }
+    let legend = header(&svg).pop().expect("a legend");
+    for class in [
+        "quantised\u{a0}kernels\u{a0}77.74\u{a0}%",
+        "matmul\u{a0}11.29\u{a0}%",
+        "rest\u{a0}6.89\u{a0}%",
+    ] {
+        assert!(legend.contains(class), "{class}: {legend}");
+    }
+    // One that doesn't occur has no place in it.
+    let legend =
+        header(&super::svg(&folded(&[("a", 1)]), &look()).unwrap()).pop().expect("a legend");
+    assert!(legend.contains("rest\u{a0}100.00\u{a0}%") && !legend.contains("matmul"), "{legend}");
+}
+
+#[test]
+fn what_is_too_narrow_is_told_and_zoomed_into_by_nobody() {
+    let stacks = folded(&[("a", 99_999), ("b;c", 1)]);
+    let svg = svg(&stacks, &look()).unwrap();
+    let told = "left out: 2 frames narrower than 0.01 %, together &lt;0.01 %";
+    assert!(header(&svg).iter().any(|line| line.contains(told)), "{:?}", header(&svg));
+    assert_eq!(drawn(&svg).len(), 2);
+}
+
+#[test]
+fn every_name_is_well_formed_and_cut_to_its_frame() {
+    let names = "a<b>&\"'\n\u{0}\u{ffff}]]>";
+    let long = "a::very::long::path::to::some::function::of::a::crate::write_str";
+    let stacks = folded(&[(names, 1), (long, 19)]);
+    let svg = svg(&stacks, &Look { title: names.to_owned(), width: Some(400), ..look() }).unwrap();
+    has(&svg, "a&lt;b&gt;&amp;&quot;'\\n\\u{0}\\u{ffff}]]&gt; (1 sample, 5.00 %)");
+    // Of 380 pixels, a letter takes 7: the one has room for 50, the other for 2, which is none.
+    let labels: Vec<_> = drawn(&svg).into_iter().map(|(_, _, label)| label).collect();
+    let end = "…path::to::some::function::of::a::crate::write_str";
+    assert_eq!(end.chars().count(), 50);
+    assert_eq!(labels, ["all", end, ""]);
+    assert!(!svg.contains(|c: char| c.is_control() && c != '\n' && c != '\t'));
+}
+
+#[test]
+fn what_cannot_be_drawn_is_refused_in_a_sentence() {
+    let said = |result: Result<String>| result.expect_err("refused").to_string();
+    let empty = Stacks::new(Unit::Samples, 0);
+    let some = folded(&[("a", 1)]);
+    assert_eq!(said(svg(&empty, &look())), "there is nothing to draw: no stack has any weight");
+    let narrow = Look { width: Some(399), ..look() };
+    assert_eq!(said(svg(&some, &narrow)), "a flamegraph is at least 400 pixels wide, not 399");
+    let diff = |a, b| said(diff_svg(a, b, &look(), Direction::Forward, None));
+    assert!(diff(&empty, &some).starts_with("before: there is nothing"), "{}", diff(&empty, &some));
+    assert!(diff(&some, &empty).starts_with("after: there is nothing"), "{}", diff(&some, &empty));
+}
+
+#[test]
+fn a_difference_is_of_shares_and_red_is_more_in_both_directions() {
+    // Twice as long, and of it `a` has a tenth more.
+    let before = folded(&[("main;a", 50), ("main;b", 30), ("main;gone", 20)]);
+    let after = folded(&[("main;a", 120), ("main;b", 60), ("main;new", 20)]);
+    let colour = |svg: &str, name: &str| {
+        let frame = drawn(svg).into_iter().find(|(title, ..)| title.starts_with(name));
+        frame.unwrap_or_else(|| panic!("no {name}")).1
+    };
+    let is_red = |colour: &str| colour.starts_with("rgb(2") && !colour.ends_with("255)");
+    let allowed = |_, _| 0.0;
+    let draw = |direction| diff_svg(&before, &after, &look(), direction, Some(&allowed)).unwrap();
+    let forward = draw(Direction::Forward);
+    has(&forward, "a (120 samples, before 50.00 %, after 60.00 %, +10.00 points)");
+    has(&forward, "new (20 samples, before 0 %, after 10.00 %, new)");
+    has(&forward, "b (60 samples, before 30.00 %, after 30.00 %, within sampling error)");
+    assert!(is_red(&colour(&forward, "a (")) && is_red(&colour(&forward, "new (")));
+    assert!(!drawn(&forward).iter().any(|(title, ..)| title.starts_with("gone")));
+    let reverse = draw(Direction::Reverse);
+    has(&reverse, "gone (20 samples, before 20.00 %, after 0 %, gone)");
+    has(&reverse, "a (50 samples, before 50.00 %, after 60.00 %, +10.00 points)");
+    assert!(!is_red(&colour(&reverse, "gone (")), "{}", colour(&reverse, "gone ("));
+    for name in ["all (", "main (", "b (", "a ("] {
+        assert_eq!(colour(&forward, name), colour(&reverse, name), "{name}");
+    }
+    assert_eq!(colour(&forward, "b ("), "rgb(214,214,214)");
+    // Nobody said what chance does.
+    let forward = diff_svg(&before, &after, &look(), Direction::Forward, None).unwrap();
+    has(&forward, "b (60 samples, before 30.00 %, after 30.00 %, 0.00 points)");
+    assert!(!forward.contains("sampling"), "{:?}", header(&forward));
 }

@@ -56,35 +56,46 @@ impl<'s> Tree<'s> {
     /// If a set has no weight, or more than 64 bits count.
     pub(super) fn of(sets: &[&'s Stacks]) -> Result<Self> {
         let mut nodes = vec![Node { frame: None, weights: [0; 2], children: Vec::new() }];
-        let mut known: HashMap<(usize, &Frame), usize> = HashMap::new();
+        // Numbers of frames that hold in all sets: names are long to compare.
+        let mut numbers: HashMap<&Frame, usize> = HashMap::new();
+        let mut known: HashMap<(usize, usize), usize> = HashMap::new();
         for (side, set) in sets.iter().enumerate() {
+            let of = match (sets.len(), side) {
+                (1, _) => "",
+                (_, 0) => "before: ",
+                _ => "after: ",
+            };
             let total: u128 = set.stacks.iter().map(|stack| u128::from(stack.weight)).sum();
             if total == 0 {
-                bail!("there is nothing to draw: no stack has any weight");
+                bail!("{of}there is nothing to draw: no stack has any weight");
             }
             if u64::try_from(total).is_err() {
-                bail!(
-                    "the weights of the stacks sum up to {total}, which is more than 64 bits hold"
-                );
+                bail!("{of}the weights of the stacks sum up to {total}, more than 64 bits hold");
             }
+            let of_set: Vec<usize> = set
+                .frames
+                .iter()
+                .map(|frame| {
+                    let next = numbers.len();
+                    *numbers.entry(frame).or_insert(next)
+                })
+                .collect();
             for stack in set.stacks.iter().filter(|stack| stack.weight > 0) {
                 let mut at = 0;
                 nodes[at].weights[side] += stack.weight;
-                for &number in &stack.frames {
-                    let Some(frame) = set.frames.get(number as usize) else {
-                        bail!("a stack has a frame {number}, of {}", set.frames.len());
+                for &frame in &stack.frames {
+                    let frame = frame as usize;
+                    let Some(&number) = of_set.get(frame) else {
+                        bail!("{of}a stack has a frame {frame}, of {}", of_set.len());
                     };
-                    at = match known.get(&(at, frame)) {
+                    at = match known.get(&(at, number)) {
                         Some(&child) => child,
                         None => {
                             let child = nodes.len();
-                            nodes.push(Node {
-                                frame: Some(frame),
-                                weights: [0; 2],
-                                children: vec![],
-                            });
+                            let frame = Some(&set.frames[frame]);
+                            nodes.push(Node { frame, weights: [0; 2], children: Vec::new() });
                             nodes[at].children.push(child);
-                            known.insert((at, frame), child);
+                            known.insert((at, number), child);
                             child
                         }
                     };
@@ -279,7 +290,7 @@ mod tests {
             prop_assert_eq!(layout.blocks[0].weights[0], stacks.total());
             let mut path: Vec<&Block> = Vec::new();
             // Where the next block of each depth may begin.
-            let mut free = vec![0; 8];
+            let mut free = [0; 8];
             for block in &layout.blocks {
                 path.truncate(block.depth);
                 if let Some(parent) = path.last() {

@@ -1,0 +1,296 @@
+//! A flamegraph's figures as Markdown, to be kept beside the picture.
+
+use std::fmt::Write;
+
+use brickscope::stacks::Unit;
+
+use super::draw::{CLASSES, amount, colour_name, label, percent};
+use super::names::{columns, printable};
+use super::summary::Summary;
+use super::words::{self, Written};
+
+/// All that a summary says, and how the files beside it came to be and are read.
+pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
+    let mut text = format!("# {}\n\n", escaped(&words::title(summary)));
+    for (name, value) in [
+        ("Generated", summary.generated.clone()),
+        ("Model", words::model(summary)),
+        ("Workload", words::workload(summary)),
+        ("Hardware", words::hardware(summary)),
+        ("Build", words::build(summary)),
+        ("Source", words::source(&summary.source)),
+    ] {
+        let _ = writeln!(text, "**{name}**: {}  ", escaped(&value));
+    }
+    let _ = writeln!(text, "\n{}", escaped(&words::headline(summary)));
+    if let Some(picture) = files.iter().find(|file| file.path.ends_with(".svg")) {
+        let _ = writeln!(text, "\n![{}]({})", escaped(&picture.what), target(&picture.path));
+    }
+    lost(summary, &mut text);
+    hotspots(summary, &mut text);
+    agreement(summary, &mut text);
+    if !files.is_empty() {
+        text.push_str("\n## Files\n\n");
+        for Written { path, what } in files {
+            let _ = writeln!(text, "- [{}]({}): {}", escaped(path), target(path), escaped(what));
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\n## How to make this again\n\n{}",
+        code(&words::shell(&summary.command_line))
+    );
+    guide(summary, &mut text);
+    text
+}
+
+fn lost(summary: &Summary, text: &mut String) {
+    text.push_str("\n## What was lost\n\n");
+    if summary.doubts.is_empty() {
+        text.push_str("Nothing that is known of.\n");
+    }
+    for doubt in &summary.doubts {
+        let _ = writeln!(text, "- {}", escaped(doubt));
+    }
+}
+
+fn hotspots(summary: &Summary, text: &mut String) {
+    let share = |weight: u64| percent(weight, summary.total);
+    let of = |weight: u64| amount(weight, summary.unit);
+    text.push_str("\n## Top hotspots\n\n### By brick\n\n");
+    let bricks = words::bricks(summary);
+    let rows = bricks.iter().take(words::MOST_ROWS).map(|brick| {
+        let phase = brick.phase.map_or("", |phase| phase.name());
+        [name(&brick.name), phase.to_owned(), of(brick.weight), share(brick.weight)]
+    });
+    if bricks.is_empty() {
+        text.push_str("No brick is known.\n");
+    } else {
+        table(["Brick", "Phase", "!Weight", "!Share"], rows, text);
+        more(bricks.len(), "bricks", text);
+    }
+    text.push_str("\n### By function\n\n");
+    let functions = words::functions(summary);
+    let rows = functions.iter().take(words::MOST_ROWS).map(|function| {
+        let (inside, all) = (function.self_weight, function.weight);
+        [name(&function.name), of(inside), share(inside), of(all), share(all)]
+    });
+    if functions.is_empty() {
+        text.push_str(match summary.source.via.as_str() {
+            "spans" => "Spans have no functions: sample the run to see them.\n",
+            _ => "No function is known.\n",
+        });
+    } else {
+        table(["Function", "!Self", "!Share", "!Total", "!Share of total"], rows, text);
+        more(functions.len(), "functions", text);
+    }
+    text.push_str("\n## By class\n\n");
+    let rows = words::classes(summary).into_iter().map(|class| {
+        let weight = class.self_weight;
+        let colour = colour_name(class.name).to_owned();
+        [label(class.name).to_owned(), colour, of(weight), share(weight)]
+    });
+    table(["Class", "Colour", "!Self", "!Share"], rows, text);
+}
+
+fn more(n: usize, what: &str, text: &mut String) {
+    if n > words::MOST_ROWS {
+        let _ = writeln!(
+            text,
+            "\n{} of {n} {what}; the others are in the JSON file.",
+            words::MOST_ROWS
+        );
+    }
+}
+
+fn agreement(summary: &Summary, text: &mut String) {
+    let heading = "\n## Sampled beside measured\n\n";
+    let Some(agreement) = &summary.agreement else {
+        if let Some(absent) = &summary.agreement_absent {
+            let _ = writeln!(text, "{heading}Not compared: {}", escaped(&absent.reason));
+        }
+        return;
+    };
+    text.push_str(heading);
+    if let Some(warning) = words::warning(agreement) {
+        let _ = writeln!(text, "**Warning**: {}.\n", escaped(&warning));
+    }
+    let _ = writeln!(
+        text,
+        "Shares of a phase: sampled, of the samples inside its passes ({} in all), and measured, of \
+         its wall.\nDifferences are in points; allowed is what the number of samples explains, 99 % \
+         of the time.\n",
+        agreement.samples
+    );
+    let rows = agreement.bricks.iter().map(|brick| {
+        let [sampled, measured, difference, allowed, verdict] = words::compared(brick);
+        let phase = brick.phase.name().to_owned();
+        [name(&brick.brick), phase, sampled, measured, difference, allowed, verdict]
+    });
+    let header = ["Brick", "Phase", "!Sampled", "!Measured", "!Difference", "!Allowed", "Verdict"];
+    table(header, rows, text);
+}
+
+fn guide(summary: &Summary, text: &mut String) {
+    let width = match summary.unit {
+        Unit::Nanoseconds => "time, with all that is called",
+        Unit::Samples => "samples, with all that is called",
+    };
+    let colours = CLASSES.map(|class| format!("{} {}", colour_name(class), label(class)));
+    let _ = write!(
+        text,
+        "\n## How to read the flamegraph\n\n\
+         - **Click** a frame to zoom in; **Reset Zoom** is at the top left.\n\
+         - **Ctrl+F** searches, with regular expressions; what matched is told at the bottom right.\n\
+         - **Width** is {width}. Frames of less than 0.01 % are left out.\n\
+         - **Height** is how deep the stack is: what is called lies on its caller.\n\
+         - **Colours**: {}. Threads, phases, layers and bricks are grey, too.\n\
+         - From left to right is the order of names, not of time.\n",
+        colours.join(", ")
+    );
+}
+
+/// Rows under a header, padded so that they can be read as they are. Columns whose header begins with
+/// `!` are of numbers.
+fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+    text: &mut String,
+) {
+    let is_number = header.map(|cell| cell.starts_with('!'));
+    let header = header.map(|cell| cell.trim_start_matches('!').to_owned());
+    let rows: Vec<[String; N]> = std::iter::once(header).chain(rows).collect();
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        rows.iter().map(|row| columns(&row[column])).max().unwrap_or(0).max(3)
+    });
+    for (nth, row) in rows.iter().enumerate() {
+        for (column, cell) in row.iter().enumerate() {
+            let padding = " ".repeat(widths[column] - columns(cell));
+            let _ = match is_number[column] {
+                true => write!(text, "| {padding}{cell} "),
+                false => write!(text, "| {cell}{padding} "),
+            };
+        }
+        text.push_str("|\n");
+        if nth == 0 {
+            for (width, is_number) in widths.iter().zip(is_number) {
+                let _ = match is_number {
+                    true => write!(text, "|{}:", "-".repeat(width + 1)),
+                    false => write!(text, "|{}", "-".repeat(width + 2)),
+                };
+            }
+            text.push_str("|\n");
+        }
+    }
+}
+
+/// A name in a cell of a table, as code: read as plain text, it is the name.
+fn name(name: &str) -> String {
+    let name = words::short(name);
+    if name.trim().is_empty() {
+        return "(no name)".to_owned();
+    }
+    // A cell ends at each bar that has no backslash before it.
+    let name = match name.contains('|') {
+        true => name.replace('\\', "\\\\").replace('|', "\\|"),
+        false => name,
+    };
+    // Code ends at as many backticks as it began with.
+    let ticks = "`".repeat(longest_run(&name, '`') + 1);
+    let blank = if name.starts_with('`') || name.ends_with('`') { " " } else { "" };
+    format!("{ticks}{blank}{name}{blank}{ticks}")
+}
+
+/// A block of code of one line.
+fn code(line: &str) -> String {
+    let fence = "`".repeat(longest_run(line, '`').max(2) + 1);
+    format!("{fence}sh\n{line}\n{fence}")
+}
+
+fn longest_run(text: &str, of: char) -> usize {
+    text.split(|c| c != of).map(str::len).max().unwrap_or(0) / of.len_utf8()
+}
+
+/// `text` so that nothing in it is markup.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in printable(text).chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '&' => escaped.push_str("&amp;"),
+            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '#' | '~' => escaped.extend(['\\', c]),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A path as the target of a link.
+fn target(path: &str) -> String {
+    let mut target = String::new();
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b'~' => {
+                target.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(target, "%{byte:02X}");
+            }
+        }
+    }
+    target
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::Absent;
+
+    use super::super::words::tests::{files, summary};
+    use super::*;
+
+    #[test]
+    fn a_summary_as_markdown() {
+        insta::assert_snapshot!(markdown(&summary(), &files()));
+    }
+
+    #[test]
+    fn spans_have_no_functions_and_nothing_to_be_held_against() {
+        let mut summary = Summary { agreement: None, doubts: Vec::new(), ..summary() };
+        summary.unit = Unit::Nanoseconds;
+        summary.total = 153_116_800;
+        summary.source.via = "spans".to_owned();
+        summary.functions = Vec::new();
+        let text = markdown(&summary, &[]);
+        assert!(!text.contains("Sampled beside measured"), "{text}");
+        assert!(text.contains("Spans have no functions"), "{text}");
+        assert!(text.contains("Nothing that is known of."), "{text}");
+        let reason = "the run was too short: 3 samples".to_owned();
+        summary.agreement_absent = Some(Absent { reason });
+        let text = markdown(&summary, &[]);
+        assert!(text.contains("Not compared: the run was too short: 3 samples\n"), "{text}");
+    }
+
+    #[test]
+    fn names_are_code_that_no_character_ends() {
+        assert_eq!(name("a_b*c<d>"), "`a_b*c<d>`");
+        assert_eq!(name("a|b\\"), "`a\\|b\\\\`");
+        assert_eq!(name("`a``b"), "``` `a``b ```");
+        assert_eq!(name("\n"), "`\\n`");
+        assert_eq!(name(" "), "(no name)");
+    }
+
+    #[test]
+    fn each_row_of_a_table_has_the_columns_of_its_header() {
+        let text = markdown(&summary(), &files());
+        let mut bars = None;
+        for line in text.lines() {
+            if !line.starts_with('|') {
+                bars = None;
+                continue;
+            }
+            let line = line.replace("\\\\", "").replace("\\|", "");
+            let here = line.matches('|').count();
+            assert_eq!(*bars.get_or_insert(here), here, "{line}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A flamegraph's figures for a terminal.
+
+use std::fmt::Write;
+
+use super::draw::{amount, label, percent};
+use super::names::{columns, cut, cut_front, printable};
+use super::summary::Summary;
+use super::words::{self, Written};
+use crate::benchmark::table::wrapped;
+
+/// Columns of a line at most.
+const WIDTH: usize = 80;
+/// Of a weight with its unit, and of a share.
+const WEIGHT: usize = 16;
+const SHARE: usize = 9;
+
+/// What takes most, the largest bricks and functions, the classes, what speaks against the figures, and
+/// the files, at most 80 columns wide.
+pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
+    let mut text = String::new();
+    wrapped("", &words::headline(summary), &mut text);
+    text.push('\n');
+    line("model", &words::model(summary), &mut text);
+    line("workload", &words::workload(summary), &mut text);
+    line("machine", &words::hardware(summary), &mut text);
+    line("source", &words::source(&summary.source), &mut text);
+    for doubt in &summary.doubts {
+        line("doubt", doubt, &mut text);
+    }
+    bricks(summary, &mut text);
+    functions(summary, &mut text);
+    classes(summary, &mut text);
+    agreement(summary, &mut text);
+    if !files.is_empty() {
+        text.push('\n');
+    }
+    for Written { path, what } in files {
+        // A path is to be copied, so it is never broken.
+        let _ = writeln!(text, "{:10}{}", "written", printable(path));
+        let _ = writeln!(text, "{:10}{}", "", cut(&printable(what), WIDTH - 10));
+    }
+    text
+}
+
+fn line(name: &str, value: &str, text: &mut String) {
+    // A word that has a line of its own and is longer still would break the page.
+    let words = printable(value);
+    let words: Vec<String> = words.split(' ').map(|word| cut(word, WIDTH - 10)).collect();
+    wrapped(&format!("{name:10}"), &words.join(" "), text);
+}
+
+fn bricks(summary: &Summary, text: &mut String) {
+    let bricks = words::bricks(summary);
+    if bricks.is_empty() {
+        return;
+    }
+    heading(["brick", "phase"], &[("weight", WEIGHT), ("share", SHARE)], text);
+    for brick in bricks.iter().take(words::MOST_ROWS) {
+        let phase = brick.phase.map_or("", |phase| phase.name());
+        row(
+            [&brick.name, phase],
+            &[
+                (&amount(brick.weight, summary.unit), WEIGHT),
+                (&percent(brick.weight, summary.total), SHARE),
+            ],
+            text,
+        );
+    }
+    more(bricks.len(), text);
+}
+
+fn functions(summary: &Summary, text: &mut String) {
+    let functions = words::functions(summary);
+    if functions.is_empty() {
+        return;
+    }
+    heading(["function", ""], &[("self", WEIGHT), ("share", SHARE), ("total", SHARE)], text);
+    for function in functions.iter().take(words::MOST_ROWS) {
+        let total = percent(function.weight, summary.total);
+        row(
+            [&function.name, ""],
+            &[
+                (&amount(function.self_weight, summary.unit), WEIGHT),
+                (&percent(function.self_weight, summary.total), SHARE),
+                (&total, SHARE),
+            ],
+            text,
+        );
+    }
+    more(functions.len(), text);
+}
+
+fn classes(summary: &Summary, text: &mut String) {
+    heading(["class", ""], &[("self", WEIGHT), ("share", SHARE)], text);
+    for class in words::classes(summary) {
+        let weight = class.self_weight;
+        row(
+            [label(class.name), ""],
+            &[(&amount(weight, summary.unit), WEIGHT), (&percent(weight, summary.total), SHARE)],
+            text,
+        );
+    }
+}
+
+/// What differs, or that nothing does: the table is in the Markdown.
+fn agreement(summary: &Summary, text: &mut String) {
+    let Some(agreement) = &summary.agreement else {
+        if let Some(absent) = &summary.agreement_absent {
+            text.push('\n');
+            line("agreement", &format!("not told: {}", absent.reason), text);
+        }
+        return;
+    };
+    text.push('\n');
+    let Some(warning) = words::warning(agreement) else {
+        let n = agreement.bricks.len();
+        let said = format!(
+            "the sampled shares of all {n} bricks are the measured ones, as far as {} samples tell",
+            agreement.samples
+        );
+        line("agreement", &said, text);
+        return;
+    };
+    line("warning", &format!("sampled and measured shares: {warning}"), text);
+    for brick in &agreement.bricks {
+        let [sampled, measured, difference, allowed, verdict] = words::compared(brick);
+        if verdict == "differs" {
+            let said = format!(
+                "{} of {}: sampled {sampled}, measured {measured}, {difference} points where \
+                 {allowed} are allowed",
+                brick.brick,
+                brick.phase.name()
+            );
+            line("", &said, text);
+        }
+    }
+}
+
+/// The names of columns, the last of numbers of these widths, and a line below.
+fn heading(names: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
+    text.push('\n');
+    row(names, numbers, text);
+    let _ = writeln!(text, "{}", "-".repeat(WIDTH));
+}
+
+/// A name, what it is of, and numbers of these widths. The name's end is what is kept of it.
+fn row([name, of]: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
+    let of = if of.is_empty() { String::new() } else { format!(" {of:8}") };
+    // A number may need more than its column has.
+    let numbers = numbers.iter().map(|&(number, width)| (number, width.max(columns(number) + 1)));
+    let taken: usize = numbers.clone().map(|(_, width)| width).sum();
+    let room = WIDTH.saturating_sub(taken + of.len());
+    let name = cut_front(&printable(name), room);
+    let padding = " ".repeat(room - columns(&name));
+    let _ = write!(text, "{name}{padding}{of}");
+    for (number, width) in numbers {
+        let _ = write!(text, "{number:>width$}");
+    }
+    text.push('\n');
+}
+
+fn more(n: usize, text: &mut String) {
+    if n > words::MOST_ROWS {
+        let _ = writeln!(text, "and {} more", n - words::MOST_ROWS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words::tests::{files, summary};
+    use super::*;
+
+    #[test]
+    fn a_summary_for_a_terminal() {
+        insta::assert_snapshot!(text(&summary(), &files()));
+    }
+
+    #[test]
+    fn nothing_is_wider_than_a_terminal() {
+        let mut summary = summary();
+        summary.bricks[0].name = "brick".repeat(40);
+        summary.doubts.push("x".repeat(200));
+        // Folded stacks of others count what they like.
+        summary.total = u64::MAX;
+        for share in &mut summary.functions {
+            share.self_weight = u64::MAX;
+            share.weight = u64::MAX;
+        }
+        let text = text(&summary, &[]);
+        for line in text.lines() {
+            assert!(columns(line) <= WIDTH, "{line}");
+        }
+    }
+}

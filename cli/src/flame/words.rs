@@ -1,0 +1,387 @@
+//! What a summary says, in words and figures that all its forms share.
+
+use brickscope::stacks::Class;
+use brickscope::{Machine, Model, Run};
+
+use super::draw::{CLASSES, Look, amount, label, percent, points};
+use super::names::{cut_front, printable};
+use super::summary::{Agreement, Compared, Share, Source, Summary};
+
+/// A file that was written beside the summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// As it is to be named, from where the reader is.
+    pub(crate) path: String,
+    /// What it is: `the flamegraph`.
+    pub(crate) what: String,
+}
+
+/// Rows of the longest tables.
+pub(super) const MOST_ROWS: usize = 10;
+
+/// Doubts in a picture, which has its frames to show.
+const MOST_DOUBTS: usize = 3;
+
+/// Of what isn't recorded. Stacks of other programs come without it.
+const UNKNOWN: &str = "not recorded";
+
+impl Look {
+    /// Title and subtitle of a summary's picture.
+    pub(crate) fn of(summary: &Summary) -> Self {
+        let total = amount(summary.total, summary.unit);
+        let mut subtitle = vec![
+            format!("{}; {}", model(summary), workload(summary)),
+            format!("{}; {}: {total}", hardware(summary), source(&summary.source)),
+        ];
+        subtitle.extend(summary.doubts.iter().take(MOST_DOUBTS).cloned());
+        if let Some(more) = summary.doubts.len().checked_sub(MOST_DOUBTS + 1) {
+            subtitle.push(format!("and {} more", more + 1));
+        }
+        Self { title: title(summary), subtitle, width: None }
+    }
+}
+
+pub(super) fn title(summary: &Summary) -> String {
+    let of = summary.model.as_ref().map(|model| model.name.as_ref().unwrap_or(&model.path));
+    match (of, &summary.command) {
+        (Some(model), _) => format!("Flamegraph of {model}"),
+        (None, Some(command)) => format!("Flamegraph of {}", command.join(" ")),
+        (None, None) => "Flamegraph".to_owned(),
+    }
+}
+
+pub(super) fn model(summary: &Summary) -> String {
+    let Some(Model {
+        path, name, architecture, quantization, parameters, layers, synthetic, ..
+    }) = &summary.model
+    else {
+        return format!("model {UNKNOWN}");
+    };
+    let weights = if *synthetic { ", random weights" } else { "" };
+    format!(
+        "{}, {architecture} {quantization}, {layers} layers, {:.1} M parameters{weights}",
+        name.as_ref().unwrap_or(path),
+        *parameters as f64 / 1e6
+    )
+}
+
+pub(super) fn workload(summary: &Summary) -> String {
+    let Some(Run { backend, threads, prompt_tokens, generated_tokens, seed, .. }) = &summary.run
+    else {
+        return match &summary.command {
+            Some(command) => shell(command),
+            None => format!("workload {UNKNOWN}"),
+        };
+    };
+    let sampling = match seed {
+        Some(seed) => format!("seed {seed}"),
+        None => "greedy decoding".to_owned(),
+    };
+    format!(
+        "{prompt_tokens} tokens of prompt, {generated_tokens} generated, {sampling}; {backend}, \
+         {threads} {}",
+        if *threads == 1 { "thread" } else { "threads" }
+    )
+}
+
+pub(super) fn hardware(summary: &Summary) -> String {
+    let Some(Machine { os, arch, cpu, logical_cpus, memory_bytes }) = &summary.machine else {
+        return format!("machine {UNKNOWN}");
+    };
+    let mut parts: Vec<String> = cpu.iter().cloned().collect();
+    parts.extend(logical_cpus.map(|n| format!("{n} {}", if n == 1 { "CPU" } else { "CPUs" })));
+    parts.extend(memory_bytes.map(|n| format!("{:.1} GB", n as f64 / 1e9)));
+    parts.push(format!("{os} {arch}"));
+    parts.join(", ")
+}
+
+pub(super) fn build(summary: &Summary) -> String {
+    format!("brickscope {}, {}", summary.brickscope_version, summary.build)
+}
+
+pub(super) fn source(source: &Source) -> String {
+    let mut text = match source.via.as_str() {
+        "spans" => "measured spans".to_owned(),
+        "sampler" => "samples of perf events".to_owned(),
+        "timer" => "samples by a timer".to_owned(),
+        "perf" => "samples that perf recorded".to_owned(),
+        "folded" => "folded stacks".to_owned(),
+        other => format!("stacks of {other}"),
+    };
+    if let Some(event) = &source.event {
+        text += &format!(", {event}");
+    }
+    if let Some(frequency) = source.frequency {
+        text += &format!(", {frequency} asked for in a second of CPU time");
+    }
+    text
+}
+
+/// What takes most, in a sentence.
+pub(super) fn headline(summary: &Summary) -> String {
+    let total = amount(summary.total, summary.unit);
+    let part = |weight: u64| percent(weight, summary.total);
+    let mut text = match (bricks(summary).first(), functions(summary).first()) {
+        (Some(brick), _) => {
+            let phase = brick.phase.map_or(String::new(), |phase| format!(" of {phase}"));
+            let name = short(&brick.name);
+            format!("{name}{phase} takes most: {} of {total}", part(brick.weight))
+        }
+        (None, Some(function)) => {
+            let of = part(function.self_weight);
+            format!("{} itself takes most: {of} of {total}", short(&function.name))
+        }
+        (None, None) => format!("{total} in all, of which no brick and no function is known"),
+    };
+    let largest = summary.classes.iter().filter(|share| share.name != Class::Other);
+    if let Some(class) = largest.max_by_key(|share| share.self_weight) {
+        text += &format!("; {} {} of it", label(class.name), part(class.self_weight));
+    }
+    text + "."
+}
+
+/// Columns of a name in a sentence or a table that has to be read as plain text.
+const NAME: usize = 64;
+
+/// A name that can be seen, without its beginning if it is long.
+pub(super) fn short(name: &str) -> String {
+    cut_front(&printable(name), NAME)
+}
+
+/// The bricks, the largest first.
+pub(super) fn bricks(summary: &Summary) -> Vec<&Share<String>> {
+    let mut bricks: Vec<_> = summary.bricks.iter().collect();
+    bricks.sort_by(|a, b| {
+        b.weight.cmp(&a.weight).then_with(|| (a.phase, &a.name).cmp(&(b.phase, &b.name)))
+    });
+    bricks
+}
+
+/// The functions, the one that does most itself first.
+pub(super) fn functions(summary: &Summary) -> Vec<&Share<String>> {
+    let mut functions: Vec<_> = summary.functions.iter().collect();
+    let key = |share: &Share<String>| (share.self_weight, share.weight);
+    functions.sort_by(|a, b| key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
+    functions
+}
+
+/// The classes that occur, in the order of the legend.
+pub(super) fn classes(summary: &Summary) -> Vec<&Share<Class>> {
+    let of = |class| summary.classes.iter().find(|share| share.name == class);
+    CLASSES.into_iter().filter_map(of).filter(|share| share.self_weight > 0).collect()
+}
+
+/// Sampled and measured shares of a brick, their difference, what is allowed, and what to say of it.
+pub(super) fn compared(compared: &Compared) -> [String; 5] {
+    let of = |share: f64| format!("{:.2} %", 100.0 * share);
+    [
+        of(compared.sampled),
+        of(compared.measured),
+        points(compared.sampled - compared.measured),
+        format!("{:.2}", 100.0 * compared.allowed),
+        if is_off(compared) { "differs" } else { "agrees" }.to_owned(),
+    ]
+}
+
+fn is_off(compared: &Compared) -> bool {
+    let difference = (compared.sampled - compared.measured).abs();
+    // A figure that is none agrees with nothing.
+    difference.is_nan() || difference > compared.allowed
+}
+
+/// What to say first if sampled shares aren't the measured ones.
+pub(super) fn warning(agreement: &Agreement) -> Option<String> {
+    let of = agreement.bricks.len();
+    match agreement.bricks.iter().filter(|brick| is_off(brick)).count() {
+        0 => None,
+        n => Some(format!(
+            "{n} of {of} bricks {} by more than the number of samples explains",
+            if n == 1 { "differs" } else { "differ" }
+        )),
+    }
+}
+
+/// A command as a shell reads it back.
+pub(super) fn shell(command: &[String]) -> String {
+    command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    if word.chars().all(|c| printable(c.encode_utf8(&mut [0; 4])).starts_with(c)) {
+        return format!("'{}'", word.replace('\'', "'\\''"));
+    }
+    // What cannot be seen is spelt byte by byte, which no other quotes allow.
+    let mut text = "$'".to_owned();
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => text.extend(['\\', c]),
+            c if printable(c.encode_utf8(&mut [0; 4])).starts_with(c) => text.push(c),
+            c => {
+                for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                    text += &format!("\\{byte:03o}");
+                }
+            }
+        }
+    }
+    text + "'"
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use brickscope::Phase;
+    use brickscope::stacks::Unit;
+
+    use super::*;
+
+    /// A summary of samples, with every field filled and a name of each dangerous kind.
+    pub(in crate::flame) fn summary() -> Summary {
+        let share = |name: &str, phase, weight, self_weight| Share {
+            name: name.to_owned(),
+            phase,
+            weight,
+            self_weight,
+            by_block: Vec::new(),
+        };
+        let class = |name, self_weight| Share {
+            name,
+            phase: None,
+            weight: self_weight,
+            self_weight,
+            by_block: Vec::new(),
+        };
+        let compared = |phase, brick: &str, measured, sampled| Compared {
+            phase,
+            brick: brick.to_owned(),
+            measured,
+            sampled,
+            allowed: 0.021,
+        };
+        let strings = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        Summary {
+            schema_version: 1,
+            brickscope_version: "0.1.0".to_owned(),
+            generated: "2026-11-21T14:16:02Z".to_owned(),
+            source: Source {
+                via: "sampler".to_owned(),
+                event: Some("cpu-clock".to_owned()),
+                frequency: Some(997),
+            },
+            unit: Unit::Samples,
+            total: 10_000,
+            doubts: vec![
+                "12 samples were lost: the ring was full".to_owned(),
+                "3 <functions> of [vdso] have no symbol".to_owned(),
+            ],
+            model: Some(Model {
+                path: "tiny.gguf".to_owned(),
+                name: Some("TinyLlama | 1.1B *chat*".to_owned()),
+                architecture: "llama".to_owned(),
+                quantization: "Q4_K".to_owned(),
+                parameters: 1_100_048_384,
+                layers: 22,
+                ..Model::default()
+            }),
+            run: Some(Run {
+                backend: "avx2".to_owned(),
+                threads: 2,
+                prompt_tokens: 64,
+                generated_tokens: 32,
+                ..Run::default()
+            }),
+            machine: Some(Machine {
+                os: "linux".to_owned(),
+                arch: "x86_64".to_owned(),
+                cpu: Some("AMD EPYC 7B13".to_owned()),
+                logical_cpus: Some(2),
+                memory_bytes: Some(8_000_000_000),
+            }),
+            command: None,
+            command_line: strings(&["brickscope", "flamegraph", "--prompt", "it's; a `test`\n"]),
+            build: "rustc 1.95.0, release, -C target-cpu=native".to_owned(),
+            classes: vec![
+                class(Class::Quantized, 6_100),
+                class(Class::Other, 2_388),
+                class(Class::Matmul, 1_512),
+            ],
+            bricks: vec![
+                share("DownProjection", Some(Phase::Decode), 3_300, 12),
+                share("GateProjection", Some(Phase::Decode), 2_800, 10),
+                share("AttentionScore", Some(Phase::Prefill), 1_512, 5),
+                share("unattributed", Some(Phase::Decode), 1, 1),
+            ],
+            functions: vec![
+                share("main", None, 10_000, 0),
+                share("brickscope_kernels::gemv::q4_k::avx2::gemv_rows", None, 3_400, 3_300),
+                share("operator|<a`b>(int)\n", None, 2_800, 2_800),
+                share(&format!("{}end", "very::long::path::".repeat(8)), None, 400, 399),
+                share("注意力::機制", None, 300, 300),
+            ],
+            agreement: Some(Agreement {
+                samples: 9_800,
+                bricks: vec![
+                    compared(Phase::Prefill, "AttentionScore", 0.1511, 0.1512),
+                    compared(Phase::Decode, "DownProjection", 0.301, 0.33),
+                ],
+            }),
+            agreement_absent: None,
+        }
+    }
+
+    pub(in crate::flame) fn files() -> Vec<Written> {
+        let file =
+            |path: &str, what: &str| Written { path: path.to_owned(), what: what.to_owned() };
+        vec![file("my flame (1).svg", "the flamegraph"), file("flamegraph.json", "its figures")]
+    }
+
+    #[test]
+    fn a_picture_says_what_ran_where_and_how_and_the_first_doubts() {
+        let mut summary = summary();
+        summary.doubts.extend(["third", "fourth", "fifth"].map(str::to_owned));
+        insta::assert_debug_snapshot!(Look::of(&summary));
+        // Of other programs' stacks nothing is known.
+        let unknown =
+            Summary { model: None, run: None, machine: None, doubts: Vec::new(), ..summary };
+        let look = Look::of(&unknown);
+        assert_eq!(look.title, "Flamegraph");
+        assert_eq!(look.subtitle[0], "model not recorded; workload not recorded");
+        assert!(look.subtitle[1].starts_with("machine not recorded; "), "{look:?}");
+    }
+
+    #[test]
+    fn a_shell_reads_back_what_was_quoted() {
+        let words =
+            ["plain-1.0/x=y", "", "a b", "it's", "$HOME `x` \"y\" \\", "nl\nesc\u{1b}'\\", "é注"];
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let script = format!("printf '%s\\0' {}", shell(&words));
+        let Ok(output) = std::process::Command::new("bash").args(["-c", &script]).output() else {
+            eprintln!("skipped: no bash");
+            return;
+        };
+        let read = String::from_utf8(output.stdout).unwrap();
+        let read: Vec<&str> = read.split_terminator('\0').collect();
+        assert_eq!(read, words);
+        assert!(!shell(&words).contains(['\n', '\u{1b}']));
+    }
+
+    #[test]
+    fn a_share_within_what_is_allowed_agrees_and_one_beyond_differs() {
+        let of = |sampled: f64| Compared {
+            phase: Phase::Decode,
+            brick: String::new(),
+            measured: 0.25,
+            sampled,
+            allowed: 0.125,
+        };
+        assert_eq!(compared(&of(0.375)), ["37.50 %", "25.00 %", "+12.50", "12.50", "agrees"]);
+        assert_eq!(compared(&of(0.1249))[2..], ["-12.51", "12.50", "differs"]);
+        assert_eq!(compared(&of(f64::NAN))[4], "differs");
+        let agreement = |bricks| Agreement { samples: 1, bricks };
+        assert_eq!(warning(&agreement(vec![of(0.3)])), None);
+        let warning = warning(&agreement(vec![of(0.3), of(0.9)])).expect("one");
+        assert!(warning.starts_with("1 of 2 bricks differs by more"), "{warning}");
+    }
+}
