@@ -5,11 +5,13 @@
 
 mod view;
 
-use std::collections::HashSet;
+pub(crate) use self::view::named;
+
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, bail};
-use brickscope::stacks::Unit;
 use brickscope::stacks::diff::{Part, Shift, Whole, levels};
+use brickscope::stacks::{Class, Unit};
 use brickscope::{Machine, Model, Phase};
 use serde::Serialize;
 
@@ -22,6 +24,9 @@ pub(crate) const LEVEL: f64 = 0.01;
 /// What has a smaller share than this on both sides isn't judged: each row makes all others harder to
 /// judge.
 pub(crate) const MIN_SHARE: f64 = 0.005;
+
+/// The growth of a share that matters unless the user says otherwise, in points.
+pub(crate) const THRESHOLD_POINTS: f64 = 3.0;
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -144,16 +149,6 @@ pub(crate) fn compare(
         );
     }
     let wholes = sides.each_ref().map(Blocks::whole);
-    let named = |summary: &Summary| -> Vec<Share<String>> {
-        let name = |share: &Share<_>| Share {
-            name: class_name(share.name),
-            phase: None,
-            weight: share.weight,
-            self_weight: share.self_weight,
-            by_block: share.by_block.clone(),
-        };
-        summary.classes.iter().map(name).collect()
-    };
     let of_all = |_: Option<Phase>| wholes.clone();
     let of_phase = |phase: Option<Phase>| match phase {
         None => wholes.clone(),
@@ -162,7 +157,7 @@ pub(crate) fn compare(
     let rows = |before: &[Share<String>], after: &[Share<String>], of: &dyn Fn(_) -> [Whole; 2]| {
         judged([before, after], of, threshold_points)
     };
-    let classes = rows(&named(before), &named(after), &of_all);
+    let classes = rows(&classes(before), &classes(after), &of_all);
     let bricks = rows(&before.bricks, &after.bricks, &of_phase);
     let functions = rows(&before.functions, &after.functions, &of_all);
     Ok(Diff {
@@ -203,8 +198,35 @@ impl Side {
     }
 }
 
-/// The name that files have.
-pub(crate) fn class_name(class: brickscope::stacks::Class) -> String {
+/// A name, for bricks the phase, and a share, 0 to 1.
+pub(crate) type NamedShare = (String, Option<Phase>, f64);
+
+/// The shares of a flamegraph's classes, bricks and functions, of what those of [`Diff`] are.
+pub(crate) fn shares(summary: &Summary) -> [Vec<NamedShare>; 3] {
+    let blocks = Blocks::of(summary);
+    let share = |share: &Share<String>| {
+        let whole = share.phase.map_or(summary.total, |phase| blocks.phases[phase as usize].0);
+        let is_there = share.weight > 0 && whole > 0;
+        let part = is_there.then(|| share.weight as f64 / whole as f64)?;
+        Some((share.name.clone(), share.phase, part))
+    };
+    let all = |shares: &[Share<String>]| shares.iter().filter_map(share).collect();
+    [all(&classes(summary)), all(&summary.bricks), all(&summary.functions)]
+}
+
+/// The classes by the names that files have.
+fn classes(summary: &Summary) -> Vec<Share<String>> {
+    let named = |share: &Share<Class>| Share {
+        name: class_name(share.name),
+        phase: None,
+        weight: share.weight,
+        self_weight: share.self_weight,
+        by_block: share.by_block.clone(),
+    };
+    summary.classes.iter().map(named).collect()
+}
+
+fn class_name(class: Class) -> String {
     let value = serde_json::to_value(class).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -273,7 +295,8 @@ fn circumstances(before: &Summary, after: &Summary) -> Vec<String> {
     doubts
 }
 
-fn machine_name(machine: &Machine) -> String {
+/// The machine as people call it.
+pub(crate) fn machine_name(machine: &Machine) -> String {
     let cpu = machine.cpu.as_deref().unwrap_or("unnamed CPU");
     let cpus = machine.logical_cpus.map_or(String::new(), |n| format!(" with {n} CPUs"));
     format!("{cpu}{cpus}, {} {}", machine.os, machine.arch)
@@ -354,9 +377,8 @@ fn judged(
     let key = |share: &Share<String>| (share.name.clone(), share.phase);
     let mut known = HashSet::new();
     let keys = sides.into_iter().flatten().map(key).filter(|key| known.insert(key.clone()));
-    let by_key = sides.map(|side| {
-        side.iter().map(|share| (key(share), share)).collect::<std::collections::HashMap<_, _>>()
-    });
+    let by_key =
+        sides.map(|side| side.iter().map(|share| (key(share), share)).collect::<HashMap<_, _>>());
     let wholes: Vec<(Option<Phase>, [Whole; 2])> =
         [None, Some(Phase::Prefill), Some(Phase::Decode)].map(|phase| (phase, of(phase))).into();
     let mut rows: Vec<(Row, Option<Shift>)> = Vec::new();
@@ -441,8 +463,6 @@ impl Row {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use brickscope::stacks::Class;
-
     use super::*;
     use crate::flame::summary::Source;
 

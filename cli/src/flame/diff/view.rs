@@ -236,7 +236,7 @@ fn more(rows: &[&Row]) -> Option<String> {
 }
 
 /// `decode QkvProjection from 21.0 to 25.9 % (+4.9 ± 1.1)` and others.
-fn named(rows: &[&Row]) -> String {
+pub(crate) fn named(rows: &[&Row]) -> String {
     let mut rows = rows.to_vec();
     rows.sort_by(|a, b| b.points.abs().total_cmp(&a.points.abs()));
     let one = |row: &&Row| {
