@@ -755,13 +755,16 @@ pub(crate) struct MachineArgs {
 /// speed comes and goes it is more: of windows of 30 runs of one program on a shared machine 2 of 27
 /// (prefill) and 0 of 27 (decode), of 60 runs none. Ask `compare` whether a certain program is slower.
 ///
-/// Receipts that can't be read or whose seal is broken are named, and are in no line.
+/// Flamegraphs in the folder (files called `flamegraph.json` or ending in `.flamegraph.json`) follow:
+/// the shares of bricks, functions and classes, and which moved by more than their error.
+///
+/// What can't be read, and receipts whose seal is broken, are named, and are in no line.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope history\n  brickscope history runs --test tg128\n  brickscope history runs --brick QkvProjection\n  brickscope history runs -o svg > history.svg\n  brickscope history runs -o json | jq '.series[] | {test: .kind.test, changes}'"
+    after_help = "Examples:\n  brickscope history\n  brickscope history runs --test tg128\n  brickscope history runs --brick QkvProjection\n  brickscope history runs -o svg > history.svg\n  brickscope history runs --flamegraphs\n  brickscope history runs -o json | jq '.series[] | {test: .kind.test, changes}'"
 )]
 pub(crate) struct HistoryArgs {
-    /// The folder, or a receipt.
+    /// The folder, or a receipt or flamegraph.json.
     #[arg(default_value = "brickscope-runs")]
     pub(crate) dir: PathBuf,
 
@@ -778,6 +781,10 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) brick: Option<String>,
 
+    /// Only flamegraphs: their shares over time.
+    #[arg(long, conflicts_with_all = ["test", "brick"])]
+    pub(crate) flamegraphs: bool,
+
     /// In which form.
     #[arg(short, long, value_enum, default_value_t = HistoryForm::Text)]
     pub(crate) output: HistoryForm,
@@ -791,9 +798,9 @@ pub(crate) enum HistoryForm {
     Md,
     /// All that is known of each point and change.
     Json,
-    /// A picture.
+    /// A picture, of speeds only.
     Svg,
-    /// A line for each point.
+    /// A line for each point or, with --flamegraphs, for each share at each point.
     Csv,
 }
 

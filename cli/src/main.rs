@@ -3,6 +3,8 @@
 mod args;
 mod benchmark;
 mod cmd;
+#[cfg(test)]
+mod docs;
 mod doctor;
 #[allow(dead_code, unused)]
 mod flame;

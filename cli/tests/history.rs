@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use brickscope::receipt::Receipt;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::command::{brickscope, run, text};
@@ -190,4 +190,133 @@ fn a_receipt_by_itself_is_a_point() {
     let path = dir.path().join("3/receipt.json");
     let output = run(&mut brickscope(&["history", path.to_str().expect("UTF-8")]));
     assert!(text(&output.stdout).starts_with("1 receipt in 1 series\n"));
+}
+
+/// A flamegraph of one brick of decode and what lies outside of it, a hundred samples in each of
+/// twenty blocks.
+fn flamegraph(day: usize, in_brick: u64) -> Value {
+    let blocks = |samples: u64| -> Vec<u64> {
+        (0..20).map(|at| if at % 2 == 0 { samples + 1 } else { samples - 1 }).collect()
+    };
+    let rest: Vec<u64> = blocks(in_brick).iter().map(|samples| 100 - samples).collect();
+    let share = |name: &str, by_block: &[u64]| {
+        let weight: u64 = by_block.iter().sum();
+        json!({ "name": name, "weight": weight, "self_weight": weight, "by_block": by_block })
+    };
+    let of_decode = |mut share: Value| {
+        share["phase"] = json!("decode");
+        share
+    };
+    let [brick, unattributed] = [("LmHead", blocks(in_brick)), ("unattributed", rest.clone())]
+        .map(|(name, blocks)| of_decode(share(name, &blocks)));
+    json!({
+        "schema_version": 1,
+        "brickscope_version": "0.1.0",
+        "generated": format!("2026-11-{day:02}T10:00:00Z"),
+        "source": { "via": "sampler", "event": "cpu-clock", "frequency": 999 },
+        "unit": "samples",
+        "total": 2000,
+        "doubts": [],
+        "model": null,
+        "run": null,
+        "machine": null,
+        "command": ["llama-bench", "-m", "model.gguf"],
+        "build": "rustc 1.90.0",
+        "classes": [share("quantized", &blocks(in_brick)), share("other", &rest)],
+        "bricks": [brick, unattributed],
+        "functions": [share("q4_k_gemv", &blocks(in_brick))],
+        "agreement": null,
+        "agreement_absent": null,
+    })
+}
+
+/// Five days of flamegraphs; on the fourth a brick has grown.
+fn add_flamegraphs(dir: &Path) {
+    for day in 1..=5 {
+        let folder = dir.join(format!("flame-{day}"));
+        fs::create_dir_all(&folder).expect("it is made");
+        let made = flamegraph(day, if day < 4 { 40 } else { 60 }).to_string();
+        fs::write(folder.join("flamegraph.json"), made).expect("it is written");
+    }
+}
+
+#[test]
+fn flamegraphs_are_a_history_of_their_own() {
+    let dir = TempDir::new().expect("a temporary folder");
+    add_flamegraphs(dir.path());
+    for args in [&[][..], &["--flamegraphs"]] {
+        let table = history(&dir, args);
+        assert!(table.starts_with("5 flamegraphs in 1 series\n"), "{table}");
+        assert!(table.contains("llama-bench -m model.gguf"), "{table}");
+        assert!(table.contains("\n> 2026-11-04 10:00: "), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    }
+    let markdown = history(&dir, &["-o", "md"]);
+    assert!(markdown.contains("| decode LmHead | 40.0% | 40.0% | 40.0% | **60.0%** | 60.0% |"));
+    let csv = history(&dir, &["-o", "csv"]);
+    assert_eq!(csv.lines().filter(|line| line.ends_with(",true")).count(), 5, "{csv}");
+    let json: Value = serde_json::from_str(&history(&dir, &["-o", "json"])).expect("JSON");
+    let moves = &json["flamegraphs"]["series"][0]["moves"];
+    assert_eq!((&moves[0]["at"], moves.as_array().map(Vec::len)), (&json!(3), Some(1)));
+    let said = refuse(dir.path(), &["-o", "svg"]);
+    assert!(said.contains("no picture of flamegraphs"), "{said}");
+    let one = dir.path().join("flame-2/flamegraph.json");
+    let output = run(&mut brickscope(&["history", one.to_str().expect("UTF-8")]));
+    assert!(text(&output.stdout).starts_with("1 flamegraph in 1 series\n"));
+}
+
+#[test]
+fn flamegraphs_follow_the_speeds_and_change_nothing_of_them() {
+    let dir = a_month();
+    let speeds = history(&dir, &[]);
+    let csv = history(&dir, &["-o", "csv"]);
+    add_flamegraphs(dir.path());
+    let both = history(&dir, &[]);
+    let (before, after) = both.split_at(speeds.len());
+    assert_eq!(before, speeds);
+    assert!(after.starts_with("\n5 flamegraphs in 1 series\n"), "{after}");
+    assert_eq!(history(&dir, &["-o", "csv"]), csv);
+    assert_eq!(history(&dir, &["--test", "tg16"]), speeds);
+    assert!(!history(&dir, &["--flamegraphs"]).contains("receipt"));
+    let json: Value = serde_json::from_str(&history(&dir, &["-o", "json"])).expect("JSON");
+    assert_eq!((&json["runs"], &json["flamegraphs"]["flamegraphs"]), (&json!(30), &json!(5)));
+    let path = dir.path().to_str().expect("UTF-8");
+    let output = run(&mut brickscope(&["history", path, "-o", "svg"]));
+    assert!(text(&output.stderr).contains("not in it: 5 flamegraphs; --flamegraphs shows them"));
+}
+
+#[test]
+fn bad_flamegraphs_are_left_out_with_the_reason() {
+    let dir = TempDir::new().expect("a temporary folder");
+    add_flamegraphs(dir.path());
+    let at = |name: &str| dir.path().join(name);
+    let good = flamegraph(6, 60).to_string();
+    fs::write(at("cut.flamegraph.json"), &good[..good.len() / 2]).expect("it is written");
+    let newer = good.replace("\"schema_version\":1", "\"schema_version\":9");
+    fs::write(at("newer.flamegraph.json"), newer).expect("it is written");
+    let more = good.replace("\"total\":2000", "\"total\":20");
+    fs::write(at("more.flamegraph.json"), more).expect("it is written");
+    fs::copy(at("flame-1/flamegraph.json"), at("again.flamegraph.json")).expect("it is copied");
+    let table = history(&dir, &[]);
+    assert!(table.starts_with("5 flamegraphs in 1 series; 4 left out, see below\n"), "{table}");
+    let (_, left_out) = table.split_once("\nleft out:\n").expect("a list");
+    let said = left_out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for reason in [
+        "cut.flamegraph.json: not a whole flamegraph.json: it ends at byte ",
+        "newer.flamegraph.json: its schema_version is 9, and this brickscope reads 1",
+        "of 20 in all",
+        "flame-1/flamegraph.json: the same flamegraph as ",
+    ] {
+        assert_eq!(said.matches(reason).count(), 1, "{reason}: {said}");
+    }
+    let json: Value = serde_json::from_str(&history(&dir, &["-o", "json"])).expect("JSON");
+    assert_eq!(json["left_out"].as_array().map(Vec::len), Some(4));
+    // Where the output has no place for it, it is said beside it.
+    let path = dir.path().to_str().expect("UTF-8");
+    let csv = run(&mut brickscope(&["history", path, "-o", "csv"]));
+    assert_eq!(text(&csv.stderr).matches("left out: ").count(), 4);
+    let only = TempDir::new().expect("a temporary folder");
+    fs::write(only.path().join("flamegraph.json"), "{").expect("it is written");
+    let said = refuse(only.path(), &["--flamegraphs"]);
+    assert!(said.contains("no flamegraph in") && said.contains("it ends at byte 1"), "{said}");
 }

@@ -142,12 +142,6 @@ impl Shift {
             self.counts.map_or(0.0, |by| half(by.error, f64::from(u32::MAX)) + by.continuity);
         blocks.max(counts)
     }
-
-    /// Whether samples alone, without blocks of time, told the error.
-    #[must_use]
-    pub fn is_by_counts_alone(&self) -> bool {
-        self.blocks.is_none()
-    }
 }
 
 /// The probability that each of these shifts is held to, so that `level` is that of any of them being
@@ -274,11 +268,10 @@ mod tests {
         // All blocks alike: √(0.22 · 0.78 · 2 ÷ 1000) · 1.96 and the continuity.
         let error = shift.error(0.05);
         assert!((error - (1.959_964 * (0.22_f64 * 0.78 / 500.0).sqrt() + 0.001)).abs() < 1e-6);
-        assert!(shift.probability() > 0.02 && !shift.is_by_counts_alone());
+        assert!(shift.probability() > 0.02);
         let folded = Whole { kinds: Vec::new(), ..all };
         let alone = Part { weight: 200, by_block: &[] };
         let shift = Shift::of((alone, &folded), (part(&after), &folded)).unwrap();
-        assert!(shift.is_by_counts_alone());
         assert!((shift.error(0.05) - error).abs() < 1e-12);
     }
 

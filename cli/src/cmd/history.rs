@@ -9,26 +9,48 @@ use anyhow::{Context, Result, bail};
 use brickscope::history::{History, LeftOut, Measure, Run};
 use brickscope::receipt::Receipt;
 use brickscope::view;
+use serde::Serialize;
 
 use crate::args::{HistoryArgs, HistoryForm};
+use crate::flame::history::Flamegraphs;
+use crate::flame::load;
+use crate::flame::summary::Summary;
 use crate::progress;
 
 pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
-    let Found { files, mut left_out } = Found::in_folder(&args.dir)?;
+    let Found { files, flamegraphs, mut left_out } = Found::in_folder(&args.dir)?;
+    // Asked for speeds, nobody wants to hear of flamegraphs.
+    let wants_flamegraphs = args.test.is_none() && args.brick.is_none();
+    let files = if args.flamegraphs { Vec::new() } else { files };
+    let flamegraphs = if wants_flamegraphs { flamegraphs } else { Vec::new() };
     let mut runs: Vec<Run> = Vec::new();
-    let bar = progress::steps("reading", files.len() as u64);
+    let mut graphs: Vec<(String, Summary)> = Vec::new();
+    let bar = progress::steps("reading", (files.len() + flamegraphs.len()) as u64);
+    let mut leave_out = |file: &Path, reason: String| {
+        left_out.push(LeftOut { path: file.display().to_string(), reason });
+    };
     for file in &files {
         match read(file) {
             Ok(run) => runs.push(run),
-            Err(reason) => left_out.push(LeftOut { path: file.display().to_string(), reason }),
+            Err(reason) => leave_out(file, reason),
+        }
+        bar.inc(1);
+    }
+    for file in &flamegraphs {
+        match Summary::load(file) {
+            Ok(summary) => graphs.push((file.display().to_string(), summary)),
+            Err(reason) => leave_out(file, reason),
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if runs.is_empty() {
+    if runs.is_empty() && graphs.is_empty() {
         nothing(args, &left_out)?;
     }
-    select(args, &mut runs)?;
+    select(args, &mut runs, &mut graphs)?;
+    let (flamegraphs, copies) = Flamegraphs::of(graphs);
+    let copy = |(path, first)| LeftOut { path, reason: format!("the same flamegraph as {first}") };
+    left_out.extend(copies.into_iter().map(copy));
     let measure = match &args.brick {
         Some(brick) => Measure::Brick(brick.clone()),
         None => Measure::TokensPerSecond,
@@ -36,36 +58,85 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
     let mut history = History::of(runs, measure);
     history.left_out.append(&mut left_out);
     history.left_out.sort();
-    let text = match args.output {
-        HistoryForm::Text => view::history(&history),
-        HistoryForm::Md => view::history_markdown(&history),
-        HistoryForm::Json => view::history_json(&history),
-        HistoryForm::Svg => view::history_svg(&history),
-        HistoryForm::Csv => view::history_csv(&history),
-    };
-    // In these two there is no place for it.
-    let is_silent = matches!(args.output, HistoryForm::Svg | HistoryForm::Csv);
-    for LeftOut { path, reason } in history.left_out.iter().filter(|_| is_silent) {
+    let (text, is_left_out_in_it) = shown(args, &history, &flamegraphs)?;
+    for LeftOut { path, reason } in history.left_out.iter().filter(|_| !is_left_out_in_it) {
         eprintln!("left out: {path}: {reason}");
     }
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-/// No receipt can be shown: why not.
+/// What to print, and whether what was left out is in it.
+fn shown(
+    args: &HistoryArgs,
+    history: &History,
+    flamegraphs: &Flamegraphs,
+) -> Result<(String, bool)> {
+    let has_both = history.runs > 0 && flamegraphs.flamegraphs > 0;
+    let other = "--flamegraphs shows them";
+    Ok(match args.output {
+        HistoryForm::Svg if history.runs == 0 => {
+            bail!("there is no picture of flamegraphs over time: take -o text, md, json or csv")
+        }
+        HistoryForm::Svg | HistoryForm::Csv if has_both => {
+            let n = flamegraphs.flamegraphs;
+            eprintln!("not in it: {n} flamegraph{}; {other}", if n == 1 { "" } else { "s" });
+            let svg = args.output == HistoryForm::Svg;
+            (if svg { view::history_svg(history) } else { view::history_csv(history) }, false)
+        }
+        HistoryForm::Svg => (view::history_svg(history), false),
+        HistoryForm::Csv if history.runs == 0 => (flamegraphs.csv(), false),
+        HistoryForm::Csv => (view::history_csv(history), false),
+        _ if flamegraphs.flamegraphs == 0 => match args.output {
+            HistoryForm::Md => (view::history_markdown(history), true),
+            HistoryForm::Json => (view::history_json(history), true),
+            _ => (view::history(history), true),
+        },
+        HistoryForm::Json => (json(history, flamegraphs)?, true),
+        HistoryForm::Md if has_both => {
+            (view::history_markdown(history) + "\n" + &flamegraphs.markdown(&[]), true)
+        }
+        HistoryForm::Text if has_both => {
+            (view::history(history) + "\n" + &flamegraphs.text(&[]), true)
+        }
+        HistoryForm::Md => (flamegraphs.markdown(&history.left_out), true),
+        HistoryForm::Text => (flamegraphs.text(&history.left_out), true),
+    })
+}
+
+/// The history as its JSON, and the flamegraphs under a key of their own.
+fn json(history: &History, flamegraphs: &Flamegraphs) -> Result<String> {
+    #[derive(Serialize)]
+    struct Both<'h> {
+        #[serde(flatten)]
+        history: &'h History,
+        flamegraphs: &'h Flamegraphs,
+    }
+    Ok(serde_json::to_string_pretty(&Both { history, flamegraphs })? + "\n")
+}
+
+/// Nothing can be shown: why not.
 fn nothing(args: &HistoryArgs, left_out: &[LeftOut]) -> Result<()> {
     let dir = args.dir.display();
+    let (what, by) = match args.flamegraphs {
+        true => ("flamegraph", "`brickscope flamegraph` writes them"),
+        false => ("receipt", "`brickscope benchmark` writes them"),
+    };
     match left_out {
-        [] => bail!("there is no receipt in {dir}: `brickscope benchmark` writes them"),
-        [LeftOut { path, reason }] => bail!("no receipt in {dir} can be used: {path}: {reason}"),
+        [] => bail!("there is no {what} in {dir}: {by}"),
+        [LeftOut { path, reason }] => bail!("no {what} in {dir} can be used: {path}: {reason}"),
         [LeftOut { path, reason }, rest @ ..] => bail!(
-            "no receipt in {dir} can be used: {path}: {reason}; and {} more like it or otherwise",
+            "no {what} in {dir} can be used: {path}: {reason}; and {} more like it or otherwise",
             rest.len()
         ),
     }
 }
 
 /// Keeps what was asked for. What isn't there is a slip of the keyboard.
-fn select(args: &HistoryArgs, runs: &mut Vec<Run>) -> Result<()> {
+fn select(
+    args: &HistoryArgs,
+    runs: &mut Vec<Run>,
+    graphs: &mut Vec<(String, Summary)>,
+) -> Result<()> {
     let known = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     if let Some(test) = &args.test {
         let tests: BTreeSet<String> =
@@ -81,13 +152,25 @@ fn select(args: &HistoryArgs, runs: &mut Vec<Run>) -> Result<()> {
             .filter(|(name, kind)| is_model(model, name, &kind.model_sha256))
             .map(|(_, kind)| kind.model_sha256.clone())
             .collect();
-        if hashes.is_empty() {
+        // A flamegraph has no hash of its model.
+        let is_of = |summary: &Summary| {
+            let of = summary.model.as_ref();
+            of.is_some_and(|of| of.name.as_ref() == Some(model) || of.path == *model)
+        };
+        if hashes.is_empty() && !graphs.iter().any(|(_, summary)| is_of(summary)) {
+            let of_graphs = graphs.iter().filter_map(|(_, summary)| {
+                let of = summary.model.as_ref()?;
+                Some(of.name.clone().unwrap_or_else(|| of.path.clone()))
+            });
             let names = of_runs().map(|(name, kind)| {
                 let hash: String = kind.model_sha256.chars().take(8).collect();
                 format!("{name} ({hash})")
             });
-            bail!("--model: no receipt is of `{model}`; there are {}", known(names.collect()));
+            let what = if runs.is_empty() { "flamegraph" } else { "receipt" };
+            let names = known(names.chain(of_graphs).collect());
+            bail!("--model: no {what} is of `{model}`; there are {names}");
         }
+        graphs.retain(|(_, summary)| is_of(summary));
         runs.iter_mut().for_each(|run| run.retain(|kind| hashes.contains(&kind.model_sha256)));
     }
     if let Some(test) = &args.test {
@@ -136,6 +219,8 @@ fn read(path: &Path) -> Result<Run, String> {
 #[derive(Debug, Default)]
 struct Found {
     files: Vec<PathBuf>,
+    /// And of flamegraphs.
+    flamegraphs: Vec<PathBuf>,
     /// What can't be read.
     left_out: Vec<LeftOut>,
 }
@@ -150,7 +235,11 @@ impl Found {
             _ => anyhow::Error::new(error).context(root.display().to_string()),
         })?;
         if !kind.is_dir() {
-            return Ok(Self { files: vec![root.to_owned()], left_out: Vec::new() });
+            let mut found = Self::default();
+            let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let is_graph = is_flamegraph(&name);
+            if is_graph { &mut found.flamegraphs } else { &mut found.files }.push(root.to_owned());
+            return Ok(found);
         }
         let mut found = Self::default();
         let mut folders = vec![root.to_owned()];
@@ -160,6 +249,7 @@ impl Found {
             }
         }
         found.files.sort();
+        found.flamegraphs.sort();
         Ok(found)
     }
 
@@ -171,14 +261,16 @@ impl Found {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let kind = entry.file_type()?;
+            let name = entry.file_name().to_string_lossy().into_owned();
             // A link to a folder isn't followed: it might lead back here.
             if kind.is_dir() {
                 folders.push(entry.path());
-            } else if is_receipt(&entry.file_name().to_string_lossy()) {
+            } else if is_receipt(&name) || is_flamegraph(&name) {
                 let path = entry.path();
                 // A pipe would be waited for, be it itself or where a link leads.
                 match fs::metadata(&path) {
-                    Ok(found) if found.is_file() => self.files.push(path),
+                    Ok(found) if found.is_file() && is_receipt(&name) => self.files.push(path),
+                    Ok(found) if found.is_file() => self.flamegraphs.push(path),
                     Ok(_) => self.leave_out(&path, "it is not a file".to_owned()),
                     Err(error) => self.leave_out(&path, error.to_string()),
                 }
@@ -190,4 +282,8 @@ impl Found {
 
 fn is_receipt(name: &str) -> bool {
     name == "receipt.json" || name.ends_with(".receipt.json")
+}
+
+fn is_flamegraph(name: &str) -> bool {
+    name == load::FILE || name.ends_with(".flamegraph.json")
 }

@@ -18,3 +18,8 @@ mod names;
 mod summary;
 mod terminal;
 mod words;
+pub(crate) mod diff;
+pub(crate) mod history;
+pub(crate) mod load;
+pub(crate) mod summary;
+mod text;

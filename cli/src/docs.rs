@@ -1,0 +1,96 @@
+//! Commands that the documentation tells people to type.
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::Args;
+
+/// Subcommands that are documented before they are there.
+const NOT_YET: [&str; 1] = ["flamegraph"];
+
+/// The pages, and at least how many commands are on each.
+const PAGES: [(&str, &str, usize); 5] = [
+    ("README.md", include_str!("../../README.md"), 4),
+    ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
+    ("docs/ci.md", include_str!("../../docs/ci.md"), 12),
+    ("docs/compare.md", include_str!("../../docs/compare.md"), 6),
+    ("docs/history.md", include_str!("../../docs/history.md"), 6),
+];
+
+/// Each call of brickscope in the blocks of a page, word by word.
+fn calls(page: &str) -> Vec<Vec<String>> {
+    let blocks = page.split("```").skip(1).step_by(2);
+    let told = blocks.filter(|block| !block.starts_with("rust"));
+    let lines = told.flat_map(|block| {
+        let block = block.replace("\\\n", " ");
+        block.lines().map(str::to_owned).collect::<Vec<_>>()
+    });
+    lines.filter_map(|line| call(&line)).collect()
+}
+
+/// The call in a line, if there is one: up to a pipe, a redirection, a comment or the next command.
+fn call(line: &str) -> Option<Vec<String>> {
+    let words = words(line);
+    let is_program = |word: &String| word == "brickscope" || word.ends_with("/brickscope");
+    let leads = |word: &String| ["$", "run:", "if", "!", "do"].contains(&word.as_str());
+    let start = words.iter().position(|word| !leads(word)).filter(|&at| is_program(&words[at]))?;
+    let ends = |word: &String| {
+        let word = word.trim_start_matches(|c: char| c.is_ascii_digit());
+        word.starts_with(['|', '>', '<', '#', ';', '&'])
+    };
+    let rest = words[start..].iter().take_while(|word| !ends(word));
+    Some(rest.cloned().collect())
+}
+
+/// Words as a shell has them, without what it fills in.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, ' ') => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[test]
+fn every_command_in_the_documentation_is_one() {
+    for (name, page, least) in PAGES {
+        let calls = calls(page);
+        assert!(calls.len() >= least, "{name}: {} calls, {calls:?}", calls.len());
+        for call in calls {
+            if call.get(1).is_some_and(|command| NOT_YET.contains(&&**command)) {
+                continue;
+            }
+            if let Err(error) = Args::try_parse_from(&call) {
+                panic!("{name}: {}: {error}", call.join(" "));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_there_is_not_skipped() {
+    for command in NOT_YET {
+        let is_there = Args::command().find_subcommand(command).is_some();
+        assert!(!is_there, "{command} is there now: take it out of NOT_YET");
+    }
+}
+
+#[test]
+fn a_call_ends_where_the_shell_goes_on() {
+    let of = |line| call(line).map(|words| words.join("|"));
+    assert_eq!(of("brickscope show 'a b' > c"), Some("brickscope|show|a b".to_owned()));
+    assert_eq!(
+        of("\"$X/brickscope\" show RUN || code=$?"),
+        Some("$X/brickscope|show|RUN".to_owned())
+    );
+    assert_eq!(of("  $ brickscope doctor # all"), Some("brickscope|doctor".to_owned()));
+    assert_eq!(of("cp target/release/brickscope bin"), None);
+}

@@ -1,0 +1,694 @@
+//! Two flamegraphs: what takes another share of the second than of the first, by more than chance.
+//!
+//! A share says nothing of time: where one function became faster the shares of all others grew. What
+//! became slower is `compare`'s and `gate`'s to say; this says where to look.
+
+mod view;
+
+pub(crate) use self::view::named;
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Result, bail};
+use brickscope::stacks::diff::{Part, Shift, Whole, levels};
+use brickscope::stacks::{Class, Unit};
+use brickscope::{Machine, Model, Phase};
+use serde::Serialize;
+
+use super::summary::{Share, Summary};
+
+/// The probability that a diff of equal sides calls anything moved. Classes, bricks and functions have
+/// a third of it each.
+pub(crate) const LEVEL: f64 = 0.01;
+
+/// What has a smaller share than this on both sides isn't judged: each row makes all others harder to
+/// judge.
+pub(crate) const MIN_SHARE: f64 = 0.005;
+
+/// The growth of a share that matters unless the user says otherwise, in points.
+pub(crate) const THRESHOLD_POINTS: f64 = 3.0;
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Diff {
+    /// The version of this form.
+    pub(crate) schema_version: u32,
+    /// The smallest growth of a share that matters, in points: hundredths of the whole.
+    pub(crate) threshold_points: f64,
+    /// [`LEVEL`].
+    pub(crate) level: f64,
+    /// [`MIN_SHARE`].
+    pub(crate) min_share: f64,
+    /// What weights count.
+    pub(crate) unit: Unit,
+    /// Whether it is known of both sides when what was there.
+    pub(crate) has_blocks: bool,
+    pub(crate) before: Side,
+    pub(crate) after: Side,
+    /// What speaks against it, a sentence each.
+    pub(crate) doubts: Vec<String>,
+    /// Shares of all, by what is drawn on top.
+    pub(crate) classes: Vec<Row>,
+    /// Shares of the phase, or of all where there is none.
+    pub(crate) bricks: Vec<Row>,
+    /// Shares of all, with what they call.
+    pub(crate) functions: Vec<Row>,
+}
+
+/// A flamegraph that was compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Side {
+    /// When it was made.
+    pub(crate) generated: String,
+    /// By which brickscope.
+    pub(crate) brickscope_version: String,
+    /// The compiler and flags of that.
+    pub(crate) build: String,
+    /// The weight of all.
+    pub(crate) total: u64,
+}
+
+/// Something that is in either.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) phase: Option<Phase>,
+    /// Its share, 0 to 1; `null` if it isn't there.
+    pub(crate) before: Option<f64>,
+    /// Likewise.
+    pub(crate) after: Option<f64>,
+    /// The second share less the first, in points.
+    pub(crate) points: f64,
+    /// By how much `points` may be off, at the level that the row was held to; `null` where that isn't
+    /// known or the row is too small to be judged.
+    pub(crate) error_points: Option<f64>,
+    /// How probable so large a difference is where there is none; `null` likewise.
+    pub(crate) probability: Option<f64>,
+    pub(crate) verdict: Verdict,
+    /// Whether it moved and grew by more than the threshold.
+    pub(crate) exceeds_threshold: bool,
+    /// Why it can't be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+/// What may be said of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// By more than the error.
+    Moved,
+    /// It wasn't there before, and its share now is more than the error.
+    New,
+    /// It was there before with more than the error.
+    Vanished,
+    /// Not by more than the error.
+    Unmoved,
+    /// Its share is too small on both sides.
+    Small,
+    /// It can't be told.
+    Unknown,
+}
+
+/// Holds `after` against `before`. What grew by more than `threshold_points` exceeds the threshold.
+///
+/// # Errors
+///
+/// If weights, events or models are others, unless `is_forced`: then that is a doubt.
+pub(crate) fn compare(
+    before: &Summary,
+    after: &Summary,
+    threshold_points: f64,
+    is_forced: bool,
+) -> Result<Diff> {
+    let mut doubts = Vec::new();
+    let unlike = unlike(before, after);
+    match (&unlike[..], is_forced) {
+        ([], _) => {}
+        (unlike, true) => {
+            doubts.push(format!("forced, though the two have {}", unlike.join("; ")));
+        }
+        (unlike, false) => bail!(
+            "the two can't be compared: they have {}; --force compares them all the same",
+            unlike.join("; ")
+        ),
+    }
+    doubts.extend(circumstances(before, after));
+    for (side, summary) in [("before", before), ("after", after)] {
+        doubts.extend(summary.doubts.iter().map(|doubt| format!("{side}: {doubt}")));
+    }
+    let units = [before.unit, after.unit];
+    let sides = [Blocks::of(before), Blocks::of(after)];
+    let has_blocks = sides.iter().all(|blocks| !blocks.kinds.is_empty());
+    if units == [Unit::Samples; 2] && !has_blocks {
+        doubts.push(
+            "when samples were taken isn't known, so errors are those of their number alone: a \
+             load that comes and goes moves shares by more"
+                .to_owned(),
+        );
+    }
+    let wholes = sides.each_ref().map(Blocks::whole);
+    let of_all = |_: Option<Phase>| wholes.clone();
+    let of_phase = |phase: Option<Phase>| match phase {
+        None => wholes.clone(),
+        Some(phase) => sides.each_ref().map(|side| side.phase(phase)),
+    };
+    let rows = |before: &[Share<String>], after: &[Share<String>], of: &dyn Fn(_) -> [Whole; 2]| {
+        judged([before, after], of, threshold_points)
+    };
+    let classes = rows(&classes(before), &classes(after), &of_all);
+    let bricks = rows(&before.bricks, &after.bricks, &of_phase);
+    let functions = rows(&before.functions, &after.functions, &of_all);
+    Ok(Diff {
+        schema_version: 1,
+        threshold_points,
+        level: LEVEL,
+        min_share: MIN_SHARE,
+        unit: after.unit,
+        has_blocks,
+        before: Side::of(before),
+        after: Side::of(after),
+        doubts,
+        classes,
+        bricks,
+        functions,
+    })
+}
+
+impl Diff {
+    /// Whether a class, a brick or a function grew by more than the error and than the threshold.
+    pub(crate) fn exceeds_threshold(&self) -> bool {
+        self.rows().any(|row| row.exceeds_threshold)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.classes.iter().chain(&self.bricks).chain(&self.functions)
+    }
+}
+
+impl Side {
+    fn of(summary: &Summary) -> Self {
+        Self {
+            generated: summary.generated.clone(),
+            brickscope_version: summary.brickscope_version.clone(),
+            build: summary.build.clone(),
+            total: summary.total,
+        }
+    }
+}
+
+/// A name, for bricks the phase, and a share, 0 to 1.
+pub(crate) type NamedShare = (String, Option<Phase>, f64);
+
+/// The shares of a flamegraph's classes, bricks and functions, of what those of [`Diff`] are.
+pub(crate) fn shares(summary: &Summary) -> [Vec<NamedShare>; 3] {
+    let blocks = Blocks::of(summary);
+    let share = |share: &Share<String>| {
+        let whole = share.phase.map_or(summary.total, |phase| blocks.phases[phase as usize].0);
+        let is_there = share.weight > 0 && whole > 0;
+        let part = is_there.then(|| share.weight as f64 / whole as f64)?;
+        Some((share.name.clone(), share.phase, part))
+    };
+    let all = |shares: &[Share<String>]| shares.iter().filter_map(share).collect();
+    [all(&classes(summary)), all(&summary.bricks), all(&summary.functions)]
+}
+
+/// The classes by the names that files have.
+fn classes(summary: &Summary) -> Vec<Share<String>> {
+    let named = |share: &Share<Class>| Share {
+        name: class_name(share.name),
+        phase: None,
+        weight: share.weight,
+        self_weight: share.self_weight,
+        by_block: share.by_block.clone(),
+    };
+    summary.classes.iter().map(named).collect()
+}
+
+fn class_name(class: Class) -> String {
+    let value = serde_json::to_value(class).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// What forbids to compare.
+fn unlike(before: &Summary, after: &Summary) -> Vec<String> {
+    let mut unlike = Vec::new();
+    if before.unit != after.unit {
+        let of = |unit| match unit {
+            Unit::Nanoseconds => "measured time",
+            Unit::Samples => "samples",
+        };
+        unlike.push(format!("other weights: {} and {}", of(before.unit), of(after.unit)));
+    }
+    if let (Some(a), Some(b)) = (&before.source.event, &after.source.event)
+        && a != b
+    {
+        unlike.push(format!("other events: {a} and {b}"));
+    }
+    if let (Some(a), Some(b)) = (&before.model, &after.model)
+        && !is_same_model(a, b)
+    {
+        unlike.push(format!("other models: {} and {}", model_name(a), model_name(b)));
+    }
+    unlike
+}
+
+/// Wherever the file lies: as far as that can be told without its hash.
+fn is_same_model(a: &Model, b: &Model) -> bool {
+    Model { path: String::new(), ..a.clone() } == Model { path: String::new(), ..b.clone() }
+}
+
+/// The model as people call it.
+pub(crate) fn model_name(model: &Model) -> String {
+    let name = model.name.as_ref().unwrap_or(&model.path);
+    format!("{name} {} ({} bytes)", model.quantization, model.file_bytes)
+}
+
+/// What may differ, and may be why shares moved.
+fn circumstances(before: &Summary, after: &Summary) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let mut differ = |what: &str, a: String, b: String| {
+        if a != b {
+            doubts.push(format!("{what}: {a} before, {b} after"));
+        }
+    };
+    let or = |text: Option<String>| text.unwrap_or_else(|| "not said".to_owned());
+    let machine = |summary: &Summary| or(summary.machine.as_ref().map(machine_name));
+    differ("other machines", machine(before), machine(after));
+    differ("recorded in other ways", before.source.via.clone(), after.source.via.clone());
+    let run = |summary: &Summary| {
+        or(summary.run.as_ref().map(|run| {
+            format!(
+                "{} threads, {}, {} tokens of prompt, {} generated",
+                run.threads, run.backend, run.prompt_tokens, run.generated_tokens
+            )
+        }))
+    };
+    differ("other work", run(before), run(after));
+    let command = |summary: &Summary| or(summary.command.as_ref().map(|words| words.join(" ")));
+    differ("other commands", command(before), command(after));
+    if before.model.is_some() != after.model.is_some() {
+        let model = |summary: &Summary| or(summary.model.as_ref().map(model_name));
+        differ("the model", model(before), model(after));
+    }
+    doubts
+}
+
+/// The machine as people call it.
+pub(crate) fn machine_name(machine: &Machine) -> String {
+    let cpu = machine.cpu.as_deref().unwrap_or("unnamed CPU");
+    let cpus = machine.logical_cpus.map_or(String::new(), |n| format!(" with {n} CPUs"));
+    format!("{cpu}{cpus}, {} {}", machine.os, machine.arch)
+}
+
+/// What lies in the blocks of one side.
+struct Blocks {
+    unit: Unit,
+    total: u64,
+    /// By phase, and then what lies in no brick of a phase; empty if blocks aren't known.
+    kinds: Vec<Vec<u64>>,
+    phases: [(u64, Vec<u64>); 2],
+}
+
+impl Blocks {
+    fn of(summary: &Summary) -> Self {
+        let sums = |all: &mut dyn Iterator<Item = &Vec<u64>>| {
+            let mut sums: Vec<u64> = Vec::new();
+            for blocks in all {
+                sums.resize(sums.len().max(blocks.len()), 0);
+                for (sum, block) in sums.iter_mut().zip(blocks) {
+                    *sum = sum.saturating_add(*block);
+                }
+            }
+            sums
+        };
+        let of_phase =
+            |phase| summary.bricks.iter().filter(move |brick| brick.phase == Some(phase));
+        let phases = Phase::ALL.map(|phase| {
+            let weights = of_phase(phase).map(|brick| brick.weight);
+            let weight = weights.fold(0, u64::saturating_add);
+            (weight, sums(&mut of_phase(phase).map(|brick| &brick.by_block)))
+        });
+        // Each stack is of one class: together they are all.
+        let all = sums(&mut summary.classes.iter().map(|class| &class.by_block));
+        let is_all =
+            all.iter().fold(0, |sum: u64, block| sum.saturating_add(*block)) == summary.total;
+        let at = |blocks: &Vec<u64>, block: usize| blocks.get(block).copied().unwrap_or(0);
+        let rest: Option<Vec<u64>> = (0..all.len())
+            .map(|block| {
+                let in_phases = phases
+                    .iter()
+                    .try_fold(0_u64, |sum, (_, phase)| sum.checked_add(at(phase, block)));
+                all[block].checked_sub(in_phases?)
+            })
+            .collect();
+        let kinds = match rest {
+            _ if !is_all => Vec::new(),
+            // Bricks that aren't parts of it.
+            None => vec![all],
+            Some(rest) => {
+                let padded = |(_, phase): &(u64, Vec<u64>)| {
+                    (0..all.len()).map(|block| at(phase, block)).collect()
+                };
+                phases.iter().map(padded).chain([rest]).collect()
+            }
+        };
+        Self { unit: summary.unit, total: summary.total, kinds, phases }
+    }
+
+    fn whole(&self) -> Whole {
+        Whole { unit: self.unit, weight: self.total, kinds: self.kinds.clone() }
+    }
+
+    fn phase(&self, phase: Phase) -> Whole {
+        let (weight, blocks) = &self.phases[phase as usize];
+        let kinds = if self.kinds.is_empty() { Vec::new() } else { vec![blocks.clone()] };
+        Whole { unit: self.unit, weight: *weight, kinds }
+    }
+}
+
+/// The rows of a family, those that moved most first.
+fn judged(
+    sides: [&[Share<String>]; 2],
+    of: &dyn Fn(Option<Phase>) -> [Whole; 2],
+    threshold_points: f64,
+) -> Vec<Row> {
+    let key = |share: &Share<String>| (share.name.clone(), share.phase);
+    let mut known = HashSet::new();
+    let keys = sides.into_iter().flatten().map(key).filter(|key| known.insert(key.clone()));
+    let by_key =
+        sides.map(|side| side.iter().map(|share| (key(share), share)).collect::<HashMap<_, _>>());
+    let wholes: Vec<(Option<Phase>, [Whole; 2])> =
+        [None, Some(Phase::Prefill), Some(Phase::Decode)].map(|phase| (phase, of(phase))).into();
+    let mut rows: Vec<(Row, Option<Shift>)> = Vec::new();
+    for (name, phase) in keys.collect::<Vec<_>>() {
+        let Some((_, whole)) = wholes.iter().find(|(of, _)| *of == phase) else { continue };
+        let found = by_key.each_ref().map(|side| side.get(&(name.clone(), phase)).copied());
+        rows.push(row(name, phase, found, whole));
+    }
+    let shifts: Vec<Shift> = rows.iter().filter_map(|(_, shift)| *shift).collect();
+    let mut held = levels(&shifts, LEVEL / 3.0).into_iter();
+    for (row, shift) in &mut rows {
+        let Some((shift, level)) = shift.and_then(|shift| Some((shift, held.next()?))) else {
+            continue;
+        };
+        row.error_points = Some(100.0 * shift.error(level));
+        row.probability = Some(shift.probability());
+        row.verdict = match (shift.probability() <= level, row.before, row.after) {
+            (false, ..) => Verdict::Unmoved,
+            (true, None, _) => Verdict::New,
+            (true, _, None) => Verdict::Vanished,
+            (true, ..) => Verdict::Moved,
+        };
+        row.exceeds_threshold = row.is_moved() && row.points > threshold_points;
+    }
+    let mut rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
+    rows.sort_by(|a, b| {
+        let by_size = b.points.abs().total_cmp(&a.points.abs());
+        by_size.then_with(|| a.name.cmp(&b.name)).then_with(|| a.phase.cmp(&b.phase))
+    });
+    rows
+}
+
+/// A row as far as it doesn't depend on the others, and the shift that it is to be judged by.
+fn row(
+    name: String,
+    phase: Option<Phase>,
+    found: [Option<&Share<String>>; 2],
+    wholes: &[Whole; 2],
+) -> (Row, Option<Shift>) {
+    let part = |share: Option<&'_ Share<String>>| share.map_or(0, |share| share.weight);
+    let share = |side: usize| {
+        let whole = wholes[side].weight;
+        let there = found[side].filter(|share| share.weight > 0 && whole > 0)?;
+        Some(there.weight as f64 / whole as f64)
+    };
+    let [before, after] = [share(0), share(1)];
+    let parts = [0, 1].map(|side| Part {
+        weight: part(found[side]),
+        by_block: found[side].map_or(&[], |share| &share.by_block),
+    });
+    let is_small = before.unwrap_or(0.0).max(after.unwrap_or(0.0)) < MIN_SHARE;
+    let (verdict, shift, reason) = if is_small {
+        (Verdict::Small, None, None)
+    } else {
+        match Shift::of((parts[0], &wholes[0]), (parts[1], &wholes[1])) {
+            Ok(shift) => (Verdict::Unmoved, Some(shift), None),
+            Err(reason) => (Verdict::Unknown, None, Some(reason)),
+        }
+    };
+    let points = 100.0 * (after.unwrap_or(0.0) - before.unwrap_or(0.0));
+    let row = Row {
+        name,
+        phase,
+        before,
+        after,
+        points,
+        error_points: None,
+        probability: None,
+        verdict,
+        exceeds_threshold: false,
+        reason,
+    };
+    (row, shift)
+}
+
+impl Row {
+    /// Whether it is more than chance.
+    pub(crate) fn is_moved(&self) -> bool {
+        matches!(self.verdict, Verdict::Moved | Verdict::New | Verdict::Vanished)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::flame::summary::Source;
+
+    /// A sampled run of four parts, a hundred samples in each of forty blocks: prefill, and decode
+    /// from the fifth on.
+    #[derive(Debug, Clone)]
+    pub(crate) struct Made {
+        /// Of a hundred samples of decode: in `QkvProjection`, and of those in `q4_k_gemv`.
+        pub(crate) qkv: u64,
+        /// Likewise, in `memcpy`.
+        pub(crate) memcpy: u64,
+        pub(crate) generated: &'static str,
+        pub(crate) bytes: u64,
+        pub(crate) cpu: &'static str,
+        pub(crate) unit: Unit,
+        pub(crate) has_blocks: bool,
+    }
+
+    impl Default for Made {
+        fn default() -> Self {
+            Self {
+                qkv: 40,
+                memcpy: 0,
+                generated: "2026-11-20T10:00:00Z",
+                bytes: 1000,
+                cpu: "AMD EPYC",
+                unit: Unit::Samples,
+                has_blocks: true,
+            }
+        }
+    }
+
+    const BLOCKS: usize = 40;
+
+    impl Made {
+        pub(crate) fn summary(&self) -> Summary {
+            // One sample more or less from block to block, so that errors aren't 0.
+            let of = |prefill: u64, decode: u64, sign: i64| -> Vec<u64> {
+                let block = |at: usize| match at {
+                    0..5 => prefill,
+                    _ if decode == 0 => 0,
+                    _ => (decode as i64 + sign * [-2, 1, 2, -1, 0][at % 5]) as u64,
+                };
+                (0..BLOCKS).map(block).collect()
+            };
+            let qkv = of(50, self.qkv, 1);
+            let head = of(0, 90 - self.qkv - self.memcpy, -1);
+            let memcpy = of(0, self.memcpy, 0);
+            let unattributed = of(0, 10, 0);
+            let prefill_head = of(50, 0, 0);
+            let only = |blocks: &[u64], is_prefill: bool| -> Vec<u64> {
+                let kept = |(at, block): (usize, &u64)| {
+                    if (at < 5) == is_prefill { *block } else { 0 }
+                };
+                blocks.iter().enumerate().map(kept).collect()
+            };
+            let sum = |parts: &[&Vec<u64>]| -> Vec<u64> {
+                (0..BLOCKS).map(|at| parts.iter().map(|part| part[at]).sum()).collect()
+            };
+            let blocks = |by_block: &[u64]| match self.has_blocks {
+                true => by_block.to_vec(),
+                false => Vec::new(),
+            };
+            let function = |name: &str, by_block: &[u64]| Share {
+                name: name.to_owned(),
+                phase: None,
+                weight: by_block.iter().sum(),
+                self_weight: 0,
+                by_block: blocks(by_block),
+            };
+            let brick = |name: &str, phase, by_block: &[u64]| Share {
+                phase: Some(phase),
+                ..function(name, by_block)
+            };
+            let class = |name, by_block: &[u64]| {
+                let Share { phase, weight, by_block, .. } = function("", by_block);
+                Share { name, phase, weight, self_weight: weight, by_block }
+            };
+            let all = sum(&[&qkv, &head, &memcpy, &unattributed, &prefill_head]);
+            let (prefill, decode) = (Phase::Prefill, Phase::Decode);
+            let functions = [
+                (
+                    "forward",
+                    sum(&[&qkv, &head, &memcpy, &prefill_head, &only(&unattributed, true)]),
+                ),
+                ("brickscope_kernels::gemv::q4_k::avx2::q4_k_gemv", qkv.clone()),
+                ("memcpy", memcpy.clone()),
+            ];
+            let run = brickscope::Run {
+                threads: 2,
+                backend: "avx2".to_owned(),
+                prompt_tokens: 8,
+                generated_tokens: 64,
+                ..Default::default()
+            };
+            let model = Model {
+                name: Some("brickscope-synth-110m".to_owned()),
+                quantization: "q4_k".to_owned(),
+                file_bytes: self.bytes,
+                ..Default::default()
+            };
+            Summary {
+                schema_version: 1,
+                brickscope_version: "0.1.0".to_owned(),
+                generated: self.generated.to_owned(),
+                source: Source {
+                    via: "sampler".to_owned(),
+                    event: Some("cpu-clock".to_owned()),
+                    frequency: Some(999),
+                },
+                unit: self.unit,
+                total: all.iter().sum(),
+                doubts: Vec::new(),
+                model: Some(model),
+                run: Some(run),
+                machine: Some(Machine {
+                    os: "linux".to_owned(),
+                    arch: "x86_64".to_owned(),
+                    cpu: Some(self.cpu.to_owned()),
+                    logical_cpus: Some(2),
+                    memory_bytes: None,
+                }),
+                command: None,
+                build: "rustc 1.90".to_owned(),
+                classes: vec![
+                    class(Class::Quantized, &sum(&[&qkv, &head, &prefill_head])),
+                    class(Class::Memory, &memcpy),
+                    class(Class::Other, &unattributed),
+                ],
+                bricks: vec![
+                    brick("QkvProjection", prefill, &only(&qkv, true)),
+                    brick("LmHead", prefill, &prefill_head),
+                    brick("QkvProjection", decode, &only(&qkv, false)),
+                    brick("LmHead", decode, &sum(&[&head, &memcpy])),
+                    brick("unattributed", decode, &unattributed),
+                ],
+                functions: functions.map(|(name, blocks)| function(name, &blocks)).into(),
+                agreement: None,
+                agreement_absent: None,
+            }
+        }
+    }
+
+    fn diff(before: &Made, after: &Made) -> Diff {
+        compare(&before.summary(), &after.summary(), 3.0, false).expect("they are alike")
+    }
+
+    fn verdict<'d>(rows: &'d [Row], name: &str, phase: Option<Phase>) -> &'d Row {
+        rows.iter().find(|row| row.name == name && row.phase == phase).expect(name)
+    }
+
+    #[test]
+    fn what_grew_is_named_with_its_error() {
+        let slower = Made { qkv: 52, memcpy: 4, ..Made::default() };
+        let diff = diff(&Made::default(), &slower);
+        let decode = Some(Phase::Decode);
+        let qkv = verdict(&diff.bricks, "QkvProjection", decode);
+        assert_eq!((qkv.before, qkv.after), (Some(0.4), Some(0.52)));
+        assert!(qkv.exceeds_threshold && qkv.verdict == Verdict::Moved, "{qkv:?}");
+        assert!(qkv.error_points.unwrap() < 12.0);
+        let head = verdict(&diff.bricks, "LmHead", decode);
+        assert!(head.is_moved() && !head.exceeds_threshold, "{head:?}");
+        let prefill = verdict(&diff.bricks, "QkvProjection", Some(Phase::Prefill));
+        assert_eq!(prefill.verdict, Verdict::Unmoved);
+        assert_eq!(verdict(&diff.functions, "memcpy", None).verdict, Verdict::New);
+        assert!(diff.exceeds_threshold());
+        insta::assert_snapshot!("moved", diff.text());
+        insta::assert_snapshot!("moved_markdown", diff.markdown());
+        insta::assert_snapshot!("moved_json", diff.json().unwrap());
+        assert!(diff.text().lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn what_went_is_named_and_never_exceeds_the_threshold() {
+        let before = Made { memcpy: 3, ..Made::default() };
+        let diff = diff(&before, &Made { qkv: 41, ..Made::default() });
+        assert_eq!(verdict(&diff.functions, "memcpy", None).verdict, Verdict::Vanished);
+        assert!(!diff.exceeds_threshold());
+        insta::assert_snapshot!("vanished", diff.text());
+    }
+
+    #[test]
+    fn equal_runs_say_that_nothing_moved() {
+        let diff = diff(&Made::default(), &Made::default());
+        assert!(diff.rows().all(|row| !row.is_moved()));
+        insta::assert_snapshot!("unmoved", diff.text());
+    }
+
+    #[test]
+    fn without_blocks_samples_have_the_error_of_their_number_and_times_have_none() {
+        let folded = Made { has_blocks: false, ..Made::default() };
+        let slower = Made { qkv: 52, ..folded.clone() };
+        let counted = diff(&folded, &slower);
+        assert!(counted.exceeds_threshold());
+        assert!(counted.doubts[0].contains("of their number alone"), "{:?}", counted.doubts);
+        let nanoseconds = |made: &Made| Made { unit: Unit::Nanoseconds, ..made.clone() };
+        let measured = diff(&nanoseconds(&folded), &nanoseconds(&slower));
+        assert!(!measured.exceeds_threshold());
+        insta::assert_snapshot!(measured.headline(), @"What moved can't be told: other: how it went over time isn't known.");
+        let with_blocks = |made: &Made| Made { has_blocks: true, ..nanoseconds(made) };
+        assert!(diff(&with_blocks(&folded), &with_blocks(&slower)).exceeds_threshold());
+    }
+
+    #[test]
+    fn what_is_unlike_is_refused_unless_forced() {
+        let made = Made::default();
+        let (mut other_event, before) = (made.summary(), made.summary());
+        other_event.source.event = Some("task-clock".to_owned());
+        let spans = Made { unit: Unit::Nanoseconds, ..made.clone() }.summary();
+        let other_model = Made { bytes: 2000, ..made.clone() }.summary();
+        for (after, what) in [
+            (other_event, "other events: cpu-clock and task-clock"),
+            (spans, "other weights: samples and measured time"),
+            (other_model, "other models: brickscope-synth-110m q4_k (1000 bytes) and "),
+        ] {
+            let said = compare(&before, &after, 3.0, false).unwrap_err().to_string();
+            assert!(said.contains(what) && said.contains("--force"), "{said}");
+            let forced = compare(&before, &after, 3.0, true).expect("it was forced");
+            assert!(forced.doubts[0].starts_with("forced, ") && forced.doubts[0].contains(what));
+        }
+        let mut moved = made.summary();
+        moved.model.as_mut().unwrap().path = "elsewhere.gguf".to_owned();
+        assert!(compare(&before, &moved, 3.0, false).unwrap().doubts.is_empty());
+        let elsewhere = Made { cpu: "Intel Xeon", ..made }.summary();
+        let doubts = compare(&before, &elsewhere, 3.0, false).unwrap().doubts;
+        assert_eq!(doubts.len(), 1, "{doubts:?}");
+        assert!(doubts[0].starts_with("other machines: AMD EPYC with 2 CPUs"), "{doubts:?}");
+    }
+}

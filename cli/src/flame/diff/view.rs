@@ -1,0 +1,280 @@
+//! What moved, for people: a sentence first, then tables.
+
+use std::fmt::Write;
+
+use brickscope::Phase;
+use brickscope::stacks::Unit;
+
+use super::{Diff, Row, Verdict};
+use crate::flame::text::{count, markdown, printable, tail, wrapped};
+
+/// Rows of a table; JSON has them all.
+const MOST_ROWS: usize = 20;
+
+/// What a headline names.
+const MOST_NAMES: usize = 3;
+
+/// The families, by what their rows are called.
+fn families(diff: &Diff) -> [(&'static str, &[Row]); 3] {
+    [("class", &diff.classes), ("brick", &diff.bricks), ("function", &diff.functions)]
+}
+
+impl Diff {
+    /// The sentence that says what moved.
+    pub(crate) fn headline(&self) -> String {
+        let exceeds: Vec<&Row> = self.rows().filter(|row| row.exceeds_threshold).collect();
+        let moved: Vec<&Row> = self.rows().filter(|row| row.is_moved()).collect();
+        let threshold = short(self.threshold_points);
+        if !exceeds.is_empty() {
+            return format!("Grew by more than {threshold} points: {}.", named(&exceeds));
+        }
+        if !moved.is_empty() {
+            return format!(
+                "Nothing grew by more than {threshold} points; moved: {}.",
+                named(&moved)
+            );
+        }
+        if self.rows().next().is_none() {
+            return "There is nothing in either to compare.".to_owned();
+        }
+        let is_told = |row: &&Row| row.verdict == Verdict::Unmoved;
+        match self.rows().find(|row| row.verdict == Verdict::Unknown) {
+            Some(row) if !self.rows().any(|row| is_told(&row)) => {
+                let reason = row.reason.as_deref().unwrap_or("its error isn't known");
+                format!("What moved can't be told: {}: {reason}.", title(row))
+            }
+            _ => "No share moved by more than its error.".to_owned(),
+        }
+    }
+
+    /// As text of at most 80 columns.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        let mut lines = |text: &str, first: &str, next: &str| {
+            for (at, line) in wrapped(text, 80 - first.chars().count()).iter().enumerate() {
+                let _ = writeln!(out, "{}{line}", if at == 0 { first } else { next });
+            }
+        };
+        lines(&self.headline(), "", "");
+        for doubt in &self.doubts {
+            lines(&printable(doubt), "! ", "  ");
+        }
+        for (name, verdict) in SECTIONS {
+            for (what, rows) in families(self) {
+                let rows: Vec<&Row> = rows.iter().filter(|row| row.verdict == verdict).collect();
+                if rows.is_empty() {
+                    continue;
+                }
+                let head = format!("{name}: {}", count(rows.len(), what));
+                let _ = writeln!(
+                    out,
+                    "\n{head:44}{:>8}{:>8}{:>9}{:>9}",
+                    "before", "after", "points", "±"
+                );
+                let _ = writeln!(out, "{}", "-".repeat(78));
+                for row in rows.iter().take(MOST_ROWS) {
+                    let [before, after, points, error] = cells(row);
+                    let mark = if row.exceeds_threshold { " >" } else { "" };
+                    let _ = writeln!(
+                        out,
+                        "{:44}{before:>8}{after:>8}{points:>9}{error:>9}{mark}",
+                        titled(row, 43)
+                    );
+                }
+                if let Some(more) = more(&rows) {
+                    let _ = writeln!(out, "{more}");
+                }
+            }
+        }
+        let _ = writeln!(out);
+        for note in self.notes() {
+            for line in wrapped(&note, 80) {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+        out
+    }
+
+    /// As a comment on a pull request.
+    pub(crate) fn markdown(&self) -> String {
+        let mut out = format!("**{}**\n", markdown(&self.headline()));
+        for doubt in &self.doubts {
+            let _ = write!(out, "\n> ⚠️ {}\n", markdown(doubt));
+        }
+        for (name, verdict) in SECTIONS {
+            for (what, rows) in families(self) {
+                let rows: Vec<&Row> = rows.iter().filter(|row| row.verdict == verdict).collect();
+                if rows.is_empty() {
+                    continue;
+                }
+                let head = format!("{name}: {}", count(rows.len(), what));
+                let _ = write!(
+                    out,
+                    "\n| {head} | before | after | points | ± |\n|---|--:|--:|--:|--:|\n"
+                );
+                for row in rows.iter().take(MOST_ROWS) {
+                    let [before, after, points, error] = cells(row);
+                    let bold = if row.exceeds_threshold { "**" } else { "" };
+                    let _ = writeln!(
+                        out,
+                        "| {} | {before} | {after} | {bold}{points}{bold} | {error} |",
+                        markdown(&titled(row, 100))
+                    );
+                }
+                if let Some(more) = more(&rows) {
+                    let _ = write!(out, "\n{more}\n");
+                }
+            }
+        }
+        let _ = write!(out, "\n<details><summary>What was compared</summary>\n\n");
+        for note in self.notes() {
+            let _ = writeln!(out, "- {}", markdown(&note));
+        }
+        let _ = write!(out, "\n</details>\n");
+        out
+    }
+
+    /// As JSON, for scripts: the headline first.
+    pub(crate) fn json(&self) -> serde_json::Result<String> {
+        #[derive(serde::Serialize)]
+        struct WithHeadline<'d> {
+            headline: String,
+            exceeds_threshold: bool,
+            #[serde(flatten)]
+            diff: &'d Diff,
+        }
+        let with = WithHeadline {
+            headline: self.headline(),
+            exceeds_threshold: self.exceeds_threshold(),
+            diff: self,
+        };
+        Ok(serde_json::to_string_pretty(&with)? + "\n")
+    }
+
+    /// What was compared, and what figures mean.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (what, side) in [("before", &self.before), ("after", &self.after)] {
+            let total = match self.unit {
+                Unit::Samples => count_u64(side.total, "sample"),
+                Unit::Nanoseconds => {
+                    format!("{:.1} ms measured", side.total as f64 / 1e6)
+                }
+            };
+            notes.push(format!(
+                "{what}: {total}, {}, brickscope {}",
+                printable(&side.generated),
+                printable(&side.brickscope_version)
+            ));
+        }
+        let of = |verdict: Verdict| {
+            let counts = families(self).map(|(what, rows)| {
+                let n = rows.iter().filter(|row| row.verdict == verdict).count();
+                (n, count(n, what))
+            });
+            let there: Vec<String> =
+                counts.into_iter().filter(|(n, _)| *n > 0).map(|(_, count)| count).collect();
+            (!there.is_empty()).then(|| there.join(", "))
+        };
+        if let Some(unmoved) = of(Verdict::Unmoved) {
+            notes.push(format!("not moved by more than the error: {unmoved}"));
+        }
+        if let Some(small) = of(Verdict::Small) {
+            let most = short(100.0 * self.min_share);
+            notes.push(format!("below {most} % on both sides, not judged: {small}"));
+        }
+        let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+        for row in self.rows().filter(|row| row.verdict == Verdict::Unknown) {
+            let reason = row.reason.as_deref().unwrap_or("its error isn't known");
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(title(row)),
+                None => reasons.push((reason, vec![title(row)])),
+            }
+        }
+        for (reason, names) in reasons {
+            let shown = names.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
+            let more = match names.len().saturating_sub(MOST_NAMES) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            notes.push(format!("can't be told: {shown}{more}: {reason}"));
+        }
+        let known_by = match (self.unit, self.has_blocks) {
+            (Unit::Samples, true) => "the blocks of time of both runs and their numbers of samples",
+            (Unit::Samples, false) => "the numbers of samples",
+            (Unit::Nanoseconds, _) => "the blocks of time of both runs",
+        };
+        notes.push(format!(
+            "Bricks are shares of their phase; classes, and functions with what they call, of \
+             all. ±: by how much the difference may be off, by {known_by}. At most {} % of diffs \
+             of equal runs name anything, unless the machine was disturbed in one of them. A share \
+             that grew isn't slower: others may have become faster.",
+            short(100.0 * self.level)
+        ));
+        notes
+    }
+}
+
+const SECTIONS: [(&str, Verdict); 3] =
+    [("moved", Verdict::Moved), ("vanished", Verdict::Vanished), ("new", Verdict::New)];
+
+/// Before, after, points and their error.
+fn cells(row: &Row) -> [String; 4] {
+    let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| percent(share) + "%");
+    let error = row.error_points.map_or("-".to_owned(), |error| format!("{error:.1}"));
+    [share(row.before), share(row.after), format!("{:+.1}", row.points), error]
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}", 100.0 * share)
+}
+
+/// The rows that aren't shown.
+fn more(rows: &[&Row]) -> Option<String> {
+    let more = rows.len().checked_sub(MOST_ROWS).filter(|&more| more > 0)?;
+    Some(format!("and {more} more, which moved less"))
+}
+
+/// `decode QkvProjection from 21.0 to 25.9 % (+4.9 ± 1.1)` and others.
+pub(crate) fn named(rows: &[&Row]) -> String {
+    let mut rows = rows.to_vec();
+    rows.sort_by(|a, b| b.points.abs().total_cmp(&a.points.abs()));
+    let one = |row: &&Row| {
+        let error = row.error_points.map_or(String::new(), |error| format!(" ± {error:.1}"));
+        let change = format!("({:+.1}{error})", row.points);
+        let title = titled(row, 60);
+        match (row.before, row.after) {
+            (Some(before), Some(after)) => {
+                format!("{title} from {} to {} % {change}", percent(before), percent(after))
+            }
+            (None, _) => format!("{title}, which is new {change}"),
+            (_, None) => format!("{title}, which vanished {change}"),
+        }
+    };
+    let mut names: Vec<String> = rows.iter().take(MOST_NAMES).map(one).collect();
+    if rows.len() > MOST_NAMES {
+        names.push(format!("and {} more", rows.len() - MOST_NAMES));
+    }
+    names.join("; ")
+}
+
+fn title(row: &Row) -> String {
+    titled(row, 60)
+}
+
+/// The name, of bricks with their phase; the end of it where it is longer than `width`.
+fn titled(row: &Row, width: usize) -> String {
+    let phase = row.phase.map_or(String::new(), |phase: Phase| format!("{} ", phase.name()));
+    let name = tail(&row.name, width - phase.chars().count());
+    phase + &name
+}
+
+/// A threshold or level, without zeros at its end.
+fn short(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn count_u64(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}

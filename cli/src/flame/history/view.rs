@@ -1,0 +1,255 @@
+//! Shares over time, for people and spreadsheets.
+
+use std::fmt::Write;
+
+use brickscope::history::LeftOut;
+
+use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
+use crate::flame::diff::named;
+use crate::flame::text::{count, markdown, printable, tail, wrapped};
+
+/// Rows of a family; JSON and CSV have all.
+const MOST_ROWS: usize = 10;
+
+/// The points that fit beside each other.
+const MOST_POINTS: usize = 5;
+
+/// Characters for a name.
+const NAME: usize = 34;
+
+impl Flamegraphs {
+    /// Each series as a table of at most 80 columns, and what moved; and what was left out, unless that
+    /// is said elsewhere.
+    pub(crate) fn text(&self, left_out: &[LeftOut]) -> String {
+        let mut out = self.headline(left_out) + "\n";
+        for series in &self.series {
+            out.push('\n');
+            for line in wrapped(&title(&series.kind), 80) {
+                let _ = writeln!(out, "{line}");
+            }
+            let skipped = series.points.len().saturating_sub(MOST_POINTS);
+            if skipped > 0 {
+                let _ = writeln!(out, "the last {MOST_POINTS} of {}", series.points.len());
+            }
+            let shown = &series.points[skipped..];
+            for part in [day, clock] {
+                let cells: String =
+                    shown.iter().map(|point| format!("{:>8} ", part(point))).collect();
+                let _ = writeln!(out, "{:NAME$}{}", "", cells.trim_end());
+            }
+            for family in Family::ALL {
+                let (rows, more) = rows(series, family);
+                if rows.is_empty() {
+                    continue;
+                }
+                let _ =
+                    writeln!(out, "{} {}", plural(family), "-".repeat(78 - plural(family).len()));
+                for row in rows {
+                    let cells: String = (skipped..series.points.len())
+                        .map(|at| {
+                            let mark = if series.is_moved(row, at) { '>' } else { ' ' };
+                            format!("{mark}{:>7} ", share(row.shares[at]))
+                        })
+                        .collect();
+                    let line = format!("{:NAME$}{cells}", titled(row, NAME - 1));
+                    let _ = writeln!(out, "{}", line.trim_end());
+                }
+                if let Some(more) = more {
+                    let _ = writeln!(out, "{more}");
+                }
+            }
+            for line in moved(series) {
+                for (at, line) in wrapped(&line, 78).iter().enumerate() {
+                    let _ = writeln!(out, "{}{line}", if at == 0 { "> " } else { "  " });
+                }
+            }
+        }
+        out.push('\n');
+        for line in wrapped(LEGEND, 80) {
+            let _ = writeln!(out, "{line}");
+        }
+        if !left_out.is_empty() {
+            let _ = writeln!(out, "\nleft out:");
+            for LeftOut { path, reason } in left_out {
+                for line in wrapped(&format!("{}: {}", printable(path), printable(reason)), 76) {
+                    let _ = writeln!(out, "  {line}");
+                }
+            }
+        }
+        out
+    }
+
+    /// The same for a page, with all points.
+    pub(crate) fn markdown(&self, left_out: &[LeftOut]) -> String {
+        let mut out = self.headline(left_out) + "\n";
+        for series in &self.series {
+            let _ = write!(out, "\n### {}\n", markdown(&title(&series.kind)));
+            for family in Family::ALL {
+                let (rows, more) = rows(series, family);
+                if rows.is_empty() {
+                    continue;
+                }
+                let heads: String = series
+                    .points
+                    .iter()
+                    .map(|point| {
+                        format!(" {} {} |", markdown(&day(point)), markdown(&clock(point)))
+                    })
+                    .collect();
+                let _ = write!(
+                    out,
+                    "\n| {} |{heads}\n|---|{}\n",
+                    plural(family),
+                    "--:|".repeat(series.points.len())
+                );
+                for row in rows {
+                    let cells: String = (0..series.points.len())
+                        .map(|at| {
+                            let bold = if series.is_moved(row, at) { "**" } else { "" };
+                            format!(" {bold}{}{bold} |", share(row.shares[at]))
+                        })
+                        .collect();
+                    let _ = writeln!(out, "| {} |{cells}", markdown(&titled(row, 100)));
+                }
+                if let Some(more) = more {
+                    let _ = write!(out, "\n{more}\n");
+                }
+            }
+            out.push('\n');
+            for line in moved(series) {
+                let _ = writeln!(out, "- {}", markdown(&line));
+            }
+        }
+        let _ = write!(out, "\n{}\n", markdown(LEGEND));
+        if !left_out.is_empty() {
+            let _ = writeln!(out, "\nLeft out:\n");
+            for LeftOut { path, reason } in left_out {
+                let _ = writeln!(out, "- {}: {}", markdown(path), markdown(reason));
+            }
+        }
+        out
+    }
+
+    /// One line for each share at each point (RFC 4180). A share that isn't there is empty.
+    pub(crate) fn csv(&self) -> String {
+        let mut out =
+            "model,workload,machine,via,event,unit,time,version,total,source,family,phase,\
+                       name,share,is_moved\r\n"
+                .to_owned();
+        for series in &self.series {
+            let kind = &series.kind;
+            for (at, point) in series.points.iter().enumerate() {
+                for row in &series.shares {
+                    let cells = [
+                        kind.model.clone().unwrap_or_default(),
+                        kind.workload.clone().unwrap_or_default(),
+                        kind.machine.clone().unwrap_or_default(),
+                        kind.via.clone(),
+                        kind.event.clone().unwrap_or_default(),
+                        kind.unit.to_owned(),
+                        point.time.clone(),
+                        point.version.clone(),
+                        point.total.to_string(),
+                        point.source.clone(),
+                        row.family.name().to_owned(),
+                        row.phase.map_or(String::new(), |phase| phase.name().to_owned()),
+                        row.name.clone(),
+                        row.shares[at].map_or(String::new(), |share| share.to_string()),
+                        series.is_moved(row, at).to_string(),
+                    ];
+                    let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
+                    out.push_str(&cells.join(","));
+                    out.push_str("\r\n");
+                }
+            }
+        }
+        out
+    }
+
+    fn headline(&self, left_out: &[LeftOut]) -> String {
+        let series = match self.series.len() {
+            1 => "1 series".to_owned(),
+            n => format!("{n} series"),
+        };
+        let left_out = match left_out.len() {
+            0 => String::new(),
+            n => format!("; {n} left out, see below"),
+        };
+        format!("{} in {series}{left_out}", count(self.flamegraphs as usize, "flamegraph"))
+    }
+}
+
+const LEGEND: &str = "Shares: of bricks of their phase; of classes, and of functions with what they \
+    call, of all. Marked is what moved from the flamegraph before by more than the error of both: of \
+    100 pairs of equal runs at most 1 gets a mark, unless the machine was disturbed in one of them.";
+
+/// What ran, and on what.
+fn title(kind: &Kind) -> String {
+    let event = kind.event.as_ref().map(|event| format!("{} of {event}", kind.unit));
+    let mut parts = vec![kind.model.clone().unwrap_or_else(|| "no model named".to_owned())];
+    parts.extend(kind.workload.clone());
+    parts.push(format!("{} by {}", event.unwrap_or_else(|| kind.unit.to_owned()), kind.via));
+    parts.push(kind.machine.clone().unwrap_or_else(|| "no machine named".to_owned()));
+    printable(&parts.join("; "))
+}
+
+fn plural(family: Family) -> &'static str {
+    match family {
+        Family::Class => "classes",
+        Family::Brick => "bricks",
+        Family::Function => "functions",
+    }
+}
+
+/// The largest at the last point, and how many more there are.
+fn rows(series: &Series, family: Family) -> (Vec<&Shares>, Option<String>) {
+    let all: Vec<&Shares> = series.shares.iter().filter(|row| row.family == family).collect();
+    let more = all.len().saturating_sub(MOST_ROWS);
+    let more = (more > 0).then(|| format!("and {more} more, with less at the last"));
+    (all.into_iter().take(MOST_ROWS).collect(), more)
+}
+
+/// A sentence for each point at which something moved.
+fn moved(series: &Series) -> Vec<String> {
+    if series.points.len() < 2 {
+        return vec!["a single flamegraph: nothing to hold it against".to_owned()];
+    }
+    if series.moves.is_empty() {
+        return vec!["nothing moved by more than its error".to_owned()];
+    }
+    let sentence = |there: &Move| {
+        let rows: Vec<&_> = there.rows.iter().map(|moved| &moved.row).collect();
+        format!("{}: {}", moment(&there.time), named(&rows))
+    };
+    series.moves.iter().map(sentence).collect()
+}
+
+fn titled(row: &Shares, width: usize) -> String {
+    let phase = row.phase.map_or(String::new(), |phase| format!("{} ", phase.name()));
+    let name = tail(&row.name, width - phase.chars().count());
+    phase + &name
+}
+
+fn share(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share))
+}
+
+/// To the minute.
+fn moment(time: &str) -> String {
+    printable(time).replace('T', " ").chars().take(16).collect()
+}
+
+/// Month and day.
+fn day(point: &Point) -> String {
+    moment(&point.time).chars().skip(5).take(5).collect()
+}
+
+fn clock(point: &Point) -> String {
+    moment(&point.time).chars().skip(11).collect()
+}
+
+/// A cell, in quotes where it has to be.
+fn quoted(cell: &str) -> String {
+    let cell = printable(cell);
+    if cell.contains(['"', ',']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+}

@@ -1,0 +1,111 @@
+//! Reading `flamegraph.json`.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::summary::{SCHEMA_VERSION, Summary};
+
+/// The file's name in a flamegraph's folder.
+pub(crate) const FILE: &str = "flamegraph.json";
+
+/// Ten thousand functions in a hundred blocks are a third of it.
+const MAX_BYTES: u64 = 16 << 20;
+
+impl Summary {
+    /// Reads `flamegraph.json`, given it or its folder.
+    ///
+    /// # Errors
+    ///
+    /// A sentence without the file's name: it can't be read, is too long, cut short, of another schema,
+    /// or says what can't be.
+    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+        let file: PathBuf = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let mut bytes = Vec::new();
+        File::open(&file)
+            .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+            .map_err(|error| error.to_string())?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(format!("it has more than {} MiB", MAX_BYTES >> 20));
+        }
+        Self::from_json(&bytes)
+    }
+
+    /// Likewise, from the bytes of the file.
+    pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema_version: u32,
+        }
+        let fault = |error: serde_json::Error| match error.is_eof() {
+            true => format!("not a whole flamegraph.json: it ends at byte {}", bytes.len()),
+            false => format!("not a flamegraph.json: {error}"),
+        };
+        let Version { schema_version: found } = serde_json::from_slice(bytes).map_err(fault)?;
+        if found != SCHEMA_VERSION {
+            return Err(format!(
+                "its schema_version is {found}, and this brickscope reads {SCHEMA_VERSION}"
+            ));
+        }
+        let summary: Self = serde_json::from_slice(bytes).map_err(fault)?;
+        summary.check()?;
+        Ok(summary)
+    }
+
+    /// A part isn't more than the whole, and its blocks are all of it.
+    fn check(&self) -> Result<(), String> {
+        let classes = self.classes.iter().map(|share| {
+            (format!("class {:?}", share.name), share.weight, share.self_weight, &share.by_block)
+        });
+        let others = self.bricks.iter().chain(&self.functions);
+        let others = others
+            .map(|share| (share.name.clone(), share.weight, share.self_weight, &share.by_block));
+        for (name, weight, self_weight, by_block) in classes.chain(others) {
+            let name = super::text::printable(&name);
+            if weight > self.total || self_weight > weight {
+                return Err(format!(
+                    "`{name}` weighs {weight} and {self_weight} by itself, of {} in all",
+                    self.total
+                ));
+            }
+            let sum = by_block.iter().fold(0, |sum: u64, block| sum.saturating_add(*block));
+            if !by_block.is_empty() && sum != weight {
+                return Err(format!("`{name}` weighs {weight}, and {sum} in its blocks"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flame::diff::tests::Made;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let made = Made::default().summary();
+        let bytes = serde_json::to_vec(&made).unwrap();
+        assert_eq!(Summary::from_json(&bytes), Ok(made));
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused_with_a_sentence() {
+        let made = Made::default().summary();
+        let text = serde_json::to_string(&made).unwrap();
+        let said = |text: &str| Summary::from_json(text.as_bytes()).unwrap_err();
+        let cut = said(&text[..text.len() / 2]);
+        assert!(cut.starts_with("not a whole flamegraph.json: it ends at byte "), "{cut}");
+        assert!(said("[]").starts_with("not a flamegraph.json: "));
+        let newer = text.replacen("\"schema_version\":1", "\"schema_version\":2", 1);
+        assert_eq!(said(&newer), "its schema_version is 2, and this brickscope reads 1");
+        let more = text.replacen("\"total\":4000", "\"total\":400", 1);
+        assert!(said(&more).ends_with("by itself, of 400 in all"), "{}", said(&more));
+        let mut off = made;
+        off.functions[0].by_block[0] += 1;
+        let off = said(&serde_json::to_string(&off).unwrap());
+        assert!(off.starts_with("`forward` weighs 3650, and 3651 in its"), "{off}");
+    }
+}
