@@ -6,7 +6,6 @@ mod cmd;
 #[cfg(test)]
 mod docs;
 mod doctor;
-#[allow(dead_code, unused)]
 mod flame;
 mod kept;
 mod progress;
@@ -21,50 +20,56 @@ use clap::Parser;
 use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = parse();
+    match &args.command {
+        // By itself, so that while the model runs the stack holds little else: samplers copy only some
+        // kilobytes of it.
+        Command::Profile(args) if !args.check_overhead => {
+            ended(sampled(|| cmd::profile::run(args)), 1)
+        }
+        others => run(others),
+    }
+}
+
+#[inline(never)]
+fn parse() -> Box<Args> {
+    Box::new(Args::parse())
+}
+
+#[inline(never)]
+fn run(command: &Command) -> ExitCode {
     // As with `diff`: 1 says that there is a difference, so trouble is 2.
-    let is_question = matches!(&args.command, Command::Flamegraph(args) if args.diff.is_some())
-        || matches!(
-            args.command,
-            Command::Diverge(_)
-                | Command::VerifyReceipt(_)
-                | Command::Compare(_)
-                | Command::Gate(_)
-        );
-    let trouble = if is_question { 2 } else { 1 };
-    let result = match args.command {
-        Command::Profile(args) if args.check_overhead => cmd::check_overhead::run(&args),
-        Command::Profile(args) => sampled(|| cmd::profile::run(&args)),
-        Command::Benchmark(args) => cmd::benchmark::run(&args),
-        Command::Compare(args) => match cmd::compare::run(&args) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
-        },
-        Command::Gate(args) => match cmd::gate::run(&args) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
-        },
-        Command::Show(args) => cmd::show::run(&args),
-        Command::Logits(args) => cmd::logits::run(&args),
-        Command::Diverge(args) => match cmd::diverge::run(&args) {
-            Ok(true) => return ExitCode::from(1),
-            result => result.map(drop),
-        },
-        Command::VerifyReceipt(args) => match cmd::verify_receipt::run(&args) {
-            Ok(false) => return ExitCode::from(1),
-            result => result.map(drop),
-        },
-        Command::Receipt(args) => cmd::receipt::run(&args),
-        Command::Tokenize(args) => cmd::tokenize::run(&args),
-        Command::Synth(args) => cmd::synth::run(&args),
-        Command::Doctor(args) => cmd::doctor::run(&args),
-        Command::Machine(args) => cmd::machine::run(&args),
-        Command::History(args) => cmd::history::run(&args),
-        Command::Flamegraph(args) => match cmd::flamegraph::run(&args) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
-        },
+    let code =
+        |result: anyhow::Result<ExitCode>| result.unwrap_or_else(|error| ended(Err(error), 2));
+    let yes_or_no = |result: anyhow::Result<bool>| {
+        code(result.map(|yes| if yes { ExitCode::SUCCESS } else { ExitCode::from(1) }))
     };
+    let result = match command {
+        Command::Compare(args) => return code(cmd::compare::run(args)),
+        Command::Gate(args) => return code(cmd::gate::run(args)),
+        Command::Flamegraph(args) if args.diff.is_some() => {
+            return code(cmd::flamegraph::run(args));
+        }
+        Command::Diverge(args) => return yes_or_no(cmd::diverge::run(args).map(|found| !found)),
+        Command::VerifyReceipt(args) => return yes_or_no(cmd::verify_receipt::run(args)),
+        Command::Profile(args) => cmd::check_overhead::run(args),
+        Command::Benchmark(args) => cmd::benchmark::run(args),
+        Command::Show(args) => cmd::show::run(args),
+        Command::Logits(args) => cmd::logits::run(args),
+        Command::Receipt(args) => cmd::receipt::run(args),
+        Command::Tokenize(args) => cmd::tokenize::run(args),
+        Command::Synth(args) => cmd::synth::run(args),
+        Command::Doctor(args) => cmd::doctor::run(args),
+        Command::Machine(args) => cmd::machine::run(args),
+        Command::History(args) => cmd::history::run(args),
+        Command::Flamegraph(args) => cmd::flamegraph::run(args).map(drop),
+    };
+    ended(result, 1)
+}
+
+/// The exit code of a command that has ended, and what there is to say of it. `trouble` is the code for
+/// an error.
+fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has gone, as `head` does: nobody is left to tell.

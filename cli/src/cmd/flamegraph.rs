@@ -10,7 +10,6 @@ use brickscope::stacks::Stacks;
 use brickscope::{Machine, Profile, export, write_atomically};
 use brickscope_sampler::{Sampled, Sampler};
 
-use self::stub::{diff, markdown};
 use crate::args::{By, FlamegraphArgs, Via};
 use crate::flame::abilities::Abilities;
 use crate::flame::baseline::Baseline;
@@ -18,7 +17,8 @@ use crate::flame::input::Input;
 use crate::flame::join::{self, BLOCKS};
 use crate::flame::summary::{SCHEMA_VERSION, Source, Summary};
 use crate::flame::take::{self, Taken};
-use crate::flame::{draw, shares};
+use crate::flame::words::Written;
+use crate::flame::{diff, draw, markdown, shares, terminal};
 use crate::run_dir::{self, RunDir};
 
 pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
         let text = if args.json {
             json(&drawn.summary)?
         } else {
-            markdown::text(&drawn.summary, &files(&material.dir))
+            terminal::text(&drawn.summary, &written(Some(&material.dir)))
         };
         print(&text)?;
         return Ok(ExitCode::SUCCESS);
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
             &draw::diff_svg(&baseline.stacks, &drawn.stacks, &look, direction, None)?,
         )?;
     }
-    write(dir, "diff.md", &diff::markdown(&diff))?;
-    print(&if args.json { json(&diff)? } else { diff::text(&diff) })?;
+    write(dir, "diff.md", &diff.markdown())?;
+    print(&if args.json { diff.json()? } else { diff.text() })?;
     Ok(if diff.exceeds_threshold() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
@@ -236,6 +236,7 @@ impl Material {
                 .or_else(|| self.command.is_some().then(Machine::detect)),
             run,
             command: self.command.clone(),
+            command_line: std::env::args().collect(),
             build: build(),
             classes: shares::classes(&stacks),
             bricks: shares::bricks(&stacks),
@@ -315,33 +316,41 @@ struct Drawn {
     summary: Summary,
 }
 
-/// What is written to the folder, with what it is.
-const FILES: [&str; 6] = [
-    "flamegraph.svg",
-    "flamegraph.md",
-    "flamegraph.json",
-    "flamegraph.folded",
-    "speedscope.json",
-    "profile.pb.gz",
+/// What is written to the folder, and what it is.
+const FILES: [(&str, &str); 6] = [
+    ("flamegraph.svg", "the flamegraph, for a browser"),
+    ("flamegraph.md", "these tables, for reading"),
+    ("flamegraph.json", "these tables, for --diff, history and scripts"),
+    ("flamegraph.folded", "the stacks, for other programs"),
+    ("speedscope.json", "the same for speedscope.app"),
+    ("profile.pb.gz", "the same for pprof"),
 ];
 
-fn files(dir: &Path) -> Vec<PathBuf> {
-    FILES.iter().map(|file| dir.join(file)).collect()
+/// As they are to be named from the current folder or, without `dir`, from beside them.
+fn written(dir: Option<&Path>) -> Vec<Written> {
+    let path = |file: &str| match dir {
+        Some(dir) => dir.join(file).display().to_string(),
+        None => file.to_owned(),
+    };
+    FILES
+        .iter()
+        .map(|(file, what)| Written { path: path(file), what: (*what).to_owned() })
+        .collect()
 }
 
 impl Drawn {
     fn save(&self, dir: &Path) -> Result<()> {
         let Self { stacks, summary } = self;
-        write(dir, FILES[0], &draw::svg(stacks, &self.look())?)?;
-        write(dir, FILES[1], &markdown::markdown(summary))?;
-        write(dir, FILES[2], &json(summary)?)?;
-        save(dir, FILES[3], |out| export::folded::write(stacks, out))?;
-        save(dir, FILES[4], |out| export::speedscope::write(stacks, &self.look().title, out))?;
-        save(dir, FILES[5], |out| export::pprof::write(stacks, out))
+        write(dir, FILES[0].0, &draw::svg(stacks, &self.look())?)?;
+        write(dir, FILES[1].0, &markdown::markdown(summary, &written(None)))?;
+        write(dir, FILES[2].0, &json(summary)?)?;
+        save(dir, FILES[3].0, |out| export::folded::write(stacks, out))?;
+        save(dir, FILES[4].0, |out| export::speedscope::write(stacks, &self.look().title, out))?;
+        save(dir, FILES[5].0, |out| export::pprof::write(stacks, out))
     }
 
     fn look(&self) -> draw::Look {
-        draw::Look::default()
+        draw::Look::of(&self.summary)
     }
 }
 
@@ -368,36 +377,4 @@ fn build() -> String {
     let commit = commit.map(|commit| format!(" of {commit}")).unwrap_or_default();
     let compiler = env!("BRICKSCOPE_BUILD_RUST_VERSION");
     format!("brickscope {version}{commit}, built by {compiler} as {profile}{flags}")
-}
-
-mod stub {
-    use super::*;
-    pub(super) mod markdown {
-        use super::*;
-        pub(crate) fn text(s: &Summary, _: &[PathBuf]) -> String {
-            format!("{}\n", serde_json::to_string(&s.doubts).unwrap())
-        }
-        pub(crate) fn markdown(_: &Summary) -> String {
-            String::new()
-        }
-    }
-    pub(super) mod diff {
-        use super::*;
-        #[derive(serde::Serialize)]
-        pub(crate) struct Diff;
-        impl Diff {
-            pub(crate) fn exceeds_threshold(&self) -> bool {
-                false
-            }
-        }
-        pub(crate) fn compare(_: &Summary, _: &Summary, _: f64, _: bool) -> Result<Diff> {
-            Ok(Diff)
-        }
-        pub(crate) fn markdown(_: &Diff) -> String {
-            String::new()
-        }
-        pub(crate) fn text(_: &Diff) -> String {
-            String::new()
-        }
-    }
 }

@@ -5,8 +5,8 @@ use std::io::{Write, stdout};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use brickscope::{BrickId, BrickProfiler, Machine, Profile, Run, view};
-use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
+use brickscope::{Absent, BrickId, BrickProfiler, Ceilings, Machine, Profile, Run, view};
+use brickscope_engine::{GenerateOptions, Generated, Model, Sampling, Session, generate};
 
 use crate::args::ProfileArgs;
 use crate::run_dir::RunDir;
@@ -16,26 +16,44 @@ use crate::{kept, progress, source};
 const MAX_LOG: usize = 1 << 23;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model.as_deref())?;
-    let cpu = source::cpu(&args.executor)?;
     let prompt = source::prompt(&model, &args.prompt)?;
+    let ran = measure(args, &model, &prompt)?;
+    report(args, &model, &prompt, ran)
+}
+
+/// A run, before anything is made of it.
+struct Ran {
+    dir: RunDir,
+    ceilings: Result<Ceilings, Absent>,
+    profiler: Arc<BrickProfiler>,
+    generated: Generated,
+    backend: &'static str,
+    threads: usize,
+}
+
+// The two halves of a run are functions of their own, so that while the model runs the stack holds
+// little else: samplers copy only some kilobytes of it.
+#[inline(never)]
+fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
+    let started = Profile::empty(Default::default()).created;
+    let cpu = source::cpu(&args.executor)?;
     // The last token is chosen and not run.
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
-    let mut session = Session::new(&model, cpu, context)?;
+    let mut session = Session::new(model, cpu, context)?;
     // Before the run, so that a folder that can't be written to isn't found out after it.
     let dir = RunDir::create(args.out.as_deref(), &started)?;
     let note = progress::note("measuring what this machine can do");
     let ceilings = kept::ceilings(session.cpu().kernels, session.cpu().pool());
     note.set_message("warming up");
 
-    let mut capacity = log_capacity(&model, &session, context);
+    let mut capacity = log_capacity(model, &session, context);
     if args.shares {
         capacity = shares_capacity(capacity, session.cpu().threads());
     }
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
-    warm_up(&mut session, &prompt)?;
+    warm_up(&mut session, prompt)?;
     note.finish_and_clear();
     if args.counters
         && let Err(absent) = profiler.enable_counters()
@@ -50,12 +68,19 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
     let mut show = |done: usize| bar.set_position(done as u64);
-    let generated = generate(&mut session, Some(&profiler), &prompt, options, &mut show)?;
+    let generated = generate(&mut session, Some(&profiler), prompt, options, &mut show)?;
     bar.finish_and_clear();
     profiler.disable();
+    let (backend, threads) = (session.cpu().kernels.backend().name(), session.cpu().threads());
+    Ok(Ran { dir, ceilings, profiler, generated, backend, threads })
+}
+
+#[inline(never)]
+fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result<()> {
+    let Ran { dir, ceilings, profiler, generated, backend, threads } = ran;
 
     let mut profile = profiler.profile();
-    profile.model = Some(source::describe(&model));
+    profile.model = Some(source::describe(model));
     profile.machine = Some(Machine::detect());
     match ceilings {
         Ok(ceilings) => profile.ceilings = Some(ceilings),
@@ -63,8 +88,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     }
     profile.run = Some(Run {
         command: std::env::args().collect(),
-        backend: session.cpu().kernels.backend().name().to_owned(),
-        threads: session.cpu().threads() as u32,
+        backend: backend.to_owned(),
+        threads: threads as u32,
         prompt_tokens: prompt.len() as u64,
         generated_tokens: generated.tokens.len() as u64,
         seed: args.temperature.map(|_| args.seed),
@@ -82,7 +107,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let text = if args.json {
         view::json(&profile)
     } else {
-        let answer = excerpt(&model, &prompt, &generated.tokens)?;
+        let answer = excerpt(model, prompt, &generated.tokens)?;
         let report = view::report(&profile);
         let run_in = dir.path().display();
         format!("{report}{:9} {answer}\n{:9} {run_in}\n", "text", "run in")

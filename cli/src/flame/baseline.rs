@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use brickscope::export;
 use brickscope::stacks::Stacks;
 
-use super::shares;
 use super::summary::{SCHEMA_VERSION, Source, Summary};
+use super::{load, shares};
 
 /// A flamegraph that was made before.
 #[derive(Debug)]
@@ -26,31 +26,13 @@ impl Baseline {
             return Ok(Self { summary: of_folded(&stacks), stacks });
         }
         let dir = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
-        let file = if path.is_dir() { dir.join("flamegraph.json") } else { path.to_owned() };
-        let summary = load_summary(&file)?;
+        let file = if path.is_dir() { dir.join(load::FILE) } else { path.to_owned() };
+        let summary =
+            Summary::load(&file).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
         let mut stacks = folded(&dir.join("flamegraph.folded"))?;
         stacks.unit = summary.unit;
         Ok(Self { summary, stacks })
     }
-}
-
-/// Reads a `flamegraph.json`.
-pub(crate) fn load_summary(file: &Path) -> Result<Summary> {
-    let name = file.display();
-    let json = fs::read_to_string(file).with_context(|| name.to_string())?;
-    #[derive(serde::Deserialize)]
-    struct Version {
-        schema_version: u32,
-    }
-    let fault = || format!("{name} is no flamegraph.json");
-    let Version { schema_version: found } = serde_json::from_str(&json).with_context(fault)?;
-    if found > SCHEMA_VERSION {
-        bail!(
-            "{name} has schema version {found}, but this brickscope reads versions up to \
-             {SCHEMA_VERSION}: use a newer one"
-        );
-    }
-    serde_json::from_str(&json).with_context(fault)
 }
 
 fn folded(path: &Path) -> Result<Stacks> {
@@ -71,6 +53,7 @@ fn of_folded(stacks: &Stacks) -> Summary {
         run: None,
         machine: None,
         command: None,
+        command_line: Vec::new(),
         build: String::new(),
         classes: shares::classes(stacks),
         bricks: shares::bricks(stacks),

@@ -86,6 +86,7 @@ pub(crate) struct Compared {
     pub(crate) measured: f64,
     /// Share of the phase's samples, 0 to 1.
     pub(crate) sampled: f64,
-    /// The most that they may differ by for want of samples: half the width of a 99 % interval.
+    /// The most that they may differ by for want of samples: beyond it lies any of a table's bricks in
+    /// one table of a hundred.
     pub(crate) allowed: f64,
 }

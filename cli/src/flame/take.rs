@@ -42,8 +42,7 @@ pub(crate) fn model(
         command.arg(format!("--backend={}", backend.name()));
     }
     // What it prints is in the folder, too.
-    command.stdout(Stdio::null());
-    let watched = watch(args, command, via, abilities, dir)?;
+    let watched = watch(args, command, Stdio::null(), via, abilities, dir)?;
     if !watched.status.success() {
         bail!("the run failed ({}): what it says is above", watched.status);
     }
@@ -64,11 +63,9 @@ pub(crate) fn command(
     // It may change its folder before it writes.
     let asked = std::path::absolute(&profile).context("the current folder")?;
     command.args(rest).env("BRICKSCOPE_PROFILE", asked);
-    if args.json {
-        // Standard output is ours.
-        command.stdout(Stdio::from(io::stderr()));
-    }
-    let watched = watch(args, command, via, abilities, dir)?;
+    // With --json standard output is ours.
+    let stdout = if args.json { Stdio::from(io::stderr()) } else { Stdio::inherit() };
+    let watched = watch(args, command, stdout, via, abilities, dir)?;
     if !watched.status.success() {
         eprintln!("note: {} ended with {}", program.display(), watched.status);
     }
@@ -91,6 +88,7 @@ struct Watched {
 fn watch(
     args: &FlamegraphArgs,
     mut command: Command,
+    stdout: Stdio,
     via: Via,
     abilities: &Abilities,
     dir: &Path,
@@ -98,7 +96,7 @@ fn watch(
     let cannot = |command: &Command| format!("can't run {}", command.get_program().display());
     let (recording, status) = match via {
         Via::Spans => {
-            let status = command.status().with_context(|| cannot(&command))?;
+            let status = command.stdout(stdout).status().with_context(|| cannot(&command))?;
             return Ok(Watched { status, sampled: None });
         }
         Via::Sampler => {
@@ -109,6 +107,7 @@ fn watch(
                 frequency: args.frequency.into(),
                 ..perf_event::Options::default()
             };
+            command.stdout(stdout);
             perf_event::record(command, &options, |_| ())?
         }
         Via::Timer => {
@@ -117,7 +116,7 @@ fn watch(
             command
                 .env(timer::SAMPLES_VARIABLE, asked)
                 .env(timer::FREQUENCY_VARIABLE, args.frequency.to_string());
-            let status = command.status().with_context(|| cannot(&command))?;
+            let status = command.stdout(stdout).status().with_context(|| cannot(&command))?;
             if !path.exists() {
                 bail!(
                     "{} left no samples: only a program that samples itself can be sampled by \
@@ -142,7 +141,7 @@ fn watch(
                 &data,
                 &command,
             );
-            let status = recorder.status().with_context(|| cannot(&recorder))?;
+            let status = recorder.stdout(stdout).status().with_context(|| cannot(&recorder))?;
             if !data.exists() {
                 bail!("perf left no {}: what it says is above", data.display());
             }
