@@ -281,6 +281,15 @@ fn chains_of_guests_and_hypervisors_are_left_out() {
 }
 
 #[test]
+fn a_sample_that_says_nothing_is_unknown() {
+    let mut stream = Stream::new(TID | TIME);
+    stream.record(9, 4, &[pair(7, 7), 55], b"");
+    let sampled = resolve(&parse(&stream.0).unwrap(), &mut |_, _| {});
+    assert_eq!(sampled.stacks, [[0]]);
+    assert_eq!(sampled.frames[0].function, "[unknown]");
+}
+
+#[test]
 fn another_build_of_a_file_names_nothing() {
     // A file that every machine with this test has, under a build id that none has.
     let file = std::env::current_exe().unwrap();
