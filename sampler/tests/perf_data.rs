@@ -154,7 +154,7 @@ fn no_cut_of_a_file_is_taken_for_the_whole() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// Whatever is wrong with a file, it is an error or a recording that can be named.
     #[test]
