@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::perf_data;
 
@@ -34,7 +35,8 @@ pub fn probe() -> Result<PerfProgram, String> {
     let text = String::from_utf8_lossy(&said.stdout);
     let version = text.trim().trim_start_matches("perf version ").to_owned();
 
-    let folder = env::temp_dir().join(format!("brickscope-perf-{}", process::id()));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    let folder = env::temp_dir().join(format!("brickscope-perf-{}-{now}", process::id()));
     fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let event = smoke_test(&folder.join("perf.data"));
     // What is left in a folder for passing files is a nuisance, no failure.

@@ -154,7 +154,7 @@ fn no_cut_of_a_file_is_taken_for_the_whole() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// Whatever is wrong with a file, it is an error or a recording that can be named.
     #[test]
@@ -278,6 +278,15 @@ fn chains_of_guests_and_hypervisors_are_left_out() {
     let recording = parse(&stream.0).unwrap();
     assert_eq!(recording.addresses, [0x10, 0x11, 0x20, 0x21]);
     assert_eq!(recording.samples[0].n_kernel, 2);
+}
+
+#[test]
+fn a_sample_that_says_nothing_is_unknown() {
+    let mut stream = Stream::new(TID | TIME);
+    stream.record(9, 4, &[pair(7, 7), 55], b"");
+    let sampled = resolve(&parse(&stream.0).unwrap(), &mut |_, _| {});
+    assert_eq!(sampled.stacks, [[0]]);
+    assert_eq!(sampled.frames[0].function, "[unknown]");
 }
 
 #[test]

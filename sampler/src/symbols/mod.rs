@@ -1,7 +1,17 @@
 //! From addresses to names, when the program has ended.
 //!
 //! Each address is looked up once, file by file, and of a file's debug information only the units
-//! are read that samples are in.
+//! are read that samples are in. What reads it is `addr2line`, after a comparison on this program
+//! (42 MB with debug information of lines, `--profile profiling`), at addresses all over it:
+//!
+//! | crate | first 64 | 1000 | crates in all |
+//! |---|---|---|---|
+//! | addr2line 0.26 | 126 ms | 0.47 s | 18 |
+//! | blazesym 0.2 | 216 ms | 0.42 s | 22 |
+//! | wholesym 0.8 | – | – | 213, with an HTTP client |
+//!
+//! The first two agree in which addresses have inlined functions, and addr2line shares `gimli` with
+//! the unwinding.
 
 mod debug_file;
 mod demangle;
@@ -63,6 +73,10 @@ pub fn resolve(recording: &Recording, progress: &mut dyn FnMut(usize, usize)) ->
                 stack.push(cut_off(&mut frames));
             }
             stack.extend(of.iter().rev().flat_map(|&place| &named[place as usize]).copied());
+            // A file can have samples that don't even say where the thread was.
+            if stack.is_empty() {
+                stack.push(frames.index(unknown(String::new())));
+            }
             stacks.index(stack)
         });
         let (time_ns, pid, tid, weight) = (sample.time_ns, sample.pid, sample.tid, sample.weight);
