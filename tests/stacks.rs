@@ -244,6 +244,34 @@ fn a_pass_by_layer_and_by_brick() {
 }
 
 #[test]
+fn blocks_are_of_as_many_passes_each_in_the_order_of_time() {
+    let (profiler, hand) = on(100);
+    for nanos in [1, 2, 4, 8, 16] {
+        pass(&profiler, &hand, Phase::Decode, &[Step::Idle(nanos)]);
+        play(&profiler, &hand, &[Step::Brick(0, vec![Step::Idle(10 * nanos)])]);
+    }
+    let mut profile = profiler.profile();
+    profile.passes.reverse();
+    let stacks = Stacks::of_spans(&profile, By::Layer, 2);
+    let blocks: Vec<_> =
+        stacks.inclusive(Level::Phase).into_iter().map(|sum| (sum.name, sum.by_block)).collect();
+    let outside = vec![70 + 9, 240 + 6];
+    assert_eq!(blocks, [(OUTSIDE, outside), ("decode", vec![7, 24])]);
+}
+
+#[test]
+fn the_bricks_of_an_abandoned_pass_are_outside_of_passes() {
+    let (profiler, hand) = on(100);
+    let abandoned = profiler.begin_pass(Phase::Decode);
+    brick_kernel(&profiler, &hand, BrickId::LmHead, "gemv", 5);
+    drop(abandoned);
+    let profile = profiler.profile();
+    hold(&profile, 1);
+    let found: Vec<_> = lines(&Stacks::of_spans(&profile, By::Layer, 1)).into_iter().collect();
+    assert_eq!(found, [("outside of passes;LmHead;gemv".to_owned(), 5)]);
+}
+
+#[test]
 fn what_other_threads_do_for_a_pass_is_in_no_wall_and_on_their_own_threads() {
     let (profiler, hand) = on(100);
     let timer = profiler.begin_pass(Phase::Decode);
@@ -255,7 +283,11 @@ fn what_other_threads_do_for_a_pass_is_in_no_wall_and_on_their_own_threads() {
         let share = profiler.start_kernel(profiler.kernel("share of thread 1", None));
         hand.advance(7);
         profiler.stop_kernel(share, Work::default());
-        profiler.hand_off()
+        let back = profiler.hand_off();
+        // Who runs a pass of its own helps nobody any more.
+        profiler.end_pass(profiler.begin_pass(Phase::Decode), 1, 0);
+        brick_kernel(&profiler, &hand, BrickId::Sampling, "sample", 3);
+        back
     };
     let back = std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().name("worker".to_owned());
@@ -271,13 +303,18 @@ fn what_other_threads_do_for_a_pass_is_in_no_wall_and_on_their_own_threads() {
     let profile = profiler.profile();
     let names = |by| lines(&Stacks::of_spans(&profile, by, 1)).into_iter().collect::<Vec<_>>();
     let line = |line: &str, nanos| (line.to_owned(), nanos);
-    let in_pass = line("decode;LmHead;gemv_q4_k_avx2", 7);
-    assert_eq!(names(By::Layer), [in_pass, line("outside of passes;Embedding", 2)]);
+    let expected = [
+        line("decode;LmHead;gemv_q4_k_avx2", 10),
+        line("outside of passes;Embedding", 2),
+        line("outside of passes;Sampling;sample", 3),
+    ];
+    assert_eq!(names(By::Layer), expected);
     let main = std::thread::current().name().expect("the test has a name").to_owned();
     let mut expected = [
-        line(&format!("{main};decode;LmHead;gemv_q4_k_avx2"), 7),
+        line(&format!("{main};decode;LmHead;gemv_q4_k_avx2"), 10),
         line(&format!("{main};outside of passes;Embedding"), 2),
         line("worker;gemv_q4_k_avx2;share of thread 1", 7),
+        line("worker;outside of passes;Sampling;sample", 3),
     ];
     expected.sort();
     assert_eq!(names(By::Thread), expected);

@@ -118,7 +118,7 @@ const PATHS: [(&str, Class); 13] = [
 
 /// What a function on quantised weights has in its name beside the formats that
 /// [`has_format`] knows: words, of which several must follow each other.
-const QUANTIZED: [&[&str]; 17] = [
+const QUANTIZED: [&[&str]; 20] = [
     &["quantize"],
     &["dequantize"],
     &["requantize"],
@@ -130,6 +130,9 @@ const QUANTIZED: [&[&str]; 17] = [
     &["mmq"],
     &["mmvq"],
     &["qmatmul"],
+    &["qgemm"],
+    &["qgemv"],
+    &["bitnet", "mul", "mat"],
     &["qmm"],
     &["qmv"],
     &["awq"],
@@ -362,6 +365,7 @@ fn is_call_of_os(parts: &Parts, module: Option<&str>) -> bool {
         LIBC.iter().any(|libc| file.starts_with(libc))
     };
     let stub = function.trim_start_matches("__libc_").trim_start_matches('_');
+    let stub = stub.trim_end_matches("_nocancel");
     is_any(function, &CALLS_OS) || CALLS_OF_LIBC.contains(&stub) && is_of_libc()
 }
 
@@ -382,8 +386,12 @@ fn of_work(parts: &Parts) -> Option<Class> {
     if parts.words.iter().any(|words| has_format(words)) || has(&QUANTIZED) {
         return Some(Class::Quantized);
     }
-    let is_product = parts.words.iter().flatten().any(|word| is_gemm(word));
-    (is_product || has(&MATMUL)).then_some(Class::Matmul)
+    if !parts.words.iter().flatten().any(|word| is_gemm(word)) && !has(&MATMUL) {
+        return None;
+    }
+    // A product of any weights says in its types of which: `gemm<block_q4_0, 8l, 8l>`.
+    let is_of_format = parts.types.iter().any(|words| has_format(words));
+    Some(if is_of_format { Class::Quantized } else { Class::Matmul })
 }
 
 /// Whether words name a format of quantised weights: ggml's (`q4_0`, `q8_K`, `iq4_xs`, `tq1_0`),
@@ -431,13 +439,16 @@ struct Parts {
     path: Vec<String>,
     /// The words of each part.
     words: Vec<Vec<String>>,
+    /// The words of what types stand for.
+    types: Vec<Vec<String>>,
 }
 
 impl Parts {
     fn of(name: &str) -> Self {
         let mut path = Vec::new();
         let mut words = Vec::new();
-        for part in bare(name).split("::") {
+        let (bare, types) = bare(name);
+        for part in bare.split("::") {
             // `for` and `as` of an `impl` are between two paths; C++ puts what is returned first.
             for part in part.split(" for ").flat_map(|part| part.split(" as ")) {
                 let part = part.trim().trim_matches(['*', '&', '[', ']']);
@@ -455,7 +466,8 @@ impl Parts {
                 }
             }
         }
-        Self { path, words }
+        let types = types.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        Self { path, words, types: types.map(words_of).collect() }
     }
 
     /// The function itself.
@@ -478,8 +490,10 @@ impl Parts {
 
 /// A name without the arguments of functions, and without those of types save of what an `impl` is
 /// for: what a thread runs is an argument of the functions that start it, which do none of its work.
-fn bare(name: &str) -> String {
+/// Then those of types.
+fn bare(name: &str) -> (String, String) {
     let mut bare = String::with_capacity(name.len());
+    let mut types = String::new();
     let mut depth = 0_usize;
     let mut left_out = 0_usize;
     let mut chars = name.char_indices();
@@ -490,16 +504,22 @@ fn bare(name: &str) -> String {
             }
             // What comes after arguments is `const`, or how a compiler made a copy.
             '(' if left_out == 0 && !bare.is_empty() => break,
-            '<' if left_out > 0 => left_out += 1,
+            '<' if left_out > 0 => {
+                types.push(' ');
+                left_out += 1;
+            }
             '<' if at == 0 || name[at + 1..].starts_with("impl ") => depth += 1,
-            '<' => left_out = 1,
+            '<' => {
+                types.push(' ');
+                left_out = 1;
+            }
             '>' if left_out > 0 => left_out -= 1,
             '>' if depth > 0 => depth -= 1,
-            _ if left_out > 0 => {}
+            _ if left_out > 0 => types.push(letter),
             _ => bare.push(letter),
         }
     }
-    bare
+    (bare, types)
 }
 
 /// `BlockQ8_0` is `block`, `q8`, `0`; `tinyBLAS` is `tiny`, `blas`; `QMatMul` is `q`, `mat`, `mul`.
@@ -588,6 +608,21 @@ mod tests {
                 Quantized,
             ),
             ("candle_core::quantized::avx::vec_dot_q8_0_q8_0", Quantized),
+            (
+                "void ggml::cpu::repack::gemm<block_mxfp4, 8l, 8l, (ggml_type)8>(int, float*)",
+                Quantized,
+            ),
+            (
+                "void ggml_compute_forward_mul_mat_tiled_driver<block_iq1_m, 16, false>(int) [clone .cold]",
+                Quantized,
+            ),
+            (
+                "brickscope_kernels::gemv::avx2::gemv_rows<brickscope_kernels::quant::Q8_0>",
+                Quantized,
+            ),
+            ("qgemm_lut_3200_8640", Quantized),
+            ("gemm_q4_b32_8x8_q8_0_lut_avx", Quantized),
+            ("kernel_mul_mv_q4_K_f32", Quantized),
             ("candle_core::quantized::QMatMul::forward", Quantized),
             ("ggml_vec_dot_f16", Matmul),
             ("ggml_vec_dot_f32", Matmul),
@@ -677,6 +712,7 @@ mod tests {
         assert_eq!(of("__GI___ioctl", "/lib/libc.so.6"), Other);
         assert_eq!(of("__ioctl", "/lib/libc.so.6"), System);
         assert_eq!(of("__libc_write", "libc-2.31.so"), System);
+        assert_eq!(of("__write_nocancel", "libc.so.6"), System);
         assert_eq!(of("clock_gettime", "[vdso]"), System);
         assert_eq!(of("read", "/usr/bin/llama-cli"), Other);
         assert_eq!(of("read", "/usr/lib/libcurl.so.4"), Other);

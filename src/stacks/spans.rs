@@ -387,8 +387,10 @@ struct Drawing<'a> {
     blocks: Vec<usize>,
     /// The names of threads, no two alike.
     threads: Vec<String>,
-    /// What was drawn of each brick, by phase.
-    drawn: HashMap<(Option<Phase>, String), u64>,
+    /// What was drawn of each brick, by phase and number of its name.
+    drawn: HashMap<(Option<Phase>, u16), u64>,
+    /// The frames of names and layers, which most spans share.
+    known: HashMap<(Level, u16, Class), u32>,
 }
 
 impl<'a> Drawing<'a> {
@@ -413,6 +415,7 @@ impl<'a> Drawing<'a> {
             blocks: of_pass,
             threads: threads(profile),
             drawn: HashMap::new(),
+            known: HashMap::new(),
         }
     }
 }
@@ -450,7 +453,7 @@ impl Drawing<'_> {
                 && home != Home::Elsewhere
                 && let Some(name) = span.name
             {
-                let drawn = self.drawn.entry((phase, name_of(profile, name))).or_default();
+                let drawn = self.drawn.entry((phase, name)).or_default();
                 *drawn = drawn.saturating_add(span.exclusive_ns);
             }
             if !is_drawn {
@@ -498,6 +501,12 @@ impl Drawing<'_> {
     /// What is known as sums only.
     fn add_sums(&mut self) {
         let profile = self.profile;
+        // By name, since several numbers can have one.
+        let mut all_drawn: HashMap<(Option<Phase>, String), u64> = HashMap::new();
+        for (&(phase, name), nanos) in &self.drawn {
+            let drawn = all_drawn.entry((phase, name_of(profile, name))).or_default();
+            *drawn = drawn.saturating_add(*nanos);
+        }
         for phase in [Some(Phase::Prefill), Some(Phase::Decode), None] {
             let mut sums: Vec<(&str, u64)> = Vec::new();
             let mut of_name: HashMap<&str, usize> = HashMap::new();
@@ -512,7 +521,7 @@ impl Drawing<'_> {
                 }
             }
             for (name, sum) in &mut sums {
-                let drawn = self.drawn.get(&(phase, (*name).to_owned())).copied();
+                let drawn = all_drawn.get(&(phase, (*name).to_owned())).copied();
                 *sum = sum.saturating_sub(drawn.unwrap_or_default());
             }
             let total = phase.and_then(|phase| profile.phase(phase));
@@ -596,7 +605,11 @@ impl Drawing<'_> {
         match (kind, span.name) {
             (Kind::Kernel, Some(name)) => Some(self.kernel(around, name, is_share)),
             (Kind::Brick, Some(name)) => {
-                let frame = self.frame(&name_of(profile, name), Level::Brick);
+                let frame = self.known((Level::Brick, name, Class::Other), |_| Frame {
+                    name: name_of(profile, name),
+                    level: Level::Brick,
+                    class: Class::Other,
+                });
                 Some(self.node(around, frame))
             }
             _ => match span.layer {
@@ -624,19 +637,36 @@ impl Drawing<'_> {
         if self.by == By::Brick {
             return around;
         }
-        let frame = self.frame(&format!("layer {layer}"), Level::Layer);
+        let frame = self.known((Level::Layer, layer, Class::Other), |_| Frame {
+            name: format!("layer {layer}"),
+            level: Level::Layer,
+            class: Class::Other,
+        });
         Some(self.node(around, frame))
     }
 
     fn kernel(&mut self, around: Option<u32>, name: u16, is_share: bool) -> u32 {
-        let name = name_of(self.profile, name);
-        let mut class = Class::of_kernel(&name);
+        let profile = self.profile;
         let level = if is_share { Level::Tile } else { Level::Kernel };
-        if let Some(around) = around.filter(|_| is_share && class == Class::Other) {
-            class = self.stacks.frames[self.nodes[around as usize].frame as usize].class;
-        }
-        let frame = self.stacks.frame(Frame { name, level, class });
+        // A share does what its kernel does, if its name doesn't say more.
+        let shared = around.filter(|_| is_share).map_or(Class::Other, |around| {
+            self.stacks.frames[self.nodes[around as usize].frame as usize].class
+        });
+        let frame = self.known((level, name, shared), |(level, name, shared)| {
+            let name = name_of(profile, name);
+            let of_name = Class::of_kernel(&name);
+            let class = if of_name == Class::Other { shared } else { of_name };
+            Frame { name, level, class }
+        });
         self.node(around, frame)
+    }
+
+    fn known(
+        &mut self,
+        key: (Level, u16, Class),
+        make: impl FnOnce((Level, u16, Class)) -> Frame,
+    ) -> u32 {
+        *self.known.entry(key).or_insert_with(|| self.stacks.frame(make(key)))
     }
 
     fn frame(&mut self, name: &str, level: Level) -> u32 {

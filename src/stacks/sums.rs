@@ -32,7 +32,10 @@ pub struct ClassSum {
 
 impl Stacks {
     /// The frames of a stack, the outermost first.
-    pub fn frames_of<'a>(&'a self, stack: &'a Stack) -> impl DoubleEndedIterator<Item = &'a Frame> {
+    pub fn frames_of<'a>(
+        &'a self,
+        stack: &'a Stack,
+    ) -> impl DoubleEndedIterator<Item = &'a Frame> + Clone {
         stack.frames.iter().map(|&frame| &self.frames[frame as usize])
     }
 
@@ -87,16 +90,22 @@ impl Stacks {
         sums
     }
 
-    /// The class of a stack: that of its innermost frame that has one other than
-    /// [`Class::Other`].
+    /// The class of a stack, by the classes of its frames, of which [`Class::Other`] decides nothing.
     ///
-    /// So a helper that nobody knows counts for the kernel that calls it, a page fault or a call of
-    /// the system inside a kernel for memory or the system and not for the kernel, and a kernel that
-    /// a driver of matrix products calls for what that kernel is.
+    /// Where the innermost of them is memory or the system, that is what the stack does, whoever asked
+    /// for it. Else a kernel that the engine named knows better than functions inside of it, which may
+    /// be for weights of any kind: its class is the stack's, of kernels in kernels the innermost one's.
+    /// Else the innermost function's is. So a page fault in a kernel counts for memory, and a helper
+    /// that nobody knows for the function that calls it.
     #[must_use]
     pub fn class_of(&self, stack: &Stack) -> Class {
-        let classes = self.frames_of(stack).rev().map(|frame| frame.class);
-        classes.into_iter().find(|&class| class != Class::Other).unwrap_or_default()
+        let mut told = self.frames_of(stack).rev().filter(|frame| frame.class != Class::Other);
+        let Some(innermost) = told.clone().next() else { return Class::Other };
+        if matches!(innermost.class, Class::Memory | Class::System) {
+            return innermost.class;
+        }
+        let kernel = told.find(|frame| matches!(frame.level, Level::Kernel | Level::Tile));
+        kernel.unwrap_or(innermost).class
     }
 
     /// The weight of each class, in the order of [`Class::ALL`]: each stack counts once, for
@@ -206,6 +215,29 @@ mod tests {
                 let expected = if sum.class == class { (3, vec![0, 3]) } else { (0, vec![0, 0]) };
                 assert_eq!((sum.weight, sum.by_block), expected, "{frames:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_the_engine_named_knows_better_than_functions_inside_of_it() {
+        let mut stacks = Stacks::new(Unit::Samples, 0);
+        let mut frame =
+            |name: &str, level, class| stacks.frame(Frame { name: name.to_owned(), level, class });
+        let gemv = frame("gemv_q8_0_avx2", Level::Kernel, Class::Quantized);
+        let dense = frame("gemv_f32_avx2", Level::Kernel, Class::Matmul);
+        let norm = frame("rms_norm_avx2", Level::Kernel, Class::Other);
+        let rows = frame("gemv_rows", Level::Function, Class::Matmul);
+        let fault = frame("clear_page_erms", Level::Function, Class::Memory);
+        for (frames, class) in [
+            (&[gemv, rows][..], Class::Quantized),
+            (&[gemv, rows, fault], Class::Memory),
+            (&[norm, rows], Class::Matmul),
+            (&[gemv, dense, rows], Class::Matmul),
+            (&[fault, gemv, rows], Class::Quantized),
+            (&[gemv, fault, rows], Class::Quantized),
+        ] {
+            let stack = Stack { frames: frames.to_vec(), weight: 1, by_block: Vec::new() };
+            assert_eq!(stacks.class_of(&stack), class, "{frames:?}");
         }
     }
 
