@@ -222,6 +222,8 @@ fn residuals(rows: Vec<(Vec<f64>, f64)>) -> (Vec<f64>, usize) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::stats::SplitMix64;
 
@@ -289,6 +291,39 @@ mod tests {
         assert_eq!(said(&two, &as_many), "it lies in too few blocks of time");
     }
 
+    fn blocks() -> impl Strategy<Value = Vec<u64>> {
+        let weight = prop_oneof![Just(0), 0..100_u64, any::<u64>()];
+        prop::collection::vec(weight, 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_file_says_a_shift_is_beyond_its_error_where_its_probability_says_so(
+            parts in prop::array::uniform2(blocks()),
+            kinds in prop::array::uniform2(prop::collection::vec(blocks(), 0..4)),
+            is_counted in any::<bool>(),
+            alpha in 1e-6..0.5,
+        ) {
+            let sum = |blocks: &[u64]| blocks.iter().fold(0, |sum, b| u64::saturating_add(sum, *b));
+            let unit = if is_counted { Unit::Samples } else { Unit::Nanoseconds };
+            let wholes = kinds.map(|kinds| {
+                let weight = sum(&kinds.iter().map(|kind| sum(kind)).collect::<Vec<u64>>());
+                Whole { unit, weight, kinds }
+            });
+            let part = |at: usize| Part { weight: sum(&parts[at]), by_block: &parts[at] };
+            if let Ok(shift) = Shift::of((part(0), &wholes[0]), (part(1), &wholes[1])) {
+                let (probability, error) = (shift.probability(), shift.error(alpha));
+                prop_assert!((0.0..=1.0).contains(&probability), "{shift:?}: {probability}");
+                prop_assert!(error >= 0.0, "{shift:?}: {error}");
+                let size = shift.difference().abs();
+                // At the very edge either may round.
+                if (size - error).abs() > 1e-6 * error {
+                    prop_assert_eq!(size > error, probability < alpha, "{:?}, {}", shift, alpha);
+                }
+            }
+        }
+    }
+
     /// A program's noise: how much of the time of each of its blocks is what.
     #[derive(Debug, Clone, Copy)]
     struct Noise {
@@ -317,8 +352,8 @@ mod tests {
         /// Weights of the parts by block; the part `grown` takes so many times as long.
         fn run(self, grown: (usize, f64), random: &mut SplitMix64) -> Vec<Vec<u64>> {
             let mut state: Vec<f64> = (0..PARTS).map(|_| normal(random)).collect();
-            let mut parts = vec![vec![0; self.blocks]; PARTS];
-            for block in 0..self.blocks {
+            let mut parts = vec![Vec::new(); PARTS];
+            for _ in 0..self.blocks {
                 let fresh = (1.0 - self.alike * self.alike).sqrt();
                 let mut rates: Vec<f64> = Vec::new();
                 for (at, state) in state.iter_mut().enumerate() {
@@ -327,14 +362,16 @@ mod tests {
                     rates.push(0.7_f64.powi(at as i32) * (self.size * *state).exp() * more);
                 }
                 let all: f64 = rates.iter().sum();
+                let mut counts = [0; PARTS];
                 for _ in 0..(self.samples / self.blocks as f64) as u64 {
                     let mut at = uniform(random) * all;
                     let which = rates.iter().position(|rate| {
                         at -= rate;
                         at < 0.0
                     });
-                    parts[which.unwrap_or(0)][block] += 1;
+                    counts[which.unwrap_or(0)] += 1;
                 }
+                parts.iter_mut().zip(counts).for_each(|(part, count)| part.push(count));
             }
             parts
         }
