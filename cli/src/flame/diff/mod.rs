@@ -586,6 +586,7 @@ pub(crate) mod tests {
                     memory_bytes: None,
                 }),
                 command: None,
+                command_line: Vec::new(),
                 build: "rustc 1.90".to_owned(),
                 classes: vec![
                     class(Class::Quantized, &sum(&[&qkv, &head, &prefill_head])),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use brickscope::stacks::{Class, Stacks, Unit};
+use brickscope::stacks::{Stacks, Unit};
 use serde::Deserialize;
 use tempfile::TempDir;
 
