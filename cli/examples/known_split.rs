@@ -21,15 +21,22 @@ use brickscope::BrickProfiler;
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{Model, Session};
 use brickscope_kernels::{Kernels, Watch};
+use brickscope_sampler::{resolve, timer};
 
 type Anyhow<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Anyhow<()> {
     let args: Vec<String> = std::env::args().collect();
+    // For `--via timer`: only a program that samples itself can be sampled so.
+    let timer = timer::start_if_asked()?;
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "plain", millis] => plain(Duration::from_millis(millis.parse()?)),
         [_, "forward", model, tokens] => forward(model.as_ref(), tokens.parse()?)?,
         _ => return Err("usage: known_split plain MILLISECONDS | forward MODEL TOKENS".into()),
+    }
+    if let Some((sampler, path)) = timer {
+        let sampled = resolve(&sampler.finish(), &mut |_, _| ());
+        std::fs::write(path, serde_json::to_vec(&sampled)?)?;
     }
     Ok(())
 }
