@@ -17,10 +17,11 @@
 //! | 16 KiB       | 17.4 µs             |
 //! | 32 KiB       | 24.1 µs             |
 //!
-//! That was 1.7 % of its time at 999 samples a second, and nearly all of it is the interrupt: the
-//! kernel's own tick cost as much there, and so did `perf record` without stacks. Where that is too
-//! much, take fewer samples. Reading and unwinding a sample takes some 6 µs on whatever CPU is
-//! free.
+//! These were taken at 4,999 samples a second, to be seen at all; at 999 they come to 1.7 % of a
+//! thread's time. With other load on the machine a sample cost 25 to 30 µs. Nearly all of it is the
+//! interrupt: the kernel's own tick took as long there, and `perf record` without stacks cost the
+//! same. Where that is too much, take fewer samples. Reading and unwinding a sample takes some 6 µs
+//! on whatever CPU is free.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod elsewhere;
