@@ -288,9 +288,9 @@ fn a_kernel_in_no_brick_and_no_pass_is_there_by_thread_without_the_passes_in_it(
         let phases = phases.inclusive(Level::Phase);
         phases.iter().map(|sum| (sum.name.to_owned(), sum.weight)).collect::<Vec<_>>()
     };
-    let decode = ("decode".to_owned(), 2);
-    assert_eq!(sums(By::Layer), [decode.clone()]);
-    assert_eq!(sums(By::Thread), [(OUTSIDE.to_owned(), 4), decode]);
+    let sum = |name: &str, nanos| (name.to_owned(), nanos);
+    assert_eq!(sums(By::Layer), [sum("decode", 2)]);
+    assert_eq!(sums(By::Thread), [sum(OUTSIDE, 4), sum("decode", 2)]);
 }
 
 #[test]
