@@ -272,6 +272,28 @@ fn the_bricks_of_an_abandoned_pass_are_outside_of_passes() {
 }
 
 #[test]
+fn a_kernel_in_no_brick_and_no_pass_is_there_by_thread_without_the_passes_in_it() {
+    let (profiler, hand) = on(100);
+    let kernel = profiler.kernel("kernel", None);
+    let alone = profiler.start_kernel(kernel);
+    hand.advance(4);
+    profiler.stop_kernel(alone, Work::default());
+    let around = profiler.start_kernel(kernel);
+    hand.advance(3);
+    pass(&profiler, &hand, Phase::Decode, &[Step::Idle(2)]);
+    profiler.stop_kernel(around, Work::default());
+    let profile = profiler.profile();
+    let sums = |by| {
+        let phases = Stacks::of_spans(&profile, by, 0);
+        let phases = phases.inclusive(Level::Phase);
+        phases.iter().map(|sum| (sum.name.to_owned(), sum.weight)).collect::<Vec<_>>()
+    };
+    let sum = |name: &str, nanos| (name.to_owned(), nanos);
+    assert_eq!(sums(By::Layer), [sum("decode", 2)]);
+    assert_eq!(sums(By::Thread), [sum(OUTSIDE, 4), sum("decode", 2)]);
+}
+
+#[test]
 fn what_other_threads_do_for_a_pass_is_in_no_wall_and_on_their_own_threads() {
     let (profiler, hand) = on(100);
     let timer = profiler.begin_pass(Phase::Decode);

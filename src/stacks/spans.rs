@@ -155,14 +155,17 @@ impl Spans {
         let mut own: Vec<u64> =
             spans.iter().zip(covered).map(|(span, covered)| span.duration_ns - covered).collect();
         let (adds_up, free) = shares(profile, &homes, &kinds, &parents, &own);
-        // A kernel around another home's spans has time of theirs, which can't be told from its own.
-        for (at, parent) in around.iter().enumerate() {
-            if let Some(parent) = parent.filter(|parent| !is_same(at, parent))
-                && kinds[parent as usize] != Kind::Brick
-                && owners[parent as usize].is_none()
-                && matches!(homes[parent as usize], Home::Outside | Home::Helper)
-            {
-                own[parent as usize] = 0;
+        // What is around a pass has time of its wall, which would be there twice.
+        let mut passes: Vec<(u32, u64)> =
+            profile.passes.iter().map(|pass| (pass.lane, pass.start_ns)).collect();
+        passes.sort_unstable();
+        for (at, span) in spans.iter().enumerate() {
+            if owners[at].is_none() && matches!(homes[at], Home::Outside | Home::Helper) {
+                let next = passes.partition_point(|&pass| pass < (span.lane, span.start_ns));
+                let end = span.start_ns.saturating_add(span.duration_ns);
+                if passes.get(next).is_some_and(|&(lane, begin)| lane == span.lane && begin < end) {
+                    own[at] = 0;
+                }
             }
         }
         Self { homes, kinds, parents, owners, own, adds_up, are_drawn, free, kernels }
