@@ -12,7 +12,8 @@ use super::timeline::Place;
 /// How sure all of a table's lines together are: beyond what is allowed lies one table in so many.
 const TABLES: f64 = 100.0;
 
-/// Compares samples, each with its place and weight, with the spans of the same passes.
+/// Compares samples, each with its place and weight, with the spans of the same passes. Passes that
+/// other work disturbed are left out: while a thread waits for its core, spans go on and samples don't.
 pub(super) fn of(
     profile: &Profile,
     whole: &[bool],
@@ -21,17 +22,31 @@ pub(super) fn of(
     let absent = |reason: String| Err(Absent { reason });
     // By the pass, so that only what was both sampled and measured is compared.
     let mut by_pass: BTreeMap<usize, HashMap<Option<u16>, u64>> = BTreeMap::new();
+    let mut disturbed = 0;
     for (place, weight) in samples {
         let Some(pass) = place.pass.filter(|&pass| whole[pass]) else { continue };
+        if profile.passes[pass].is_disturbed() {
+            disturbed += weight;
+            continue;
+        }
         let brick = innermost_brick(profile, place.span);
         *by_pass.entry(pass).or_default().entry(brick).or_default() += weight;
     }
     let (Some((&first, _)), Some((&last, _))) =
         (by_pass.first_key_value(), by_pass.last_key_value())
     else {
-        return absent("no sample lies in a pass of which every span was kept".to_owned());
+        return absent(if disturbed > 0 {
+            format!(
+                "all {disturbed} samples lie in passes that other work on this machine disturbed: \
+                 while a thread waits for its core, spans go on and samples don't"
+            )
+        } else {
+            "no sample lies in a pass of which every span was kept".to_owned()
+        });
     };
-    let is_compared = |pass: usize| whole[pass] && (first..=last).contains(&pass);
+    let is_compared = |pass: usize| {
+        whole[pass] && !profile.passes[pass].is_disturbed() && (first..=last).contains(&pass)
+    };
 
     let numbers: HashMap<u32, usize> =
         profile.passes.iter().zip(0..).map(|(pass, index)| (pass.serial, index)).collect();

@@ -16,7 +16,7 @@ use super::timeline::{Clocks, Place, Timeline, whole_passes};
 use crate::args::By;
 
 /// Into how many blocks of time shares are cut, to see how much they move by themselves.
-pub(crate) const BLOCKS: usize = 20;
+pub(crate) const BLOCKS: usize = 40;
 
 /// Samples with the bricks that they belong to.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 //! # What it costs
 //!
 //! Each sample interrupts the program, by a timer of the thread that is sampled. In a virtual
-//! machine with two CPUs (Xeon of 2023, Linux 6.18) a thread that only computes, with more stack
+//! machine with two CPUs (AMD EPYC of family 25, Linux 6.18) a thread that only computes, with more stack
 //! than is copied, lost per sample:
 //!
 //! | of the stack | time of the program |
