@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 use crate::command::{brickscope, run, text};
 
-/// The program of `examples/known_split.rs`, which is built with the tests.
-fn known_split() -> String {
+/// The program of `examples/known_flamegraph.rs`, which is built with the tests.
+fn known_flamegraph() -> String {
     let program =
-        assert_cmd::cargo::cargo_bin!("brickscope").with_file_name("examples/known_split");
+        assert_cmd::cargo::cargo_bin!("brickscope").with_file_name("examples/known_flamegraph");
     assert!(program.exists(), "{} is built with the tests", program.display());
     program.to_str().expect("UTF-8").to_owned()
 }
@@ -87,7 +87,7 @@ fn refused(args: &[&str]) -> String {
 fn three_quarters_and_one_quarter_are_seen_by_every_sampler() {
     for via in sources(&["sampler", "timer", "perf"]) {
         let (_dir, out) = folder();
-        let program = known_split();
+        let program = known_flamegraph();
         run(&mut brickscope(&[
             "flamegraph",
             "--via",
@@ -128,7 +128,7 @@ fn a_spin_in_one_brick_of_one_layer_is_seen_there_by_every_source() {
     let model = model.expect("a model").to_str().expect("UTF-8").to_owned();
     for via in sources(&["sampler", "timer", "perf", "spans"]) {
         let (_dir, out) = folder();
-        let program = known_split();
+        let program = known_flamegraph();
         run(&mut brickscope(&[
             "flamegraph",
             "--via",
@@ -280,7 +280,7 @@ fn hostile_input_is_drawn_or_refused_with_a_sentence() {
     for (content, why) in [
         (&b""[..], "is empty"),
         (b"a;b c\n", "line 1"),
-        (b"PERFILE2", "perf.data"),
+        (b"PERFILE2", "cut off"),
         (b"\0\0\0\0", "neither a GGUF file"),
         (b"{}", "JSON"),
         (b"a;b 99999999999999999999999\n", "line 1"),

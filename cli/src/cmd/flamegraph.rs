@@ -367,14 +367,13 @@ fn save(
     write_atomically(&path, |error| error, write).with_context(|| path.display().to_string())
 }
 
-/// The compiler and the kind of build.
+/// The commit, the compiler and the kind of build.
 fn build() -> String {
     let profile = env!("BRICKSCOPE_BUILD_PROFILE");
     let flags = env!("BRICKSCOPE_BUILD_RUSTFLAGS");
     let flags = if flags.is_empty() { String::new() } else { format!(", RUSTFLAGS=\"{flags}\"") };
-    let version = env!("CARGO_PKG_VERSION");
     let commit = option_env!("BRICKSCOPE_BUILD_COMMIT");
-    let commit = commit.map(|commit| format!(" of {commit}")).unwrap_or_default();
+    let commit = commit.map(|commit| format!("{commit}, ")).unwrap_or_default();
     let compiler = env!("BRICKSCOPE_BUILD_RUST_VERSION");
-    format!("brickscope {version}{commit}, built by {compiler} as {profile}{flags}")
+    format!("{commit}{compiler}, {profile}{flags}")
 }

@@ -127,7 +127,7 @@ pub(crate) fn join(
         profile,
         whole: &whole,
         by,
-        functions: vec![None; sampled.frames.len()],
+        functions: Functions::new(),
         spans: HashMap::new(),
     };
     // Blocks within each phase, so that each has as much of a phase as any other.
@@ -155,7 +155,7 @@ pub(crate) fn join(
 /// Samples by themselves, where there is no run to lay them beside.
 pub(crate) fn alone(sampled: &Sampled, by: By) -> Stacks {
     let mut stacks = Stacks::new(Unit::Samples, BLOCKS);
-    let mut functions = vec![None; sampled.frames.len()];
+    let mut functions = Functions::new();
     let n = sampled.samples.len();
     for (nth, seen) in sampled.samples.iter().enumerate() {
         let mut frames = Vec::new();
@@ -163,8 +163,11 @@ pub(crate) fn alone(sampled: &Sampled, by: By) -> Stacks {
             frames.push(thread_frame(&mut stacks, sampled, seen));
         }
         let stack = &sampled.stacks[seen.stack as usize];
-        frames
-            .extend(stack.iter().map(|&f| function_frame(&mut stacks, &mut functions, sampled, f)));
+        frames.extend(
+            stack
+                .iter()
+                .map(|&f| function_frame(&mut stacks, &mut functions, sampled, f, Class::Other)),
+        );
         stacks.add(&frames, seen.weight, nth * BLOCKS / n);
     }
     stacks
@@ -181,17 +184,20 @@ fn thread_frame(stacks: &mut Stacks, sampled: &Sampled, seen: &Seen) -> u32 {
     stacks.frame(Frame { name, level: Level::Thread, class: Class::Other })
 }
 
+/// The frames of functions, by their number and the class of the kernel that they are part of.
+type Functions = HashMap<(u32, Class), u32>;
+
 fn function_frame(
     stacks: &mut Stacks,
-    known: &mut [Option<u32>],
+    known: &mut Functions,
     sampled: &Sampled,
     frame: u32,
+    kernel: Class,
 ) -> u32 {
-    let frame = frame as usize;
-    if let Some(number) = known[frame] {
+    if let Some(&number) = known.get(&(frame, kernel)) {
         return number;
     }
-    let of = &sampled.frames[frame];
+    let of = &sampled.frames[frame as usize];
     let is_kernel = of.kind == FrameKind::Kernel;
     let name = match of.kind {
         FrameKind::User | FrameKind::Inlined if of.function == "[unknown]" => {
@@ -203,9 +209,13 @@ fn function_frame(
         }
         _ => of.function.clone(),
     };
-    let class = Class::of_function(&of.function, Some(of.module.as_str()), is_kernel);
+    let class = match Class::of_function(&of.function, Some(of.module.as_str()), is_kernel) {
+        // A function may be for weights of any kind; the kernel that runs it knows of which.
+        Class::Quantized | Class::Matmul if kernel != Class::Other => kernel,
+        class => class,
+    };
     let number = stacks.frame(Frame { name, level: Level::Function, class });
-    known[frame] = Some(number);
+    known.insert((frame, kernel), number);
     number
 }
 
@@ -264,7 +274,7 @@ struct Writer<'a> {
     profile: &'a Profile,
     whole: &'a [bool],
     by: By,
-    functions: Vec<Option<u32>>,
+    functions: Functions,
     /// The frames of a place in the run, without thread and functions.
     spans: HashMap<(Option<usize>, Option<u32>), Vec<u32>>,
 }
@@ -291,8 +301,17 @@ impl Writer<'_> {
                 stack
             }
         };
+        let of = |&frame: &u32| &self.stacks.frames[frame as usize];
+        let kernel = frames.iter().rev().map(of).find(|frame| frame.level == Level::Kernel);
+        let kernel = kernel.map_or(Class::Other, |kernel| kernel.class);
         for &frame in rest {
-            frames.push(function_frame(&mut self.stacks, &mut self.functions, self.sampled, frame));
+            frames.push(function_frame(
+                &mut self.stacks,
+                &mut self.functions,
+                self.sampled,
+                frame,
+                kernel,
+            ));
         }
         self.stacks.add(&frames, one.seen.weight, block);
     }

@@ -61,15 +61,10 @@ pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
     page.svg()
 }
 
-/// Each class that is on top of a stack, with its part of the whole.
+/// The classes of stacks, each with its part of the whole.
 fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
-    let of = |class: Class| {
-        let on_top = stacks.stacks.iter().filter(|stack| {
-            let top = stack.frames.last().map(|&frame| stacks.frames[frame as usize].class);
-            top.unwrap_or_default() == class
-        });
-        on_top.map(|stack| stack.weight).sum::<u64>()
-    };
+    let sums = stacks.by_class();
+    let of = |class: Class| sums.iter().find(|sum| sum.class == class).map_or(0, |sum| sum.weight);
     let classes = CLASSES.into_iter().map(|class| (class, of(class)));
     classes
         .filter(|&(class, weight)| weight > 0 || class == Class::Other)

@@ -1,9 +1,9 @@
 //! A program whose flamegraph is known beforehand, to hold samplers to:
 //!
 //! ```sh
-//! cargo build --release -p brickscope-cli --example known_split
-//! brickscope flamegraph -- target/release/examples/known_split plain 4000
-//! brickscope flamegraph -- target/release/examples/known_split forward model.gguf 600
+//! cargo build --release -p brickscope-cli --example known_flamegraph
+//! brickscope flamegraph -- target/release/examples/known_flamegraph plain 4000
+//! brickscope flamegraph -- target/release/examples/known_flamegraph forward model.gguf 600
 //! ```
 //!
 //! `plain MILLISECONDS` computes for so long, three quarters of it in one function and a quarter in
@@ -32,7 +32,7 @@ fn main() -> Anyhow<()> {
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "plain", millis] => plain(Duration::from_millis(millis.parse()?)),
         [_, "forward", model, tokens] => forward(model.as_ref(), tokens.parse()?)?,
-        _ => return Err("usage: known_split plain MILLISECONDS | forward MODEL TOKENS".into()),
+        _ => return Err("usage: known_flamegraph plain MILLISECONDS | forward MODEL TOKENS".into()),
     }
     if let Some((sampler, path)) = timer {
         let sampled = resolve(&sampler.finish(), &mut |_, _| ());
