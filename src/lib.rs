@@ -54,7 +54,7 @@ pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
     HandOff, KernelId, KernelTimer, LayerTimer, PassTimer,
 };
-pub use crate::save::write_atomically;
+pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};
 pub use crate::tile::{TileLevel, TileStats, TileTimer};
 pub use crate::view::TreeOptions;

@@ -135,8 +135,14 @@ impl Formatter for Layout {
 
 /// Now, as RFC 3339 in UTC with seconds.
 pub(crate) fn now_rfc3339() -> String {
+    time_rfc3339(SystemTime::now())
+}
+
+/// A moment as all files of brickscope have it: RFC 3339 in UTC, with seconds.
+#[must_use]
+pub fn time_rfc3339(at: SystemTime) -> String {
     // A clock before 1970 is wrong in any case.
-    rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    rfc3339(at.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// Days to a date: Howard Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.

@@ -344,8 +344,8 @@ pub(crate) enum ComparisonFormat {
 /// Everything is written to one folder: flamegraph.svg, .md, .json and .folded, speedscope.json,
 /// profile.pb.gz for pprof, and the run itself.
 ///
-/// With --diff the exit code is 0 if nothing moved beyond the threshold, 1 if something did, 2 if the
-/// two can't be compared.
+/// With --diff the exit code is 0 if no share grew by more than its error and the threshold, 1 if one
+/// did, 3 if that can't be told, 2 if the two can't be compared.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by brick\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3"
@@ -373,9 +373,9 @@ pub(crate) struct FlamegraphArgs {
     #[arg(long, value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) frequency: u32,
 
-    /// What stacks begin with.
-    #[arg(long, value_enum, default_value_t = By::Layer)]
-    pub(crate) by: By,
+    /// What stacks begin with; by default `layer`.
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<By>,
 
     /// With samples of a perf.data: the run to lay them beside.
     #[arg(long, value_name = "RUN")]

@@ -7,11 +7,16 @@ use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope::receipt::Receipt;
 
+use crate::flame::load;
+
 /// The profile in a run's folder.
 const PROFILE: &str = "profile.json";
 
 /// The receipt of a benchmark.
 const RECEIPT: &str = "receipt.json";
+
+/// The samples that were taken of a run.
+pub(crate) const SAMPLES: &str = "samples.json";
 
 /// A folder that can be written to, made before the run so that its lack isn't found out after.
 #[derive(Debug)]
@@ -42,7 +47,8 @@ impl RunDir {
             }
         };
         if !overwrite {
-            if [PROFILE, RECEIPT].iter().any(|file| path.join(file).exists()) {
+            let kept = [PROFILE, RECEIPT, SAMPLES, load::FILE];
+            if kept.iter().any(|file| path.join(file).exists()) {
                 bail!("{} holds a run already: name another folder with --out", path.display());
             }
             // A run beside the folders of a set would be taken for the whole of it.

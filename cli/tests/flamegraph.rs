@@ -271,6 +271,9 @@ fn hostile_input_is_drawn_or_refused_with_a_sentence() {
     write(format!("{} 7\n", deep.join(";")).as_bytes());
     run(&mut brickscope(&["flamegraph", &name, "-o", &out]));
     assert_eq!(folded(&out), [(deep, 7)]);
+    let said = refused(&["flamegraph", &name, "-o", &out]);
+    assert!(said.contains("holds a run already"), "{said}");
+    let out = out + "-2";
 
     write("a\"<b>&'c;d e\u{202e}f;größe 3\n".as_bytes());
     run(&mut brickscope(&["flamegraph", &name, "-o", &out]));
@@ -292,6 +295,41 @@ fn hostile_input_is_drawn_or_refused_with_a_sentence() {
     }
     let said = refused(&["flamegraph", "-o", &out, "--", "/no/such/program"]);
     assert!(said.contains("/no/such/program"), "{said}");
+}
+
+#[test]
+fn a_command_without_spans_is_drawn_again_from_its_samples() {
+    if sources(&["sampler"]).is_empty() {
+        return;
+    }
+    let (_dir, out) = folder();
+    let program = known_flamegraph();
+    run(&mut brickscope(&["flamegraph", "-o", &out, "--", &program, "plain", "100"]));
+    let first = json(Path::new(&out).join("flamegraph.json"));
+    run(&mut brickscope(&["flamegraph", &out, "--by", "thread"]));
+    let again = json(Path::new(&out).join("flamegraph.json"));
+    for key in ["total", "command", "generated", "source"] {
+        assert_eq!(first[key], again[key], "{key}");
+    }
+    assert!(folded(&out).iter().all(|(frames, _)| frames[0].starts_with("known_flamegra")));
+    // Samples that are there are not taken for another program's.
+    let why = refused(&["flamegraph", "--via", "timer", "-o", &out, "--", "true"]);
+    assert!(why.contains("holds a run already"), "{why}");
+}
+
+#[test]
+fn a_run_beside_itself_has_not_moved() {
+    let (_dir, out) = folder();
+    let model = tiny();
+    run(&mut brickscope(&["flamegraph", &model, "--via", "spans", "-o", &out, "--tokens", "60"]));
+    let (_other, again) = folder();
+    let output = brickscope(&["flamegraph", &out, "-o", &again, "--diff", &out])
+        .output()
+        .expect("it starts");
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{said}");
+    let svg = fs::read_to_string(Path::new(&again).join("diff.svg")).expect("SVG");
+    assert!(!svg.contains("(new"), "nothing is new in a run beside itself");
 }
 
 #[test]

@@ -50,6 +50,19 @@ pub fn quantile(probability: f64, degrees: f64) -> f64 {
     t
 }
 
+/// The probability of at least `successes` in `trials` of this chance each, by the same function
+/// (Abramowitz and Stegun, 26.5.24).
+#[must_use]
+pub fn binomial_at_least(successes: u64, trials: u64, chance: f64) -> f64 {
+    if successes == 0 {
+        return 1.0;
+    }
+    if successes > trials {
+        return 0.0;
+    }
+    incomplete_beta(successes as f64, (trials - successes + 1) as f64, chance)
+}
+
 /// The regularised incomplete beta function, by its continued fraction (DLMF 8.17.22) as Lentz
 /// evaluates it.
 fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {

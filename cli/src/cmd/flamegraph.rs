@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use brickscope::stacks::Stacks;
-use brickscope::{Machine, Profile, export, write_atomically};
+use brickscope::{Machine, Profile, export, time_rfc3339, write_atomically};
 use brickscope_sampler::{Sampled, Sampler};
 
 use crate::args::{By, FlamegraphArgs, Via};
@@ -38,9 +38,10 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
         print(&text)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let diff = diff::compare(&baseline.summary, &drawn.summary, args.threshold, args.force)?;
-    let look = drawn.look();
     let dir = &material.dir;
+    let diff = diff::compare(&baseline.summary, &drawn.summary, args.threshold, args.force)
+        .with_context(|| format!("the flamegraph is in {}", dir.display()))?;
+    let look = drawn.look();
     for (file, direction) in
         [("diff.svg", draw::Direction::Forward), ("diff-reverse.svg", draw::Direction::Reverse)]
     {
@@ -63,25 +64,36 @@ fn json(value: &impl serde::Serialize) -> Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
+/// The folder of a run that was named by it, or by its profile.json.
+fn folder_of(run: &Path) -> &Path {
+    match run.parent() {
+        _ if run.is_dir() => run,
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
 /// Refuses what makes no sense together.
 fn check(args: &FlamegraphArgs, input: &Input) -> Result<()> {
     match (input, args.via) {
-        (Input::Run(run), Some(Via::Sampler | Via::Timer)) if take::of_run(run).is_none() => {
-            bail!(
-                "--via: {} has no samples, and a run that is over can't be sampled",
-                run.display()
-            )
+        (Input::Run(run), Some(Via::Sampler | Via::Timer))
+            if take::of_run(folder_of(run)).is_none() =>
+        {
+            let run = run.display();
+            bail!("--via: {run} has no samples, and a run that is over can't be sampled")
         }
-        (Input::Run(_), Some(Via::Perf)) => {
-            bail!(
-                "--via: a run that is over can't be sampled: name the perf.data, and the run by --run"
-            )
-        }
+        (Input::Run(_), Some(Via::Perf)) => bail!(
+            "--via: a run that is over can't be sampled: name the perf.data, and the run by --run"
+        ),
         (
             Input::PerfData(path) | Input::Folded(path),
             Some(Via::Spans | Via::Sampler | Via::Timer),
-        ) => {
-            bail!("--via: {} was recorded before, by something else", path.display())
+        ) => bail!("--via: {} was recorded before, by something else", path.display()),
+        (Input::Folded(path), Some(Via::Perf)) => {
+            bail!("--via: {} holds folded stacks, and is no perf.data", path.display())
+        }
+        (Input::Folded(path), None) if args.by.is_some() => {
+            bail!("--by: the stacks in {} begin with what they begin with", path.display())
         }
         (Input::PerfData(_), _) => Ok(()),
         _ if args.run.is_some() => bail!("--run is for the samples of a perf.data"),
@@ -100,6 +112,8 @@ struct Material {
     command: Option<Vec<String>>,
     /// Whether what lies outside of passes is of no interest.
     only_passes: bool,
+    /// When it was recorded, RFC 3339 in UTC, if no profile says it.
+    recorded: String,
 }
 
 impl Material {
@@ -114,17 +128,15 @@ impl Material {
             folded: None,
             command: None,
             only_passes: false,
+            recorded: started.clone(),
         };
         // Beside what it is made of, or in a folder for itself.
         let place = |beside: Option<&Path>| -> Result<(PathBuf, Option<RunDir>)> {
             match (out, beside) {
-                (Some(out), _) => {
-                    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
-                    Ok((out.to_owned(), None))
-                }
                 (None, Some(beside)) => Ok((beside.to_owned(), None)),
-                (None, None) => {
-                    let new = RunDir::create(None, &started)?;
+                (Some(out), Some(beside)) if is_same(out, beside) => Ok((out.to_owned(), None)),
+                (out, _) => {
+                    let new = RunDir::create(out, &started)?;
                     Ok((new.path().to_owned(), Some(new)))
                 }
             }
@@ -144,25 +156,33 @@ impl Material {
                 Self { command: Some(command), ..of(new.path().to_owned(), Some(new), taken) }
             }
             Input::Run(run) => {
-                let profile = Some(run_dir::load(run)?);
-                let folder = if run.is_dir() { Some(run.as_path()) } else { run.parent() };
-                let samples =
-                    folder.and_then(take::of_run).filter(|_| args.via != Some(Via::Spans));
+                let folder = folder_of(run);
+                let samples = take::of_run(folder).filter(|_| args.via != Some(Via::Spans));
                 let sampled = samples.as_deref().map(take::read).transpose()?;
-                let (dir, new) = place(folder)?;
-                Self { only_passes: true, ..of(dir, new, Taken { profile, sampled }) }
+                // Of a command that left no spans there are samples only.
+                let has_profile = !run.is_dir() || run_dir::profile_in(run).exists();
+                let profile = match &sampled {
+                    Some(_) if !has_profile => None,
+                    _ => Some(run_dir::load(run)?),
+                };
+                let before = Summary::load(folder).ok();
+                let (dir, new) = place(Some(folder))?;
+                let command = before.as_ref().and_then(|before| before.command.clone());
+                let recorded = before.map_or(started.clone(), |before| before.generated);
+                let material = of(dir, new, Taken { profile, sampled });
+                Self { only_passes: command.is_none(), command, recorded, ..material }
             }
             Input::PerfData(path) => {
                 let profile = args.run.as_deref().map(run_dir::load).transpose()?;
                 let sampled = Some(take::name(&take::from_perf(path)?));
                 let (dir, new) = place(None)?;
-                of(dir, new, Taken { profile, sampled })
+                Self { recorded: written_at(path)?, ..of(dir, new, Taken { profile, sampled }) }
             }
             Input::Folded(path) => {
                 let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
                 let folded = Some(export::folded::read(&text, path)?);
                 let (dir, new) = place(None)?;
-                Self { folded, ..of(dir, new, Taken::default()) }
+                Self { folded, recorded: written_at(path)?, ..of(dir, new, Taken::default()) }
             }
         })
     }
@@ -170,7 +190,8 @@ impl Material {
     fn draw(&self, args: &FlamegraphArgs) -> Result<Drawn> {
         let mut doubts = Vec::new();
         let (mut agreement, mut agreement_absent) = (None, None);
-        let by = match args.by {
+        let first = args.by.unwrap_or(By::Layer);
+        let by = match first {
             By::Layer => brickscope::stacks::By::Layer,
             By::Brick => brickscope::stacks::By::Brick,
             By::Thread => brickscope::stacks::By::Thread,
@@ -178,7 +199,7 @@ impl Material {
         let stacks = match (&self.folded, &self.sampled, &self.profile) {
             (Some(folded), ..) => folded.clone(),
             (None, Some(sampled), Some(profile)) => {
-                match join::join(sampled, profile, args.by, self.only_passes) {
+                match join::join(sampled, profile, first, self.only_passes) {
                     Ok(joined) => {
                         doubts.extend(joined.doubts);
                         match joined.agreement {
@@ -190,17 +211,17 @@ impl Material {
                     Err(absent) => {
                         doubts.push(format!("stacks have no bricks: {}", absent.reason));
                         agreement_absent = Some(absent);
-                        join::alone(sampled, args.by)
+                        join::alone(sampled, first)
                     }
                 }
             }
             (None, Some(sampled), None) => {
                 let reason = "nothing left spans to lay the samples beside".to_owned();
-                if args.by != By::Thread {
+                if first != By::Thread {
                     doubts.push(format!("stacks have no bricks: {reason}"));
                 }
                 agreement_absent = Some(brickscope::Absent { reason });
-                join::alone(sampled, args.by)
+                join::alone(sampled, first)
             }
             (None, None, Some(profile)) => Stacks::of_spans(profile, by, BLOCKS),
             (None, None, None) => bail!("there is nothing to draw"),
@@ -217,7 +238,7 @@ impl Material {
         let run = self.profile.as_ref().and_then(|profile| profile.run.clone());
         let generated = match &self.profile {
             Some(profile) => profile.created.clone(),
-            None => Profile::empty(Default::default()).created,
+            None => self.recorded.clone(),
         };
         let summary = Summary {
             schema_version: SCHEMA_VERSION,
@@ -284,6 +305,17 @@ impl Material {
             (None, None) => "there are no stacks to draw".to_owned(),
         }
     }
+}
+
+/// Whether two folders are one.
+fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// When a file was last written, RFC 3339 in UTC: when what is in it was recorded, at the latest.
+fn written_at(path: &Path) -> Result<String> {
+    let modified = path.metadata().and_then(|metadata| metadata.modified());
+    Ok(time_rfc3339(modified.with_context(|| path.display().to_string())?))
 }
 
 /// Where stacks are to come from, said on standard error before anything runs.

@@ -6,6 +6,10 @@ use brickscope_sampler::perf_event;
 use crate::args::Via;
 use crate::doctor::Finding;
 
+/// What to do where perf doesn't work.
+const PERF_FIX: &str = "use the sampler, which needs no perf; or install it (Debian: apt-get install \
+                        linux-perf), with kernel.perf_event_paranoid at 2 or less";
+
 /// What each source of stacks can do here.
 #[derive(Debug)]
 pub(crate) struct Abilities {
@@ -39,15 +43,22 @@ impl Abilities {
             }
             Err(why) => Finding::bad("sampler", "perf_event_open can't be used", why.clone()),
         });
-        if via == Via::Timer {
-            findings.push(Finding::good("timer", "of the program itself: brickscope's own only"));
-        }
-        if via == Via::Perf {
-            findings.push(match &self.perf {
-                Ok(perf) => Finding::good("perf", format!("{}, by {}", perf.version, perf.event)),
-                Err(why) => Finding::bad("perf", "can't record here", why.clone()),
-            });
-        }
+        findings.push(Finding::good("timer", "of programs that sample themselves: `profile` does"));
+        findings.push(match &self.perf {
+            Ok(perf) => Finding::good("perf", format!("{}, by {}", perf.version, perf.event)),
+            Err(why) if via == Via::Perf => {
+                Finding::bad("perf", format!("can't record here: {why}"), PERF_FIX)
+            }
+            Err(_) if is_installed("perf") => {
+                Finding::good("perf", "installed; whether it may record, --via perf finds out")
+            }
+            Err(_) => Finding::bad("perf", "not installed", PERF_FIX),
+        });
         findings
     }
+}
+
+fn is_installed(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use brickscope::compare::student;
+use brickscope::stacks::UNATTRIBUTED;
 use brickscope::{Absent, NameKind, Profile};
 
 use super::join::chain;
 use super::summary::{Agreement, Compared};
-use super::timeline::Place;
+use super::timeline::{Known, Place};
 
 /// How sure all of a table's lines together are: beyond what is allowed lies one table in so many.
 const TABLES: f64 = 100.0;
@@ -16,7 +17,7 @@ const TABLES: f64 = 100.0;
 /// other work disturbed are left out: while a thread waits for its core, spans go on and samples don't.
 pub(super) fn of(
     profile: &Profile,
-    whole: &[bool],
+    known: &[Known],
     samples: impl Iterator<Item = (Place, u64)>,
 ) -> Result<Agreement, Absent> {
     let absent = |reason: String| Err(Absent { reason });
@@ -24,7 +25,7 @@ pub(super) fn of(
     let mut by_pass: BTreeMap<usize, HashMap<Option<u16>, u64>> = BTreeMap::new();
     let mut disturbed = 0;
     for (place, weight) in samples {
-        let Some(pass) = place.pass.filter(|&pass| whole[pass]) else { continue };
+        let Some(pass) = place.pass.filter(|&pass| known[pass] == Known::Whole) else { continue };
         if profile.passes[pass].is_disturbed() {
             disturbed += weight;
             continue;
@@ -41,11 +42,13 @@ pub(super) fn of(
                  while a thread waits for its core, spans go on and samples don't"
             )
         } else {
-            "no sample lies in a pass of which every span was kept".to_owned()
+            "no sample lies in a pass of which it is known when each brick ran".to_owned()
         });
     };
     let is_compared = |pass: usize| {
-        whole[pass] && !profile.passes[pass].is_disturbed() && (first..=last).contains(&pass)
+        known[pass] == Known::Whole
+            && !profile.passes[pass].is_disturbed()
+            && (first..=last).contains(&pass)
     };
 
     let numbers: HashMap<u32, usize> =
@@ -77,7 +80,7 @@ pub(super) fn of(
             row.0 = row.0.saturating_add(span.exclusive_ns);
         }
     }
-    let z = student::quantile(1.0 / (TABLES * rows.len() as f64), f64::from(u32::MAX));
+    let alpha = 1.0 / (TABLES * rows.len() as f64);
     let bricks = rows
         .into_iter()
         .filter_map(|((phase, brick), (nanos, samples))| {
@@ -85,15 +88,12 @@ pub(super) fn of(
             if wall == 0 || count == 0 {
                 return None;
             }
-            let measured = nanos as f64 / wall as f64;
+            let measured = (nanos as f64 / wall as f64).clamp(0.0, 1.0);
             let sampled = samples as f64 / count as f64;
-            let count = count as f64;
-            // By the share that was measured, since it is the one that is known; half a sample on top,
-            // since samples are whole.
-            let p = measured.clamp(0.0, 1.0);
-            let allowed = z * (p * (1.0 - p) / count).sqrt() + 0.5 / count;
+            // By the share that was measured, since it is the one that is known.
+            let allowed = allowed(measured, count, alpha);
             let brick = match brick {
-                None => "unattributed".to_owned(),
+                None => UNATTRIBUTED.to_owned(),
                 Some(name) => profile.names[usize::from(name)].name.clone(),
             };
             let phase = brickscope::Phase::ALL[usize::from(phase)];
@@ -101,6 +101,26 @@ pub(super) fn of(
         })
         .collect();
     Ok(Agreement { samples: counts.iter().sum(), bricks })
+}
+
+/// How far the share of `count` samples may be from `share`, the chance of each, so that it is farther
+/// with probability `alpha` at most: by the tails of the binomial distribution, the longer of the two.
+fn allowed(share: f64, count: u64, alpha: f64) -> f64 {
+    let above = |share: f64| {
+        // The fewest samples that are too many.
+        let (mut low, mut high) = ((share * count as f64) as u64, count + 1);
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            if student::binomial_at_least(middle, count, share) <= alpha / 2.0 {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        (high - 1) as f64 / count as f64 - share
+    };
+    // Too few with this share are too many without it.
+    above(share).max(above(1.0 - share))
 }
 
 fn innermost_brick(profile: &Profile, span: Option<u32>) -> Option<u16> {
@@ -112,4 +132,27 @@ fn innermost_brick(profile: &Profile, span: Option<u32>) -> Option<u16> {
         .rev()
         .filter_map(|span| profile.spans[span as usize].name)
         .find(is_brick)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allowed_holds_for_rare_bricks_too() {
+        // Of a hundred thousand samples with a chance of a millionth each, P(X >= 3) is 1.5e-4 and P(X >= 2)
+        // is 4.7e-3: 2 are allowed at 1e-3, 3 are not.
+        let of_rare = allowed(1e-6, 100_000, 1e-3) + 1e-6;
+        assert!((of_rare * 100_000.0 - 2.0).abs() < 1e-6, "{of_rare}");
+        // Where there are many, it is the normal distribution's.
+        let of_many = allowed(0.25, 10_000, 0.01);
+        assert!(
+            (of_many / (2.5758 * (0.25 * 0.75 / 1e4_f64).sqrt()) - 1.0).abs() < 0.02,
+            "{of_many}"
+        );
+        // Both tails, and the ends.
+        assert!((allowed(0.9, 1000, 0.01) - allowed(0.1, 1000, 0.01)).abs() < 1e-9);
+        assert_eq!(allowed(0.0, 1000, 0.01), 0.0);
+        assert_eq!(allowed(1.0, 1000, 0.01), 0.0);
+    }
 }

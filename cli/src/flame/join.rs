@@ -6,17 +6,20 @@
 
 use std::collections::HashMap;
 
-use brickscope::stacks::{Class, Frame, Level, Stacks, Unit};
-use brickscope::{Absent, NameKind, Pass, Phase, Profile};
+use brickscope::stacks::{Class, Frame, Level, NOT_KEPT, OUTSIDE, Stacks, UNATTRIBUTED, Unit};
+use brickscope::{Absent, NameKind, Phase, Profile};
 use brickscope_sampler::{FrameKind, Sampled, Seen};
 
 use super::agreement;
 use super::summary::Agreement;
-use super::timeline::{Clocks, Place, Timeline, whole_passes};
+use super::timeline::{Clocks, Known, Place, Timeline, known};
 use crate::args::By;
 
 /// Into how many blocks of time shares are cut, to see how much they move by themselves.
 pub(crate) const BLOCKS: usize = 40;
+
+/// The frame of passes whose bricks ran on a device, at times that nobody knows.
+const IN_ORDER: &str = "[timed by order of issue]";
 
 /// Samples with the bricks that they belong to.
 #[derive(Debug)]
@@ -36,6 +39,12 @@ enum Owner {
     /// Passes of several threads were open.
     Several,
     Outside,
+}
+
+impl Owner {
+    fn is_outside(self) -> bool {
+        matches!(self, Self::Outside | Self::At(Place { pass: None, .. }))
+    }
 }
 
 /// One sample, with what it belongs to.
@@ -71,7 +80,9 @@ pub(crate) fn join(
             let Some(at) = at else {
                 return Owned { seen, owner: Owner::Outside, is_of_pass: false };
             };
-            let own = timeline.of_thread(seen.tid, at).filter(|place| place.pass.is_some());
+            // A share of a kernel that another thread's pass waits for is a span outside of passes, too.
+            let is_own = |place: &Place| place.pass.is_some() || in_brick(profile, place.span);
+            let own = timeline.of_thread(seen.tid, at).filter(is_own);
             let owner = match own {
                 Some(place) => Owner::At(place),
                 None => match timeline.of_passes(at) {
@@ -80,7 +91,7 @@ pub(crate) fn join(
                     (None, false) => Owner::Outside,
                 },
             };
-            Owned { seen, owner, is_of_pass: own.is_some() }
+            Owned { seen, owner, is_of_pass: own.is_some_and(|place| place.pass.is_some()) }
         })
         .collect();
 
@@ -88,7 +99,7 @@ pub(crate) fn join(
     let weigh = |wanted: &dyn Fn(&Owned<'_>) -> bool| -> u64 {
         owned.iter().filter(|one| wanted(one)).map(|one| one.seen.weight).sum()
     };
-    let (all, outside) = (weigh(&|_| true), weigh(&|one| one.owner == Owner::Outside));
+    let (all, outside) = (weigh(&|_| true), weigh(&|one| one.owner.is_outside()));
     if only_passes && outside > 0 {
         doubts.push(format!(
             "{outside} of {all} samples lie outside of passes, where the model was loaded and warmed \
@@ -102,18 +113,25 @@ pub(crate) fn join(
              it can't be told for which of them they worked"
         ));
     }
-    let whole = whole_passes(profile);
-    let holes = whole.iter().filter(|is_whole| !**is_whole).count();
+    let known = known(profile);
+    let count = |of: Known| known.iter().filter(|known| **known == of).count();
+    let (holes, in_order) = (count(Known::InPart), count(Known::InOrder));
     if holes > 0 {
         doubts.push(format!(
-            "of {holes} of {} passes not every span was kept: their samples are under [spans not \
-             kept]",
-            whole.len()
+            "of {holes} of {} passes not every span was kept: their samples are under {NOT_KEPT}",
+            known.len()
+        ));
+    }
+    if in_order > 0 {
+        doubts.push(format!(
+            "{in_order} of {} passes have bricks that were timed by their order of issue: when they \
+             ran isn't known, and samples between other bricks are under {IN_ORDER}",
+            known.len()
         ));
     }
     let agreement = agreement::of(
         profile,
-        &whole,
+        &known,
         owned.iter().filter_map(|one| match one.owner {
             Owner::At(place) if one.is_of_pass => Some((place, one.seen.weight)),
             _ => None,
@@ -125,7 +143,7 @@ pub(crate) fn join(
         stacks: Stacks::new(Unit::Samples, BLOCKS),
         sampled,
         profile,
-        whole: &whole,
+        known: &known,
         by,
         functions: Functions::new(),
         spans: HashMap::new(),
@@ -145,7 +163,7 @@ pub(crate) fn join(
         let rank = rank.entry(phase).or_default();
         let block = *rank * BLOCKS / of_phase[&phase];
         *rank += 1;
-        if !(only_passes && one.owner == Owner::Outside) {
+        if !(only_passes && one.owner.is_outside()) {
             writer.add(one, &roots, block);
         }
     }
@@ -261,10 +279,11 @@ impl Roots {
         Self(of_threads.into_iter().map(|(tid, stacks)| (tid, roots(stacks))).collect())
     }
 
-    /// The stack without them; as it is if it doesn't have them all, so that nothing is hidden.
+    /// The stack without those that it has, but for its last function, where the work is.
     fn without<'s>(&self, tid: u32, stack: &'s [u32]) -> &'s [u32] {
         let root = self.0.get(&tid).map_or(&[][..], Vec::as_slice);
-        stack.strip_prefix(root).unwrap_or(stack)
+        let shared = root.iter().zip(stack).take_while(|(root, frame)| root == frame).count();
+        &stack[shared.min(stack.len().saturating_sub(1))..]
     }
 }
 
@@ -272,7 +291,7 @@ struct Writer<'a> {
     stacks: Stacks,
     sampled: &'a Sampled,
     profile: &'a Profile,
-    whole: &'a [bool],
+    known: &'a [Known],
     by: By,
     functions: Functions,
     /// The frames of a place in the run, without thread and functions.
@@ -297,7 +316,7 @@ impl Writer<'_> {
                 roots.without(one.seen.tid, stack)
             }
             Owner::Outside => {
-                frames.push(self.phase("outside of passes"));
+                frames.push(self.phase(OUTSIDE));
                 stack
             }
         };
@@ -328,12 +347,11 @@ impl Writer<'_> {
         }
         let profile = self.profile;
         let mut frames = Vec::new();
-        if let Some(pass) = place.pass {
-            let Pass { phase, .. } = profile.passes[pass];
-            frames.push(self.phase(&phase.to_string()));
-        }
+        frames.push(match place.pass {
+            Some(pass) => self.phase(&profile.passes[pass].phase.to_string()),
+            None => self.phase(OUTSIDE),
+        });
         let chain = chain(profile, place.span);
-        let is_whole = place.pass.is_none_or(|pass| self.whole[pass]);
         let mut in_brick = false;
         for span in chain {
             let span = &profile.spans[span as usize];
@@ -358,8 +376,12 @@ impl Writer<'_> {
             };
             frames.push(self.stacks.frame(frame));
         }
-        if !in_brick && place.pass.is_some() {
-            let name = if is_whole { "unattributed" } else { "[spans not kept]" };
+        if !in_brick && let Some(pass) = place.pass {
+            let name = match self.known[pass] {
+                Known::Whole => UNATTRIBUTED,
+                Known::InPart => NOT_KEPT,
+                Known::InOrder => IN_ORDER,
+            };
             frames.push(self.stacks.frame(Frame {
                 name: name.to_owned(),
                 level: Level::Brick,
@@ -369,6 +391,15 @@ impl Writer<'_> {
         self.spans.insert(key, frames.clone());
         frames
     }
+}
+
+/// Whether a span is a brick, or lies in one.
+fn in_brick(profile: &Profile, span: Option<u32>) -> bool {
+    let is_brick = |name: u16| {
+        profile.names.get(usize::from(name)).is_some_and(|name| name.kind == NameKind::Brick)
+    };
+    let names = chain(profile, span).into_iter();
+    names.filter_map(|span| profile.spans[span as usize].name).any(is_brick)
 }
 
 /// The spans around one, it included, the outermost first.
@@ -566,6 +597,64 @@ mod tests {
             ["decode;DownProjection;gemv_q8_0_avx2;work 1", "several passes at once;share 1"]
         );
         assert!(joined.doubts[0].contains("it can't be told"), "{:?}", joined.doubts);
+    }
+
+    #[test]
+    fn a_brick_outside_of_passes_is_its_threads_own_and_a_share_of_a_kernel_is_not() {
+        let mut profile = profile();
+        profile.lanes.push(Lane { name: None, tid: Some(WORKER) });
+        let on_worker = Span { lane: 1, pass: None, layer: None, parent: None, ..profile.spans[1] };
+        profile.spans.push(on_worker);
+        let samples = [(WORKER, 1400, &["encode"][..])];
+        let stacks = joined(&samples, &profile, By::Layer, false).stacks;
+        assert_eq!(folded(&stacks), ["outside of passes;DownProjection;encode 1"]);
+        let only = joined(&samples, &profile, By::Layer, true);
+        assert!(
+            only.stacks.is_empty() && only.doubts[0].starts_with("1 of 1"),
+            "{:?}",
+            only.doubts
+        );
+        // The kernel's thread works for the pass.
+        profile.spans[3].name = Some(1);
+        let stacks = joined(&samples, &profile, By::Layer, false).stacks;
+        assert_eq!(folded(&stacks), ["decode;layer 7;DownProjection;gemv_q8_0_avx2;encode 1"]);
+    }
+
+    #[test]
+    fn no_stack_loses_its_last_function_or_shows_what_all_share() {
+        let deep = &["main", "forward", "gemv"][..];
+        let mut samples = vec![(MAIN, 1400, deep); 20];
+        samples.push((MAIN, 1401, &["main", "forward"]));
+        samples.push((MAIN, 1750, &["main", "norm"]));
+        let stacks = joined(&samples, &profile(), By::Brick, false).stacks;
+        assert_eq!(
+            folded(&stacks),
+            [
+                "decode;DownProjection;gemv_q8_0_avx2;forward 1",
+                "decode;DownProjection;gemv_q8_0_avx2;gemv 20",
+                "decode;DownProjection;norm 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn bricks_that_were_timed_by_their_order_have_no_samples_and_no_measured_share() {
+        let mut profile = profile();
+        for span in &mut profile.spans[1..] {
+            span.source = Source::HostOrder;
+        }
+        let joined = joined(&[(MAIN, 1400, &["issue"][..])], &profile, By::Brick, false);
+        assert_eq!(folded(&joined.stacks), ["decode;[timed by order of issue];issue 1"]);
+        assert!(joined.agreement.is_err());
+        assert!(joined.doubts[0].contains("order of issue"), "{:?}", joined.doubts);
+    }
+
+    #[test]
+    fn a_product_in_a_quantised_kernel_is_of_its_class() {
+        let stacks =
+            joined(&[(MAIN, 1400, &["gemv_rows"][..])], &profile(), By::Brick, false).stacks;
+        let last = stacks.frames_of(&stacks.stacks[0]).next_back().expect("a function");
+        assert_eq!((last.name.as_str(), last.class), ("gemv_rows", Class::Quantized));
     }
 
     #[test]

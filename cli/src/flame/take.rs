@@ -11,10 +11,8 @@ use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolv
 
 use super::abilities::Abilities;
 use crate::args::{FlamegraphArgs, Via};
-use crate::{progress, run_dir};
-
-/// The samples in a run's folder.
-pub(crate) const SAMPLES: &str = "samples.json";
+use crate::progress;
+use crate::run_dir::{self, SAMPLES};
 
 /// What running something left behind.
 #[derive(Debug, Default)]
@@ -132,7 +130,8 @@ fn watch(
                 Ok(perf) => perf,
                 Err(why) => bail!("can't use perf: {why}"),
             };
-            let data = dir.join("perf.data");
+            let passing = Passing::create(dir)?;
+            let data = passing.0.join("perf.data");
             let options = perf_event::Options::default();
             let mut recorder = perf::command(
                 &perf.event,
@@ -142,18 +141,47 @@ fn watch(
                 &command,
             );
             let status = recorder.stdout(stdout).status().with_context(|| cannot(&recorder))?;
+            let of = command.get_program().display();
             if !data.exists() {
-                bail!("perf left no {}: what it says is above", data.display());
+                bail!(
+                    "perf record of {of} ended with {status} and left nothing: it says why above"
+                );
             }
-            let recording = from_perf(&data)?;
-            // It is in the samples now, in a thousandth of the room.
-            fs::remove_file(&data).with_context(|| data.display().to_string())?;
+            let recording = match from_perf(&data) {
+                Ok(recording) => recording,
+                Err(_) if !status.success() => {
+                    bail!("perf record of {of} ended with {status}: what it says is above")
+                }
+                Err(error) => {
+                    // What was recorded is the user's.
+                    std::mem::forget(passing);
+                    return Err(error);
+                }
+            };
             (recording, status)
         }
     };
     let sampled = name(&recording);
     write(&dir.join(SAMPLES), &sampled)?;
     Ok(Watched { status, sampled: Some(sampled) })
+}
+
+/// A folder for what is read and written at once; goes with all that is in it. What perf records is in
+/// the samples then, in a thousandth of the room.
+struct Passing(PathBuf);
+
+impl Passing {
+    fn create(dir: &Path) -> Result<Self> {
+        let path = dir.join(format!(".perf.{}.partial", std::process::id()));
+        fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Reads what `perf record` wrote.
@@ -184,11 +212,18 @@ pub(crate) fn read(path: &Path) -> Result<Sampled> {
     let sampled: Sampled = serde_json::from_str(&json)
         .with_context(|| format!("{} doesn't hold samples of brickscope", path.display()))?;
     // Everything else takes these for granted.
+    let weight = sampled.samples.iter().try_fold(0_u64, |sum, s| sum.checked_add(s.weight));
+    if weight.is_none_or(|weight| weight > u64::MAX / 2) {
+        bail!("{}: the weights of all samples are too many to add up", path.display());
+    }
     let n_frames = sampled.frames.len();
-    let odd_stack =
-        sampled.stacks.iter().position(|stack| stack.iter().any(|&f| f as usize >= n_frames));
-    if let Some(stack) = odd_stack {
-        bail!("{}: stacks[{stack}] has a frame that is none of {n_frames}", path.display());
+    let is_odd =
+        |stack: &Vec<u32>| stack.is_empty() || stack.iter().any(|&f| f as usize >= n_frames);
+    if let Some(stack) = sampled.stacks.iter().position(is_odd) {
+        bail!(
+            "{}: stacks[{stack}] is empty, or has a frame that is none of {n_frames}",
+            path.display()
+        );
     }
     let n_stacks = sampled.stacks.len();
     let odd = sampled.samples.iter().position(|sample| sample.stack as usize >= n_stacks);

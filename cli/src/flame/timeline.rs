@@ -204,15 +204,38 @@ fn places(mut intervals: Vec<Interval>) -> Vec<(u64, Place)> {
     changes
 }
 
-/// The passes whose every span was kept: only of them can it be told which brick ran when.
-pub(super) fn whole_passes(profile: &Profile) -> Vec<bool> {
+/// What is known of when the bricks of a pass ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// All.
+    Whole,
+    /// Not every span was kept.
+    InPart,
+    /// Some were timed by their order of issue.
+    InOrder,
+}
+
+/// Likewise, of each pass.
+pub(super) fn known(profile: &Profile) -> Vec<Known> {
     let mut explained: HashMap<u32, u64> = HashMap::new();
+    let mut in_order: HashSet<u32> = HashSet::new();
     for span in &profile.spans {
         if let Some(pass) = span.pass {
             let sum = explained.entry(pass).or_default();
             *sum = u64::saturating_add(*sum, span.exclusive_ns);
+            if span.source != Source::Host {
+                in_order.insert(pass);
+            }
         }
     }
-    let of = |pass: &Pass| explained.get(&pass.serial).copied().unwrap_or_default();
-    profile.passes.iter().map(|pass| of(pass) == pass.attributed_ns).collect()
+    let of = |pass: &Pass| {
+        if in_order.contains(&pass.serial) {
+            Known::InOrder
+        } else if explained.get(&pass.serial).copied().unwrap_or_default() == pass.attributed_ns {
+            Known::Whole
+        } else {
+            Known::InPart
+        }
+    };
+    profile.passes.iter().map(of).collect()
 }
