@@ -293,6 +293,7 @@ fn hostile_input_is_drawn_or_refused_with_a_sentence() {
         assert!(said.contains(why), "{content:?}: {said}");
         assert!(said.contains("input"), "it names the file: {said}");
     }
+    let out = out + "-3";
     let said = refused(&["flamegraph", "-o", &out, "--", "/no/such/program"]);
     assert!(said.contains("/no/such/program"), "{said}");
 }

@@ -6,10 +6,6 @@ use brickscope_sampler::perf_event;
 use crate::args::Via;
 use crate::doctor::Finding;
 
-/// What to do where perf doesn't work.
-const PERF_FIX: &str = "use the sampler, which needs no perf; or install it (Debian: apt-get install \
-                        linux-perf), with kernel.perf_event_paranoid at 2 or less";
-
 /// What each source of stacks can do here.
 #[derive(Debug)]
 pub(crate) struct Abilities {
@@ -47,12 +43,20 @@ impl Abilities {
         findings.push(match &self.perf {
             Ok(perf) => Finding::good("perf", format!("{}, by {}", perf.version, perf.event)),
             Err(why) if via == Via::Perf => {
-                Finding::bad("perf", format!("can't record here: {why}"), PERF_FIX)
+                let fix = match &self.sampler {
+                    Ok(_) => "use --via sampler, which works here",
+                    Err(why) => why,
+                };
+                Finding::bad("perf", why.clone(), fix)
             }
             Err(_) if is_installed("perf") => {
                 Finding::good("perf", "installed; whether it may record, --via perf finds out")
             }
-            Err(_) => Finding::bad("perf", "not installed", PERF_FIX),
+            Err(_) => Finding::bad(
+                "perf",
+                "not installed",
+                "none is needed for the others; Debian: apt-get install linux-perf",
+            ),
         });
         findings
     }

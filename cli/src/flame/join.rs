@@ -4,7 +4,7 @@
 //! other thread, or of a thread between its spans, belongs to what the thread that ran a pass was at,
 //! as long as there was one such: that is who it worked for, or waited for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use brickscope::stacks::{Class, Frame, Level, NOT_KEPT, OUTSIDE, Stacks, UNATTRIBUTED, Unit};
 use brickscope::{Absent, NameKind, Phase, Profile};
@@ -237,12 +237,24 @@ fn function_frame(
     number
 }
 
-/// The outermost functions of each thread, which are on nearly all of its stacks inside of passes:
-/// from the thread's first function to the one that runs a pass. The bricks take their place.
-struct Roots(HashMap<u32, Vec<u32>>);
+/// The calls that nearly all of a thread's stacks inside of passes have: from the thread's first function
+/// to the one that runs a pass. The bricks take the place of all that is outside of the innermost one.
+///
+/// By calls, not by how stacks begin: those that were cut off begin anywhere.
+struct Roots(HashMap<u32, HashSet<Call>>);
 
-/// A function is one of them if so many of a thread's stacks have it.
+/// A function, and the one that it was called by.
+type Call = (Option<u32>, u32);
+
+/// Calls that so many of a thread's stacks have are among them.
 const NEARLY_ALL: f64 = 0.9;
+
+/// The calls of a stack, the outermost first, without the last: where the work is.
+fn calls(stack: &[u32]) -> impl Iterator<Item = Call> {
+    let inner = stack.len().saturating_sub(1);
+    let callers = std::iter::once(None).chain(stack.iter().copied().map(Some));
+    callers.zip(stack[..inner].iter().copied())
+}
 
 impl Roots {
     fn of(sampled: &Sampled, owned: &[Owned<'_>]) -> Self {
@@ -253,37 +265,25 @@ impl Roots {
         }
         let roots = |stacks: HashMap<u32, u64>| {
             let total: u64 = stacks.values().sum();
-            let mut left: Vec<(&[u32], u64)> = stacks
-                .into_iter()
-                .map(|(stack, weight)| (sampled.stacks[stack as usize].as_slice(), weight))
-                .collect();
-            let mut root = Vec::new();
-            loop {
-                let mut next: HashMap<u32, u64> = HashMap::new();
-                for (stack, weight) in &left {
-                    // The last function is where the work is.
-                    if stack.len() > root.len() + 1 {
-                        *next.entry(stack[root.len()]).or_default() += weight;
-                    }
+            let mut weights: HashMap<Call, u64> = HashMap::new();
+            for (stack, weight) in stacks {
+                // A call counts once for a stack, however deep the recursion.
+                let of_stack: HashSet<Call> = calls(&sampled.stacks[stack as usize]).collect();
+                for call in of_stack {
+                    *weights.entry(call).or_default() += weight;
                 }
-                let most = next.into_iter().max_by_key(|&(frame, weight)| (weight, frame));
-                let Some((frame, weight)) = most else { break };
-                if (weight as f64) < NEARLY_ALL * total as f64 {
-                    break;
-                }
-                left.retain(|(stack, _)| stack.get(root.len()) == Some(&frame));
-                root.push(frame);
             }
-            root
+            weights.retain(|_, weight| *weight as f64 >= NEARLY_ALL * total as f64);
+            weights.into_keys().collect()
         };
         Self(of_threads.into_iter().map(|(tid, stacks)| (tid, roots(stacks))).collect())
     }
 
-    /// The stack without those that it has, but for its last function, where the work is.
+    /// The stack from inside of them on; its last function is always left.
     fn without<'s>(&self, tid: u32, stack: &'s [u32]) -> &'s [u32] {
-        let root = self.0.get(&tid).map_or(&[][..], Vec::as_slice);
-        let shared = root.iter().zip(stack).take_while(|(root, frame)| root == frame).count();
-        &stack[shared.min(stack.len().saturating_sub(1))..]
+        let Some(roots) = self.0.get(&tid) else { return stack };
+        let innermost = calls(stack).enumerate().filter(|(_, call)| roots.contains(call)).last();
+        innermost.map_or(stack, |(at, _)| &stack[at + 1..])
     }
 }
 
@@ -633,6 +633,24 @@ mod tests {
                 "decode;DownProjection;gemv_q8_0_avx2;forward 1",
                 "decode;DownProjection;gemv_q8_0_avx2;gemv 20",
                 "decode;DownProjection;norm 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn stacks_that_were_cut_off_end_the_same_way() {
+        let cut = &["[stack cut off]", "forward", "brick", "gemv"][..];
+        let whole = &["main", "run", "forward", "brick", "gemv"][..];
+        let recursive = &["main", "run", "forward", "brick", "add", "brick", "add", "gemv"][..];
+        let mut samples = vec![(MAIN, 1400, cut); 10];
+        samples.extend(vec![(MAIN, 1400, whole); 10]);
+        samples.push((MAIN, 1400, recursive));
+        let stacks = joined(&samples, &profile(), By::Brick, false).stacks;
+        assert_eq!(
+            folded(&stacks),
+            [
+                "decode;DownProjection;gemv_q8_0_avx2;add;brick;add;gemv 1",
+                "decode;DownProjection;gemv_q8_0_avx2;gemv 20",
             ]
         );
     }
