@@ -1,5 +1,7 @@
 //! What a sampler noted, as addresses.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -43,14 +45,17 @@ pub struct Recording {
     pub time_base: TimeBase,
     /// The samples, by time.
     pub samples: Vec<RawSample>,
-    /// The addresses of all stacks, one after the other.
+    /// The addresses of the stacks, one after the other. Equal stacks share theirs.
     pub addresses: Vec<u64>,
-    /// Every process that was seen.
+    /// The processes that were seen: of those that have ended, at least the ones with samples.
     pub processes: Vec<Process>,
     /// Every thread that was seen.
     pub threads: Vec<Thread>,
-    /// Samples that the kernel or we had no room for.
+    /// Samples that the kernel or we had no room for, where samples are counted.
     pub lost: u64,
+    /// Records that the kernel had no room for, where it counts records: of samples, nearly all, but
+    /// also of processes, threads and code. They aren't in `lost`, and `notes` says so.
+    pub lost_records: u64,
     /// What else limits what the samples say, a sentence each.
     pub notes: Vec<String>,
 }
@@ -124,4 +129,64 @@ pub struct Thread {
     pub tid: u32,
     /// Its name.
     pub name: String,
+}
+
+/// Mappings that forked processes get from their parents, all together. A program that does nothing
+/// but fork, or a damaged file of a few megabytes, could ask for terabytes.
+pub(crate) const MAX_INHERITED: usize = 1 << 20;
+
+/// Addresses of stacks, equal ones once.
+#[derive(Debug, Default)]
+pub(crate) struct Stacks {
+    pub(crate) addresses: Vec<u64>,
+    /// By the hash of their addresses. Of two stacks with the same hash only the first is here.
+    known: HashMap<u64, Range<usize>>,
+    hasher: RandomState,
+}
+
+impl Stacks {
+    /// Keeps the stack that `append` appends to the addresses it is given; it leaves the ones that
+    /// are there as they are. Gives where the stack is, and what `append` gives.
+    pub(crate) fn add<T>(&mut self, append: impl FnOnce(&mut Vec<u64>) -> T) -> (Range<usize>, T) {
+        let start = self.addresses.len();
+        let given = append(&mut self.addresses);
+        let new = start..self.addresses.len();
+        let hash = self.hasher.hash_one(&self.addresses[new.clone()]);
+        let known = self.known.entry(hash).or_insert_with(|| new.clone()).clone();
+        if known != new && self.addresses[known.clone()] == self.addresses[new.clone()] {
+            self.addresses.truncate(start);
+            return (known, given);
+        }
+        (new, given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_stack_is_kept_once_and_as_it_was(
+            wanted in prop::collection::vec(prop::collection::vec(0..3_u64, 0..4), 0..100),
+        ) {
+            let mut stacks = Stacks::default();
+            let add = |(at, stack): (usize, &Vec<u64>)| {
+                stacks.add(|addresses| {
+                    addresses.extend(stack);
+                    at
+                })
+            };
+            let kept: Vec<_> = wanted.iter().enumerate().map(add).collect();
+            for (at, ((range, given), stack)) in kept.iter().zip(&wanted).enumerate() {
+                prop_assert_eq!(&stacks.addresses[range.clone()], stack.as_slice());
+                prop_assert_eq!(*given, at);
+            }
+            let distinct: std::collections::HashSet<_> = wanted.iter().collect();
+            let n_addresses: usize = distinct.iter().map(|stack| stack.len()).sum();
+            prop_assert_eq!(stacks.addresses.len(), n_addresses);
+        }
+    }
 }

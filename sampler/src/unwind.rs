@@ -121,6 +121,11 @@ impl Unwinder {
         self.spaces.remove(&pid);
     }
 
+    /// A process has ended.
+    pub fn exit(&mut self, pid: u32) {
+        self.spaces.remove(&pid);
+    }
+
     /// Appends to `addresses` where the thread is and the return addresses of its callers, the
     /// innermost first. `stack` is a copy of its stack from `registers.sp` upwards.
     ///

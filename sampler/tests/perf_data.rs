@@ -4,6 +4,7 @@
 //! the kernel), `stream` (`-g -o -`), `compressed` (`-z`) and `two` (two events).
 #![cfg(target_arch = "x86_64")]
 
+use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -106,6 +107,11 @@ fn errors_name_the_file_and_the_place() {
         message.contains("compressed.perf.data") && message.contains("without -z"),
         "{message}"
     );
+
+    // What the system says, once: whoever prints an error prints its sources too.
+    let error = perf_data::read(Path::new("/nowhere/perf.data"), &mut |_, _| {}).unwrap_err();
+    assert_eq!(error.to_string(), "/nowhere/perf.data: No such file or directory (os error 2)");
+    assert!(error.source().is_none() && error.fault.source().is_none(), "{error:?}");
 
     let check = |bytes: &[u8], message: &str| {
         let error = parse(bytes).unwrap_err().to_string();
@@ -249,12 +255,26 @@ fn forks_without_end_take_bounded_memory() {
 }
 
 #[test]
+fn equal_stacks_share_their_addresses() {
+    let mut stream = Stream::new(IP | TID | TIME);
+    for (ip, time) in [(0x1234, 55), (0x5678, 56), (0x1234, 57)] {
+        stream.record(9, 2, &[ip, pair(7, 7), time], b"");
+    }
+    let recording = parse(&stream.0).unwrap();
+    assert_eq!(recording.addresses, [0x1234, 0x5678]);
+    let stacks: Vec<_> = recording.samples.iter().map(|sample| sample.stack.clone()).collect();
+    assert_eq!(stacks, [0..1, 1..2, 0..1]);
+}
+
+#[test]
 fn what_was_lost_is_counted() {
     let mut stream = Stream::new(IP | TID | TIME);
     stream.record(2, 0, &[1, 5], b"");
     stream.record(13, 0, &[7], b"");
     let recording = parse(&stream.0).unwrap();
-    assert_eq!((recording.lost, recording.samples.len()), (12, 0));
+    assert_eq!((recording.lost, recording.lost_records, recording.samples.len()), (7, 5, 0));
+    let notes = &recording.notes;
+    assert!(notes.iter().any(|note| note.starts_with("5 records of the kernel")), "{notes:?}");
 }
 
 #[test]

@@ -134,6 +134,7 @@ fn named(addresses: Vec<u64>, ending: Ending, mappings: Vec<Mapping>) -> (Vec<St
             processes: vec![Process { pid: 1, mappings }],
             threads: Vec::new(),
             lost: 0,
+            lost_records: 0,
             notes: Vec::new(),
         },
         &mut |_, _| {},
@@ -173,6 +174,10 @@ fn a_forked_process_has_the_code_of_its_parent_and_another_program_does_not() {
     unwinder.unwind(2, &moment.registers, &moment.stack, &mut child);
     assert_eq!(child, parent);
     assert_eq!(unwind(&mut unwinder, &moment), (vec![moment.registers.ip], Ending::Lost));
+    unwinder.exit(2);
+    let mut gone = Vec::new();
+    assert_eq!(unwinder.unwind(2, &moment.registers, &moment.stack, &mut gone), Ending::Lost);
+    assert_eq!(gone, [moment.registers.ip]);
 }
 
 #[test]

@@ -19,6 +19,8 @@ use crate::mmap::Bytes;
 use crate::recording::Recording;
 
 /// Why a file of `perf` can't be read.
+///
+/// The text is whole: an error of the system is in it, and not the source besides.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {fault}", path.display())]
 pub struct PerfDataError {
@@ -33,7 +35,7 @@ pub struct PerfDataError {
 #[non_exhaustive]
 pub enum PerfDataFault {
     /// It can't be opened.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// It is something else.
     #[error("not a file of perf: it begins with {0:?}, not with PERFILE2")]

@@ -12,13 +12,10 @@ use crate::perf_data::layout::{Event, Layout, Record, flag};
 use crate::perf_data::sample::{Sample, part, time_of};
 use crate::perf_data::{PerfDataFault, record};
 use crate::recording::{
-    Ending, KERNEL_PID, Mapping, Process, RawSample, Recording, Sampler, Thread, TimeBase,
+    Ending, KERNEL_PID, MAX_INHERITED, Mapping, Process, RawSample, Recording, Sampler, Stacks,
+    Thread, TimeBase,
 };
 use crate::unwind::Unwinder;
-
-/// Mappings that forked processes get from their parents, all together. A file of a few megabytes
-/// could ask for terabytes.
-const MAX_INHERITED: usize = 1 << 20;
 
 /// The kernel's default of `kernel.perf_event_max_stack`.
 const DEFAULT_MAX_STACK: usize = 127;
@@ -91,6 +88,7 @@ fn key(file: &[u8], layout: &Layout, record: &Record) -> Result<(u64, usize), Pe
 struct Replay<'l> {
     chosen: &'l Event,
     recording: Recording,
+    stacks: Stacks,
     unwinder: Unwinder,
     processes: HashMap<u32, usize>,
     threads: BTreeMap<(u32, u32), String>,
@@ -123,11 +121,13 @@ impl<'l> Replay<'l> {
             processes: Vec::new(),
             threads: Vec::new(),
             lost: 0,
+            lost_records: 0,
             notes: Vec::new(),
         };
         Self {
             chosen,
             recording,
+            stacks: Stacks::default(),
             unwinder: Unwinder::new(),
             processes: HashMap::new(),
             threads: BTreeMap::new(),
@@ -155,9 +155,9 @@ impl<'l> Replay<'l> {
             record::SAMPLE => self.sample(record.misc, &Sample::read(body, event)?),
             record::LOST => {
                 body.skip(8)?;
-                self.lost(body.u64()?);
+                add(&mut self.recording.lost_records, body.u64()?);
             }
-            record::LOST_SAMPLES => self.lost(body.u64()?),
+            record::LOST_SAMPLES => add(&mut self.recording.lost, body.u64()?),
             record::COMM => {
                 let (pid, tid) = (body.u32()?, body.u32()?);
                 if record.misc & record::COMM_EXEC != 0 {
@@ -180,10 +180,6 @@ impl<'l> Replay<'l> {
             _ => {}
         }
         Ok(())
-    }
-
-    fn lost(&mut self, count: u64) {
-        self.recording.lost = self.recording.lost.saturating_add(count);
     }
 
     fn fork(&mut self, parent: u32, child: u32, time_ns: u64) {
@@ -279,27 +275,27 @@ impl<'l> Replay<'l> {
     }
 
     fn sample(&mut self, misc: u16, sample: &Sample<'_>) {
-        let recording = &mut self.recording;
-        let start = recording.addresses.len();
-        recording.addresses.extend(sample.chain().filter(|(kernel, _)| *kernel).map(|(_, at)| at));
-        if recording.addresses.len() == start && misc & record::MODE == record::MODE_KERNEL {
-            recording.addresses.push(sample.ip);
-        }
-        let n_kernel = recording.addresses.len() - start;
-        let ending = if let (Some(registers), Some(stack)) = (&sample.registers, sample.stack) {
-            self.unwinder.unwind(sample.pid, registers, stack, &mut recording.addresses)
-        } else {
-            let user = sample.chain().filter(|(kernel, _)| !*kernel).map(|(_, at)| at);
-            recording.addresses.extend(user);
-            let in_user = recording.addresses.len() - start - n_kernel;
+        let (stack, (n_kernel, ending)) = self.stacks.add(|addresses| {
+            let start = addresses.len();
+            addresses.extend(sample.chain().filter(|(kernel, _)| *kernel).map(|(_, at)| at));
+            if addresses.len() == start && misc & record::MODE == record::MODE_KERNEL {
+                addresses.push(sample.ip);
+            }
+            let n_kernel = addresses.len() - start;
+            if let (Some(registers), Some(stack)) = (&sample.registers, sample.stack) {
+                let ending = self.unwinder.unwind(sample.pid, registers, stack, addresses);
+                return (n_kernel, ending);
+            }
+            addresses.extend(sample.chain().filter(|(kernel, _)| !*kernel).map(|(_, at)| at));
+            let in_user = addresses.len() - start - n_kernel;
             if in_user == 0 && misc & record::MODE == record::MODE_USER {
-                recording.addresses.push(sample.ip);
+                addresses.push(sample.ip);
             }
             let max = match usize::from(self.chosen.max_stack) {
                 0 => DEFAULT_MAX_STACK,
                 max => max,
             };
-            match in_user {
+            let ending = match in_user {
                 // A thread of the kernel has no program's part.
                 0 if n_kernel > 1 => Ending::Root,
                 0 => {
@@ -311,14 +307,15 @@ impl<'l> Replay<'l> {
                     self.by_frame_pointers += 1;
                     Ending::Root
                 }
-            }
-        };
-        recording.samples.push(RawSample {
+            };
+            (n_kernel, ending)
+        });
+        self.recording.samples.push(RawSample {
             time_ns: sample.time_ns,
             pid: sample.pid,
             tid: sample.tid,
             weight: 1,
-            stack: start..recording.addresses.len(),
+            stack,
             n_kernel,
             ending,
         });
@@ -327,6 +324,7 @@ impl<'l> Replay<'l> {
 
     fn finish(self) -> Recording {
         let mut recording = self.recording;
+        recording.addresses = self.stacks.addresses;
         recording.threads = (self.threads.into_iter())
             .map(|((pid, tid), name)| Thread { pid, tid, name })
             .collect();
@@ -358,6 +356,13 @@ impl<'l> Replay<'l> {
                 self.forks_without_code
             ));
         }
+        if recording.lost_records > 0 {
+            notes.push(format!(
+                "{} records of the kernel were lost, of samples or of what tells which code there \
+                 was; record with a larger buffer (-m) or fewer samples.",
+                recording.lost_records
+            ));
+        }
         if self.other_events > 0 {
             notes.push(format!(
                 "{} samples of other events than {} were left out.",
@@ -366,6 +371,11 @@ impl<'l> Replay<'l> {
         }
         recording
     }
+}
+
+/// Adds what a file says, which may be anything.
+fn add(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count);
 }
 
 impl Event {

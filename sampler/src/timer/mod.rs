@@ -47,6 +47,8 @@ impl Default for Options {
 }
 
 /// Why this process can't sample itself.
+///
+/// The text is whole: an error of the system is in it, and not the source besides.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimerError {
@@ -70,12 +72,12 @@ pub enum TimerError {
     #[error("SIGPROF has a handler already, as of another profiler in this process")]
     SignalInUse,
     /// Something that always works didn't.
-    #[error("can't {what}: {source}")]
+    #[error("can't {what}: {error}")]
     System {
         /// What.
         what: &'static str,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -135,4 +137,19 @@ pub fn start_if_asked() -> Result<Option<(TimerSampler, PathBuf)>, TimerError> {
         })?;
     }
     Ok(Some((start(&options)?, path.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn the_systems_error_is_said_once() {
+        let error = io::Error::from_raw_os_error(2);
+        let error = TimerError::System { what: "do it", error };
+        assert!(error.to_string().contains("os error 2"), "{error}");
+        assert!(error.source().is_none(), "{error}");
+    }
 }

@@ -22,7 +22,7 @@ fn recorded(command: Command) -> Option<(Recording, ExitStatus)> {
 fn shares_and_threads_are_those_of_the_program() {
     let Some((recording, status)) = recorded(this_program("spin")) else { return };
     assert!(status.success());
-    assert_eq!(recording.lost, 0, "{:?}", recording.notes);
+    assert_eq!((recording.lost, recording.lost_records), (0, 0), "{:?}", recording.notes);
     assert_eq!(recording.frequency, Some(999));
     let processes = spinning(&recording);
     let &[pid] = processes.as_slice() else { unreachable!("{processes:?}") };

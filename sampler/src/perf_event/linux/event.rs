@@ -24,6 +24,7 @@ const CONTEXT_MAX: u64 = -4095_i64 as u64;
 mod kind {
     pub(super) const LOST: u32 = 2;
     pub(super) const COMM: u32 = 3;
+    pub(super) const EXIT: u32 = 4;
     pub(super) const THROTTLE: u32 = 5;
     pub(super) const FORK: u32 = 7;
     pub(super) const SAMPLE: u32 = 9;
@@ -57,8 +58,15 @@ pub(super) enum Event<'a> {
         tid: u32,
         parent_tid: u32,
     },
-    /// There was no room for so many records.
-    Lost(u64),
+    /// A thread has ended.
+    Exit {
+        pid: u32,
+        tid: u32,
+    },
+    /// There was no room for so many records, of whatever kind.
+    LostRecords(u64),
+    /// There was no room for so many samples.
+    LostSamples(u64),
     /// The kernel found that sampling took too long and paused it.
     Throttled,
     /// None of the above.
@@ -80,7 +88,7 @@ pub(super) struct Sample<'a> {
 }
 
 /// Words that needn't be aligned.
-#[derive(Debug, PartialEq, Clone, Copy)]
+#[derive(Debug, PartialEq, Clone, Copy, Default)]
 pub(super) struct Words<'a>(&'a [[u8; 8]]);
 
 impl Words<'_> {
@@ -142,11 +150,15 @@ pub(super) fn parse(kind: u32, misc: u16, bytes: &[u8], has_chain: bool) -> Opti
             tid: fields.u32()?,
             parent_tid: fields.u32()?,
         },
+        kind::EXIT => {
+            let (pid, _parent_pid) = (fields.u32()?, fields.u32()?);
+            Event::Exit { pid, tid: fields.u32()? }
+        }
         kind::LOST => {
             let _id = fields.u64()?;
-            Event::Lost(fields.u64()?)
+            Event::LostRecords(fields.u64()?)
         }
-        kind::LOST_SAMPLES => Event::Lost(fields.u64()?),
+        kind::LOST_SAMPLES => Event::LostSamples(fields.u64()?),
         kind::THROTTLE => Event::Throttled,
         _ => Event::Other,
     };
@@ -310,10 +322,14 @@ mod tests {
         assert_eq!(parse(kind::FORK, 0, &bytes, false), Some(fork));
         assert_eq!(time_of(kind::FORK, &bytes), Some(5_000));
 
+        let exit = Event::Exit { pid: 9, tid: 10 };
+        let bytes = Bytes::default().u32(&[9, 7, 10, 8]).u64(&[4_000]).time().0;
+        assert_eq!(parse(kind::EXIT, 0, &bytes, false), Some(exit));
+
         let bytes = Bytes::default().u64(&[1, 12]).time().0;
-        assert_eq!(parse(kind::LOST, 0, &bytes, false), Some(Event::Lost(12)));
+        assert_eq!(parse(kind::LOST, 0, &bytes, false), Some(Event::LostRecords(12)));
         let bytes = Bytes::default().u64(&[13]).time().0;
-        assert_eq!(parse(kind::LOST_SAMPLES, 0, &bytes, false), Some(Event::Lost(13)));
+        assert_eq!(parse(kind::LOST_SAMPLES, 0, &bytes, false), Some(Event::LostSamples(13)));
         assert_eq!(parse(77, 0, &[], false), Some(Event::Other));
     }
 

@@ -1,9 +1,9 @@
 //! What was seen of the sampled processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::event::{Event, Sample};
-use crate::recording::{Ending, Mapping, Process, RawSample, Thread};
+use crate::recording::{Ending, MAX_INHERITED, Mapping, Process, RawSample, Stacks, Thread};
 use crate::unwind::Unwinder;
 
 /// What was seen so far.
@@ -11,12 +11,22 @@ use crate::unwind::Unwinder;
 pub(super) struct Journal {
     unwinder: Unwinder,
     pub(super) samples: Vec<RawSample>,
-    pub(super) addresses: Vec<u64>,
+    pub(super) stacks: Stacks,
     /// By process.
     mappings: BTreeMap<u32, Vec<Mapping>>,
+    /// How many of them each process has from its parent.
+    inherited: BTreeMap<u32, usize>,
+    /// The sum of these.
+    n_inherited: usize,
+    /// The processes and threads that were seen and haven't ended.
+    alive: BTreeSet<(u32, u32)>,
+    /// The processes that have samples.
+    sampled: HashSet<u32>,
     /// The names of threads, by process and thread.
     names: BTreeMap<(u32, u32), String>,
     pub(super) lost: u64,
+    pub(super) lost_records: u64,
+    pub(super) forks_without_code: u64,
     pub(super) throttled: u64,
     pub(super) unreadable: u64,
 }
@@ -43,61 +53,101 @@ impl Journal {
             Event::Name { pid, tid, name, exec } => {
                 if exec {
                     self.unwinder.exec(pid);
+                    // Its other threads have ended, and the one that is left may have had another
+                    // number.
+                    while let Some(&thread) = self.alive.range((pid, 0)..=(pid, u32::MAX)).next() {
+                        self.alive.remove(&thread);
+                    }
                 }
+                self.alive.insert((pid, tid));
                 self.names.insert((pid, tid), name.to_string_lossy().into_owned());
             }
             Event::Fork { pid, parent_pid, tid, parent_tid } => {
                 if pid != parent_pid {
-                    self.unwinder.fork(parent_pid, pid);
-                    let inherited = self.mappings.get(&parent_pid).cloned().unwrap_or_default();
-                    let inherited = inherited
-                        .into_iter()
-                        .map(|mapping| Mapping { from_ns: time_ns, ..mapping });
-                    self.mappings.entry(pid).or_default().extend(inherited);
+                    self.fork(time_ns, parent_pid, pid);
                 }
+                self.alive.insert((pid, tid));
                 let name = self.names.get(&(parent_pid, parent_tid)).cloned().unwrap_or_default();
                 self.names.insert((pid, tid), name);
             }
-            Event::Lost(records) => self.lost = self.lost.saturating_add(records),
+            Event::Exit { pid, tid } => {
+                self.alive.remove(&(pid, tid));
+                if self.alive.range((pid, 0)..=(pid, u32::MAX)).next().is_none() {
+                    self.exit(pid);
+                }
+            }
+            Event::LostSamples(samples) => self.lost = self.lost.saturating_add(samples),
+            Event::LostRecords(records) => {
+                self.lost_records = self.lost_records.saturating_add(records);
+            }
             Event::Throttled => self.throttled += 1,
             Event::Other => {}
         }
     }
 
-    fn sample(&mut self, time_ns: u64, sample: &Sample<'_>) {
-        let start = self.addresses.len();
-        if sample.in_kernel {
-            self.addresses.extend(sample.chain.addresses());
-            if self.addresses.len() == start {
-                self.addresses.push(sample.ip);
-            }
+    fn fork(&mut self, time_ns: u64, parent: u32, child: u32) {
+        let inherited = self.mappings.get(&parent).map(Vec::as_slice).unwrap_or_default();
+        if self.n_inherited + inherited.len() > MAX_INHERITED {
+            self.forks_without_code += 1;
+            return;
         }
-        let n_kernel = self.addresses.len() - start;
-        let ending = match &sample.registers {
-            Some(registers) => {
-                self.unwinder.unwind(sample.pid, registers, sample.stack, &mut self.addresses)
+        self.n_inherited += inherited.len();
+        *self.inherited.entry(child).or_default() += inherited.len();
+        self.unwinder.fork(parent, child);
+        let at = |mapping: &Mapping| Mapping { from_ns: time_ns, ..mapping.clone() };
+        let inherited: Vec<_> = inherited.iter().map(at).collect();
+        self.mappings.entry(child).or_default().extend(inherited);
+    }
+
+    /// A process has ended. Only what samples are to be named by is kept of it.
+    fn exit(&mut self, pid: u32) {
+        self.unwinder.exit(pid);
+        if !self.sampled.contains(&pid) {
+            self.mappings.remove(&pid);
+            self.n_inherited -= self.inherited.remove(&pid).unwrap_or(0);
+        }
+    }
+
+    fn sample(&mut self, time_ns: u64, sample: &Sample<'_>) {
+        let (stack, (n_kernel, ending)) = self.stacks.add(|addresses| {
+            let start = addresses.len();
+            if sample.in_kernel {
+                addresses.extend(sample.chain.addresses());
+                if addresses.len() == start {
+                    addresses.push(sample.ip);
+                }
             }
-            // All of a kernel thread's stack is the kernel's; of a 32-bit program's only this is
-            // known.
-            None if sample.in_kernel => Ending::Root,
-            None => {
-                self.addresses.push(sample.ip);
-                Ending::Lost
-            }
-        };
+            let n_kernel = addresses.len() - start;
+            let ending = match &sample.registers {
+                Some(registers) => {
+                    self.unwinder.unwind(sample.pid, registers, sample.stack, addresses)
+                }
+                // All of a kernel thread's stack is the kernel's; of a 32-bit program's only this
+                // is known.
+                None if sample.in_kernel => Ending::Root,
+                None => {
+                    addresses.push(sample.ip);
+                    Ending::Lost
+                }
+            };
+            (n_kernel, ending)
+        });
+        // What tells of its begin may have been lost.
+        self.alive.insert((sample.pid, sample.tid));
+        self.sampled.insert(sample.pid);
         self.names.entry((sample.pid, sample.tid)).or_default();
         self.samples.push(RawSample {
             time_ns,
             pid: sample.pid,
             tid: sample.tid,
             weight: 1,
-            stack: start..self.addresses.len(),
+            stack,
             n_kernel,
             ending,
         });
     }
 
-    /// Every process and every thread.
+    /// The processes, and every thread.
     pub(super) fn seen(&mut self) -> (Vec<Process>, Vec<Thread>) {
         let mappings = std::mem::take(&mut self.mappings);
         let processes = mappings.into_iter().map(|(pid, mappings)| Process { pid, mappings });
@@ -141,5 +191,101 @@ mod tests {
         let code = processes.iter().map(|process| (process.pid, process.mappings[0].from_ns));
         assert_eq!(code.collect::<Vec<_>>(), [(7, 2), (9, 4), (10, 6)]);
         assert!(processes.iter().all(|process| process.mappings[0].addresses == (16..32)));
+    }
+
+    const FILE: &str = "/bin/a";
+
+    fn map(pid: u32, page: u64) -> Event<'static> {
+        let file = Path::new(FILE);
+        Event::Map { pid, address: page << 12, length: 1 << 12, file_offset: 0, file }
+    }
+
+    fn fork(parent_pid: u32, pid: u32) -> Event<'static> {
+        Event::Fork { pid, parent_pid, tid: pid, parent_tid: parent_pid }
+    }
+
+    fn exit(pid: u32, tid: u32) -> Event<'static> {
+        Event::Exit { pid, tid }
+    }
+
+    fn n_mappings(journal: &Journal) -> usize {
+        journal.mappings.values().map(Vec::len).sum()
+    }
+
+    #[test]
+    fn forks_without_end_take_bounded_memory() {
+        let mut journal = Journal::default();
+        (0..2_000).for_each(|page| journal.take(1, Some(&map(7, page))));
+        (100..2_100).for_each(|child| journal.take(2, Some(&fork(7, child))));
+        assert!(n_mappings(&journal) <= MAX_INHERITED + 2_000);
+        assert_eq!(journal.forks_without_code, 2_000 - MAX_INHERITED as u64 / 2_000);
+    }
+
+    #[test]
+    fn processes_that_end_without_a_sample_leave_nothing() {
+        let mut journal = Journal::default();
+        (0..2_000).for_each(|page| journal.take(1, Some(&map(7, page))));
+        for child in 100..2_100 {
+            journal.take(2, Some(&fork(7, child)));
+            journal.take(3, Some(&exit(child, child)));
+        }
+        assert_eq!((n_mappings(&journal), journal.forks_without_code), (2_000, 0));
+        assert!(format!("{journal:?}").contains("Unwinder of 1 processes"));
+    }
+
+    fn sampled(journal: &mut Journal, pid: u32, tid: u32) -> RawSample {
+        let registers = Some(crate::unwind::Registers { ip: 16, sp: 0, fp: 0, lr: 0 });
+        let chain = crate::perf_event::linux::event::Words::default();
+        let sample = Sample { pid, tid, ip: 16, in_kernel: false, chain, registers, stack: &[] };
+        journal.take(3, Some(&Event::Sample(sample)));
+        journal.samples.last().expect("it was taken").clone()
+    }
+
+    #[test]
+    fn a_process_ends_with_the_last_of_its_threads_and_keeps_the_code_of_its_samples() {
+        let mut journal = Journal::default();
+        let unwinds = |journal: &Journal, n: u32| {
+            assert!(format!("{journal:?}").contains(&format!("Unwinder of {n} processes")));
+        };
+        journal.take(1, Some(&name(7, "program")));
+        journal.take(1, Some(&map(7, 0)));
+        let thread = Event::Fork { pid: 7, parent_pid: 7, tid: 8, parent_tid: 7 };
+        journal.take(2, Some(&thread));
+        sampled(&mut journal, 7, 8);
+        // Nothing told of this one's begin.
+        sampled(&mut journal, 7, 9);
+        journal.take(4, Some(&exit(7, 7)));
+        journal.take(4, Some(&exit(7, 8)));
+        unwinds(&journal, 1);
+        journal.take(4, Some(&exit(7, 9)));
+        unwinds(&journal, 0);
+        assert_eq!(journal.seen().0[0].mappings.len(), 1);
+
+        // Of another program the threads before it are no part.
+        let mut journal = Journal::default();
+        journal.take(1, Some(&thread));
+        let exec = Event::Name { pid: 7, tid: 7, name: OsStr::new("next"), exec: true };
+        journal.take(2, Some(&exec));
+        journal.take(2, Some(&map(7, 0)));
+        unwinds(&journal, 1);
+        journal.take(3, Some(&exit(7, 7)));
+        unwinds(&journal, 0);
+    }
+
+    #[test]
+    fn equal_stacks_are_kept_once() {
+        let mut journal = Journal::default();
+        let stacks = [7, 8, 7].map(|pid| sampled(&mut journal, pid, pid).stack);
+        assert_eq!(stacks, [0..1, 0..1, 0..1]);
+        assert_eq!(journal.stacks.addresses, [16]);
+    }
+
+    #[test]
+    fn lost_samples_are_not_counted_with_lost_records() {
+        let mut journal = Journal::default();
+        for lost in [Event::LostRecords(5), Event::LostSamples(7), Event::LostRecords(1)] {
+            journal.take(1, Some(&lost));
+        }
+        assert_eq!((journal.lost_records, journal.lost), (6, 7));
     }
 }

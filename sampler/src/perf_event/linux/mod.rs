@@ -17,8 +17,9 @@ use super::{Abilities, Options, Progress, RecordError};
 use crate::clock;
 use crate::recording::{Recording, Sampler, TimeBase};
 
-/// How long the reader sleeps at most.
-const TICK: Duration = Duration::from_millis(100);
+/// How long the reader sleeps at most. It isn't nice, in the sense of `setpriority`: with 19 on a
+/// busy machine it came too late, and records were lost.
+const TICK: Duration = Duration::from_millis(200);
 
 /// How old a record has to be before it is taken.
 ///
@@ -42,15 +43,15 @@ pub(super) fn record(
         let starter = scope.spawn(move || {
             let rings = Rings::open(options)?;
             let started = command.spawn();
-            let mut child = started.map_err(|source| {
+            let mut child = started.map_err(|error| {
                 let program = command.get_program().to_string_lossy().into_owned();
-                RecordError::Spawn { program, source }
+                RecordError::Spawn { program, error }
             })?;
             // Its reader lives as long as this thread.
             let _ = give.send(rings);
             child
                 .wait()
-                .map_err(|source| RecordError::System { what: "wait for the command", source })
+                .map_err(|error| RecordError::System { what: "wait for the command", error })
         });
         let mut rings = given.recv().ok();
         if let Some(rings) = &mut rings {
@@ -58,7 +59,8 @@ pub(super) fn record(
                 rings.wait(TICK);
                 let settled_ns = clock::raw_ns().saturating_sub(SETTLED_NS);
                 rings.drain(settled_ns, |time_ns, event| journal.take(time_ns, event));
-                on_tick(&Progress { samples: journal.samples.len(), lost: journal.lost });
+                let lost = journal.lost.saturating_add(journal.lost_records);
+                on_tick(&Progress { samples: journal.samples.len(), lost });
             }
             rings.drain(u64::MAX, |time_ns, event| journal.take(time_ns, event));
         }
@@ -67,10 +69,12 @@ pub(super) fn record(
     })?;
     drop(outlive);
     let (kernel, ring_size) = rings.map_or((false, 0), |rings| (rings.kernel, rings.size));
-    if journal.lost > 0 {
+    if journal.lost_records > 0 {
         notes.push(format!(
-            "samples were lost since the rings of {} KiB were full: take less of the stack or \
-             fewer samples, or raise `ulimit -l`",
+            "{} records of the kernel, of samples or of what tells which code there was, were lost \
+             since the rings of {} KiB were full: take less of the stack or fewer samples, or \
+             raise `ulimit -l`",
+            journal.lost_records,
             ring_size >> 10
         ));
     }
@@ -109,6 +113,12 @@ fn finish(
             journal.throttled
         ));
     }
+    if journal.forks_without_code > 0 {
+        notes.push(format!(
+            "{} processes were forked beyond what is kept of them; what is in them has no names",
+            journal.forks_without_code
+        ));
+    }
     if journal.unreadable > 0 {
         notes.push(format!("{} records of the kernel could not be read", journal.unreadable));
     }
@@ -123,10 +133,11 @@ fn finish(
         frequency: Some(options.frequency),
         time_base: TimeBase::MonotonicRaw,
         samples: journal.samples,
-        addresses: journal.addresses,
+        addresses: journal.stacks.addresses,
         processes,
         threads,
         lost: journal.lost,
+        lost_records: journal.lost_records,
         notes,
     }
 }

@@ -41,10 +41,8 @@ impl Rings {
     /// without being sampled: the kernel hands the events down as it makes the process.
     pub(super) fn open(options: &Options) -> Result<Self, RecordError> {
         let cpus = online_cpus()?;
-        // A tenth of a second, in which even a busy machine lets the reader run.
-        let record = u64::from(options.stack_bytes) + 256;
-        let wanted = usize::try_from(options.frequency.saturating_mul(record) / 10);
-        let mut size = wanted.unwrap_or(LARGEST).clamp(SMALLEST, LARGEST).next_power_of_two();
+        let wanted = tenth_of_second(options).saturating_mul(2);
+        let mut size = wanted.clamp(SMALLEST, LARGEST).next_power_of_two();
         let mut kernel = options.kernel;
         loop {
             match open_all(&cpus, options, kernel, size) {
@@ -56,8 +54,8 @@ impl Rings {
                     let cpus = cpus.len();
                     return Err(RecordError::LockedMemory { ring_bytes: size, cpus });
                 }
-                Err(Failed::Memory(source)) => {
-                    return Err(RecordError::System { what: "map a ring of samples", source });
+                Err(Failed::Memory(error)) => {
+                    return Err(RecordError::System { what: "map a ring of samples", error });
                 }
             }
         }
@@ -162,6 +160,20 @@ fn open_all(
     Ok(rings)
 }
 
+/// What a thread's samples take in a tenth of a second, in bytes.
+fn tenth_of_second(options: &Options) -> usize {
+    let record = u64::from(options.stack_bytes) + 256;
+    usize::try_from(options.frequency.saturating_mul(record) / 10).unwrap_or(usize::MAX)
+}
+
+/// How full a ring of this size is when its reader is woken, in bytes.
+///
+/// A reader that wakes takes a CPU from a thread of the program, for which others may wait. So it
+/// wakes as seldom as leaves room for what comes until even a busy machine lets it run.
+fn mark(size: usize, room: usize) -> usize {
+    size.saturating_sub(room).clamp(size / 4, size / 2)
+}
+
 fn builder(options: &Options, kernel: bool, size: usize) -> Builder<'static> {
     let mut builder = Builder::new(Software::CPU_CLOCK);
     let fields = SampleFlag::IP
@@ -183,7 +195,7 @@ fn builder(options: &Options, kernel: bool, size: usize) -> Builder<'static> {
         .comm_exec(true)
         .task(true)
         .sample_id_all(true)
-        .wakeup_watermark(size / 4);
+        .wakeup_watermark(mark(size, tenth_of_second(options)));
     if kernel {
         builder.sample(SampleFlag::CALLCHAIN);
     }
@@ -203,7 +215,7 @@ pub(super) fn try_open(frequency: u64, kernel: bool) -> Result<(), RecordError> 
 
 /// The numbers of the CPUs that are online; at least one.
 fn online_cpus() -> Result<Vec<usize>, RecordError> {
-    let failed = |source| RecordError::System { what: "read which CPUs are online", source };
+    let failed = |error| RecordError::System { what: "read which CPUs are online", error };
     let text = fs::read_to_string("/sys/devices/system/cpu/online").map_err(failed)?;
     let cpus = parse_cpus(&text).filter(|cpus| !cpus.is_empty());
     cpus.ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidData, text.trim())))
@@ -255,6 +267,15 @@ fn why(error: io::Error, cpus: usize, paranoid: Option<i32>) -> RecordError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ring_is_read_when_half_full_if_the_rest_lasts_long_enough() {
+        let tenth = tenth_of_second(&Options::default());
+        assert_eq!(tenth, 1_662_336);
+        assert_eq!(mark(4 << 20, tenth), 2 << 20);
+        assert_eq!(mark(3 << 20, tenth), (3 << 20) - tenth);
+        assert_eq!(mark(1 << 20, tenth), 256 << 10);
+    }
 
     #[test]
     fn lists_of_cpus_are_read() {

@@ -73,7 +73,7 @@ impl Slots {
     pub(super) fn open(stack_bytes: usize) -> Result<Self, TimerError> {
         install()?;
         STACK_BYTES.store(stack_bytes.min(CAPACITY), Ordering::Relaxed);
-        Ok(Self { free: (0..SLOTS).rev().collect() })
+        Ok(Self { free: (0..SLOTS).rev().filter(|&index| empty(&TABLE[index])).collect() })
     }
 
     /// A slot for a thread; `None` if all are taken.
@@ -89,11 +89,15 @@ impl Slots {
         Some(index)
     }
 
-    /// Takes the slot of a thread that has ended.
+    /// Takes the slot of a thread that has ended, or that isn't to be sampled any more. A sample in
+    /// it is gone: it isn't the next thread's.
     pub(super) fn release(&mut self, index: usize) {
-        self.withdraw(index);
-        TABLE[index].thread.store(0, Ordering::Relaxed);
-        self.free.push(index);
+        let slot = &TABLE[index];
+        // Signals from here on find no slot.
+        slot.thread.store(0, Ordering::Relaxed);
+        if empty(slot) {
+            self.free.push(index);
+        }
     }
 
     /// Asks the slot's thread for a sample, by the signal. `false` if it still owes one, or has
@@ -145,12 +149,23 @@ impl Slots {
 
 const SIGNAL: libc::c_int = libc::SIGPROF;
 
+/// Makes a slot ready for another thread. `false` if a handler writes to it, as that of a thread may
+/// that hasn't ended: then it stays with it, until it is looked at again with the next
+/// [`Slots::open`].
+///
+/// A thread that has ended is in no handler, and the exchange sees the last of what it has stored:
+/// whatever the handler did, nothing of it comes after.
+fn empty(slot: &Slot) -> bool {
+    let unless_written = |state| (state != WRITING).then_some(IDLE);
+    slot.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, unless_written).is_ok()
+}
+
 /// Sets the handler, and leaves it for ever: without it a late signal would end the process.
 fn install() -> Result<(), TimerError> {
     let ours = on_signal as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut c_void) as usize;
     let failed = |()| TimerError::System {
         what: "set a handler for SIGPROF",
-        source: io::Error::last_os_error(),
+        error: io::Error::last_os_error(),
     };
     // SAFETY: a sigaction is plain data for which zeros are valid.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -184,10 +199,17 @@ extern "C" fn on_signal(_signal: libc::c_int, _info: *mut libc::siginfo_t, conte
     if let Some(slot) = TABLE.iter().take(used).find(mine)
         && slot.state.compare_exchange(ASKED, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     {
-        // SAFETY: with `SA_SIGINFO` the third argument is a ucontext, the interrupted thread's.
-        let registers = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
-        fill(slot, &registers);
-        slot.state.store(FULL, Ordering::Release);
+        // Since it was found, the slot may have become another thread's, which was asked. That one
+        // is asked again later: its own signal may have come in the meantime, and found nothing.
+        let state = if mine(&slot) {
+            // SAFETY: with `SA_SIGINFO` the third argument is a ucontext, the interrupted thread's.
+            let registers = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
+            fill(slot, &registers);
+            FULL
+        } else {
+            IDLE
+        };
+        slot.state.store(state, Ordering::Release);
     }
     // SAFETY: as above.
     unsafe { *errno = before };
@@ -271,6 +293,31 @@ fn copy_stack(sp: usize, to: *mut u8, wanted: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slot_is_given_on_empty_and_not_while_a_handler_writes_to_it() {
+        // Not one of the first, which a sampler of this process would use.
+        const INDEX: usize = SLOTS - 1;
+        let state = &TABLE[INDEX].state;
+        let mut slots = Slots { free: vec![INDEX] };
+        for left in [IDLE, ASKED, FULL] {
+            assert_eq!(slots.assign(i32::MAX), Some(INDEX));
+            state.store(left, Ordering::Relaxed);
+            slots.release(INDEX);
+            assert_eq!(slots.assign(i32::MAX), Some(INDEX), "state {left}");
+            slots.take(INDEX, |_| unreachable!("the sample of the thread before, state {left}"));
+            assert_eq!(state.load(Ordering::Relaxed), IDLE, "state {left}");
+            slots.release(INDEX);
+        }
+        assert_eq!(slots.assign(i32::MAX), Some(INDEX));
+        state.store(WRITING, Ordering::Relaxed);
+        slots.release(INDEX);
+        assert_eq!(slots.assign(i32::MAX), None);
+        assert_eq!(state.load(Ordering::Relaxed), WRITING, "it is the handler's");
+        assert_eq!(TABLE[INDEX].thread.load(Ordering::Relaxed), 0);
+        state.store(FULL, Ordering::Relaxed);
+        assert!(empty(&TABLE[INDEX]), "the handler has ended");
+    }
 
     #[test]
     fn what_is_copied_ends_before_memory_that_is_not_there() {

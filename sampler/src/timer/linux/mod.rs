@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use self::handler::{SLOTS, Slots, Taken};
 use self::threads::Thread;
 use super::{Options, TimerError};
-use crate::recording::{self, Mapping, Process, RawSample, Recording, Sampler, TimeBase};
+use crate::recording::{self, Mapping, Process, RawSample, Recording, Sampler, Stacks, TimeBase};
 use crate::unwind::Unwinder;
 
 /// How often new threads are looked for.
@@ -66,7 +66,7 @@ pub(super) fn start(options: &Options) -> Result<Running, TimerError> {
             sampling.finish()
         });
         let thread =
-            thread.map_err(|source| TimerError::System { what: "start a thread", source })?;
+            thread.map_err(|error| TimerError::System { what: "start a thread", error })?;
         // What there is now is sampled from now on.
         let _ = wait.recv();
         Ok(Running { stop, thread: Some(thread) })
@@ -109,7 +109,7 @@ struct Sampling {
     /// When code was last looked for.
     looked_ns: u64,
     samples: Vec<RawSample>,
-    addresses: Vec<u64>,
+    stacks: Stacks,
     /// Whether there was no slot for a thread.
     had_no_slot: bool,
     lost: u64,
@@ -130,7 +130,7 @@ impl Sampling {
             mappings: Vec::new(),
             looked_ns: 0,
             samples: Vec::new(),
-            addresses: Vec::new(),
+            stacks: Stacks::default(),
             had_no_slot: false,
             lost: 0,
         };
@@ -160,9 +160,12 @@ impl Sampling {
     fn tick(&mut self) {
         let mut at = 0;
         while let Some(target) = self.targets.get(at) {
-            self.take(target.slot, target.thread.tid as u32);
+            let (slot, tid) = (target.slot, target.thread.tid as u32);
+            self.take(slot, tid);
             let target = &mut self.targets[at];
             let Some(cpu_ns) = target.thread.cpu_ns() else {
+                // The handler may have run between the two, just before the thread's end.
+                self.take(slot, tid);
                 self.end(at);
                 continue;
             };
@@ -181,7 +184,7 @@ impl Sampling {
     }
 
     fn take(&mut self, slot: usize, tid: u32) {
-        let Self { slots, unwinder, mappings, looked_ns, samples, addresses, pid, .. } = self;
+        let Self { slots, unwinder, mappings, looked_ns, samples, stacks, pid, .. } = self;
         slots.take(slot, |taken: &Taken<'_>| {
             let known = |address| mappings.iter().any(|map| map.addresses.contains(&address));
             // Not at each sample of code that nothing is known of.
@@ -190,14 +193,14 @@ impl Sampling {
                 *looked_ns = taken.time_ns;
                 map_new(unwinder, mappings, *pid, taken.time_ns);
             }
-            let start = addresses.len();
-            let ending = unwinder.unwind(*pid, &taken.registers, taken.stack, addresses);
+            let (stack, ending) = stacks
+                .add(|addresses| unwinder.unwind(*pid, &taken.registers, taken.stack, addresses));
             samples.push(RawSample {
                 time_ns: taken.time_ns,
                 pid: *pid,
                 tid,
                 weight: 1,
-                stack: start..addresses.len(),
+                stack,
                 n_kernel: 0,
                 ending,
             });
@@ -267,10 +270,11 @@ impl Sampling {
             frequency: Some(self.frequency),
             time_base: TimeBase::MonotonicRaw,
             samples: self.samples,
-            addresses: self.addresses,
+            addresses: self.stacks.addresses,
             processes: vec![Process { pid: self.pid, mappings: self.mappings }],
             threads: self.ended,
             lost: self.lost,
+            lost_records: 0,
             notes,
         }
     }
