@@ -19,6 +19,9 @@ struct Node<'s> {
     children: Vec<usize>,
 }
 
+/// What frames are one by: the name and, in one set, what they are.
+type Key<'s> = (&'s str, Option<(Level, Class)>);
+
 /// A frame in its place.
 pub(super) struct Block<'s> {
     /// None of the root.
@@ -58,7 +61,7 @@ impl<'s> Tree<'s> {
     pub(super) fn of(sets: &[&'s Stacks]) -> Result<Self> {
         let mut nodes = vec![Node { frame: None, weights: [0; 2], children: Vec::new() }];
         // Numbers of frames that hold in all sets: names are long to compare.
-        let mut numbers: HashMap<(&str, Option<(Level, Class)>), usize> = HashMap::new();
+        let mut numbers: HashMap<Key, usize> = HashMap::new();
         let mut known: HashMap<(usize, usize), usize> = HashMap::new();
         for (side, set) in sets.iter().enumerate() {
             let of = match (sets.len(), side) {

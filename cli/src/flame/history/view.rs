@@ -168,7 +168,7 @@ impl Flamegraphs {
             0 => String::new(),
             n => format!("; {n} left out, see below"),
         };
-        format!("{} in {series}{left_out}", count(self.flamegraphs as u64, "flamegraph"))
+        format!("{} in {series}{left_out}", count(self.flamegraphs, "flamegraph"))
     }
 }
 
