@@ -71,9 +71,6 @@ fn every_command_in_the_documentation_is_one() {
 }
 
 #[test]
-fn what_is_there_is_not_skipped() {}
-
-#[test]
 fn a_call_ends_where_the_shell_goes_on() {
     let of = |line| call(line).map(|words| words.join("|"));
     assert_eq!(of("brickscope show 'a b' > c"), Some("brickscope|show|a b".to_owned()));

@@ -34,11 +34,11 @@ impl Class {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Quantized => "quantised",
+            Self::Quantized => "quantised kernels",
             Self::Matmul => "matmul",
             Self::Memory => "memory",
             Self::System => "system",
-            Self::Other => "other",
+            Self::Other => "rest",
         }
     }
 
@@ -54,16 +54,16 @@ impl Class {
         }
     }
 
-    /// The colour as red, green and blue. Black text on it has a contrast of at least 7:1, which is
-    /// what WCAG 2.2 (1.4.6) asks for.
+    /// The colour as red, green and blue. Black text on it has a contrast of at least 5:1, so that
+    /// lighter and darker shades of it have the 4.5:1 that WCAG 2.2 (1.4.3) asks for.
     #[must_use]
     pub const fn rgb(self) -> [u8; 3] {
         match self {
-            Self::Quantized => [240, 128, 112],
-            Self::Matmul => [118, 200, 110],
-            Self::Memory => [122, 178, 244],
-            Self::System => [246, 172, 74],
-            Self::Other => [198, 198, 198],
+            Self::Quantized => [229, 92, 78],
+            Self::Matmul => [110, 186, 104],
+            Self::Memory => [105, 158, 222],
+            Self::System => [244, 168, 66],
+            Self::Other => [206, 206, 206],
         }
     }
 
@@ -746,7 +746,7 @@ mod tests {
         for (at, class) in Class::ALL.into_iter().enumerate() {
             assert_eq!(class as usize, at);
             let contrast = (luminance(class.rgb()) + 0.05) / 0.05;
-            assert!(contrast >= 7.0, "{}: {contrast}", class.name());
+            assert!(contrast >= 5.0, "{}: {contrast}", class.name());
             for other in &Class::ALL[..at] {
                 assert_ne!(class.rgb(), other.rgb());
                 assert_ne!(class.color(), other.color());

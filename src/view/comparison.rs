@@ -124,7 +124,7 @@ fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> 
     };
     format!(
         "inconclusive{of}: the smallest change that this comparison could have seen is {}; {needed}",
-        percent(worst)
+        seen(worst)
     )
 }
 
@@ -160,6 +160,12 @@ fn plain(part: f64) -> String {
 
 fn percent(part: f64) -> String {
     format!("{} %", plain(part))
+}
+
+/// The smallest change that is seen. Of two processes a side it may have a hundred digits, which say
+/// no more than that nothing is.
+fn seen(part: f64) -> String {
+    if part > 10.0 { "more than 1000 %".to_owned() } else { percent(part) }
 }
 
 /// A change in percent, with its sign.
@@ -240,7 +246,12 @@ fn row(out: &mut String, name: &str, row: &Change) {
         (Some(low), Some(high)) => format!("[{}, {}]", signed(low), signed(high)),
         _ => "n/a".to_owned(),
     };
-    let visible = row.visible.map_or_else(|| "n/a".to_owned(), |visible| plain(visible) + "%");
+    let visible = row.visible.map_or_else(
+        || "n/a".to_owned(),
+        |visible| {
+            if visible > 10.0 { ">1000%".to_owned() } else { plain(visible) + "%" }
+        },
+    );
     let _ = writeln!(
         out,
         "{name:20} {:>8} {:>4.0}% {change:>7} {interval:>15} {visible:>6}  {}",
@@ -397,7 +408,7 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
                 (Some(low), Some(high)) => format!("{}, {}", signed(low), signed(high)),
                 _ => "n/a".to_owned(),
             };
-            let visible = row.visible.map_or_else(|| "n/a".to_owned(), percent);
+            let visible = row.visible.map_or_else(|| "n/a".to_owned(), seen);
             let verdict = match row.verdict {
                 Verdict::Slower => "**slower**",
                 Verdict::Faster => "**faster**",
@@ -499,4 +510,32 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines.iter().map(|line| line.replace('\u{a0}', " ")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seen_has_no_more_digits_than_it_tells() {
+        assert_eq!([seen(0.062), seen(10.0), seen(1e200)], ["6.2 %", "1000 %", "more than 1000 %"]);
+        assert_eq!(seen(f64::INFINITY), "more than 1000 %");
+        let change = Change {
+            name: "whole".to_owned(),
+            share: 1.0,
+            a_ns: 1e6,
+            b_ns: 1e6,
+            b_interval_ns: None,
+            change: Some(0.0),
+            low: None,
+            high: None,
+            visible: Some(1e200),
+            processes_needed: None,
+            verdict: Verdict::Inconclusive,
+            reason: None,
+        };
+        let mut line = String::new();
+        row(&mut line, "whole", &change);
+        assert!(line.contains(" >1000% "), "{line}");
+    }
 }

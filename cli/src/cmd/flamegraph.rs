@@ -45,11 +45,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
     for (file, direction) in
         [("diff.svg", draw::Direction::Forward), ("diff-reverse.svg", draw::Direction::Reverse)]
     {
-        write(
-            dir,
-            file,
-            &draw::diff_svg(&baseline.stacks, &drawn.stacks, &look, direction, None)?,
-        )?;
+        write(dir, file, &draw::diff_svg(&baseline.stacks, &drawn.stacks, &look, direction)?)?;
     }
     write(dir, "diff.md", &diff.markdown())?;
     print(&if args.json { diff.json()? } else { diff.text() })?;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use brickscope::stacks::Unit;
+use brickscope::stacks::{Class, Unit};
 
-use super::draw::{CLASSES, amount, colour_name, label, percent};
+use super::draw::{amount, percent};
 use super::names::{columns, printable};
 use super::summary::Summary;
 use super::words::{self, Written};
@@ -87,8 +87,8 @@ fn hotspots(summary: &Summary, text: &mut String) {
     text.push_str("\n## By class\n\n");
     let rows = words::classes(summary).into_iter().map(|class| {
         let weight = class.self_weight;
-        let colour = colour_name(class.name).to_owned();
-        [label(class.name).to_owned(), colour, of(weight), share(weight)]
+        let colour = class.name.color().to_owned();
+        [class.name.name().to_owned(), colour, of(weight), share(weight)]
     });
     table(["Class", "Colour", "!Self", "!Share"], rows, text);
 }
@@ -136,7 +136,7 @@ fn guide(summary: &Summary, text: &mut String) {
         Unit::Nanoseconds => "time, with all that is called",
         Unit::Samples => "samples, with all that is called",
     };
-    let colours = CLASSES.map(|class| format!("{} {}", colour_name(class), label(class)));
+    let colours = Class::ALL.map(|class| format!("{} {}", class.color(), class.name()));
     let _ = write!(
         text,
         "\n## How to read the flamegraph\n\n\
@@ -211,14 +211,17 @@ fn longest_run(text: &str, of: char) -> usize {
     text.split(|c| c != of).map(str::len).max().unwrap_or(0) / of.len_utf8()
 }
 
-/// `text` so that nothing in it is markup.
-fn escaped(text: &str) -> String {
+/// `text` so that nothing in it is markup, nor names anybody who is then told.
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in printable(text).chars() {
         match c {
             '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '#' | '~' => escaped.extend(['\\', c]),
+            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '#' | '~' | '@' => {
+                escaped.extend(['\\', c]);
+            }
             _ => escaped.push(c),
         }
     }
@@ -268,6 +271,12 @@ mod tests {
         summary.agreement_absent = Some(Absent { reason });
         let text = markdown(&summary, &[]);
         assert!(text.contains("Not compared: the run was too short: 3 samples\n"), "{text}");
+    }
+
+    #[test]
+    fn text_is_no_markup() {
+        assert_eq!(escaped("a|b<c>\u{202e}"), "a\\|b&lt;c&gt;\\\\u{202e}");
+        assert_eq!(escaped("@all *b* #1 & c"), "\\@all \\*b\\* \\#1 &amp; c");
     }
 
     #[test]

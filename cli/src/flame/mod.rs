@@ -15,7 +15,6 @@ pub(crate) mod shares;
 pub(crate) mod summary;
 pub(crate) mod take;
 pub(crate) mod terminal;
-mod text;
 mod timeline;
 pub(crate) mod timer;
 pub(crate) mod words;

@@ -29,6 +29,11 @@ pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
+/// `text` with blanks after it, up to `width` columns.
+pub(crate) fn padded(text: &str, width: usize) -> String {
+    text.to_owned() + &" ".repeat(width.saturating_sub(columns(text)))
+}
+
 /// The beginning of `text`, with … where it is cut, in at most `most` columns.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if columns(text) <= most {
@@ -81,5 +86,6 @@ mod tests {
         assert_eq!(cut_front("注意注意", 6), "…注意");
         assert_eq!(cut_front("kernels::gemv::q4_k", 11), "…gemv::q4_k");
         assert_eq!(cut("ab", 1), "…");
+        assert_eq!([padded("注意", 6), padded("abc", 2)], ["注意  ", "abc"]);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::draw::{amount, label, percent};
-use super::names::{columns, cut, cut_front, printable};
+use super::draw::{amount, percent};
+use super::names::{columns, cut, cut_front, padded, printable};
 use super::summary::Summary;
 use super::words::{self, Written};
 use crate::benchmark::table::wrapped;
@@ -95,7 +95,7 @@ fn classes(summary: &Summary, text: &mut String) {
     for class in words::classes(summary) {
         let weight = class.self_weight;
         row(
-            [label(class.name), ""],
+            [class.name.name(), ""],
             &[(&amount(weight, summary.unit), WEIGHT), (&percent(weight, summary.total), SHARE)],
             text,
         );
@@ -150,9 +150,8 @@ fn row([name, of]: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
     let numbers = numbers.iter().map(|&(number, width)| (number, width.max(columns(number) + 1)));
     let taken: usize = numbers.clone().map(|(_, width)| width).sum();
     let room = WIDTH.saturating_sub(taken + of.len());
-    let name = cut_front(&printable(name), room);
-    let padding = " ".repeat(room - columns(&name));
-    let _ = write!(text, "{name}{padding}{of}");
+    let name = padded(&cut_front(&printable(name), room), room);
+    let _ = write!(text, "{name}{of}");
     for (number, width) in numbers {
         let _ = write!(text, "{number:>width$}");
     }

@@ -3,7 +3,7 @@
 use brickscope::stacks::Class;
 use brickscope::{Machine, Model, Run};
 
-use super::draw::{CLASSES, Look, amount, label, percent, points};
+use super::draw::{Look, amount, percent, points};
 use super::names::{cut_front, printable};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
 
@@ -135,7 +135,7 @@ pub(super) fn headline(summary: &Summary) -> String {
     };
     let largest = summary.classes.iter().filter(|share| share.name != Class::Other);
     if let Some(class) = largest.max_by_key(|share| share.self_weight) {
-        text += &format!("; {} {} of it", label(class.name), part(class.self_weight));
+        text += &format!("; {} {} of it", class.name.name(), part(class.self_weight));
     }
     text + "."
 }
@@ -168,7 +168,7 @@ pub(super) fn functions(summary: &Summary) -> Vec<&Share<String>> {
 /// The classes that occur, in the order of the legend.
 pub(super) fn classes(summary: &Summary) -> Vec<&Share<Class>> {
     let of = |class| summary.classes.iter().find(|share| share.name == class);
-    CLASSES.into_iter().filter_map(of).filter(|share| share.self_weight > 0).collect()
+    Class::ALL.into_iter().filter_map(of).filter(|share| share.self_weight > 0).collect()
 }
 
 /// Sampled and measured shares of a brick, their difference, what is allowed, and what to say of it.
@@ -198,6 +198,15 @@ pub(super) fn warning(agreement: &Agreement) -> Option<String> {
             "{n} of {of} bricks {} by more than the number of samples explains",
             if n == 1 { "differs" } else { "differ" }
         )),
+    }
+}
+
+/// `1 brick`, `2 bricks`, `2 classes`.
+pub(super) fn count(n: u64, what: &str) -> String {
+    match (n, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "class") => format!("{n} classes"),
+        _ => format!("{n} {what}s"),
     }
 }
 

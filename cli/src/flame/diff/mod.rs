@@ -182,6 +182,14 @@ impl Diff {
         self.rows().any(|row| row.exceeds_threshold)
     }
 
+    /// Whether nothing exceeds the threshold, though a share differs by more than it of which it can't
+    /// be told whether that is chance.
+    pub(crate) fn is_undecided(&self) -> bool {
+        let is_open =
+            |row: &Row| row.verdict == Verdict::Unknown && row.points.abs() > self.threshold_points;
+        !self.exceeds_threshold() && self.rows().any(is_open)
+    }
+
     fn rows(&self) -> impl Iterator<Item = &Row> {
         self.classes.iter().chain(&self.bricks).chain(&self.functions)
     }
@@ -214,21 +222,16 @@ pub(crate) fn shares(summary: &Summary) -> [Vec<NamedShare>; 3] {
     [all(&classes(summary)), all(&summary.bricks), all(&summary.functions)]
 }
 
-/// The classes by the names that files have.
+/// The classes by the names that people read.
 fn classes(summary: &Summary) -> Vec<Share<String>> {
     let named = |share: &Share<Class>| Share {
-        name: class_name(share.name),
+        name: share.name.name().to_owned(),
         phase: None,
         weight: share.weight,
         self_weight: share.self_weight,
         by_block: share.by_block.clone(),
     };
     summary.classes.iter().map(named).collect()
-}
-
-fn class_name(class: Class) -> String {
-    let value = serde_json::to_value(class).unwrap_or_default();
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// What forbids to compare.
@@ -661,10 +664,42 @@ pub(crate) mod tests {
         assert!(counted.doubts[0].contains("of their number alone"), "{:?}", counted.doubts);
         let nanoseconds = |made: &Made| Made { unit: Unit::Nanoseconds, ..made.clone() };
         let measured = diff(&nanoseconds(&folded), &nanoseconds(&slower));
-        assert!(!measured.exceeds_threshold());
-        insta::assert_snapshot!(measured.headline(), @"What moved can't be told: other: how it went over time isn't known.");
+        assert!(!measured.exceeds_threshold() && measured.is_undecided());
+        insta::assert_snapshot!(measured.headline(), @"What moved can't be told: decode QkvProjection: how it went over time isn't known.");
         let with_blocks = |made: &Made| Made { has_blocks: true, ..nanoseconds(made) };
         assert!(diff(&with_blocks(&folded), &with_blocks(&slower)).exceeds_threshold());
+    }
+
+    #[test]
+    fn a_phase_of_one_block_is_told_of_before_anything_passes() {
+        // Prefill is one block of time, and its two bricks have other shares.
+        let of = |qkv: u64| {
+            let mut summary = Made::default().summary();
+            for brick in summary.bricks.iter_mut().filter(|b| b.phase == Some(Phase::Prefill)) {
+                brick.weight = if brick.name == "LmHead" { 100 - qkv } else { qkv };
+                brick.by_block = vec![brick.weight];
+            }
+            summary
+        };
+        let diff = compare(&of(50), &of(58), 3.0, false).unwrap();
+        let qkv = verdict(&diff.bricks, "QkvProjection", Some(Phase::Prefill));
+        assert_eq!((qkv.verdict, qkv.points.round()), (Verdict::Unknown, 8.0));
+        assert!(!diff.exceeds_threshold() && diff.is_undecided());
+        let json = diff.json().unwrap();
+        assert!(json.contains("\"is_undecided\": true"), "{json}");
+        insta::assert_snapshot!(diff.headline(), @"Of 2 of 9 shares it can't be told: prefill LmHead: it lies in too few blocks of time. Of the others: no share moved by more than its error.");
+        // What differs by less than matters is told of, and passes.
+        let near = compare(&of(50), &of(52), 3.0, false).unwrap();
+        assert!(!near.is_undecided());
+        assert!(near.headline().starts_with("Of 2 of 9 shares it can't be"), "{}", near.headline());
+        // What exceeds the threshold is an answer.
+        let mut slower = Made { qkv: 52, ..Made::default() }.summary();
+        for brick in slower.bricks.iter_mut().filter(|b| b.phase == Some(Phase::Prefill)) {
+            brick.by_block = vec![brick.weight];
+        }
+        let slower = compare(&of(58), &slower, 3.0, false).unwrap();
+        assert!(slower.exceeds_threshold() && !slower.is_undecided());
+        assert!(slower.headline().contains("Of the others: grew by more than 3 points: "));
     }
 
     #[test]

@@ -6,7 +6,10 @@ use brickscope::Phase;
 use brickscope::stacks::Unit;
 
 use super::{Diff, Row, Verdict};
-use crate::flame::text::{count, markdown, printable, tail, wrapped};
+use crate::benchmark::table::wrapped;
+use crate::flame::markdown::escaped;
+use crate::flame::names::{cut_front, padded, printable};
+use crate::flame::words::count;
 
 /// Rows of a table; JSON has them all.
 const MOST_ROWS: usize = 20;
@@ -20,8 +23,28 @@ fn families(diff: &Diff) -> [(&'static str, &[Row]); 3] {
 }
 
 impl Diff {
-    /// The sentence that says what moved.
+    /// What moved, and of what that can't be told.
     pub(crate) fn headline(&self) -> String {
+        let judged = self.rows().filter(|row| row.verdict != Verdict::Small).count();
+        let unknown: Vec<&Row> =
+            self.rows().filter(|row| row.verdict == Verdict::Unknown).collect();
+        let Some(largest) = unknown.iter().max_by(|a, b| a.points.abs().total_cmp(&b.points.abs()))
+        else {
+            return self.moved();
+        };
+        let reason = largest.reason.as_deref().unwrap_or("its error isn't known");
+        let why = format!("{}: {reason}", title(largest));
+        if judged == unknown.len() {
+            return format!("What moved can't be told: {why}.");
+        }
+        let mut others = self.moved();
+        others[..1].make_ascii_lowercase();
+        let judged = count(judged as u64, "share");
+        format!("Of {} of {judged} it can't be told: {why}. Of the others: {others}", unknown.len())
+    }
+
+    /// What of all that can be told moved.
+    fn moved(&self) -> String {
         let exceeds: Vec<&Row> = self.rows().filter(|row| row.exceeds_threshold).collect();
         let moved: Vec<&Row> = self.rows().filter(|row| row.is_moved()).collect();
         let threshold = short(self.threshold_points);
@@ -37,27 +60,15 @@ impl Diff {
         if self.rows().next().is_none() {
             return "There is nothing in either to compare.".to_owned();
         }
-        let is_told = |row: &&Row| row.verdict == Verdict::Unmoved;
-        match self.rows().find(|row| row.verdict == Verdict::Unknown) {
-            Some(row) if !self.rows().any(|row| is_told(&row)) => {
-                let reason = row.reason.as_deref().unwrap_or("its error isn't known");
-                format!("What moved can't be told: {}: {reason}.", title(row))
-            }
-            _ => "No share moved by more than its error.".to_owned(),
-        }
+        "No share moved by more than its error.".to_owned()
     }
 
     /// As text of at most 80 columns.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
-        let mut lines = |text: &str, first: &str, next: &str| {
-            for (at, line) in wrapped(text, 80 - first.chars().count()).iter().enumerate() {
-                let _ = writeln!(out, "{}{line}", if at == 0 { first } else { next });
-            }
-        };
-        lines(&self.headline(), "", "");
+        wrapped("", &self.headline(), &mut out);
         for doubt in &self.doubts {
-            lines(&printable(doubt), "! ", "  ");
+            wrapped("! ", &printable(doubt), &mut out);
         }
         for (name, verdict) in SECTIONS {
             for (what, rows) in families(self) {
@@ -65,7 +76,7 @@ impl Diff {
                 if rows.is_empty() {
                     continue;
                 }
-                let head = format!("{name}: {}", count(rows.len(), what));
+                let head = format!("{name}: {}", count(rows.len() as u64, what));
                 let _ = writeln!(
                     out,
                     "\n{head:44}{:>8}{:>8}{:>9}{:>9}",
@@ -77,8 +88,8 @@ impl Diff {
                     let mark = if row.exceeds_threshold { " >" } else { "" };
                     let _ = writeln!(
                         out,
-                        "{:44}{before:>8}{after:>8}{points:>9}{error:>9}{mark}",
-                        titled(row, 43)
+                        "{}{before:>8}{after:>8}{points:>9}{error:>9}{mark}",
+                        padded(&titled(row, 43), 44)
                     );
                 }
                 if let Some(more) = more(&rows) {
@@ -88,18 +99,16 @@ impl Diff {
         }
         let _ = writeln!(out);
         for note in self.notes() {
-            for line in wrapped(&note, 80) {
-                let _ = writeln!(out, "{line}");
-            }
+            wrapped("", &note, &mut out);
         }
         out
     }
 
     /// As a comment on a pull request.
     pub(crate) fn markdown(&self) -> String {
-        let mut out = format!("**{}**\n", markdown(&self.headline()));
+        let mut out = format!("**{}**\n", escaped(&self.headline()));
         for doubt in &self.doubts {
-            let _ = write!(out, "\n> ⚠️ {}\n", markdown(doubt));
+            let _ = write!(out, "\n> ⚠️ {}\n", escaped(doubt));
         }
         for (name, verdict) in SECTIONS {
             for (what, rows) in families(self) {
@@ -107,7 +116,7 @@ impl Diff {
                 if rows.is_empty() {
                     continue;
                 }
-                let head = format!("{name}: {}", count(rows.len(), what));
+                let head = format!("{name}: {}", count(rows.len() as u64, what));
                 let _ = write!(
                     out,
                     "\n| {head} | before | after | points | ± |\n|---|--:|--:|--:|--:|\n"
@@ -118,7 +127,7 @@ impl Diff {
                     let _ = writeln!(
                         out,
                         "| {} | {before} | {after} | {bold}{points}{bold} | {error} |",
-                        markdown(&titled(row, 100))
+                        escaped(&titled(row, 100))
                     );
                 }
                 if let Some(more) = more(&rows) {
@@ -128,7 +137,7 @@ impl Diff {
         }
         let _ = write!(out, "\n<details><summary>What was compared</summary>\n\n");
         for note in self.notes() {
-            let _ = writeln!(out, "- {}", markdown(&note));
+            let _ = writeln!(out, "- {}", escaped(&note));
         }
         let _ = write!(out, "\n</details>\n");
         out
@@ -140,12 +149,14 @@ impl Diff {
         struct WithHeadline<'d> {
             headline: String,
             exceeds_threshold: bool,
+            is_undecided: bool,
             #[serde(flatten)]
             diff: &'d Diff,
         }
         let with = WithHeadline {
             headline: self.headline(),
             exceeds_threshold: self.exceeds_threshold(),
+            is_undecided: self.is_undecided(),
             diff: self,
         };
         Ok(serde_json::to_string_pretty(&with)? + "\n")
@@ -156,7 +167,7 @@ impl Diff {
         let mut notes = Vec::new();
         for (what, side) in [("before", &self.before), ("after", &self.after)] {
             let total = match self.unit {
-                Unit::Samples => count_u64(side.total, "sample"),
+                Unit::Samples => count(side.total, "sample"),
                 Unit::Nanoseconds => {
                     format!("{:.1} ms measured", side.total as f64 / 1e6)
                 }
@@ -170,7 +181,7 @@ impl Diff {
         let of = |verdict: Verdict| {
             let counts = families(self).map(|(what, rows)| {
                 let n = rows.iter().filter(|row| row.verdict == verdict).count();
-                (n, count(n, what))
+                (n, count(n as u64, what))
             });
             let there: Vec<String> =
                 counts.into_iter().filter(|(n, _)| *n > 0).map(|(_, count)| count).collect();
@@ -265,7 +276,7 @@ fn title(row: &Row) -> String {
 /// The name, of bricks with their phase; the end of it where it is longer than `width`.
 fn titled(row: &Row, width: usize) -> String {
     let phase = row.phase.map_or(String::new(), |phase: Phase| format!("{} ", phase.name()));
-    let name = tail(&row.name, width - phase.chars().count());
+    let name = cut_front(&printable(&row.name), width - phase.len());
     phase + &name
 }
 
@@ -273,8 +284,4 @@ fn titled(row: &Row, width: usize) -> String {
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn count_u64(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

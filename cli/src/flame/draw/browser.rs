@@ -256,11 +256,11 @@ fn both_pictures_of_a_difference_work() {
     let before = folded(&[("main;a;x", 50), ("main;b", 30), ("main;gone", 20)]);
     let after = folded(&[("main;a;x", 120), ("main;b", 60), ("main;new", 20)]);
     let look = look();
-    let forward = diff_svg(&before, &after, &look, Direction::Forward, None).unwrap();
+    let forward = diff_svg(&before, &after, &look, Direction::Forward).unwrap();
     let Some(seen) = drive(&forward, "a (", "new") else { return };
     check(&seen);
     assert_eq!(seen.matched, "Matched: 10.0%");
-    let reverse = diff_svg(&before, &after, &look, Direction::Reverse, None).unwrap();
+    let reverse = diff_svg(&before, &after, &look, Direction::Reverse).unwrap();
     let Some(seen) = drive(&reverse, "gone (", "gone") else { return };
     check(&seen);
     assert_eq!(seen.matched, "Matched: 20.0%");

@@ -3,41 +3,10 @@
 use brickscope::stacks::{Class, Frame, Level};
 use inferno::flamegraph::color::Color;
 
-/// The five classes in the order in which they are told, `rest` last.
-pub(crate) const CLASSES: [Class; 5] =
-    [Class::Quantized, Class::Matmul, Class::Memory, Class::System, Class::Other];
-
-/// The class as people read it, in legends and tables.
-pub(crate) fn label(class: Class) -> &'static str {
-    match class {
-        Class::Quantized => "quantised kernels",
-        Class::Matmul => "matmul",
-        Class::Memory => "memory",
-        Class::System => "system",
-        Class::Other => "rest",
-    }
-}
-
-/// The colour's name, for the guide.
-pub(crate) fn colour_name(class: Class) -> &'static str {
-    match class {
-        Class::Quantized => "red",
-        Class::Matmul => "green",
-        Class::Memory => "blue",
-        Class::System => "orange",
-        Class::Other => "grey",
-    }
-}
-
-/// The colour of a class. Black text is readable on each.
+/// The colour of a class.
 pub(super) fn of_class(class: Class) -> Color {
-    match class {
-        Class::Quantized => rgb(229, 92, 78),
-        Class::Matmul => rgb(110, 186, 104),
-        Class::Memory => rgb(105, 158, 222),
-        Class::System => rgb(244, 168, 66),
-        Class::Other => rgb(206, 206, 206),
-    }
+    let [r, g, b] = class.rgb();
+    rgb(r, g, b)
 }
 
 /// The colour of a frame: its class says which, its level how dark a grey is, and its name shifts it a
@@ -63,8 +32,6 @@ pub(super) fn of_frame(frame: Option<&Frame>) -> Color {
 pub(super) const MORE: Color = rgb(214, 40, 40);
 /// Less of it.
 pub(super) const LESS: Color = rgb(38, 92, 196);
-/// As much, as far as can be told.
-pub(super) const SAME: Color = rgb(214, 214, 214);
 
 /// Between white and the full colour of `change`, whose full strength is `most`.
 pub(super) fn of_change(change: f64, most: f64) -> Color {
@@ -103,8 +70,8 @@ mod tests {
 
     #[test]
     fn black_text_is_readable_on_every_colour() {
-        let mut colours = vec![of_change(1.0, 1.0), of_change(-1.0, 1.0), SAME, of_frame(None)];
-        for class in CLASSES {
+        let mut colours = vec![of_change(1.0, 1.0), of_change(-1.0, 1.0), of_frame(None)];
+        for class in Class::ALL {
             for level in [Level::Thread, Level::Brick, Level::Function] {
                 for n in 0..100 {
                     let frame = Frame { class, level, ..function(&format!("f{n}")) };

@@ -16,13 +16,10 @@ pub(crate) enum Direction {
     Reverse,
 }
 
-/// The most that a share may differ between before and after for want of samples, of both shares.
-pub(crate) type Allowed<'a> = &'a dyn Fn(f64, f64) -> f64;
-
 /// The flamegraph of one side, coloured by how each frame's share of the whole differs: red where it
 /// grew, blue where it shrank, in both directions. Shares are of each side's own total, so that a
-/// longer run isn't red all over; and they are of a frame with all that lies on it. Where `allowed` is
-/// given, frames that differ by no more are grey.
+/// longer run isn't red all over; and they are of a frame with all that lies on it. What may be chance
+/// isn't told here: [`super::super::diff`] judges shares.
 ///
 /// # Errors
 ///
@@ -32,7 +29,6 @@ pub(crate) fn diff_svg(
     after: &Stacks,
     look: &Look,
     direction: Direction,
-    allowed: Option<Allowed>,
 ) -> Result<String> {
     let (side, unit) = match direction {
         Direction::Forward => (1, after.unit),
@@ -44,18 +40,12 @@ pub(crate) fn diff_svg(
     let totals = layout.blocks[0].weights;
     let share = |block: &Block, side: usize| block.weights[side] as f64 / totals[side] as f64;
     let change = |block: &Block| share(block, 1) - share(block, 0);
-    let is_same = |block: &Block| {
-        allowed
-            .is_some_and(|allowed| change(block).abs() <= allowed(share(block, 0), share(block, 1)))
-    };
     // Of both pictures: a colour is to mean the same in each.
     let blocks = layouts.iter().flat_map(|layout| &layout.blocks);
-    let changes = blocks.filter(|block| !is_same(block)).map(|block| change(block).abs());
-    let most = changes.fold(0.0, f64::max);
+    let most = blocks.map(|block| change(block).abs()).fold(0.0, f64::max);
     let frames = layout.blocks.iter().map(|block| {
         let [was, is] = [0, 1].map(|side| percent(block.weights[side], totals[side]));
         let how = match block.weights {
-            _ if is_same(block) => "within sampling error".to_owned(),
             [0, _] => "new".to_owned(),
             [_, 0] => "gone".to_owned(),
             _ => format!("{} points", points(change(block))),
@@ -64,10 +54,7 @@ pub(crate) fn diff_svg(
             depth: block.depth,
             start: block.start,
             weight: block.weights[side],
-            colour: match is_same(block) {
-                true => colours::SAME,
-                false => colours::of_change(change(block), most),
-            },
+            colour: colours::of_change(change(block), most),
             name: block.frame.map_or("all", |frame| &frame.name).to_owned(),
             figures: format!(
                 "{}, before {was}, after {is}, {how}",
@@ -87,13 +74,10 @@ pub(crate) fn diff_svg(
     lines.extend(of_left_out(&layout.left_out, totals[side]));
     let full =
         format!("share of the whole, at most {} points", points(most).trim_start_matches('+'));
-    let mut legend = vec![
+    let legend = [
         (colours::of_change(1.0, 1.0), "grew".to_owned()),
         (colours::of_change(-1.0, 1.0), format!("shrank ({full})")),
     ];
-    if allowed.is_some() {
-        legend.push((colours::SAME, "unchanged within sampling error".to_owned()));
-    }
     let page = Page {
         title: &look.title,
         lines: &lines,

@@ -13,7 +13,6 @@ use anyhow::Result;
 use brickscope::stacks::{Class, Stacks, Unit};
 use inferno::flamegraph::color::Color;
 
-pub(crate) use self::colours::{CLASSES, colour_name, label};
 pub(crate) use self::diff::{Direction, diff_svg};
 use self::page::{Drawn, Page};
 use self::tree::{LeftOut, Tree};
@@ -65,11 +64,11 @@ pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
 fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
     let sums = stacks.by_class();
     let of = |class: Class| sums.iter().find(|sum| sum.class == class).map_or(0, |sum| sum.weight);
-    let classes = CLASSES.into_iter().map(|class| (class, of(class)));
+    let classes = Class::ALL.into_iter().map(|class| (class, of(class)));
     classes
         .filter(|&(class, weight)| weight > 0 || class == Class::Other)
         .map(|(class, weight)| {
-            (colours::of_class(class), format!("{} {}", label(class), percent(weight, total)))
+            (colours::of_class(class), format!("{} {}", class.name(), percent(weight, total)))
         })
         .collect()
 }

@@ -1,5 +1,8 @@
 //! Pictures of stacks that were made by hand.
 
+use std::path::Path;
+
+use brickscope::export;
 use brickscope::stacks::{Class, Frame, Level, Stacks, Unit};
 
 use super::*;
@@ -103,16 +106,8 @@ fn has(svg: &str, tooltip: &str) {
 fn the_same_stacks_give_the_same_bytes() {
     let first = svg(&spans(), &look()).unwrap();
     assert_eq!(first, svg(&spans(), &look()).unwrap());
-    let diff = || {
-        let allowed = |_, _| 0.01;
-        diff_svg(
-            &folded(&[("a;b", 2), ("c", 1)]),
-            &spans(),
-            &look(),
-            Direction::Reverse,
-            Some(&allowed),
-        )
-    };
+    let before = folded(&[("a;b", 2), ("c", 1)]);
+    let diff = || diff_svg(&before, &spans(), &look(), Direction::Reverse);
     assert_eq!(diff().unwrap(), diff().unwrap());
 }
 
@@ -222,7 +217,7 @@ fn what_cannot_be_drawn_is_refused_in_a_sentence() {
     assert_eq!(said(svg(&empty, &look())), "there is nothing to draw: no stack has any weight");
     let narrow = Look { width: Some(399), ..look() };
     assert_eq!(said(svg(&some, &narrow)), "a flamegraph is at least 400 pixels wide, not 399");
-    let diff = |a, b| said(diff_svg(a, b, &look(), Direction::Forward, None));
+    let diff = |a, b| said(diff_svg(a, b, &look(), Direction::Forward));
     assert!(diff(&empty, &some).starts_with("before: there is nothing"), "{}", diff(&empty, &some));
     assert!(diff(&some, &empty).starts_with("after: there is nothing"), "{}", diff(&some, &empty));
 }
@@ -237,12 +232,11 @@ fn a_difference_is_of_shares_and_red_is_more_in_both_directions() {
         frame.unwrap_or_else(|| panic!("no {name}")).1
     };
     let is_red = |colour: &str| colour.starts_with("rgb(2") && !colour.ends_with("255)");
-    let allowed = |_, _| 0.0;
-    let draw = |direction| diff_svg(&before, &after, &look(), direction, Some(&allowed)).unwrap();
+    let draw = |direction| diff_svg(&before, &after, &look(), direction).unwrap();
     let forward = draw(Direction::Forward);
     has(&forward, "a (120 samples, before 50.00 %, after 60.00 %, +10.00 points)");
     has(&forward, "new (20 samples, before 0 %, after 10.00 %, new)");
-    has(&forward, "b (60 samples, before 30.00 %, after 30.00 %, within sampling error)");
+    has(&forward, "b (60 samples, before 30.00 %, after 30.00 %, 0.00 points)");
     assert!(is_red(&colour(&forward, "a (")) && is_red(&colour(&forward, "new (")));
     assert!(!drawn(&forward).iter().any(|(title, ..)| title.starts_with("gone")));
     let reverse = draw(Direction::Reverse);
@@ -252,9 +246,59 @@ fn a_difference_is_of_shares_and_red_is_more_in_both_directions() {
     for name in ["all (", "main (", "b (", "a ("] {
         assert_eq!(colour(&forward, name), colour(&reverse, name), "{name}");
     }
-    assert_eq!(colour(&forward, "b ("), "rgb(214,214,214)");
-    // Nobody said what chance does.
-    let forward = diff_svg(&before, &after, &look(), Direction::Forward, None).unwrap();
-    has(&forward, "b (60 samples, before 30.00 %, after 30.00 %, 0.00 points)");
-    assert!(!forward.contains("sampling"), "{:?}", header(&forward));
+    assert_eq!(colour(&forward, "b ("), "rgb(255,255,255)");
+}
+
+#[test]
+fn stacks_against_what_folded_stacks_keep_of_them_have_nothing_new() {
+    let stacks = spans();
+    let mut text = Vec::new();
+    export::folded::write(&stacks, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let read = export::folded::read(&text, Path::new("flamegraph.folded")).unwrap();
+    for (before, after) in [(&stacks, &read), (&read, &stacks)] {
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let svg = diff_svg(before, after, &look(), direction).unwrap();
+            let drawn = drawn(&svg);
+            assert_eq!(drawn.len(), layout_of(&stacks));
+            for (title, colour, _) in &drawn {
+                assert!(title.ends_with(", 0.00 points)"), "{title}");
+                assert_eq!(colour, "rgb(255,255,255)", "{title}");
+            }
+            // Phases stand as they happen, though a file doesn't know which they are.
+            let phase = |name| drawn.iter().position(|(title, ..)| title.starts_with(name));
+            assert!(phase("prefill (") < phase("decode ("), "{drawn:#?}");
+        }
+    }
+}
+
+/// How many frames a picture of one set has.
+fn layout_of(stacks: &Stacks) -> usize {
+    drawn(&svg(stacks, &look()).unwrap()).len()
+}
+
+#[test]
+fn the_legend_has_the_shares_of_the_tables() {
+    // What lies on top is another class's than the stack.
+    let mut stacks = spans();
+    let of = |name: &str, level, class| Frame { name: name.to_owned(), level, class };
+    let kernel = stacks.frame(of("gemv_q4_k", Level::Kernel, Class::Quantized));
+    for (name, class, ns) in [
+        ("helper", Class::Other, 40_000_000),
+        ("clear_page", Class::Memory, 20_000_000),
+        ("sgemm", Class::Matmul, 10_000_000),
+    ] {
+        let function = stacks.frame(of(name, Level::Function, class));
+        stacks.add(&[kernel, function], ns, 0);
+    }
+    let legend = header(&svg(&stacks, &look()).unwrap()).pop().expect("a legend");
+    let mut entries = legend.split("</tspan>\u{a0}").skip(1).map(|entry| {
+        entry.split(['<', ' ']).next().unwrap_or_default().replace('\u{a0}', " ").trim().to_owned()
+    });
+    let total = stacks.total();
+    for sum in stacks.by_class() {
+        let entry = format!("{} {}", sum.class.name(), percent(sum.weight, total));
+        assert_eq!(entries.next(), Some(entry), "{legend}");
+    }
+    assert_eq!(entries.next(), None, "{legend}");
 }

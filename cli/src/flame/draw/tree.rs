@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use anyhow::{Result, bail};
-use brickscope::stacks::{Frame, Level, Stacks};
+use brickscope::stacks::{Class, Frame, Level, Stacks};
 
 /// The frames of one or two sets of stacks, those of equal callers put together.
 pub(super) struct Tree<'s> {
@@ -18,6 +18,9 @@ struct Node<'s> {
     weights: [u64; 2],
     children: Vec<usize>,
 }
+
+/// What frames are one by: the name and, in one set, what they are.
+type Key<'s> = (&'s str, Option<(Level, Class)>);
 
 /// A frame in its place.
 pub(super) struct Block<'s> {
@@ -49,7 +52,8 @@ pub(super) struct LeftOut {
 const PARTS: u128 = 10_000;
 
 impl<'s> Tree<'s> {
-    /// The tree of one set of stacks, or of two.
+    /// The tree of one set of stacks, or of two. In two, frames of one name are one: files of folded
+    /// stacks keep neither level nor class, and would have nothing in common with what wrote them.
     ///
     /// # Errors
     ///
@@ -57,7 +61,7 @@ impl<'s> Tree<'s> {
     pub(super) fn of(sets: &[&'s Stacks]) -> Result<Self> {
         let mut nodes = vec![Node { frame: None, weights: [0; 2], children: Vec::new() }];
         // Numbers of frames that hold in all sets: names are long to compare.
-        let mut numbers: HashMap<&Frame, usize> = HashMap::new();
+        let mut numbers: HashMap<Key, usize> = HashMap::new();
         let mut known: HashMap<(usize, usize), usize> = HashMap::new();
         for (side, set) in sets.iter().enumerate() {
             let of = match (sets.len(), side) {
@@ -77,7 +81,8 @@ impl<'s> Tree<'s> {
                 .iter()
                 .map(|frame| {
                     let next = numbers.len();
-                    *numbers.entry(frame).or_insert(next)
+                    let kind = (sets.len() == 1).then_some((frame.level, frame.class));
+                    *numbers.entry((frame.name.as_str(), kind)).or_insert(next)
                 })
                 .collect();
             for stack in set.stacks.iter().filter(|stack| stack.weight > 0) {
@@ -88,12 +93,21 @@ impl<'s> Tree<'s> {
                     let Some(&number) = of_set.get(frame) else {
                         bail!("{of}a stack has a frame {frame}, of {}", of_set.len());
                     };
+                    let frame = &set.frames[frame];
                     at = match known.get(&(at, number)) {
-                        Some(&child) => child,
+                        Some(&child) => {
+                            if nodes[child].frame.is_none_or(|other| told(frame) > told(other)) {
+                                nodes[child].frame = Some(frame);
+                            }
+                            child
+                        }
                         None => {
                             let child = nodes.len();
-                            let frame = Some(&set.frames[frame]);
-                            nodes.push(Node { frame, weights: [0; 2], children: Vec::new() });
+                            nodes.push(Node {
+                                frame: Some(frame),
+                                weights: [0; 2],
+                                children: Vec::new(),
+                            });
                             nodes[at].children.push(child);
                             known.insert((at, number), child);
                             child
@@ -160,6 +174,11 @@ impl<'s> Tree<'s> {
         }
         n
     }
+}
+
+/// How much is known of a frame beside its name.
+fn told(frame: &Frame) -> usize {
+    usize::from(frame.level != Level::Function) + usize::from(frame.class != Class::Other)
 }
 
 fn in_order(a: Option<&Frame>, b: Option<&Frame>) -> Ordering {

@@ -5,8 +5,11 @@ use std::fmt::Write;
 use brickscope::history::LeftOut;
 
 use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
+use crate::benchmark::table::wrapped;
 use crate::flame::diff::named;
-use crate::flame::text::{count, markdown, printable, tail, wrapped};
+use crate::flame::markdown::escaped;
+use crate::flame::names::{cut_front, padded, printable};
+use crate::flame::words::count;
 
 /// Rows of a family; JSON and CSV have all.
 const MOST_ROWS: usize = 10;
@@ -24,9 +27,7 @@ impl Flamegraphs {
         let mut out = self.headline(left_out) + "\n";
         for series in &self.series {
             out.push('\n');
-            for line in wrapped(&title(&series.kind), 80) {
-                let _ = writeln!(out, "{line}");
-            }
+            wrapped("", &title(&series.kind), &mut out);
             let skipped = series.points.len().saturating_sub(MOST_POINTS);
             if skipped > 0 {
                 let _ = writeln!(out, "the last {MOST_POINTS} of {}", series.points.len());
@@ -51,7 +52,7 @@ impl Flamegraphs {
                             format!("{mark}{:>7} ", share(row.shares[at]))
                         })
                         .collect();
-                    let line = format!("{:NAME$}{cells}", titled(row, NAME - 1));
+                    let line = padded(&titled(row, NAME - 1), NAME) + &cells;
                     let _ = writeln!(out, "{}", line.trim_end());
                 }
                 if let Some(more) = more {
@@ -59,21 +60,15 @@ impl Flamegraphs {
                 }
             }
             for line in moved(series) {
-                for (at, line) in wrapped(&line, 78).iter().enumerate() {
-                    let _ = writeln!(out, "{}{line}", if at == 0 { "> " } else { "  " });
-                }
+                wrapped("> ", &line, &mut out);
             }
         }
         out.push('\n');
-        for line in wrapped(LEGEND, 80) {
-            let _ = writeln!(out, "{line}");
-        }
+        wrapped("", LEGEND, &mut out);
         if !left_out.is_empty() {
             let _ = writeln!(out, "\nleft out:");
             for LeftOut { path, reason } in left_out {
-                for line in wrapped(&format!("{}: {}", printable(path), printable(reason)), 76) {
-                    let _ = writeln!(out, "  {line}");
-                }
+                wrapped("  ", &format!("{}: {}", printable(path), printable(reason)), &mut out);
             }
         }
         out
@@ -83,7 +78,7 @@ impl Flamegraphs {
     pub(crate) fn markdown(&self, left_out: &[LeftOut]) -> String {
         let mut out = self.headline(left_out) + "\n";
         for series in &self.series {
-            let _ = write!(out, "\n### {}\n", markdown(&title(&series.kind)));
+            let _ = write!(out, "\n### {}\n", escaped(&title(&series.kind)));
             for family in Family::ALL {
                 let (rows, more) = rows(series, family);
                 if rows.is_empty() {
@@ -92,9 +87,7 @@ impl Flamegraphs {
                 let heads: String = series
                     .points
                     .iter()
-                    .map(|point| {
-                        format!(" {} {} |", markdown(&day(point)), markdown(&clock(point)))
-                    })
+                    .map(|point| format!(" {} {} |", escaped(&day(point)), escaped(&clock(point))))
                     .collect();
                 let _ = write!(
                     out,
@@ -109,7 +102,7 @@ impl Flamegraphs {
                             format!(" {bold}{}{bold} |", share(row.shares[at]))
                         })
                         .collect();
-                    let _ = writeln!(out, "| {} |{cells}", markdown(&titled(row, 100)));
+                    let _ = writeln!(out, "| {} |{cells}", escaped(&titled(row, 100)));
                 }
                 if let Some(more) = more {
                     let _ = write!(out, "\n{more}\n");
@@ -117,14 +110,14 @@ impl Flamegraphs {
             }
             out.push('\n');
             for line in moved(series) {
-                let _ = writeln!(out, "- {}", markdown(&line));
+                let _ = writeln!(out, "- {}", escaped(&line));
             }
         }
-        let _ = write!(out, "\n{}\n", markdown(LEGEND));
+        let _ = write!(out, "\n{}\n", escaped(LEGEND));
         if !left_out.is_empty() {
             let _ = writeln!(out, "\nLeft out:\n");
             for LeftOut { path, reason } in left_out {
-                let _ = writeln!(out, "- {}: {}", markdown(path), markdown(reason));
+                let _ = writeln!(out, "- {}: {}", escaped(path), escaped(reason));
             }
         }
         out
@@ -175,7 +168,7 @@ impl Flamegraphs {
             0 => String::new(),
             n => format!("; {n} left out, see below"),
         };
-        format!("{} in {series}{left_out}", count(self.flamegraphs as usize, "flamegraph"))
+        format!("{} in {series}{left_out}", count(self.flamegraphs, "flamegraph"))
     }
 }
 
@@ -226,7 +219,7 @@ fn moved(series: &Series) -> Vec<String> {
 
 fn titled(row: &Shares, width: usize) -> String {
     let phase = row.phase.map_or(String::new(), |phase| format!("{} ", phase.name()));
-    let name = tail(&row.name, width - phase.chars().count());
+    let name = cut_front(&printable(&row.name), width - phase.len());
     phase + &name
 }
 
