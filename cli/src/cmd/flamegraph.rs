@@ -49,7 +49,11 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
     }
     write(dir, "diff.md", &diff.markdown())?;
     print(&if args.json { diff.json()? } else { diff.text() })?;
-    Ok(if diff.exceeds_threshold() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(match (diff.exceeds_threshold(), diff.is_undecided()) {
+        (true, _) => ExitCode::from(1),
+        (false, true) => ExitCode::from(3),
+        (false, false) => ExitCode::SUCCESS,
+    })
 }
 
 fn print(text: &str) -> Result<()> {
