@@ -28,6 +28,7 @@ pub(crate) struct Summary {
     /// The command that was sampled, if it wasn't brickscope itself.
     pub(crate) command: Option<Vec<String>>,
     /// What brickscope was called with, the program first.
+    #[serde(default)]
     pub(crate) command_line: Vec<String>,
     /// The compiler and its flags that brickscope was built with.
     pub(crate) build: String,
