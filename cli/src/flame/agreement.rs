@@ -13,8 +13,12 @@ use super::timeline::{Known, Place};
 /// How sure all of a table's lines together are: beyond what is allowed lies one table in so many.
 const TABLES: f64 = 100.0;
 
+/// So many samples in undisturbed passes are enough to leave the disturbed ones out.
+const ENOUGH: u64 = 1000;
+
 /// Compares samples, each with its place and weight, with the spans of the same passes. Passes that
-/// other work disturbed are left out: while a thread waits for its core, spans go on and samples don't.
+/// other work disturbed are left out if there are enough others: while a thread waits for its core,
+/// spans go on and samples don't.
 pub(super) fn of(
     profile: &Profile,
     known: &[Known],
@@ -23,32 +27,25 @@ pub(super) fn of(
     let absent = |reason: String| Err(Absent { reason });
     // By the pass, so that only what was both sampled and measured is compared.
     let mut by_pass: BTreeMap<usize, HashMap<Option<u16>, u64>> = BTreeMap::new();
-    let mut disturbed = 0;
     for (place, weight) in samples {
         let Some(pass) = place.pass.filter(|&pass| known[pass] == Known::Whole) else { continue };
-        if profile.passes[pass].is_disturbed() {
-            disturbed += weight;
-            continue;
-        }
         let brick = innermost_brick(profile, place.span);
         *by_pass.entry(pass).or_default().entry(brick).or_default() += weight;
     }
     let (Some((&first, _)), Some((&last, _))) =
         (by_pass.first_key_value(), by_pass.last_key_value())
     else {
-        return absent(if disturbed > 0 {
-            format!(
-                "all {disturbed} samples lie in passes that other work on this machine disturbed: \
-                 while a thread waits for its core, spans go on and samples don't"
-            )
-        } else {
-            "no sample lies in a pass of which it is known when each brick ran".to_owned()
-        });
+        return absent(
+            "no sample lies in a pass of which it is known when each brick ran".to_owned(),
+        );
     };
+    let is_quiet = |pass: usize| !profile.passes[pass].is_disturbed();
+    let quiet = by_pass.iter().filter(|(pass, _)| is_quiet(**pass));
+    let quiet: u64 = quiet.flat_map(|(_, bricks)| bricks.values()).sum();
+    let only_quiet = quiet >= ENOUGH;
     let is_compared = |pass: usize| {
-        known[pass] == Known::Whole
-            && !profile.passes[pass].is_disturbed()
-            && (first..=last).contains(&pass)
+        let is_known = known[pass] == Known::Whole && (first..=last).contains(&pass);
+        is_known && (is_quiet(pass) || !only_quiet)
     };
 
     let numbers: HashMap<u32, usize> =
@@ -100,7 +97,8 @@ pub(super) fn of(
             Some(Compared { phase, brick, measured, sampled, allowed })
         })
         .collect();
-    Ok(Agreement { samples: counts.iter().sum(), bricks })
+    let disturbed = (0..known.len()).any(|pass| is_compared(pass) && !is_quiet(pass));
+    Ok(Agreement { samples: counts.iter().sum(), disturbed, bricks })
 }
 
 /// How far the share of `count` samples may be from `share`, the chance of each, so that it is farther

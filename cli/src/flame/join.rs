@@ -138,6 +138,14 @@ pub(crate) fn join(
         }),
     );
 
+    if agreement.as_ref().is_ok_and(|agreement| agreement.disturbed) {
+        doubts.push(
+            "the agreement with measured shares is of disturbed passes, too: while a thread waits for \
+             its core, spans go on and samples don't"
+                .to_owned(),
+        );
+    }
+
     let roots = Roots::of(sampled, &owned);
     let mut writer = Writer {
         stacks: Stacks::new(Unit::Samples, BLOCKS),

@@ -75,6 +75,9 @@ pub(crate) struct Share<T> {
 pub(crate) struct Agreement {
     /// Samples inside of passes.
     pub(crate) samples: u64,
+    /// Whether passes are among them that other work disturbed, for want of others.
+    #[serde(default)]
+    pub(crate) disturbed: bool,
     pub(crate) bricks: Vec<Compared>,
 }
 

@@ -330,6 +330,7 @@ pub(super) mod tests {
                 share("注意力::機制", None, 300, 300),
             ],
             agreement: Some(Agreement {
+                disturbed: false,
                 samples: 9_800,
                 bricks: vec![
                     compared(Phase::Prefill, "AttentionScore", 0.1511, 0.1512),
@@ -388,7 +389,7 @@ pub(super) mod tests {
         assert_eq!(compared(&of(0.375)), ["37.50 %", "25.00 %", "+12.50", "12.50", "agrees"]);
         assert_eq!(compared(&of(0.1249))[2..], ["-12.51", "12.50", "differs"]);
         assert_eq!(compared(&of(f64::NAN))[4], "differs");
-        let agreement = |bricks| Agreement { samples: 1, bricks };
+        let agreement = |bricks| Agreement { samples: 1, disturbed: false, bricks };
         assert_eq!(warning(&agreement(vec![of(0.3)])), None);
         let warning = warning(&agreement(vec![of(0.3), of(0.9)])).expect("one");
         assert!(warning.starts_with("1 of 2 bricks differs by more"), "{warning}");
