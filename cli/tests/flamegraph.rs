@@ -175,14 +175,19 @@ fn a_spin_in_one_brick_of_one_layer_is_seen_there_by_every_source() {
         let summary = json(Path::new(&out).join("flamegraph.json"));
         if via != "spans" {
             let agreement = &summary["agreement"];
-            if agreement.is_null() {
-                let why = summary["agreement_absent"]["reason"].as_str().expect("a reason");
-                assert!(why.contains("disturbed"), "{via}: {why}");
-                eprintln!("not compared with the spans: {why}");
-            }
-            for brick in agreement["bricks"].as_array().into_iter().flatten() {
+            assert!(agreement["samples"].as_u64().expect("samples") > 50, "{via}: {agreement}");
+            // While others push a thread off its core it is measured and not sampled: then the two may be
+            // any number of points apart, and the summary says why.
+            let disturbed = agreement["disturbed"].as_bool().expect("it is told");
+            let doubts = summary["doubts"].as_array().expect("doubts").iter();
+            let told = doubts
+                .filter_map(Value::as_str)
+                .any(|doubt| doubt.contains("disturbed passes, too"));
+            assert_eq!(disturbed, told, "{via}");
+            for brick in
+                agreement["bricks"].as_array().expect("bricks").iter().filter(|_| !disturbed)
+            {
                 let of = |key: &str| brick[key].as_f64().expect("a share");
-                // A thread that others push off its core is measured and not sampled.
                 let apart = (of("measured") - of("sampled")).abs();
                 assert!(apart < 2.0 * of("allowed") + 0.05, "{via}: {brick}");
             }
