@@ -39,7 +39,8 @@ pub use self::tree::TreeOptions;
 
 /// `text` with control characters made visible, so that a name can't break a line or a terminal, nor
 /// be read as what it isn't.
-pub(crate) fn printable(text: &str) -> String {
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
             let (escaped, plain) =

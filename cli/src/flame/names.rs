@@ -1,28 +1,8 @@
 //! Names as people may see them: nothing in one breaks a line, turns the text around or is too long.
 
+pub(crate) use brickscope::view::printable;
+
 use unicode_width::UnicodeWidthChar;
-
-/// `name` with what has no picture of its own made visible: a newline is `\n`. What XML, hence SVG,
-/// has no form for is among it.
-pub(crate) fn printable(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for c in name.chars() {
-        if is_unprintable(c) { text.extend(c.escape_default()) } else { text.push(c) }
-    }
-    text
-}
-
-fn is_unprintable(c: char) -> bool {
-    match c {
-        c if c.is_control() => true,
-        // Separators of lines and paragraphs; what turns the direction of text around.
-        '\u{2028}' | '\u{2029}' => true,
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-        // The byte order mark; what is no character of XML.
-        '\u{feff}' | '\u{fffe}' | '\u{ffff}' => true,
-        _ => false,
-    }
-}
 
 /// Columns that `text` takes where all letters are equally wide; those of Chinese take two.
 pub(crate) fn columns(text: &str) -> usize {
