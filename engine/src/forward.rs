@@ -35,7 +35,7 @@ pub(crate) enum Outputs {
 }
 
 impl Outputs {
-    fn count(self, n_tokens: usize) -> usize {
+    pub(crate) fn count(self, n_tokens: usize) -> usize {
         match self {
             Self::None => 0,
             Self::Last => 1,

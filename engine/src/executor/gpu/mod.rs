@@ -1,0 +1,5 @@
+//! What executors on devices share.
+
+// Read by executors that are features.
+#[allow(dead_code)]
+pub(crate) mod plan;

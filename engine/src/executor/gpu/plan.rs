@@ -1,0 +1,249 @@
+//! The forward pass as a list of kernels, for devices: what to launch, in which order, for which brick.
+//!
+//! It is `forward.rs` once more, read by executors whose kernels run elsewhere and later. What a kernel
+//! needs to know of the position it reads from the device ([`Plan`] has none in it), so one list serves
+//! every pass of as many tokens, and can be recorded once and replayed.
+
+use brickscope::{BrickId, Work};
+
+use crate::config::Config;
+use crate::executor::work;
+use crate::forward::Outputs;
+use crate::tap::Value;
+use crate::weights::{Tensor, Weights};
+
+/// A piece of a device's memory: F32, row-major, of up to a batch of `n` tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Slot {
+    /// `(n, dim)`, the residual stream.
+    X,
+    /// `(n, dim)`, normalised.
+    H,
+    /// `(n, dim)`, what is added to the stream.
+    Y,
+    /// `(n, q_dim)`.
+    Q,
+    /// `(n, q_dim)`, the output of attention.
+    A,
+    /// `(n, n_heads, capacity)`: scores, then probabilities. Each row has room for every key.
+    S,
+    /// `(n, ffn_dim)`.
+    Gate,
+    /// `(n, ffn_dim)`.
+    Up,
+    /// `(outputs, n_vocab)`.
+    Logits,
+    /// `(capacity, kv_dim)`, the keys of this layer. New rows begin at row `position`.
+    K(usize),
+    /// `(capacity, kv_dim)`, the values of this layer. New rows begin at row `position`.
+    V(usize),
+}
+
+impl Slot {
+    /// Whether the pass writes at row `position` and not at row 0.
+    pub(crate) fn is_cache(self) -> bool {
+        matches!(self, Self::K(_) | Self::V(_))
+    }
+}
+
+/// What a kernel computes.
+///
+/// `tokens` is [`Step::tokens`]. Cosines and sines of all positions, `(capacity, n_rot / 2)` each, are
+/// made on the host by the same code as the CPU's, and uploaded once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Op<'m> {
+    /// `X[t] = table[token[t]]`.
+    Embed { table: &'m Tensor },
+    /// Each of `tokens · rows_per_token` rows of `weight.len()`:
+    /// `out = x · weight / sqrt(mean(x²) + eps)`. `out` may be `x`. `x` is read from its token `first` on.
+    RmsNorm { out: Slot, x: Slot, weight: &'m [f32], rows_per_token: usize, first: usize },
+    /// `out[t] = W · x[t]`.
+    Matmul { out: Slot, w: &'m Tensor, x: Slot },
+    /// `x[t] += bias`.
+    AddBias { x: Slot, bias: &'m [f32] },
+    /// Rotates each head of `x`, `(tokens, heads, head_dim)`, by the angles of its token's position.
+    Rope { x: Slot, heads: usize },
+    /// `S[t, h, j] = scale · Q[t, h] · K[j, kv_head(h)]` for `j <= position + t`.
+    Scores { layer: usize },
+    /// Over `j <= position + t` of each row of `S`, in place.
+    Softmax,
+    /// `A[t, h] = Σ_j S[t, h, j] · V[j, kv_head(h)]`.
+    WeightedSum { layer: usize },
+    /// `Gate = silu(Gate) · Up`.
+    SiluMul,
+    /// `x += y`.
+    Add { x: Slot, y: Slot },
+}
+
+/// One kernel launch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step<'m> {
+    /// The transformer layer.
+    pub(crate) layer: Option<u16>,
+    /// The brick that it is for. Steps of the same brick that follow one another are one brick, unless
+    /// [`begins_brick`](Self::begins_brick) says otherwise.
+    pub(crate) brick: BrickId,
+    /// Whether a brick begins here.
+    pub(crate) begins_brick: bool,
+    /// The value that there is afterwards.
+    pub(crate) value: Value,
+    /// Where it is.
+    pub(crate) out: Slot,
+    /// Tokens that it works on.
+    pub(crate) tokens: usize,
+    /// What to compute.
+    pub(crate) op: Op<'m>,
+}
+
+/// The kernels of a pass of so many tokens.
+#[derive(Debug)]
+pub(crate) struct Plan<'m> {
+    pub(crate) n: usize,
+    pub(crate) n_outputs: usize,
+    pub(crate) steps: Vec<Step<'m>>,
+}
+
+impl<'m> Plan<'m> {
+    /// A pass of `n` tokens.
+    pub(crate) fn new(c: &Config, w: &'m Weights, n: usize, outputs: Outputs) -> Self {
+        use BrickId::*;
+        use Slot::*;
+        let mut steps = List { steps: Vec::new(), layer: None, tokens: n };
+        let norm = |out, x, weight: &'m [f32], rows_per_token| Op::RmsNorm {
+            out,
+            x,
+            weight,
+            rows_per_token,
+            first: 0,
+        };
+
+        steps.brick(Embedding, [(Value::Embedding, X, Op::Embed { table: &w.embedding })]);
+        for (i, w) in w.layers.iter().enumerate() {
+            steps.layer = Some(i as u16);
+            let (k, v) = (K(i), V(i));
+            steps.brick(RmsNorm, [(Value::AttentionNorm, H, norm(H, X, &w.attn_norm, 1))]);
+            let matmul = |out, w, x| Op::Matmul { out, w, x };
+            let bias = |value, x, bias: &'m Option<Vec<f32>>| {
+                bias.as_deref().map(|bias| (value, x, Op::AddBias { x, bias }))
+            };
+            let qkv = [
+                Some((Value::Q, Q, matmul(Q, &w.q, H))),
+                Some((Value::K, k, matmul(k, &w.k, H))),
+                Some((Value::V, v, matmul(v, &w.v, H))),
+                bias(Value::BiasedQ, Q, &w.q_bias),
+                bias(Value::BiasedK, k, &w.k_bias),
+                bias(Value::BiasedV, v, &w.v_bias),
+            ];
+            steps.brick(QkvProjection, qkv.into_iter().flatten());
+            if let (Some(q_norm), Some(k_norm)) = (&w.q_norm, &w.k_norm) {
+                steps.brick(RmsNorm, [(Value::NormedQ, Q, norm(Q, Q, q_norm, c.n_heads))]);
+                steps.brick(RmsNorm, [(Value::NormedK, k, norm(k, k, k_norm, c.n_kv_heads))]);
+            }
+            steps.brick(
+                RopeEmbedding,
+                [
+                    (Value::RotatedQ, Q, Op::Rope { x: Q, heads: c.n_heads }),
+                    (Value::RotatedK, k, Op::Rope { x: k, heads: c.n_kv_heads }),
+                ],
+            );
+            steps.brick(AttentionScore, [(Value::Scores, S, Op::Scores { layer: i })]);
+            steps.brick(AttentionSoftmax, [(Value::Probabilities, S, Op::Softmax)]);
+            steps.brick(AttentionOutput, [(Value::Attention, A, Op::WeightedSum { layer: i })]);
+            if let Some(sub_norm) = &w.attn_sub_norm {
+                steps.brick(RmsNorm, [(Value::AttentionSubNorm, A, norm(A, A, sub_norm, 1))]);
+            }
+            steps.brick(
+                OutputProjection,
+                [
+                    (Value::Output, Y, matmul(Y, &w.output, A)),
+                    (Value::AttentionResidual, X, Op::Add { x: X, y: Y }),
+                ],
+            );
+
+            steps.brick(RmsNorm, [(Value::FfnNorm, H, norm(H, X, &w.ffn_norm, 1))]);
+            steps.brick(GateProjection, [(Value::Gate, Gate, matmul(Gate, &w.gate, H))]);
+            steps.brick(UpProjection, [(Value::Up, Up, matmul(Up, &w.up, H))]);
+            steps.brick(Activation, [(Value::Activation, Gate, Op::SiluMul)]);
+            if let Some(sub_norm) = &w.ffn_sub_norm {
+                steps.brick(RmsNorm, [(Value::FfnSubNorm, Gate, norm(Gate, Gate, sub_norm, 1))]);
+            }
+            steps.brick(
+                DownProjection,
+                [
+                    (Value::Down, Y, matmul(Y, &w.down, Gate)),
+                    (Value::FfnResidual, X, Op::Add { x: X, y: Y }),
+                ],
+            );
+        }
+        steps.layer = None;
+
+        let n_outputs = outputs.count(n);
+        if n_outputs > 0 {
+            steps.tokens = n_outputs;
+            let first = n - n_outputs;
+            let weight = &w.output_norm[..];
+            let norm = Op::RmsNorm { out: H, x: X, weight, rows_per_token: 1, first };
+            steps.brick(RmsNorm, [(Value::OutputNorm, H, norm)]);
+            let head = Op::Matmul { out: Logits, w: &w.head, x: H };
+            steps.brick(LmHead, [(Value::Logits, Logits, head)]);
+        }
+        Self { n, n_outputs, steps: steps.steps }
+    }
+
+    /// Every weight matrix that the steps read, once each.
+    pub(crate) fn matrices(w: &'m Weights) -> Vec<&'m Tensor> {
+        let mut seen = Vec::new();
+        w.matrices()
+            .filter(|tensor| {
+                let is_new = !seen.contains(&tensor.index);
+                seen.push(tensor.index);
+                is_new
+            })
+            .collect()
+    }
+}
+
+impl Step<'_> {
+    /// What it has to do in a pass that begins at `position`: as the CPU's kernels, by `work.rs`.
+    pub(crate) fn work(&self, c: &Config, position: usize) -> Work {
+        let n = self.tokens;
+        match self.op {
+            Op::Embed { table } => work::embed(table, n),
+            Op::RmsNorm { weight, rows_per_token, .. } => {
+                work::rms_norm(weight.len(), n * rows_per_token * weight.len())
+            }
+            Op::Matmul { w, .. } => work::matmul(w, n),
+            Op::AddBias { bias, .. } => work::add(bias.len(), n),
+            Op::Rope { heads, .. } => work::rope(heads * c.head_dim, n),
+            Op::Scores { .. } => work::scores(c.n_heads, c.head_dim, c.kv_dim(), position, n),
+            Op::Softmax => work::softmax(c.n_heads, position, n),
+            Op::WeightedSum { .. } => {
+                work::weighted_sum(c.n_heads, c.head_dim, c.kv_dim(), position, n)
+            }
+            Op::SiluMul => work::silu_mul(c.ffn_dim, n),
+            Op::Add { .. } => work::add(c.dim, n),
+        }
+    }
+}
+
+struct List<'m> {
+    steps: Vec<Step<'m>>,
+    layer: Option<u16>,
+    tokens: usize,
+}
+
+impl<'m> List<'m> {
+    fn brick(&mut self, brick: BrickId, kernels: impl IntoIterator<Item = (Value, Slot, Op<'m>)>) {
+        let (layer, tokens) = (self.layer, self.tokens);
+        let steps = kernels.into_iter().enumerate().map(|(i, (value, out, op))| Step {
+            layer,
+            brick,
+            begins_brick: i == 0,
+            value,
+            out,
+            tokens,
+            op,
+        });
+        self.steps.extend(steps);
+    }
+}
