@@ -1,7 +1,7 @@
 //! What runs the operations of a forward pass. So far: the CPU.
 
 mod cpu;
-pub(crate) mod gpu;
+pub mod gpu;
 mod routines;
 mod shares;
 #[cfg(feature = "wgpu")]
