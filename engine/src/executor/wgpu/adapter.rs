@@ -3,10 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::error::GpuError;
+use brickscope::DeviceError;
 
-/// The limits that kernels are written for. What every device of WebGPU has is enough, save for the
-/// size of buffers: of that, we take what there is.
+use crate::executor::gpu::GpuError;
+
+fn no_device(reason: String) -> GpuError {
+    GpuError::NoDevice { api: "Vulkan, Metal or DX12", reason }
+}
+
 const BACKENDS: wgpu::Backends =
     wgpu::Backends::VULKAN.union(wgpu::Backends::METAL).union(wgpu::Backends::DX12);
 
@@ -15,13 +19,15 @@ const BACKENDS: wgpu::Backends =
 pub(super) enum Stamps {
     /// Between two kernels.
     Kernels,
+    /// Where a pass begins: marked work is cut into passes.
+    Passes,
     /// Not at all, as it says.
     None(&'static str),
 }
 
 /// An open device.
 #[derive(Debug)]
-pub(super) struct Gpu {
+pub(super) struct OpenDevice {
     pub(super) device: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     pub(super) limits: wgpu::Limits,
@@ -96,7 +102,7 @@ pub fn devices() -> Vec<WgpuDevice> {
         .map(|adapter| {
             let info = adapter.get_info();
             let untimed = match stamps(adapter.features()) {
-                Stamps::Kernels => None,
+                Stamps::Kernels | Stamps::Passes => None,
                 Stamps::None(why) => Some(why),
             };
             WgpuDevice {
@@ -118,19 +124,18 @@ fn stamps(features: wgpu::Features) -> Stamps {
     if !features.contains(wgpu::Features::TIMESTAMP_QUERY) {
         Stamps::None("this device has no time stamps")
     } else if !features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES) {
-        Stamps::None("this device takes the time between passes only, not between kernels")
+        Stamps::Passes
     } else {
         Stamps::Kernels
     }
 }
 
-impl Gpu {
+impl OpenDevice {
     /// Opens the first device that lets itself be opened.
     pub(super) fn open() -> Result<Self, GpuError> {
         let adapters = adapters();
-        let none =
-            "no driver for Vulkan, Metal or DX12 answers (on Linux: is a Vulkan driver installed?)";
-        let mut refusal = GpuError::NoDevice { why: none.to_owned() };
+        let none = "no driver answers; on Linux, install one for Vulkan (mesa-vulkan-drivers computes on the CPU)";
+        let mut refusal = no_device(none.to_owned());
         for adapter in &adapters {
             match Self::open_adapter(adapter) {
                 Ok(gpu) => return Ok(gpu),
@@ -143,8 +148,14 @@ impl Gpu {
     fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
         let (info, has, features) = (adapter.get_info(), adapter.limits(), adapter.features());
         let stamps = stamps(features);
-        let wanted =
-            wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES;
+        let required_features = match stamps {
+            Stamps::Kernels => {
+                wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
+            }
+            Stamps::Passes => wgpu::Features::TIMESTAMP_QUERY,
+            Stamps::None(_) => wgpu::Features::empty(),
+        };
+        // What every device of WebGPU has is enough, save for the size of buffers.
         let limits = wgpu::Limits {
             max_buffer_size: has.max_buffer_size,
             max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
@@ -152,16 +163,12 @@ impl Gpu {
         };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("brickscope"),
-            required_features: if stamps == Stamps::Kernels {
-                wanted
-            } else {
-                wgpu::Features::empty()
-            },
+            required_features,
             required_limits: limits.clone(),
             ..Default::default()
         };
         let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
-            .map_err(|e| GpuError::Open { device: info.name.clone(), why: e.to_string() })?;
+            .map_err(|e| no_device(format!("{} can't be opened: {e}", info.name)))?;
         let faults = Arc::new(Faults::default());
         // Without a handler, wgpu panics.
         let told = Arc::clone(&faults);
@@ -179,12 +186,12 @@ impl Gpu {
     /// What has gone wrong since this was last asked, while `what` was done.
     pub(super) fn check(&self, what: &'static str) -> Result<(), GpuError> {
         let mut state = self.faults.state();
-        let device = || self.info.name.clone();
         if let Some(why) = &state.lost {
-            return Err(GpuError::Lost { device: device(), why: why.clone() });
+            let reason = format!("{}: {why}", self.info.name);
+            return Err(DeviceError::Lost { reason }.into());
         }
         match state.fault.take() {
-            Some(why) => Err(GpuError::Fault { device: device(), what, why }),
+            Some(why) => Err(self.fault(what, why)),
             None => Ok(()),
         }
     }
@@ -203,22 +210,29 @@ impl Gpu {
         // A device that is lost while it is waited for makes wgpu panic.
         let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(how)));
         match polled {
-            Ok(Ok(_)) => self.check("waiting"),
+            Ok(Ok(_)) => self.check("wait"),
             Ok(Err(why)) => {
-                self.check("waiting")?;
-                Err(self.fault("waiting", why.to_string()))
+                self.check("wait")?;
+                Err(self.fault("wait", why.to_string()))
             }
             Err(_) => {
                 let mut state = self.faults.state();
                 state.lost.get_or_insert_with(|| "it stopped answering".to_owned());
                 drop(state);
-                self.check("waiting")
+                self.check("wait")
             }
         }
     }
 
+    /// Nanoseconds of a tick of its clock.
+    pub(super) fn ns_per_tick(&self) -> f64 {
+        self.queue.get_timestamp_period().into()
+    }
+
+    /// That `what` can't be done.
     pub(super) fn fault(&self, what: &'static str, why: String) -> GpuError {
-        GpuError::Fault { device: self.info.name.clone(), what, why }
+        let reason = format!("{}: {why}", self.info.name);
+        DeviceError::Failed { what: what.to_owned(), reason }.into()
     }
 
     /// A buffer of so many bytes, or an error that says what it was for.
@@ -228,11 +242,11 @@ impl Gpu {
         bytes: u64,
         usage: wgpu::BufferUsages,
     ) -> Result<wgpu::Buffer, GpuError> {
-        let refused = |why: String| GpuError::Memory {
+        let refused = |limit: String| GpuError::TooLarge {
             device: self.info.name.clone(),
             what: what.to_owned(),
             bytes,
-            why,
+            limit,
         };
         let limit = if usage.contains(wgpu::BufferUsages::STORAGE) {
             self.limits.max_buffer_size.min(self.limits.max_storage_buffer_binding_size)
@@ -251,7 +265,7 @@ impl Gpu {
             mapped_at_creation: false,
         });
         match pollster::block_on(scope.pop()) {
-            None => self.check("allocating").map(|()| buffer),
+            None => self.check("allocate").map(|()| buffer),
             Some(_) => Err(refused("which this device does not have".to_owned())),
         }
     }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use brickscope_kernels::RopePairs;
 
-use super::adapter::Gpu;
-use super::error::GpuError;
+use super::adapter::OpenDevice;
+use crate::executor::gpu::GpuError;
 
 /// How a matrix lies in the device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,6 +96,16 @@ impl Kernel {
         }
     }
 
+    /// Bytes that the invocations of a workgroup share.
+    pub(super) fn workgroup_bytes(self) -> u32 {
+        match self {
+            Self::Gemv { .. } | Self::Softmax => 4 * 64,
+            Self::RmsNorm { .. } => 4 * 128,
+            Self::Gemm { .. } => 2 * 16 * 256,
+            _ => 0,
+        }
+    }
+
     fn source(self) -> String {
         let x = |ragged| {
             if ragged {
@@ -167,7 +177,7 @@ pub(super) struct Kernels {
 
 impl Kernels {
     /// The kernel, compiled if it hasn't been.
-    pub(super) fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&Compiled, GpuError> {
+    pub(super) fn get(&mut self, gpu: &OpenDevice, kernel: Kernel) -> Result<&Compiled, GpuError> {
         if !self.compiled.contains_key(&kernel) {
             let compiled = compile(gpu, kernel)?;
             self.compiled.insert(kernel, compiled);
@@ -176,7 +186,7 @@ impl Kernels {
     }
 }
 
-fn compile(gpu: &Gpu, kernel: Kernel) -> Result<Compiled, GpuError> {
+fn compile(gpu: &OpenDevice, kernel: Kernel) -> Result<Compiled, GpuError> {
     let name = kernel.name();
     let label = Some(&name[..]);
     let uniform = wgpu::BufferBindingType::Uniform;
@@ -218,6 +228,6 @@ fn compile(gpu: &Gpu, kernel: Kernel) -> Result<Compiled, GpuError> {
         },
         cache: None,
     });
-    gpu.check("compiling a kernel")?;
+    gpu.check("compile a kernel")?;
     Ok(Compiled { pipeline, layout })
 }

@@ -1,13 +1,14 @@
 //! From the steps of a plan to launches: which kernel, bound to what, with which numbers, on what grid.
 
+use brickscope::DeviceLaunch;
 use wgpu::BufferUsages;
 
-use super::adapter::Gpu;
-use super::error::GpuError;
+use super::adapter::OpenDevice;
 use super::kernels::{Kernel, Kernels};
 use super::memory::{Memory, Weight};
 use crate::config::Config;
-use crate::executor::gpu::plan::{Op, Plan, Slot, Step};
+use crate::executor::gpu::{GpuError, Op, Plan, Slot, Step};
+use crate::weights::Tensor;
 
 /// Workgroups in one dimension of a grid, on every device.
 const GRID: u32 = 65_535;
@@ -18,7 +19,6 @@ const SHARES: u32 = 8;
 /// A kernel that is ready to be launched.
 #[derive(Debug)]
 pub(super) struct Launch {
-    pub(super) kernel: Kernel,
     pub(super) pipeline: wgpu::ComputePipeline,
     pub(super) bindings: wgpu::BindGroup,
     pub(super) grid: [u32; 3],
@@ -42,7 +42,7 @@ struct Draft<'b> {
 
 impl Prepared {
     pub(super) fn new(
-        gpu: &Gpu,
+        gpu: &OpenDevice,
         kernels: &mut Kernels,
         memory: &Memory,
         c: &Config,
@@ -54,7 +54,7 @@ impl Prepared {
             .iter()
             .map(|step| Drafter { memory, c, capacity }.step(step))
             .collect::<Option<Vec<_>>>()
-            .ok_or_else(|| gpu.fault("reading the plan", "it is of another model".to_owned()))?;
+            .ok_or_else(|| gpu.fault("read the plan", "it is of another model".to_owned()))?;
 
         // The numbers of all launches in one buffer, each at a place where a binding may begin.
         let stride = gpu.limits.min_uniform_buffer_offset_alignment.max(64) as usize;
@@ -92,7 +92,6 @@ impl Prepared {
                     entries: &entries,
                 });
                 launches.push(Launch {
-                    kernel: draft.kernel,
                     pipeline: compiled.pipeline.clone(),
                     bindings,
                     grid: draft.grid,
@@ -101,9 +100,44 @@ impl Prepared {
             }
             steps.push(launches);
         }
-        gpu.check("preparing kernels")?;
+        gpu.check("prepare kernels")?;
         Ok(Self { steps })
     }
+}
+
+/// The kernel of a step, and how it is launched. Of a matrix in several parts, as its first part is.
+pub(super) fn describe(
+    memory: &Memory,
+    c: &Config,
+    capacity: usize,
+    step: &Step<'_>,
+) -> (String, DeviceLaunch) {
+    let heads = || format!("{} heads of {}", c.n_heads, c.head_dim);
+    let weight = |tensor: &Tensor| memory.weights.get(&tensor.index);
+    let shape = match step.op {
+        Op::Embed { table: w } | Op::Matmul { w, .. } => {
+            weight(w).map_or_else(String::new, Weight::shape)
+        }
+        Op::RmsNorm { weight, .. } => weight.len().to_string(),
+        Op::AddBias { bias, .. } => bias.len().to_string(),
+        Op::Rope { .. } => c.head_dim.to_string(),
+        Op::Scores { .. } | Op::Softmax | Op::WeightedSum { .. } => heads(),
+        Op::SiluMul => c.ffn_dim.to_string(),
+        Op::Add { .. } => c.dim.to_string(),
+    };
+    let drafts = Drafter { memory, c, capacity }.step(step);
+    let Some(draft) = drafts.as_ref().and_then(|drafts| drafts.first()) else {
+        return ("unknown".to_owned(), DeviceLaunch::default());
+    };
+    let [x, y, z] = draft.grid;
+    let launch = DeviceLaunch {
+        shape,
+        grid: (x, y, z),
+        block: (draft.kernel.workgroup(), 1, 1),
+        shared_mem: draft.kernel.workgroup_bytes(),
+        ..DeviceLaunch::default()
+    };
+    (draft.kernel.name(), launch)
 }
 
 /// A grid of so many workgroups, folded where one dimension has no room for them.

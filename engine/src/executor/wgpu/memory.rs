@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use brickscope_kernels::{QuantType, quant, rope_tables};
 use wgpu::BufferUsages;
 
-use super::adapter::Gpu;
-use super::error::GpuError;
+use super::adapter::OpenDevice;
 use super::kernels::Format;
 use crate::config::Config;
-use crate::executor::gpu::plan::{Op, Plan, Slot};
+use crate::executor::gpu::{GpuError, Op, Plan, Slot};
 use crate::model::Model;
 use crate::tap::Value;
 use crate::weights::Tensor;
@@ -35,6 +34,8 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct Weight {
     pub(super) format: Format,
+    /// How it is in the file.
+    pub(super) kind: QuantType,
     pub(super) cols: usize,
     /// Blocks of [`BLOCK`] weights in a row.
     pub(super) blocks: usize,
@@ -58,8 +59,20 @@ pub(super) fn format(kind: QuantType) -> Format {
 }
 
 impl Weight {
+    /// `2048×768 q6_k as f16`.
+    pub(super) fn shape(&self) -> String {
+        let rows: usize = self.parts.iter().map(|part| part.rows).sum();
+        let (kind, format) = (self.kind.name(), self.format.name());
+        let cast = if kind == format { String::new() } else { format!(" as {format}") };
+        format!("{rows}×{} {kind}{cast}", self.cols)
+    }
+
     /// Uploads a matrix.
-    pub(super) fn upload(gpu: &Gpu, model: &Model, tensor: &Tensor) -> Result<Self, GpuError> {
+    pub(super) fn upload(
+        gpu: &OpenDevice,
+        model: &Model,
+        tensor: &Tensor,
+    ) -> Result<Self, GpuError> {
         let format = format(tensor.kind);
         let blocks = tensor.cols.div_ceil(BLOCK);
         let row_bytes = match format {
@@ -72,7 +85,8 @@ impl Weight {
         // Somewhat less, for the padding between quants and scales.
         let fit = usize::try_from(limit / (row_bytes as u64 + 1)).unwrap_or(usize::MAX);
         let rows_of_part = (fit / ROWS * ROWS).max(ROWS);
-        let mut weight = Self { format, cols: tensor.cols, blocks, parts: Vec::new() };
+        let mut weight =
+            Self { format, kind: tensor.kind, cols: tensor.cols, blocks, parts: Vec::new() };
         for first_row in (0..tensor.rows).step_by(rows_of_part) {
             let rows = rows_of_part.min(tensor.rows - first_row);
             weight.parts.push(weight.part(gpu, model, tensor, first_row, rows)?);
@@ -82,7 +96,7 @@ impl Weight {
 
     fn part(
         &self,
-        gpu: &Gpu,
+        gpu: &OpenDevice,
         model: &Model,
         tensor: &Tensor,
         first_row: usize,
@@ -164,7 +178,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Uploads the weights that `plan` reads, and makes room for passes of up to `batch` tokens.
     pub(super) fn new(
-        gpu: &Gpu,
+        gpu: &OpenDevice,
         model: &Model,
         plan: &Plan<'_>,
         batch: usize,
@@ -208,7 +222,7 @@ impl Memory {
     /// Makes room for so many rows of logits.
     pub(super) fn grow_logits(
         &mut self,
-        gpu: &Gpu,
+        gpu: &OpenDevice,
         c: &Config,
         outputs: usize,
     ) -> Result<(), GpuError> {
@@ -237,14 +251,18 @@ fn slots(c: &Config, batch: usize, capacity: usize) -> Vec<(Slot, u128)> {
     slots
 }
 
-fn slot(gpu: &Gpu, slot: Slot, floats: u128) -> Result<wgpu::Buffer, GpuError> {
+fn slot(gpu: &OpenDevice, slot: Slot, floats: u128) -> Result<wgpu::Buffer, GpuError> {
     let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
     let bytes = u64::try_from(4 * floats).unwrap_or(u64::MAX);
     gpu.buffer(&format!("{slot:?} of the forward pass"), bytes, usage)
 }
 
 /// A buffer with these floats.
-pub(super) fn vector(gpu: &Gpu, what: &str, values: &[f32]) -> Result<wgpu::Buffer, GpuError> {
+pub(super) fn vector(
+    gpu: &OpenDevice,
+    what: &str,
+    values: &[f32],
+) -> Result<wgpu::Buffer, GpuError> {
     let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
     let buffer = gpu.buffer(what, 4 * values.len() as u64, usage)?;
     gpu.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(values));
