@@ -4,12 +4,14 @@ use brickscope::DeviceLaunch;
 use wgpu::BufferUsages;
 
 use super::adapter::OpenDevice;
-use super::kernels::{Kernel, Kernels};
+use super::kernels::{Compiled, Kernel, Kernels};
 use super::memory::{Memory, Weight};
 use crate::config::Config;
 use crate::executor::gpu::{GpuError, Op, Plan, Slot, Step};
 use crate::weights::Tensor;
 
+/// Bytes of the numbers of a launch, at most.
+const ARGS: u64 = 64;
 /// Workgroups in one dimension of a grid, on every device.
 const GRID: u32 = 65_535;
 /// Workgroups that share the keys of a row of scores. Grids don't depend on the position, so the
@@ -19,9 +21,9 @@ const SHARES: u32 = 8;
 /// A kernel that is ready to be launched.
 #[derive(Debug)]
 pub(super) struct Launch {
-    pub(super) pipeline: wgpu::ComputePipeline,
-    pub(super) bindings: wgpu::BindGroup,
-    pub(super) grid: [u32; 3],
+    pipeline: wgpu::ComputePipeline,
+    bindings: wgpu::BindGroup,
+    grid: [u32; 3],
 }
 
 /// A plan whose kernels are ready.
@@ -56,12 +58,13 @@ impl Prepared {
             .collect::<Option<Vec<_>>>()
             .ok_or_else(|| gpu.fault("read the plan", "it is of another model".to_owned()))?;
 
-        // The numbers of all launches in one buffer, each at a place where a binding may begin.
-        let stride = gpu.limits.min_uniform_buffer_offset_alignment.max(64) as usize;
+        // The numbers of all launches in one buffer, each at a place where a binding may begin; after
+        // them, nothing but zeros.
+        let stride = gpu.limits.min_uniform_buffer_offset_alignment.max(ARGS as u32) as usize;
         let n_launches = drafts.iter().map(Vec::len).sum::<usize>();
         let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
-        let args = gpu.buffer("the kernels' numbers", (n_launches * stride) as u64, usage)?;
-        let mut bytes = vec![0; n_launches * stride];
+        let mut bytes = vec![0; (n_launches + 1) * stride];
+        let args = gpu.buffer("the kernels' numbers", bytes.len() as u64, usage)?;
         let all = drafts.iter().flatten();
         for (place, draft) in bytes.chunks_exact_mut(stride).zip(all) {
             for (place, word) in place.chunks_exact_mut(4).zip(&draft.args) {
@@ -70,38 +73,66 @@ impl Prepared {
         }
         gpu.queue.write_buffer(&args, 0, &bytes);
 
-        let mut at = 0;
-        let mut steps = Vec::with_capacity(drafts.len());
+        let bind = |draft: &Draft<'_>, layout: &wgpu::BindGroupLayout, index: usize| {
+            let args = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &args,
+                offset: (index * stride) as u64,
+                size: std::num::NonZeroU64::new(ARGS),
+            });
+            let buffers = draft.buffers.iter().map(|buffer| buffer.as_entire_binding());
+            let entries: Vec<_> = (0..)
+                .zip([memory.params.as_entire_binding(), args].into_iter().chain(buffers))
+                .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource })
+                .collect();
+            let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
+            gpu.device.create_bind_group(&descriptor)
+        };
+        let (mut steps, mut fresh) = (Vec::with_capacity(drafts.len()), Vec::new());
+        let mut index = 0;
         for step in drafts {
             let mut launches = Vec::with_capacity(step.len());
             for draft in step {
-                let compiled = kernels.get(gpu, draft.kernel)?;
-                let args = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: &args,
-                    offset: at,
-                    size: std::num::NonZeroU64::new(64),
-                });
-                let buffers = draft.buffers.iter().map(|buffer| buffer.as_entire_binding());
-                let entries: Vec<_> = (0..)
-                    .zip([memory.params.as_entire_binding(), args].into_iter().chain(buffers))
-                    .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource })
-                    .collect();
-                let bindings = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                    label: None,
-                    layout: &compiled.layout,
-                    entries: &entries,
-                });
-                launches.push(Launch {
-                    pipeline: compiled.pipeline.clone(),
-                    bindings,
-                    grid: draft.grid,
-                });
-                at += stride as u64;
+                let (compiled, is_new) = kernels.get(gpu, draft.kernel)?;
+                let Compiled { pipeline, layout } = compiled;
+                if is_new {
+                    let bindings = bind(&draft, &layout, n_launches);
+                    let pipeline = pipeline.clone();
+                    fresh.push(Launch { pipeline, bindings, grid: [1, 1, 1] });
+                }
+                let bindings = bind(&draft, &layout, index);
+                launches.push(Launch { pipeline, bindings, grid: draft.grid });
+                index += 1;
             }
             steps.push(launches);
         }
+        warm_up(gpu, &fresh)?;
         gpu.check("prepare kernels")?;
         Ok(Self { steps })
+    }
+}
+
+/// Launches kernels for the first time, which is when drivers compile them for the device. Their numbers
+/// are zeros: no rows, no tokens, no length.
+fn warm_up(gpu: &OpenDevice, fresh: &[Launch]) -> Result<(), GpuError> {
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let mut encoder = gpu.device.create_command_encoder(&Default::default());
+    let mut pass = encoder.begin_compute_pass(&Default::default());
+    for launch in fresh {
+        launch.record(&mut pass);
+    }
+    drop(pass);
+    gpu.queue.submit([encoder.finish()]);
+    gpu.wait(None)
+}
+
+impl Launch {
+    pub(super) fn record(&self, pass: &mut wgpu::ComputePass<'_>) {
+        pass.set_pipeline(&self.pipeline);
+        pass.set_bind_group(0, &self.bindings, &[]);
+        let [x, y, z] = self.grid;
+        pass.dispatch_workgroups(x, y, z);
     }
 }
 

@@ -5,6 +5,7 @@
 //! what was before it to its own end.
 
 mod adapter;
+mod codes;
 mod kernels;
 mod launch;
 mod marks;
@@ -37,8 +38,8 @@ const PREPARED: usize = 16;
 
 /// Runs passes of one model on a device of Vulkan, Metal or DX12.
 ///
-/// All of it goes into one queue. Weights of a type that no kernel reads are F16 on the device, BF16 is
-/// F32; their kernels' shapes say so.
+/// All of it goes into one queue. Weights of a type that no kernel reads lie on the device in another one
+/// that has room for them as they are: a kernel's shape says so, as in `2048×768 q6_k as i8`.
 #[derive(Debug)]
 pub struct Wgpu {
     gpu: OpenDevice,
@@ -207,12 +208,7 @@ impl Gpu for Wgpu {
         let Some((launches, pass)) = launches.zip(commands.pass.as_mut()) else {
             return Err(self.gpu.fault("launch a kernel", "its pass was not started".to_owned()));
         };
-        for launch in launches {
-            pass.set_pipeline(&launch.pipeline);
-            pass.set_bind_group(0, &launch.bindings, &[]);
-            let [x, y, z] = launch.grid;
-            pass.dispatch_workgroups(x, y, z);
-        }
+        launches.iter().for_each(|launch| launch.record(pass));
         if step + 1 == plan.steps.len() {
             self.logits.ready = plan.n_outputs * self.config.n_vocab;
         }
