@@ -142,8 +142,8 @@ pub struct KernelPair {
 ///
 /// If the models aren't of one shape, or the tokens can't be run.
 pub fn diverge<'a, 'b>(
-    a: &mut impl Side<'a>,
-    b: &mut impl Side<'b>,
+    a: &mut dyn Side<'a>,
+    b: &mut dyn Side<'b>,
     prompt: &[u32],
     n_tokens: usize,
     plant: &dyn Fn(At<'_>, &mut [f32]),
@@ -185,8 +185,8 @@ pub fn diverge<'a, 'b>(
 
 /// One pass on both sides, `a` on a thread of its own.
 fn lockstep<'a, 'b>(
-    a: &mut impl Side<'a>,
-    b: &mut impl Side<'b>,
+    a: &mut dyn Side<'a>,
+    b: &mut dyn Side<'b>,
     tokens: &[u32],
     outputs: Outputs,
     comparison: &RefCell<Comparison<'_>>,
@@ -224,8 +224,8 @@ fn lockstep<'a, 'b>(
 /// Runs the pass that had the first difference once more: a fault that is in the code or the weights
 /// is there again, one of memory or of a race may not be.
 fn repeat<'a, 'b>(
-    a: &mut impl Side<'a>,
-    b: &mut impl Side<'b>,
+    a: &mut dyn Side<'a>,
+    b: &mut dyn Side<'b>,
     tokens: &[u32],
     outputs: Outputs,
     comparison: &RefCell<Comparison<'_>>,
