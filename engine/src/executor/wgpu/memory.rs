@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use brickscope_kernels::{QuantType, rope_tables};
+use brickscope_kernels::{Matrix, QuantType, rope_tables};
 use wgpu::BufferUsages;
 
 use super::adapter::OpenDevice;
@@ -12,7 +12,6 @@ use crate::config::Config;
 use crate::executor::gpu::{GpuError, Op, Plan, Slot};
 use crate::model::Model;
 use crate::tap::Value;
-use crate::weights::Tensor;
 
 /// Weights that kernels read at once.
 const BLOCK: usize = 32;
@@ -45,7 +44,7 @@ pub(super) struct Weight {
 
 /// How a tensor lies on the device: as it is in the file where there is a kernel for that, else in a
 /// format that has room for its weights as they are.
-fn format(kind: QuantType) -> Format {
+pub(super) fn format(kind: QuantType) -> Format {
     match kind {
         QuantType::F32 | QuantType::BF16 => Format::F32,
         QuantType::F16 => Format::F16,
@@ -60,7 +59,7 @@ fn format(kind: QuantType) -> Format {
 }
 
 /// Bytes of a row in a format, and of its scales where they lie apart.
-fn row_bytes(format: Format, blocks: usize) -> [usize; 2] {
+pub(super) fn row_bytes(format: Format, blocks: usize) -> [usize; 2] {
     match format {
         Format::F32 => [blocks * BLOCK * 4, 0],
         Format::F16 => [blocks * BLOCK * 2, 0],
@@ -80,23 +79,19 @@ impl Weight {
     }
 
     /// Uploads a matrix.
-    pub(super) fn upload(
-        gpu: &OpenDevice,
-        model: &Model,
-        tensor: &Tensor,
-    ) -> Result<Self, GpuError> {
-        let format = format(tensor.kind);
-        let blocks = tensor.cols.div_ceil(BLOCK);
+    pub(super) fn upload(gpu: &OpenDevice, matrix: Matrix<'_>) -> Result<Self, GpuError> {
+        let (kind, cols) = (matrix.kind(), matrix.cols());
+        let format = format(kind);
+        let blocks = cols.div_ceil(BLOCK);
         let row_bytes = row_bytes(format, blocks).iter().sum::<usize>();
         let limit = gpu.limits.max_buffer_size.min(gpu.limits.max_storage_buffer_binding_size);
         // Somewhat less, for the padding between quants and scales.
         let fit = usize::try_from(limit / (row_bytes as u64 + 1)).unwrap_or(usize::MAX);
         let rows_of_part = (fit / ROWS * ROWS).max(ROWS);
-        let mut weight =
-            Self { format, kind: tensor.kind, cols: tensor.cols, blocks, parts: Vec::new() };
-        for first_row in (0..tensor.rows).step_by(rows_of_part) {
-            let rows = rows_of_part.min(tensor.rows - first_row);
-            weight.parts.push(weight.part(gpu, model, tensor, first_row, rows)?);
+        let mut weight = Self { format, kind, cols, blocks, parts: Vec::new() };
+        for first_row in (0..matrix.rows()).step_by(rows_of_part) {
+            let rows = rows_of_part.min(matrix.rows() - first_row);
+            weight.parts.push(weight.part(gpu, matrix, first_row, rows)?);
         }
         Ok(weight)
     }
@@ -104,12 +99,10 @@ impl Weight {
     fn part(
         &self,
         gpu: &OpenDevice,
-        model: &Model,
-        tensor: &Tensor,
+        matrix: Matrix<'_>,
         first_row: usize,
         rows: usize,
     ) -> Result<Part, GpuError> {
-        let matrix = tensor.matrix(&model.gguf);
         let [row_bytes, row_scales] = row_bytes(self.format, self.blocks);
         let scales_at = (rows * row_bytes).next_multiple_of(16);
         let bytes = (scales_at + rows * row_scales).next_multiple_of(16);
@@ -124,7 +117,7 @@ impl Weight {
         // An even number of rows has an even number of scales, four bytes.
         let rows_at_once = (CHUNK / row_bytes.max(1)).max(1).next_multiple_of(2);
         let (mut quants, mut scales) = (Vec::new(), Vec::new());
-        let mut values = vec![0.0; tensor.cols];
+        let mut values = vec![0.0; self.cols];
         let mut codes = Codes::default();
         for start in (0..rows).step_by(rows_at_once) {
             for row in first_row + start..first_row + rows.min(start + rows_at_once) {
@@ -183,7 +176,7 @@ impl Memory {
         let c = &model.config;
         let mut weights = HashMap::new();
         for tensor in Plan::matrices(&model.weights) {
-            weights.insert(tensor.index, Weight::upload(gpu, model, tensor)?);
+            weights.insert(tensor.index, Weight::upload(gpu, tensor.matrix(&model.gguf))?);
         }
         let mut vectors = HashMap::new();
         for step in &plan.steps {
@@ -191,11 +184,12 @@ impl Memory {
                 vectors.insert((step.layer, step.value), vector(gpu, "a vector", values)?);
             }
         }
-        let (cosines, sines) = angles(model, capacity);
         let slots = slots(c, batch, capacity)
             .into_iter()
             .map(|(slot, floats)| Ok((slot, self::slot(gpu, slot, floats)?)))
             .collect::<Result<_, GpuError>>()?;
+        // After the slots, which are larger: if there is no room, it is they that have none.
+        let (cosines, sines) = angles(model, capacity);
         let uniform = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
         let storage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
         Ok(Self {
@@ -249,8 +243,15 @@ fn slots(c: &Config, batch: usize, capacity: usize) -> Vec<(Slot, u128)> {
 
 fn slot(gpu: &OpenDevice, slot: Slot, floats: u128) -> Result<wgpu::Buffer, GpuError> {
     let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
-    let bytes = u64::try_from(4 * floats).unwrap_or(u64::MAX);
-    gpu.buffer(&format!("{slot:?} of the forward pass"), bytes, usage)
+    let bytes = u64::try_from(floats.saturating_mul(4)).unwrap_or(u64::MAX);
+    let what = match slot {
+        Slot::S => "the scores of attention".to_owned(),
+        Slot::K(layer) => format!("the keys of layer {layer}"),
+        Slot::V(layer) => format!("the values of layer {layer}"),
+        Slot::Logits => "the logits".to_owned(),
+        other => format!("the activation {other:?}"),
+    };
+    gpu.buffer(&what, bytes, usage)
 }
 
 /// A buffer with these floats.

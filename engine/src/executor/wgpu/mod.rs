@@ -172,7 +172,7 @@ impl Wgpu {
 
     /// The memory of a slot that has so many floats from `first` on.
     fn slot(&self, slot: Slot, first: usize, len: usize) -> Result<&wgpu::Buffer, GpuError> {
-        let end = 4 * (first as u64 + len as u64);
+        let end = (first as u64).saturating_add(len as u64).saturating_mul(4);
         self.memory.slot(slot).filter(|buffer| buffer.size() >= end).ok_or_else(|| {
             self.gpu.fault("reach a slot", format!("{slot:?} has no {len} floats from {first} on"))
         })
