@@ -99,6 +99,7 @@ fn total() -> impl Strategy<Value = Total> {
                 category: None,
                 source: Source::Host,
                 host: None,
+                device: None,
                 stats: BrickStats {
                     count,
                     total_ns,
