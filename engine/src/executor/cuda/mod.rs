@@ -1,0 +1,3 @@
+//! NVIDIA's devices.
+
+pub(crate) mod kernels;
