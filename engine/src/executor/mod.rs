@@ -1,10 +1,8 @@
-//! What runs the operations of a forward pass. So far: the CPU.
+//! What runs the operations of a forward pass: the CPU, and devices.
 
 mod cpu;
-// Read by the executor for CUDA.
-#[allow(dead_code)]
-pub(crate) mod cuda;
-pub(crate) mod gpu;
+pub mod cuda;
+pub mod gpu;
 mod routines;
 mod shares;
 pub(crate) mod work;
