@@ -418,7 +418,7 @@ impl Driver {
             }
         }
         if let Some(shim) = &self.shim {
-            shim.run(&function.name, launch);
+            shim.run(&function.name, launch).map_err(Fault::Illegal)?;
         }
         self.run_for(stream, kernel_ns(launch));
         Ok(())

@@ -20,6 +20,7 @@ use cudarc::driver::sys;
 use cudarc::driver::sys::CUresult;
 
 use super::error::CudaError;
+use super::kernels::Launch;
 
 /// Every function that is called here: a driver without one of them is too old.
 const SYMBOLS: [&str; 49] = [
@@ -284,6 +285,11 @@ impl Stream {
         Ok(Self { context: Rc::clone(context), raw })
     }
 
+    /// The driver's handle.
+    pub(super) fn handle(&self) -> *mut c_void {
+        self.raw.cast()
+    }
+
     /// Waits until all that was issued is done.
     pub(super) fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream lives.
@@ -356,9 +362,9 @@ impl Stream {
         // SAFETY: the function's module lives in this context. There are as many pointers as parameters,
         // each to at least as many bytes as its parameter has; the driver copies them.
         let result = unsafe {
-            let ((x, y, z), (bx, by, bz)) = (l.grid, l.block);
-            let params = pointers.as_mut_ptr();
-            sys::cuLaunchKernel(f.raw, x, y, z, bx, by, bz, l.shared, self.raw, params, null_mut())
+            let ([x, y, z], [bx, by, bz]) = (l.grid, l.block);
+            let (shared, params) = (l.shared_bytes, pointers.as_mut_ptr());
+            sys::cuLaunchKernel(f.raw, x, y, z, bx, by, bz, shared, self.raw, params, null_mut())
         };
         check("cuLaunchKernel", result)
     }
@@ -489,68 +495,103 @@ impl Drop for Event {
     }
 }
 
-/// Floats on their way from the device, into memory that the driver has pinned, so that nobody waits.
+/// Words of 32 bits on their way from the device, into memory that the driver has pinned, so that nobody
+/// waits for them until they are wanted.
 #[derive(Debug)]
 pub(super) struct Download {
     context: Rc<Context>,
-    host: *mut f32,
+    host: *mut u32,
     room: usize,
-    /// Floats of the last copy.
+    /// Words of the last copy.
     len: usize,
-    /// Recorded after the copy.
+    /// Recorded before the copy, if it is timed, and after it.
+    begin: Event,
     done: Event,
+    is_timed: bool,
     in_flight: bool,
 }
 
 impl Download {
-    /// Room for so many floats, at least one.
+    /// Room for so many words, at least one.
     pub(super) fn new(context: &Rc<Context>, room: usize) -> Result<Self, CudaError> {
         let room = room.max(1);
-        let done = Event::new(context)?;
-        let bytes = room.checked_mul(size_of::<f32>()).unwrap_or(usize::MAX);
+        let (begin, done) = (Event::new(context)?, Event::new(context)?);
+        let bytes = room.checked_mul(size_of::<u32>()).unwrap_or(usize::MAX);
         let mut host: *mut c_void = null_mut();
         // SAFETY: the pointer is to a pointer that outlives the call.
         let result = unsafe { sys::cuMemAllocHost_v2(&raw mut host, bytes) };
         check("cuMemAllocHost", result)?;
-        // SAFETY: it is that long, page-aligned, and nobody else has it; zeros are floats.
+        // SAFETY: it is that long, page-aligned, and nobody else has it.
         unsafe { host.cast::<u8>().write_bytes(0, bytes) };
-        let context = Rc::clone(context);
-        Ok(Self { context, host: host.cast(), room, len: 0, done, in_flight: false })
+        let (context, host) = (Rc::clone(context), host.cast());
+        Ok(Self { context, host, room, len: 0, begin, done, is_timed: false, in_flight: false })
     }
 
-    /// Begins to copy the first `len` floats of `from`.
+    /// Begins to copy `len` words of `from`, from byte `first` on.
     pub(super) fn start(
         &mut self,
         stream: &Stream,
         from: &Buffer,
+        first: usize,
         len: usize,
+        is_timed: bool,
     ) -> Result<(), CudaError> {
-        // The last copy is into the same memory, in the order of the stream.
-        from.hold(0, len.saturating_mul(size_of::<f32>()))?;
+        from.hold(first, len.saturating_mul(size_of::<u32>()))?;
         if len > self.room {
             return Err(CudaError::Range { first: 0, len, room: self.room });
         }
+        if is_timed {
+            self.begin.record(stream)?;
+        }
+        self.is_timed = is_timed;
         self.in_flight = true;
-        // SAFETY: the ranges were held against both. Nobody reads the memory until `wait` has waited,
-        // and it is not freed before.
+        // SAFETY: the ranges were held against both. Nobody reads the memory until the copy was waited
+        // for, and it is not freed before. A copy that is still on its way is before this one.
         let result = unsafe {
-            let bytes = len * size_of::<f32>();
-            sys::cuMemcpyDtoHAsync_v2(self.host.cast(), from.address, bytes, stream.raw)
+            let (from, bytes) = (from.address + first as u64, len * size_of::<u32>());
+            sys::cuMemcpyDtoHAsync_v2(self.host.cast(), from, bytes, stream.raw)
         };
         check("cuMemcpyDtoHAsync", result)?;
         self.len = len;
         self.done.record(stream)
     }
 
-    /// Waits for the last copy, if it is still on its way, and gives what came.
-    pub(super) fn wait(&mut self) -> Result<&[f32], CudaError> {
+    /// Whether the last copy is there.
+    pub(super) fn is_done(&self) -> Result<bool, CudaError> {
+        if self.in_flight { self.done.is_done() } else { Ok(true) }
+    }
+
+    /// Waits for the last copy, if it is still on its way, by waiting for its stream.
+    pub(super) fn wait(&mut self, stream: &Stream) -> Result<&[u32], CudaError> {
+        if self.in_flight {
+            stream.synchronize()?;
+            // Of the same stream, or this waits once more.
+            if !self.done.is_done()? {
+                self.done.synchronize()?;
+            }
+            self.in_flight = false;
+        }
+        // SAFETY: the memory is `room` words, initialised, of which `len` are asked for; no copy is in
+        // flight, and `start` needs `&mut self`.
+        Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) })
+    }
+
+    /// As [`wait`](Self::wait), by the copy's own event: what was issued after it may go on.
+    pub(super) fn wait_by_event(&mut self) -> Result<&[u32], CudaError> {
         if self.in_flight {
             self.done.synchronize()?;
             self.in_flight = false;
         }
-        // SAFETY: the memory is `room` floats, initialised, of which `len` are asked for; no copy is in
-        // flight, and `start` needs `&mut self`.
+        // SAFETY: as in `wait`.
         Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) })
+    }
+
+    /// What the last copy took on the device, if it was timed and waited for.
+    pub(super) fn took_ms(&self) -> Result<Option<f32>, CudaError> {
+        if !self.is_timed || self.in_flight {
+            return Ok(None);
+        }
+        self.done.since(&self.begin).map(Some)
     }
 }
 
@@ -680,15 +721,6 @@ impl Function {
     }
 }
 
-/// How a kernel is launched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Launch {
-    pub(super) grid: (u32, u32, u32),
-    pub(super) block: (u32, u32, u32),
-    /// Bytes of dynamic shared memory.
-    pub(super) shared: u32,
-}
-
 /// Parameters that a kernel has at most.
 const MAX_ARGS: usize = 16;
 
@@ -781,9 +813,9 @@ fn kind_of(node: sys::CUgraphNode) -> Result<NodeKind, CudaError> {
             // SAFETY: it consists of integers and pointers, for which zeros are values.
             let params = unsafe { params.assume_init() };
             NodeKind::Kernel(Launch {
-                grid: (params.gridDimX, params.gridDimY, params.gridDimZ),
-                block: (params.blockDimX, params.blockDimY, params.blockDimZ),
-                shared: params.sharedMemBytes,
+                grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
+                block: [params.blockDimX, params.blockDimY, params.blockDimZ],
+                shared_bytes: params.sharedMemBytes,
             })
         }
         CU_GRAPH_NODE_TYPE_EVENT_RECORD => NodeKind::EventRecord,

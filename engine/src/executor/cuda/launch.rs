@@ -5,8 +5,9 @@
 
 use brickscope_kernels::RopePairs;
 
-use super::driver::{Arg, Launch};
+use super::driver::Arg;
 use super::error::CudaError;
+use super::kernels::Launch;
 use super::memory::{DeviceWeights, Slots};
 use crate::config::Config;
 use crate::executor::gpu::plan::{Op, Slot, Step};
@@ -48,7 +49,7 @@ impl Places<'_> {
                 let w = self.weights.matrix(table.index)?;
                 Ready {
                     kernel: format!("embed_{}", w.format.name()),
-                    launch: blocks(table.cols.div_ceil(1024), n, 1, 128),
+                    launch: Launch::embed(u(table.cols), u(n)),
                     args: vec![
                         self.at(step.out)?,
                         Arg::Address(w.buffer.address()),
@@ -60,12 +61,10 @@ impl Places<'_> {
             }
             Op::RmsNorm { out, x, weight, rows_per_token, first } => {
                 let width = weight.len();
-                // Four elements a thread, as far as that is whole warps.
-                let threads = width.div_ceil(4).next_multiple_of(32).min(1024);
                 let skipped = 4 * first * rows_per_token * width;
                 Ready {
                     kernel: "rms_norm".to_owned(),
-                    launch: blocks(n * rows_per_token, 1, 1, threads),
+                    launch: Launch::rms_norm(u(width), u(n * rows_per_token)),
                     args: vec![
                         self.at(out)?,
                         Arg::Address(self.slots.buffer(x)?.address() + skipped as u64),
@@ -92,11 +91,10 @@ impl Places<'_> {
                 ];
                 let format = w.format.name();
                 let (kernel, launch) = if n == 1 {
-                    (format!("gemv_{format}"), blocks(tensor.rows.div_ceil(4), 1, 1, 128))
+                    (format!("gemv_{format}"), Launch::gemv(u(tensor.rows)))
                 } else {
                     args.push(int(n));
-                    let grid = blocks(tensor.rows.div_ceil(32), n.div_ceil(64), 1, 128);
-                    (format!("gemm_{format}"), grid)
+                    (format!("gemm_{format}"), Launch::gemm(u(tensor.rows), u(n)))
                 };
                 Ready { kernel, launch, args, shape: w.shape.clone() }
             }
@@ -104,7 +102,7 @@ impl Places<'_> {
                 let len = n * bias.len();
                 Ready {
                     kernel: "add_bias".to_owned(),
-                    launch: blocks(len.div_ceil(1024), 1, 1, 256),
+                    launch: Launch::elementwise(u(len)),
                     args: vec![
                         self.at(x)?,
                         Arg::Address(self.weights.vector(bias)?),
@@ -121,7 +119,7 @@ impl Places<'_> {
                 let is_neox = c.architecture.rope_pairs() == RopePairs::Neox;
                 Ready {
                     kernel: "rope".to_owned(),
-                    launch: blocks((heads * n_pairs).div_ceil(128), n, 1, 128),
+                    launch: Launch::rope(u(heads), u(n_pairs), u(n)),
                     args: vec![
                         self.at(x)?,
                         Arg::Address(self.weights.cos.address()),
@@ -138,11 +136,7 @@ impl Places<'_> {
             }
             Op::Scores { layer } => Ready {
                 kernel: "scores".to_owned(),
-                launch: Launch {
-                    shared: 4 * c.head_dim as u32,
-                    // So many that each has 128 keys or more of a full cache.
-                    ..blocks(c.n_heads, n, (self.capacity / 128).clamp(1, 16), 128)
-                },
+                launch: Launch::scores(u(c.n_heads), u(c.head_dim), u(self.capacity), u(n)),
                 args: vec![
                     self.at(Slot::S)?,
                     self.at(Slot::Q)?,
@@ -158,13 +152,13 @@ impl Places<'_> {
             },
             Op::Softmax => Ready {
                 kernel: "softmax".to_owned(),
-                launch: blocks(c.n_heads, n, 1, 256),
+                launch: Launch::softmax(u(c.n_heads), u(self.capacity), u(n)),
                 args: vec![self.at(Slot::S)?, params, heads, int(self.capacity)],
                 shape: attention(),
             },
             Op::WeightedSum { layer } => Ready {
                 kernel: "weighted_sum".to_owned(),
-                launch: blocks(c.n_heads, n, c.head_dim.div_ceil(32), 256),
+                launch: Launch::weighted_sum(u(c.n_heads), u(c.head_dim), u(n)),
                 args: vec![
                     self.at(Slot::A)?,
                     self.at(Slot::S)?,
@@ -179,13 +173,13 @@ impl Places<'_> {
             },
             Op::SiluMul => Ready {
                 kernel: "silu_mul".to_owned(),
-                launch: blocks((n * c.ffn_dim).div_ceil(1024), 1, 1, 256),
+                launch: Launch::elementwise(u(n * c.ffn_dim)),
                 args: vec![self.at(Slot::Gate)?, self.at(Slot::Up)?, int(n * c.ffn_dim)],
                 shape: c.ffn_dim.to_string(),
             },
             Op::Add { x, y } => Ready {
                 kernel: "add".to_owned(),
-                launch: blocks((n * c.dim).div_ceil(1024), 1, 1, 256),
+                launch: Launch::elementwise(u(n * c.dim)),
                 args: vec![self.at(x)?, self.at(y)?, int(n * c.dim)],
                 shape: c.dim.to_string(),
             },
@@ -202,13 +196,11 @@ impl Places<'_> {
     }
 }
 
-/// Sizes were held against the model's when the executor was made: none of them needs more bits.
-fn int(n: usize) -> Arg {
-    Arg::U32(u32::try_from(n).unwrap_or(u32::MAX))
+/// A size as kernels take it. A model of more than 2³² of anything is refused when memory is asked for.
+fn u(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-fn blocks(x: usize, y: usize, z: usize, threads: usize) -> Launch {
-    // What doesn't fit is more than any device takes, and is refused at the launch.
-    let int = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Launch { grid: (int(x), int(y), int(z)), block: (int(threads), 1, 1), shared: 0 }
+fn int(n: usize) -> Arg {
+    Arg::U32(u(n))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use brickscope::TransferDirection;
-use brickscope_kernels::quant::{f16_to_f32, f32_to_f16};
+use brickscope_kernels::quant::half::{f16_to_f32, f32_to_f16};
 use brickscope_kernels::{Matrix, QuantType, rope_tables};
 
 use super::driver::{Buffer, Context, Event, Stream};
@@ -19,6 +19,7 @@ const CHUNK: usize = 4 << 20;
 
 /// How a matrix is stored on the device: the types that there are kernels for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(non_camel_case_types, reason = "the names that GGML gives them")]
 pub(super) enum Format {
     F32,
     F16,
