@@ -1,0 +1,272 @@
+// Every kernel, to be called as the driver would: a shared library for tests.
+//
+//     g++ -std=c++17 -O2 -shared -fPIC -o libbrickscope_cuda_shim.so shim.cpp
+//
+//     struct Dim3 { uint32_t x, y, z; };
+//     const char *launch_<kernel>(Dim3 grid, Dim3 block, uint32_t shared_bytes, void **args);
+//
+// runs it to its end. `args` are as those of cuLaunchKernel: a pointer to each argument, in order. It
+// returns null, or a sentence that says which rule of CUDA was broken, and stands until the next launch.
+// One launch runs at a time; others wait.
+//
+//     void shim_set_order(uint32_t seed);                    0: threads in order; 1: the last one first;
+//                                                            else shuffled, anew after each barrier
+//     void shim_set_global_timer(uint64_t (*now)(void));     what %globaltimer reads; null: the system's
+#define _FORTIFY_SOURCE 0 // which takes a jump to another stack for an attack
+#include "shim.hpp"
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <ucontext.h>
+#include <utility>
+#include <vector>
+
+#include "../attention.cu"
+#include "../elementwise.cu"
+#include "../embed.cu"
+#include "../gemm.cu"
+#include "../gemv.cu"
+#include "../rms_norm.cu"
+#include "../rope.cu"
+#include "../stamp.cu"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// The borders of a section, by the linker.
+extern "C" {
+extern char __start_shared_memory[] __attribute__((visibility("hidden")));
+extern char __stop_shared_memory[] __attribute__((visibility("hidden")));
+}
+
+namespace shim {
+
+uint3 thread_index, block_index, block_size, grid_size;
+
+// Four NaNs a float4. Behind what a launch asked for nobody may write.
+constexpr uint32_t MOST_SHARED = 48 * 1024, GUARD = 4 * 1024;
+constexpr int POISON = 0xff;
+float4 shared_of_launch[(MOST_SHARED + GUARD) / sizeof(float4)];
+
+constexpr size_t STACK = 256 * 1024;
+constexpr uint32_t MOST_THREADS = 1024;
+
+struct Launch {
+    void (*run)(const Launch &);
+    void (*kernel)();
+    void **args;
+};
+
+struct Fiber {
+    enum State { ready, at_barrier, at_shuffle, done } state;
+    bool started;
+    uint3 index;
+    std::unique_ptr<char[]> stack;
+    ucontext_t entry;
+    jmp_buf place;
+    // A shuffle: what it gives and asks for, then what it got.
+    float value;
+    uint32_t mask, lane_xor;
+};
+
+std::mutex one_launch;
+std::vector<Fiber> fibers(MOST_THREADS);
+Fiber *running;
+const Launch *launch;
+jmp_buf scheduler;
+ucontext_t before_entry;
+std::mt19937 shuffle;
+uint32_t order_seed;
+uint64_t (*timer)(void);
+char sentence[256];
+
+void wait(Fiber::State state) {
+    running->state = state;
+    if (_setjmp(running->place) == 0) _longjmp(scheduler, 1);
+}
+
+void sync_block() { wait(Fiber::at_barrier); }
+
+float exchange(uint32_t mask, float value, uint32_t lane_xor) {
+    running->value = value, running->mask = mask, running->lane_xor = lane_xor;
+    wait(Fiber::at_shuffle);
+    return running->value;
+}
+
+uint64_t global_timer() {
+    if (timer) return timer();
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + now.tv_nsec;
+}
+
+// What each fiber does for ever: a thread of a block, then one of another.
+void live() {
+    for (;;) {
+        launch->run(*launch);
+        wait(Fiber::done);
+    }
+}
+
+void resume(Fiber &fiber) {
+    running = &fiber;
+    thread_index = fiber.index;
+    if (_setjmp(scheduler) != 0) return;
+    if (fiber.started) _longjmp(fiber.place, 1);
+    fiber.started = true;
+    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+    getcontext(&fiber.entry);
+    fiber.entry.uc_stack.ss_sp = fiber.stack.get();
+    fiber.entry.uc_stack.ss_size = STACK;
+    fiber.entry.uc_link = nullptr;
+    makecontext(&fiber.entry, live, 0);
+    swapcontext(&before_entry, &fiber.entry);
+}
+
+// The warps all of whose lanes are at a shuffle exchange and go on. Whether there were any.
+bool exchange_in_warps(uint32_t n) {
+    bool any = false;
+    for (uint32_t first = 0; first + WARP <= n; first += WARP) {
+        Fiber *lanes = &fibers[first];
+        bool all = true;
+        for (uint32_t i = 0; i < WARP; i++)
+            all &= lanes[i].state == Fiber::at_shuffle && lanes[i].mask == ALL_LANES &&
+                   lanes[i].lane_xor == lanes[0].lane_xor;
+        if (!all) continue;
+        float values[WARP];
+        for (uint32_t i = 0; i < WARP; i++) values[i] = lanes[i].value;
+        for (uint32_t i = 0; i < WARP; i++) {
+            lanes[i].value = values[i ^ lanes[i].lane_xor % WARP];
+            lanes[i].state = Fiber::ready;
+        }
+        any = true;
+    }
+    return any;
+}
+
+uint32_t count(uint32_t n, Fiber::State state) {
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < n; i++) found += fibers[i].state == state;
+    return found;
+}
+
+const char *run_block(const char *name, uint32_t n, uint32_t shared_bytes) {
+    std::memset(__start_shared_memory, POISON, __stop_shared_memory - __start_shared_memory);
+    std::memset(shared_of_launch, POISON, shared_bytes + GUARD);
+    for (uint32_t i = 0; i < n; i++) {
+        fibers[i].state = Fiber::ready;
+        fibers[i].index = {i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y};
+    }
+    std::vector<uint32_t> order(n);
+    std::iota(order.begin(), order.end(), 0);
+    for (;;) {
+        if (order_seed == 1) {
+            for (uint32_t i = n; i-- > 0;)
+                if (fibers[i].state == Fiber::ready) resume(fibers[i]);
+        } else {
+            if (order_seed > 1) std::shuffle(order.begin(), order.end(), shuffle);
+            for (uint32_t i : order)
+                if (fibers[i].state == Fiber::ready) resume(fibers[i]);
+        }
+        if (count(n, Fiber::done) == n) break;
+        if (exchange_in_warps(n)) continue;
+        if (count(n, Fiber::at_barrier) == n) {
+            for (uint32_t i = 0; i < n; i++) fibers[i].state = Fiber::ready;
+            continue;
+        }
+        std::snprintf(sentence, sizeof sentence,
+                      "%s: of %u threads of block (%u, %u, %u), %u wait at __syncthreads, %u in a shuffle, and %u "
+                      "are done: they wait for ever",
+                      name, n, block_index.x, block_index.y, block_index.z, count(n, Fiber::at_barrier),
+                      count(n, Fiber::at_shuffle), count(n, Fiber::done));
+        // Theirs stacks are given up in the middle.
+        for (Fiber &fiber : fibers) fiber.started = false;
+        return sentence;
+    }
+    const char *guard = (const char *)shared_of_launch + shared_bytes;
+    for (uint32_t i = 0; i < GUARD; i++) {
+        if (guard[i] == (char)POISON) continue;
+        std::snprintf(sentence, sizeof sentence, "%s: wrote to byte %u of the %u of shared memory that it was given",
+                      name, shared_bytes + i, shared_bytes);
+        return sentence;
+    }
+    return nullptr;
+}
+
+const char *run_grid(const char *name, uint3 grid, uint3 block, uint32_t shared_bytes, const Launch &what) {
+    std::lock_guard<std::mutex> lock(one_launch);
+    const uint64_t n = (uint64_t)block.x * block.y * block.z;
+    if (n == 0 || n > MOST_THREADS || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff ||
+        grid.y > 65535 || grid.z > 65535 || shared_bytes > MOST_SHARED) {
+        std::snprintf(sentence, sizeof sentence, "%s: no device runs a grid of (%u, %u, %u) and a block of (%u, %u, %u) with %u bytes",
+                      name, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes);
+        return sentence;
+    }
+    launch = &what;
+    block_size = block, grid_size = grid;
+    shuffle.seed(order_seed);
+    for (block_index.z = 0; block_index.z < grid.z; block_index.z++)
+        for (block_index.y = 0; block_index.y < grid.y; block_index.y++)
+            for (block_index.x = 0; block_index.x < grid.x; block_index.x++)
+                if (const char *fault = run_block(name, (uint32_t)n, shared_bytes)) return fault;
+    return nullptr;
+}
+
+template <class... Args, size_t... I>
+void call(void (*kernel)(Args...), void **args, std::index_sequence<I...>) {
+    kernel(*(Args *)args[I]...);
+}
+
+template <class... Args>
+const char *start(const char *name, void (*kernel)(Args...), uint3 grid, uint3 block, uint32_t shared_bytes, void **args) {
+    const auto run = [](const Launch &launch) {
+        call((void (*)(Args...))launch.kernel, launch.args, std::index_sequence_for<Args...>());
+    };
+    return run_grid(name, grid, block, shared_bytes, {run, (void (*)())kernel, args});
+}
+
+} // namespace shim
+
+EXPORT void shim_set_order(uint32_t seed) {
+    std::lock_guard<std::mutex> lock(shim::one_launch);
+    shim::order_seed = seed;
+}
+
+EXPORT void shim_set_global_timer(uint64_t (*now)(void)) {
+    std::lock_guard<std::mutex> lock(shim::one_launch);
+    shim::timer = now;
+}
+
+#define KERNEL(name)                                                                                        \
+    EXPORT const char *launch_##name(uint3 grid, uint3 block, uint32_t shared_bytes, void **args) {         \
+        return shim::start(#name, name, grid, block, shared_bytes, args);                                   \
+    }
+
+KERNEL(add)
+KERNEL(add_bias)
+KERNEL(advance)
+KERNEL(embed_f32)
+KERNEL(embed_f16)
+KERNEL(embed_q8_0)
+KERNEL(embed_q4_k)
+KERNEL(gemm_f32)
+KERNEL(gemm_f16)
+KERNEL(gemm_q8_0)
+KERNEL(gemm_q4_k)
+KERNEL(gemv_f32)
+KERNEL(gemv_f16)
+KERNEL(gemv_q8_0)
+KERNEL(gemv_q4_k)
+KERNEL(rms_norm)
+KERNEL(rope)
+KERNEL(scores)
+KERNEL(silu_mul)
+KERNEL(softmax)
+KERNEL(stamp)
+KERNEL(tick)
+KERNEL(weighted_sum)
