@@ -1,6 +1,7 @@
 // Every kernel, to be called as the driver would: a shared library for tests.
 //
-//     g++ -std=c++17 -O2 -shared -fPIC -o libbrickscope_cuda_shim.so shim.cpp
+//     g++ -std=c++17 -O2 -fPIC -fvisibility=hidden -fsanitize=alignment -c -o shim.o shim.cpp
+//     g++ -shared -o libbrickscope_cuda_shim.so shim.o
 //
 //     struct Dim3 { uint32_t x, y, z; };
 //     const char *launch_<kernel>(Dim3 grid, Dim3 block, uint32_t shared_bytes, void **args);
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <mutex>
@@ -35,6 +37,7 @@
 #include "../rms_norm.cu"
 #include "../rope.cu"
 #include "../stamp.cu"
+#include "planted.cu"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -63,7 +66,7 @@ struct Launch {
 };
 
 struct Fiber {
-    enum State { ready, at_barrier, at_shuffle, done } state;
+    enum State { ready, at_barrier, at_shuffle, done, broken } state;
     bool started;
     uint3 index;
     std::unique_ptr<char[]> stack;
@@ -103,6 +106,12 @@ uint64_t global_timer() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + now.tv_nsec;
+}
+
+// Ends the launch. The `sentence` is there.
+[[noreturn]] void break_off() {
+    wait(Fiber::broken);
+    std::abort(); // nobody goes on with it
 }
 
 // What each fiber does for ever: a thread of a block, then one of another.
@@ -155,6 +164,12 @@ uint32_t count(uint32_t n, Fiber::State state) {
     return found;
 }
 
+// Of the stacks of a launch that broke off nothing is left.
+const char *given_up() {
+    for (Fiber &fiber : fibers) fiber.started = false;
+    return sentence;
+}
+
 const char *run_block(const char *name, uint32_t n, uint32_t shared_bytes) {
     std::memset(__start_shared_memory, POISON, __stop_shared_memory - __start_shared_memory);
     std::memset(shared_of_launch, POISON, shared_bytes + GUARD);
@@ -174,6 +189,7 @@ const char *run_block(const char *name, uint32_t n, uint32_t shared_bytes) {
                 if (fibers[i].state == Fiber::ready) resume(fibers[i]);
         }
         if (count(n, Fiber::done) == n) break;
+        if (count(n, Fiber::broken) > 0) return given_up();
         if (exchange_in_warps(n)) continue;
         if (count(n, Fiber::at_barrier) == n) {
             for (uint32_t i = 0; i < n; i++) fibers[i].state = Fiber::ready;
@@ -184,9 +200,7 @@ const char *run_block(const char *name, uint32_t n, uint32_t shared_bytes) {
                       "are done: they wait for ever",
                       name, n, block_index.x, block_index.y, block_index.z, count(n, Fiber::at_barrier),
                       count(n, Fiber::at_shuffle), count(n, Fiber::done));
-        // Theirs stacks are given up in the middle.
-        for (Fiber &fiber : fibers) fiber.started = false;
-        return sentence;
+        return given_up();
     }
     const char *guard = (const char *)shared_of_launch + shared_bytes;
     for (uint32_t i = 0; i < GUARD; i++) {
@@ -232,6 +246,28 @@ const char *start(const char *name, void (*kernel)(Args...), uint3 grid, uint3 b
 
 } // namespace shim
 
+// Called by code that -fsanitize=alignment made, where a device would trap. The structs are those of GCC
+// and Clang (compiler-rt, ubsan_handlers.h).
+struct TypeMismatch {
+    const char *file;
+    uint32_t line, column;
+    const struct {
+        uint16_t kind, info;
+        char name[1];
+    } * type;
+    uint8_t log_alignment, check;
+};
+
+extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(TypeMismatch *what,
+                                                                                    uintptr_t address) {
+    const char *file = std::strrchr(what->file, '/');
+    std::snprintf(shim::sentence, sizeof shim::sentence,
+                  "%s:%u: a %s has to be at a multiple of %u bytes, and is %u behind one", file ? file + 1 : what->file,
+                  what->line, what->type->name, 1u << what->log_alignment,
+                  (uint32_t)(address & ((1u << what->log_alignment) - 1)));
+    shim::break_off();
+}
+
 EXPORT void shim_set_order(uint32_t seed) {
     std::lock_guard<std::mutex> lock(shim::one_launch);
     shim::order_seed = seed;
@@ -270,3 +306,8 @@ KERNEL(softmax)
 KERNEL(stamp)
 KERNEL(tick)
 KERNEL(weighted_sum)
+KERNEL(planted_missing_barrier)
+KERNEL(planted_lonely_barrier)
+KERNEL(planted_lonely_shuffle)
+KERNEL(planted_misaligned)
+KERNEL(planted_overflow)
