@@ -40,12 +40,16 @@ fn build() -> Option<PathBuf> {
         let name = |what: &str| folder.join(format!("cuda_shim-{}.{what}", process::id()));
         let (object, fresh) = (name("o"), name("so"));
         let source = kernels.join("shim/shim.cpp");
+        // Code that asks before each access whether it is aligned and within a buffer. The shim answers.
         let compile = [
             "-std=c++17",
             "-O2",
             "-fPIC",
             "-fvisibility=hidden",
-            "-fsanitize=alignment",
+            "-fsanitize=alignment,kernel-address",
+            "--param=asan-instrumentation-with-call-threshold=0",
+            "--param=asan-globals=0",
+            "--param=asan-stack=0",
             "-c",
             "-o",
         ];
@@ -150,7 +154,28 @@ impl Shim {
         unsafe { self.library.get::<LaunchFn>(format!("launch_{kernel}").as_bytes()) }.is_ok()
     }
 
-    /// In which order a block's threads run: 0 in theirs, 1 from the last to the first, else shuffled.
+    /// Tells of a buffer. Once there is one, a kernel that leaves all of them breaks a rule.
+    pub(crate) fn add_memory(&self, address: *const c_void, bytes: usize) {
+        // SAFETY: it is a function of this type.
+        let add = unsafe {
+            self.library.get::<unsafe extern "C" fn(*const c_void, u64)>(b"shim_add_memory")
+        };
+        // SAFETY: it notes two numbers.
+        unsafe { add.expect("the library has it")(address, bytes as u64) }
+    }
+
+    /// A buffer is no more.
+    pub(crate) fn remove_memory(&self, address: *const c_void) {
+        // SAFETY: it is a function of this type.
+        let remove = unsafe {
+            self.library.get::<unsafe extern "C" fn(*const c_void)>(b"shim_remove_memory")
+        };
+        // SAFETY: it forgets a number.
+        unsafe { remove.expect("the library has it")(address) }
+    }
+
+    /// In which order warps and their threads run: 0 in theirs, 1 from the last to the first, else
+    /// shuffled.
     pub(crate) fn set_order(&self, seed: u32) {
         // SAFETY: it is a function of this type.
         let set = unsafe { self.library.get::<unsafe extern "C" fn(u32)>(b"shim_set_order") };

@@ -1,7 +1,7 @@
 //! Every kernel, run on the CPU by the shim, against the CPU's scalar kernels.
 //!
-//! Each launch is repeated with the threads in other orders, which must change no bit, and with memory
-//! around each buffer that nobody may write and that is NaN to those who read it.
+//! Each launch is repeated with the threads in other orders, which must change no bit. A launch that reads
+//! or writes outside of its buffers fails.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -45,7 +45,7 @@ fn num(n: usize) -> Value {
     Value::U32(n as u32)
 }
 
-/// A device's buffer: aligned as one, with a guard on both sides.
+/// A device's buffer, aligned as one.
 struct Buffer {
     bytes: Vec<u8>,
     at: usize,
@@ -53,15 +53,11 @@ struct Buffer {
 }
 
 impl Buffer {
-    const GUARD: usize = 512;
-    const ALIGNMENT: usize = 256;
-    /// Of all bytes so, a float is NaN.
-    const FENCE: u8 = 0xff;
-
     fn new(content: &[u8]) -> Self {
+        const ALIGNMENT: usize = 256;
         let len = content.len();
-        let mut bytes = vec![Self::FENCE; 2 * Self::GUARD + Self::ALIGNMENT + len];
-        let at = Self::GUARD + bytes[Self::GUARD..].as_ptr().align_offset(Self::ALIGNMENT);
+        let mut bytes = vec![0; ALIGNMENT + len];
+        let at = bytes.as_ptr().align_offset(ALIGNMENT);
         bytes[at..at + len].copy_from_slice(content);
         Self { bytes, at, len }
     }
@@ -71,12 +67,7 @@ impl Buffer {
     }
 
     fn content(&self) -> &[u8] {
-        let (before, rest) = self.bytes.split_at(self.at);
-        let (content, after) = rest.split_at(self.len);
-        let is_fence = |bytes: &[u8]| bytes.iter().all(|b| *b == Self::FENCE);
-        assert!(is_fence(before), "something was written before a buffer of {} bytes", self.len);
-        assert!(is_fence(after), "something was written behind a buffer of {} bytes", self.len);
-        content
+        &self.bytes[self.at..][..self.len]
     }
 }
 
@@ -109,11 +100,18 @@ fn run_in_order(
         arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect();
     let _alone = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
     shim.set_order(order);
-    // SAFETY: the values are what the kernel's table of arguments says; whether it stays within its
-    // buffers is what the tests are about, with room around each for small mistakes.
-    unsafe {
-        shim.launch(kernel, launch.grid, launch.block, launch.shared_bytes, &mut pointers)?;
+    for buffer in &mut buffers {
+        shim.add_memory(buffer.pointer(), buffer.len);
     }
+    // SAFETY: the values are what the kernel's table of arguments says, and a kernel that leaves its
+    // buffers is stopped before it does.
+    let outcome = unsafe {
+        shim.launch(kernel, launch.grid, launch.block, launch.shared_bytes, &mut pointers)
+    };
+    for buffer in &mut buffers {
+        shim.remove_memory(buffer.pointer());
+    }
+    outcome?;
     Ok(buffers.iter().map(|buffer| buffer.content().to_vec()).collect())
 }
 
@@ -644,6 +642,28 @@ mod planted {
         let expected =
             "planted_overflow: wrote to byte 128 of the 128 of shared memory that it was given";
         assert_eq!(fault, expected);
+    }
+
+    #[test]
+    fn a_read_behind_a_buffer() {
+        let values = [unwritten(1), floats(&[0.0; 8])];
+        let Some(fault) = fault("planted_read_behind", &values) else { return };
+        assert_eq!(
+            fault,
+            "planted_read_behind: thread 0 of block (0, 0, 0) reads 4 bytes from byte 32 on of a \
+             buffer of 32"
+        );
+    }
+
+    #[test]
+    fn a_warp_that_goes_ahead() {
+        let Some(shim) = Shim::load() else { return };
+        let launch = Launch { grid: [1; 3], block: [64, 1, 1], shared_bytes: 0 };
+        let run = |order| {
+            let values = [unwritten(128)];
+            run_in_order(&shim, order, "planted_hasty_warp", launch, &values).unwrap()
+        };
+        assert_ne!(run(0), run(1));
     }
 
     #[test]

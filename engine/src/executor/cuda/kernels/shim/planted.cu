@@ -32,3 +32,19 @@ extern "C" __global__ void planted_overflow(float *out) {
     SHARED_OF_LAUNCH(shared);
     ((float *)shared)[32] = out[0];
 }
+
+// The element after the last of 8, read and not used.
+extern "C" __global__ void planted_read_behind(float *out, const float *x) {
+    const volatile float *element = x + 8;
+    if (*element != *element) out[0] = 0.0f;
+}
+
+// One warp begins a second sum while another may still read the first: `block_sum` without its first barrier.
+extern "C" __global__ void planted_hasty_warp(float *out) {
+    __shared__ float partial[2];
+    for (uint32_t round = 1; round <= 2; round++) {
+        if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = (float)round;
+        __syncthreads();
+        out[(round - 1) * 64 + threadIdx.x] = partial[0] + partial[1];
+    }
+}

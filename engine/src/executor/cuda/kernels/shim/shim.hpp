@@ -1,13 +1,14 @@
 // CUDA as far as our kernels need it, on a CPU, so that the sources that NVRTC compiles run without a GPU.
 //
 // A block's threads are fibers of one thread of the system: each runs until it waits for the others, at
-// `__syncthreads` or in a shuffle. Blocks run one after the other. Which fiber is next can be chosen
-// (`shim_set_order`): a kernel that forgot a barrier gives other numbers in another order. Shared memory
-// is all NaN when a block begins, so that what nobody wrote is seen.
+// `__syncthreads` or in a shuffle. Blocks run one after the other, and a warp runs as far as it gets before
+// the next begins. Which one is next can be chosen (`shim_set_order`): a kernel that forgot a barrier gives
+// other numbers in another order. Shared memory is all NaN when a block begins, so that what nobody wrote
+// is seen.
 //
 // A kernel that breaks the rules of CUDA ends with a sentence instead of a result: a thread that waits for
-// one that is gone, a warp of which some lanes meet at a shuffle, a misaligned pointer, or a write behind
-// the shared memory of a launch.
+// one that is gone, a warp of which some lanes meet at a shuffle, a misaligned pointer, a read or a write
+// outside of the buffers, or behind the shared memory of a launch.
 #ifndef BRICKSCOPE_SHIM_HPP
 #define BRICKSCOPE_SHIM_HPP
 
