@@ -235,11 +235,13 @@ pub enum Source {
     /// synchronisation. It partitions the time, but tells issue from execution only as far as
     /// the device kept up.
     HostOrder = 1,
+    /// Two readings of a device's clock, in the stream of its work, around the very work.
+    Device = 2,
 }
 
 impl Source {
-    /// Both sources.
-    pub const ALL: [Self; 2] = [Self::Host, Self::HostOrder];
+    /// Every source.
+    pub const ALL: [Self; 3] = [Self::Host, Self::HostOrder, Self::Device];
 
     /// The words in reports.
     #[must_use]
@@ -247,6 +249,7 @@ impl Source {
         match self {
             Self::Host => "host",
             Self::HostOrder => "host order",
+            Self::Device => "device",
         }
     }
 }

@@ -122,7 +122,7 @@ struct Totals {
 
 impl Totals {
     fn new(names: &[Name], with_others: bool) -> Self {
-        let other = |kind| Name { name: "(other)".to_owned(), kind, host: None };
+        let other = |kind| Name { name: "(other)".to_owned(), kind, host: None, device: None };
         let others = [other(NameKind::Brick), other(NameKind::Kernel)];
         let others = others.iter().zip([OTHER_BRICK, OTHER_KERNEL]).filter(|_| with_others);
         let named: Vec<(&Name, NameIdx)> = names.iter().zip(0..).chain(others).collect();
@@ -132,7 +132,7 @@ impl Totals {
             for source in Source::ALL {
                 for &(name, index) in &named {
                     let category = (name.kind == NameKind::Brick).then(|| category_of(&name.name));
-                    let (kind, host) = (name.kind, name.host.clone());
+                    let (kind, host, device) = (name.kind, name.host.clone(), name.device.clone());
                     let stats = BrickStats::new(&name.name);
                     let percentiles = stats.percentiles();
                     let (std_dev_ns, counters) = (None, None);
@@ -142,6 +142,7 @@ impl Totals {
                         category,
                         source,
                         host,
+                        device,
                         stats,
                         std_dev_ns,
                         percentiles,
@@ -251,7 +252,12 @@ mod tests {
         let mut profile = Profile::empty(ClockInfo::default());
         profile.names = BrickId::ALL
             .iter()
-            .map(|brick| Name { name: brick.name().to_owned(), kind: NameKind::Brick, host: None })
+            .map(|brick| Name {
+                name: brick.name().to_owned(),
+                kind: NameKind::Brick,
+                host: None,
+                device: None,
+            })
             .collect();
         fill(&mut profile, recorder, false);
         profile.check().expect("it adds up");

@@ -32,12 +32,15 @@ pub mod view;
 pub use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Anchor, Clock, ClockInfo, MockClock};
-pub use crate::device::SyncMode;
+pub use crate::device::{
+    Alignment, Bracket, Device, DeviceError, DeviceInfo, DeviceTimer, Grain, Issued, Misuse,
+    SimulatedDevice, StreamId, SyncMode, Ticks,
+};
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{
-    Cycle, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch,
-    NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered, Schedule, Slack, Step,
-    TransferDirection, WhatIf,
+    Cycle, DeviceLaunch, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId,
+    HostLaunch, NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered, Schedule, Slack,
+    Step, TransferDirection, WhatIf,
 };
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
@@ -47,8 +50,9 @@ pub use crate::machine::{
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
-    Absent, Dependency, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal,
-    Point, Profile, ProfileError, Run, SCHEMA_VERSION, Span, Total,
+    Absent, Dependency, DeviceProfile, DeviceStream, Dropped, Lane, Model, Name, NameKind,
+    Observed, Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Run, SCHEMA_VERSION, Span,
+    Total,
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,

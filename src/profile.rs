@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::brick::{BrickCategory, Phase, Source, Work};
 use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
-use crate::device::SyncMode;
+use crate::device::{Alignment, SyncMode, Ticks};
 use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
-use crate::graph::{ExecutionGraph, HostLaunch, PtxRegistry};
+use crate::graph::{DeviceLaunch, ExecutionGraph, HostLaunch, PtxRegistry};
 use crate::latency::Latency;
 use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
@@ -107,6 +107,60 @@ pub struct Profile {
     /// What had to wait for what on another thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<Dependency>,
+    /// What devices did, by their own clocks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceProfile>,
+}
+
+/// What a device did, by its own clock.
+///
+/// For each stream, phase and pass: the exclusive times of the bricks and the gaps between them
+/// (`unattributed_ns`) are the span of the device (`wall_ns`), from its first mark to its last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceProfile {
+    /// The device, as its driver names it.
+    pub name: String,
+    /// How it was driven: `vulkan`, `cuda`, `simulated` …
+    pub api: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// Its clock.
+    pub ticks: Ticks,
+    /// How that lay beside the host's when timing began: `start_ns` of its spans and passes is by the
+    /// host's clock, to this error.
+    pub alignment: Option<Alignment>,
+    /// And when timing ended.
+    pub last_alignment: Option<Alignment>,
+    /// Passes that were begun and had not been settled when the profile was made.
+    pub unsettled_passes: u64,
+    /// Passes that have no times: the device was lost, or could not read them back.
+    pub lost_passes: u64,
+    /// Passes that have no times since their marks were not in order.
+    pub disordered_passes: u64,
+    /// Why the device was lost, if it was.
+    pub lost: Option<String>,
+    /// Its streams.
+    pub streams: Vec<DeviceStream>,
+}
+
+/// What a stream of a device did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceStream {
+    /// Its name.
+    pub name: String,
+    /// What was lost, or went otherwise than meant.
+    pub dropped: Dropped,
+    /// Sums by phase.
+    pub phases: Vec<PhaseTotal>,
+    /// Sums by phase and name.
+    pub totals: Vec<Total>,
+    /// The times of tokens, on the device alone.
+    pub latency: Latency,
+    /// The passes, one by one.
+    pub passes: Vec<Pass>,
+    /// Every span that was kept; its lane is 0.
+    #[serde(with = "span_table")]
+    pub spans: Vec<Span>,
 }
 
 /// A thing that can't be told, and why.
@@ -290,6 +344,9 @@ pub struct Total {
     /// How a kernel runs on the CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<HostLaunch>,
+    /// How it runs on a device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device: Option<DeviceLaunch>,
     /// The sums.
     #[serde(flatten)]
     pub stats: BrickStats,
@@ -370,6 +427,9 @@ pub struct Name {
     /// How a kernel runs on the CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<HostLaunch>,
+    /// How it runs on a device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device: Option<DeviceLaunch>,
 }
 
 /// A thread that recorded.
@@ -466,6 +526,7 @@ impl Profile {
             lanes: Vec::new(),
             spans: Vec::new(),
             dependencies: Vec::new(),
+            devices: Vec::new(),
         }
     }
 
@@ -475,6 +536,42 @@ impl Profile {
     #[must_use]
     pub fn find_fault(&self, reference: &Self, tolerance: Tolerance) -> Option<DigestFault> {
         first_fault(&self.digests, &reference.digests, tolerance)
+    }
+
+    /// What a stream of a device did, as a profile of its own: its passes' walls are spans of the
+    /// device, and what no brick explains are gaps. All that shows profiles shows it. `None` if there is no
+    /// such device or stream.
+    #[must_use]
+    pub fn on_device(&self, device: usize, stream: usize) -> Option<Self> {
+        let of = self.devices.get(device)?;
+        let DeviceStream { name, dropped, phases, totals, latency, passes, spans } =
+            of.streams.get(stream)?.clone();
+        let clock = ClockInfo {
+            source: format!("{} device clock", of.api),
+            resolution_ns: of.ticks.resolution_ns.map(|ns| ns.ceil() as u64),
+            hertz: Some(1e9 / of.ticks.ns_per_tick),
+            ..ClockInfo::default()
+        };
+        Some(Self {
+            schema_version: self.schema_version,
+            brickscope_version: self.brickscope_version.clone(),
+            created: self.created.clone(),
+            run: self.run.clone(),
+            model: self.model.clone(),
+            machine: self.machine.clone(),
+            process: self.process,
+            sync_mode: self.sync_mode,
+            ptx: self.ptx.clone(),
+            names: self.names.clone(),
+            lanes: vec![Lane { name: Some(format!("{}, {name}", of.name)), tid: None }],
+            dropped,
+            phases,
+            totals,
+            latency,
+            passes,
+            spans,
+            ..Self::empty(clock)
+        })
     }
 
     /// The sums of a phase, if it had a pass.
@@ -597,8 +694,8 @@ impl Profile {
         let numbers: HashMap<&Name, u16> = self.names.iter().zip(0..).collect();
         rest.totals.retain_mut(|total| {
             let Some(phase) = total.phase else { return true };
-            let (kind, host) = (total.kind, total.host.clone());
-            let name = Name { name: total.stats.name.clone(), kind, host };
+            let (kind, host, device) = (total.kind, total.host.clone(), total.device.clone());
+            let name = Name { name: total.stats.name.clone(), kind, host, device };
             let number = numbers.get(&name).copied().unwrap_or(match kind {
                 NameKind::Brick => OTHER_BRICK,
                 NameKind::Kernel => OTHER_KERNEL,
@@ -859,7 +956,7 @@ mod span_table {
     #[derive(Serialize)]
     struct Written<'a> {
         columns: [&'a str; 12],
-        sources: [Source; 2],
+        sources: &'a [Source],
         rows: Vec<Row>,
     }
 
@@ -888,7 +985,10 @@ mod span_table {
             )
         };
         let rows = spans.iter().map(row).collect();
-        Written { columns: COLUMNS, sources: Source::ALL, rows }.serialize(to)
+        // Readers of before know two of them.
+        let is_of_device = spans.iter().any(|span| span.source == Source::Device);
+        let sources = &Source::ALL[..if is_of_device { 3 } else { 2 }];
+        Written { columns: COLUMNS, sources, rows }.serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Span>, D::Error> {

@@ -12,12 +12,12 @@ use std::time::Duration;
 use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum};
 use crate::clock::{Anchor, Clock};
-use crate::device::{Pending, SyncMode, partition};
+use crate::device::{DeviceLog, Pending, SyncMode, partition};
 use crate::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::fold::Slot;
 use crate::graph::{
-    ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxRegistry, Registered,
-    TransferDirection,
+    DeviceLaunch, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxRegistry,
+    Registered, TransferDirection,
 };
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
@@ -65,6 +65,7 @@ pub struct BrickProfiler {
     names: RwLock<Names>,
     pending: Mutex<Pending>,
     late: AtomicU64,
+    devices: Mutex<Vec<Arc<DeviceLog>>>,
     graph_enabled: AtomicBool,
     /// Shared with whoever asked for it; copied when it is changed while somebody holds it.
     graph: Mutex<Arc<ExecutionGraph>>,
@@ -104,7 +105,7 @@ impl Names {
 }
 
 fn brick_name(name: &str) -> Name {
-    Name { name: name.to_owned(), kind: NameKind::Brick, host: None }
+    Name { name: name.to_owned(), kind: NameKind::Brick, host: None, device: None }
 }
 
 /// A brick that has begun; hand it back to [`BrickProfiler::stop_brick`].
@@ -226,7 +227,7 @@ pub struct PassTimer {
 
 /// The number of a kernel's name. See [`BrickProfiler::kernel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct KernelId(NameIdx);
+pub struct KernelId(pub(crate) NameIdx);
 
 // Timers live in registers and on hot stacks.
 const _: () = assert!(size_of::<BrickIdTimer>() <= 32);
@@ -264,6 +265,7 @@ impl BrickProfiler {
             names: RwLock::new(Names::new()),
             pending: Mutex::default(),
             late: AtomicU64::new(0),
+            devices: Mutex::default(),
             graph_enabled: AtomicBool::new(false),
             graph: Mutex::default(),
             ptx: Mutex::default(),
@@ -330,6 +332,16 @@ impl BrickProfiler {
         SyncMode::ALL[usize::from(self.sync_mode.load(Relaxed))]
     }
 
+    /// The clock behind every host time.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        self.recorder.clock()
+    }
+
+    pub(crate) fn add_device(&self, device: &Arc<DeviceLog>) {
+        lock(&self.devices).push(Arc::clone(device));
+    }
+
     /// On, without the looks at others and the measurement that [`enable`](Self::enable) begins.
     pub(crate) fn record_without_watching(&self) {
         self.recorder.set_active(true);
@@ -345,6 +357,7 @@ impl BrickProfiler {
         self.recorder.reset();
         *lock(&self.pending) = Pending::default();
         self.late.store(0, Relaxed);
+        lock(&self.devices).iter().for_each(|device| device.reset());
         self.write_names().refused = 0;
         self.reset_checksums();
         self.graph_clear();
@@ -573,8 +586,14 @@ impl BrickProfiler {
     /// The same name and launch give the same number; there is room for about 4000 names of bricks
     /// and kernels.
     pub fn kernel(&self, name: &str, host: Option<HostLaunch>) -> KernelId {
-        let name = Name { name: name.to_owned(), kind: NameKind::Kernel, host };
+        let name = Name { name: name.to_owned(), kind: NameKind::Kernel, host, device: None };
         KernelId(self.index_of(name))
+    }
+
+    /// The number of a kernel of this name that runs on a device.
+    pub fn device_kernel(&self, name: &str, launch: DeviceLaunch) -> KernelId {
+        let (name, device) = (name.to_owned(), Some(launch));
+        KernelId(self.index_of(Name { name, kind: NameKind::Kernel, host: None, device }))
     }
 
     /// Begins a kernel. Kernels are details of the brick that they run in: they are timed and
@@ -939,6 +958,9 @@ impl BrickProfiler {
         profile.dropped =
             Dropped { late: self.late.load(Relaxed), names: refused, ..Dropped::default() };
         collect::fill(&mut profile, &self.recorder, refused > 0);
+        let devices = lock(&self.devices).clone();
+        profile.devices =
+            devices.iter().map(|device| device.profile(&profile.names, refused > 0)).collect();
         profile.counters_absent = lock(&self.counters).absent();
         match self.watch.other_load() {
             Ok(load) => profile.other_load = Some(load),

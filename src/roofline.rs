@@ -422,6 +422,7 @@ mod tests {
             category: None,
             source: Source::Host,
             host: None,
+            device: None,
             stats,
             std_dev_ns: None,
             percentiles: Default::default(),

@@ -99,6 +99,7 @@ fn total() -> impl Strategy<Value = Total> {
                 category: None,
                 source: Source::Host,
                 host: None,
+                device: None,
                 stats: BrickStats {
                     count,
                     total_ns,
@@ -152,7 +153,12 @@ fn profile() -> impl Strategy<Value = Profile> {
                 [("LmHead", NameKind::Brick, None), ("k\"\u{7}", NameKind::Kernel, None)]
                     .into_iter()
                     .chain([("moe", NameKind::Brick, None), ("", NameKind::Kernel, Some(launch))])
-                    .map(|(name, kind, host)| Name { name: name.to_owned(), kind, host })
+                    .map(|(name, kind, host)| Name {
+                        name: name.to_owned(),
+                        kind,
+                        host,
+                        device: None,
+                    })
                     .collect();
             profile.lanes = vec![Lane { name: None, tid: None }; 4];
             profile.spans = spans;

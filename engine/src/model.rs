@@ -80,6 +80,10 @@ pub enum Error {
     )]
     Shapes { file: PathBuf, other: PathBuf, what: &'static str, a: String, b: String },
 
+    /// The device that runs the model.
+    #[error(transparent)]
+    Device(#[from] crate::executor::gpu::GpuError),
+
     /// A pass over no tokens.
     #[error("a forward pass needs at least one token")]
     NoTokens,

@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use self::node::gpu_kernel;
 pub use self::node::{
-    EdgeType, ExecutionEdge, ExecutionNode, ExecutionNodeId, HostLaunch, TransferDirection,
+    DeviceLaunch, EdgeType, ExecutionEdge, ExecutionNode, ExecutionNodeId, HostLaunch,
+    TransferDirection,
 };
 pub use self::path::{Cycle, Schedule, Slack, Step, WhatIf};
 pub use self::ptx::{PtxName, PtxRegistry, PtxSource, Registered};

@@ -100,6 +100,27 @@ pub struct HostLaunch {
     pub threads: u32,
 }
 
+/// How a kernel runs on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct DeviceLaunch {
+    /// What it works on, such as `768×2048 q8_0`; may be empty.
+    pub shape: String,
+    /// Blocks in the grid.
+    pub grid: (u32, u32, u32),
+    /// Threads in a block.
+    pub block: (u32, u32, u32),
+    /// Bytes of shared memory.
+    pub shared_mem: u32,
+    /// [`PtxRegistry::hash_ptx`](crate::PtxRegistry::hash_ptx) of its source; 0 where it has no PTX.
+    pub ptx_hash: u64,
+    /// Registers of a thread, if the assembler or the driver told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registers: Option<u32>,
+    /// Bytes that a thread spills to memory for want of registers, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spill_bytes: Option<u32>,
+}
+
 impl ExecutionNode {
     /// The name to show.
     #[must_use]

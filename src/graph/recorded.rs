@@ -211,11 +211,18 @@ impl Profile {
         let Some(index) = span.name else {
             return ExecutionNode::Layer { index: span.layer.unwrap_or_default().into() };
         };
-        let unknown = Name { name: format!("#{index}"), kind: NameKind::Brick, host: None };
+        let unknown =
+            Name { name: format!("#{index}"), kind: NameKind::Brick, host: None, device: None };
         let name = self.names.get(usize::from(index)).unwrap_or(&unknown);
         match name.kind {
             NameKind::Kernel => {
-                let mut kernel = gpu_kernel(&name.name, 0, (1, 1, 1), (1, 1, 1), 0);
+                let one = (1, 1, 1);
+                let mut kernel = match &name.device {
+                    Some(on) => {
+                        gpu_kernel(&name.name, on.ptx_hash, on.grid, on.block, on.shared_mem)
+                    }
+                    None => gpu_kernel(&name.name, 0, one, one, 0),
+                };
                 if let ExecutionNode::Kernel {
                     timing_ns: timing,
                     host,
@@ -233,9 +240,9 @@ impl Profile {
                     *achieved_tflops = (flops > 0.0 && timing_ns > 0)
                         .then(|| (flops / timing_ns as f64 / 1e3) as f32);
                 }
-                let source = self.ptx.resolve(&kernel).map_or(0, |source| source.hash);
+                let source = self.ptx.resolve(&kernel).map(|source| source.hash);
                 if let ExecutionNode::Kernel { ptx_hash, .. } = &mut kernel {
-                    *ptx_hash = source;
+                    *ptx_hash = source.unwrap_or(*ptx_hash);
                 }
                 kernel
             }

@@ -81,10 +81,11 @@ fn timed(profile: &Profile) -> Vec<Row> {
     let mut known = HashMap::new();
     for total in profile.totals.iter().filter(|total| total.kind == NameKind::Kernel) {
         let (name, stats) = (&total.stats.name, &total.stats);
-        let at = *known.entry((name, &total.host)).or_insert_with(|| {
-            let (ptx, launch) = match &total.host {
-                Some(host) => ("cpu".to_owned(), printable(&host.shape)),
-                None => (by_name(&profile.ptx, name), String::new()),
+        let at = *known.entry((name, &total.host, &total.device)).or_insert_with(|| {
+            let (ptx, launch) = match (&total.host, &total.device) {
+                (Some(host), _) => ("cpu".to_owned(), printable(&host.shape)),
+                (None, Some(on)) => (by_name(&profile.ptx, name), launch(on.grid, on.block)),
+                (None, None) => (by_name(&profile.ptx, name), String::new()),
             };
             rows.push(Row { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });
             rows.len() - 1

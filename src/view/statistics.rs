@@ -62,6 +62,9 @@ fn table(totals: &[&Total], text: &mut String) {
             let threads = count(host.threads.into(), "thread");
             name = format!("{name}  {}  {threads}", printable(&host.shape));
         }
+        if let Some(on) = &total.device {
+            name = format!("{name}  {}", printable(&on.shape));
+        }
         if name.chars().count() > NAME {
             let _ = writeln!(text, "{name}");
             name.clear();

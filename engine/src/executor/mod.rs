@@ -4,11 +4,15 @@ mod cpu;
 // Read by the executor for CUDA.
 #[allow(dead_code)]
 pub(crate) mod cuda;
-pub(crate) mod gpu;
+pub mod gpu;
 mod routines;
 mod shares;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 pub(crate) mod work;
 
+#[cfg(feature = "wgpu")]
+pub use self::wgpu::{Wgpu, WgpuDevice, devices};
 pub use cpu::Cpu;
 pub(crate) use routines::pick;
 pub use routines::{Routine, Routines};

@@ -14,7 +14,7 @@ use crate::weights::{Tensor, Weights};
 
 /// A piece of a device's memory: F32, row-major, of up to a batch of `n` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Slot {
+pub enum Slot {
     /// `(n, dim)`, the residual stream.
     X,
     /// `(n, dim)`, normalised.
@@ -48,36 +48,78 @@ impl Slot {
 
 /// What a kernel computes.
 ///
-/// `tokens` is [`Step::tokens`]. Cosines and sines of all positions, `(capacity, n_rot / 2)` each, are
+/// `tokens` is that of the [`Step`]. Cosines and sines of all positions, `(capacity, n_rot / 2)` each, are
 /// made on the host by the same code as the CPU's, and uploaded once.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Op<'m> {
+pub enum Op<'m> {
     /// `X[t] = table[token[t]]`.
-    Embed { table: &'m Tensor },
+    Embed {
+        /// `(n_vocab, dim)`.
+        table: &'m Tensor,
+    },
     /// Each of `tokens · rows_per_token` rows of `weight.len()`:
-    /// `out = x · weight / sqrt(mean(x²) + eps)`. `out` may be `x`. `x` is read from its token `first` on.
-    RmsNorm { out: Slot, x: Slot, weight: &'m [f32], rows_per_token: usize, first: usize },
+    /// `out = x · weight / sqrt(mean(x²) + eps)`.
+    RmsNorm {
+        /// Where to; may be `x`.
+        out: Slot,
+        /// Where from.
+        x: Slot,
+        /// The weight, once for each element of a row.
+        weight: &'m [f32],
+        /// Rows of a token.
+        rows_per_token: usize,
+        /// The token of `x` to begin with; `out` begins at 0.
+        first: usize,
+    },
     /// `out[t] = W · x[t]`.
-    Matmul { out: Slot, w: &'m Tensor, x: Slot },
+    Matmul {
+        /// `(tokens, w.rows)`.
+        out: Slot,
+        /// The weights.
+        w: &'m Tensor,
+        /// `(tokens, w.cols)`.
+        x: Slot,
+    },
     /// `x[t] += bias`.
-    AddBias { x: Slot, bias: &'m [f32] },
+    AddBias {
+        /// `(tokens, bias.len())`.
+        x: Slot,
+        /// The bias.
+        bias: &'m [f32],
+    },
     /// Rotates each head of `x`, `(tokens, heads, head_dim)`, by the angles of its token's position.
-    Rope { x: Slot, heads: usize },
-    /// `S[t, h, j] = scale · Q[t, h] · K[j, kv_head(h)]` for `j <= position + t`.
-    Scores { layer: usize },
+    Rope {
+        /// What to rotate.
+        x: Slot,
+        /// Its heads.
+        heads: usize,
+    },
+    /// `S[t, h, j] = Q[t, h] · K[j, kv_head(h)] / sqrt(head_dim)` for `j <= position + t`.
+    Scores {
+        /// The layer of the keys.
+        layer: usize,
+    },
     /// Over `j <= position + t` of each row of `S`, in place.
     Softmax,
     /// `A[t, h] = Σ_j S[t, h, j] · V[j, kv_head(h)]`.
-    WeightedSum { layer: usize },
+    WeightedSum {
+        /// The layer of the values.
+        layer: usize,
+    },
     /// `Gate = silu(Gate) · Up`.
     SiluMul,
     /// `x += y`.
-    Add { x: Slot, y: Slot },
+    Add {
+        /// What is added to.
+        x: Slot,
+        /// What is added.
+        y: Slot,
+    },
 }
 
 /// One kernel launch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Step<'m> {
+pub struct Step<'m> {
     /// The transformer layer.
     pub(crate) layer: Option<u16>,
     /// The brick that it is for. Steps of the same brick that follow one another are one brick, unless
@@ -97,7 +139,7 @@ pub(crate) struct Step<'m> {
 
 /// The kernels of a pass of so many tokens.
 #[derive(Debug)]
-pub(crate) struct Plan<'m> {
+pub struct Plan<'m> {
     pub(crate) n: usize,
     pub(crate) n_outputs: usize,
     pub(crate) steps: Vec<Step<'m>>,
@@ -190,7 +232,19 @@ impl<'m> Plan<'m> {
         Self { n, n_outputs, steps: steps.steps }
     }
 
+    /// What the brick that begins at step `index` has to do: its multiplications, as the additions after
+    /// them are of no weight; or all that it is.
+    pub(crate) fn brick_work(&self, index: usize, c: &Config, position: usize) -> Work {
+        let steps = &self.steps[index..];
+        let len = 1 + steps[1..].iter().take_while(|step| !step.begins_brick).count();
+        let is_matmul = |step: &&Step<'_>| matches!(step.op, Op::Matmul { .. });
+        let has_matmul = steps[..len].iter().any(|step| is_matmul(&step));
+        let parts = steps[..len].iter().filter(|step| !has_matmul || is_matmul(step));
+        parts.fold(Work::default(), |sum, step| work::sum([sum, step.work(c, position)]))
+    }
+
     /// Every weight matrix that the steps read, once each.
+    #[allow(dead_code)]
     pub(crate) fn matrices(w: &'m Weights) -> Vec<&'m Tensor> {
         let mut seen = Vec::new();
         w.matrices()

@@ -1,43 +1,7 @@
 //! Deferred time: bricks whose start is known when they are issued, and whose end only later.
 
-use serde::{Deserialize, Serialize};
-
 use crate::brick::Work;
 use crate::recorder::{NameIdx, Standing};
-
-/// How often to wait for an asynchronous device while profiling.
-///
-/// The mode is a request to whoever drives the device. Bricks that the host itself runs are timed
-/// the same way in every mode but [`SyncMode::None`], which times nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SyncMode {
-    /// Wait after every brick: each time is exact, and the run is serialised.
-    Immediate,
-    /// Wait once for each transformer layer.
-    PerLayer,
-    /// Wait once for each pass, and settle the bricks then.
-    #[default]
-    Deferred,
-    /// Time nothing.
-    None,
-}
-
-impl SyncMode {
-    /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Immediate, Self::PerLayer, Self::Deferred, Self::None];
-
-    /// The name on the command line, in reports and in files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Immediate => "immediate",
-            Self::PerLayer => "per_layer",
-            Self::Deferred => "deferred",
-            Self::None => "none",
-        }
-    }
-}
 
 /// Bricks that were issued and not yet settled.
 #[derive(Debug, Default)]

@@ -1,0 +1,389 @@
+//! A conversation with a model that runs on a device.
+
+use std::collections::HashMap;
+
+use brickscope::{BrickProfiler, DeviceTimer, KernelId, Phase};
+
+use crate::diverge::Names;
+use crate::executor::gpu::{Gpu, GpuError, Plan, Timed};
+use crate::forward::Outputs;
+use crate::model::{Error, Model};
+
+/// Runs tokens through a model on a device, one after the other or in batches.
+#[derive(Debug)]
+pub struct GpuSession<'m, G> {
+    pub(super) model: &'m Model,
+    pub(super) gpu: G,
+    /// By tokens and outputs.
+    plans: HashMap<(usize, usize), Plan<'m>>,
+    pub(super) position: usize,
+    pub(super) logits: Vec<f32>,
+    /// Of the kernels that a tap heard of.
+    pub(crate) names: Names,
+}
+
+/// A profiler, and the books of the device whose passes it is told of. Made by
+/// [`GpuSession::profiled`].
+#[derive(Debug)]
+pub struct GpuProbe<'p> {
+    pub(crate) profiler: &'p BrickProfiler,
+    timer: DeviceTimer<'p>,
+    /// The profiler's numbers for the kernels of a plan, by step.
+    kernels: HashMap<(usize, usize), Vec<KernelId>>,
+}
+
+impl<'p> GpuProbe<'p> {
+    /// The books of the device.
+    pub fn timer(&mut self) -> &mut DeviceTimer<'p> {
+        &mut self.timer
+    }
+}
+
+impl<'m, G: Gpu> GpuSession<'m, G> {
+    /// A session on an executor that was made for `model`.
+    #[must_use]
+    pub fn new(model: &'m Model, gpu: G) -> Self {
+        let (plans, names) = (HashMap::new(), Names::default());
+        Self { model, gpu, plans, position: 0, logits: Vec::new(), names }
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &'m Model {
+        self.model
+    }
+
+    /// What runs it.
+    pub fn gpu(&mut self) -> &mut G {
+        &mut self.gpu
+    }
+
+    /// Tokens in one pass at most.
+    #[must_use]
+    pub fn batch(&self) -> usize {
+        self.gpu.batch()
+    }
+
+    /// Tokens so far.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Tokens that still fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.gpu.capacity() - self.position
+    }
+
+    /// Forgets all tokens.
+    pub fn clear(&mut self) {
+        self.position = 0;
+    }
+
+    /// Forgets all tokens but the first so many.
+    pub fn truncate(&mut self, position: usize) {
+        self.position = self.position.min(position);
+    }
+
+    /// Begins to time the device for `profiler`.
+    ///
+    /// # Errors
+    ///
+    /// If its clock can't be read.
+    pub fn profiled<'p>(&mut self, profiler: &'p BrickProfiler) -> Result<GpuProbe<'p>, Error> {
+        let timer = profiler.device_timer(&mut self.gpu).map_err(GpuError::from)?;
+        Ok(GpuProbe { profiler, timer, kernels: HashMap::new() })
+    }
+
+    /// Runs `tokens` after those so far; returns the logits that follow the last of them.
+    ///
+    /// # Errors
+    ///
+    /// If there are no tokens, they don't fit the context, the vocabulary doesn't have one, or by the
+    /// device. After an error of the device the tokens so far are as before.
+    pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+        self.check(tokens)?;
+        let batch = self.batch();
+        let mut passes = tokens.chunks(batch).peekable();
+        while let Some(pass) = passes.next() {
+            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+            self.pass(None, Phase::Prefill, pass, outputs)?;
+        }
+        Ok(&self.logits)
+    }
+
+    /// As [`forward`](Self::forward), and the same code; `probe` is told of each pass, on the host and on
+    /// the device. One token after others is decoding, anything else is prefill.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    pub fn forward_with(
+        &mut self,
+        probe: &mut GpuProbe<'_>,
+        tokens: &[u32],
+    ) -> Result<&[f32], Error> {
+        self.check(tokens)?;
+        let decodes = tokens.len() == 1 && self.position > 0;
+        let phase = if decodes { Phase::Decode } else { Phase::Prefill };
+        let batch = self.batch();
+        let mut passes = tokens.chunks(batch).peekable();
+        while let Some(pass) = passes.next() {
+            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+            let position = self.position as u64;
+            let timer = probe.profiler.begin_pass(phase);
+            let result = self.pass(Some(probe), phase, pass, outputs).map(drop);
+            probe.profiler.end_pass(timer, pass.len() as u64, position);
+            result?;
+        }
+        Ok(&self.logits)
+    }
+
+    /// Settles the device's last passes, and looks at its clock once more.
+    ///
+    /// # Errors
+    ///
+    /// By the device.
+    pub fn finish(&mut self, probe: GpuProbe<'_>) -> Result<(), Error> {
+        Ok(probe.timer.finish(&mut self.gpu).map_err(GpuError::from)?)
+    }
+
+    /// One pass over tokens that have been checked, at most a batch. On the host it is two bricks: the
+    /// issue of the work, and the wait for it.
+    pub(crate) fn pass(
+        &mut self,
+        probe: Option<&mut GpuProbe<'_>>,
+        phase: Phase,
+        tokens: &[u32],
+        outputs: Outputs,
+    ) -> Result<&[f32], Error> {
+        let key = (tokens.len(), outputs.count(tokens.len()));
+        let Self { model, gpu, plans, position, logits, .. } = self;
+        let plan = plans
+            .entry(key)
+            .or_insert_with(|| Plan::new(&model.config, &model.weights, tokens.len(), outputs));
+        match probe {
+            None => {
+                gpu.run(plan, tokens, *position, None)?;
+                gpu.logits(logits)?;
+            }
+            Some(GpuProbe { profiler, timer, kernels }) => {
+                let kernels = kernels.entry(key).or_insert_with(|| {
+                    let named = (0..plan.steps.len()).map(|step| {
+                        let (name, launch) = gpu.kernel(plan, step);
+                        profiler.device_kernel(&name, launch)
+                    });
+                    named.collect()
+                });
+                let (config, position) = (&model.config, *position);
+                let mut timed = Timed { timer, plan, config, kernels, phase, position };
+                let issue = profiler.start("Issue");
+                gpu.run(plan, tokens, position, Some(&mut timed))?;
+                profiler.stop(issue, 0);
+                let wait = profiler.start("DeviceWait");
+                gpu.logits(logits)?;
+                profiler.stop(wait, 0);
+                timer.settle(gpu, false).map_err(GpuError::from)?;
+            }
+        }
+        *position += tokens.len();
+        Ok(logits)
+    }
+
+    /// The logits of the last pass that computed any, once more.
+    #[must_use]
+    pub fn last_logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// Whether `prompt` can be run, and `n_tokens` be chosen after it; the last one isn't run.
+    pub(crate) fn check_run(&self, prompt: &[u32], n_tokens: usize) -> Result<(), Error> {
+        self.check(prompt)?;
+        let needed = prompt.len().saturating_add(n_tokens.saturating_sub(1));
+        let room = self.room();
+        if needed > room {
+            let limit = format!("{} for the prompt, the rest for the answer", prompt.len());
+            let file = self.model.gguf.path.clone();
+            return Err(Error::Context { file, asked: needed, room, limit });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), Error> {
+        if tokens.is_empty() {
+            return Err(Error::NoTokens);
+        }
+        let n_vocab = self.model.config.n_vocab;
+        if let Some((index, &id)) = (0..).zip(tokens).find(|&(_, &id)| id as usize >= n_vocab) {
+            return Err(Error::TokenId { index, id, n_vocab });
+        }
+        let room = self.room();
+        if tokens.len() > room {
+            let limit = format!("{} of {} are taken", self.position, self.gpu.capacity());
+            let file = self.model.gguf.path.clone();
+            return Err(Error::Context { file, asked: tokens.len(), room, limit });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::path::{Path, PathBuf};
+
+    use brickscope::{BrickId, DeviceError, Profile, SyncMode};
+    use brickscope_kernels::{Backend, Kernels};
+
+    use super::*;
+    use crate::diverge::diverge;
+    use crate::executor::Cpu;
+    use crate::executor::gpu::reference::Reference;
+    use crate::session::Session;
+    use crate::tap::Value;
+
+    fn models() -> Vec<PathBuf> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let files =
+            std::fs::read_dir(folder).expect("it is there").map(|f| f.expect("a file").path());
+        let mut files: Vec<_> =
+            files.filter(|f| f.extension().is_some_and(|e| e == "gguf")).collect();
+        files.sort();
+        assert!(!files.is_empty());
+        files
+    }
+
+    fn close(device: &[f32], cpu: &[f32]) -> bool {
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-2 * (1.0 + b.abs());
+        device.len() == cpu.len() && device.iter().zip(cpu).all(near)
+    }
+
+    #[test]
+    fn the_plan_of_every_architecture_computes_what_the_forward_pass_does() {
+        for path in models() {
+            let model = Model::open(&path).expect("a model");
+            let cpu = Cpu::new(Kernels::new(Backend::Scalar).expect("scalar"), NonZeroUsize::MIN);
+            let mut host = Session::new(&model, cpu.expect("a thread"), 12).expect("a session");
+            let mut device = GpuSession::new(&model, Reference::new(&model, 12));
+            // Two passes of a batch, one of a part, one token, and one after going back.
+            for tokens in [&[1, 5, 9, 2, 7, 3][..], &[4], &[6]] {
+                let expected = host.forward(tokens).expect("they fit");
+                let found = device.forward(tokens).expect("they fit");
+                assert!(close(found, expected), "{}: {tokens:?}", path.display());
+            }
+            host.truncate(5);
+            device.truncate(5);
+            let expected = host.forward(&[8]).expect("it fits");
+            assert!(close(device.forward(&[8]).expect("it fits"), expected), "{}", path.display());
+        }
+    }
+
+    fn profiled(mode: SyncMode) -> (Profile, u64, usize) {
+        let model = Model::open(&models()[0]).expect("a model");
+        let mut session = GpuSession::new(&model, Reference::new(&model, 12));
+        let profiler = BrickProfiler::with_clock(session.gpu().device.clock());
+        profiler.enable();
+        profiler.set_sync_mode(mode);
+        let mut probe = session.profiled(&profiler).expect("a clock");
+        session.forward_with(&mut probe, &[1, 2, 3]).expect("they fit");
+        let before = session.gpu().device.n_waits();
+        session.forward_with(&mut probe, &[4]).expect("it fits");
+        let waits = session.gpu().device.n_waits() - before;
+        session.finish(probe).expect("the clock is there");
+        (profiler.profile(), waits, model.config.n_layers)
+    }
+
+    #[test]
+    fn a_pass_is_profiled_on_the_host_and_on_the_device() {
+        let (profile, waits, n_layers) = profiled(SyncMode::Deferred);
+        profile.check().expect("it adds up");
+        // That of the logits.
+        assert_eq!(waits, 1);
+        let gpu = profile.on_device(0, 0).expect("a stream");
+        gpu.check().expect("it adds up");
+        let decode = gpu.phase(Phase::Decode).expect("a pass");
+        assert_eq!((decode.passes, decode.tokens), (1, 1));
+        let bricks = gpu.bricks(Some(Phase::Decode));
+        let count = |brick: BrickId| {
+            let found = bricks.iter().find(|total| total.stats.name == brick.name());
+            found.map_or(0, |total| total.stats.count)
+        };
+        assert_eq!(count(BrickId::DownProjection), n_layers as u64);
+        assert_eq!(count(BrickId::LmHead), 1);
+        let host: Vec<_> =
+            profile.bricks(Some(Phase::Decode)).iter().map(|t| t.stats.name.clone()).collect();
+        assert!(host.contains(&"DeviceWait".to_owned()), "{host:?}");
+    }
+
+    #[test]
+    fn how_often_is_waited_is_what_the_mode_says() {
+        let bricks = |profile: &Profile| {
+            let gpu = profile.on_device(0, 0).expect("a stream");
+            gpu.bricks(Some(Phase::Decode)).iter().map(|total| total.stats.count).sum::<u64>()
+        };
+        let (profile, waits, n_layers) = profiled(SyncMode::Immediate);
+        assert_eq!(waits, bricks(&profile) + 1);
+        let (profile, waits, _) = profiled(SyncMode::PerLayer);
+        // What comes before the layers and after them is waited for too.
+        assert_eq!((waits, bricks(&profile)), (n_layers as u64 + 3, 0));
+        assert_eq!(profiled(SyncMode::None).1, 1);
+    }
+
+    #[test]
+    fn the_values_of_a_pass_are_those_of_the_forward_pass_one_by_one() {
+        for path in models() {
+            let model = Model::open(&path).expect("a model");
+            let cpu = Cpu::new(Kernels::new(Backend::Scalar).expect("scalar"), NonZeroUsize::MIN);
+            let mut host = Session::new(&model, cpu.expect("a thread"), 12).expect("a session");
+            let mut device = GpuSession::new(&model, Reference::new(&model, 12));
+            let report =
+                diverge(&mut host, &mut device, &[3, 1, 4, 1, 5], 3, &|_, _| (), &mut |_| ());
+            let report = report.expect("both run");
+            assert_eq!(report.first, None, "{}", path.display());
+            assert!(!report.is_exact && report.n_passes == 4, "{}", report.n_passes);
+            // And the other way round.
+            let report = diverge(&mut device, &mut host, &[3, 1], 2, &|_, _| (), &mut |_| ());
+            assert_eq!(report.expect("both run").first, None, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_device_is_named() {
+        let model = Model::open(&models()[0]).expect("a model");
+        let cpu = Cpu::new(Kernels::new(Backend::Scalar).expect("scalar"), NonZeroUsize::MIN);
+        let mut host = Session::new(&model, cpu.expect("a thread"), 12).expect("a session");
+        let mut device = GpuSession::new(&model, Reference::new(&model, 12));
+        let plant = |at: crate::tap::At<'_>, out: &mut [f32]| {
+            if at.layer == Some(1) && at.value == Value::Up {
+                out[7] += 1.0;
+            }
+        };
+        let report = diverge(&mut host, &mut device, &[3, 1], 2, &plant, &mut |_| ());
+        let first = report.expect("both run").first.expect("it was planted");
+        assert_eq!((first.layer, first.value, first.n_beyond), (Some(1), Value::Up, 1));
+        assert!(first.kernels.is_some_and(|[_, device]| device.starts_with("matmul")));
+    }
+
+    #[test]
+    fn a_device_lost_in_mid_run_loses_the_pass_in_flight_and_says_so() {
+        let model = Model::open(&models()[0]).expect("a model");
+        let mut session = GpuSession::new(&model, Reference::new(&model, 12));
+        let profiler = BrickProfiler::with_clock(session.gpu().device.clock());
+        profiler.enable();
+        let mut probe = session.profiled(&profiler).expect("a clock");
+        session.forward_with(&mut probe, &[1, 2, 3]).expect("they fit");
+        session.gpu().device.lose();
+        for _ in 0..2 {
+            let lost = session.forward_with(&mut probe, &[4]).expect_err("it is lost");
+            let lost = matches!(lost, Error::Device(GpuError::Device(DeviceError::Lost { .. })));
+            assert!(lost);
+        }
+        assert_eq!(session.position(), 3);
+        let profile = profiler.profile();
+        let [device] = &profile.devices[..] else { panic!("there is one") };
+        assert_eq!((device.lost_passes, device.unsettled_passes), (0, 0));
+        assert!(device.lost.is_some());
+        assert_eq!(device.streams[0].passes.len(), 1);
+    }
+}

@@ -1,0 +1,58 @@
+//! Time on a device that runs its work later than the host issues it.
+//!
+//! A [`Device`] is what an executor must offer: marks in its streams, their times, all at once, and
+//! the same moment by both clocks. A [`DeviceTimer`] keeps the books while a pass is issued. What it
+//! settles goes to [`Profile::devices`](crate::Profile::devices).
+//!
+//! Without a device clock there is only the order of issue (`deferred.rs`).
+
+mod clock;
+mod deferred;
+mod error;
+mod log;
+mod simulated;
+mod timer;
+
+use serde::{Deserialize, Serialize};
+
+pub use clock::{Alignment, Bracket, Ticks};
+pub(crate) use deferred::{Pending, partition};
+pub use error::{DeviceError, Misuse};
+pub(crate) use log::DeviceLog;
+pub use simulated::SimulatedDevice;
+pub use timer::{Device, DeviceInfo, DeviceTimer, Grain, Issued, StreamId};
+
+/// How often to wait for an asynchronous device while profiling.
+///
+/// A [`DeviceTimer`] waits for its device as the mode says. Bricks that the host itself runs are timed
+/// the same way in every mode but [`SyncMode::None`], which times nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncMode {
+    /// Wait after every brick: it has its device time, and a host time that contains the wait. The
+    /// run is serialised.
+    Immediate,
+    /// Wait once for each transformer layer. Layers have device times; bricks inside have none.
+    PerLayer,
+    /// Wait once for each pass at most, and settle the bricks then, by the device's own clock.
+    #[default]
+    Deferred,
+    /// Time nothing.
+    None,
+}
+
+impl SyncMode {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Immediate, Self::PerLayer, Self::Deferred, Self::None];
+
+    /// The name on the command line, in reports and in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Immediate => "immediate",
+            Self::PerLayer => "per_layer",
+            Self::Deferred => "deferred",
+            Self::None => "none",
+        }
+    }
+}
