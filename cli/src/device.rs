@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 #[cfg(feature = "wgpu")]
-use brickscope_engine::Wgpu;
+use brickscope_engine::executor::Wgpu;
 use brickscope_engine::{Gpu, GpuSession, Model};
 use brickscope_kernels::Backend;
 

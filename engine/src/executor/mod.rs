@@ -1,6 +1,7 @@
-//! What runs the operations of a forward pass. So far: the CPU.
+//! What runs the operations of a forward pass: the CPU, and devices.
 
 mod cpu;
+pub mod cuda;
 pub mod gpu;
 mod routines;
 mod shares;
