@@ -49,6 +49,8 @@ mod weights;
 
 pub use config::{Architecture, Config};
 pub use executor::gpu::{Gpu, GpuError, GpuProbe, GpuSession};
+#[cfg(feature = "wgpu")]
+pub use executor::{Wgpu, WgpuDevice, wgpu_devices};
 pub use generate::{GenerateOptions, Generated, generate, generate_on};
 pub use kv_cache::KvCache;
 pub use model::{Error, Model};

@@ -103,7 +103,7 @@ pub struct WgpuDevice {
 
 /// The devices of this machine, in the order in which they are chosen.
 #[must_use]
-pub fn devices() -> Vec<WgpuDevice> {
+pub fn wgpu_devices() -> Vec<WgpuDevice> {
     adapters()
         .iter()
         .map(|adapter| {
