@@ -48,9 +48,9 @@ mod tap;
 mod weights;
 
 pub use config::{Architecture, Config};
-pub use executor::gpu::{Gpu, GpuError, GpuProbe, GpuSession};
 #[cfg(feature = "wgpu")]
-pub use executor::{Wgpu, WgpuDevice, wgpu_devices};
+pub use executor::Wgpu;
+pub use executor::gpu::{Gpu, GpuError, GpuProbe, GpuSession};
 pub use generate::{GenerateOptions, Generated, generate, generate_on};
 pub use kv_cache::KvCache;
 pub use model::{Error, Model};

@@ -86,43 +86,6 @@ fn adapters() -> Vec<wgpu::Adapter> {
     adapters
 }
 
-/// A device that [`Wgpu`](super::Wgpu) can run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WgpuDevice {
-    /// As the driver names it.
-    pub name: String,
-    /// The API that it is reached by: `vulkan`, `metal` or `dx12`.
-    pub api: &'static str,
-    /// The driver and its version, where it tells.
-    pub driver: String,
-    /// Whether it is a GPU, and not a program that computes on the CPU.
-    pub is_gpu: bool,
-    /// Why it can't time what it runs, if it can't.
-    pub untimed: Option<&'static str>,
-}
-
-/// The devices of this machine, in the order in which they are chosen.
-#[must_use]
-pub fn wgpu_devices() -> Vec<WgpuDevice> {
-    adapters()
-        .iter()
-        .map(|adapter| {
-            let info = adapter.get_info();
-            let untimed = match stamps(adapter.features()) {
-                Stamps::Kernels | Stamps::Passes => None,
-                Stamps::None(why) => Some(why),
-            };
-            WgpuDevice {
-                api: info.backend.to_str(),
-                driver: driver(&info),
-                is_gpu: info.device_type != wgpu::DeviceType::Cpu,
-                name: info.name,
-                untimed,
-            }
-        })
-        .collect()
-}
-
 pub(super) fn driver(info: &wgpu::AdapterInfo) -> String {
     format!("{} {}", info.driver, info.driver_info).trim().to_owned()
 }

@@ -49,7 +49,7 @@ pub(super) enum Kernel {
     RmsNorm {
         in_place: bool,
     },
-    /// `ragged`: of a width that four doesn't divide.
+    /// `ragged`: of a width that isn't whole blocks.
     Gemv {
         format: Format,
         ragged: bool,

@@ -5,7 +5,7 @@ use wgpu::BufferUsages;
 
 use super::adapter::OpenDevice;
 use super::kernels::{Compiled, Kernel, Kernels};
-use super::memory::{Memory, Part, Weight};
+use super::memory::{BLOCK, Memory, Part, Weight};
 use crate::config::Config;
 use crate::executor::gpu::{GpuError, Op, Plan, Slot, Step};
 use crate::weights::Tensor;
@@ -309,7 +309,7 @@ pub(super) fn matmul<'a>(
     out: &'a wgpu::Buffer,
     is_cache: u32,
 ) -> Vec<Draft<'a>> {
-    let (format, ragged) = (weight.format, !weight.cols.is_multiple_of(4));
+    let (format, ragged) = (weight.format, !weight.cols.is_multiple_of(BLOCK));
     let rows: usize = weight.parts.iter().map(|part| part.rows).sum();
     let draft = |part: &'a Part| {
         let mut args =

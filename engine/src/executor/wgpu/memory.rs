@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::tap::Value;
 
 /// Weights that kernels read at once.
-const BLOCK: usize = 32;
+pub(super) const BLOCK: usize = 32;
 /// Bytes that are on the way to the device at a time.
 const CHUNK: usize = 8 << 20;
 /// Rows of a part of a matrix: a multiple of them, so that tiles and vectors of scales end with it.

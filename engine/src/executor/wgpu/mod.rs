@@ -18,8 +18,6 @@ use std::sync::Arc;
 
 use brickscope::{Bracket, Clock, Device, DeviceError, DeviceInfo, DeviceLaunch, StreamId, Ticks};
 
-pub use adapter::{WgpuDevice, wgpu_devices};
-
 use adapter::{OpenDevice, Stamps};
 use kernels::Kernels;
 use launch::Prepared;
