@@ -95,7 +95,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. Ends
     /// when that is known to ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = ["out", "sync", "temperature", "counters", "shares", "leave_out_disturbed"])]
+    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"])]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: end after so many seconds at the latest.
@@ -105,7 +105,7 @@ pub(crate) struct ProfileArgs {
         default_value_t = 20.0,
         requires = "check_overhead",
         // Where one of these is there, clap takes `requires` for settled.
-        conflicts_with_all = ["out", "sync", "temperature", "counters", "shares", "leave_out_disturbed"],
+        conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"],
         value_parser = seconds,
         allow_negative_numbers = true
     )]

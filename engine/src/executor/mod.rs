@@ -1,9 +1,7 @@
-//! What runs the operations of a forward pass. So far: the CPU.
+//! What runs the operations of a forward pass: the CPU, and devices.
 
 mod cpu;
-// Read by the executor for CUDA.
-#[allow(dead_code)]
-pub(crate) mod cuda;
+pub mod cuda;
 pub mod gpu;
 mod routines;
 mod shares;

@@ -8,7 +8,7 @@ mod session;
 mod tapped;
 
 use brickscope::{
-    Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase, StreamId, Work,
+    Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase, StreamId, SyncMode, Work,
 };
 
 use crate::config::Config;
@@ -123,6 +123,18 @@ impl<'p> Timed<'_, 'p> {
     /// The books that it writes to.
     pub fn timer(&mut self) -> &mut DeviceTimer<'p> {
         self.timer
+    }
+
+    /// Which part of generation the pass belongs to.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// When the next pass is to be waited for.
+    #[must_use]
+    pub fn wanted_mode(&self) -> SyncMode {
+        self.timer.wanted_mode()
     }
 
     /// Begins the pass.
