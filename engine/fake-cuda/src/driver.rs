@@ -305,7 +305,9 @@ impl Driver {
         }
         if memory.len - at < len {
             let room = memory.len - at;
-            return illegal(format!("{call} uses {len} bytes at {address:#x}, where {room} are left"));
+            return illegal(format!(
+                "{call} uses {len} bytes at {address:#x}, where {room} are left"
+            ));
         }
         Ok(())
     }

@@ -92,7 +92,8 @@ impl Marks {
             let n_events = if of_stamps { 0 } else { per_set };
             // All of them now: making one takes longer than recording it.
             let events = (0..n_events).map(|_| Event::new(context)).collect::<Result<_, _>>()?;
-            let copy = of_stamps.then(|| Download::new(context, 2 * per_set as usize)).transpose()?;
+            let copy =
+                of_stamps.then(|| Download::new(context, 2 * per_set as usize)).transpose()?;
             Ok(Set { events, copy, is_copied: false, is_made: false })
         });
         let sets = sets.collect::<Result<Vec<_>, CudaError>>()?;

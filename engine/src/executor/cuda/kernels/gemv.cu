@@ -4,18 +4,15 @@
 // reads x once for them.
 #include "weights.cuh"
 
-#define ROWS 4u
+#define ROWS 4u // as many as `warp_sum_of_four` has
 #define THREADS 128u
 
 // Adds up what the threads of the block have of each row, and writes it.
 static __device__ __forceinline__ void write_rows(float *out, const float sums[ROWS], uint32_t first, uint32_t rows) {
     __shared__ float partial[ROWS][THREADS / WARP];
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-#pragma unroll
-    for (uint32_t r = 0; r < ROWS; r++) {
-        const float sum = warp_sum(sums[r]);
-        if (lane == 0) partial[r][warp] = sum;
-    }
+    const float of_warp = warp_sum_of_four(sums);
+    if (lane % 8 == 0) partial[lane / 8][warp] = of_warp;
     __syncthreads();
     if (threadIdx.x < ROWS && first + threadIdx.x < rows) {
         float sum = 0.0f;
