@@ -70,8 +70,9 @@ pub(crate) struct ProfileArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// How often to wait for an asynchronous device. Bricks on the CPU are timed alike in all modes
-    /// but `none`, which times nothing.
+    /// How often to wait for a device: after every brick, every layer, or once for a pass, with bricks
+    /// timed by the device's own clock. Bricks on the CPU are timed alike in all modes but `none`, which
+    /// times nothing.
     #[arg(long, value_enum, default_value_t = Sync::Deferred)]
     pub(crate) sync: Sync,
 
@@ -94,7 +95,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. Ends
     /// when that is known to ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = ["out", "sync", "temperature", "counters", "shares", "leave_out_disturbed"])]
+    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"])]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: end after so many seconds at the latest.
@@ -104,7 +105,7 @@ pub(crate) struct ProfileArgs {
         default_value_t = 20.0,
         requires = "check_overhead",
         // Where one of these is there, clap takes `requires` for settled.
-        conflicts_with_all = ["out", "sync", "temperature", "counters", "shares", "leave_out_disturbed"],
+        conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"],
         value_parser = seconds,
         allow_negative_numbers = true
     )]
@@ -136,7 +137,8 @@ pub(crate) struct ExecutorArgs {
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// The kernels: scalar or avx2. By default the fastest that run here.
+    /// The kernels: scalar or avx2, or a device, wgpu or cuda. By default the fastest that run on this
+    /// CPU.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
 }
@@ -543,19 +545,20 @@ pub(crate) struct LogitsArgs {
 /// comparison can't be made.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope diverge model.gguf --a scalar --b avx2\n  brickscope diverge model.gguf --a avx2 --b avx2 --threads-b 2 --tokens 32\n  brickscope diverge model.gguf --b-model other.gguf --json | jq .first"
+    after_help = "Examples:\n  brickscope diverge model.gguf --a scalar --b avx2\n  brickscope diverge model.gguf --a avx2 --b avx2 --threads-b 2 --tokens 32\n  brickscope diverge model.gguf --a cpu --b wgpu\n  brickscope diverge model.gguf --b-model other.gguf --json | jq .first"
 )]
 pub(crate) struct DivergeArgs {
     /// The GGUF file.
     pub(crate) model: PathBuf,
 
-    /// The kernels of side a, the reference.
+    /// The kernels of side a, the reference: scalar, avx2, `cpu` for the fastest that run on this CPU,
+    /// or a device, wgpu or cuda.
     #[arg(long, value_name = "BACKEND", default_value = "scalar")]
-    pub(crate) a: Backend,
+    pub(crate) a: CpuOr,
 
-    /// The kernels of side b. By default the fastest that run here.
-    #[arg(long, value_name = "BACKEND")]
-    pub(crate) b: Option<Backend>,
+    /// The kernels of side b, likewise.
+    #[arg(long, value_name = "BACKEND", default_value = "cpu")]
+    pub(crate) b: CpuOr,
 
     /// Another file for side b, of the same shape.
     #[arg(long, value_name = "FILE")]
@@ -584,6 +587,18 @@ pub(crate) struct DivergeArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A backend; `None` is the fastest of the CPU's, spelled `cpu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CpuOr(pub(crate) Option<Backend>);
+
+impl std::str::FromStr for CpuOr {
+    type Err = <Backend as std::str::FromStr>::Err;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if name == "cpu" { Ok(Self(None)) } else { name.parse().map(Some).map(Self) }
+    }
 }
 
 /// Say whether a receipt can be what it says, and if not, why.

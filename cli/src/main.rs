@@ -3,6 +3,7 @@
 mod args;
 mod benchmark;
 mod cmd;
+mod device;
 #[cfg(test)]
 mod docs;
 mod doctor;

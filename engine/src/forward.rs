@@ -25,7 +25,7 @@ use crate::weights::Tensor;
 
 /// Which tokens' logits a pass computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outputs {
+pub enum Outputs {
     /// None: the pass only fills the KV cache.
     None,
     /// The last token's.

@@ -2,6 +2,7 @@
 
 use brickscope::{BrickId, BrickProfiler, Phase};
 
+use crate::executor::gpu::{Gpu, GpuProbe, GpuSession};
 use crate::executor::work;
 use crate::forward::Outputs;
 use crate::model::Error;
@@ -45,35 +46,133 @@ pub fn generate(
 ) -> Result<Generated, Error> {
     session.check_run(prompt, options.n_tokens)?;
     match profiler {
-        None => Ok(run(session, &NoProbe, None, prompt, options, progress)),
+        None => {
+            let mut on = OnCpu { session, probe: &NoProbe, profiler: None };
+            run(&mut on, prompt, options, progress)
+        }
         Some(profiler) => {
             let probe = session.profiled(profiler);
-            Ok(run(session, &probe, Some(profiler), prompt, options, progress))
+            let mut on = OnCpu { session, probe: &probe, profiler: Some(profiler) };
+            run(&mut on, prompt, options, progress)
         }
     }
 }
 
-fn run<P: Probe>(
-    session: &mut Session<'_>,
-    probe: &P,
-    profiler: Option<&BrickProfiler>,
+/// As [`generate`], on a device.
+///
+/// # Errors
+///
+/// As [`generate`], and by the device. What was settled before is in the profile then.
+pub fn generate_on<G: Gpu>(
+    session: &mut GpuSession<'_, G>,
+    probe: Option<&mut GpuProbe<'_>>,
     prompt: &[u32],
     options: GenerateOptions,
     progress: &mut dyn FnMut(usize),
-) -> Generated {
+) -> Result<Generated, Error> {
+    session.check_run(prompt, options.n_tokens)?;
+    run(&mut OnDevice { session, probe }, prompt, options, progress)
+}
+
+/// A session, and who is told of its passes.
+trait Runs {
+    fn position(&self) -> usize;
+    fn batch(&self) -> usize;
+    fn profiler(&self) -> Option<&BrickProfiler>;
+    /// One pass; then, if its logits are wanted, the token that `sampler` chooses, as a brick.
+    fn pass(
+        &mut self,
+        phase: Phase,
+        tokens: &[u32],
+        sampler: Option<&mut Sampler>,
+    ) -> Result<Option<u32>, Error>;
+}
+
+struct OnCpu<'r, 'm, P> {
+    session: &'r mut Session<'m>,
+    probe: &'r P,
+    profiler: Option<&'r BrickProfiler>,
+}
+
+impl<P: Probe> Runs for OnCpu<'_, '_, P> {
+    fn position(&self) -> usize {
+        self.session.position()
+    }
+
+    fn batch(&self) -> usize {
+        self.session.batch()
+    }
+
+    fn profiler(&self) -> Option<&BrickProfiler> {
+        self.profiler
+    }
+
+    fn pass(
+        &mut self,
+        _: Phase,
+        tokens: &[u32],
+        sampler: Option<&mut Sampler>,
+    ) -> Result<Option<u32>, Error> {
+        let outputs = if sampler.is_some() { Outputs::Last } else { Outputs::None };
+        let logits = self.session.pass(self.probe, tokens, outputs);
+        Ok(sampler.map(|sampler| {
+            let work = work::sample(logits.len());
+            self.probe.brick(BrickId::Sampling, work, || sampler.sample(logits))
+        }))
+    }
+}
+
+struct OnDevice<'r, 'm, 'p, G> {
+    session: &'r mut GpuSession<'m, G>,
+    probe: Option<&'r mut GpuProbe<'p>>,
+}
+
+impl<G: Gpu> Runs for OnDevice<'_, '_, '_, G> {
+    fn position(&self) -> usize {
+        self.session.position()
+    }
+
+    fn batch(&self) -> usize {
+        self.session.batch()
+    }
+
+    fn profiler(&self) -> Option<&BrickProfiler> {
+        self.probe.as_ref().map(|probe| probe.profiler)
+    }
+
+    fn pass(
+        &mut self,
+        phase: Phase,
+        tokens: &[u32],
+        sampler: Option<&mut Sampler>,
+    ) -> Result<Option<u32>, Error> {
+        let outputs = if sampler.is_some() { Outputs::Last } else { Outputs::None };
+        let logits = self.session.pass(self.probe.as_deref_mut(), phase, tokens, outputs)?;
+        Ok(sampler.map(|sampler| {
+            let Some(probe) = &self.probe else { return sampler.sample(logits) };
+            let timer = probe.profiler.start_brick(BrickId::Sampling);
+            let token = sampler.sample(logits);
+            probe.profiler.stop_brick_with(timer, work::sample(logits.len()));
+            token
+        }))
+    }
+}
+
+fn run(
+    on: &mut impl Runs,
+    prompt: &[u32],
+    options: GenerateOptions,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Generated, Error> {
     let mut sampler = Sampler::new(options.sampling);
     let mut tokens = Vec::with_capacity(options.n_tokens);
     let mut done = 0;
-    let mut step = |session: &mut Session<'_>, phase, input: &[u32], samples: bool| {
-        let position = session.position() as u64;
-        let timer = profiler.map(|profiler| profiler.begin_pass(phase));
-        let outputs = if samples { Outputs::Last } else { Outputs::None };
-        let logits = session.pass(probe, input, outputs);
-        let next = samples.then(|| {
-            let work = work::sample(logits.len());
-            probe.brick(BrickId::Sampling, work, || sampler.sample(logits))
-        });
-        if let (Some(profiler), Some(timer)) = (profiler, timer) {
+    let batch = on.batch();
+    let mut step = |phase, input: &[u32], samples: bool| {
+        let position = on.position() as u64;
+        let timer = on.profiler().map(|profiler| profiler.begin_pass(phase));
+        let next = on.pass(phase, input, samples.then_some(&mut sampler));
+        if let (Some(profiler), Some(timer)) = (on.profiler(), timer) {
             profiler.end_pass(timer, input.len() as u64, position);
         }
         // After the pass, so that drawing a bar is nobody's time.
@@ -81,17 +180,17 @@ fn run<P: Probe>(
         progress(done);
         next
     };
-    let mut passes = session.passes(prompt).peekable();
+    let mut passes = prompt.chunks(batch).peekable();
     let mut next = None;
     while let Some(pass) = passes.next() {
         let samples = passes.peek().is_none() && options.n_tokens > 0;
-        next = step(session, Phase::Prefill, pass, samples);
+        next = step(Phase::Prefill, pass, samples)?;
     }
     while let Some(token) = next.take() {
         tokens.push(token);
         if tokens.len() < options.n_tokens {
-            next = step(session, Phase::Decode, &[token], true);
+            next = step(Phase::Decode, &[token], true)?;
         }
     }
-    Generated { tokens }
+    Ok(Generated { tokens })
 }

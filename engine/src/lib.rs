@@ -48,7 +48,8 @@ mod tap;
 mod weights;
 
 pub use config::{Architecture, Config};
-pub use generate::{GenerateOptions, Generated, generate};
+pub use executor::gpu::{Gpu, GpuError, GpuProbe, GpuSession};
+pub use generate::{GenerateOptions, Generated, generate, generate_on};
 pub use kv_cache::KvCache;
 pub use model::{Error, Model};
 pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};

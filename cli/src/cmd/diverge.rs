@@ -5,14 +5,17 @@ use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use brickscope_engine::diverge::{Divergence, Diverging, Element, Report, diverge};
+use anyhow::{Context, Result, ensure};
+use brickscope_engine::diverge::{
+    Divergence, Diverging, Element, Report, Side as AnySide, diverge,
+};
 use brickscope_engine::executor::Cpu;
-use brickscope_engine::{Model, Session};
+use brickscope_engine::{Gpu, GpuSession, Model, Session};
 use brickscope_kernels::Kernels;
 use serde_json::{Value, json};
 
 use crate::args::DivergeArgs;
+use crate::device::{self, OnDevice};
 use crate::{progress, source};
 
 /// So many of the places that differ are printed; JSON has them all.
@@ -27,29 +30,38 @@ pub(crate) fn run(args: &DivergeArgs) -> Result<bool> {
         [] => source::prompt(&model, &args.prompt)?,
         ids => ids.to_vec(),
     };
-    let b = args.b.map_or(Ok(Kernels::best()), Kernels::new).context("--b")?;
-    let kernels = [Kernels::new(args.a).context("--a")?, b];
-    let threads = [args.threads_a, args.threads_b].map(|n| n.unwrap_or_else(half_of_all));
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
-    let session = |side: usize| -> Result<Session<'_>> {
-        let cpu = Cpu::new(kernels[side], threads[side]).with_context(|| {
-            format!("--threads-{}: the system can't start {}", ["a", "b"][side], threads[side])
-        })?;
-        Ok(Session::new(models[side], cpu, context)?)
+    let asked = [(&args.a, args.threads_a), (&args.b, args.threads_b)];
+    let side = |side: usize| -> Result<(Box<dyn AnySide<'_> + '_>, Side<'_>)> {
+        let (backend, threads) = asked[side];
+        let flag = ["a", "b"][side];
+        let model = models[side];
+        let path = &model.gguf.path;
+        if let Some(backend) = backend.0.filter(|&backend| device::is_device(backend)) {
+            ensure!(threads.is_none(), "--threads-{flag}: {backend} runs on a device");
+            let side = device::on_device(backend, model, context, Boxed)?;
+            return Ok((side, Side { model: path, backend: backend.to_string(), threads: None }));
+        }
+        let kernels = match backend.0 {
+            Some(backend) => Kernels::new(backend).with_context(|| format!("--{flag}"))?,
+            None => Kernels::best(),
+        };
+        let threads = threads.unwrap_or_else(half_of_all);
+        let cpu = Cpu::new(kernels, threads)
+            .with_context(|| format!("--threads-{flag}: the system can't start {threads}"))?;
+        let session = Session::new(model, cpu, context)?;
+        let backend = kernels.backend().to_string();
+        Ok((Box::new(session), Side { model: path, backend, threads: Some(threads.get()) }))
     };
-    let (mut a, mut b) = (session(0)?, session(1)?);
+    let ((mut a, of_a), (mut b, of_b)) = (side(0)?, side(1)?);
 
     let bar = progress::tokens("comparing", context as u64);
-    let compared = diverge(&mut a, &mut b, &prompt, args.tokens, &|_, _| (), &mut |done| {
+    let compared = diverge(&mut *a, &mut *b, &prompt, args.tokens, &|_, _| (), &mut |done| {
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
     let report = compared?;
-    let sides = [0, 1].map(|side| Side {
-        model: &models[side].gguf.path,
-        backend: kernels[side].backend().to_string(),
-        threads: threads[side].get(),
-    });
+    let sides = [of_a, of_b];
     let text = match args.json {
         true => format!("{:#}\n", as_json(&sides, &report, prompt.len())),
         false => as_text(&sides, &report, models[0]),
@@ -68,7 +80,19 @@ fn half_of_all() -> NonZeroUsize {
 struct Side<'a> {
     model: &'a Path,
     backend: String,
-    threads: usize,
+    /// Of the CPU's.
+    threads: Option<usize>,
+}
+
+/// A session on a device, as a side.
+struct Boxed;
+
+impl<'m> OnDevice<'m> for Boxed {
+    type Out = Box<dyn AnySide<'m> + 'm>;
+
+    fn run<G: Gpu + Send + 'm>(self, session: GpuSession<'m, G>) -> Result<Self::Out> {
+        Ok(Box::new(session))
+    }
 }
 
 fn as_text(sides: &[Side<'_>; 2], report: &Report, model: &Model) -> String {
@@ -85,14 +109,12 @@ fn write_text(
     model: &Model,
 ) -> std::fmt::Result {
     for (name, side) in ["a", "b"].iter().zip(sides) {
-        let threads = if side.threads == 1 { "thread" } else { "threads" };
-        writeln!(
-            out,
-            "{name}  {} on {} {threads}, {}",
-            side.backend,
-            side.threads,
-            side.model.display()
-        )?;
+        let on = match side.threads {
+            None => String::new(),
+            Some(1) => " on 1 thread".to_owned(),
+            Some(threads) => format!(" on {threads} threads"),
+        };
+        writeln!(out, "{name}  {}{on}, {}", side.backend, side.model.display())?;
     }
     writeln!(
         out,

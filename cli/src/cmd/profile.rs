@@ -4,13 +4,18 @@ use std::collections::HashMap;
 use std::io::{Write, stdout};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use brickscope::{Absent, BrickId, BrickProfiler, Ceilings, Machine, Profile, Run, view};
-use brickscope_engine::{GenerateOptions, Generated, Model, Sampling, Session, generate};
+use brickscope_engine::{
+    GenerateOptions, Generated, Gpu, GpuSession, Model, Sampling, Session, generate, generate_on,
+};
+use brickscope_kernels::Backend;
+use indicatif::ProgressBar;
 
 use crate::args::ProfileArgs;
+use crate::device::OnDevice;
 use crate::run_dir::RunDir;
-use crate::{kept, progress, source};
+use crate::{device, kept, progress, source};
 
 /// Rows of the trace kept at most, of all threads that record: half a gigabyte of them.
 const MAX_LOG: usize = 1 << 23;
@@ -37,6 +42,9 @@ struct Ran {
 #[inline(never)]
 fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     let started = Profile::empty(Default::default()).created;
+    if let Some(backend) = device::asked(&args.executor) {
+        return measure_on_device(args, model, prompt, backend, &started);
+    }
     let cpu = source::cpu(&args.executor)?;
     // The last token is chosen and not run.
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
@@ -73,6 +81,78 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     profiler.disable();
     let (backend, threads) = (session.cpu().kernels.backend().name(), session.cpu().threads());
     Ok(Ran { dir, ceilings, profiler, generated, backend, threads })
+}
+
+/// As [`measure`], on a device. The CPU only issues the work and waits for it.
+fn measure_on_device(
+    args: &ProfileArgs,
+    model: &Model,
+    prompt: &[u32],
+    backend: Backend,
+    started: &str,
+) -> Result<Ran> {
+    for (flag, is_asked) in [("--counters", args.counters), ("--shares", args.shares)] {
+        ensure!(
+            !is_asked,
+            "{flag} is about the CPU's threads, and --backend {backend} runs on a device"
+        );
+    }
+    let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
+    let note = progress::note("uploading the weights, warming up");
+    let run = ProfileOnDevice { args, prompt, context, started, backend, note };
+    device::on_device(backend, model, context, run)
+}
+
+struct ProfileOnDevice<'a> {
+    args: &'a ProfileArgs,
+    prompt: &'a [u32],
+    context: usize,
+    started: &'a str,
+    backend: Backend,
+    note: ProgressBar,
+}
+
+impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
+    type Out = Ran;
+
+    fn run<G: Gpu + Send + 'm>(self, mut session: GpuSession<'m, G>) -> Result<Ran> {
+        let Self { args, prompt, context, started, backend, note } = self;
+        let dir = RunDir::create(args.out.as_deref(), started)?;
+        // The first dispatch of each kernel compiles it, on many drivers.
+        for warm_up in [&prompt[..prompt.len().min(session.batch())], &prompt[..1]] {
+            session.forward(warm_up)?;
+            session.clear();
+        }
+        note.finish_and_clear();
+        let profiler = Arc::new(BrickProfiler::new());
+        profiler.set_sync_mode(args.sync.into());
+        profiler.enable();
+        let mut probe = session.profiled(&profiler)?;
+        let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
+        let bar = progress::tokens("running", context as u64);
+        let mut show = |done: usize| bar.set_position(done as u64);
+        let generated = generate_on(&mut session, Some(&mut probe), prompt, options, &mut show);
+        bar.finish_and_clear();
+        // What was settled before a device was lost is kept, and says so.
+        let generated = match generated {
+            Ok(generated) => generated,
+            Err(error) => {
+                profiler.disable();
+                let mut profile = profiler.profile();
+                profile.model = Some(source::describe(session.model()));
+                profile.machine = Some(Machine::detect());
+                dir.save(&profile)?;
+                let kept = dir.path().display().to_string();
+                return Err(error)
+                    .with_context(|| format!("the run ended early; {kept} has what was measured"));
+            }
+        };
+        session.finish(probe)?;
+        profiler.disable();
+        let reason = "they were not measured: the work ran on a device, and these are the CPU's";
+        let ceilings = Err(Absent { reason: reason.to_owned() });
+        Ok(Ran { dir, ceilings, profiler, generated, backend: backend.name(), threads: 1 })
+    }
 }
 
 #[inline(never)]

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use brickscope::{Digest, HostLaunch};
+use brickscope::Digest;
 
 use super::tolerance::Bounds;
-use super::{Divergence, Diverging, Element, KernelPair, Report, WORST};
+use super::{Divergence, Diverging, Element, KernelPair, Names, Report, WORST};
 use crate::executor::Routine;
 use crate::model::Model;
 use crate::tap::{At, Value};
@@ -23,9 +23,6 @@ impl Sent {
         Self { layer: at.layer, value: at.value, routine: at.routine, data }
     }
 }
-
-/// The routines of a session: names and launches.
-type Names = Vec<(String, HostLaunch)>;
 
 /// All that was compared so far.
 pub(super) struct Comparison<'m> {
@@ -247,14 +244,12 @@ fn place(at: &At<'_>, len: usize, i: usize) -> (usize, Option<usize>, usize) {
 
 /// A routine's name.
 fn name(names: &Names, routine: Routine) -> String {
-    names.get(routine.index()).map(|(name, _)| name.clone()).unwrap_or_default()
+    names.get(routine).map(|(name, _)| name).unwrap_or_default()
 }
 
 /// A routine's name and shape.
 fn spell(names: &Names, routine: Routine) -> String {
-    let launch =
-        names.get(routine.index()).map(|(name, launch)| format!("{name} {}", launch.shape));
-    launch.unwrap_or_default()
+    names.get(routine).map(|(name, shape)| format!("{name} {shape}")).unwrap_or_default()
 }
 
 #[cfg(test)]

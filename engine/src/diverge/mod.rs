@@ -13,6 +13,7 @@
 //! order, and holds no more than three of them at a time. `docs/diverge.md` tells more.
 
 mod compare;
+mod side;
 mod tolerance;
 
 use std::cell::RefCell;
@@ -24,10 +25,10 @@ use brickscope::{BrickId, Digest};
 use crate::forward::Outputs;
 use crate::model::{Error, Model};
 use crate::sample::{Sampler, Sampling};
-use crate::session::Session;
-use crate::tap::{At, Tapped, Value};
+use crate::tap::{At, Value};
 use crate::weights::Layer;
 use compare::{Comparison, Sent};
+pub use side::{Names, Side};
 
 /// How many of the worst elements are kept.
 const WORST: usize = 8;
@@ -140,9 +141,9 @@ pub struct KernelPair {
 /// # Errors
 ///
 /// If the models aren't of one shape, or the tokens can't be run.
-pub fn diverge(
-    a: &mut Session<'_>,
-    b: &mut Session<'_>,
+pub fn diverge<'a, 'b>(
+    a: &mut dyn Side<'a>,
+    b: &mut dyn Side<'b>,
     prompt: &[u32],
     n_tokens: usize,
     plant: &dyn Fn(At<'_>, &mut [f32]),
@@ -154,8 +155,8 @@ pub fn diverge(
     a.check_run(prompt, n_tokens)?;
     b.check_run(prompt, n_tokens)?;
     let (model, batch) = (a.model(), a.batch().min(b.batch()));
-    let is_exact = a.cpu().kernels == b.cpu().kernels;
-    let names = [a.routines().list().to_vec(), b.routines().list().to_vec()];
+    let is_exact = a.kernels().is_some_and(|kernels| b.kernels() == Some(kernels));
+    let names = [a.names(), b.names()];
     let comparison = RefCell::new(Comparison::new(model, is_exact, names));
 
     let mut sampler = Sampler::new(Sampling::Greedy);
@@ -168,9 +169,9 @@ pub fn diverge(
         let goes_on = is_last && tokens.len() + 1 < prompt.len() + n_tokens;
         let outputs = if is_last { Outputs::Last } else { Outputs::None };
         let had_one = comparison.borrow().first.is_some();
-        lockstep(a, b, pass, outputs, &comparison, plant);
+        lockstep(a, b, pass, outputs, &comparison, plant)?;
         if !had_one && comparison.borrow().first.is_some() {
-            repeat(a, b, pass, outputs, &comparison, plant);
+            repeat(a, b, pass, outputs, &comparison, plant)?;
         }
         done += pass.len();
         n_passes += 1;
@@ -183,20 +184,20 @@ pub fn diverge(
 }
 
 /// One pass on both sides, `a` on a thread of its own.
-fn lockstep(
-    a: &mut Session<'_>,
-    b: &mut Session<'_>,
+fn lockstep<'a, 'b>(
+    a: &mut dyn Side<'a>,
+    b: &mut dyn Side<'b>,
     tokens: &[u32],
     outputs: Outputs,
     comparison: &RefCell<Comparison<'_>>,
     plant: &dyn Fn(At<'_>, &mut [f32]),
-) {
+) -> Result<(), Error> {
     let (to_b, from_a) = mpsc::sync_channel::<Sent>(1);
     let (give_back, spare) = mpsc::channel::<Vec<f32>>();
     thread::scope(|scope| {
         // Owned by what runs on this thread: if that panics, `a` finds nobody to send to and ends.
         let (from_a, give_back) = (from_a, give_back);
-        scope.spawn(move || {
+        let a = scope.spawn(move || {
             let send = |at: At<'_>, out: &mut [f32]| {
                 let mut data = spare.try_recv().unwrap_or_default();
                 data.clear();
@@ -204,7 +205,7 @@ fn lockstep(
                 // Fails only where the other side has ended.
                 let _ = to_b.send(Sent::new(&at, data));
             };
-            a.pass(&Tapped::new(a.position(), tokens.len(), &send), tokens, outputs);
+            a.pass_tapped(tokens, outputs, &send)
         });
         let receive = |at: At<'_>, out: &mut [f32]| {
             plant(at, out);
@@ -212,26 +213,31 @@ fn lockstep(
             comparison.borrow_mut().compare(&at, &sent, out);
             let _ = give_back.send(sent.data);
         };
-        b.pass(&Tapped::new(b.position(), tokens.len(), &receive), tokens, outputs);
-    });
+        let b = b.pass_tapped(tokens, outputs, &receive);
+        // So that `a`, which may have something to send, finds that nobody waits for it.
+        drop(from_a);
+        let a = a.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        a.and(b)
+    })
 }
 
 /// Runs the pass that had the first difference once more: a fault that is in the code or the weights
 /// is there again, one of memory or of a race may not be.
-fn repeat(
-    a: &mut Session<'_>,
-    b: &mut Session<'_>,
+fn repeat<'a, 'b>(
+    a: &mut dyn Side<'a>,
+    b: &mut dyn Side<'b>,
     tokens: &[u32],
     outputs: Outputs,
     comparison: &RefCell<Comparison<'_>>,
     plant: &dyn Fn(At<'_>, &mut [f32]),
-) {
+) -> Result<(), Error> {
     let start = a.position() - tokens.len();
     a.truncate(start);
     b.truncate(start);
     let again = RefCell::new(comparison.borrow().again());
-    lockstep(a, b, tokens, outputs, &again, plant);
+    lockstep(a, b, tokens, outputs, &again, plant)?;
     comparison.borrow_mut().repeated(&again.into_inner());
+    Ok(())
 }
 
 /// Brick by brick only like can be held against like.

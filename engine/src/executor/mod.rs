@@ -5,8 +5,12 @@ pub mod cuda;
 pub mod gpu;
 mod routines;
 mod shares;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 pub(crate) mod work;
 
+#[cfg(feature = "wgpu")]
+pub use self::wgpu::{Wgpu, WgpuDevice, devices};
 pub use cpu::Cpu;
 pub(crate) use routines::pick;
 pub use routines::{Routine, Routines};

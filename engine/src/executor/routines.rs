@@ -14,6 +14,11 @@ use crate::weights::Weights;
 pub struct Routine(u16);
 
 impl Routine {
+    /// The routine at a place in a list.
+    pub(crate) fn numbered(index: usize) -> Self {
+        Self(u16::try_from(index).expect("a model has few kinds of routines"))
+    }
+
     /// The place in the list.
     #[must_use]
     pub fn index(self) -> usize {

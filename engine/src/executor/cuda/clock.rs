@@ -1,7 +1,7 @@
 //! The device's clock: marks in the stream, and what they read.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brickscope::{Bracket, Clock, Device, DeviceError, DeviceInfo, StreamId, Ticks};
@@ -60,7 +60,7 @@ pub(super) struct Marks {
     last: Option<(u32, u32)>,
     /// What a capture has marked so far, while there is one.
     pub(super) captured: Option<CapturedMarks>,
-    stamper: Rc<Function>,
+    stamper: Arc<Function>,
     /// `(SETS + 1, per_set)` of u64, if kernels stamp.
     ring: Buffer,
     /// A zero: the iteration that all stamps are of, since each set has a row of its own.
@@ -81,7 +81,7 @@ struct Set {
 
 impl Marks {
     pub(super) fn new(
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         stream: &Stream,
         per_set: u32,
         stamps: Stamps,
@@ -99,7 +99,7 @@ impl Marks {
         let room = if of_stamps { (SETS as usize + 1) * per_set as usize } else { 0 };
         let kernel = |name: &str| {
             let missing = || CudaError::NoKernel { kernel: name.to_owned() };
-            kernels.get(name).map(|kernel| Rc::clone(&kernel.function)).ok_or_else(missing)
+            kernels.get(name).map(|kernel| Arc::clone(&kernel.function)).ok_or_else(missing)
         };
         let (ring, zero) = (Buffer::new(context, 8 * room)?, Buffer::new(context, 4)?);
         stream.zero(&ring)?;
@@ -314,7 +314,7 @@ fn join(low: u32, high: u32) -> u64 {
 /// The least step between readings of `%globaltimer` that follow one another, in nanoseconds; `None` if it
 /// stood still.
 pub(super) fn tick(
-    context: &Rc<Context>,
+    context: &Arc<Context>,
     stream: &Stream,
     kernel: &Function,
 ) -> Result<Option<u64>, CudaError> {

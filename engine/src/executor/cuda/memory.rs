@@ -1,7 +1,7 @@
 //! What lies on the device: the weights, copied once, and the slots of a pass.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use brickscope::TransferDirection;
 use brickscope_kernels::quant::half::{f16_to_f32, f32_to_f16};
@@ -107,7 +107,7 @@ pub(super) struct DeviceWeights {
 impl DeviceWeights {
     /// Copies all weights of `model`, and the angles of `capacity` positions.
     pub(super) fn upload(
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         stream: &Stream,
         model: &Model,
         capacity: usize,
@@ -172,7 +172,7 @@ fn vectors_of(w: &Weights) -> impl Iterator<Item = &[f32]> {
 }
 
 struct Upload<'c> {
-    context: &'c Rc<Context>,
+    context: &'c Arc<Context>,
     stream: &'c Stream,
     start: Event,
     end: Event,
@@ -261,7 +261,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         stream: &Stream,
         c: &Config,
         batch: usize,
@@ -293,7 +293,7 @@ impl Slots {
     /// Makes room for the logits of `outputs` tokens. Whether they have moved.
     pub(super) fn make_room(
         &mut self,
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         c: &Config,
         outputs: usize,
     ) -> Result<bool, CudaError> {

@@ -21,7 +21,7 @@ mod ptx;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use brickscope::{BrickProfiler, DeviceError, DeviceLaunch, PtxRegistry, TransferDirection};
 
@@ -71,7 +71,7 @@ pub struct Cuda<'m> {
     // Dropped from the first to the last: graphs use what is below them.
     graphs: Graphs,
     /// By tokens and outputs.
-    prepared: HashMap<(usize, usize), Rc<Vec<Prepared>>>,
+    prepared: HashMap<(usize, usize), Arc<Vec<Prepared>>>,
     kernels: HashMap<&'static str, Kernel>,
     download: Download,
     marks: Marks,
@@ -83,7 +83,7 @@ pub struct Cuda<'m> {
     /// Copies since the last [`record_transfers`](Cuda::record_transfers).
     transfers: Vec<Transfer>,
     stream: Stream,
-    context: Rc<Context>,
+    context: Arc<Context>,
     model: &'m Model,
     options: CudaOptions,
     capacity: usize,
@@ -99,7 +99,7 @@ pub struct Cuda<'m> {
 /// A kernel, with what is known of it.
 #[derive(Debug)]
 struct Kernel {
-    function: Rc<Function>,
+    function: Arc<Function>,
     /// Of its module's PTX.
     hash: u64,
     registers: u32,
@@ -109,7 +109,7 @@ struct Kernel {
 /// A step, ready to be launched.
 #[derive(Debug)]
 struct Prepared {
-    function: Rc<Function>,
+    function: Arc<Function>,
     ready: Ready,
 }
 
@@ -146,7 +146,7 @@ impl<'m> Cuda<'m> {
             let module = Module::load(&context, source.path, source.ptx)?;
             let hash = PtxRegistry::hash_ptx(source.ptx);
             for name in source.kernels() {
-                let function = Rc::new(module.function(name)?);
+                let function = Arc::new(module.function(name)?);
                 let (major, minor) = context.capability;
                 // ptxas tells spills from other local memory, the driver doesn't.
                 let spill_bytes = resources(name, major, minor)
@@ -232,10 +232,10 @@ impl<'m> Cuda<'m> {
     }
 
     /// What runs a plan's steps, made when it is first asked for.
-    fn prepared(&mut self, plan: &Plan<'_>) -> Result<Rc<Vec<Prepared>>, CudaError> {
+    fn prepared(&mut self, plan: &Plan<'_>) -> Result<Arc<Vec<Prepared>>, CudaError> {
         let key = (plan.n, plan.n_outputs);
         if let Some(prepared) = self.prepared.get(&key) {
-            return Ok(Rc::clone(prepared));
+            return Ok(Arc::clone(prepared));
         }
         if self.slots.make_room(&self.context, &self.model.config, plan.n_outputs)? {
             // They have the old address of the logits.
@@ -247,13 +247,13 @@ impl<'m> Cuda<'m> {
         let steps = plan.steps.iter().map(|step| {
             let ready = places.ready(step)?;
             let kernel = self.known(&ready.kernel)?;
-            Ok(Prepared { function: Rc::clone(&kernel.function), ready })
+            Ok(Prepared { function: Arc::clone(&kernel.function), ready })
         });
-        let prepared = Rc::new(steps.collect::<Result<Vec<_>, CudaError>>()?);
+        let prepared = Arc::new(steps.collect::<Result<Vec<_>, CudaError>>()?);
         if self.prepared.len() >= MAX_PREPARED {
             self.prepared.clear();
         }
-        self.prepared.insert(key, Rc::clone(&prepared));
+        self.prepared.insert(key, Arc::clone(&prepared));
         Ok(prepared)
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod plan;
 #[cfg(test)]
 mod reference;
 mod session;
+mod tapped;
 
 use brickscope::{
     Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase, StreamId, SyncMode, Work,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use brickscope::{BrickProfiler, DeviceTimer, KernelId, Phase};
 
+use crate::diverge::Names;
 use crate::executor::gpu::{Gpu, GpuError, Plan, Timed};
 use crate::forward::Outputs;
 use crate::model::{Error, Model};
@@ -11,12 +12,14 @@ use crate::model::{Error, Model};
 /// Runs tokens through a model on a device, one after the other or in batches.
 #[derive(Debug)]
 pub struct GpuSession<'m, G> {
-    model: &'m Model,
-    gpu: G,
+    pub(super) model: &'m Model,
+    pub(super) gpu: G,
     /// By tokens and outputs.
     plans: HashMap<(usize, usize), Plan<'m>>,
-    position: usize,
-    logits: Vec<f32>,
+    pub(super) position: usize,
+    pub(super) logits: Vec<f32>,
+    /// Of the kernels that a tap heard of.
+    pub(crate) names: Names,
 }
 
 /// A profiler, and the books of the device whose passes it is told of. Made by
@@ -40,7 +43,8 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     /// A session on an executor that was made for `model`.
     #[must_use]
     pub fn new(model: &'m Model, gpu: G) -> Self {
-        Self { model, gpu, plans: HashMap::new(), position: 0, logits: Vec::new() }
+        let (plans, names) = (HashMap::new(), Names::default());
+        Self { model, gpu, plans, position: 0, logits: Vec::new(), names }
     }
 
     /// The model.
@@ -155,7 +159,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         outputs: Outputs,
     ) -> Result<&[f32], Error> {
         let key = (tokens.len(), outputs.count(tokens.len()));
-        let Self { model, gpu, plans, position, logits } = self;
+        let Self { model, gpu, plans, position, logits, .. } = self;
         let plan = plans
             .entry(key)
             .or_insert_with(|| Plan::new(&model.config, &model.weights, tokens.len(), outputs));
@@ -193,6 +197,19 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         &self.logits
     }
 
+    /// Whether `prompt` can be run, and `n_tokens` be chosen after it; the last one isn't run.
+    pub(crate) fn check_run(&self, prompt: &[u32], n_tokens: usize) -> Result<(), Error> {
+        self.check(prompt)?;
+        let needed = prompt.len().saturating_add(n_tokens.saturating_sub(1));
+        let room = self.room();
+        if needed > room {
+            let limit = format!("{} for the prompt, the rest for the answer", prompt.len());
+            let file = self.model.gguf.path.clone();
+            return Err(Error::Context { file, asked: needed, room, limit });
+        }
+        Ok(())
+    }
+
     pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), Error> {
         if tokens.is_empty() {
             return Err(Error::NoTokens);
@@ -220,9 +237,11 @@ mod tests {
     use brickscope_kernels::{Backend, Kernels};
 
     use super::*;
+    use crate::diverge::diverge;
     use crate::executor::Cpu;
     use crate::executor::gpu::reference::Reference;
     use crate::session::Session;
+    use crate::tap::Value;
 
     fn models() -> Vec<PathBuf> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
@@ -309,6 +328,41 @@ mod tests {
         // What comes before the layers and after them is waited for too.
         assert_eq!((waits, bricks(&profile)), (n_layers as u64 + 3, 0));
         assert_eq!(profiled(SyncMode::None).1, 1);
+    }
+
+    #[test]
+    fn the_values_of_a_pass_are_those_of_the_forward_pass_one_by_one() {
+        for path in models() {
+            let model = Model::open(&path).expect("a model");
+            let cpu = Cpu::new(Kernels::new(Backend::Scalar).expect("scalar"), NonZeroUsize::MIN);
+            let mut host = Session::new(&model, cpu.expect("a thread"), 12).expect("a session");
+            let mut device = GpuSession::new(&model, Reference::new(&model, 12));
+            let report =
+                diverge(&mut host, &mut device, &[3, 1, 4, 1, 5], 3, &|_, _| (), &mut |_| ());
+            let report = report.expect("both run");
+            assert_eq!(report.first, None, "{}", path.display());
+            assert!(!report.is_exact && report.n_passes == 4, "{}", report.n_passes);
+            // And the other way round.
+            let report = diverge(&mut device, &mut host, &[3, 1], 2, &|_, _| (), &mut |_| ());
+            assert_eq!(report.expect("both run").first, None, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_device_is_named() {
+        let model = Model::open(&models()[0]).expect("a model");
+        let cpu = Cpu::new(Kernels::new(Backend::Scalar).expect("scalar"), NonZeroUsize::MIN);
+        let mut host = Session::new(&model, cpu.expect("a thread"), 12).expect("a session");
+        let mut device = GpuSession::new(&model, Reference::new(&model, 12));
+        let plant = |at: crate::tap::At<'_>, out: &mut [f32]| {
+            if at.layer == Some(1) && at.value == Value::Up {
+                out[7] += 1.0;
+            }
+        };
+        let report = diverge(&mut host, &mut device, &[3, 1], 2, &plant, &mut |_| ());
+        let first = report.expect("both run").first.expect("it was planted");
+        assert_eq!((first.layer, first.value, first.n_beyond), (Some(1), Value::Up, 1));
+        assert!(first.kernels.is_some_and(|[_, device]| device.starts_with("matmul")));
     }
 
     #[test]

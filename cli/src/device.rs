@@ -1,0 +1,48 @@
+//! The devices that a model can run on, beside the CPU.
+
+use anyhow::Result;
+#[cfg(feature = "wgpu")]
+use brickscope_engine::executor::Wgpu;
+use brickscope_engine::{Gpu, GpuSession, Model};
+use brickscope_kernels::Backend;
+
+use crate::args::ExecutorArgs;
+
+/// What is done with a session on a device, whichever it is.
+pub(crate) trait OnDevice<'m> {
+    /// What comes of it.
+    type Out;
+
+    fn run<G: Gpu + Send + 'm>(self, session: GpuSession<'m, G>) -> Result<Self::Out>;
+}
+
+/// The device that was asked for, if one was.
+pub(crate) fn asked(args: &ExecutorArgs) -> Option<Backend> {
+    args.backend.filter(|&backend| is_device(backend))
+}
+
+/// Whether a backend is a device, and not kernels of the CPU.
+pub(crate) fn is_device(backend: Backend) -> bool {
+    matches!(backend, Backend::Wgpu | Backend::Cuda)
+}
+
+/// A session of `context` tokens on the device of a backend.
+pub(crate) fn on_device<'m, T: OnDevice<'m>>(
+    backend: Backend,
+    model: &'m Model,
+    context: usize,
+    then: T,
+) -> Result<T::Out> {
+    match backend {
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => then.run(GpuSession::new(model, Wgpu::new(model, context)?)),
+        #[cfg(not(feature = "wgpu"))]
+        Backend::Wgpu => anyhow::bail!(
+            "--backend wgpu: this brickscope was built without it; `cargo install … --features wgpu` has it"
+        ),
+        Backend::Cuda => anyhow::bail!("--backend cuda: not in this build"),
+        Backend::Scalar | Backend::Avx2 | Backend::Avx512 | Backend::Neon => {
+            anyhow::bail!("{backend} is a backend of the CPU")
+        }
+    }
+}

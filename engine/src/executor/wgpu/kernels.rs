@@ -1,0 +1,233 @@
+//! The kernels: which pieces of WGSL make one, and what it is bound to.
+
+use std::collections::HashMap;
+
+use brickscope_kernels::RopePairs;
+
+use super::adapter::OpenDevice;
+use crate::executor::gpu::GpuError;
+
+/// How a matrix lies in the device's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Format {
+    F32,
+    F16,
+    Q8_0,
+    Q4_K,
+}
+
+impl Format {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Q8_0 => "q8_0",
+            Self::Q4_K => "q4_k",
+        }
+    }
+
+    /// Reads 32 weights.
+    fn source(self) -> &'static str {
+        match self {
+            Self::F32 => include_str!("shaders/weights_f32.wgsl"),
+            Self::F16 => include_str!("shaders/weights_f16.wgsl"),
+            Self::Q8_0 => include_str!("shaders/weights_q8_0.wgsl"),
+            Self::Q4_K => include_str!("shaders/weights_q4_k.wgsl"),
+        }
+    }
+}
+
+/// A kernel. Those that differ by more than a number are kernels of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kernel {
+    Embed(Format),
+    RmsNorm {
+        in_place: bool,
+    },
+    /// `ragged`: of a width that four doesn't divide.
+    Gemv {
+        format: Format,
+        ragged: bool,
+    },
+    Gemm {
+        format: Format,
+        ragged: bool,
+    },
+    AddBias,
+    Rope(RopePairs),
+    Scores,
+    Softmax,
+    WeightedSum,
+    SiluMul,
+    Add,
+}
+
+/// What a kernel does with a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+impl Kernel {
+    /// The name in profiles.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Embed(format) => format!("embed_{}_wgsl", format.name()),
+            Self::RmsNorm { .. } => "rms_norm_wgsl".to_owned(),
+            Self::Gemv { format, .. } => format!("{}_gemv_wgsl", format.name()),
+            Self::Gemm { format, .. } => format!("{}_gemm_wgsl", format.name()),
+            Self::AddBias => "add_bias_wgsl".to_owned(),
+            Self::Rope(RopePairs::Norm) => "rope_norm_wgsl".to_owned(),
+            Self::Rope(RopePairs::Neox) => "rope_neox_wgsl".to_owned(),
+            Self::Scores => "scores_wgsl".to_owned(),
+            Self::Softmax => "softmax_wgsl".to_owned(),
+            Self::WeightedSum => "weighted_sum_wgsl".to_owned(),
+            Self::SiluMul => "silu_mul_wgsl".to_owned(),
+            Self::Add => "add_wgsl".to_owned(),
+        }
+    }
+
+    /// Invocations of a workgroup.
+    pub(super) fn workgroup(self) -> u32 {
+        match self {
+            Self::RmsNorm { .. } => 128,
+            _ => 64,
+        }
+    }
+
+    /// Bytes that the invocations of a workgroup share.
+    pub(super) fn workgroup_bytes(self) -> u32 {
+        match self {
+            Self::Gemv { .. } | Self::Softmax => 4 * 64,
+            Self::RmsNorm { .. } => 4 * 128,
+            Self::Gemm { .. } => 2 * 16 * 256,
+            _ => 0,
+        }
+    }
+
+    fn source(self) -> String {
+        let x = |ragged| {
+            if ragged {
+                include_str!("shaders/x_ragged.wgsl")
+            } else {
+                include_str!("shaders/x_aligned.wgsl")
+            }
+        };
+        let matmul = include_str!("shaders/matmul_args.wgsl");
+        let attention = include_str!("shaders/attention_args.wgsl");
+        let pieces: &[&str] = match self {
+            Self::Embed(format) => &[include_str!("shaders/embed.wgsl"), format.source()],
+            Self::RmsNorm { in_place: false } => &[
+                include_str!("shaders/rms_norm.wgsl"),
+                include_str!("shaders/rms_norm_other.wgsl"),
+            ],
+            Self::RmsNorm { in_place: true } => &[
+                include_str!("shaders/rms_norm.wgsl"),
+                include_str!("shaders/rms_norm_in_place.wgsl"),
+            ],
+            Self::Gemv { format, ragged } => {
+                &[matmul, format.source(), x(ragged), include_str!("shaders/gemv.wgsl")]
+            }
+            Self::Gemm { format, ragged } => {
+                &[matmul, format.source(), x(ragged), include_str!("shaders/gemm.wgsl")]
+            }
+            Self::AddBias => &[include_str!("shaders/add_bias.wgsl")],
+            Self::Rope(RopePairs::Norm) => {
+                &[include_str!("shaders/rope.wgsl"), include_str!("shaders/rope_norm.wgsl")]
+            }
+            Self::Rope(RopePairs::Neox) => {
+                &[include_str!("shaders/rope.wgsl"), include_str!("shaders/rope_neox.wgsl")]
+            }
+            Self::Scores => &[attention, include_str!("shaders/scores.wgsl")],
+            Self::Softmax => &[attention, include_str!("shaders/softmax.wgsl")],
+            Self::WeightedSum => &[attention, include_str!("shaders/weighted_sum.wgsl")],
+            Self::SiluMul => &[include_str!("shaders/silu_mul.wgsl")],
+            Self::Add => &[include_str!("shaders/add.wgsl")],
+        };
+        [&[include_str!("shaders/common.wgsl")], pieces].concat().join("\n")
+    }
+
+    /// Of the buffers from binding 2 on.
+    fn buffers(self) -> &'static [Access] {
+        use Access::{Read, Write};
+        match self {
+            Self::Embed(_) | Self::Gemv { .. } | Self::Gemm { .. } => &[Read, Read, Write],
+            Self::RmsNorm { in_place: false } => &[Read, Write, Read],
+            Self::RmsNorm { in_place: true } => &[Read, Write],
+            Self::AddBias | Self::SiluMul | Self::Add => &[Write, Read],
+            Self::Rope(_) | Self::Scores | Self::WeightedSum => &[Write, Read, Read],
+            Self::Softmax => &[Write],
+        }
+    }
+}
+
+/// A kernel that has been compiled.
+#[derive(Debug, Clone)]
+pub(super) struct Compiled {
+    pub(super) pipeline: wgpu::ComputePipeline,
+    pub(super) layout: wgpu::BindGroupLayout,
+}
+
+/// The kernels that have been compiled.
+#[derive(Debug, Default)]
+pub(super) struct Kernels {
+    compiled: HashMap<Kernel, Compiled>,
+}
+
+impl Kernels {
+    /// The kernel, compiled if it hasn't been.
+    pub(super) fn get(&mut self, gpu: &OpenDevice, kernel: Kernel) -> Result<&Compiled, GpuError> {
+        if !self.compiled.contains_key(&kernel) {
+            let compiled = compile(gpu, kernel)?;
+            self.compiled.insert(kernel, compiled);
+        }
+        Ok(&self.compiled[&kernel])
+    }
+}
+
+fn compile(gpu: &OpenDevice, kernel: Kernel) -> Result<Compiled, GpuError> {
+    let name = kernel.name();
+    let label = Some(&name[..]);
+    let uniform = wgpu::BufferBindingType::Uniform;
+    let storage = kernel
+        .buffers()
+        .iter()
+        .map(|access| wgpu::BufferBindingType::Storage { read_only: *access == Access::Read });
+    let entries: Vec<_> = (0..)
+        .zip([uniform; 2].into_iter().chain(storage))
+        .map(|(binding, ty)| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+            count: None,
+        })
+        .collect();
+    let device = &gpu.device;
+    let layout = device
+        .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
+    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label,
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: 0,
+    });
+    let source = kernel.source();
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label,
+        source: wgpu::ShaderSource::Wgsl(source.into()),
+    });
+    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label,
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            // What a kernel reads it has written before.
+            zero_initialize_workgroup_memory: false,
+            ..Default::default()
+        },
+        cache: None,
+    });
+    gpu.check("compile a kernel")?;
+    Ok(Compiled { pipeline, layout })
+}

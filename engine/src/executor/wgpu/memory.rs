@@ -1,0 +1,284 @@
+//! The device's memory: weights, in the layouts that kernels read, and the slots of a pass.
+
+use std::collections::HashMap;
+
+use brickscope_kernels::{QuantType, quant, rope_tables};
+use wgpu::BufferUsages;
+
+use super::adapter::OpenDevice;
+use super::kernels::Format;
+use crate::config::Config;
+use crate::executor::gpu::{GpuError, Op, Plan, Slot};
+use crate::model::Model;
+use crate::tap::Value;
+use crate::weights::Tensor;
+
+/// Weights that kernels read at once.
+const BLOCK: usize = 32;
+/// Bytes that are on the way to the device at a time.
+const CHUNK: usize = 8 << 20;
+/// Rows of a part of a matrix: a multiple of them, so that tiles and vectors of scales end with it.
+const ROWS: usize = 64;
+
+/// Some rows of a matrix, as many as a kernel may be bound to.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) buffer: wgpu::Buffer,
+    pub(super) first_row: usize,
+    pub(super) rows: usize,
+    /// The vector of 16 bytes at which the scales begin.
+    pub(super) scales: usize,
+}
+
+/// A matrix on the device.
+#[derive(Debug)]
+pub(super) struct Weight {
+    pub(super) format: Format,
+    /// How it is in the file.
+    pub(super) kind: QuantType,
+    pub(super) cols: usize,
+    /// Blocks of [`BLOCK`] weights in a row.
+    pub(super) blocks: usize,
+    pub(super) parts: Vec<Part>,
+}
+
+/// How a tensor lies on the device: as it is in the file where there is a kernel for that. F16 has too
+/// few exponents for BF16; of all other types it has more precision than they.
+pub(super) fn format(kind: QuantType) -> Format {
+    match kind {
+        QuantType::F32 | QuantType::BF16 => Format::F32,
+        QuantType::Q8_0 => Format::Q8_0,
+        QuantType::Q4_K => Format::Q4_K,
+        QuantType::F16
+        | QuantType::Q4_0
+        | QuantType::Q6_K
+        | QuantType::TQ1_0
+        | QuantType::TQ2_0
+        | QuantType::I2_S => Format::F16,
+    }
+}
+
+impl Weight {
+    /// `2048×768 q6_k as f16`.
+    pub(super) fn shape(&self) -> String {
+        let rows: usize = self.parts.iter().map(|part| part.rows).sum();
+        let (kind, format) = (self.kind.name(), self.format.name());
+        let cast = if kind == format { String::new() } else { format!(" as {format}") };
+        format!("{rows}×{} {kind}{cast}", self.cols)
+    }
+
+    /// Uploads a matrix.
+    pub(super) fn upload(
+        gpu: &OpenDevice,
+        model: &Model,
+        tensor: &Tensor,
+    ) -> Result<Self, GpuError> {
+        let format = format(tensor.kind);
+        let blocks = tensor.cols.div_ceil(BLOCK);
+        let row_bytes = match format {
+            Format::F32 => blocks * BLOCK * 4,
+            Format::F16 => blocks * BLOCK * 2,
+            Format::Q8_0 => blocks * 34,
+            Format::Q4_K => blocks / 8 * 144,
+        };
+        let limit = gpu.limits.max_buffer_size.min(gpu.limits.max_storage_buffer_binding_size);
+        // Somewhat less, for the padding between quants and scales.
+        let fit = usize::try_from(limit / (row_bytes as u64 + 1)).unwrap_or(usize::MAX);
+        let rows_of_part = (fit / ROWS * ROWS).max(ROWS);
+        let mut weight =
+            Self { format, kind: tensor.kind, cols: tensor.cols, blocks, parts: Vec::new() };
+        for first_row in (0..tensor.rows).step_by(rows_of_part) {
+            let rows = rows_of_part.min(tensor.rows - first_row);
+            weight.parts.push(weight.part(gpu, model, tensor, first_row, rows)?);
+        }
+        Ok(weight)
+    }
+
+    fn part(
+        &self,
+        gpu: &OpenDevice,
+        model: &Model,
+        tensor: &Tensor,
+        first_row: usize,
+        rows: usize,
+    ) -> Result<Part, GpuError> {
+        let matrix = tensor.matrix(&model.gguf);
+        let quants_of_row = match self.format {
+            Format::F32 => self.blocks * BLOCK * 4,
+            Format::F16 => self.blocks * BLOCK * 2,
+            Format::Q8_0 => self.blocks * BLOCK,
+            Format::Q4_K => self.blocks / 8 * 144,
+        };
+        let scales_at = (rows * quants_of_row).next_multiple_of(16);
+        let scale_bytes = if self.format == Format::Q8_0 { 2 * rows * self.blocks } else { 0 };
+        let bytes = (scales_at + scale_bytes).next_multiple_of(16);
+        let what = format!("a part of the weights ({} × {})", rows, self.cols);
+        let buffer =
+            gpu.buffer(&what, bytes as u64, BufferUsages::STORAGE | BufferUsages::COPY_DST)?;
+        let send = |at: usize, bytes: &mut Vec<u8>| {
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            gpu.queue.write_buffer(&buffer, at as u64, bytes);
+            bytes.clear();
+        };
+        // An even number of rows has an even number of scales, four bytes.
+        let rows_at_once = (CHUNK / quants_of_row.max(1)).max(1).next_multiple_of(2);
+        let (mut quants, mut scales) = (Vec::new(), Vec::new());
+        let mut values = vec![0.0; tensor.cols];
+        for start in (0..rows).step_by(rows_at_once) {
+            for row in first_row + start..first_row + rows.min(start + rows_at_once) {
+                match (self.format, tensor.kind) {
+                    (Format::Q4_K, _) => quants.extend_from_slice(matrix.row_bytes(row)),
+                    (Format::Q8_0, _) => {
+                        for block in matrix.row_bytes(row).chunks_exact(34) {
+                            scales.extend_from_slice(&block[..2]);
+                            quants.extend_from_slice(&block[2..]);
+                        }
+                    }
+                    (Format::F16, QuantType::F16) => {
+                        quants.extend_from_slice(matrix.row_bytes(row))
+                    }
+                    (Format::F16, _) => {
+                        matrix.dequantize_row(row, &mut values);
+                        quant::quantize_row(QuantType::F16, &values, &mut quants);
+                    }
+                    (Format::F32, _) => {
+                        matrix.dequantize_row(row, &mut values);
+                        quants.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                    }
+                }
+                let row = row - first_row - start;
+                quants.resize((row + 1) * quants_of_row, 0);
+            }
+            send(start * quants_of_row, &mut quants);
+            send(scales_at + start * self.blocks * 2, &mut scales);
+            // What waits to be sent takes memory until it is submitted.
+            gpu.queue.submit([]);
+            gpu.wait(None)?;
+        }
+        Ok(Part { buffer, first_row, rows, scales: scales_at / 16 })
+    }
+}
+
+/// All that is on the device for one model.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// By the number of the matrix.
+    pub(super) weights: HashMap<usize, Weight>,
+    /// Weights of norms and biases, by the value that they make.
+    pub(super) vectors: HashMap<(Option<u16>, Value), wgpu::Buffer>,
+    pub(super) cosines: wgpu::Buffer,
+    pub(super) sines: wgpu::Buffer,
+    pub(super) params: wgpu::Buffer,
+    pub(super) tokens: wgpu::Buffer,
+    slots: HashMap<Slot, wgpu::Buffer>,
+    /// Rows of logits that there is room for.
+    pub(super) outputs: usize,
+}
+
+impl Memory {
+    /// Uploads the weights that `plan` reads, and makes room for passes of up to `batch` tokens.
+    pub(super) fn new(
+        gpu: &OpenDevice,
+        model: &Model,
+        plan: &Plan<'_>,
+        batch: usize,
+        capacity: usize,
+    ) -> Result<Self, GpuError> {
+        let c = &model.config;
+        let mut weights = HashMap::new();
+        for tensor in Plan::matrices(&model.weights) {
+            weights.insert(tensor.index, Weight::upload(gpu, model, tensor)?);
+        }
+        let mut vectors = HashMap::new();
+        for step in &plan.steps {
+            if let Op::RmsNorm { weight: values, .. } | Op::AddBias { bias: values, .. } = step.op {
+                vectors.insert((step.layer, step.value), vector(gpu, "a vector", values)?);
+            }
+        }
+        let (cosines, sines) = angles(model, capacity);
+        let slots = slots(c, batch, capacity)
+            .into_iter()
+            .map(|(slot, floats)| Ok((slot, self::slot(gpu, slot, floats)?)))
+            .collect::<Result<_, GpuError>>()?;
+        let uniform = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
+        let storage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        Ok(Self {
+            weights,
+            vectors,
+            cosines: vector(gpu, "cosines", &cosines)?,
+            sines: vector(gpu, "sines", &sines)?,
+            params: gpu.buffer("a position", 16, uniform)?,
+            tokens: gpu.buffer("tokens", 4 * batch as u64, storage)?,
+            slots,
+            outputs: 0,
+        })
+    }
+
+    /// The memory of a slot; of the logits once there is room for some.
+    pub(super) fn slot(&self, slot: Slot) -> Option<&wgpu::Buffer> {
+        self.slots.get(&slot)
+    }
+
+    /// Makes room for so many rows of logits.
+    pub(super) fn grow_logits(
+        &mut self,
+        gpu: &OpenDevice,
+        c: &Config,
+        outputs: usize,
+    ) -> Result<(), GpuError> {
+        let logits = slot(gpu, Slot::Logits, outputs as u128 * c.n_vocab as u128)?;
+        self.slots.insert(Slot::Logits, logits);
+        self.outputs = outputs;
+        Ok(())
+    }
+}
+
+/// Each slot and how many floats it holds; without the logits.
+fn slots(c: &Config, batch: usize, capacity: usize) -> Vec<(Slot, u128)> {
+    let rows = |width: usize| batch as u128 * width as u128;
+    let cache = capacity as u128 * c.kv_dim() as u128;
+    let mut slots = vec![
+        (Slot::X, rows(c.dim)),
+        (Slot::H, rows(c.dim)),
+        (Slot::Y, rows(c.dim)),
+        (Slot::Q, rows(c.q_dim())),
+        (Slot::A, rows(c.q_dim())),
+        (Slot::S, rows(c.n_heads) * capacity as u128),
+        (Slot::Gate, rows(c.ffn_dim)),
+        (Slot::Up, rows(c.ffn_dim)),
+    ];
+    slots.extend((0..c.n_layers).flat_map(|i| [(Slot::K(i), cache), (Slot::V(i), cache)]));
+    slots
+}
+
+fn slot(gpu: &OpenDevice, slot: Slot, floats: u128) -> Result<wgpu::Buffer, GpuError> {
+    let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+    let bytes = u64::try_from(4 * floats).unwrap_or(u64::MAX);
+    gpu.buffer(&format!("{slot:?} of the forward pass"), bytes, usage)
+}
+
+/// A buffer with these floats.
+pub(super) fn vector(
+    gpu: &OpenDevice,
+    what: &str,
+    values: &[f32],
+) -> Result<wgpu::Buffer, GpuError> {
+    let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+    let buffer = gpu.buffer(what, 4 * values.len() as u64, usage)?;
+    gpu.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(values));
+    Ok(buffer)
+}
+
+/// The cosines and sines of all positions, as the CPU has them.
+fn angles(model: &Model, capacity: usize) -> (Vec<f32>, Vec<f32>) {
+    let c = &model.config;
+    let pairs = c.n_rot / 2;
+    let mut cosines = vec![0.0; capacity * pairs];
+    let mut sines = vec![0.0; capacity * pairs];
+    let factors = model.weights.rope_factors.as_deref();
+    let rows = cosines.chunks_exact_mut(pairs).zip(sines.chunks_exact_mut(pairs));
+    for (position, (cos, sin)) in rows.enumerate() {
+        rope_tables(position, c.rope_base, c.n_rot, factors, c.rope_scale, cos, sin);
+    }
+    (cosines, sines)
+}

@@ -1,0 +1,3 @@
+fn load(i: u32) -> f32 {
+    return out[i];
+}
