@@ -17,6 +17,10 @@ use brickscope_engine::executor::gpu::GpuSession;
 use brickscope_engine::{Model, Session};
 use brickscope_kernels::{Backend, Kernels};
 
+#[path = "../src/executor/cuda/kernels/shim.rs"]
+#[allow(dead_code, reason = "what launches kernels one by one is for their own tests")]
+mod shim;
+
 const CHILD: &str = "BRICKSCOPE_CUDA_TEST_CHILD";
 
 fn engine() -> &'static Path {
@@ -47,28 +51,6 @@ fn driver() -> &'static Path {
     })
 }
 
-/// The CUDA kernels, compiled for the CPU; `None` without a C++ compiler, which is said aloud.
-fn kernels() -> Option<&'static Path> {
-    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let library = LIBRARY.get_or_init(|| {
-        if !Command::new("g++").arg("--version").output().is_ok_and(|out| out.status.success()) {
-            eprintln!("SKIPPED: there is no g++, so the CUDA kernels' numbers are not looked at");
-            return None;
-        }
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda_kernels_on_cpu.so");
-        let own = library.with_extension(format!("{}.tmp", std::process::id()));
-        let compiled = Command::new("g++")
-            .args(["-std=c++17", "-O2", "-shared", "-fPIC", "-o"])
-            .arg(&own)
-            .arg(engine().join("src/executor/cuda/kernels/shim/shim.cpp"))
-            .status();
-        assert!(compiled.is_ok_and(|status| status.success()), "the kernels don't compile");
-        fs::rename(&own, &library).expect("a folder of ours");
-        Some(library)
-    });
-    library.as_deref()
-}
-
 /// Runs the test `name` once more, where the fake driver is found, with these settings of it.
 fn run_again(name: &str, settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -87,7 +69,7 @@ fn on_the_fake_device(name: &str, settings: &[(&str, &str)], body: impl FnOnce()
     if is_child(name) {
         return body();
     }
-    let kernels = kernels().map(|path| ("FAKE_CUDA_KERNELS", path.to_str().expect("a path")));
+    let kernels = shim::built().map(|path| ("FAKE_CUDA_KERNELS", path.to_str().expect("a path")));
     let settings: Vec<_> = settings.iter().copied().chain(kernels).collect();
     let output = run_again(name, &settings);
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -248,6 +248,9 @@ impl Driver {
         let memory = Memory::new(len);
         let address = memory.bytes.as_ptr() as u64;
         self.memory.insert(address, memory);
+        if let Some(shim) = &self.shim {
+            shim.add_memory(address, len);
+        }
         Ok(address)
     }
 
@@ -258,6 +261,9 @@ impl Driver {
             Some(memory) if memory.is_free => illegal("cuMemFree of memory that was freed before"),
             Some(memory) => {
                 memory.is_free = true;
+                if let Some(shim) = &self.shim {
+                    shim.remove_memory(address);
+                }
                 self.finish_all();
                 Ok(())
             }

@@ -183,8 +183,17 @@ pub(crate) fn resources(kernel: &str, major: u32, minor: u32) -> Option<Resource
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod shim;
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod ptx {
     use std::collections::HashSet;
+    use std::fs;
+    use std::path::Path;
+
+    use brickscope::PtxRegistry;
 
     use super::*;
 
@@ -205,8 +214,22 @@ mod tests {
             let version: (u32, u32) = (major.parse().unwrap(), minor.parse().unwrap());
             assert!(version <= (8, 0), "{}: .version {version:?}", module.path);
             assert_eq!(word(".target"), "sm_75", "{}", module.path);
-            let first = module.ptx.lines().next().unwrap();
-            assert!(first.starts_with("// Made by engine/src/executor/cuda/kernels/generate: "));
+            let command = "// Made by engine/src/executor/cuda/kernels/generate (nvidia-cuda-nvrtc";
+            assert!(module.ptx.starts_with(command), "{}", module.path);
+        }
+    }
+
+    /// `.ci/run` compiles them again; this needs no compiler.
+    #[test]
+    fn the_ptx_is_of_the_sources_beside_it() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/executor/cuda/kernels");
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        let headers = read("common.cuh") + &read("weights.cuh");
+        for module in MODULES {
+            let source = read(&format!("{}.cu", module.name)) + &headers;
+            let hash = PtxRegistry::hash_ptx(&source);
+            let line = format!("// of text whose FNV-1a hash is {hash:016x}");
+            assert_eq!(module.ptx.lines().nth(1), Some(&*line), "run kernels/generate");
         }
     }
 

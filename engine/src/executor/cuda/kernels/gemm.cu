@@ -102,25 +102,19 @@ static __device__ __forceinline__ void tile(float *out, const uint8_t *w, const 
     }
 }
 
-template <class Format>
-static __device__ __forceinline__ void gemm(float *out, const uint8_t *w, const float *x, const Params *p,
-                                            uint32_t rows, uint32_t cols, uint32_t out_pos_stride, uint32_t n) {
-    __shared__ __align__(16) float weights[ROWS][STRIDE];
-    __shared__ __align__(16) float activations[TOKENS][STRIDE];
-    out += (size_t)p->position * out_pos_stride;
-    if (n - blockIdx.y * TOKENS <= TY) {
-        tile<Format, 1>(out, w, x, rows, cols, n, weights, activations);
-    } else {
-        tile<Format, 4>(out, w, x, rows, cols, n, weights, activations);
-    }
-}
-
 #define GEMM(name, Format)                                                                                  \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                   \
         name(float *__restrict__ out, const uint8_t *__restrict__ w, const float *__restrict__ x,           \
              const Params *__restrict__ p, uint32_t rows, uint32_t cols, uint32_t out_pos_stride,           \
              uint32_t n) {                                                                                  \
-        gemm<Format>(out, w, x, p, rows, cols, out_pos_stride, n);                                          \
+        __shared__ __align__(16) float weights[ROWS][STRIDE];                                               \
+        __shared__ __align__(16) float activations[TOKENS][STRIDE];                                         \
+        out += (size_t)p->position * out_pos_stride;                                                        \
+        if (n - blockIdx.y * TOKENS <= TY) {                                                                \
+            tile<Format, 1>(out, w, x, rows, cols, n, weights, activations);                                \
+        } else {                                                                                            \
+            tile<Format, 4>(out, w, x, rows, cols, n, weights, activations);                                \
+        }                                                                                                   \
     }
 
 GEMM(gemm_f32, F32)

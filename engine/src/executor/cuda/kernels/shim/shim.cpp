@@ -1,6 +1,5 @@
-// Every kernel, to be called as the driver would: a shared library for tests.
-//
-//     g++ -std=c++17 -O2 -shared -fPIC -o libbrickscope_cuda_shim.so shim.cpp
+// Every kernel, to be called as the driver would: a shared library for tests, made by g++ as ../shim.rs
+// says.
 //
 //     struct Dim3 { uint32_t x, y, z; };
 //     const char *launch_<kernel>(Dim3 grid, Dim3 block, uint32_t shared_bytes, void **args);
@@ -9,8 +8,13 @@
 // returns null, or a sentence that says which rule of CUDA was broken, and stands until the next launch.
 // One launch runs at a time; others wait.
 //
-//     void shim_set_order(uint32_t seed);                    0: threads in order; 1: the last one first;
-//                                                            else shuffled, anew after each barrier
+//     void shim_add_memory(const void *address, uint64_t bytes);
+//     void shim_remove_memory(const void *address);
+//
+// tell of buffers. Once there is one, a kernel that reads or writes elsewhere ends with a sentence.
+//
+//     void shim_set_order(uint32_t seed);                    0: warps and threads in order; 1: the last ones
+//                                                            first; else shuffled, anew at each turn
 //     void shim_set_global_timer(uint64_t (*now)(void));     what %globaltimer reads; null: the system's
 #define _FORTIFY_SOURCE 0 // which takes a jump to another stack for an attack
 #include "shim.hpp"
@@ -18,7 +22,9 @@
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -35,11 +41,14 @@
 #include "../rms_norm.cu"
 #include "../rope.cu"
 #include "../stamp.cu"
+#include "planted.cu"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// The borders of a section, by the linker.
+// The borders of a section, and of this library, by the linker.
 extern "C" {
+extern char __ehdr_start __attribute__((visibility("hidden")));
+extern char _end __attribute__((visibility("hidden")));
 extern char __start_shared_memory[] __attribute__((visibility("hidden")));
 extern char __stop_shared_memory[] __attribute__((visibility("hidden")));
 }
@@ -57,6 +66,7 @@ constexpr size_t STACK = 256 * 1024;
 constexpr uint32_t MOST_THREADS = 1024;
 
 struct Launch {
+    const char *name;
     void (*run)(const Launch &);
     void (*kernel)();
     void **args;
@@ -75,14 +85,19 @@ struct Fiber {
 };
 
 std::mutex one_launch;
-std::vector<Fiber> fibers(MOST_THREADS);
-Fiber *running;
-const Launch *launch;
+Fiber fibers[MOST_THREADS];
+Fiber *running; // null while none is
+Launch launch;
 jmp_buf scheduler;
 ucontext_t before_entry;
 std::mt19937 shuffle;
 uint32_t order_seed;
 uint64_t (*timer)(void);
+using Buffer = std::pair<uintptr_t, uint64_t>; // address and bytes
+std::map<uintptr_t, uint64_t> memory;
+Buffer last_buffer; // the last one that a thread used
+uintptr_t running_stack;
+bool broke_off;
 char sentence[256];
 
 void wait(Fiber::State state) {
@@ -105,21 +120,65 @@ uint64_t global_timer() {
     return (uint64_t)now.tv_sec * 1000000000u + now.tv_nsec;
 }
 
+// Ends the launch. The `sentence` is there.
+[[noreturn]] void break_off() {
+    broke_off = true;
+    wait(Fiber::done);
+    std::abort(); // nobody goes on with it
+}
+
+#define UNCHECKED __attribute__((no_sanitize_address))
+
+UNCHECKED bool within(uintptr_t address, size_t size, uintptr_t first, uint64_t bytes) {
+    return address - first < bytes && size <= bytes - (address - first);
+}
+
+// Whether that is within a buffer. If not, the `sentence` says so.
+bool find_buffer(uintptr_t address, size_t size, const char *does) {
+    const auto behind = memory.upper_bound(address);
+    last_buffer = behind == memory.begin() ? Buffer() : Buffer(*std::prev(behind));
+    const auto [first, bytes] = last_buffer;
+    if (within(address, size, first, bytes)) return true;
+    std::snprintf(sentence, sizeof sentence,
+                  "%s: thread %u of block (%u, %u, %u) %s %zu bytes from byte %zu on of a buffer of %zu", launch.name,
+                  thread_index.x, block_index.x, block_index.y, block_index.z, does, size, (size_t)(address - first),
+                  (size_t)bytes);
+    return false;
+}
+
+// Ends the launch where a kernel's thread leaves the buffers, its stack and this library. The shim's own
+// code is let through.
+UNCHECKED void check(uintptr_t address, size_t size, const char *does) {
+    static bool checking;
+    if (!running || checking) return;
+    if (within(address, size, last_buffer.first, last_buffer.second)) return;
+    if (within(address, size, running_stack, STACK)) return;
+    if (within(address, size, (uintptr_t)&__ehdr_start, &_end - &__ehdr_start)) return;
+    checking = true;
+    const bool allowed = memory.empty() || find_buffer(address, size, does);
+    checking = false;
+    if (!allowed) break_off();
+}
+
 // What each fiber does for ever: a thread of a block, then one of another.
 void live() {
     for (;;) {
-        launch->run(*launch);
+        launch.run(launch);
         wait(Fiber::done);
     }
 }
 
 void resume(Fiber &fiber) {
+    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
     running = &fiber;
     thread_index = fiber.index;
-    if (_setjmp(scheduler) != 0) return;
+    if (_setjmp(scheduler) != 0) {
+        running = nullptr;
+        return;
+    }
+    running_stack = (uintptr_t)fiber.stack.get();
     if (fiber.started) _longjmp(fiber.place, 1);
     fiber.started = true;
-    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
     getcontext(&fiber.entry);
     fiber.entry.uc_stack.ss_sp = fiber.stack.get();
     fiber.entry.uc_stack.ss_size = STACK;
@@ -128,31 +187,55 @@ void resume(Fiber &fiber) {
     swapcontext(&before_entry, &fiber.entry);
 }
 
-// The warps all of whose lanes are at a shuffle exchange and go on. Whether there were any.
-bool exchange_in_warps(uint32_t n) {
-    bool any = false;
-    for (uint32_t first = 0; first + WARP <= n; first += WARP) {
-        Fiber *lanes = &fibers[first];
-        bool all = true;
-        for (uint32_t i = 0; i < WARP; i++)
-            all &= lanes[i].state == Fiber::at_shuffle && lanes[i].mask == ALL_LANES &&
-                   lanes[i].lane_xor == lanes[0].lane_xor;
-        if (!all) continue;
-        float values[WARP];
-        for (uint32_t i = 0; i < WARP; i++) values[i] = lanes[i].value;
-        for (uint32_t i = 0; i < WARP; i++) {
-            lanes[i].value = values[i ^ lanes[i].lane_xor % WARP];
-            lanes[i].state = Fiber::ready;
-        }
-        any = true;
+// The lanes of a warp exchange values and go on, if all are there for it.
+bool exchange_in_warp(Fiber *lanes, uint32_t n) {
+    if (n < WARP) return false;
+    for (uint32_t i = 0; i < WARP; i++)
+        if (lanes[i].state != Fiber::at_shuffle || lanes[i].mask != ALL_LANES || lanes[i].lane_xor != lanes[0].lane_xor)
+            return false;
+    float values[WARP];
+    for (uint32_t i = 0; i < WARP; i++) values[i] = lanes[i].value;
+    for (uint32_t i = 0; i < WARP; i++) {
+        lanes[i].value = values[i ^ lanes[i].lane_xor % WARP];
+        lanes[i].state = Fiber::ready;
     }
-    return any;
+    return true;
+}
+
+// The order in which `n` take turns.
+void reorder(std::vector<uint32_t> &order, uint32_t n) {
+    order.resize(n);
+    std::iota(order.begin(), order.end(), 0);
+    if (order_seed == 1) std::reverse(order.begin(), order.end());
+    if (order_seed > 1) std::shuffle(order.begin(), order.end(), shuffle);
+}
+
+// Runs each warp as far as it gets without the others, so that they are as far apart as they can be.
+void run_warps(uint32_t n) {
+    std::vector<uint32_t> warps, lanes;
+    reorder(warps, (n + WARP - 1) / WARP);
+    for (uint32_t warp : warps) {
+        Fiber *first = fibers + warp * WARP;
+        const uint32_t size = min(WARP, n - warp * WARP);
+        do {
+            reorder(lanes, size);
+            for (uint32_t lane : lanes)
+                if (first[lane].state == Fiber::ready && !broke_off) resume(first[lane]);
+        } while (exchange_in_warp(first, size));
+    }
 }
 
 uint32_t count(uint32_t n, Fiber::State state) {
     uint32_t found = 0;
     for (uint32_t i = 0; i < n; i++) found += fibers[i].state == state;
     return found;
+}
+
+// Of the stacks of a launch that broke off nothing is left.
+const char *given_up() {
+    broke_off = false;
+    for (Fiber &fiber : fibers) fiber.started = false;
+    return sentence;
 }
 
 const char *run_block(const char *name, uint32_t n, uint32_t shared_bytes) {
@@ -162,19 +245,10 @@ const char *run_block(const char *name, uint32_t n, uint32_t shared_bytes) {
         fibers[i].state = Fiber::ready;
         fibers[i].index = {i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y};
     }
-    std::vector<uint32_t> order(n);
-    std::iota(order.begin(), order.end(), 0);
     for (;;) {
-        if (order_seed == 1) {
-            for (uint32_t i = n; i-- > 0;)
-                if (fibers[i].state == Fiber::ready) resume(fibers[i]);
-        } else {
-            if (order_seed > 1) std::shuffle(order.begin(), order.end(), shuffle);
-            for (uint32_t i : order)
-                if (fibers[i].state == Fiber::ready) resume(fibers[i]);
-        }
+        run_warps(n);
+        if (broke_off) return given_up();
         if (count(n, Fiber::done) == n) break;
-        if (exchange_in_warps(n)) continue;
         if (count(n, Fiber::at_barrier) == n) {
             for (uint32_t i = 0; i < n; i++) fibers[i].state = Fiber::ready;
             continue;
@@ -184,9 +258,7 @@ const char *run_block(const char *name, uint32_t n, uint32_t shared_bytes) {
                       "are done: they wait for ever",
                       name, n, block_index.x, block_index.y, block_index.z, count(n, Fiber::at_barrier),
                       count(n, Fiber::at_shuffle), count(n, Fiber::done));
-        // Theirs stacks are given up in the middle.
-        for (Fiber &fiber : fibers) fiber.started = false;
-        return sentence;
+        return given_up();
     }
     const char *guard = (const char *)shared_of_launch + shared_bytes;
     for (uint32_t i = 0; i < GUARD; i++) {
@@ -198,7 +270,8 @@ const char *run_block(const char *name, uint32_t n, uint32_t shared_bytes) {
     return nullptr;
 }
 
-const char *run_grid(const char *name, uint3 grid, uint3 block, uint32_t shared_bytes, const Launch &what) {
+const char *run_grid(uint3 grid, uint3 block, uint32_t shared_bytes, const Launch &what) {
+    const char *name = what.name;
     std::lock_guard<std::mutex> lock(one_launch);
     const uint64_t n = (uint64_t)block.x * block.y * block.z;
     if (n == 0 || n > MOST_THREADS || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff ||
@@ -207,7 +280,7 @@ const char *run_grid(const char *name, uint3 grid, uint3 block, uint32_t shared_
                       name, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes);
         return sentence;
     }
-    launch = &what;
+    launch = what;
     block_size = block, grid_size = grid;
     shuffle.seed(order_seed);
     for (block_index.z = 0; block_index.z < grid.z; block_index.z++)
@@ -217,8 +290,9 @@ const char *run_grid(const char *name, uint3 grid, uint3 block, uint32_t shared_
     return nullptr;
 }
 
+// Reads the arguments where the caller has them.
 template <class... Args, size_t... I>
-void call(void (*kernel)(Args...), void **args, std::index_sequence<I...>) {
+UNCHECKED void call(void (*kernel)(Args...), void **args, std::index_sequence<I...>) {
     kernel(*(Args *)args[I]...);
 }
 
@@ -227,10 +301,62 @@ const char *start(const char *name, void (*kernel)(Args...), uint3 grid, uint3 b
     const auto run = [](const Launch &launch) {
         call((void (*)(Args...))launch.kernel, launch.args, std::index_sequence_for<Args...>());
     };
-    return run_grid(name, grid, block, shared_bytes, {run, (void (*)())kernel, args});
+    return run_grid(grid, block, shared_bytes, {name, run, (void (*)())kernel, args});
 }
 
 } // namespace shim
+
+// Called by code that -fsanitize=alignment made, where a device would trap. The structs are those of GCC
+// and Clang (compiler-rt, ubsan_handlers.h).
+struct TypeMismatch {
+    const char *file;
+    uint32_t line, column;
+    const struct {
+        uint16_t kind, info;
+        char name[1];
+    } * type;
+    uint8_t log_alignment, check;
+};
+
+#define HOOK extern "C" __attribute__((visibility("hidden")))
+
+HOOK void __ubsan_handle_type_mismatch_v1(TypeMismatch *what, uintptr_t address) {
+    const char *file = std::strrchr(what->file, '/');
+    std::snprintf(shim::sentence, sizeof shim::sentence,
+                  "%s:%u: a %s has to be at a multiple of %u bytes, and is %u behind one", file ? file + 1 : what->file,
+                  what->line, what->type->name, 1u << what->log_alignment,
+                  (uint32_t)(address & ((1u << what->log_alignment) - 1)));
+    shim::break_off();
+}
+
+// Called before every load and store, by code that -fsanitize=kernel-address made: that of the kernel for
+// Linux, which has no runtime library.
+#define ACCESS(size)                                                                                        \
+    HOOK UNCHECKED void __asan_load##size##_noabort(uintptr_t at) { shim::check(at, size, "reads"); }       \
+    HOOK UNCHECKED void __asan_store##size##_noabort(uintptr_t at) { shim::check(at, size, "writes"); }
+
+ACCESS(1)
+ACCESS(2)
+ACCESS(4)
+ACCESS(8)
+ACCESS(16)
+HOOK UNCHECKED void __asan_loadN_noabort(uintptr_t at, size_t size) { shim::check(at, size, "reads"); }
+HOOK UNCHECKED void __asan_storeN_noabort(uintptr_t at, size_t size) { shim::check(at, size, "writes"); }
+HOOK void __asan_handle_no_return() {}
+HOOK void __asan_before_dynamic_init(const char *) {}
+HOOK void __asan_after_dynamic_init() {}
+
+EXPORT void shim_add_memory(const void *address, uint64_t bytes) {
+    std::lock_guard<std::mutex> lock(shim::one_launch);
+    shim::memory[(uintptr_t)address] = bytes;
+    shim::last_buffer = {};
+}
+
+EXPORT void shim_remove_memory(const void *address) {
+    std::lock_guard<std::mutex> lock(shim::one_launch);
+    shim::memory.erase((uintptr_t)address);
+    shim::last_buffer = {};
+}
 
 EXPORT void shim_set_order(uint32_t seed) {
     std::lock_guard<std::mutex> lock(shim::one_launch);
@@ -270,3 +396,10 @@ KERNEL(softmax)
 KERNEL(stamp)
 KERNEL(tick)
 KERNEL(weighted_sum)
+KERNEL(planted_missing_barrier)
+KERNEL(planted_lonely_barrier)
+KERNEL(planted_lonely_shuffle)
+KERNEL(planted_misaligned)
+KERNEL(planted_overflow)
+KERNEL(planted_read_behind)
+KERNEL(planted_hasty_warp)

@@ -1,12 +1,14 @@
 // CUDA as far as our kernels need it, on a CPU, so that the sources that NVRTC compiles run without a GPU.
 //
 // A block's threads are fibers of one thread of the system: each runs until it waits for the others, at
-// `__syncthreads` or in a shuffle. Blocks run one after the other. Which fiber is next can be chosen
-// (`shim_set_order`): a kernel that forgot a barrier gives other numbers in another order. Shared memory
-// is all NaN when a block begins, so that what nobody wrote is seen.
+// `__syncthreads` or in a shuffle. Blocks run one after the other, and a warp runs as far as it gets before
+// the next begins. Which one is next can be chosen (`shim_set_order`): a kernel that forgot a barrier gives
+// other numbers in another order. Shared memory is all NaN when a block begins, so that what nobody wrote
+// is seen.
 //
 // A kernel that breaks the rules of CUDA ends with a sentence instead of a result: a thread that waits for
-// one that is gone, lanes that meet at different shuffles or with different masks.
+// one that is gone, a warp of which some lanes meet at a shuffle, a misaligned pointer, a read or a write
+// outside of the buffers, or behind the shared memory of a launch.
 #ifndef BRICKSCOPE_SHIM_HPP
 #define BRICKSCOPE_SHIM_HPP
 
@@ -30,7 +32,8 @@ struct float4 {
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline uint32_t min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-// Variables of shared memory lie together, so that they can be found and filled with NaN.
+// Variables of shared memory lie together, so that they can be found and filled with NaN. (Not those in
+// templates: GCC puts these elsewhere.)
 #define __shared__ static __attribute__((section("shared_memory")))
 #define SHARED_OF_LAUNCH(name) float4 *const name = shim::shared_of_launch
 #define __global__
