@@ -95,7 +95,9 @@ impl Shim {
         let add = self.symbol("shim_add_memory");
         // SAFETY: the function of this name has this type, and `None` is null.
         let add = unsafe {
-            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(*const c_void, u64)>>(add)
+            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(*const c_void, u64)>>(
+                add,
+            )
         };
         if let Some(add) = add {
             // SAFETY: it notes two numbers.

@@ -92,7 +92,8 @@ impl Marks {
             let n_events = if of_stamps { 0 } else { per_set };
             // All of them now: making one takes longer than recording it.
             let events = (0..n_events).map(|_| Event::new(context)).collect::<Result<_, _>>()?;
-            let copy = of_stamps.then(|| Download::new(context, 2 * per_set as usize)).transpose()?;
+            let copy =
+                of_stamps.then(|| Download::new(context, 2 * per_set as usize)).transpose()?;
             Ok(Set { events, copy, is_copied: false, is_made: false })
         });
         let sets = sets.collect::<Result<Vec<_>, CudaError>>()?;
@@ -237,11 +238,10 @@ impl Marks {
             Stamps::Events => {
                 // In order of the stream: when the last is there, all are.
                 let last = &self.sets[index].events[n_marks as usize - 1];
-                if !last.is_done()? {
-                    if !wait {
-                        return Ok(false);
-                    }
+                if wait {
                     last.synchronize()?;
+                } else if !last.is_done()? {
+                    return Ok(false);
                 }
                 if self.anchors_with == Some(set) {
                     // It was before the set's marks, and after those of all sets that are resolved.

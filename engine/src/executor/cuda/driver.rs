@@ -732,8 +732,7 @@ pub(super) struct Function {
 impl Function {
     /// Lets launches ask for this much shared memory; beyond 48 KiB a kernel has to say so before.
     pub(super) fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
-        let which =
-            sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         ignore_bind(&self.module.context);
         // SAFETY: the function's module lives.
         let result = unsafe { sys::cuFuncSetAttribute(self.raw, which, bytes as c_int) };

@@ -44,7 +44,9 @@ pub enum CudaError {
     Arguments { kernel: String, takes: Vec<usize>, given: Vec<usize> },
 
     /// A grid that CUDA doesn't launch.
-    #[error("kernel `{kernel}` would need a grid of {blocks} blocks in one direction, more than CUDA launches")]
+    #[error(
+        "kernel `{kernel}` would need a grid of {blocks} blocks in one direction, more than CUDA launches"
+    )]
     Grid { kernel: String, blocks: usize },
 
     /// A capture that isn't what was issued.

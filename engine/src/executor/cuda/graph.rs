@@ -288,7 +288,8 @@ fn map_nodes(
 ) -> Result<(), CudaError> {
     let by_node: HashMap<Node, &Captee> = steps.iter().map(|step| (step.node, step)).collect();
     let is_kernel = |kind: &NodeKind| matches!(kind, NodeKind::Kernel(_));
-    let n_kernels = nodes.iter().filter(|(node, kind)| is_kernel(kind) && !marks.contains(node)).count();
+    let n_kernels =
+        nodes.iter().filter(|(node, kind)| is_kernel(kind) && !marks.contains(node)).count();
     for (node, kind) in nodes {
         if marks.contains(node) {
             continue;

@@ -162,10 +162,9 @@ impl DeviceWeights {
 /// All norms and biases.
 fn vectors_of(w: &Weights) -> impl Iterator<Item = &[f32]> {
     let of_layers = w.layers.iter().flat_map(|layer| {
-        let optional =
-            [&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.q_norm, &layer.k_norm]
-                .into_iter()
-                .chain([&layer.attn_sub_norm, &layer.ffn_sub_norm]);
+        let optional = [&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.q_norm, &layer.k_norm]
+            .into_iter()
+            .chain([&layer.attn_sub_norm, &layer.ffn_sub_norm]);
         [&layer.attn_norm, &layer.ffn_norm].into_iter().chain(optional.flatten())
     });
     of_layers.chain([&w.output_norm]).map(Vec::as_slice)
@@ -275,7 +274,8 @@ impl Slots {
             Ok::<_, CudaError>(buffer)
         };
         let kv_dim = c.kv_dim();
-        let kv = (0..c.n_layers).map(|_| Ok((floats(capacity, kv_dim)?, floats(capacity, kv_dim)?)));
+        let kv =
+            (0..c.n_layers).map(|_| Ok((floats(capacity, kv_dim)?, floats(capacity, kv_dim)?)));
         Ok(Self {
             x: floats(batch, c.dim)?,
             h: floats(batch, c.dim)?,

@@ -241,7 +241,8 @@ impl<'m> Cuda<'m> {
             // They have the old address of the logits.
             self.prepared.clear();
             self.graphs.clear();
-            self.download = Download::new(&self.context, plan.n_outputs * self.model.config.n_vocab)?;
+            self.download =
+                Download::new(&self.context, plan.n_outputs * self.model.config.n_vocab)?;
         }
         let places = self.places();
         let steps = plan.steps.iter().map(|step| {

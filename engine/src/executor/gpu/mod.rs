@@ -8,7 +8,8 @@ mod session;
 mod tapped;
 
 use brickscope::{
-    Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase, StreamId, SyncMode, Work,
+    Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase, StreamId, SyncMode,
+    Work,
 };
 
 use crate::config::Config;

@@ -179,12 +179,20 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
                 let (config, position) = (&model.config, *position);
                 let mut timed = Timed { timer, plan, config, kernels, phase, position };
                 let issue = profiler.start("Issue");
-                gpu.run(plan, tokens, position, Some(&mut timed))?;
+                let mut ran = gpu.run(plan, tokens, position, Some(&mut timed));
                 profiler.stop(issue, 0);
-                let wait = profiler.start("DeviceWait");
-                gpu.logits(logits)?;
-                profiler.stop(wait, 0);
-                timer.settle(gpu, false).map_err(GpuError::from)?;
+                if ran.is_ok() {
+                    let wait = profiler.start("DeviceWait");
+                    ran = gpu.logits(logits);
+                    profiler.stop(wait, 0);
+                }
+                if ran.is_err() {
+                    timer.abandon_pass();
+                }
+                // After an error of the device, too: it tells what became of the passes in flight.
+                let settled = timer.settle(gpu, false);
+                ran?;
+                settled.map_err(GpuError::from)?;
             }
         }
         *position += tokens.len();
