@@ -61,6 +61,7 @@ pub(super) struct Marks {
     /// What a capture has marked so far, while there is one.
     pub(super) captured: Option<CapturedMarks>,
     stamper: Arc<Function>,
+    ticker: Arc<Function>,
     /// `(SETS + 1, per_set)` of u64, if kernels stamp.
     ring: Buffer,
     /// A zero: the iteration that all stamps are of, since each set has a row of its own.
@@ -120,6 +121,7 @@ impl Marks {
             last: None,
             captured: None,
             stamper: kernel("stamp")?,
+            ticker,
             ring,
             zero,
             tick_ns,
@@ -128,7 +130,7 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Marks that a set has room for.
+    /// Marks that a set has room for; one at least.
     pub(super) fn per_set(&self) -> u32 {
         self.per_set
     }
@@ -141,6 +143,15 @@ impl Marks {
     fn set(&mut self, set: u32) -> Result<&mut Set, CudaError> {
         let mark = u64::from(set) << 32;
         self.sets.get_mut(set as usize).ok_or(CudaError::Mark { mark })
+    }
+
+    /// The least step of `%globaltimer`, measured now.
+    pub(super) fn tick(
+        &self,
+        context: &Arc<Context>,
+        stream: &Stream,
+    ) -> Result<Option<u64>, CudaError> {
+        tick(context, stream, &self.ticker)
     }
 
     /// The set's marks are put into the stream from now on, or by the next launch of a graph.
@@ -218,7 +229,7 @@ impl Marks {
         }
     }
 
-    fn resolve(
+    pub(super) fn resolve(
         &mut self,
         stream: &Stream,
         set: u32,
@@ -313,7 +324,7 @@ fn join(low: u32, high: u32) -> u64 {
 
 /// The least step between readings of `%globaltimer` that follow one another, in nanoseconds; `None` if it
 /// stood still.
-pub(super) fn tick(
+fn tick(
     context: &Arc<Context>,
     stream: &Stream,
     kernel: &Function,

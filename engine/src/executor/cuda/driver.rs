@@ -24,7 +24,7 @@ use super::error::CudaError;
 use super::kernels::Launch;
 
 /// Every function that is called here: a driver without one of them is too old.
-const SYMBOLS: [&str; 49] = [
+const SYMBOLS: [&str; 45] = [
     "cuCtxSetCurrent",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
@@ -32,7 +32,6 @@ const SYMBOLS: [&str; 49] = [
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRelease_v2",
     "cuDevicePrimaryCtxRetain",
-    "cuDeviceTotalMem_v2",
     "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",
@@ -42,7 +41,6 @@ const SYMBOLS: [&str; 49] = [
     "cuEventRecordWithFlags",
     "cuEventSynchronize",
     "cuFuncGetAttribute",
-    "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
     "cuGraphDestroy",
@@ -71,9 +69,7 @@ const SYMBOLS: [&str; 49] = [
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
     "cuStreamGetCaptureInfo_v2",
-    "cuStreamIsCapturing",
     "cuStreamSynchronize",
-    "cuStreamWaitEvent",
 ];
 
 /// `Ok`, or which call failed and what the driver says of it.
@@ -130,13 +126,8 @@ pub(super) struct Context {
     pub(super) name: String,
     /// Its compute capability.
     pub(super) capability: (u32, u32),
-    /// Bytes of memory.
-    pub(super) total_memory: u64,
     /// Of CUDA, that the driver implements: 12040 is 12.4.
     pub(super) driver_version: u32,
-    /// The most dynamic shared memory that a block may ask for.
-    pub(super) max_shared: u32,
-    pub(super) processors: u32,
 }
 
 impl Context {
@@ -165,14 +156,8 @@ impl Context {
             attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
-        let max_shared = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
-        let processors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let mut total_memory = 0;
-        // SAFETY: the pointer is to a number that outlives the call.
-        let result = unsafe { sys::cuDeviceTotalMem_v2(&raw mut total_memory, device) };
-        check("cuDeviceTotalMem", result)?;
         let mut version: c_int = 0;
-        // SAFETY: likewise.
+        // SAFETY: the pointer is to an int that outlives the call.
         check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
         let mut raw = null_mut();
         // SAFETY: likewise; it is released when this is dropped.
@@ -183,10 +168,7 @@ impl Context {
             device,
             name: name.into_owned(),
             capability,
-            total_memory: total_memory as u64,
             driver_version: u32::try_from(version).unwrap_or(0),
-            max_shared,
-            processors,
         };
         context.bind()?;
         Ok(Arc::new(context))
@@ -302,12 +284,6 @@ impl Stream {
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
     }
 
-    /// What is issued next waits for `event`, the host doesn't.
-    pub(super) fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
-        // SAFETY: both live; there are no flags.
-        check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
-    }
-
     /// Copies `bytes` to `to`, from byte `first` on. They may be overwritten when this returns: the
     /// driver stages pageable memory before it does.
     pub(super) fn upload(&self, to: &Buffer, first: usize, bytes: &[u8]) -> Result<(), CudaError> {
@@ -391,15 +367,6 @@ impl Stream {
             return Err(CudaError::Capture { what: "it ended without a graph".to_owned() });
         }
         Ok(Graph { context: Arc::clone(&self.context), raw })
-    }
-
-    /// Whether what is issued is noted instead of run.
-    pub(super) fn is_capturing(&self) -> Result<bool, CudaError> {
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: the pointer is to a status that outlives the call.
-        let result = unsafe { sys::cuStreamIsCapturing(self.raw, &raw mut status) };
-        check("cuStreamIsCapturing", result)?;
-        Ok(status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE)
     }
 
     /// The node that was captured last: the only one that the next will depend on.
@@ -692,7 +659,7 @@ impl Module {
             registers: attribute(CU_FUNC_ATTRIBUTE_NUM_REGS)?,
             local_bytes: attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             static_shared: attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-            module: Arc::clone(self),
+            _module: Arc::clone(self),
             raw,
             name: name.to_owned(),
             parameters,
@@ -716,7 +683,8 @@ impl Drop for Module {
 /// A kernel, as the driver has compiled it for this device.
 #[derive(Debug)]
 pub(super) struct Function {
-    module: Arc<Module>,
+    /// What it is in, which has to live as long.
+    _module: Arc<Module>,
     raw: sys::CUfunction,
     pub(super) name: String,
     /// Bytes of each parameter.
@@ -727,17 +695,6 @@ pub(super) struct Function {
     pub(super) local_bytes: u32,
     /// Bytes of shared memory of a block that the source declares.
     pub(super) static_shared: u32,
-}
-
-impl Function {
-    /// Lets launches ask for this much shared memory; beyond 48 KiB a kernel has to say so before.
-    pub(super) fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
-        let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        ignore_bind(&self.module.context);
-        // SAFETY: the function's module lives.
-        let result = unsafe { sys::cuFuncSetAttribute(self.raw, which, bytes as c_int) };
-        check("cuFuncSetAttribute", result)
-    }
 }
 
 // SAFETY: as of modules.

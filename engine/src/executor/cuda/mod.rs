@@ -16,6 +16,7 @@ mod error;
 mod graph;
 pub(crate) mod kernels;
 mod launch;
+mod measure;
 mod memory;
 mod ptx;
 
@@ -29,6 +30,7 @@ pub use bricks::{CudaBrickTimer, CudaExecutor};
 pub use clock::Stamps;
 pub use error::CudaError;
 pub use graph::GraphCost;
+pub use measure::{EventCost, KernelResources};
 
 use crate::executor::gpu::{Gpu, GpuError, Plan, Slot, Timed};
 use crate::model::Model;
@@ -80,7 +82,7 @@ pub struct Cuda<'m> {
     /// [`Params`].
     params: Buffer,
     tokens: Buffer,
-    /// Copies since the last [`record_transfers`](Cuda::record_transfers).
+    /// Copies since the last [`record_transfers`](Gpu::record_transfers).
     transfers: Vec<Transfer>,
     stream: Stream,
     context: Arc<Context>,
@@ -206,29 +208,6 @@ impl<'m> Cuda<'m> {
     #[must_use]
     pub fn options(&self) -> &CudaOptions {
         &self.options
-    }
-
-    /// Makes the sources of all kernels known to `profiler`, by name and path.
-    pub fn register_ptx(&self, profiler: &BrickProfiler) {
-        for source in MODULES {
-            for kernel in source.kernels() {
-                profiler.register_ptx(kernel, source.ptx, Some(Path::new(source.path)));
-            }
-        }
-    }
-
-    /// Adds the copies since the last call to the graph of `profiler`, with the device's times: the
-    /// weights first.
-    pub fn record_transfers(&mut self, profiler: &BrickProfiler) {
-        for copy in self.transfers.drain(..) {
-            let device = format!("{}:{}", self.context.name, copy.what);
-            let (src, dst) = match copy.direction {
-                TransferDirection::H2D => ("host", device.as_str()),
-                TransferDirection::D2H | TransferDirection::D2D => (device.as_str(), "host"),
-            };
-            let (bytes, direction) = (copy.bytes, copy.direction);
-            profiler.graph_record_transfer(src, dst, bytes, direction, copy.device_ns);
-        }
     }
 
     /// What runs a plan's steps, made when it is first asked for.
@@ -381,6 +360,27 @@ impl Gpu for Cuda<'_> {
         });
         // A step that can't be launched says why when it is.
         described.unwrap_or_else(|_| ("unknown".to_owned(), DeviceLaunch::default()))
+    }
+
+    fn register_sources(&self, profiler: &BrickProfiler) {
+        for source in MODULES {
+            for kernel in source.kernels() {
+                profiler.register_ptx(kernel, source.ptx, Some(Path::new(source.path)));
+            }
+        }
+    }
+
+    // The weights first.
+    fn record_transfers(&mut self, profiler: &BrickProfiler) {
+        for copy in self.transfers.drain(..) {
+            let device = format!("{}:{}", self.context.name, copy.what);
+            let (src, dst) = match copy.direction {
+                TransferDirection::H2D => ("host", device.as_str()),
+                TransferDirection::D2H | TransferDirection::D2D => (device.as_str(), "host"),
+            };
+            let (bytes, direction) = (copy.bytes, copy.direction);
+            profiler.graph_record_transfer(src, dst, bytes, direction, copy.device_ns);
+        }
     }
 
     fn start(&mut self, plan: &Plan<'_>, tokens: &[u32], position: usize) -> Result<(), GpuError> {

@@ -93,6 +93,8 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     /// If its clock can't be read.
     pub fn profiled<'p>(&mut self, profiler: &'p BrickProfiler) -> Result<GpuProbe<'p>, Error> {
         let timer = profiler.device_timer(&mut self.gpu).map_err(GpuError::from)?;
+        self.gpu.register_sources(profiler);
+        self.gpu.record_transfers(profiler);
         Ok(GpuProbe { profiler, timer, kernels: HashMap::new() })
     }
 
@@ -191,6 +193,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
                 }
                 // After an error of the device, too: it tells what became of the passes in flight.
                 let settled = timer.settle(gpu, false);
+                gpu.record_transfers(profiler);
                 ran?;
                 settled.map_err(GpuError::from)?;
             }
