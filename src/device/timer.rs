@@ -469,6 +469,12 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
+    /// The pass that is being issued, if one is, will have no times: an error ended it. It counts among
+    /// the lost ones.
+    pub fn abandon_pass(&mut self) {
+        self.abandon();
+    }
+
     /// The pass that is being issued, for [`replayed`](Self::replayed); it is not timed itself, and
     /// `None` if none is open. Ends the pass without a mark at its end: call
     /// [`end_brick`](Self::end_brick) first.

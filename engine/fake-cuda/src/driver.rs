@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::capture::{Graph, GraphNode, NodeWork};
-use crate::clock::DeviceClock;
+use crate::clock::VirtualClock;
 use crate::launch::{Launch, Shim};
 use crate::ptx;
 
@@ -88,7 +88,8 @@ struct Event {
 
 /// The driver: one for the process.
 pub(crate) struct Driver {
-    clock: DeviceClock,
+    clock: VirtualClock,
+    event_ns: u64,
     pub(crate) devices: u32,
     memory_limit: u64,
     lose_at: Option<u64>,
@@ -117,6 +118,7 @@ pub(crate) struct Settings {
     pub(crate) devices: Option<u32>,
     pub(crate) memory: Option<u64>,
     pub(crate) lose_at: Option<u64>,
+    pub(crate) event_ns: Option<u64>,
     pub(crate) kernels: Option<std::ffi::OsString>,
 }
 
@@ -131,7 +133,8 @@ impl Driver {
     pub(crate) fn new(settings: Settings) -> Answer<Self> {
         let shim = settings.kernels.map(|path| Shim::open(&path)).transpose();
         Ok(Self {
-            clock: DeviceClock::start(),
+            clock: VirtualClock::new(),
+            event_ns: settings.event_ns.unwrap_or(0),
             devices: settings.devices.unwrap_or(1),
             memory_limit: settings.memory.unwrap_or(8 << 30),
             lose_at: settings.lose_at,
@@ -151,6 +154,11 @@ impl Driver {
             graphs: HashMap::new(),
             execs: HashMap::new(),
         })
+    }
+
+    /// The host has made a call.
+    pub(crate) fn call(&mut self) {
+        self.clock.call();
     }
 
     /// A handle that was never given out before.
@@ -248,6 +256,9 @@ impl Driver {
         let memory = Memory::new(len);
         let address = memory.bytes.as_ptr() as u64;
         self.memory.insert(address, memory);
+        if let Some(shim) = &self.shim {
+            shim.add_memory(address, len);
+        }
         Ok(address)
     }
 
@@ -258,6 +269,9 @@ impl Driver {
             Some(memory) if memory.is_free => illegal("cuMemFree of memory that was freed before"),
             Some(memory) => {
                 memory.is_free = true;
+                if let Some(shim) = &self.shim {
+                    shim.remove_memory(address);
+                }
                 self.finish_all();
                 Ok(())
             }
@@ -457,7 +471,7 @@ impl Driver {
         }
     }
 
-    fn finish_all(&self) {
+    fn finish_all(&mut self) {
         let end = self.streams.values().map(|stream| stream.end).max().unwrap_or(0);
         self.clock.wait_until(end);
     }
@@ -527,8 +541,11 @@ impl Driver {
 
     fn run_record(&mut self, event: u64, stream: u64) -> Answer {
         let now = self.clock.now();
-        let at = self.stream("an event record", stream)?.end.max(now);
-        self.event("a graph's event record", event)?.recorded = Recorded::At(at);
+        let event_ns = self.event_ns;
+        let stream = self.stream("an event record", stream)?;
+        stream.end = stream.end.max(now) + event_ns;
+        let at = stream.end;
+        self.event("an event record", event)?.recorded = Recorded::At(at);
         Ok(())
     }
 
@@ -680,8 +697,6 @@ impl Driver {
         if self.stream("cuGraphLaunch", stream)?.capture.is_some() {
             return illegal("cuGraphLaunch into a capture");
         }
-        // What a kernel of the CPU takes is no time of the device: all nodes begin when the first
-        // could.
         let now = self.clock.now();
         let mut end = self.stream("cuGraphLaunch", stream)?.end.max(now);
         for node in graph.nodes() {
@@ -692,6 +707,7 @@ impl Driver {
                     end += kernel_ns(launch);
                 }
                 NodeWork::Record(event) => {
+                    end += self.event_ns;
                     self.event("a graph's event record", *event)?.recorded = Recorded::At(end);
                 }
             }

@@ -28,6 +28,7 @@ fn process() -> &'static Process {
             devices: number("FAKE_CUDA_DEVICES").and_then(|n| u32::try_from(n).ok()),
             memory: number("FAKE_CUDA_MEMORY"),
             lose_at: number("FAKE_CUDA_LOSE_AT"),
+            event_ns: number("FAKE_CUDA_EVENT_NS"),
             kernels: std::env::var_os("FAKE_CUDA_KERNELS"),
         };
         let driver = Driver::new(settings).unwrap_or_else(|fault| end(fault));
@@ -61,7 +62,9 @@ fn call<T>(name: &str, run: impl FnOnce(&mut Driver) -> Answer<T>, put: impl FnO
             end(Fault::Illegal(format!("the log can't be written: {error}")));
         }
     }
-    let answer = run(&mut process.driver.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut driver = process.driver.lock().unwrap_or_else(PoisonError::into_inner);
+    driver.call();
+    let answer = run(&mut driver);
     match answer {
         Ok(value) => {
             put(value);

@@ -78,12 +78,44 @@ impl Shim {
         Err(fault(why.to_string_lossy().into_owned()))
     }
 
-    fn find(&self, kernel: &str) -> Option<Run> {
-        let name = CString::new(format!("launch_{kernel}")).ok()?;
+    fn symbol(&self, name: &str) -> *mut c_void {
+        let Ok(name) = CString::new(name) else { return std::ptr::null_mut() };
         // SAFETY: the library is open and the name ends with a zero.
-        let found = unsafe { dlsym(self.library, name.as_ptr()) };
+        unsafe { dlsym(self.library, name.as_ptr()) }
+    }
+
+    fn find(&self, kernel: &str) -> Option<Run> {
+        let found = self.symbol(&format!("launch_{kernel}"));
         // SAFETY: functions of this name have this type, and `None` is null.
         unsafe { std::mem::transmute::<*mut c_void, Option<Run>>(found) }
+    }
+
+    /// Tells the kernels of a buffer: they may use no memory that is in none.
+    pub(crate) fn add_memory(&self, address: u64, len: usize) {
+        let add = self.symbol("shim_add_memory");
+        // SAFETY: the function of this name has this type, and `None` is null.
+        let add = unsafe {
+            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(*const c_void, u64)>>(
+                add,
+            )
+        };
+        if let Some(add) = add {
+            // SAFETY: it notes two numbers.
+            unsafe { add(address as *const c_void, len as u64) };
+        }
+    }
+
+    /// A buffer is no more.
+    pub(crate) fn remove_memory(&self, address: u64) {
+        let remove = self.symbol("shim_remove_memory");
+        // SAFETY: the function of this name has this type, and `None` is null.
+        let remove = unsafe {
+            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(*const c_void)>>(remove)
+        };
+        if let Some(remove) = remove {
+            // SAFETY: it forgets a number.
+            unsafe { remove(address as *const c_void) };
+        }
     }
 
     pub(crate) fn has(&self, kernel: &str) -> bool {

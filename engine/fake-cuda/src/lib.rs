@@ -7,9 +7,9 @@
 //! wrong numbers.
 //!
 //! Device memory is the host's. Kernels do nothing, or, if `FAKE_CUDA_KERNELS` names a library that the
-//! CUDA sources were compiled into for the CPU, what they do. Time on the device is made up: each kernel
-//! takes a while that its grid says ([`driver::kernel_ns`]), one after the other on a stream, and none
-//! before it was launched; whoever waits for it waits that long.
+//! CUDA sources were compiled into for the CPU, what they do. Time is made up, the host's as well: a call
+//! takes 1 µs of it. Each kernel takes a while that its grid says (`driver::kernel_ns`), one after the
+//! other on a stream, and none before it was launched; whoever waits for it is that much later.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -17,6 +17,7 @@
 //! | `FAKE_CUDA_LOG` | a file that gets a line with the name of each call |
 //! | `FAKE_CUDA_DEVICES` | how many devices there are: 1 unless said otherwise |
 //! | `FAKE_CUDA_LOSE_AT` | the launch, counted from 1, at which the device is lost |
+//! | `FAKE_CUDA_EVENT_NS` | what the record of an event takes on the device: 0 unless said otherwise |
 //! | `FAKE_CUDA_MEMORY` | bytes of device memory: 8 GiB unless said otherwise |
 
 mod capture;

@@ -44,9 +44,7 @@ impl<'m> CudaExecutor<'m> {
         options: CudaOptions,
         profiler: &'m BrickProfiler,
     ) -> Result<Self, Error> {
-        let mut cuda = Cuda::new(model, context, options).map_err(CudaError::into_gpu)?;
-        cuda.register_ptx(profiler);
-        cuda.record_transfers(profiler);
+        let cuda = Cuda::new(model, context, options).map_err(CudaError::into_gpu)?;
         let mut session = GpuSession::new(model, cuda);
         let probe = session.profiled(profiler)?;
         Ok(Self { session, profiler, probe, is_in_pass: false })
@@ -88,9 +86,7 @@ impl<'m> CudaExecutor<'m> {
     /// As [`GpuSession::forward`].
     pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         self.end_bricks()?;
-        self.session.forward_with(&mut self.probe, tokens)?;
-        self.session.gpu().record_transfers(self.profiler);
-        Ok(self.session.last_logits())
+        self.session.forward_with(&mut self.probe, tokens)
     }
 
     /// Settles all passes whose times the device has noted, waiting for them: once, at the end of a

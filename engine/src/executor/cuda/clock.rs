@@ -1,7 +1,7 @@
 //! The device's clock: marks in the stream, and what they read.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brickscope::{Bracket, Clock, Device, DeviceError, DeviceInfo, StreamId, Ticks};
@@ -60,7 +60,8 @@ pub(super) struct Marks {
     last: Option<(u32, u32)>,
     /// What a capture has marked so far, while there is one.
     pub(super) captured: Option<CapturedMarks>,
-    stamper: Rc<Function>,
+    stamper: Arc<Function>,
+    ticker: Arc<Function>,
     /// `(SETS + 1, per_set)` of u64, if kernels stamp.
     ring: Buffer,
     /// A zero: the iteration that all stamps are of, since each set has a row of its own.
@@ -81,7 +82,7 @@ struct Set {
 
 impl Marks {
     pub(super) fn new(
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         stream: &Stream,
         per_set: u32,
         stamps: Stamps,
@@ -100,7 +101,7 @@ impl Marks {
         let room = if of_stamps { (SETS as usize + 1) * per_set as usize } else { 0 };
         let kernel = |name: &str| {
             let missing = || CudaError::NoKernel { kernel: name.to_owned() };
-            kernels.get(name).map(|kernel| Rc::clone(&kernel.function)).ok_or_else(missing)
+            kernels.get(name).map(|kernel| Arc::clone(&kernel.function)).ok_or_else(missing)
         };
         let (ring, zero) = (Buffer::new(context, 8 * room)?, Buffer::new(context, 4)?);
         stream.zero(&ring)?;
@@ -120,6 +121,7 @@ impl Marks {
             last: None,
             captured: None,
             stamper: kernel("stamp")?,
+            ticker,
             ring,
             zero,
             tick_ns,
@@ -128,7 +130,7 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Marks that a set has room for.
+    /// Marks that a set has room for; one at least.
     pub(super) fn per_set(&self) -> u32 {
         self.per_set
     }
@@ -141,6 +143,15 @@ impl Marks {
     fn set(&mut self, set: u32) -> Result<&mut Set, CudaError> {
         let mark = u64::from(set) << 32;
         self.sets.get_mut(set as usize).ok_or(CudaError::Mark { mark })
+    }
+
+    /// The least step of `%globaltimer`, measured now.
+    pub(super) fn tick(
+        &self,
+        context: &Arc<Context>,
+        stream: &Stream,
+    ) -> Result<Option<u64>, CudaError> {
+        tick(context, stream, &self.ticker)
     }
 
     /// The set's marks are put into the stream from now on, or by the next launch of a graph.
@@ -218,7 +229,7 @@ impl Marks {
         }
     }
 
-    fn resolve(
+    pub(super) fn resolve(
         &mut self,
         stream: &Stream,
         set: u32,
@@ -238,11 +249,10 @@ impl Marks {
             Stamps::Events => {
                 // In order of the stream: when the last is there, all are.
                 let last = &self.sets[index].events[n_marks as usize - 1];
-                if !last.is_done()? {
-                    if !wait {
-                        return Ok(false);
-                    }
+                if wait {
                     last.synchronize()?;
+                } else if !last.is_done()? {
+                    return Ok(false);
                 }
                 if self.anchors_with == Some(set) {
                     // It was before the set's marks, and after those of all sets that are resolved.
@@ -314,8 +324,8 @@ fn join(low: u32, high: u32) -> u64 {
 
 /// The least step between readings of `%globaltimer` that follow one another, in nanoseconds; `None` if it
 /// stood still.
-pub(super) fn tick(
-    context: &Rc<Context>,
+fn tick(
+    context: &Arc<Context>,
     stream: &Stream,
     kernel: &Function,
 ) -> Result<Option<u64>, CudaError> {

@@ -4,17 +4,18 @@
 //! it. [`Context::new`] looks before it calls: `cudarc` panics where the library or one of its
 //! functions is missing.
 //!
-//! What is here owns what it stands for and gives it back when it is dropped. Handles are valid by that,
-//! and none of these types leaves the thread that made it, since a context is current to a thread. A
-//! kernel that is given a wrong address faults on the device, where no object of this process lies; that
-//! is an error of the next call and not undefined behaviour here.
+//! What is here owns what it stands for and gives it back when it is dropped: handles are valid by that.
+//! The driver may be called from any thread that the context is current to; [`Context::bind`] makes it
+//! that, and whoever calls in here after a change of threads calls it first. Else the driver returns an
+//! error. A kernel that is given a wrong address faults on the device, where no object of this process
+//! lies; that is an error of the next call and not undefined behaviour here.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr::{null, null_mut};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUresult;
@@ -23,7 +24,7 @@ use super::error::CudaError;
 use super::kernels::Launch;
 
 /// Every function that is called here: a driver without one of them is too old.
-const SYMBOLS: [&str; 49] = [
+const SYMBOLS: [&str; 45] = [
     "cuCtxSetCurrent",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
@@ -31,7 +32,6 @@ const SYMBOLS: [&str; 49] = [
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRelease_v2",
     "cuDevicePrimaryCtxRetain",
-    "cuDeviceTotalMem_v2",
     "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",
@@ -41,7 +41,6 @@ const SYMBOLS: [&str; 49] = [
     "cuEventRecordWithFlags",
     "cuEventSynchronize",
     "cuFuncGetAttribute",
-    "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
     "cuGraphDestroy",
@@ -70,9 +69,7 @@ const SYMBOLS: [&str; 49] = [
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
     "cuStreamGetCaptureInfo_v2",
-    "cuStreamIsCapturing",
     "cuStreamSynchronize",
-    "cuStreamWaitEvent",
 ];
 
 /// `Ok`, or which call failed and what the driver says of it.
@@ -129,18 +126,13 @@ pub(super) struct Context {
     pub(super) name: String,
     /// Its compute capability.
     pub(super) capability: (u32, u32),
-    /// Bytes of memory.
-    pub(super) total_memory: u64,
     /// Of CUDA, that the driver implements: 12040 is 12.4.
     pub(super) driver_version: u32,
-    /// The most dynamic shared memory that a block may ask for.
-    pub(super) max_shared: u32,
-    pub(super) processors: u32,
 }
 
 impl Context {
     /// The context on device number `ordinal`.
-    pub(super) fn new(ordinal: usize) -> Result<Rc<Self>, CudaError> {
+    pub(super) fn new(ordinal: usize) -> Result<Arc<Self>, CudaError> {
         let devices = probe()?;
         if ordinal >= devices {
             return Err(CudaError::NoDevice { ordinal, devices });
@@ -164,14 +156,8 @@ impl Context {
             attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
-        let max_shared = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
-        let processors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let mut total_memory = 0;
-        // SAFETY: the pointer is to a number that outlives the call.
-        let result = unsafe { sys::cuDeviceTotalMem_v2(&raw mut total_memory, device) };
-        check("cuDeviceTotalMem", result)?;
         let mut version: c_int = 0;
-        // SAFETY: likewise.
+        // SAFETY: the pointer is to an int that outlives the call.
         check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
         let mut raw = null_mut();
         // SAFETY: likewise; it is released when this is dropped.
@@ -182,13 +168,10 @@ impl Context {
             device,
             name: name.into_owned(),
             capability,
-            total_memory: total_memory as u64,
             driver_version: u32::try_from(version).unwrap_or(0),
-            max_shared,
-            processors,
         };
         context.bind()?;
-        Ok(Rc::new(context))
+        Ok(Arc::new(context))
     }
 
     /// Makes it the one of this thread, which another executor may have changed.
@@ -206,9 +189,14 @@ impl Context {
     }
 }
 
+// SAFETY: a context is used from any thread, also at the same time; the driver locks it.
+unsafe impl Send for Context {}
+// SAFETY: likewise.
+unsafe impl Sync for Context {}
+
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it was retained once; all that lives in it holds an `Rc` of this.
+        // SAFETY: it was retained once; all that lives in it holds an `Arc` of this.
         ignore(unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) });
     }
 }
@@ -216,14 +204,14 @@ impl Drop for Context {
 /// Memory of the device.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    context: Rc<Context>,
+    context: Arc<Context>,
     address: sys::CUdeviceptr,
     len: usize,
 }
 
 impl Buffer {
     /// `len` bytes, at least one.
-    pub(super) fn new(context: &Rc<Context>, len: usize) -> Result<Self, CudaError> {
+    pub(super) fn new(context: &Arc<Context>, len: usize) -> Result<Self, CudaError> {
         let len = len.max(1);
         let mut address = 0;
         // SAFETY: the pointer is to an address that outlives the call.
@@ -234,7 +222,7 @@ impl Buffer {
             }
             result => check("cuMemAlloc", result)?,
         }
-        Ok(Self { context: Rc::clone(context), address, len })
+        Ok(Self { context: Arc::clone(context), address, len })
     }
 
     /// Where it is, for kernels.
@@ -271,18 +259,18 @@ fn ignore_bind(context: &Context) {
 /// A queue of work, in order.
 #[derive(Debug)]
 pub(super) struct Stream {
-    context: Rc<Context>,
+    context: Arc<Context>,
     raw: sys::CUstream,
 }
 
 impl Stream {
     /// One that doesn't wait for the default stream.
-    pub(super) fn new(context: &Rc<Context>) -> Result<Self, CudaError> {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
         let mut raw = null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
         // SAFETY: the pointer is to a handle that outlives the call.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut raw, flags) })?;
-        Ok(Self { context: Rc::clone(context), raw })
+        Ok(Self { context: Arc::clone(context), raw })
     }
 
     /// The driver's handle.
@@ -294,12 +282,6 @@ impl Stream {
     pub(super) fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream lives.
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
-    }
-
-    /// What is issued next waits for `event`, the host doesn't.
-    pub(super) fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
-        // SAFETY: both live; there are no flags.
-        check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
     }
 
     /// Copies `bytes` to `to`, from byte `first` on. They may be overwritten when this returns: the
@@ -384,16 +366,7 @@ impl Stream {
         if raw.is_null() {
             return Err(CudaError::Capture { what: "it ended without a graph".to_owned() });
         }
-        Ok(Graph { context: Rc::clone(&self.context), raw })
-    }
-
-    /// Whether what is issued is noted instead of run.
-    pub(super) fn is_capturing(&self) -> Result<bool, CudaError> {
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: the pointer is to a status that outlives the call.
-        let result = unsafe { sys::cuStreamIsCapturing(self.raw, &raw mut status) };
-        check("cuStreamIsCapturing", result)?;
-        Ok(status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        Ok(Graph { context: Arc::clone(&self.context), raw })
     }
 
     /// The node that was captured last: the only one that the next will depend on.
@@ -421,6 +394,9 @@ impl Stream {
     }
 }
 
+// SAFETY: the driver's handles don't belong to a thread.
+unsafe impl Send for Stream {}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         ignore_bind(&self.context);
@@ -432,19 +408,19 @@ impl Drop for Stream {
 /// A point in a stream whose time the device notes.
 #[derive(Debug)]
 pub(super) struct Event {
-    context: Rc<Context>,
+    context: Arc<Context>,
     raw: sys::CUevent,
 }
 
 impl Event {
     /// One that notes the time.
-    pub(super) fn new(context: &Rc<Context>) -> Result<Self, CudaError> {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
         let mut raw = null_mut();
         // The default is with times. (`cudarc`'s own default is without.)
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as c_uint;
         // SAFETY: the pointer is to a handle that outlives the call.
         check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut raw, flags) })?;
-        Ok(Self { context: Rc::clone(context), raw })
+        Ok(Self { context: Arc::clone(context), raw })
     }
 
     /// Has the device note the time when it comes here. Not in a capture: there it would only be a
@@ -487,6 +463,9 @@ impl Event {
     }
 }
 
+// SAFETY: as of streams.
+unsafe impl Send for Event {}
+
 impl Drop for Event {
     fn drop(&mut self) {
         ignore_bind(&self.context);
@@ -499,7 +478,7 @@ impl Drop for Event {
 /// waits for them until they are wanted.
 #[derive(Debug)]
 pub(super) struct Download {
-    context: Rc<Context>,
+    context: Arc<Context>,
     host: *mut u32,
     room: usize,
     /// Words of the last copy.
@@ -513,7 +492,7 @@ pub(super) struct Download {
 
 impl Download {
     /// Room for so many words, at least one.
-    pub(super) fn new(context: &Rc<Context>, room: usize) -> Result<Self, CudaError> {
+    pub(super) fn new(context: &Arc<Context>, room: usize) -> Result<Self, CudaError> {
         let room = room.max(1);
         let (begin, done) = (Event::new(context)?, Event::new(context)?);
         let bytes = room.checked_mul(size_of::<u32>()).unwrap_or(usize::MAX);
@@ -523,7 +502,7 @@ impl Download {
         check("cuMemAllocHost", result)?;
         // SAFETY: it is that long, page-aligned, and nobody else has it.
         unsafe { host.cast::<u8>().write_bytes(0, bytes) };
-        let (context, host) = (Rc::clone(context), host.cast());
+        let (context, host) = (Arc::clone(context), host.cast());
         Ok(Self { context, host, room, len: 0, begin, done, is_timed: false, in_flight: false })
     }
 
@@ -595,6 +574,9 @@ impl Download {
     }
 }
 
+// SAFETY: as of streams; the memory is this one's own.
+unsafe impl Send for Download {}
+
 impl Drop for Download {
     fn drop(&mut self) {
         ignore_bind(&self.context);
@@ -610,7 +592,7 @@ impl Drop for Download {
 /// PTX that the driver has compiled for this device.
 #[derive(Debug)]
 pub(super) struct Module {
-    context: Rc<Context>,
+    context: Arc<Context>,
     raw: sys::CUmodule,
     /// By kernel: the size of each parameter, as its `.entry` declares them.
     entries: BTreeMap<String, Vec<usize>>,
@@ -619,10 +601,10 @@ pub(super) struct Module {
 impl Module {
     /// Compiles `ptx` of the file `file`.
     pub(super) fn load(
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         file: &str,
         ptx: &str,
-    ) -> Result<Rc<Self>, CudaError> {
+    ) -> Result<Arc<Self>, CudaError> {
         let fault = |says: String| CudaError::Ptx { file: file.to_owned(), says };
         let image = CString::new(ptx).map_err(|_| fault("it has a zero byte in it".to_owned()))?;
         let mut log = vec![0_u8; 4096];
@@ -649,12 +631,12 @@ impl Module {
                 log => fault(format!("{error}: {log}")),
             });
         }
-        let context = Rc::clone(context);
-        Ok(Rc::new(Self { context, raw, entries: super::ptx::entries(ptx) }))
+        let context = Arc::clone(context);
+        Ok(Arc::new(Self { context, raw, entries: super::ptx::entries(ptx) }))
     }
 
     /// A kernel of this name.
-    pub(super) fn function(self: &Rc<Self>, name: &str) -> Result<Function, CudaError> {
+    pub(super) fn function(self: &Arc<Self>, name: &str) -> Result<Function, CudaError> {
         let missing = || CudaError::NoKernel { kernel: name.to_owned() };
         let parameters = self.entries.get(name).ok_or_else(missing)?.clone();
         if parameters.len() > MAX_ARGS {
@@ -677,7 +659,7 @@ impl Module {
             registers: attribute(CU_FUNC_ATTRIBUTE_NUM_REGS)?,
             local_bytes: attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             static_shared: attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-            module: Rc::clone(self),
+            _module: Arc::clone(self),
             raw,
             name: name.to_owned(),
             parameters,
@@ -685,10 +667,15 @@ impl Module {
     }
 }
 
+// SAFETY: as of contexts: what is compiled doesn't change.
+unsafe impl Send for Module {}
+// SAFETY: likewise.
+unsafe impl Sync for Module {}
+
 impl Drop for Module {
     fn drop(&mut self) {
         ignore_bind(&self.context);
-        // SAFETY: loaded by `load`, unloaded once; its functions hold an `Rc` of this.
+        // SAFETY: loaded by `load`, unloaded once; its functions hold an `Arc` of this.
         ignore(unsafe { sys::cuModuleUnload(self.raw) });
     }
 }
@@ -696,7 +683,8 @@ impl Drop for Module {
 /// A kernel, as the driver has compiled it for this device.
 #[derive(Debug)]
 pub(super) struct Function {
-    module: Rc<Module>,
+    /// What it is in, which has to live as long.
+    _module: Arc<Module>,
     raw: sys::CUfunction,
     pub(super) name: String,
     /// Bytes of each parameter.
@@ -709,16 +697,10 @@ pub(super) struct Function {
     pub(super) static_shared: u32,
 }
 
-impl Function {
-    /// Lets launches ask for this much shared memory; beyond 48 KiB a kernel has to say so before.
-    pub(super) fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
-        let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        ignore_bind(&self.module.context);
-        // SAFETY: the function's module lives.
-        let result = unsafe { sys::cuFuncSetAttribute(self.raw, which, bytes as c_int) };
-        check("cuFuncSetAttribute", result)
-    }
-}
+// SAFETY: as of modules.
+unsafe impl Send for Function {}
+// SAFETY: likewise.
+unsafe impl Sync for Function {}
 
 /// Parameters that a kernel has at most.
 const MAX_ARGS: usize = 16;
@@ -769,7 +751,7 @@ pub(super) enum NodeKind {
 
 /// What a capture noted.
 pub(super) struct Graph {
-    context: Rc<Context>,
+    context: Arc<Context>,
     raw: sys::CUgraph,
 }
 
@@ -794,7 +776,7 @@ impl Graph {
         // SAFETY: the pointer is to a handle that outlives the call; there are no flags.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0) };
         check("cuGraphInstantiate", result)?;
-        Ok(GraphExec { context: Rc::clone(&self.context), raw, _graph: self })
+        Ok(GraphExec { context: Arc::clone(&self.context), raw, _graph: self })
     }
 }
 
@@ -828,6 +810,9 @@ impl fmt::Debug for Graph {
     }
 }
 
+// SAFETY: as of streams: it has one owner.
+unsafe impl Send for Graph {}
+
 impl Drop for Graph {
     fn drop(&mut self) {
         ignore_bind(&self.context);
@@ -838,7 +823,7 @@ impl Drop for Graph {
 
 /// A graph that can be launched, any number of times.
 pub(super) struct GraphExec {
-    context: Rc<Context>,
+    context: Arc<Context>,
     raw: sys::CUgraphExec,
     /// Nodes are the graph's; their handles stay valid with it.
     _graph: Graph,
@@ -863,6 +848,9 @@ impl fmt::Debug for GraphExec {
         f.debug_struct("GraphExec").finish_non_exhaustive()
     }
 }
+
+// SAFETY: likewise.
+unsafe impl Send for GraphExec {}
 
 impl Drop for GraphExec {
     fn drop(&mut self) {

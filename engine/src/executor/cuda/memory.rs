@@ -1,7 +1,7 @@
 //! What lies on the device: the weights, copied once, and the slots of a pass.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use brickscope::TransferDirection;
 use brickscope_kernels::quant::half::{f16_to_f32, f32_to_f16};
@@ -96,7 +96,7 @@ pub(super) struct DeviceWeights {
     /// By the number of the tensor.
     matrices: Vec<Option<DeviceMatrix>>,
     /// Norms and biases, by where they are on the host, where the model keeps them as long as this.
-    vectors: HashMap<*const f32, Buffer>,
+    vectors: HashMap<usize, Buffer>,
     /// `(capacity, n_rot / 2)`.
     pub(super) cos: Buffer,
     pub(super) sin: Buffer,
@@ -107,7 +107,7 @@ pub(super) struct DeviceWeights {
 impl DeviceWeights {
     /// Copies all weights of `model`, and the angles of `capacity` positions.
     pub(super) fn upload(
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         stream: &Stream,
         model: &Model,
         capacity: usize,
@@ -132,7 +132,7 @@ impl DeviceWeights {
         let mut vectors = HashMap::new();
         for vector in vectors_of(w) {
             let buffer = upload.floats(&format!("{} floats", vector.len()), vector)?;
-            vectors.insert(vector.as_ptr(), buffer);
+            vectors.insert(vector.as_ptr().addr(), buffer);
         }
         let n_pairs = c.n_rot / 2;
         let (mut cos, mut sin) = (vec![0.0; capacity * n_pairs], vec![0.0; capacity * n_pairs]);
@@ -155,7 +155,7 @@ impl DeviceWeights {
     /// Where a norm's or bias's values are.
     pub(super) fn vector(&self, values: &[f32]) -> Result<u64, CudaError> {
         let missing = || CudaError::Pass { what: "a norm or bias is of another model".to_owned() };
-        self.vectors.get(&values.as_ptr()).map(Buffer::address).ok_or_else(missing)
+        self.vectors.get(&values.as_ptr().addr()).map(Buffer::address).ok_or_else(missing)
     }
 }
 
@@ -171,7 +171,7 @@ fn vectors_of(w: &Weights) -> impl Iterator<Item = &[f32]> {
 }
 
 struct Upload<'c> {
-    context: &'c Rc<Context>,
+    context: &'c Arc<Context>,
     stream: &'c Stream,
     start: Event,
     end: Event,
@@ -260,7 +260,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         stream: &Stream,
         c: &Config,
         batch: usize,
@@ -293,7 +293,7 @@ impl Slots {
     /// Makes room for the logits of `outputs` tokens. Whether they have moved.
     pub(super) fn make_room(
         &mut self,
-        context: &Rc<Context>,
+        context: &Arc<Context>,
         c: &Config,
         outputs: usize,
     ) -> Result<bool, CudaError> {

@@ -16,12 +16,13 @@ mod error;
 mod graph;
 pub(crate) mod kernels;
 mod launch;
+mod measure;
 mod memory;
 mod ptx;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use brickscope::{BrickProfiler, DeviceError, DeviceLaunch, PtxRegistry, TransferDirection};
 
@@ -29,6 +30,7 @@ pub use bricks::{CudaBrickTimer, CudaExecutor};
 pub use clock::Stamps;
 pub use error::CudaError;
 pub use graph::GraphCost;
+pub use measure::{EventCost, KernelResources};
 
 use crate::executor::gpu::{Gpu, GpuError, Plan, Slot, Timed};
 use crate::model::Model;
@@ -71,7 +73,7 @@ pub struct Cuda<'m> {
     // Dropped from the first to the last: graphs use what is below them.
     graphs: Graphs,
     /// By tokens and outputs.
-    prepared: HashMap<(usize, usize), Rc<Vec<Prepared>>>,
+    prepared: HashMap<(usize, usize), Arc<Vec<Prepared>>>,
     kernels: HashMap<&'static str, Kernel>,
     download: Download,
     marks: Marks,
@@ -80,10 +82,10 @@ pub struct Cuda<'m> {
     /// [`Params`].
     params: Buffer,
     tokens: Buffer,
-    /// Copies since the last [`record_transfers`](Cuda::record_transfers).
+    /// Copies since the last [`record_transfers`](Gpu::record_transfers).
     transfers: Vec<Transfer>,
     stream: Stream,
-    context: Rc<Context>,
+    context: Arc<Context>,
     model: &'m Model,
     options: CudaOptions,
     capacity: usize,
@@ -99,7 +101,7 @@ pub struct Cuda<'m> {
 /// A kernel, with what is known of it.
 #[derive(Debug)]
 struct Kernel {
-    function: Rc<Function>,
+    function: Arc<Function>,
     /// Of its module's PTX.
     hash: u64,
     registers: u32,
@@ -109,7 +111,7 @@ struct Kernel {
 /// A step, ready to be launched.
 #[derive(Debug)]
 struct Prepared {
-    function: Rc<Function>,
+    function: Arc<Function>,
     ready: Ready,
 }
 
@@ -146,7 +148,7 @@ impl<'m> Cuda<'m> {
             let module = Module::load(&context, source.path, source.ptx)?;
             let hash = PtxRegistry::hash_ptx(source.ptx);
             for name in source.kernels() {
-                let function = Rc::new(module.function(name)?);
+                let function = Arc::new(module.function(name)?);
                 let (major, minor) = context.capability;
                 // ptxas tells spills from other local memory, the driver doesn't.
                 let spill_bytes = resources(name, major, minor)
@@ -208,34 +210,11 @@ impl<'m> Cuda<'m> {
         &self.options
     }
 
-    /// Makes the sources of all kernels known to `profiler`, by name and path.
-    pub fn register_ptx(&self, profiler: &BrickProfiler) {
-        for source in MODULES {
-            for kernel in source.kernels() {
-                profiler.register_ptx(kernel, source.ptx, Some(Path::new(source.path)));
-            }
-        }
-    }
-
-    /// Adds the copies since the last call to the graph of `profiler`, with the device's times: the
-    /// weights first.
-    pub fn record_transfers(&mut self, profiler: &BrickProfiler) {
-        for copy in self.transfers.drain(..) {
-            let device = format!("{}:{}", self.context.name, copy.what);
-            let (src, dst) = match copy.direction {
-                TransferDirection::H2D => ("host", device.as_str()),
-                TransferDirection::D2H | TransferDirection::D2D => (device.as_str(), "host"),
-            };
-            let (bytes, direction) = (copy.bytes, copy.direction);
-            profiler.graph_record_transfer(src, dst, bytes, direction, copy.device_ns);
-        }
-    }
-
     /// What runs a plan's steps, made when it is first asked for.
-    fn prepared(&mut self, plan: &Plan<'_>) -> Result<Rc<Vec<Prepared>>, CudaError> {
+    fn prepared(&mut self, plan: &Plan<'_>) -> Result<Arc<Vec<Prepared>>, CudaError> {
         let key = (plan.n, plan.n_outputs);
         if let Some(prepared) = self.prepared.get(&key) {
-            return Ok(Rc::clone(prepared));
+            return Ok(Arc::clone(prepared));
         }
         if self.slots.make_room(&self.context, &self.model.config, plan.n_outputs)? {
             // They have the old address of the logits.
@@ -248,13 +227,13 @@ impl<'m> Cuda<'m> {
         let steps = plan.steps.iter().map(|step| {
             let ready = places.ready(step)?;
             let kernel = self.known(&ready.kernel)?;
-            Ok(Prepared { function: Rc::clone(&kernel.function), ready })
+            Ok(Prepared { function: Arc::clone(&kernel.function), ready })
         });
-        let prepared = Rc::new(steps.collect::<Result<Vec<_>, CudaError>>()?);
+        let prepared = Arc::new(steps.collect::<Result<Vec<_>, CudaError>>()?);
         if self.prepared.len() >= MAX_PREPARED {
             self.prepared.clear();
         }
-        self.prepared.insert(key, Rc::clone(&prepared));
+        self.prepared.insert(key, Arc::clone(&prepared));
         Ok(prepared)
     }
 
@@ -381,6 +360,27 @@ impl Gpu for Cuda<'_> {
         });
         // A step that can't be launched says why when it is.
         described.unwrap_or_else(|_| ("unknown".to_owned(), DeviceLaunch::default()))
+    }
+
+    fn register_sources(&self, profiler: &BrickProfiler) {
+        for source in MODULES {
+            for kernel in source.kernels() {
+                profiler.register_ptx(kernel, source.ptx, Some(Path::new(source.path)));
+            }
+        }
+    }
+
+    // The weights first.
+    fn record_transfers(&mut self, profiler: &BrickProfiler) {
+        for copy in self.transfers.drain(..) {
+            let device = format!("{}:{}", self.context.name, copy.what);
+            let (src, dst) = match copy.direction {
+                TransferDirection::H2D => ("host", device.as_str()),
+                TransferDirection::D2H | TransferDirection::D2D => (device.as_str(), "host"),
+            };
+            let (bytes, direction) = (copy.bytes, copy.direction);
+            profiler.graph_record_transfer(src, dst, bytes, direction, copy.device_ns);
+        }
     }
 
     fn start(&mut self, plan: &Plan<'_>, tokens: &[u32], position: usize) -> Result<(), GpuError> {

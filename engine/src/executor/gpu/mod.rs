@@ -8,8 +8,8 @@ mod session;
 mod tapped;
 
 use brickscope::{
-    Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase, StreamId, SyncMode,
-    Work,
+    BrickProfiler, Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase,
+    StreamId, SyncMode, Work,
 };
 
 use crate::config::Config;
@@ -31,6 +31,13 @@ pub trait Gpu: Device {
 
     /// The kernel that runs step `step`, and how it is launched.
     fn kernel(&self, plan: &Plan<'_>, step: usize) -> (String, DeviceLaunch);
+
+    /// Makes the sources of its kernels known to a profiler, if they have any.
+    fn register_sources(&self, _: &BrickProfiler) {}
+
+    /// Adds the copies between host and device since the last call to the graph of a profiler, if they
+    /// were noted.
+    fn record_transfers(&mut self, _: &BrickProfiler) {}
 
     /// Makes ready for a pass: the tokens and the position are put where kernels read them.
     ///
