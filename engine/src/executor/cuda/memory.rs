@@ -95,8 +95,8 @@ pub(super) struct Transfer {
 pub(super) struct DeviceWeights {
     /// By the number of the tensor.
     matrices: Vec<Option<DeviceMatrix>>,
-    /// Norms and biases, by where they are on the host, where the model keeps them as long as this.
-    vectors: HashMap<*const f32, Buffer>,
+    /// Norms and biases, by their address on the host, where the model keeps them as long as this.
+    vectors: HashMap<usize, Buffer>,
     /// `(capacity, n_rot / 2)`.
     pub(super) cos: Buffer,
     pub(super) sin: Buffer,
@@ -132,7 +132,7 @@ impl DeviceWeights {
         let mut vectors = HashMap::new();
         for vector in vectors_of(w) {
             let buffer = upload.floats(&format!("{} floats", vector.len()), vector)?;
-            vectors.insert(vector.as_ptr(), buffer);
+            vectors.insert(vector.as_ptr().addr(), buffer);
         }
         let n_pairs = c.n_rot / 2;
         let (mut cos, mut sin) = (vec![0.0; capacity * n_pairs], vec![0.0; capacity * n_pairs]);
@@ -155,7 +155,7 @@ impl DeviceWeights {
     /// Where a norm's or bias's values are.
     pub(super) fn vector(&self, values: &[f32]) -> Result<u64, CudaError> {
         let missing = || CudaError::Pass { what: "a norm or bias is of another model".to_owned() };
-        self.vectors.get(&values.as_ptr()).map(Buffer::address).ok_or_else(missing)
+        self.vectors.get(&values.as_ptr().addr()).map(Buffer::address).ok_or_else(missing)
     }
 }
 
