@@ -46,7 +46,7 @@ fn every_check_is_made_and_one_that_fails_is_the_exit_code() {
         "an event in a stream, host",
         "an event in a stream, device",
         "Deferred against None, graphs on",
-        "events against %globaltimer",
+        "events against stamping kernels",
         "agreement with CUPTI's records",
     ] {
         of(name);
