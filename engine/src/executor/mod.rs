@@ -10,7 +10,7 @@ mod wgpu;
 pub(crate) mod work;
 
 #[cfg(feature = "wgpu")]
-pub use self::wgpu::{Wgpu, WgpuDevice, devices};
+pub use self::wgpu::Wgpu;
 pub use cpu::Cpu;
 pub(crate) use routines::pick;
 pub use routines::{Routine, Routines};

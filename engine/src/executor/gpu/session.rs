@@ -115,6 +115,22 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         Ok(&self.logits)
     }
 
+    /// Runs `tokens` after those so far; returns the logits that follow each of them, one row of the
+    /// vocabulary after the other.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    pub fn all_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        self.check(tokens)?;
+        let batch = self.batch();
+        let mut all = Vec::new();
+        for pass in tokens.chunks(batch) {
+            all.extend_from_slice(self.pass(None, Phase::Prefill, pass, Outputs::All)?);
+        }
+        Ok(all)
+    }
+
     /// As [`forward`](Self::forward), and the same code; `probe` is told of each pass, on the host and on
     /// the device. One token after others is decoding, anything else is prefill.
     ///

@@ -106,13 +106,12 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) partial[group][at + i] = sums[i];
     __syncthreads();
-    // A warp of 8 has four columns: each lane a group.
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    // A warp has four columns, a lane a group of each.
+    const uint32_t lane = threadIdx.x % WARP, column = threadIdx.x / WARP * 4;
+    float columns[4];
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t column = warp * 4 + i;
-        const float sum = warp_sum(partial[lane][column]);
-        const uint32_t element = blockIdx.z * 32 + column;
-        if (lane == 0 && element < head_dim) a[row * head_dim + element] = sum;
-    }
+    for (uint32_t i = 0; i < 4; i++) columns[i] = partial[lane][column + i];
+    const float sum = warp_sum_of_four(columns);
+    const uint32_t element = blockIdx.z * 32 + column + lane / 8;
+    if (lane % 8 == 0 && element < head_dim) a[row * head_dim + element] = sum;
 }

@@ -40,6 +40,19 @@ static __device__ __forceinline__ float warp_sum(float v) {
     return v;
 }
 
+// Four sums at once: lanes 8r to 8r + 7 get that of `v[r]`. Half of the lanes go on with two of them and half
+// with the others, then a quarter with each: six exchanges instead of twenty.
+static __device__ __forceinline__ float warp_sum_of_four(const float v[4]) {
+    const bool later_half = threadIdx.x & 16, odd = threadIdx.x & 8;
+    const float even_gift = later_half ? v[0] : v[2], odd_gift = later_half ? v[1] : v[3];
+    const float even_sum = (later_half ? v[2] : v[0]) + __shfl_xor_sync(ALL_LANES, even_gift, 16);
+    const float odd_sum = (later_half ? v[3] : v[1]) + __shfl_xor_sync(ALL_LANES, odd_gift, 16);
+    float sum = (odd ? odd_sum : even_sum) + __shfl_xor_sync(ALL_LANES, odd ? even_sum : odd_sum, 8);
+#pragma unroll
+    for (uint32_t lanes = 4; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, lanes);
+    return sum;
+}
+
 static __device__ __forceinline__ float warp_max(float v) {
     for (uint32_t lanes = WARP / 2; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(ALL_LANES, v, lanes));
     return v;

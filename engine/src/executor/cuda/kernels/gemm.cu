@@ -54,7 +54,7 @@ static __device__ __forceinline__ void tile(float *out, const uint8_t *w, const 
         for (uint32_t j = 0; j < n_loads; j++) {
             const uint32_t token = token0 + line + 32 * j;
             if (loads_tokens && token < n && k + at < cols) {
-                load8_of(next_x[j], x + (size_t)token * cols, k + at, cols);
+                load8_for<Format>(next_x[j], x + (size_t)token * cols, k + at, cols);
             } else {
 #pragma unroll
                 for (uint32_t i = 0; i < 8; i++) next_x[j][i] = 0.0f;

@@ -4,18 +4,15 @@
 // reads x once for them.
 #include "weights.cuh"
 
-#define ROWS 4u
+#define ROWS 4u // as many as `warp_sum_of_four` has
 #define THREADS 128u
 
 // Adds up what the threads of the block have of each row, and writes it.
 static __device__ __forceinline__ void write_rows(float *out, const float sums[ROWS], uint32_t first, uint32_t rows) {
     __shared__ float partial[ROWS][THREADS / WARP];
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-#pragma unroll
-    for (uint32_t r = 0; r < ROWS; r++) {
-        const float sum = warp_sum(sums[r]);
-        if (lane == 0) partial[r][warp] = sum;
-    }
+    const float of_warp = warp_sum_of_four(sums);
+    if (lane % 8 == 0) partial[lane / 8][warp] = of_warp;
     __syncthreads();
     if (threadIdx.x < ROWS && first + threadIdx.x < rows) {
         float sum = 0.0f;
@@ -33,6 +30,30 @@ static __device__ __forceinline__ void find_rows(const uint8_t *at[ROWS], const 
     for (uint32_t r = 0; r < ROWS; r++) at[r] = Format::row(w, min(first + r, rows - 1), cols);
 }
 
+// The product of eight weights with as many of x.
+template <class Format>
+struct Dot {
+    static __device__ __forceinline__ float of(const uint8_t *row, const float x[8], uint32_t at, uint32_t cols) {
+        float weights[8], dot = 0.0f;
+        Format::weights(weights, row, at, cols);
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) dot += weights[i] * x[i];
+        return dot;
+    }
+};
+
+// With the scale applied to the sum.
+template <>
+struct Dot<Q8_0> {
+    static __device__ __forceinline__ float of(const uint8_t *row, const float x[8], uint32_t at, uint32_t) {
+        float quants[8], dot = 0.0f;
+        const float d = Q8_0::quants(quants, row, at);
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) dot += quants[i] * x[i];
+        return d * dot;
+    }
+};
+
 template <class Format>
 static __device__ __forceinline__ void gemv(float *out, const uint8_t *w, const float *x, const Params *p,
                                             uint32_t rows, uint32_t cols, uint32_t out_pos_stride) {
@@ -42,14 +63,9 @@ static __device__ __forceinline__ void gemv(float *out, const uint8_t *w, const 
     float sums[ROWS] = {};
     for (uint32_t at = threadIdx.x * 8; at < cols; at += THREADS * 8) {
         float v[8];
-        load8_of(v, x, at, cols);
+        load8_for<Format>(v, x, at, cols);
 #pragma unroll
-        for (uint32_t r = 0; r < ROWS; r++) {
-            float weights[8];
-            Format::weights(weights, row[r], at, cols);
-#pragma unroll
-            for (uint32_t i = 0; i < 8; i++) sums[r] += weights[i] * v[i];
-        }
+        for (uint32_t r = 0; r < ROWS; r++) sums[r] += Dot<Format>::of(row[r], v, at, cols);
     }
     write_rows(out + (size_t)p->position * out_pos_stride, sums, first, rows);
 }
@@ -76,11 +92,13 @@ static __device__ __forceinline__ void gemv_both_halves(float *out, const uint8_
             const uint8_t *bytes = row[r] + (size_t)block * 144;
             const uint2 q = *(const uint2 *)(bytes + 16 + 32 * c + l);
             const float4 s = Q4_K::scales(bytes, c);
+            const uint32_t low4[2] = {q.x & 0x0f0f0f0f, q.y & 0x0f0f0f0f};
+            const uint32_t high4[2] = {q.x >> 4 & 0x0f0f0f0f, q.y >> 4 & 0x0f0f0f0f};
             float low_dot = 0.0f, high_dot = 0.0f;
 #pragma unroll
-            for (uint32_t i = 0; i < 4; i++) {
-                low_dot += (float)(q.x >> 8 * i & 15) * low[i] + (float)(q.y >> 8 * i & 15) * low[4 + i];
-                high_dot += (float)(q.x >> (8 * i + 4) & 15) * high[i] + (float)(q.y >> (8 * i + 4) & 15) * high[4 + i];
+            for (uint32_t i = 0; i < 8; i++) {
+                low_dot += byte_to_float(low4[i / 4], i % 4) * low[i];
+                high_dot += byte_to_float(high4[i / 4], i % 4) * high[i];
             }
             sums[r] += s.x * low_dot - s.y * low_sum + (s.z * high_dot - s.w * high_sum);
         }

@@ -57,7 +57,7 @@ fn build() -> Option<PathBuf> {
             "g++",
             compile.map(OsStr::new).into_iter().chain([object.as_os_str(), source.as_os_str()]),
         );
-        let link = ["-shared", "-o"].map(OsStr::new);
+        let link = ["-shared", "-Wl,--no-undefined", "-o"].map(OsStr::new);
         run("g++", link.into_iter().chain([fresh.as_os_str(), object.as_os_str()]));
         fs::rename(&fresh, &library).expect("the folder of the test's program is writable");
         fs::remove_file(&object).ok();

@@ -11,7 +11,7 @@ use brickscope_kernels::{Backend, Kernels, Matrix, QuantType, RopePairs, quant, 
 use proptest::prelude::*;
 
 use super::shim::Shim;
-use super::{Launch, Params};
+use super::{Launch, MODULES, Module, Params};
 
 /// What a kernel is given.
 enum Value {
@@ -71,6 +71,14 @@ impl Buffer {
     }
 }
 
+/// `__launch_bounds__` of a kernel, which a launch may not exceed.
+fn most_threads(kernel: &str) -> Option<u32> {
+    let entry = format!(".visible .entry {kernel}(");
+    let after = MODULES.into_iter().find_map(|module| Some(module.ptx.split_once(&entry)?.1))?;
+    let (threads, _) = after.split_once(".maxntid ")?.1.split_once(',')?;
+    threads.parse().ok()
+}
+
 /// The order of threads is the library's, so one test at a time has it.
 static ORDER: Mutex<()> = Mutex::new(());
 
@@ -82,6 +90,10 @@ fn run_in_order(
     launch: Launch,
     values: &[Value],
 ) -> Result<Vec<Vec<u8>>, String> {
+    if MODULES.into_iter().flat_map(Module::kernels).any(|name| name == kernel) {
+        let threads = launch.block.iter().product::<u32>();
+        assert!(most_threads(kernel).is_some_and(|most| threads <= most), "{kernel}: {launch:?}");
+    }
     let mut buffers: Vec<Buffer> = values
         .iter()
         .filter_map(|value| if let Value::Bytes(b) = value { Some(Buffer::new(b)) } else { None })
@@ -583,7 +595,7 @@ fn stamps_go_round_the_ring() {
 #[test]
 fn the_shim_runs_every_kernel_of_the_ptx() {
     let Some(shim) = Shim::load() else { return };
-    for kernel in super::MODULES.into_iter().flat_map(super::Module::kernels) {
+    for kernel in MODULES.into_iter().flat_map(Module::kernels) {
         assert!(shim.has(kernel), "{kernel} isn't in shim.cpp");
     }
     assert!(!shim.has("gemv_q9_0"));

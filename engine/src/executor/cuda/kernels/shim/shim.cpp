@@ -16,7 +16,7 @@
 //     void shim_set_order(uint32_t seed);                    0: warps and threads in order; 1: the last ones
 //                                                            first; else shuffled, anew at each turn
 //     void shim_set_global_timer(uint64_t (*now)(void));     what %globaltimer reads; null: the system's
-#define _FORTIFY_SOURCE 0 // which takes a jump to another stack for an attack
+#undef _FORTIFY_SOURCE // which takes a jump to another stack for an attack
 #include "shim.hpp"
 
 #include <algorithm>
@@ -43,6 +43,7 @@
 #include "../stamp.cu"
 #include "planted.cu"
 
+#define UNCHECKED __attribute__((no_sanitize_address))
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 // The borders of a section, and of this library, by the linker.
@@ -100,14 +101,14 @@ uintptr_t running_stack;
 bool broke_off;
 char sentence[256];
 
-void wait(Fiber::State state) {
+UNCHECKED void wait(Fiber::State state) {
     running->state = state;
     if (_setjmp(running->place) == 0) _longjmp(scheduler, 1);
 }
 
 void sync_block() { wait(Fiber::at_barrier); }
 
-float exchange(uint32_t mask, float value, uint32_t lane_xor) {
+UNCHECKED float exchange(uint32_t mask, float value, uint32_t lane_xor) {
     running->value = value, running->mask = mask, running->lane_xor = lane_xor;
     wait(Fiber::at_shuffle);
     return running->value;
@@ -126,8 +127,6 @@ uint64_t global_timer() {
     wait(Fiber::done);
     std::abort(); // nobody goes on with it
 }
-
-#define UNCHECKED __attribute__((no_sanitize_address))
 
 UNCHECKED bool within(uintptr_t address, size_t size, uintptr_t first, uint64_t bytes) {
     return address - first < bytes && size <= bytes - (address - first);
@@ -168,7 +167,7 @@ void live() {
     }
 }
 
-void resume(Fiber &fiber) {
+UNCHECKED void resume(Fiber &fiber) {
     if (!fiber.stack) fiber.stack.reset(new char[STACK]);
     running = &fiber;
     thread_index = fiber.index;
@@ -188,7 +187,7 @@ void resume(Fiber &fiber) {
 }
 
 // The lanes of a warp exchange values and go on, if all are there for it.
-bool exchange_in_warp(Fiber *lanes, uint32_t n) {
+UNCHECKED bool exchange_in_warp(Fiber *lanes, uint32_t n) {
     if (n < WARP) return false;
     for (uint32_t i = 0; i < WARP; i++)
         if (lanes[i].state != Fiber::at_shuffle || lanes[i].mask != ALL_LANES || lanes[i].lane_xor != lanes[0].lane_xor)
@@ -211,7 +210,7 @@ void reorder(std::vector<uint32_t> &order, uint32_t n) {
 }
 
 // Runs each warp as far as it gets without the others, so that they are as far apart as they can be.
-void run_warps(uint32_t n) {
+UNCHECKED void run_warps(uint32_t n) {
     std::vector<uint32_t> warps, lanes;
     reorder(warps, (n + WARP - 1) / WARP);
     for (uint32_t warp : warps) {
@@ -225,7 +224,7 @@ void run_warps(uint32_t n) {
     }
 }
 
-uint32_t count(uint32_t n, Fiber::State state) {
+UNCHECKED uint32_t count(uint32_t n, Fiber::State state) {
     uint32_t found = 0;
     for (uint32_t i = 0; i < n; i++) found += fibers[i].state == state;
     return found;

@@ -32,6 +32,20 @@ struct float4 {
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline uint32_t min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+static inline float __uint_as_float(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+// Four of the eight bytes of two words, chosen by the nibbles of `selector`.
+static inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
+    const uint64_t bytes = (uint64_t)high << 32 | low;
+    uint32_t result = 0;
+    for (uint32_t i = 0; i < 4; i++) result |= (uint32_t)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return result;
+}
+
 // Variables of shared memory lie together, so that they can be found and filled with NaN. (Not those in
 // templates: GCC puts these elsewhere.)
 #define __shared__ static __attribute__((section("shared_memory")))
@@ -67,10 +81,7 @@ static inline uint64_t global_timer() { return shim::global_timer(); }
 static inline float half_to_float(uint16_t half) {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 0x3ff;
     if (exponent == 0) return (sign ? -1.0f : 1.0f) * std::ldexp((float)mantissa, -24);
-    const uint32_t bits = sign | (exponent == 31 ? 0x7f800000 : (exponent + 112) << 23) | mantissa << 13;
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
+    return __uint_as_float(sign | (exponent == 31 ? 0x7f800000 : (exponent + 112) << 23) | mantissa << 13);
 }
 
 #endif
