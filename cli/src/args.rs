@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Synth(SynthArgs),
     Doctor(DoctorArgs),
     Machine(MachineArgs),
+    Selftest(SelftestArgs),
     History(HistoryArgs),
     Flamegraph(FlamegraphArgs),
 }
@@ -757,6 +758,30 @@ pub(crate) struct MachineArgs {
     /// The most threads to measure with. By default all that this process may use.
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// Check on a real device what no test can without one.
+///
+/// Whether its times are right and what they cost: passes with and without them in turns, the sum of
+/// bricks against the span of the graph, events against the device's own clock, that clock's step, and the
+/// logits against the CPU's. Takes half a minute.
+///
+/// The exit code is 0 if all that is asked for holds, 1 if something doesn't, 2 if there is no device.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope selftest --backend cuda\n  brickscope selftest --backend cuda model.gguf --json | jq '.checks[] | select(.ok == false)'"
+)]
+pub(crate) struct SelftestArgs {
+    /// The GGUF file to run. By default that of `brickscope profile`.
+    pub(crate) model: Option<PathBuf>,
+
+    /// The backend to check: cuda.
+    #[arg(long)]
+    pub(crate) backend: Backend,
+
+    /// Print the checks as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show how a folder of benchmarks developed: each test over time, and where it changed for good.
