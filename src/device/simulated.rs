@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::clock::{Clock, MockClock};
 use crate::device::clock::{Bracket, Ticks};
 use crate::device::error::DeviceError;
-use crate::device::timer::{Device, DeviceInfo, StreamId};
+use crate::device::executor::{Device, DeviceInfo, StreamId};
 
 /// A device with a virtual clock, for the tests of executors and of embedders.
 ///
