@@ -140,9 +140,11 @@ impl Tables {
         for (lane, number) in lanes.into_iter().zip(0..) {
             let crate::recorder::Owner { name, tid } = lane.thread;
             profile.lanes.push(crate::profile::Lane { name, tid });
-            add_spans(&lane.records, number, &mut profile.spans, |record, point| match record.kind {
-                Kind::HandOff => drop(points.handed_off.insert(record.work.elements, point)),
-                _ => points.taken_over.push((record.work.elements, point)),
+            add_spans(&lane.records, number, &mut profile.spans, |record, point| {
+                match record.kind {
+                    Kind::HandOff => drop(points.handed_off.insert(record.work.elements, point)),
+                    _ => points.taken_over.push((record.work.elements, point)),
+                }
             });
         }
         points

@@ -618,7 +618,8 @@ impl Profile {
             }
         }
         let mut had_counters = false;
-        let key = |name: &Name| (name.name.clone(), name.kind, name.host.clone(), name.device.clone());
+        let key =
+            |name: &Name| (name.name.clone(), name.kind, name.host.clone(), name.device.clone());
         let numbers: HashMap<_, u16> = self.names.iter().map(key).zip(0..).collect();
         rest.totals.retain_mut(|total| {
             let Some(phase) = total.phase else { return true };
@@ -787,7 +788,12 @@ impl Profile {
     }
 }
 
-pub(crate) fn sum_is_wall(what: &str, explained: u64, unattributed: u64, wall: u64) -> Result<(), String> {
+pub(crate) fn sum_is_wall(
+    what: &str,
+    explained: u64,
+    unattributed: u64,
+    wall: u64,
+) -> Result<(), String> {
     if explained.checked_add(unattributed) == Some(wall) {
         return Ok(());
     }

@@ -171,7 +171,11 @@ impl Budget {
                     }
                 };
                 if grain == Grain::Kernel {
-                    format!("{}: {marks} stamps of {cost} are {} of a pass", words(grain), part(marks))
+                    format!(
+                        "{}: {marks} stamps of {cost} are {} of a pass",
+                        words(grain),
+                        part(marks)
+                    )
                 } else if f64::from(more) * stamp.ns() <= self.share * span_ns as f64 {
                     let finer_from = ROOM_TO_GO_FINER * budget;
                     format!(
@@ -232,7 +236,10 @@ mod tests {
         for (span, grain) in spans {
             let mut budget = budget();
             budget.learn(Phase::Decode, &needs(), span);
-            assert_eq!((budget.grain(Phase::Decode), budget.grain(Phase::Prefill)), (grain, Grain::Kernel));
+            assert_eq!(
+                (budget.grain(Phase::Decode), budget.grain(Phase::Prefill)),
+                (grain, Grain::Kernel)
+            );
         }
     }
 

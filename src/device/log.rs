@@ -177,7 +177,8 @@ impl DeviceLog {
                 let mut before: Option<i64> = None;
                 let mut start = None;
                 for event in marked {
-                    let at = moment(event).filter(|&at| before.is_none_or(|before| before <= at))?;
+                    let at =
+                        moment(event).filter(|&at| before.is_none_or(|before| before <= at))?;
                     start.get_or_insert(at);
                     before = Some(at);
                 }

@@ -310,7 +310,8 @@ impl Profile {
             Point { inside: point.inside.map(|inside| inside.saturating_add(first)), ..point }
         };
         let told = of.dependencies.iter();
-        whole.dependencies
+        whole
+            .dependencies
             .extend(told.map(|edge| Dependency { from: place(edge.from), to: place(edge.to) }));
         whole.dropped.dependencies = of.dropped_dependencies;
         whole.begin_streams(main as u32, &is_known);
@@ -336,8 +337,9 @@ impl Profile {
             }
         }
         for ((lane, start), first) in firsts {
-            let is_taken =
-                |edge: &Dependency| edge.to.lane == lane && edge.to.at_ns <= first && edge.to.at_ns >= start;
+            let is_taken = |edge: &Dependency| {
+                edge.to.lane == lane && edge.to.at_ns <= first && edge.to.at_ns >= start
+            };
             if self.dependencies.iter().any(is_taken) {
                 continue;
             }
@@ -346,9 +348,8 @@ impl Profile {
             let point = |lane, at_ns| Point { lane, at_ns, nth, inside: None };
             self.dependencies.push(Dependency { from: point(main, start), to: point(lane, first) });
         }
-        self.dependencies.sort_by_key(|edge| {
-            (edge.to.at_ns, edge.to.lane, edge.from.at_ns, edge.from.lane)
-        });
+        self.dependencies
+            .sort_by_key(|edge| (edge.to.at_ns, edge.to.lane, edge.from.at_ns, edge.from.lane));
     }
 
     /// Of a profile of a device, all but what it did.

@@ -473,9 +473,8 @@ impl DeviceTimer<'_> {
         } else if nth == 1 {
             // Two, and no mark between them: neither has a time.
             let first = self.streams[usize::from(stream.0)].first_kernel;
-            let is_first = |event: &Event| {
-                event.call == first && matches!(event.what, What::Kernel(..))
-            };
+            let is_first =
+                |event: &Event| event.call == first && matches!(event.what, What::Kernel(..));
             if let Some(at) = pass.events.iter().rposition(is_first) {
                 pass.events.remove(at);
             }
@@ -484,7 +483,7 @@ impl DeviceTimer<'_> {
     }
 
     /// Says that what `stream` does next waits for what `on` has so far: before the device is told to
-    /// wait. The brick that runs on `stream` ends, so that waiting is none of it. It is a dependency of
+    /// wait. The bricks that run on both end, so that waiting is none of their time. It is a dependency of
     /// the device's graph; where bricks have no times it is none.
     ///
     /// # Errors
@@ -500,34 +499,23 @@ impl DeviceTimer<'_> {
             return self.check();
         }
         self.running(stream)?;
-        let given = self.running(on)?;
-        let (runs, last_mark) = (given.brick, given.last_mark);
-        let Some(pass) = &mut self.pass else { return Ok(()) };
-        // Without anything in this pass there is nothing to wait for that the pass before didn't end.
-        if stream == on || !given_in(&self.streams, on) {
+        self.running(on)?;
+        if stream == on {
             return Ok(());
         }
-        if runs {
-            pass.needs.add(&[Grain::Kernel, Grain::Brick]);
-        }
-        if pass.grain <= Grain::Layer {
-            return self.end_brick(device, stream);
-        }
-        let number = self.hand_offs;
-        self.hand_offs += 1;
-        let given = What::HandOff(number);
-        let call = self.calls;
-        match last_mark {
-            // Nothing came after it.
-            Some(mark) if !runs => {
-                pass.events.push(Event { stream: on.0, mark, layer: None, call, what: given });
-            }
-            _ => drop(self.event(device, on, None, call, given)?),
-        }
+        self.end_brick(device, on)?;
         self.end_brick(device, stream)?;
-        if let Some(pass) = &mut self.pass {
-            let what = What::TakeOver(number);
-            pass.events.push(Event { stream: stream.0, mark: NEXT_MARK, layer: None, call, what });
+        // Without a mark in this pass there is nothing to wait for that the pass before didn't end.
+        let mark = self.streams[usize::from(on.0)].last_mark;
+        if let (Some(pass), Some(mark)) = (&mut self.pass, mark)
+            && pass.grain > Grain::Layer
+        {
+            let number = self.hand_offs;
+            self.hand_offs += 1;
+            let event = Event { stream: on.0, mark, layer: None, call: 0, what: What::End };
+            let take = What::TakeOver(number);
+            pass.events.push(Event { what: What::HandOff(number), ..event });
+            pass.events.push(Event { stream: stream.0, mark: NEXT_MARK, what: take, ..event });
         }
         Ok(())
     }
@@ -701,10 +689,6 @@ impl DeviceTimer<'_> {
         self.settle(device, true)?;
         self.realign(device)
     }
-}
-
-fn given_in(streams: &[Running], stream: StreamId) -> bool {
-    streams.get(usize::from(stream.0)).is_some_and(|running| running.has_begun)
 }
 
 impl DeviceTimer<'_> {
