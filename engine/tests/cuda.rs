@@ -8,7 +8,6 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
 use brickscope::{BrickId, BrickProfiler, Grain, NameKind, Phase, Profile, SyncMode};
 use brickscope_engine::executor::Cpu;
@@ -21,41 +20,22 @@ use brickscope_kernels::{Backend, Kernels};
 #[allow(dead_code, reason = "what launches kernels one by one is for their own tests")]
 mod shim;
 
+mod fake_cuda;
+
 const CHILD: &str = "BRICKSCOPE_CUDA_TEST_CHILD";
 
 fn engine() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The fake driver's folder, in which it has the name that programs look for.
-fn driver() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake-cuda");
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "brickscope-fake-cuda", "--manifest-path"])
-            .arg(engine().join("fake-cuda/Cargo.toml"))
-            .arg("--target-dir")
-            .arg(&target)
-            .status();
-        assert!(built.is_ok_and(|status| status.success()), "the fake driver can't be built");
-        let folder = target.join("driver");
-        fs::create_dir_all(&folder).expect("a folder");
-        // Whole under its name or not at all: other tests look for it at the same time.
-        let own = folder.join(format!("{}.tmp", std::process::id()));
-        for name in ["libcuda.so", "libcuda.so.1"] {
-            fs::copy(target.join("debug/libfake_cuda.so"), &own).expect("it was built");
-            fs::rename(&own, folder.join(name)).expect("a folder of ours");
-        }
-        folder
-    })
-}
-
 /// Runs the test `name` once more, where the fake driver is found, with these settings of it.
 fn run_again(name: &str, settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
-    command.env(CHILD, name).env("LD_LIBRARY_PATH", driver()).envs(settings.iter().copied());
+    command
+        .env(CHILD, name)
+        .env("LD_LIBRARY_PATH", fake_cuda::folder())
+        .envs(settings.iter().copied());
     command.output().expect("this program runs")
 }
 

@@ -95,7 +95,7 @@ pub(super) struct Transfer {
 pub(super) struct DeviceWeights {
     /// By the number of the tensor.
     matrices: Vec<Option<DeviceMatrix>>,
-    /// Norms and biases, by where they are on the host, where the model keeps them as long as this.
+    /// Norms and biases, by their address on the host, where the model keeps them as long as this.
     vectors: HashMap<usize, Buffer>,
     /// `(capacity, n_rot / 2)`.
     pub(super) cos: Buffer,
