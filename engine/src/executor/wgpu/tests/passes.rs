@@ -178,6 +178,25 @@ fn passes_are_timed_while_others_are_in_flight() {
 }
 
 #[test]
+fn stamps_have_a_cost_and_a_moment_by_both_clocks() {
+    let model = Model::open(&models()[0]).expect("a model");
+    let Some(mut session) = session(&model, 8) else { return };
+    let profiler = BrickProfiler::enabled();
+    let wgpu = session.gpu();
+    let mut timer = profiler.device_timer(wgpu).expect("a clock");
+    let cost = timer.calibrate(wgpu).expect("they are taken");
+    assert!(cost.marks > 1 && cost.host_ns > 0.0 && cost.device_ns > 0.0, "{cost:?}");
+    let [first, second] = [0; 2].map(|_| wgpu.bracket(profiler.clock()).expect("it is there"));
+    assert!(first.host_before_ns < first.host_after_ns);
+    assert!(first.host_after_ns <= second.host_before_ns);
+    // What the device's clock says lies between, to the host's and the device's drift in that moment.
+    let ticks = wgpu.describe().ticks;
+    let apart = ticks.between(first.device_ticks, second.device_ticks).expect("it goes on");
+    assert!(apart > 0);
+    assert!(apart <= second.host_after_ns - first.host_before_ns + 1_000, "{first:?} {second:?}");
+}
+
+#[test]
 fn a_lost_device_is_an_error_and_stays_one() {
     let model = Model::open(&models()[0]).expect("a model");
     let Some(mut session) = session(&model, 12) else { return };
