@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use brickscope::{BrickId, BrickProfiler, Grain, NameKind, Phase, Profile, SyncMode};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::executor::cuda::{Cuda, CudaError, CudaExecutor, CudaOptions, Stamps};
-use brickscope_engine::executor::gpu::GpuSession;
+use brickscope_engine::executor::gpu::{Gpu, GpuSession, Slot};
 use brickscope_engine::{Error, Model, Session};
 use brickscope_kernels::{Backend, Kernels};
 
@@ -345,10 +345,44 @@ fn copies_are_recorded_with_their_size_and_the_time_of_the_device() {
                 .map(|node| node.timing_ns())
                 .collect();
             assert!(copies.len() > 7 * model.config.n_layers, "{}", copies.len());
+            let names: Vec<_> = graph.nodes().map(|node| node.name()).collect();
+            for what in ["tokens and position", "Logits"] {
+                let found = names
+                    .iter()
+                    .filter(|name| name.ends_with(what) || name.contains(&format!("{what} →")));
+                assert_eq!(found.count(), 1, "{what}: {names:?}");
+            }
+            assert!(graph.detect_ping_pong().is_empty(), "{:?}", graph.ping_pong_findings());
             // 1 µs, and a nanosecond for each ten bytes.
             assert!(copies.iter().all(|ns| ns.is_some_and(|ns| ns >= 1_000)), "{copies:?}");
+
+            // There and back: what nobody changed in between need not have moved.
+            let mut x = [0.0; 16];
+            executor.session().gpu().write(Slot::X, 0, &x).expect("it is inside");
+            executor.session().gpu().read(Slot::X, 0, &mut x).expect("it is inside");
+            executor.forward(&[2]).expect("it fits");
+            let found = executor.profiler().execution_graph().ping_pong_findings();
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!((found[0].bytes, found[0].times), (64, 1));
+            assert!(found[0].total_ns.is_some(), "{found:?}");
         },
     );
+}
+
+#[test]
+fn a_kernel_node_that_belongs_to_no_brick_fails_the_pass_and_is_named() {
+    let name = "a_kernel_node_that_belongs_to_no_brick_fails_the_pass_and_is_named";
+    on_the_fake_device(name, &[("FAKE_CUDA_STRAY_NODE", "1")], || {
+        let model = model();
+        let cuda = Cuda::new(&model, 24, CudaOptions::default()).expect("the fake device");
+        let mut session = GpuSession::new(&model, cuda);
+        session.forward(&[1, 5, 9]).expect("it is no graph");
+        let error = session.forward(&[2]).expect_err("it is a graph").to_string();
+        assert!(error.contains("belongs to no brick"), "{error}");
+        assert!(error.contains("Node("), "{error}");
+        // Without graphs the same device goes on.
+        session.forward(&[2, 3]).expect("it is no graph");
+    });
 }
 
 #[test]

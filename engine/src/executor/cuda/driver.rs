@@ -738,6 +738,14 @@ const _: () = assert!(cfg!(target_endian = "little"));
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Node(usize);
 
+#[cfg(test)]
+impl Node {
+    /// One that no graph has.
+    pub(super) fn of(number: usize) -> Self {
+        Self(number)
+    }
+}
+
 /// What a node does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeKind {
