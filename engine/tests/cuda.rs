@@ -77,12 +77,12 @@ fn cpu() -> Cpu {
     Cpu::new(Kernels::new(Backend::Scalar).expect("everywhere"), NonZeroUsize::MIN).expect("a pool")
 }
 
-/// How far the device's logits may be from the CPU's: both add up the same products in F32, in another
-/// order. I2_S and the ternary types are multiplied with activations of 8 bits on the CPU.
+/// Both add up the same products in F32, in another order, by the same formats of weights or by such as lose
+/// nothing: 7e-6 apart at most when this was written.
 fn assert_close(device: &[f32], cpu: &[f32], what: &str) {
     assert_eq!(device.len(), cpu.len(), "{what}");
     for (index, (a, b)) in device.iter().zip(cpu).enumerate() {
-        assert!((a - b).abs() <= 2e-2 * (1.0 + b.abs()), "{what}: logit {index}: {a} and {b}");
+        assert!((a - b).abs() <= 5e-5 * (1.0 + b.abs()), "{what}: logit {index}: {a} and {b}");
     }
 }
 
