@@ -4,105 +4,185 @@
 use std::collections::HashMap;
 
 use crate::brick::{Phase, Source};
-use crate::fold::{PassRecord, PassSums, Slot};
+use crate::fold::{Fold, PassRecord, PassSums, Slot};
 use crate::latency::Latency;
 use crate::profile::{
     Dependency, Dropped, Name, NameKind, Pass, PhaseTotal, Point, Profile, Span, Total,
 };
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL, category_of};
-use crate::recorder::{Collected, Kind, Lane, NONE, NameIdx, Record, Recorder};
+use crate::recorder::{Kind, Lane, NONE, NameIdx, Record, Recorder};
 use crate::stats::BrickStats;
 
 /// Fills the tables of `profile`, which has the names already. `with_others`: there are sums of
 /// names for which there was no room.
 pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool) {
-    let mut totals = Totals::new(&profile.names, with_others);
-    let mut lanes: Vec<Lane> = Vec::new();
-    let mut passes: Vec<PassRecord> = Vec::new();
-    let mut phases = Phase::ALL.map(|_| (PassSums::default(), BrickStats::new("")));
-    let dropped = &mut profile.dropped;
-    let (mut begun, mut ended) = (0, 0);
+    let mut tables = Tables::new(&profile.names, with_others);
     recorder.collect(|mut log| {
-        totals.add(&log);
-        lanes.extend(log.lanes());
-        let fold = log.fold();
-        passes.extend(&fold.passes);
-        for ((all, walls), sums) in phases.iter_mut().zip(&fold.phases) {
+        let lanes = log.lanes();
+        tables.add(Part {
+            fold: log.fold(),
+            lanes,
+            dropped: log.dropped(),
+            begun: log.begun(),
+            in_pass: log.in_pass(),
+        });
+    });
+    profile.dropped.homeless = recorder.homeless();
+    let points = tables.finish(profile);
+    profile.dependencies = points.dependencies();
+    profile.dropped.dependencies =
+        u64::saturating_sub(profile.dropped.dependencies, profile.dependencies.len() as u64);
+    profile.latency = Latency::of(profile);
+}
+
+/// What came of one log.
+pub(crate) struct Part<'l> {
+    pub(crate) fold: &'l Fold,
+    /// What was kept, by the thread that left it.
+    pub(crate) lanes: Vec<Lane>,
+    /// Spans that the trace had no room for.
+    pub(crate) dropped: u64,
+    /// Spans that were begun.
+    pub(crate) begun: u64,
+    /// Whether a pass is open.
+    pub(crate) in_pass: bool,
+}
+
+/// The tables of a profile while logs are added to them.
+pub(crate) struct Tables {
+    totals: Totals,
+    lanes: Vec<Lane>,
+    passes: Vec<PassRecord>,
+    phases: [(PassSums, BrickStats); Phase::ALL.len()],
+    dropped: Dropped,
+    begun: u64,
+    ended: u64,
+}
+
+impl Tables {
+    pub(crate) fn new(names: &[Name], with_others: bool) -> Self {
+        Self {
+            totals: Totals::new(names, with_others),
+            lanes: Vec::new(),
+            passes: Vec::new(),
+            phases: Phase::ALL.map(|_| (PassSums::default(), BrickStats::new(""))),
+            dropped: Dropped::default(),
+            begun: 0,
+            ended: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, part: Part<'_>) {
+        let fold = part.fold;
+        self.totals.add(fold);
+        self.passes.extend(&fold.passes);
+        for ((all, walls), sums) in self.phases.iter_mut().zip(&fold.phases) {
             all.tokens += sums.tokens;
             all.disturbed += sums.disturbed;
             sums.walls.add_to(walls);
         }
-        add_oddities(dropped, &log);
-        begun += log.begun();
-        ended += fold.oddities.ended;
-    });
-    dropped.homeless = recorder.homeless();
-    // Over all logs, since a brick may begin on one thread and end on another.
-    dropped.unfinished = u64::saturating_sub(begun, ended);
-    profile.overhead.spans = ended;
-    dropped.disturbed_passes = phases.iter().map(|(sums, _)| sums.disturbed).sum();
-    profile.totals = totals.finish();
-    profile.phases = Phase::ALL
-        .into_iter()
-        .zip(phases)
-        .filter(|(_, (_, walls))| walls.count > 0)
-        .map(|(phase, (sums, walls))| PhaseTotal {
-            phase,
-            passes: walls.count,
-            disturbed: sums.disturbed,
-            tokens: sums.tokens,
-            wall_ns: walls.total_ns,
-            attributed_ns: walls.exclusive_ns,
-            unattributed_ns: walls.total_ns.saturating_sub(walls.exclusive_ns),
-        })
-        .collect();
+        add_oddities(&mut self.dropped, &part);
+        self.begun += part.begun;
+        self.ended += fold.oddities.ended;
+        self.lanes.extend(part.lanes);
+    }
 
-    lanes.sort_by_key(|lane| lane.serial);
-    let numbers: HashMap<u32, u32> =
-        lanes.iter().zip(0..).map(|(lane, number)| (lane.serial, number)).collect();
-    profile.passes = passes
-        .into_iter()
-        .map(|pass| Pass {
-            serial: pass.serial,
-            phase: pass.phase,
-            lane: numbers.get(&pass.log).copied().unwrap_or_default(),
-            tokens: pass.tokens,
-            position: pass.position,
-            start_ns: pass.start,
-            wall_ns: pass.wall,
-            attributed_ns: pass.covered,
-            unattributed_ns: pass.wall.saturating_sub(pass.covered),
-            disturbance: pass.disturbance,
-            is_left_out: false,
-        })
-        .collect();
-    profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
-    let mut handed_off: HashMap<u64, Point> = HashMap::new();
-    let mut taken_over: Vec<(u64, Point)> = Vec::new();
-    for (lane, number) in lanes.into_iter().zip(0..) {
-        let crate::recorder::Owner { name, tid } = lane.thread;
-        profile.lanes.push(crate::profile::Lane { name, tid });
-        add_spans(&lane.records, number, &mut profile.spans, |record, point| match record.kind {
-            Kind::HandOff => drop(handed_off.insert(record.work.elements, point)),
-            _ => taken_over.push((record.work.elements, point)),
-        });
-    }
-    for (number, to) in taken_over {
-        if let Some(&from) = handed_off.get(&number) {
-            profile.dependencies.push(Dependency { from, to });
+    /// Puts the tables into `profile`. What has to do with dependencies and latency is left to the caller.
+    pub(crate) fn finish(self, profile: &mut Profile) -> Points {
+        let Self { totals, mut lanes, passes, phases, dropped, begun, ended } = self;
+        profile.dropped = Dropped {
+            homeless: profile.dropped.homeless,
+            late: profile.dropped.late,
+            names: profile.dropped.names,
+            // Over all logs, since a brick may begin on one thread and end on another.
+            unfinished: u64::saturating_sub(begun, ended),
+            disturbed_passes: phases.iter().map(|(sums, _)| sums.disturbed).sum(),
+            ..dropped
+        };
+        profile.overhead.spans = ended;
+        profile.totals = totals.finish();
+        profile.phases = Phase::ALL
+            .into_iter()
+            .zip(phases)
+            .filter(|(_, (_, walls))| walls.count > 0)
+            .map(|(phase, (sums, walls))| PhaseTotal {
+                phase,
+                passes: walls.count,
+                disturbed: sums.disturbed,
+                tokens: sums.tokens,
+                wall_ns: walls.total_ns,
+                attributed_ns: walls.exclusive_ns,
+                unattributed_ns: walls.total_ns.saturating_sub(walls.exclusive_ns),
+            })
+            .collect();
+
+        lanes.sort_by_key(|lane| lane.serial);
+        let numbers: HashMap<u32, u32> =
+            lanes.iter().zip(0..).map(|(lane, number)| (lane.serial, number)).collect();
+        profile.passes = passes
+            .into_iter()
+            .map(|pass| Pass {
+                serial: pass.serial,
+                phase: pass.phase,
+                lane: numbers.get(&pass.log).copied().unwrap_or_default(),
+                tokens: pass.tokens,
+                position: pass.position,
+                start_ns: pass.start,
+                wall_ns: pass.wall,
+                attributed_ns: pass.covered,
+                unattributed_ns: pass.wall.saturating_sub(pass.covered),
+                disturbance: pass.disturbance,
+                is_left_out: false,
+            })
+            .collect();
+        profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
+        let mut points = Points::default();
+        for (lane, number) in lanes.into_iter().zip(0..) {
+            let crate::recorder::Owner { name, tid } = lane.thread;
+            profile.lanes.push(crate::profile::Lane { name, tid });
+            add_spans(&lane.records, number, &mut profile.spans, |record, point| {
+                match record.kind {
+                    Kind::HandOff => drop(points.handed_off.insert(record.work.elements, point)),
+                    _ => points.taken_over.push((record.work.elements, point)),
+                }
+            });
         }
+        points
     }
-    profile.dropped.dependencies =
-        u64::saturating_sub(profile.dropped.dependencies, profile.dependencies.len() as u64);
-    profile.dependencies.sort_by_key(|dependency| {
-        (dependency.to.at_ns, dependency.to.lane, dependency.from.at_ns, dependency.from.lane)
-    });
-    profile.latency = Latency::of(profile);
 }
 
-fn add_oddities(dropped: &mut Dropped, log: &Collected<'_>) {
-    let odd = log.fold().oddities;
-    dropped.spans += log.dropped();
+/// Where work was handed off and taken over, by the numbers of the hand-offs.
+#[derive(Default)]
+pub(crate) struct Points {
+    handed_off: HashMap<u64, Point>,
+    taken_over: Vec<(u64, Point)>,
+}
+
+impl Points {
+    /// Those of another set of lanes too, of which the first is number `lane`.
+    pub(crate) fn extend(&mut self, other: Self, lane: u32) {
+        let moved = |point: Point| Point { lane: point.lane + lane, ..point };
+        self.handed_off.extend(other.handed_off.into_iter().map(|(n, point)| (n, moved(point))));
+        self.taken_over.extend(other.taken_over.into_iter().map(|(n, point)| (n, moved(point))));
+    }
+
+    /// Those that found their other side.
+    pub(crate) fn dependencies(&self) -> Vec<Dependency> {
+        let found = self.taken_over.iter().filter_map(|&(number, to)| {
+            let &from = self.handed_off.get(&number)?;
+            Some(Dependency { from, to })
+        });
+        let mut dependencies: Vec<Dependency> = found.collect();
+        dependencies.sort_by_key(|dependency| {
+            (dependency.to.at_ns, dependency.to.lane, dependency.from.at_ns, dependency.from.lane)
+        });
+        dependencies
+    }
+}
+
+fn add_oddities(dropped: &mut Dropped, part: &Part<'_>) {
+    let odd = part.fold.oddities;
+    dropped.spans += part.dropped;
     dropped.passes += odd.passes_full;
     dropped.moved += odd.moved;
     dropped.straddling += odd.straddling;
@@ -111,7 +191,7 @@ fn add_oddities(dropped: &mut Dropped, log: &Collected<'_>) {
     dropped.dependencies += odd.take_overs;
     dropped.nested_passes += odd.nested_passes;
     dropped.abandoned_passes += odd.abandoned_passes;
-    dropped.open_passes += u64::from(log.in_pass());
+    dropped.open_passes += u64::from(part.in_pass);
 }
 
 /// The sums of every name in every phase.
@@ -122,7 +202,13 @@ struct Totals {
 
 impl Totals {
     fn new(names: &[Name], with_others: bool) -> Self {
-        let other = |kind| Name { name: "(other)".to_owned(), kind, host: None, device: None };
+        let other = |kind| Name {
+            name: "(other)".to_owned(),
+            kind,
+            host: None,
+            device: None,
+            transfer: None,
+        };
         let others = [other(NameKind::Brick), other(NameKind::Kernel)];
         let others = others.iter().zip([OTHER_BRICK, OTHER_KERNEL]).filter(|_| with_others);
         let named: Vec<(&Name, NameIdx)> = names.iter().zip(0..).chain(others).collect();
@@ -155,9 +241,9 @@ impl Totals {
         Self { rows }
     }
 
-    fn add(&mut self, log: &Collected<'_>) {
+    fn add(&mut self, fold: &Fold) {
         for (slot, index, total) in &mut self.rows {
-            if let Some(sums) = log.fold().sums(total.source, *slot, *index) {
+            if let Some(sums) = fold.sums(total.source, *slot, *index) {
                 sums.add_to(&mut total.stats);
                 if let Some(counters) = sums.counters() {
                     total.counters.get_or_insert_default().merge(counters);
@@ -257,6 +343,7 @@ mod tests {
                 kind: NameKind::Brick,
                 host: None,
                 device: None,
+                transfer: None,
             })
             .collect();
         fill(&mut profile, recorder, false);

@@ -33,8 +33,9 @@ pub use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Anchor, Clock, ClockInfo, MockClock};
 pub use crate::device::{
-    Alignment, Bracket, Device, DeviceError, DeviceInfo, DeviceTimer, Grain, Issued, Misuse,
-    SimulatedDevice, StreamId, SyncMode, Ticks,
+    Alignment, Bracket, Busy, Device, DeviceError, DeviceInfo, DeviceProfile, DeviceStream,
+    DeviceTimer, Drift, Grain, GrainChoice, GrainTotal, Issued, LayerTotal, Misuse,
+    SimulatedDevice, StampCost, StreamId, SyncMode, Ticks,
 };
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{
@@ -50,9 +51,8 @@ pub use crate::machine::{
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
-    Absent, Dependency, DeviceProfile, DeviceStream, Dropped, Lane, Model, Name, NameKind,
-    Observed, Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Run, SCHEMA_VERSION, Span,
-    Total,
+    Absent, Dependency, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal,
+    Point, Profile, ProfileError, Route, Run, SCHEMA_VERSION, Span, Total,
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::brick::{BrickCategory, Phase, Source, Work};
 use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
-use crate::device::{Alignment, SyncMode, Ticks};
+use crate::device::{DeviceProfile, SyncMode};
 use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
-use crate::graph::{DeviceLaunch, ExecutionGraph, HostLaunch, PtxRegistry};
+use crate::graph::{DeviceLaunch, ExecutionGraph, HostLaunch, PtxRegistry, TransferDirection};
 use crate::latency::Latency;
 use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
@@ -110,57 +110,6 @@ pub struct Profile {
     /// What devices did, by their own clocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceProfile>,
-}
-
-/// What a device did, by its own clock.
-///
-/// For each stream, phase and pass: the exclusive times of the bricks and the gaps between them
-/// (`unattributed_ns`) are the span of the device (`wall_ns`), from its first mark to its last.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeviceProfile {
-    /// The device, as its driver names it.
-    pub name: String,
-    /// How it was driven: `vulkan`, `cuda`, `simulated` …
-    pub api: String,
-    /// The driver and its version.
-    pub driver: String,
-    /// Its clock.
-    pub ticks: Ticks,
-    /// How that lay beside the host's when timing began: `start_ns` of its spans and passes is by the
-    /// host's clock, to this error.
-    pub alignment: Option<Alignment>,
-    /// And when timing ended.
-    pub last_alignment: Option<Alignment>,
-    /// Passes that were begun and had not been settled when the profile was made.
-    pub unsettled_passes: u64,
-    /// Passes that have no times: the device was lost, or could not read them back.
-    pub lost_passes: u64,
-    /// Passes that have no times since their marks were not in order.
-    pub disordered_passes: u64,
-    /// Why the device was lost, if it was.
-    pub lost: Option<String>,
-    /// Its streams.
-    pub streams: Vec<DeviceStream>,
-}
-
-/// What a stream of a device did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeviceStream {
-    /// Its name.
-    pub name: String,
-    /// What was lost, or went otherwise than meant.
-    pub dropped: Dropped,
-    /// Sums by phase.
-    pub phases: Vec<PhaseTotal>,
-    /// Sums by phase and name.
-    pub totals: Vec<Total>,
-    /// The times of tokens, on the device alone.
-    pub latency: Latency,
-    /// The passes, one by one.
-    pub passes: Vec<Pass>,
-    /// Every span that was kept; its lane is 0.
-    #[serde(with = "span_table")]
-    pub spans: Vec<Span>,
 }
 
 /// A thing that can't be told, and why.
@@ -430,6 +379,20 @@ pub struct Name {
     /// How it runs on a device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<DeviceLaunch>,
+    /// What is copied, of a brick that is a copy between memories.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub transfer: Option<Route>,
+}
+
+/// From where to where data is copied.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Route {
+    /// From where.
+    pub src: String,
+    /// To where.
+    pub dst: String,
+    /// Between which memories.
+    pub direction: TransferDirection,
 }
 
 /// A thread that recorded.
@@ -536,42 +499,6 @@ impl Profile {
     #[must_use]
     pub fn find_fault(&self, reference: &Self, tolerance: Tolerance) -> Option<DigestFault> {
         first_fault(&self.digests, &reference.digests, tolerance)
-    }
-
-    /// What a stream of a device did, as a profile of its own: its passes' walls are spans of the
-    /// device, and what no brick explains are gaps. All that shows profiles shows it. `None` if there is no
-    /// such device or stream.
-    #[must_use]
-    pub fn on_device(&self, device: usize, stream: usize) -> Option<Self> {
-        let of = self.devices.get(device)?;
-        let DeviceStream { name, dropped, phases, totals, latency, passes, spans } =
-            of.streams.get(stream)?.clone();
-        let clock = ClockInfo {
-            source: format!("{} device clock", of.api),
-            resolution_ns: of.ticks.resolution_ns.map(|ns| ns.ceil() as u64),
-            hertz: Some(1e9 / of.ticks.ns_per_tick),
-            ..ClockInfo::default()
-        };
-        Some(Self {
-            schema_version: self.schema_version,
-            brickscope_version: self.brickscope_version.clone(),
-            created: self.created.clone(),
-            run: self.run.clone(),
-            model: self.model.clone(),
-            machine: self.machine.clone(),
-            process: self.process,
-            sync_mode: self.sync_mode,
-            ptx: self.ptx.clone(),
-            names: self.names.clone(),
-            lanes: vec![Lane { name: Some(format!("{}, {name}", of.name)), tid: None }],
-            dropped,
-            phases,
-            totals,
-            latency,
-            passes,
-            spans,
-            ..Self::empty(clock)
-        })
     }
 
     /// The sums of a phase, if it had a pass.
@@ -691,18 +618,20 @@ impl Profile {
             }
         }
         let mut had_counters = false;
-        let numbers: HashMap<&Name, u16> = self.names.iter().zip(0..).collect();
+        let key =
+            |name: &Name| (name.name.clone(), name.kind, name.host.clone(), name.device.clone());
+        let numbers: HashMap<_, u16> = self.names.iter().map(key).zip(0..).collect();
         rest.totals.retain_mut(|total| {
             let Some(phase) = total.phase else { return true };
             let (kind, host, device) = (total.kind, total.host.clone(), total.device.clone());
-            let name = Name { name: total.stats.name.clone(), kind, host, device };
+            let name = (total.stats.name.clone(), kind, host, device);
             let number = numbers.get(&name).copied().unwrap_or(match kind {
                 NameKind::Brick => OTHER_BRICK,
                 NameKind::Kernel => OTHER_KERNEL,
             });
             let key = Some((phase, total.source as u8, number));
             let Some(mut found) = key.and_then(|key| stats.remove(&key)) else { return false };
-            found.name = name.name;
+            found.name = name.0;
             total.std_dev_ns = found.std_dev_ns();
             total.percentiles = found.percentiles();
             total.stats = found;
@@ -744,12 +673,15 @@ impl Profile {
     }
 
     /// Holds the profile to its own arithmetic: bricks + unattributed = wall, to the nanosecond,
-    /// in every phase and in every pass whose spans were all kept.
+    /// in every phase and in every pass whose spans were all kept; likewise for each stream of a device.
     ///
     /// # Errors
     ///
     /// A sentence that says which sum is off, and by how much.
     pub fn check(&self) -> Result<(), String> {
+        for (index, device) in self.devices.iter().enumerate() {
+            device.check().map_err(|why| format!("device {index}: {why}"))?;
+        }
         for phase in &self.phases {
             let bricks = self.bricks(Some(phase.phase));
             let bricks =
@@ -856,7 +788,12 @@ impl Profile {
     }
 }
 
-fn sum_is_wall(what: &str, explained: u64, unattributed: u64, wall: u64) -> Result<(), String> {
+pub(crate) fn sum_is_wall(
+    what: &str,
+    explained: u64,
+    unattributed: u64,
+    wall: u64,
+) -> Result<(), String> {
     if explained.checked_add(unattributed) == Some(wall) {
         return Ok(());
     }
@@ -916,7 +853,7 @@ impl fmt::Display for ProfileError {
 impl std::error::Error for ProfileError {}
 
 /// Spans as a table: thousands of rows with the names of the columns written once.
-mod span_table {
+pub(crate) mod span_table {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -967,7 +904,7 @@ mod span_table {
         rows: Vec<Row>,
     }
 
-    pub(super) fn serialize<S: Serializer>(spans: &[Span], to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(spans: &[Span], to: S) -> Result<S::Ok, S::Error> {
         let row = |span: &Span| {
             (
                 span.name,
@@ -991,7 +928,7 @@ mod span_table {
         Written { columns: COLUMNS, sources, rows }.serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Span>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Span>, D::Error> {
         let Read { columns, sources, rows } = Read::deserialize(from)?;
         if columns != COLUMNS {
             return Err(D::Error::custom(format!("spans have the columns {columns:?}")));

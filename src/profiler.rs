@@ -21,7 +21,7 @@ use crate::graph::{
 };
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
-use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile};
+use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile, Route};
 use crate::recorder::{Looked, NameIdx, Open, OpenPass, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
@@ -105,7 +105,8 @@ impl Names {
 }
 
 fn brick_name(name: &str) -> Name {
-    Name { name: name.to_owned(), kind: NameKind::Brick, host: None, device: None }
+    let kind = NameKind::Brick;
+    Name { name: name.to_owned(), kind, host: None, device: None, transfer: None }
 }
 
 /// A brick that has begun; hand it back to [`BrickProfiler::stop_brick`].
@@ -336,6 +337,10 @@ impl BrickProfiler {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         self.recorder.clock()
+    }
+
+    pub(crate) fn log_capacity(&self) -> usize {
+        self.recorder.capacity()
     }
 
     pub(crate) fn add_device(&self, device: &Arc<DeviceLog>) {
@@ -586,14 +591,14 @@ impl BrickProfiler {
     /// The same name and launch give the same number; there is room for about 4000 names of bricks
     /// and kernels.
     pub fn kernel(&self, name: &str, host: Option<HostLaunch>) -> KernelId {
-        let name = Name { name: name.to_owned(), kind: NameKind::Kernel, host, device: None };
-        KernelId(self.index_of(name))
+        let (name, kind) = (name.to_owned(), NameKind::Kernel);
+        KernelId(self.index_of(Name { name, kind, host, device: None, transfer: None }))
     }
 
     /// The number of a kernel of this name that runs on a device.
     pub fn device_kernel(&self, name: &str, launch: DeviceLaunch) -> KernelId {
-        let (name, device) = (name.to_owned(), Some(launch));
-        KernelId(self.index_of(Name { name, kind: NameKind::Kernel, host: None, device }))
+        let (name, kind, device) = (name.to_owned(), NameKind::Kernel, Some(launch));
+        KernelId(self.index_of(Name { name, kind, host: None, device, transfer: None }))
     }
 
     /// Begins a kernel. Kernels are details of the brick that they run in: they are timed and
@@ -690,11 +695,28 @@ impl BrickProfiler {
         }
     }
 
-    fn brick_index(&self, name: &str) -> NameIdx {
+    pub(crate) fn brick_index(&self, name: &str) -> NameIdx {
         match BrickId::from_str(name) {
             Some(brick) => brick as NameIdx,
             None => self.index_of(brick_name(name)),
         }
+    }
+
+    /// The number of a brick that is a copy: named as graphs name it.
+    pub(crate) fn transfer_index(&self, route: Route) -> NameIdx {
+        let Route { src, dst, direction } = &route;
+        let name = format!("{}: {src} → {dst}", direction.name());
+        self.index_of(Name { transfer: Some(route), ..brick_name(&name) })
+    }
+
+    /// Begins a brick whose number is known.
+    pub(crate) fn start_index(&self, brick: NameIdx) -> BrickTimer {
+        BrickTimer(self.recorder.begin_brick(brick))
+    }
+
+    /// Ends it.
+    pub(crate) fn stop_with(&self, timer: BrickTimer, work: Work) {
+        self.recorder.end_brick(timer.0, work);
     }
 
     fn index_of(&self, name: Name) -> NameIdx {

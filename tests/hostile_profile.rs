@@ -158,6 +158,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                         kind,
                         host,
                         device: None,
+                        transfer: None,
                     })
                     .collect();
             profile.lanes = vec![Lane { name: None, tid: None }; 4];

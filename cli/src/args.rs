@@ -440,7 +440,7 @@ pub(crate) enum By {
 /// Show a run that was written before.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
+    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --device 0 --as statistics\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
 )]
 pub(crate) struct ShowArgs {
     /// The run's folder, or its profile.json.
@@ -475,6 +475,19 @@ pub(crate) struct ShowArgs {
     /// Leave passes that other work on the machine disturbed out of the tables.
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
+
+    /// Only what this device did, by its own clock. The forms other than the report and JSON show the
+    /// first device by themselves where the host did nothing but issue work to it and wait.
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<usize>,
+
+    /// With --device: only this stream of it.
+    #[arg(long, value_name = "N", requires = "device")]
+    pub(crate) stream: Option<usize>,
+
+    /// Only what the host did, of a run on a device.
+    #[arg(long, conflicts_with = "device")]
+    pub(crate) host: bool,
 
     /// With --as path: predict the pass if all bricks or kernels of this name took so many times as
     /// long; may be given again.

@@ -30,6 +30,28 @@ impl Ticks {
     }
 }
 
+impl Ticks {
+    /// From one reading to another, in nanoseconds, rounded; negative if the other one was before. The
+    /// counter may have begun again in between: of all the times that it can be, it is the one nearest to
+    /// `about_ns`.
+    #[must_use]
+    pub fn near(&self, from: u64, to: u64, about_ns: i64) -> i64 {
+        let bits = self.valid_bits.clamp(1, 64);
+        let mask = u64::MAX.checked_shr(64 - bits).unwrap_or(u64::MAX);
+        let turn = i128::from(mask) + 1;
+        let ticks = i128::from(to.wrapping_sub(from) & mask);
+        let about = (about_ns as f64 / self.ns_per_tick) as i128;
+        let away = about.saturating_sub(ticks).saturating_add(turn / 2);
+        let ticks = ticks.saturating_add(away.div_euclid(turn).saturating_mul(turn));
+        let nanos = if self.ns_per_tick == 1.0 {
+            ticks
+        } else {
+            (ticks as f64 * self.ns_per_tick).round() as i128
+        };
+        nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
 /// The same moment by both clocks: the device's lies between two readings of the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bracket {
@@ -73,18 +95,44 @@ impl Alignment {
         })
     }
 
-    /// When the host's clock read what, as the device read `ticks`. Moments before that of the alignment
-    /// are told from later ones by half a turn of the counter.
+    /// When the host's clock read what, as the device read `ticks`; `about_host_ns` says which turn of the
+    /// counter it was.
     #[must_use]
-    pub fn host_ns(&self, clock: &Ticks, ticks: u64) -> u64 {
-        match clock.between(self.device_ticks, ticks) {
-            Some(after) => self.host_ns.saturating_add(after),
-            None => {
-                let before = clock.between(ticks, self.device_ticks).unwrap_or(0);
-                self.host_ns.saturating_sub(before)
-            }
-        }
+    pub fn host_ns(&self, clock: &Ticks, ticks: u64, about_host_ns: u64) -> u64 {
+        let about = difference(self.host_ns, about_host_ns);
+        self.host_ns.saturating_add_signed(clock.near(self.device_ticks, ticks, about))
     }
+
+    /// How far the device's clock has run ahead of the host's from this alignment to a later one. `None`
+    /// if there is no time between them.
+    #[must_use]
+    pub fn drift(&self, clock: &Ticks, later: &Self) -> Option<Drift> {
+        let over_ns = later.host_ns.checked_sub(self.host_ns).filter(|&over| over > 0)?;
+        let host = difference(self.host_ns, later.host_ns);
+        let device = clock.near(self.device_ticks, later.device_ticks, host);
+        let millionth = over_ns as f64 / 1e6;
+        Some(Drift {
+            ppm: device.saturating_sub(host) as f64 / millionth,
+            error_ppm: self.error_ns.saturating_add(later.error_ns) as f64 / millionth,
+            over_ns,
+        })
+    }
+}
+
+fn difference(from: u64, to: u64) -> i64 {
+    let apart = i128::from(to) - i128::from(from);
+    apart.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+/// By how much a device's clock runs faster than the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Drift {
+    /// Millionths.
+    pub ppm: f64,
+    /// The most that this can be off by, by the errors of both alignments.
+    pub error_ppm: f64,
+    /// Over how long it was seen, in nanoseconds of the host.
+    pub over_ns: u64,
 }
 
 #[cfg(test)]
@@ -112,8 +160,33 @@ mod tests {
         let alignment = Alignment::of(&brackets).expect("there are some");
         assert_eq!((alignment.host_ns, alignment.error_ns), (1_005, 6));
         let ticks = Ticks { ns_per_tick: 100.0, resolution_ns: None, valid_bits: 64 };
-        assert_eq!(alignment.host_ns(&ticks, 10), 1_205);
-        assert_eq!(alignment.host_ns(&ticks, 7), 905);
+        assert_eq!(alignment.host_ns(&ticks, 10, 0), 1_205);
+        assert_eq!(alignment.host_ns(&ticks, 7, 0), 905);
         assert_eq!(Alignment::of(&[]), None);
+    }
+
+    #[test]
+    fn a_counter_of_few_bits_is_told_its_turn_by_the_host() {
+        // It begins again every 256 µs.
+        let clock = Ticks { ns_per_tick: 1_000.0, resolution_ns: None, valid_bits: 8 };
+        let aligned = Alignment { host_ns: 5_000_000, device_ticks: 250, error_ns: 100 };
+        for true_ns in [5_000_000_u64, 5_010_000, 4_900_000, 5_256_000, 9_999_000, 1_000_000] {
+            let ticks = (250 + (true_ns as i64 - 5_000_000) / 1_000).rem_euclid(256) as u64;
+            for off in [-100_000, 0, 100_000] {
+                let about = true_ns.saturating_add_signed(off);
+                assert_eq!(aligned.host_ns(&clock, ticks, about), true_ns);
+            }
+        }
+    }
+
+    #[test]
+    fn drift_is_told_with_its_error() {
+        let clock = Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 };
+        let first = Alignment { host_ns: 1_000, device_ticks: u64::MAX - 9, error_ns: 20 };
+        let later = Alignment { host_ns: 1_000_001_000, device_ticks: 1_000_029_990, error_ns: 80 };
+        let drift = first.drift(&clock, &later).expect("a second");
+        assert_eq!((drift.ppm, drift.over_ns), (30.0, 1_000_000_000));
+        assert!((drift.error_ppm - 0.1).abs() < 1e-9);
+        assert_eq!(first.drift(&clock, &first), None);
     }
 }

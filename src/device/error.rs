@@ -41,6 +41,13 @@ pub enum Misuse {
         /// How many it has.
         streams: u16,
     },
+    /// A recorded pass whose set of marks the device hasn't.
+    NoSuchSet {
+        /// Which one.
+        set: u32,
+        /// How many it has.
+        sets: u32,
+    },
     /// A pass with more marks than the device has room for.
     TooManyMarks {
         /// Room.
@@ -66,6 +73,9 @@ impl fmt::Display for Misuse {
             Self::NoBrick => f.write_str("a device kernel needs a brick on its stream"),
             Self::NoSuchStream { stream, streams } => {
                 write!(f, "there is no stream {stream}: the device has {streams}")
+            }
+            Self::NoSuchSet { set, sets } => {
+                write!(f, "there is no set {set} of marks: the device has {sets}")
             }
             Self::TooManyMarks { room } => {
                 write!(f, "a pass has more marks than the {room} there is room for")

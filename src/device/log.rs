@@ -1,127 +1,259 @@
 //! What devices did, from the times of marks to the tables of a [`DeviceProfile`].
+//!
+//! A settled pass is written as the rows that a thread's log would have of it, in the order of ends, so the
+//! sums are those of `fold.rs` and the tables those of `collect.rs`. A stream does one thing after the
+//! other: what lies between two of its marks is of one brick, or a gap.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
 
-use crate::brick::{Source, Work};
-use crate::clock::{ClockInfo, MockClock};
-use crate::collect;
-use crate::device::clock::{Alignment, Ticks};
-use crate::device::timer::{DeviceInfo, Event, Issued, What};
-use crate::profile::{DeviceProfile, DeviceStream, Name, Profile};
-use crate::recorder::{Looked, NONE, Open, OpenPass, Recorder};
+use crate::brick::{Phase, Source, Work};
+use crate::clock::ClockInfo;
+use crate::collect::{Part, Points, Tables};
+use crate::device::budget::Budget;
+use crate::device::clock::Alignment;
+use crate::device::executor::DeviceInfo;
+use crate::device::issued::{Event, Grain, Issued, NEXT_MARK, What};
+use crate::device::profile::{DeviceProfile, DeviceStream, GrainTotal, LayerTotal};
+use crate::fold::Fold;
+use crate::latency::Latency;
+use crate::profile::{Absent, Name, Profile};
+use crate::recorder::{Kind, Lane, NONE, Owner, Record};
 use crate::sync::lock_unmodelled as lock;
 
-/// How many spans each stream keeps one by one.
-const LOG_CAPACITY: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
-
-/// One device: a recorder for each of its streams, whose clock is turned to what the device read.
+/// One device.
 #[derive(Debug)]
 pub(crate) struct DeviceLog {
     info: DeviceInfo,
-    streams: Vec<StreamLog>,
+    /// Spans that each stream keeps one by one.
+    capacity: usize,
     state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct StreamLog {
-    recorder: Recorder,
-    hand: MockClock,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) alignment: Alignment,
     pub(crate) last_alignment: Option<Alignment>,
+    /// How often the clocks were aligned.
+    pub(crate) alignments: u64,
+    /// Counts resets: passes that began before one are forgotten.
+    generation: u64,
     /// Passes that were begun and not settled.
-    pub(crate) open: u64,
+    open: u64,
     /// Passes whose times were never there.
     pub(crate) lost_passes: u64,
     /// Passes whose marks were not in order.
-    pub(crate) disordered_passes: u64,
+    disordered_passes: u64,
+    /// Passes that the caller gave up.
+    pub(crate) abandoned_passes: u64,
+    /// Passes with more marks than there is room for.
+    pub(crate) overfull_passes: u64,
     /// Why the device is gone.
     pub(crate) lost: Option<String>,
+    /// What failed last without that.
+    pub(crate) failure: Option<String>,
+    /// Why the cost of a mark is not known.
+    pub(crate) stamp_absent: Option<String>,
+    budget: Budget,
+    /// Passes that were settled, and hand-offs in them.
+    passes: u32,
+    hand_offs: u64,
+    streams: Vec<StreamLog>,
+}
+
+#[derive(Debug, Default)]
+struct StreamLog {
+    fold: Fold,
+    records: Vec<Record>,
+    /// Spans that there was no room for.
+    dropped: u64,
+    /// Bricks that have no end.
+    unfinished: u64,
+    /// Spans so far.
+    order: u32,
+    /// When its last pass ended, by the host's clock.
+    last_end: u64,
+    grains: BTreeMap<(Phase, Grain), GrainTotal>,
+    layers: BTreeMap<(Phase, Option<u16>), LayerTotal>,
 }
 
 impl DeviceLog {
-    pub(crate) fn new(info: &DeviceInfo, alignment: Alignment) -> Self {
-        let streams = info.streams.iter().map(|_| {
-            let hand = MockClock::default();
-            let recorder = Recorder::new(hand.clock(), LOG_CAPACITY);
-            recorder.set_active(true);
-            StreamLog { recorder, hand }
-        });
+    pub(crate) fn new(info: &DeviceInfo, alignment: Alignment, capacity: usize) -> Self {
+        let streams = info.streams.iter().map(|_| StreamLog::new(capacity)).collect();
         let state = State {
             alignment,
             last_alignment: None,
+            alignments: 1,
+            generation: 0,
             open: 0,
             lost_passes: 0,
             disordered_passes: 0,
+            abandoned_passes: 0,
+            overfull_passes: 0,
             lost: None,
+            failure: None,
+            stamp_absent: None,
+            budget: Budget::new(info.marks),
+            passes: 0,
+            hand_offs: 0,
+            streams,
         };
-        Self { info: info.clone(), streams: streams.collect(), state: Mutex::new(state) }
+        Self { info: info.clone(), capacity, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
     pub(crate) fn note(&self, change: impl FnOnce(&mut State)) {
-        change(&mut lock(&self.state));
+        change(&mut self.state());
     }
 
+    pub(crate) fn budget<R>(&self, use_it: impl FnOnce(&mut Budget) -> R) -> R {
+        use_it(&mut self.state().budget)
+    }
+
+    /// Forgets what was settled, and what is in flight.
     pub(crate) fn reset(&self) {
-        for stream in &self.streams {
-            stream.recorder.reset();
+        let mut state = self.state();
+        state.generation += 1;
+        state.open = 0;
+        state.lost_passes = 0;
+        state.disordered_passes = 0;
+        state.abandoned_passes = 0;
+        state.overfull_passes = 0;
+        state.failure = None;
+        let capacity = self.capacity;
+        for stream in &mut state.streams {
+            let last_end = stream.last_end;
+            *stream = StreamLog { last_end, ..StreamLog::new(capacity) };
         }
-        self.note(|state| {
-            state.lost_passes = 0;
-            state.disordered_passes = 0;
-        });
     }
 
-    /// Records a pass, whose marks were at these `ticks`.
-    pub(crate) fn settle(&self, clock: &Ticks, pass: &Issued, ticks: &[u64]) {
-        let Some(&first) = ticks.first() else { return };
-        let alignment = lock(&self.state).alignment;
-        // All moments of a pass from one: differences of them then add up.
-        let start = alignment.host_ns(clock, first);
-        // On different streams a mark may be earlier than the first one that was issued.
-        let moment = |mark: u32| -> Option<u64> {
-            let ticks = *ticks.get(mark as usize)?;
-            match clock.between(first, ticks) {
-                Some(after) => start.checked_add(after),
-                None => start.checked_sub(clock.between(ticks, first)?),
-            }
-        };
-        let in_order = (0..self.streams.len()).all(|stream| {
-            let mut moments = events_of(pass, stream).map(|event| moment(event.mark));
-            moments.try_fold(0, |before, moment| moment.filter(|&at| at >= before)).is_some()
-        });
-        if !in_order {
-            self.note(|state| state.disordered_passes += 1);
+    /// A pass has begun; which reset it comes after.
+    pub(crate) fn begun(&self) -> u64 {
+        let mut state = self.state();
+        state.open += 1;
+        state.generation
+    }
+
+    /// A pass won't be settled; whether anybody is to know.
+    pub(crate) fn forget(&self, pass: &Issued) -> bool {
+        let mut state = self.state();
+        let is_known = pass.generation == state.generation;
+        if is_known {
+            state.open = state.open.saturating_sub(1);
+        }
+        is_known
+    }
+
+    /// A pass has no times, since they can't be read back.
+    pub(crate) fn lose(&self, pass: &Issued, reason: String) {
+        if self.forget(pass) {
+            self.note(|state| {
+                state.lost_passes += 1;
+                state.failure = Some(reason);
+            });
+        }
+    }
+
+    /// Records a pass whose marks were at these `ticks`. With `is_budgeted`, the next one is timed as finely
+    /// as this one allows.
+    pub(crate) fn settle(&self, pass: &Issued, ticks: &[u64], is_budgeted: bool) {
+        if !self.forget(pass) {
             return;
         }
-        for (index, stream) in self.streams.iter().enumerate() {
-            let events = events_of(pass, index);
-            stream.replay(pass, events.filter_map(|event| Some((event, moment(event.mark)?))));
+        let (Some(&first), Some(phase)) = (ticks.first(), pass.phase) else { return };
+        let clock = &self.info.ticks;
+        // All moments from one, so that differences of them add up. On another stream a mark may be
+        // earlier than the one that was issued first.
+        let moments: Vec<i64> = ticks.iter().map(|&ticks| clock.near(first, ticks, 0)).collect();
+        let moment = |event: &Event| moments.get(event.mark as usize).copied();
+        let mut state = self.state();
+        let State { alignment, last_alignment, streams, .. } = &mut *state;
+        let starts: Option<Vec<Option<i64>>> = (0..streams.len())
+            .map(|stream| {
+                let marked = of_stream(pass, stream).filter(|event| event.mark != NEXT_MARK);
+                let mut before: Option<i64> = None;
+                let mut start = None;
+                for event in marked {
+                    let at =
+                        moment(event).filter(|&at| before.is_none_or(|before| before <= at))?;
+                    start.get_or_insert(at);
+                    before = Some(at);
+                }
+                Some(start)
+            })
+            .collect();
+        let Some(starts) = starts else {
+            state.disordered_passes += 1;
+            return;
+        };
+        let aligned = last_alignment.unwrap_or(*alignment);
+        let begin = aligned.host_ns(clock, first, pass.issued_ns);
+        // A look at the clocks may put a pass before the end of the one before; it begins there then, on
+        // all streams alike, and is as long as it was.
+        let earliest = starts.iter().zip(streams.iter());
+        let earliest = earliest.filter_map(|(start, stream)| {
+            Some(i128::from(stream.last_end) - i128::from((*start)?))
+        });
+        let begin = earliest.fold(i128::from(begin), i128::max);
+        let begin = u64::try_from(begin).unwrap_or(u64::MAX);
+        let (serial, hand_offs) = (state.passes.wrapping_add(1).max(1), state.hand_offs);
+        for (index, stream) in state.streams.iter_mut().enumerate() {
+            let events = of_stream(pass, index).map(|event| (event, moment(event)));
+            Pen::new(stream, self.capacity, pass.grain, phase, serial, begin, hand_offs)
+                .write(pass, events);
+        }
+        state.passes = serial;
+        let n_hand_offs = pass.events.iter().filter(|e| matches!(e.what, What::HandOff(_)));
+        state.hand_offs += n_hand_offs.count() as u64;
+        if is_budgeted {
+            let (least, most) = (moments.iter().min(), moments.iter().max());
+            let span = least.zip(most).map_or(0, |(least, most)| most.abs_diff(*least));
+            state.budget.learn(phase, &pass.needs, span);
         }
     }
 
     pub(crate) fn profile(&self, names: &[Name], with_others: bool) -> DeviceProfile {
-        let streams = self.info.streams.iter().zip(&self.streams).map(|(name, stream)| {
-            let mut tables = Profile::empty(ClockInfo::default());
-            tables.names = names.to_vec();
-            collect::fill(&mut tables, &stream.recorder, with_others);
-            tables.totals.iter_mut().for_each(|total| total.source = Source::Device);
-            tables.spans.iter_mut().for_each(|span| span.source = Source::Device);
-            DeviceStream {
+        let state = self.state();
+        let mut points = Points::default();
+        let mut n_taken_over = 0;
+        let mut streams = Vec::new();
+        for (index, (name, stream)) in self.info.streams.iter().zip(&state.streams).enumerate() {
+            let mut tables = Tables::new(names, with_others);
+            let thread = Owner { name: Some(name.clone()), tid: None };
+            tables.add(Part {
+                fold: &stream.fold,
+                lanes: vec![Lane { serial: 0, thread, records: stream.records.clone() }],
+                dropped: stream.dropped,
+                begun: stream.fold.ended() + stream.unfinished,
+                in_pass: false,
+            });
+            let mut filled = Profile::empty(ClockInfo::default());
+            filled.names = names.to_vec();
+            points.extend(tables.finish(&mut filled), index as u32);
+            filled.latency = Latency::of(&filled);
+            // They are the device's, and counted there.
+            n_taken_over += std::mem::take(&mut filled.dropped.dependencies);
+            streams.push(DeviceStream {
                 name: name.clone(),
-                dropped: tables.dropped,
-                phases: tables.phases,
-                totals: tables.totals,
-                latency: tables.latency,
-                passes: tables.passes,
-                spans: tables.spans,
-            }
-        });
-        let streams = streams.collect();
-        let state = lock(&self.state);
+                dropped: filled.dropped,
+                phases: filled.phases,
+                totals: filled.totals,
+                latency: filled.latency,
+                grains: stream.grains.values().cloned().collect(),
+                layers: stream.layers.values().cloned().collect(),
+                passes: filled.passes,
+                spans: filled.spans,
+            });
+        }
+        let dependencies = points.dependencies();
+        let reason = match &state.stamp_absent {
+            Some(reason) => reason.clone(),
+            None => "nobody measured it: `DeviceTimer::calibrate` does".to_owned(),
+        };
+        let stamp = state.budget.stamp;
         DeviceProfile {
             name: self.info.name.clone(),
             api: self.info.api.clone(),
@@ -129,109 +261,300 @@ impl DeviceLog {
             ticks: self.info.ticks,
             alignment: Some(state.alignment),
             last_alignment: state.last_alignment,
+            alignments: state.alignments,
+            stamp,
+            stamp_absent: stamp.is_none().then_some(Absent { reason }),
+            budget: stamp.map(|_| state.budget.share),
+            grains: state.budget.choices(),
             unsettled_passes: state.open,
             lost_passes: state.lost_passes,
             disordered_passes: state.disordered_passes,
+            abandoned_passes: state.abandoned_passes,
+            overfull_passes: state.overfull_passes,
             lost: state.lost.clone(),
+            failure: state.failure.clone(),
+            dropped_dependencies: u64::saturating_sub(n_taken_over, dependencies.len() as u64),
+            dependencies,
             streams,
         }
     }
 }
 
-fn events_of(pass: &Issued, stream: usize) -> impl Iterator<Item = &Event> {
+fn of_stream(pass: &Issued, stream: usize) -> impl Iterator<Item = &Event> {
     pass.events.iter().filter(move |event| usize::from(event.stream) == stream)
 }
 
-/// What is open while a pass is replayed.
-#[derive(Default)]
-struct Replay {
-    pass: Option<OpenPass>,
-    layer: Option<(u16, Open, u16)>,
-    brick: Option<(Open, Work)>,
-    kernel: Option<(Open, Work)>,
+impl StreamLog {
+    fn new(capacity: usize) -> Self {
+        let mut log = Self::default();
+        log.fold.is_small = capacity == 0;
+        log
+    }
+}
+
+/// A span that has begun.
+#[derive(Clone, Copy)]
+struct Begun {
+    /// The name; the layer, of a layer.
+    name: u16,
+    work: Work,
+    layer: u16,
+    at: i64,
+    order: u32,
+}
+
+/// Writes the rows of one pass on one stream.
+struct Pen<'s> {
+    stream: &'s mut StreamLog,
+    capacity: usize,
+    grain: Grain,
+    phase: Phase,
+    serial: u32,
+    /// What moments count from, by the host's clock.
+    begin: u64,
+    /// Hand-offs of passes before.
+    hand_offs: u64,
+    layer: Option<Begun>,
+    /// When the last brick of the open layer ended.
+    layer_end: Option<i64>,
+    brick: Option<Begun>,
+    kernel: Option<Begun>,
+    /// Where layers are the smallest, what runs: in which layer, since when.
+    segment: Option<(Option<u16>, i64)>,
+    /// What bricks explain, and layers where nothing smaller has a time.
+    covered: u64,
+    segments: u64,
+    marks: u64,
+}
+
+impl<'s> Pen<'s> {
+    fn new(
+        stream: &'s mut StreamLog,
+        capacity: usize,
+        grain: Grain,
+        phase: Phase,
+        serial: u32,
+        begin: u64,
+        hand_offs: u64,
+    ) -> Self {
+        Self {
+            stream,
+            capacity,
+            grain,
+            phase,
+            serial,
+            begin,
+            hand_offs,
+            layer: None,
+            layer_end: None,
+            brick: None,
+            kernel: None,
+            segment: None,
+            covered: 0,
+            segments: 0,
+            marks: 0,
+        }
+    }
+
+    fn write<'e>(mut self, pass: &Issued, events: impl Iterator<Item = (&'e Event, Option<i64>)>) {
+        let mut bounds: Option<(i64, i64)> = None;
+        let mut last_mark = None;
+        // They are taken over at the next mark.
+        let mut takes: Vec<u32> = Vec::new();
+        for (event, at) in events {
+            let Some(at) = at else {
+                if let What::TakeOver(number) = event.what {
+                    takes.push(number);
+                }
+                continue;
+            };
+            bounds = Some((bounds.map_or(at, |(first, _)| first), at));
+            self.marks += u64::from(last_mark.replace(event.mark) != Some(event.mark));
+            let layer = event.layer.unwrap_or(NONE);
+            match event.what {
+                What::Whole => {}
+                What::HandOff(number) => self.point(Kind::HandOff, number, at),
+                What::TakeOver(number) => takes.push(number),
+                What::End => {
+                    self.end_brick(at);
+                    self.end_segment(at);
+                }
+                What::Layer => {
+                    self.end_segment(at);
+                    takes.drain(..).for_each(|number| self.point(Kind::TakeOver, number, at));
+                    self.segment = Some((event.layer, at));
+                    self.begin_layer(layer, at);
+                }
+                What::Brick(name, work) => {
+                    self.end_brick(at);
+                    if self.layer.is_some_and(|open| open.name != layer) {
+                        self.end_layer();
+                    }
+                    takes.drain(..).for_each(|number| self.point(Kind::TakeOver, number, at));
+                    if self.layer.is_none() {
+                        self.begin_layer(layer, at);
+                    }
+                    self.brick = Some(self.begun(name, work, layer, at));
+                }
+                What::Kernel(name, work) => {
+                    self.end_kernel(at);
+                    self.kernel = Some(self.begun(name, work, layer, at));
+                }
+            }
+        }
+        // Recorded without an end, they have none.
+        let unfinished = [self.kernel.take(), self.brick.take()];
+        self.stream.unfinished += unfinished.iter().flatten().count() as u64;
+        self.end_layer();
+        if let Some((first, last)) = bounds {
+            self.end_pass(pass, first, last);
+        }
+    }
+
+    fn begun(&mut self, name: u16, work: Work, layer: u16, at: i64) -> Begun {
+        let order = self.stream.order;
+        self.stream.order = order.wrapping_add(1);
+        Begun { name, work, layer, at, order }
+    }
+
+    fn row(&self, kind: Kind, at: i64) -> Record {
+        Record {
+            start: self.begin.saturating_add_signed(at),
+            duration: 0,
+            exclusive: 0,
+            work: Work::default(),
+            pass: self.serial,
+            order: self.stream.order,
+            name: NONE,
+            layer: NONE,
+            flags: 0,
+            kind,
+            source: Source::Device,
+        }
+    }
+
+    fn put(&mut self, record: Record) {
+        let stream = &mut *self.stream;
+        stream.fold.take(&record);
+        if matches!(record.kind, Kind::Pass) || self.capacity == 0 {
+            return;
+        }
+        if stream.records.len() < self.capacity {
+            stream.records.push(record);
+        } else if record.kind.is_span() {
+            stream.dropped += 1;
+        }
+    }
+
+    fn span(&mut self, kind: Kind, begun: Begun, end: i64) -> u64 {
+        let duration = end.abs_diff(begun.at);
+        let exclusive = if kind == Kind::Brick { duration } else { 0 };
+        self.put(Record {
+            duration,
+            exclusive,
+            work: begun.work,
+            order: begun.order,
+            name: begun.name,
+            layer: begun.layer,
+            ..self.row(kind, begun.at)
+        });
+        duration
+    }
+
+    fn point(&mut self, kind: Kind, number: u32, at: i64) {
+        let number = self.hand_offs + u64::from(number);
+        self.put(Record { work: Work::elements(number), ..self.row(kind, at) });
+    }
+
+    fn end_kernel(&mut self, at: i64) {
+        if let Some(kernel) = self.kernel.take() {
+            self.span(Kind::Kernel, kernel, at);
+        }
+    }
+
+    fn end_brick(&mut self, at: i64) {
+        self.end_kernel(at);
+        if let Some(brick) = self.brick.take() {
+            self.covered += self.span(Kind::Brick, brick, at);
+            self.layer_end = Some(at);
+        }
+    }
+
+    fn begin_layer(&mut self, layer: u16, at: i64) {
+        if layer != NONE {
+            self.layer = Some(self.begun(layer, Work::default(), layer, at));
+            self.layer_end = None;
+        }
+    }
+
+    /// Layers of bricks end with the last of these.
+    fn end_layer(&mut self) {
+        if let (Some(layer), Some(end)) = (self.layer.take(), self.layer_end.take()) {
+            let duration = self.span(Kind::Layer, layer, end);
+            self.stream.add_layer(self.phase, Some(layer.name), duration);
+        }
+    }
+
+    /// Of layers that nothing smaller has a time in.
+    fn end_segment(&mut self, at: i64) {
+        let Some((layer, since)) = self.segment.take() else { return };
+        self.segments += at.abs_diff(since);
+        if self.layer.is_some() {
+            self.layer_end = Some(at);
+            self.end_layer();
+        } else {
+            self.stream.add_layer(self.phase, layer, at.abs_diff(since));
+        }
+    }
+
+    fn end_pass(&mut self, pass: &Issued, first: i64, last: i64) {
+        let (wall, covered) = (last.abs_diff(first), self.covered);
+        self.put(Record {
+            duration: wall,
+            exclusive: covered,
+            work: Work { elements: pass.tokens, flops: pass.position, bytes: 0 },
+            name: self.phase as u16,
+            ..self.row(Kind::Pass, first)
+        });
+        self.stream.last_end = self.begin.saturating_add_signed(last);
+        let timed = match self.grain {
+            Grain::Kernel | Grain::Brick => covered,
+            Grain::Layer => self.segments,
+            Grain::Pass => wall,
+        };
+        let (phase, grain) = (self.phase, self.grain);
+        let total = self.stream.grains.entry((phase, grain)).or_insert(GrainTotal {
+            phase,
+            grain,
+            passes: 0,
+            marks: 0,
+            wall_ns: 0,
+            timed_ns: 0,
+            gaps_ns: (grain > Grain::Pass).then_some(0),
+        });
+        total.passes += 1;
+        total.marks = total.marks.saturating_add(self.marks);
+        total.wall_ns = total.wall_ns.saturating_add(wall);
+        total.timed_ns = total.timed_ns.saturating_add(timed);
+        if let Some(gaps) = &mut total.gaps_ns {
+            *gaps = gaps.saturating_add(wall.saturating_sub(timed));
+        }
+    }
 }
 
 impl StreamLog {
-    /// Turns the clock to `at`. It never turns back: a pass that an alignment puts before the end of the
-    /// one before begins there, and is as long as it was.
-    fn turn_to(&self, at: u64) {
-        let now = self.recorder.clock().now();
-        self.hand.advance(at.saturating_sub(now));
-    }
-
-    fn replay<'e>(&self, pass: &Issued, events: impl Iterator<Item = (&'e Event, u64)>) {
-        let mut open = Replay::default();
-        let mut shift = None;
-        for (event, at) in events {
-            let now = self.recorder.clock().now();
-            let at = at + *shift.get_or_insert_with(|| now.saturating_sub(at));
-            let is_other_layer = |&(layer, ..): &(u16, Open, u16)| Some(layer) != event.layer;
-            // It ended with its last brick.
-            if open.brick.is_none()
-                && matches!(event.what, What::Brick(..))
-                && open.layer.as_ref().is_some_and(is_other_layer)
-            {
-                self.end_layer(&mut open);
-            }
-            self.turn_to(at);
-            if open.pass.is_none() {
-                open.pass = self.recorder.begin_pass(|_: &mut _| Looked::No);
-            }
-            self.end_kernel(&mut open);
-            if !matches!(event.what, What::Kernel(..)) {
-                let had_brick = open.brick.is_some();
-                if let Some((brick, work)) = open.brick.take() {
-                    self.recorder.end_brick(brick, work);
-                }
-                let ends_layer = match event.what {
-                    What::Layer => true,
-                    What::Brick(..) => open.layer.as_ref().is_some_and(is_other_layer),
-                    // Of layers without bricks; else it ends with its last brick.
-                    What::End => !had_brick,
-                    What::Kernel(..) => false,
-                };
-                if ends_layer {
-                    self.end_layer(&mut open);
-                }
-                if event.what != What::End
-                    && open.layer.is_none()
-                    && let Some(layer) = event.layer
-                {
-                    let (layer_open, before) = self.recorder.begin_layer(layer);
-                    open.layer = Some((layer, layer_open, before));
-                }
-            }
-            match event.what {
-                What::Brick(name, work) => {
-                    open.brick = Some((self.recorder.begin_brick(name), work));
-                }
-                What::Kernel(name, work) => {
-                    open.kernel = Some((self.recorder.begin_detail(name), work));
-                }
-                What::Layer | What::End => {}
-            }
-        }
-        self.end_kernel(&mut open);
-        if let Some((brick, work)) = open.brick.take() {
-            self.recorder.end_brick(brick, work);
-        }
-        self.end_layer(&mut open);
-        if let (Some(open), Some(phase)) = (open.pass, pass.phase) {
-            let look = |_: &mut _| Looked::No;
-            self.recorder.end_pass(open, phase, pass.tokens, pass.position, look);
-        }
-    }
-
-    fn end_kernel(&self, open: &mut Replay) {
-        if let Some((kernel, work)) = open.kernel.take() {
-            self.recorder.end_kernel(kernel, work);
-        }
-    }
-
-    fn end_layer(&self, open: &mut Replay) {
-        if let Some((_, layer, before)) = open.layer.take() {
-            debug_assert!(before == NONE);
-            self.recorder.end_layer(layer, before);
-        }
+    fn add_layer(&mut self, phase: Phase, layer: Option<u16>, nanos: u64) {
+        let total = self.layers.entry((phase, layer)).or_insert(LayerTotal {
+            phase,
+            layer,
+            count: 0,
+            total_ns: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+        });
+        total.count += 1;
+        total.total_ns = total.total_ns.saturating_add(nanos);
+        total.min_ns = total.min_ns.min(nanos);
+        total.max_ns = total.max_ns.max(nanos);
     }
 }

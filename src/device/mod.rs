@@ -6,21 +6,31 @@
 //!
 //! Without a device clock there is only the order of issue (`deferred.rs`).
 
+mod budget;
+mod busy;
 mod clock;
 mod deferred;
 mod error;
+mod executor;
+mod issued;
 mod log;
+mod profile;
 mod simulated;
 mod timer;
 
 use serde::{Deserialize, Serialize};
 
-pub use clock::{Alignment, Bracket, Ticks};
+pub use budget::{GrainChoice, StampCost};
+pub use busy::Busy;
+pub use clock::{Alignment, Bracket, Drift, Ticks};
 pub(crate) use deferred::{Pending, partition};
 pub use error::{DeviceError, Misuse};
+pub use executor::{Device, DeviceInfo, StreamId};
+pub use issued::{Grain, Issued};
 pub(crate) use log::DeviceLog;
+pub use profile::{DeviceProfile, DeviceStream, GrainTotal, LayerTotal};
 pub use simulated::SimulatedDevice;
-pub use timer::{Device, DeviceInfo, DeviceTimer, Grain, Issued, StreamId};
+pub use timer::DeviceTimer;
 
 /// How often to wait for an asynchronous device while profiling.
 ///

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crate::clock::{Clock, MockClock};
 use crate::device::clock::{Bracket, Ticks};
 use crate::device::error::DeviceError;
-use crate::device::timer::{Device, DeviceInfo, StreamId};
+use crate::device::executor::{Device, DeviceInfo, StreamId};
+use crate::stats::SplitMix64;
 
 /// A device with a virtual clock, for the tests of executors and of embedders.
 ///
@@ -40,14 +41,24 @@ pub struct SimulatedDevice {
     host: Clock,
     /// When each stream is done with what it has, in true nanoseconds of the device.
     done_at: Vec<u64>,
+    /// When each stream was marked last.
+    marked_at: Vec<u64>,
+    /// By set and number: when it is made, and what the clock reads then.
     marks: HashMap<(u32, u32), (u64, u64)>,
     /// Nanoseconds of the host for each call.
     issue_ns: u64,
+    /// Nanoseconds of the host and of the device for each mark.
+    stamp_ns: (u64, u64),
     tick_ns: u64,
+    valid_bits: u32,
+    /// How late a mark may be, and what says how late the next one is.
+    jitter_ns: u64,
+    random: SplitMix64,
     drift_ppm: f64,
     /// By what the device's clock is ahead of the host's.
     offset_ns: u64,
     sets: u32,
+    n_marks: u32,
     n_waits: u64,
     is_lost: bool,
 }
@@ -62,12 +73,18 @@ impl SimulatedDevice {
             host: hand.clock(),
             hand,
             done_at: vec![0; usize::from(streams.max(1))],
+            marked_at: vec![0; usize::from(streams.max(1))],
             marks: HashMap::new(),
             issue_ns: 100,
+            stamp_ns: (0, 0),
             tick_ns: 1,
+            valid_bits: 64,
+            jitter_ns: 0,
+            random: SplitMix64(0),
             drift_ppm: 0.0,
             offset_ns: 5_000_000,
             sets: 2,
+            n_marks: 4096,
             n_waits: 0,
             is_lost: false,
         }
@@ -95,6 +112,34 @@ impl SimulatedDevice {
         self
     }
 
+    /// Has each mark take so many nanoseconds of the host, and so many of the device.
+    #[must_use]
+    pub fn with_stamp(mut self, host_ns: u64, device_ns: u64) -> Self {
+        self.stamp_ns = (host_ns, device_ns);
+        self
+    }
+
+    /// Has each mark be made up to so many nanoseconds late, by chance; those of a stream stay in order.
+    #[must_use]
+    pub fn with_jitter(mut self, nanos: u64, seed: u64) -> Self {
+        (self.jitter_ns, self.random) = (nanos, SplitMix64(seed));
+        self
+    }
+
+    /// Has its clock begin again at 0 after so many bits.
+    #[must_use]
+    pub fn with_valid_bits(mut self, bits: u32) -> Self {
+        self.valid_bits = bits.clamp(1, 64);
+        self
+    }
+
+    /// Has room for so many marks in a pass; 4096 unless said otherwise.
+    #[must_use]
+    pub fn with_marks(mut self, marks: u32) -> Self {
+        self.n_marks = marks;
+        self
+    }
+
     /// Has room for so many passes in flight.
     #[must_use]
     pub fn with_sets(mut self, sets: u32) -> Self {
@@ -108,15 +153,18 @@ impl SimulatedDevice {
         self.host.clone()
     }
 
-    /// Puts work of so many nanoseconds into a stream.
+    /// Puts work of so many nanoseconds into a stream; returns when it truly begins and ends there, by the
+    /// host's clock.
     ///
     /// # Panics
     ///
     /// If there is no such stream.
-    pub fn launch(&mut self, stream: StreamId, nanos: u64) {
+    pub fn launch(&mut self, stream: StreamId, nanos: u64) -> (u64, u64) {
         self.hand.advance(self.issue_ns);
         let done_at = &mut self.done_at[usize::from(stream.0)];
-        *done_at = (*done_at).max(self.host.now()) + nanos;
+        let start = (*done_at).max(self.host.now());
+        *done_at = start + nanos;
+        (start, *done_at)
     }
 
     /// Has a stream wait for the work that another one has so far.
@@ -150,7 +198,8 @@ impl SimulatedDevice {
     fn reads(&self, host_ns: u64) -> u64 {
         let fast = host_ns as f64 * self.drift_ppm / 1e6;
         let now = (host_ns + self.offset_ns) as f64 + fast;
-        now as u64 / self.tick_ns * self.tick_ns
+        let mask = u64::MAX >> (64 - self.valid_bits);
+        (now as u64 / self.tick_ns * self.tick_ns) & mask
     }
 
     fn check(&self) -> Result<(), DeviceError> {
@@ -175,11 +224,11 @@ impl Device for SimulatedDevice {
             ticks: Ticks {
                 ns_per_tick: 1.0,
                 resolution_ns: Some(self.tick_ns as f64),
-                valid_bits: 64,
+                valid_bits: self.valid_bits,
             },
             streams: (0..self.done_at.len()).map(|index| format!("stream {index}")).collect(),
             sets: self.sets,
-            marks: 4096,
+            marks: self.n_marks,
         }
     }
 
@@ -190,9 +239,14 @@ impl Device for SimulatedDevice {
 
     fn mark(&mut self, stream: StreamId, set: u32, mark: u32) -> Result<(), DeviceError> {
         self.check()?;
+        let (host_ns, device_ns) = self.stamp_ns;
+        self.hand.advance(host_ns);
+        let late = if self.jitter_ns == 0 { 0 } else { self.random.bits() % (self.jitter_ns + 1) };
         let done_at = &mut self.done_at[usize::from(stream.0)];
-        *done_at = (*done_at).max(self.host.now());
-        let at = *done_at;
+        *done_at = (*done_at).max(self.host.now()) + device_ns;
+        let marked_at = &mut self.marked_at[usize::from(stream.0)];
+        *marked_at = (*marked_at).max(*done_at + late);
+        let at = *marked_at;
         self.marks.insert((set, mark), (at, self.reads(at)));
         Ok(())
     }

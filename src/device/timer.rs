@@ -3,159 +3,48 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 use crate::brick::{BrickId, Phase, Work};
-use crate::clock::Clock;
 use crate::device::SyncMode;
-use crate::device::clock::{Alignment, Bracket, Ticks};
+use crate::device::budget::StampCost;
+use crate::device::clock::Alignment;
 use crate::device::error::{DeviceError, Misuse};
+use crate::device::executor::{Device, DeviceInfo, StreamId};
+use crate::device::issued::{Event, Grain, Issued, NEXT_MARK, Needs, What};
 use crate::device::log::DeviceLog;
-use crate::profiler::{BrickIdTimer, BrickProfiler, KernelId};
+use crate::graph::TransferDirection;
+use crate::profile::Route;
+use crate::profiler::{BrickProfiler, BrickTimer, KernelId};
 use crate::recorder::NameIdx;
 
 /// How many times the same moment is read by both clocks, to align them.
 const BRACKETS: usize = 16;
 
-/// A queue of a device, which does its work in the order in which it was put there: its place in
-/// [`DeviceInfo::streams`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct StreamId(pub u16);
+/// How often the clocks are aligned anew in a long run: as two clocks that are 10 ppm apart are 100 µs
+/// apart after as long.
+const REALIGN_NS: u64 = 10_000_000_000;
 
-/// What a device is, and what its timing can do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeviceInfo {
-    /// The device, as its driver names it.
-    pub name: String,
-    /// How it is driven: `vulkan`, `cuda`, `simulated` …
-    pub api: String,
-    /// The driver and its version, as it says.
-    pub driver: String,
-    /// Its clock.
-    pub ticks: Ticks,
-    /// Names of its streams; there is one at least.
-    pub streams: Vec<String>,
-    /// Sets of marks: so many passes can be in flight. One at least.
-    pub sets: u32,
-    /// Marks in a set: so many a pass can have, on all streams together.
-    pub marks: u32,
-}
-
-/// What an executor offers, so that what it runs can be timed by the device's own clock.
-///
-/// Marks belong to sets, one for each pass in flight. A [`DeviceTimer`] says which; it calls
-/// [`resolve`](Self::resolve) for a set before it begins the set anew.
-pub trait Device {
-    /// What it is. Says the same at each call.
-    fn describe(&self) -> DeviceInfo;
-
-    /// The marks of `set` are written anew from now on.
-    ///
-    /// # Errors
-    ///
-    /// As the driver says.
-    fn begin_set(&mut self, set: u32) -> Result<(), DeviceError>;
-
-    /// Has the device note its time as mark `mark` of `set`, when the work that was put into `stream`
-    /// before is done. Marks of a set are numbered from 0, in the order of the calls.
-    ///
-    /// # Errors
-    ///
-    /// As the driver says.
-    fn mark(&mut self, stream: StreamId, set: u32, mark: u32) -> Result<(), DeviceError>;
-
-    /// Waits until all work that was put into `stream` is done.
-    ///
-    /// # Errors
-    ///
-    /// As the driver says; [`DeviceError::Lost`] if it never will be.
-    fn wait(&mut self, stream: StreamId) -> Result<(), DeviceError>;
-
-    /// Puts the device's readings at marks 0 to `n_marks` of `set` into `ticks`, and returns whether they
-    /// are there: without `wait` they may not be yet, and `ticks` is left alone.
-    ///
-    /// # Errors
-    ///
-    /// As the driver says. The set is free again then.
-    fn resolve(
-        &mut self,
-        set: u32,
-        n_marks: u32,
-        wait: bool,
-        ticks: &mut Vec<u64>,
-    ) -> Result<bool, DeviceError>;
-
-    /// Reads the device's clock between two readings of the host's. Called between passes.
-    ///
-    /// # Errors
-    ///
-    /// As the driver says.
-    fn bracket(&mut self, host: &Clock) -> Result<Bracket, DeviceError>;
-}
-
-/// What has a device time of its own; the rest is inside.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Grain {
-    /// Nothing smaller than a pass.
-    Pass,
-    /// Layers, and nothing inside them.
-    Layer,
-    /// Bricks.
-    Brick,
-    /// Bricks, and the kernels inside them.
-    #[default]
-    Kernel,
-}
-
-/// A pass as it was issued: what lies between its marks. Of a pass that is recorded once and replayed,
-/// [`DeviceTimer::issued`] gives it for [`DeviceTimer::replayed`].
-#[derive(Debug, Clone, Default)]
-pub struct Issued {
-    pub(crate) phase: Option<Phase>,
-    pub(crate) tokens: u64,
-    pub(crate) position: u64,
-    pub(crate) set: u32,
-    pub(crate) n_marks: u32,
-    /// In the order of issue.
-    pub(crate) events: Vec<Event>,
-}
-
-/// What a mark means.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Event {
-    pub(crate) stream: u16,
-    pub(crate) mark: u32,
-    pub(crate) layer: Option<u16>,
-    pub(crate) what: What,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// The layer begins; what ran before ends.
-    Layer,
-    /// A brick begins; what ran before ends.
-    Brick(NameIdx, Work),
-    /// A kernel of the running brick begins; the kernel before ends.
-    Kernel(NameIdx, Work),
-    /// What ran ends.
-    End,
-}
+/// Marks in a row whose cost is measured, and how often.
+const CALIBRATION_MARKS: u32 = 64;
+const CALIBRATIONS: usize = 5;
 
 /// What runs on a stream.
 #[derive(Debug, Default)]
 struct Running {
-    /// Whether anything was marked on it in this pass.
+    /// Whether anything was begun on it in this pass.
     has_begun: bool,
     brick: bool,
     layer: Option<u16>,
-    /// The mark at which the brick began, as long as none of its kernels has.
-    fresh: Option<u32>,
+    /// Its last mark in this pass.
+    last_mark: Option<u32>,
+    /// The mark at which the brick began.
+    brick_mark: u32,
+    /// Kernels of the running brick so far, and the call of the first.
+    kernels: u32,
+    first_kernel: u32,
     /// In [`SyncMode::Immediate`], the brick as the host sees it.
-    host: Option<BrickIdTimer>,
+    host: Option<(BrickTimer, Work)>,
 }
 
 /// Keeps the books of one device: made by [`BrickProfiler::device_timer`].
@@ -164,6 +53,8 @@ struct Running {
 /// N + 1 of them for N bricks that touch, and waits as the [`SyncMode`] says. Times are known when a
 /// pass is settled, some passes later at most; [`finish`](Self::finish) settles what is left.
 ///
+/// How fine it marks is limited by what marks cost, once [`calibrate`](Self::calibrate) has measured it.
+///
 /// After [`DeviceError::Lost`] every call returns it again.
 #[derive(Debug)]
 pub struct DeviceTimer<'p> {
@@ -171,14 +62,19 @@ pub struct DeviceTimer<'p> {
     log: Arc<DeviceLog>,
     info: DeviceInfo,
     mode: SyncMode,
-    grain: Grain,
     pass: Option<Issued>,
     streams: Vec<Running>,
+    /// Bricks, kernels and transfers of this pass so far.
+    calls: u32,
+    hand_offs: u32,
     in_flight: VecDeque<Issued>,
     /// Sets that no pass uses.
     free: Vec<u32>,
     spare: Vec<Issued>,
     ticks: Vec<u64>,
+    /// When the clocks were aligned last, by the host's.
+    aligned_ns: u64,
+    realign_ns: Option<u64>,
     lost: Option<DeviceError>,
 }
 
@@ -191,33 +87,41 @@ impl BrickProfiler {
     /// If the device's clock can't be read.
     pub fn device_timer(&self, device: &mut impl Device) -> Result<DeviceTimer<'_>, DeviceError> {
         let info = device.describe();
-        let brackets =
-            (0..BRACKETS).map(|_| device.bracket(self.clock())).collect::<Result<Vec<_>, _>>()?;
-        let alignment = Alignment::of(&brackets).unwrap_or(Alignment {
-            host_ns: 0,
-            device_ticks: 0,
-            error_ns: u64::MAX,
-        });
-        let log = Arc::new(DeviceLog::new(&info, alignment));
+        let alignment = align(self, device)?;
+        let log = Arc::new(DeviceLog::new(&info, alignment, self.log_capacity()));
         self.add_device(&log);
         let streams = info.streams.iter().map(|_| Running::default()).collect();
         Ok(DeviceTimer {
             profiler: self,
             log,
             mode: self.sync_mode(),
-            grain: Grain::default(),
             pass: None,
             streams,
+            calls: 0,
+            hand_offs: 0,
             in_flight: VecDeque::new(),
             free: (0..info.sets.max(1)).rev().collect(),
             spare: Vec::new(),
             ticks: Vec::new(),
+            aligned_ns: self.clock().now(),
+            realign_ns: Some(REALIGN_NS),
             lost: None,
             info,
         })
     }
 }
 
+fn align(profiler: &BrickProfiler, device: &mut impl Device) -> Result<Alignment, DeviceError> {
+    let brackets =
+        (0..BRACKETS).map(|_| device.bracket(profiler.clock())).collect::<Result<Vec<_>, _>>()?;
+    Ok(Alignment::of(&brackets).unwrap_or(Alignment {
+        host_ns: 0,
+        device_ticks: 0,
+        error_ns: u64::MAX,
+    }))
+}
+
+/// What is timed, and how finely.
 impl DeviceTimer<'_> {
     /// What the timed device is.
     #[must_use]
@@ -237,17 +141,124 @@ impl DeviceTimer<'_> {
         if self.profiler.is_enabled() { self.profiler.sync_mode() } else { SyncMode::None }
     }
 
-    /// What has times of its own.
+    /// What has times of its own: in the open pass or, without one, in a decode pass if it began now.
     #[must_use]
     pub fn grain(&self) -> Grain {
-        self.grain
+        self.pass.as_ref().map_or_else(|| self.grain_of(Phase::Decode), |pass| pass.grain)
     }
 
-    /// Says what is to have times of its own, from the next pass on.
+    /// What has times of its own in the next pass of a phase.
+    #[must_use]
+    pub fn grain_of(&self, phase: Phase) -> Grain {
+        match self.profiler.sync_mode() {
+            SyncMode::PerLayer => Grain::Layer,
+            _ => self.log.budget(|budget| budget.grain(phase)),
+        }
+    }
+
+    /// Says what is to have times of its own, from the next pass on, whatever it costs.
     pub fn set_grain(&mut self, grain: Grain) {
-        self.grain = grain;
+        self.log.budget(|budget| budget.forced = Some(grain));
     }
 
+    /// Has the grain chosen by what it costs, from the next pass on: as it is unless
+    /// [`set_grain`](Self::set_grain) was called.
+    pub fn choose_grain(&mut self) {
+        self.log.budget(|budget| budget.forced = None);
+    }
+
+    /// Says which share of a pass its marks may cost; a hundredth unless said otherwise. What isn't a
+    /// number is none.
+    pub fn set_budget(&mut self, share: f64) {
+        self.log.budget(|budget| budget.share = if share > 0.0 { share } else { 0.0 });
+    }
+
+    /// Measures what a mark costs, by marks in a row outside of any pass, and keeps to the budget from
+    /// then on: in [`SyncMode::Deferred`] each phase is timed as finely as the last settled pass of that
+    /// phase allows. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If a pass is open, or by the device; then there is no budget, and the profile says so.
+    pub fn calibrate(&mut self, device: &mut impl Device) -> Result<StampCost, DeviceError> {
+        self.settle(device, true)?;
+        if self.pass.is_some() {
+            return Err(Misuse::PassInPass.into());
+        }
+        match self.stamp_cost(device) {
+            Ok(cost) => {
+                self.log.budget(|budget| budget.stamp = Some(cost));
+                Ok(cost)
+            }
+            Err(error) => {
+                self.log.note(|state| state.stamp_absent = Some(error.to_string()));
+                Err(self.failed(error))
+            }
+        }
+    }
+
+    fn stamp_cost(&mut self, device: &mut impl Device) -> Result<StampCost, DeviceError> {
+        let marks = self.info.marks.min(CALIBRATION_MARKS);
+        let set = self.free.last().copied().filter(|_| marks > 1);
+        let Some(set) = set else { return Err(Misuse::TooManyMarks { room: marks }.into()) };
+        let (mut host, mut on_device) = (Vec::new(), Vec::new());
+        for _ in 0..CALIBRATIONS {
+            device.begin_set(set)?;
+            let start = self.profiler.clock().now();
+            for mark in 0..marks {
+                device.mark(StreamId(0), set, mark)?;
+            }
+            host.push(self.profiler.clock().now().saturating_sub(start));
+            self.ticks.clear();
+            device.resolve(set, marks, true, &mut self.ticks)?;
+            if let (Some(&first), Some(&last)) = (self.ticks.first(), self.ticks.last()) {
+                on_device.push(self.info.ticks.near(first, last, 0).max(0) as u64);
+            }
+        }
+        let median = |times: &mut Vec<u64>| {
+            times.sort_unstable();
+            times.get(times.len() / 2).copied().unwrap_or_default() as f64
+        };
+        Ok(StampCost {
+            host_ns: median(&mut host) / f64::from(marks),
+            device_ns: median(&mut on_device) / f64::from(marks - 1),
+            marks,
+        })
+    }
+
+    /// Looks at both clocks once more, so that drift doesn't move later passes on the host's axis. Their
+    /// lengths stay by the device's clock alone. A pass that begins 10 s after the last look does this by
+    /// itself. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If a pass is open, or by the device.
+    pub fn realign(&mut self, device: &mut impl Device) -> Result<(), DeviceError> {
+        self.check()?;
+        if self.pass.is_some() {
+            return Err(Misuse::PassInPass.into());
+        }
+        match align(self.profiler, device) {
+            Ok(alignment) => {
+                self.aligned_ns = self.profiler.clock().now();
+                self.log.note(|state| {
+                    state.last_alignment = Some(alignment);
+                    state.alignments += 1;
+                });
+                Ok(())
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// How often to look at both clocks in a long run; `None` for not by itself.
+    pub fn realign_every(&mut self, time: Option<Duration>) {
+        self.realign_ns = time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// A pass, as it is issued.
+impl DeviceTimer<'_> {
     /// Whether this pass is timed.
     #[must_use]
     pub fn is_timing(&self) -> bool {
@@ -255,11 +266,13 @@ impl DeviceTimer<'_> {
     }
 
     /// Begins a pass of `tokens` tokens after `position` others. If all sets of marks are in use, the
-    /// oldest pass is waited for. Off, or in [`SyncMode::None`], nothing happens until the next pass.
+    /// oldest pass is waited for. Off, or in [`SyncMode::None`], nothing happens until the next pass; a
+    /// pass that has begun is timed to its end, even if profiling is turned off meanwhile.
     ///
     /// # Errors
     ///
-    /// If a pass is open, or by the device.
+    /// If a pass is open, or by the device. [`abandon_pass`](Self::abandon_pass) closes what an error
+    /// elsewhere left open.
     pub fn begin_pass(
         &mut self,
         device: &mut impl Device,
@@ -272,8 +285,16 @@ impl DeviceTimer<'_> {
             return Err(Misuse::PassInPass.into());
         }
         self.mode = self.profiler.sync_mode();
-        if !self.profiler.is_enabled() || self.mode == SyncMode::None {
+        if !self.is_on() {
             return Ok(());
+        }
+        let now = self.profiler.clock().now();
+        if self.realign_ns.is_some_and(|every| now.saturating_sub(self.aligned_ns) >= every) {
+            // What fails without the device being lost is tried again as much later.
+            self.aligned_ns = now;
+            if let Err(error @ DeviceError::Lost { .. }) = self.realign(device) {
+                return Err(error);
+            }
         }
         if self.free.is_empty() {
             self.settle_oldest(device, true)?;
@@ -283,12 +304,23 @@ impl DeviceTimer<'_> {
             self.free.push(set);
             return Err(self.failed(error));
         }
+        let grain = self.grain_of(phase);
         let mut pass = self.spare.pop().unwrap_or_default();
         pass.events.clear();
-        pass = Issued { phase: Some(phase), tokens, position, set, n_marks: 0, ..pass };
-        self.pass = Some(pass);
+        self.pass = Some(Issued {
+            phase: Some(phase),
+            grain,
+            tokens,
+            position,
+            set,
+            n_marks: 0,
+            issued_ns: self.profiler.clock().now(),
+            generation: self.log.begun(),
+            needs: Needs::default(),
+            events: pass.events,
+        });
         self.streams.iter_mut().for_each(|stream| *stream = Running::default());
-        self.log.note(|state| state.open += 1);
+        (self.calls, self.hand_offs) = (0, 0);
         Ok(())
     }
 
@@ -297,8 +329,8 @@ impl DeviceTimer<'_> {
     ///
     /// # Errors
     ///
-    /// If there is no such stream, or no room for marks, or by the device. Outside of a timed pass
-    /// nothing happens.
+    /// If there is no such stream, or no room for marks at a grain that the caller chose, or by the
+    /// device. Outside of a timed pass nothing happens.
     pub fn brick(
         &mut self,
         device: &mut impl Device,
@@ -310,36 +342,107 @@ impl DeviceTimer<'_> {
         if self.pass.is_none() {
             return self.check();
         }
-        let running = self.running(stream)?;
-        let has_begun = running.has_begun;
-        let changes_layer = !has_begun || running.layer != layer;
-        if self.mode == SyncMode::PerLayer || self.grain <= Grain::Layer {
-            let wanted = match self.grain {
-                Grain::Pass if self.mode != SyncMode::PerLayer => !has_begun,
-                _ => changes_layer,
-            };
-            if wanted {
-                if self.mode == SyncMode::PerLayer && has_begun {
-                    self.event(device, stream, None, What::End)?;
+        self.begin_brick(device, stream, layer, brick as NameIdx, work)
+    }
+
+    /// As [`brick`](Self::brick), by name; the names that [`BrickId::from_str`] knows are those bricks.
+    ///
+    /// # Errors
+    ///
+    /// As [`brick`](Self::brick).
+    pub fn brick_named(
+        &mut self,
+        device: &mut impl Device,
+        stream: StreamId,
+        layer: Option<u16>,
+        brick: &str,
+        work: Work,
+    ) -> Result<(), DeviceError> {
+        if self.pass.is_none() {
+            return self.check();
+        }
+        let name = self.profiler.brick_index(brick);
+        self.begin_brick(device, stream, layer, name, work)
+    }
+
+    /// Begins a copy of `bytes` from `src` to `dst` on a stream, before it is put there. It has its time
+    /// as a brick has, in the layer that the stream works on, and ends as one does; graphs of the device
+    /// have it as a transfer.
+    ///
+    /// # Errors
+    ///
+    /// As [`brick`](Self::brick).
+    pub fn transfer(
+        &mut self,
+        device: &mut impl Device,
+        stream: StreamId,
+        src: &str,
+        dst: &str,
+        bytes: u64,
+        direction: TransferDirection,
+    ) -> Result<(), DeviceError> {
+        if self.pass.is_none() {
+            return self.check();
+        }
+        let layer = self.running(stream)?.layer;
+        let route = Route { src: src.to_owned(), dst: dst.to_owned(), direction };
+        let name = self.profiler.transfer_index(route);
+        self.begin_brick(device, stream, layer, name, Work { elements: 0, flops: 0, bytes })
+    }
+
+    fn begin_brick(
+        &mut self,
+        device: &mut impl Device,
+        stream: StreamId,
+        layer: Option<u16>,
+        name: NameIdx,
+        work: Work,
+    ) -> Result<(), DeviceError> {
+        self.running(stream)?;
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        let grain = pass.grain;
+        let call = self.calls;
+        self.calls += 1;
+        let running = &mut self.streams[usize::from(stream.0)];
+        let is_first = !running.has_begun;
+        let changes_layer = is_first || running.layer != layer;
+        pass.needs.add(&[Grain::Kernel, Grain::Brick]);
+        pass.needs.add(if changes_layer { &[Grain::Layer] } else { &[] });
+        pass.needs.add(if is_first { &[Grain::Pass] } else { &[] });
+        if grain <= Grain::Layer {
+            running.has_begun = true;
+            running.brick = true;
+            running.layer = layer;
+            if grain == Grain::Pass && is_first {
+                self.event(device, stream, None, call, What::Whole)?;
+            }
+            if grain == Grain::Layer && changes_layer {
+                if self.mode == SyncMode::PerLayer && !is_first {
+                    self.event(device, stream, None, call, What::End)?;
                     self.wait(device, stream)?;
                 }
-                self.event(device, stream, layer, What::Layer)?;
+                self.event(device, stream, layer, call, What::Layer)?;
             }
             return Ok(());
         }
         if self.mode == SyncMode::Immediate {
             self.end_waiting(device, stream)?;
-            let host = self.profiler.start_brick(brick);
-            self.streams[usize::from(stream.0)].host = Some(host);
+            let host = self.profiler.start_index(name);
+            self.streams[usize::from(stream.0)].host = Some((host, work));
         }
-        let mark = self.event(device, stream, layer, What::Brick(brick as NameIdx, work))?;
+        let mark = self.event(device, stream, layer, call, What::Brick(name, work))?;
         let running = &mut self.streams[usize::from(stream.0)];
+        running.has_begun = true;
         running.brick = true;
-        running.fresh = Some(mark);
+        running.layer = layer;
+        running.brick_mark = mark.unwrap_or_default();
+        running.kernels = 0;
         Ok(())
     }
 
     /// Says that a kernel of the running brick is launched next. The first one begins with the brick.
+    /// Where bricks are the smallest that has a time, the kernel of a brick that is this kernel alone has
+    /// the same; those of other bricks have none.
     ///
     /// # Errors
     ///
@@ -354,36 +457,71 @@ impl DeviceTimer<'_> {
         if self.pass.is_none() {
             return self.check();
         }
-        let has_bricks = self.mode != SyncMode::PerLayer && self.grain > Grain::Layer;
-        let is_timed = self.grain == Grain::Kernel;
         let running = self.running(stream)?;
-        if !has_bricks {
-            return Ok(());
-        }
         if !running.brick {
             return Err(Misuse::NoBrick.into());
         }
-        let layer = running.layer;
+        let (layer, mark, nth) = (running.layer, running.brick_mark, running.kernels);
+        running.kernels += 1;
+        let call = self.calls;
+        self.calls += 1;
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        pass.needs.add(if nth > 0 { &[Grain::Kernel] } else { &[] });
+        if pass.grain <= Grain::Layer {
+            return Ok(());
+        }
         let what = What::Kernel(kernel.0, work);
-        match running.fresh.take() {
-            Some(mark) => {
-                let event = Event { stream: stream.0, mark, layer, what };
-                if let Some(pass) = &mut self.pass {
-                    pass.events.push(event);
-                }
+        if nth == 0 {
+            self.streams[usize::from(stream.0)].first_kernel = call;
+            pass.events.push(Event { stream: stream.0, mark, layer, call, what });
+        } else if pass.grain == Grain::Kernel {
+            self.event(device, stream, layer, call, what)?;
+        } else if nth == 1 {
+            // Two, and no mark between them: neither has a time.
+            let first = self.streams[usize::from(stream.0)].first_kernel;
+            let is_first =
+                |event: &Event| event.call == first && matches!(event.what, What::Kernel(..));
+            if let Some(at) = pass.events.iter().rposition(is_first) {
+                pass.events.remove(at);
             }
-            None if is_timed => drop(self.event(device, stream, layer, what)?),
-            // More kernels than one, and no marks between them: none of them has a time.
-            None => {
-                if let Some(pass) = &mut self.pass {
-                    let last = pass.events.iter().rposition(|event| event.stream == stream.0);
-                    if let Some(last) = last
-                        && matches!(pass.events[last].what, What::Kernel(..))
-                    {
-                        pass.events.remove(last);
-                    }
-                }
-            }
+        }
+        Ok(())
+    }
+
+    /// Says that what `stream` does next waits for what `on` has so far: before the device is told to
+    /// wait. The bricks that run on both end, so that waiting is none of their time. It is a dependency of
+    /// the device's graph; where bricks have no times it is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`brick`](Self::brick).
+    pub fn depends(
+        &mut self,
+        device: &mut impl Device,
+        stream: StreamId,
+        on: StreamId,
+    ) -> Result<(), DeviceError> {
+        if self.pass.is_none() {
+            return self.check();
+        }
+        self.running(stream)?;
+        self.running(on)?;
+        if stream == on {
+            return Ok(());
+        }
+        self.end_brick(device, on)?;
+        self.end_brick(device, stream)?;
+        // Without a mark in this pass there is nothing to wait for that the pass before didn't end.
+        let mark = self.streams[usize::from(on.0)].last_mark;
+        if let (Some(pass), Some(mark)) = (&mut self.pass, mark)
+            && pass.grain > Grain::Layer
+        {
+            let number = self.hand_offs;
+            self.hand_offs += 1;
+            let event = Event { stream: on.0, mark, layer: None, call: 0, what: What::End };
+            let take = What::TakeOver(number);
+            pass.events.push(Event { what: What::HandOff(number), ..event });
+            pass.events.push(Event { stream: stream.0, mark: NEXT_MARK, what: take, ..event });
         }
         Ok(())
     }
@@ -404,10 +542,16 @@ impl DeviceTimer<'_> {
         if !self.running(stream)?.brick {
             return Ok(());
         }
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        pass.needs.add(&[Grain::Kernel, Grain::Brick]);
+        if pass.grain <= Grain::Layer {
+            self.streams[usize::from(stream.0)].brick = false;
+            return Ok(());
+        }
         if self.mode == SyncMode::Immediate {
             return self.end_waiting(device, stream);
         }
-        self.event(device, stream, None, What::End)?;
+        self.event(device, stream, None, self.calls, What::End)?;
         self.streams[usize::from(stream.0)].brick = false;
         Ok(())
     }
@@ -446,20 +590,19 @@ impl DeviceTimer<'_> {
         if self.pass.is_none() {
             return self.check();
         }
+        self.count_ends();
         for index in 0..self.streams.len() {
+            let Some(pass) = &self.pass else { break };
+            let grain = pass.grain;
             let stream = StreamId(index as u16);
-            let running = &self.streams[index];
-            let (has_begun, has_brick) = (running.has_begun, running.brick);
-            match self.mode {
-                SyncMode::Immediate => self.end_waiting(device, stream)?,
-                SyncMode::PerLayer if has_begun => {
-                    self.event(device, stream, None, What::End)?;
+            let Running { has_begun, brick, .. } = self.streams[index];
+            if grain > Grain::Layer && self.mode == SyncMode::Immediate {
+                self.end_waiting(device, stream)?;
+            } else if if grain > Grain::Layer { brick } else { has_begun } {
+                self.event(device, stream, None, self.calls, What::End)?;
+                if self.mode == SyncMode::PerLayer {
                     self.wait(device, stream)?;
                 }
-                _ if has_brick || has_begun && self.grain <= Grain::Layer => {
-                    self.event(device, stream, None, What::End)?;
-                }
-                _ => {}
             }
         }
         if let Some(pass) = self.pass.take() {
@@ -469,29 +612,44 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// The pass that is being issued, if one is, will have no times: an error ended it. It counts among
-    /// the lost ones.
+    /// Gives the open pass up, as when what it was to launch failed: it has no times, and is counted. Does
+    /// nothing if none is open.
     pub fn abandon_pass(&mut self) {
-        self.abandon();
+        self.give_up(|state| &mut state.abandoned_passes);
     }
 
+    /// What the ends of streams would take at each grain.
+    fn count_ends(&mut self) {
+        let Some(pass) = &mut self.pass else { return };
+        for running in self.streams.iter().filter(|running| running.has_begun) {
+            pass.needs.add(&[Grain::Layer, Grain::Pass]);
+            pass.needs.add(if running.brick { &[Grain::Kernel, Grain::Brick] } else { &[] });
+        }
+    }
+}
+
+/// Passes that are recorded once and replayed, and the times of all.
+impl DeviceTimer<'_> {
     /// The pass that is being issued, for [`replayed`](Self::replayed); it is not timed itself, and
     /// `None` if none is open. Ends the pass without a mark at its end: call
-    /// [`end_brick`](Self::end_brick) first.
+    /// [`end_brick`](Self::end_brick) first, or what runs has no time in any replay.
     pub fn issued(&mut self) -> Option<Issued> {
+        self.count_ends();
         let pass = self.pass.take()?;
         self.free.push(pass.set);
-        self.log.note(|state| state.open -= 1);
+        self.log.forget(&pass);
         Some(pass)
     }
 
-    /// Says that the device runs a recorded pass once more: its marks are written into `set`, as they
-    /// were numbered when it was recorded. `work` is asked what each brick and kernel has to do, in their
-    /// order, given what it had to do then.
+    /// Says that the device is to run a recorded pass once more, before it is told to: its marks are then
+    /// written into the set that it was recorded with, as they were numbered then, so a pass in flight that
+    /// uses this set is waited for. [`Device::begin_set`] is not called. `work` is asked what each brick
+    /// and kernel has to do, by its number among the calls that began one while recording, given what it
+    /// had to do then.
     ///
     /// # Errors
     ///
-    /// If a pass is open, or by the device.
+    /// If a pass is open, or `recorded` is of a device with other sets, or by the device.
     pub fn replayed(
         &mut self,
         device: &mut impl Device,
@@ -505,18 +663,39 @@ impl DeviceTimer<'_> {
             return Err(Misuse::PassInPass.into());
         }
         let set = recorded.set;
-        while !self.free.contains(&set) {
-            self.settle_oldest(device, true)?;
+        let sets = self.info.sets.max(1);
+        if set >= sets {
+            return Err(Misuse::NoSuchSet { set, sets }.into());
+        }
+        while !self.free.contains(&set) && self.settle_oldest(device, true)? {}
+        self.mode = self.profiler.sync_mode();
+        if !self.is_on() {
+            return Ok(());
         }
         self.free.retain(|&free| free != set);
-        let mut pass = Issued { tokens, position, ..recorded.clone() };
-        let works = pass.events.iter_mut().filter_map(|event| match &mut event.what {
-            What::Brick(_, work) | What::Kernel(_, work) => Some(work),
-            What::Layer | What::End => None,
+        let (issued_ns, generation) = (self.profiler.clock().now(), self.log.begun());
+        let mut spare = self.spare.pop().unwrap_or_default().events;
+        spare.clear();
+        spare.extend_from_slice(&recorded.events);
+        for event in &mut spare {
+            if let What::Brick(_, of_it) | What::Kernel(_, of_it) = &mut event.what {
+                *of_it = work(event.call as usize, *of_it);
+            }
+        }
+        let Issued { phase, grain, n_marks, needs, .. } = *recorded;
+        let events = spare;
+        self.in_flight.push_back(Issued {
+            phase,
+            grain,
+            tokens,
+            position,
+            set,
+            n_marks,
+            issued_ns,
+            generation,
+            needs,
+            events,
         });
-        works.enumerate().for_each(|(index, of_it)| *of_it = work(index, *of_it));
-        self.log.note(|state| state.open += 1);
-        self.in_flight.push_back(pass);
         Ok(())
     }
 
@@ -524,7 +703,7 @@ impl DeviceTimer<'_> {
     ///
     /// # Errors
     ///
-    /// By the device.
+    /// If the device is lost. A pass whose marks it can't read back is counted as lost, with the reason.
     pub fn settle(&mut self, device: &mut impl Device, wait: bool) -> Result<(), DeviceError> {
         self.check()?;
         while !self.in_flight.is_empty() && self.settle_oldest(device, wait)? {}
@@ -537,19 +716,19 @@ impl DeviceTimer<'_> {
     ///
     /// By the device.
     pub fn finish(mut self, device: &mut impl Device) -> Result<(), DeviceError> {
+        self.abandon_pass();
         self.settle(device, true)?;
-        let brackets = (0..BRACKETS)
-            .map(|_| device.bracket(self.profiler.clock()))
-            .collect::<Result<Vec<_>, _>>();
-        let brackets = brackets.map_err(|error| self.failed(error))?;
-        if let Some(alignment) = Alignment::of(&brackets) {
-            self.log.note(|state| state.last_alignment = Some(alignment));
-        }
-        Ok(())
+        self.realign(device)
     }
+}
 
+impl DeviceTimer<'_> {
     fn check(&self) -> Result<(), DeviceError> {
         self.lost.clone().map_or(Ok(()), Err)
+    }
+
+    fn is_on(&self) -> bool {
+        self.profiler.is_enabled() && self.mode != SyncMode::None
     }
 
     fn running(&mut self, stream: StreamId) -> Result<&mut Running, DeviceError> {
@@ -559,32 +738,39 @@ impl DeviceTimer<'_> {
             .ok_or_else(|| Misuse::NoSuchStream { stream: stream.0, streams }.into())
     }
 
-    /// Marks the stream; notes what the mark means.
+    /// Marks the stream; notes what the mark means. `None` if the pass isn't timed any more.
     fn event(
         &mut self,
         device: &mut impl Device,
         stream: StreamId,
         layer: Option<u16>,
+        call: u32,
         what: What,
-    ) -> Result<u32, DeviceError> {
+    ) -> Result<Option<u32>, DeviceError> {
         let room = self.info.marks;
-        let Some(pass) = &mut self.pass else { return Err(Misuse::NoPass.into()) };
+        let Some(pass) = &mut self.pass else { return Ok(None) };
         let mark = pass.n_marks;
         if mark >= room {
-            self.abandon();
-            return Err(Misuse::TooManyMarks { room }.into());
+            let (phase, grain) = (pass.phase, pass.grain);
+            self.give_up(|state| &mut state.overfull_passes);
+            let is_forced = self.log.budget(|budget| {
+                phase.into_iter().for_each(|phase| budget.ran_out(phase, grain));
+                budget.forced.is_some()
+            });
+            let error = Misuse::TooManyMarks { room };
+            return if is_forced { Err(error.into()) } else { Ok(None) };
         }
         let set = pass.set;
         pass.n_marks += 1;
-        pass.events.push(Event { stream: stream.0, mark, layer, what });
-        let running = &mut self.streams[usize::from(stream.0)];
-        running.has_begun = true;
-        running.fresh = None;
-        if what != What::End {
-            running.layer = layer;
+        pass.events.push(Event { stream: stream.0, mark, layer, call, what });
+        self.streams[usize::from(stream.0)].last_mark = Some(mark);
+        match device.mark(stream, set, mark) {
+            Ok(()) => Ok(Some(mark)),
+            Err(error) => {
+                self.give_up(|state| &mut state.lost_passes);
+                Err(self.failed(error))
+            }
         }
-        device.mark(stream, set, mark).map_err(|error| self.failed(error))?;
-        Ok(mark)
     }
 
     /// In [`SyncMode::Immediate`]: ends the running brick, on the device and, when that was waited for, on
@@ -598,74 +784,75 @@ impl DeviceTimer<'_> {
         if !std::mem::take(&mut running.brick) {
             return Ok(());
         }
-        self.event(device, stream, None, What::End)?;
+        let host = running.host.take();
+        self.event(device, stream, None, self.calls, What::End)?;
         self.wait(device, stream)?;
-        let running = self.running(stream)?;
-        if let Some(host) = running.host.take() {
-            self.profiler.stop_brick(host, 0);
+        if let Some((host, work)) = host {
+            self.profiler.stop_with(host, work);
         }
         Ok(())
     }
 
     fn wait(&mut self, device: &mut impl Device, stream: StreamId) -> Result<(), DeviceError> {
-        device.wait(stream).map_err(|error| self.failed(error))
+        // Not for a pass that was given up.
+        if self.pass.is_none() {
+            return Ok(());
+        }
+        device.wait(stream).map_err(|error| {
+            self.give_up(|state| &mut state.lost_passes);
+            self.failed(error)
+        })
     }
 
     /// Whether its times were there.
     fn settle_oldest(&mut self, device: &mut impl Device, wait: bool) -> Result<bool, DeviceError> {
         let Some(pass) = self.in_flight.front() else { return Ok(false) };
         let (set, n_marks) = (pass.set, pass.n_marks);
-        let mut ticks = std::mem::take(&mut self.ticks);
-        ticks.clear();
+        self.ticks.clear();
         let resolved = match n_marks {
             0 => Ok(true),
-            _ => device.resolve(set, n_marks, wait, &mut ticks),
+            _ => device.resolve(set, n_marks, wait, &mut self.ticks),
         };
         if matches!(resolved, Ok(false)) {
-            self.ticks = ticks;
             return Ok(false);
         }
         let Some(pass) = self.in_flight.pop_front() else { return Ok(false) };
         self.free.push(set);
-        self.log.note(|state| state.open -= 1);
-        let settled = match resolved {
-            Ok(_) => {
-                self.log.settle(&self.info.ticks, &pass, &ticks);
-                Ok(true)
-            }
+        match resolved {
+            Ok(_) => self.log.settle(&pass, &self.ticks, self.mode == SyncMode::Deferred),
             Err(error) => {
-                self.log.note(|state| state.lost_passes += 1);
-                Err(self.failed(error))
+                self.log.lose(&pass, error.to_string());
+                // Of other failures the device goes on.
+                if matches!(error, DeviceError::Lost { .. }) {
+                    return Err(self.failed(error));
+                }
             }
-        };
-        self.ticks = ticks;
+        }
         self.spare.push(pass);
-        settled
+        Ok(true)
     }
 
-    /// The pass under way has no times.
-    fn abandon(&mut self) {
+    /// The pass under way has no times; it is counted among those that `counter` counts.
+    fn give_up(&mut self, counter: impl FnOnce(&mut crate::device::log::State) -> &mut u64) {
         if let Some(pass) = self.pass.take() {
             self.free.push(pass.set);
-            self.log.note(|state| {
-                state.open -= 1;
-                state.lost_passes += 1;
-            });
+            if self.log.forget(&pass) {
+                self.log.note(|state| *counter(state) += 1);
+            }
         }
     }
 
     /// A device that is lost stays lost.
     fn failed(&mut self, error: DeviceError) -> DeviceError {
-        self.abandon();
         if matches!(error, DeviceError::Lost { .. }) {
-            let in_flight = self.in_flight.len() as u64;
-            self.in_flight.clear();
-            self.log.note(|state| {
-                state.open -= in_flight;
-                state.lost_passes += in_flight;
-                state.lost = Some(error.to_string());
-            });
+            self.give_up(|state| &mut state.lost_passes);
+            for pass in std::mem::take(&mut self.in_flight) {
+                self.log.lose(&pass, error.to_string());
+            }
+            self.log.note(|state| state.lost = Some(error.to_string()));
             self.lost = Some(error.clone());
+        } else {
+            self.log.note(|state| state.failure = Some(error.to_string()));
         }
         error
     }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::node::gpu_kernel;
 use super::{EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, NodeTime};
 use crate::brick::{BrickId, Phase};
-use crate::profile::{Name, NameKind, Pass, Profile, Span};
+use crate::profile::{Name, NameKind, Pass, Profile, Route, Span};
 
 /// What a pass consists of: spans by index, and the hand-offs between them.
 struct Parts {
@@ -211,9 +211,19 @@ impl Profile {
         let Some(index) = span.name else {
             return ExecutionNode::Layer { index: span.layer.unwrap_or_default().into() };
         };
-        let unknown =
-            Name { name: format!("#{index}"), kind: NameKind::Brick, host: None, device: None };
+        let unknown = Name {
+            name: format!("#{index}"),
+            kind: NameKind::Brick,
+            host: None,
+            device: None,
+            transfer: None,
+        };
         let name = self.names.get(usize::from(index)).unwrap_or(&unknown);
+        if let Some(Route { src, dst, direction }) = &name.transfer {
+            let (src, dst, direction) = (src.clone(), dst.clone(), *direction);
+            let (bytes, timing_ns) = (span.work.bytes, Some(timing_ns));
+            return ExecutionNode::Transfer { src, dst, bytes, direction, timing_ns };
+        }
         match name.kind {
             NameKind::Kernel => {
                 let one = (1, 1, 1);

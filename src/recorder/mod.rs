@@ -833,6 +833,11 @@ impl Recorder {
         &self.clock
     }
 
+    /// How many spans a thread keeps.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         // Relaxed: a span that begins while somebody else flips the switch may go either way.

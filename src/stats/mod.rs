@@ -1,11 +1,9 @@
 //! Counts, sums and percentiles of spans, per brick and per category.
 
 mod histogram;
-#[cfg(any(feature = "receipt", test))]
 mod random;
 mod sample;
 
-#[cfg(any(feature = "receipt", test))]
 pub(crate) use self::random::SplitMix64;
 pub(crate) use self::sample::median;
 #[cfg(feature = "receipt")]

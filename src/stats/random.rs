@@ -1,6 +1,7 @@
 //! Numbers that are random enough for statistics, and the same each time.
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+#[derive(Debug, Clone)]
 pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {

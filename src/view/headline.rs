@@ -3,14 +3,18 @@
 use crate::brick::Phase;
 use crate::profile::Profile;
 use crate::roofline::{MOST, NEAR};
-use crate::view::{percent, printable};
+use crate::view::{device, percent, printable};
 
 /// What limits the run, in a sentence: of decode, or of prefill where nothing was decoded.
 ///
 /// The rates are the bricks' stated work over the measured wall; the ceilings are those measured
-/// before the run ([`Profile::ceilings`]). Without them only the longest brick can be named.
+/// before the run ([`Profile::ceilings`]). Without them only the longest brick can be named. Of a run on a
+/// device it says how fast that was by the host's clock, and how busy the device.
 #[must_use]
 pub fn headline(profile: &Profile) -> String {
+    if !profile.devices.is_empty() {
+        return device::headline(profile);
+    }
     let phase = [Phase::Decode, Phase::Prefill].into_iter().find_map(|phase| profile.phase(phase));
     let Some(total) = phase else {
         return "No pass was recorded, so there is no wall to explain.".to_owned();
@@ -29,6 +33,10 @@ pub fn headline(profile: &Profile) -> String {
         printable(&top.stats.name),
         percent(top.stats.exclusive_ns as f64, wall)
     );
+    if device::is_of_device(profile) {
+        let gaps = percent(total.unattributed_ns as f64, wall);
+        return format!("{name} on the device: {top}; gaps between bricks are {gaps}.");
+    }
     if total.unattributed_ns as f64 > 0.1 * wall {
         return format!(
             "{name} can't be judged yet: no brick explains {} of its time.",

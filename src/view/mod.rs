@@ -1,6 +1,7 @@
 //! Text for people. Every function here is a function of what was measured; none measures.
 
 mod comparison;
+mod device;
 mod dot;
 mod headline;
 #[cfg(feature = "receipt")]

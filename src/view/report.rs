@@ -8,7 +8,7 @@ use crate::latency::{Durations, SlowTokens};
 use crate::profile::{Absent, Profile, Total};
 use crate::stats::Percentiles;
 use crate::view::path::path_table;
-use crate::view::{TreeOptions, count, headline, micros, percent, printable, roofline};
+use crate::view::{TreeOptions, count, device, headline, micros, percent, printable, roofline};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -32,23 +32,28 @@ use crate::view::{TreeOptions, count, headline, micros, percent, printable, roof
 #[must_use]
 pub fn report(profile: &Profile) -> String {
     let mut text = String::new();
-    for note in profile.dropped.lines() {
-        for line in wrap(&format!("note: {note}"), 78) {
-            let _ = writeln!(text, "{line}");
-        }
+    for note in profile.dropped.lines().chain(device::notes(profile)) {
+        wrapped(&format!("note: {note}"), &mut text);
     }
+    let has_devices = !profile.devices.is_empty();
     if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
         let _ = writeln!(
             text,
             "note: the counter ran {ppm:+.0} ppm beside the OS clock: distrust long times"
         );
     }
-    if !profile.phases.is_empty() {
-        for line in wrap(&headline(profile), 78) {
-            let _ = writeln!(text, "{line}");
-        }
+    if !profile.phases.is_empty() || has_devices {
+        wrapped(&headline(profile), &mut text);
     }
     what_ran(profile, &mut text);
+    if has_devices && !profile.totals.is_empty() {
+        text.push_str("\nHost: what it did by its own clock while devices ran\n");
+        if profile.sync_mode == SyncMode::Immediate {
+            let note = "serialised: it waited after every brick, so its times of bricks contain issuing \
+                        them and the wait; what the device took is below";
+            wrapped(note, &mut text);
+        }
+    }
     for phase in &profile.phases {
         let each = if phase.phase == Phase::Decode { "token by token" } else { "in batches" };
         let rate = phase
@@ -61,17 +66,23 @@ pub fn report(profile: &Profile) -> String {
             count(phase.tokens, "token"),
             milliseconds(phase.wall_ns)
         );
-        tables(profile, Some(phase.phase), &mut text);
-        roofline::in_report(profile, phase.phase, &mut text);
+        let rest = if device::is_of_device(profile) { "(gaps)" } else { "unattributed" };
+        let rests = [(rest, phase.unattributed_ns, phase.passes)];
+        tables(profile, Some(phase.phase), &rests, &mut text);
+        // A host that issues work to devices has no work of its own.
+        let has_work = profile.totals.iter().any(|total| total.stats.total_bytes > 0);
+        if !has_devices || has_work && profile.sync_mode != SyncMode::Immediate {
+            roofline::in_report(profile, phase.phase, &mut text);
+        }
     }
     if profile.totals.iter().any(|total| total.phase.is_none() && total.category.is_some()) {
         if !profile.phases.is_empty() {
             text.push_str("\nOutside of passes\n");
         }
-        tables(profile, None, &mut text);
+        tables(profile, None, &[], &mut text);
     }
     latency(profile, &mut text);
-    if profile.totals.is_empty() {
+    if profile.totals.is_empty() && !has_devices {
         let why = match profile.sync_mode {
             SyncMode::None => ": the sync mode `none` times nothing",
             _ => "",
@@ -79,7 +90,9 @@ pub fn report(profile: &Profile) -> String {
         let gap = if text.is_empty() { "" } else { "\n" };
         let _ = writeln!(text, "{gap}Nothing was recorded{why}.");
     }
-    if let Some(pass) = profile.drawable_pass(Phase::Decode)
+    device::sections(profile, &mut text);
+    if !has_devices
+        && let Some(pass) = profile.drawable_pass(Phase::Decode)
         && let Some(graph) = profile.execution_graph(pass.serial)
     {
         let n_passes = profile.phase(Phase::Decode).map_or(0, |total| total.passes);
@@ -101,19 +114,19 @@ pub fn report(profile: &Profile) -> String {
 }
 
 /// Rows of the critical path: with its bricks alike, those of a layer and of the ends.
-const PATH_ROWS: usize = 12;
+pub(super) const PATH_ROWS: usize = 12;
 
 /// NTP may slew the OS clock by 500 millionths; more is the counter's fault.
 const MOST_DRIFT_PPM: f64 = 600.0;
 
-fn heading(phase: Phase) -> &'static str {
+pub(super) fn heading(phase: Phase) -> &'static str {
     match phase {
         Phase::Prefill => "Prefill",
         Phase::Decode => "Decode",
     }
 }
 
-fn milliseconds(nanos: u64) -> String {
+pub(super) fn milliseconds(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)
 }
 
@@ -189,7 +202,7 @@ fn slow_tokens(slow: &SlowTokens) -> String {
 }
 
 /// Lines with a name before each, wrapped.
-fn labelled<T: AsRef<str>>(lines: &[(&str, T)], text: &mut String) {
+pub(super) fn labelled<T: AsRef<str>>(lines: &[(&str, T)], text: &mut String) {
     for (name, value) in lines {
         for (i, line) in wrap(value.as_ref(), 68).into_iter().enumerate() {
             let _ = writeln!(text, "{:9} {line}", if i == 0 { name } else { "" });
@@ -261,8 +274,16 @@ fn what_ran(profile: &Profile, text: &mut String) {
     labelled(&lines, text);
 }
 
+/// Wall that no brick explains: its name, nanoseconds, and the passes that it is of.
+pub(super) type Rest<'n> = (&'n str, u64, u64);
+
 /// The tables of bricks and categories of one phase.
-fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
+pub(super) fn tables(
+    profile: &Profile,
+    phase: Option<Phase>,
+    rests: &[Rest<'_>],
+    text: &mut String,
+) {
     let total = phase.and_then(|phase| profile.phase(phase));
     let bricks = profile.bricks(phase);
     let explained: u64 =
@@ -292,7 +313,7 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
     };
     for brick in bricks.iter().take(MOST_ROWS) {
         let stats = &brick.stats;
-        let mark = if brick.source == Source::Host { "" } else { "†" };
+        let mark = if brick.source == Source::HostOrder { "†" } else { "" };
         text.push_str(&row(
             &shortened(&stats.name, 20 - mark.chars().count(), mark),
             &micros(stats.exclusive_ns as f64 / stats.count as f64),
@@ -317,12 +338,13 @@ fn tables(profile: &Profile, phase: Option<Phase>, text: &mut String) {
         ));
     }
     if let Some(total) = total {
-        for (name, nanos) in [("unattributed", total.unattributed_ns), ("wall", total.wall_ns)] {
+        let wall = ("wall", total.wall_ns, total.passes);
+        for (name, nanos, passes) in rests.iter().copied().chain([wall]) {
             text.push_str(&row(
                 name,
-                &micros(nanos as f64 / total.passes as f64),
+                &micros(nanos as f64 / passes as f64),
                 &micros(nanos as f64),
-                &total.passes.to_string(),
+                &passes.to_string(),
                 &percent(nanos as f64, whole),
                 ["", ""],
             ));
@@ -429,6 +451,13 @@ fn clock(profile: &Profile) -> String {
     }
     parts.extend(clock.instead.as_ref().map(|why| format!("not the counter: {why}")));
     parts.join(", ")
+}
+
+/// Writes `words` in lines of at most 78 characters.
+pub(super) fn wrapped(words: &str, text: &mut String) {
+    for line in wrap(words, 78) {
+        let _ = writeln!(text, "{line}");
+    }
 }
 
 /// `text` in lines of at most `width` characters, broken between words where there are any.

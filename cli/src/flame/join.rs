@@ -450,8 +450,13 @@ mod tests {
         profile.clock.anchors = vec![anchor(500), anchor(100_500)];
         profile.process = Some(PROCESS);
         profile.lanes = vec![Lane { name: Some("main".to_owned()), tid: Some(MAIN) }];
-        let name =
-            |name: &str, kind| Name { name: name.to_owned(), kind, host: None, device: None };
+        let name = |name: &str, kind| Name {
+            name: name.to_owned(),
+            kind,
+            host: None,
+            device: None,
+            transfer: None,
+        };
         profile.names =
             vec![name("DownProjection", NameKind::Brick), name("gemv_q8_0_avx2", NameKind::Kernel)];
         let span = |name, layer, parent, start_ns, duration_ns, exclusive_ns| Span {

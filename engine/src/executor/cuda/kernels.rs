@@ -250,6 +250,33 @@ mod ptx {
         assert_eq!(resources("kernel", 7, 5), None);
     }
 
+    /// The executor passes what the table at the top says.
+    #[test]
+    fn the_table_of_arguments_is_that_of_the_ptx() {
+        let mut rows = 0;
+        for row in include_str!("kernels.rs").lines() {
+            let cells: Vec<_> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+            let ["//!", name, arguments, launch, ""] = cells[..] else { continue };
+            if !launch.starts_with("[`Launch::") {
+                continue;
+            }
+            rows += 1;
+            let arguments = arguments.split(',').count();
+            for kernel in kernels() {
+                let format = name.strip_suffix('F').and_then(|prefix| kernel.strip_prefix(prefix));
+                if kernel != name && format.is_none() {
+                    continue;
+                }
+                let entry = format!(".visible .entry {kernel}(");
+                let after =
+                    MODULES.iter().find_map(|module| Some(module.ptx.split_once(&entry)?.1));
+                let (parameters, _) = after.unwrap().split_once(')').unwrap();
+                assert_eq!(parameters.matches(".param").count(), arguments, "{kernel}");
+            }
+        }
+        assert_eq!(rows, 14);
+    }
+
     #[test]
     fn a_module_has_the_kernels_of_its_source() {
         let of = |name| MODULES.into_iter().find(|module| module.name == name).unwrap();

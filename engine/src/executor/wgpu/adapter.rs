@@ -156,14 +156,18 @@ impl OpenDevice {
     /// What has gone wrong since this was last asked, while `what` was done.
     pub(super) fn check(&self, what: &'static str) -> Result<(), GpuError> {
         let Some(fault) = self.faults.state().complaint() else { return Ok(()) };
-        // That the device is lost is told by a callback, which runs when it is polled; calls fail before.
-        let polled = self.poll(wgpu::PollType::Poll);
-        let lost = self.faults.state().lost.clone();
-        if lost.is_none() && polled.is_ok() {
-            return Err(self.fault(what, fault));
+        if self.faults.state().lost.is_none() {
+            // That the device is lost is told by a callback, which runs when it is polled; calls may have
+            // failed before. What polling itself says is no news then.
+            let _ = self.poll(wgpu::PollType::Poll);
         }
-        let why = lost.or_else(|| polled.err()).unwrap_or(fault);
-        Err(DeviceError::Lost { reason: format!("{}: {why}", self.info.name) }.into())
+        match &self.faults.state().lost {
+            Some(why) => {
+                let reason = format!("{}: {why}", self.info.name);
+                Err(DeviceError::Lost { reason }.into())
+            }
+            None => Err(self.fault(what, fault)),
+        }
     }
 
     /// Waits for what has been submitted: all of it, or up to `submission`.
@@ -204,6 +208,11 @@ impl OpenDevice {
         DeviceError::Failed { what: what.to_owned(), reason }.into()
     }
 
+    /// How large a buffer may be that a kernel is bound to.
+    pub(super) fn max_binding(&self) -> u64 {
+        self.limits.max_buffer_size.min(self.limits.max_storage_buffer_binding_size)
+    }
+
     /// A buffer of so many bytes, or an error that says what it was for.
     pub(super) fn buffer(
         &self,
@@ -218,7 +227,7 @@ impl OpenDevice {
             limit,
         };
         let limit = if usage.contains(wgpu::BufferUsages::STORAGE) {
-            self.limits.max_buffer_size.min(self.limits.max_storage_buffer_binding_size)
+            self.max_binding()
         } else {
             self.limits.max_buffer_size
         };

@@ -84,7 +84,7 @@ impl Weight {
         let format = format(kind);
         let blocks = cols.div_ceil(BLOCK);
         let row_bytes = row_bytes(format, blocks).iter().sum::<usize>();
-        let limit = gpu.limits.max_buffer_size.min(gpu.limits.max_storage_buffer_binding_size);
+        let limit = gpu.max_binding();
         // Somewhat less, for the padding between quants and scales.
         let fit = usize::try_from(limit / (row_bytes as u64 + 1)).unwrap_or(usize::MAX);
         let rows_of_part = (fit / ROWS * ROWS).max(ROWS);
@@ -223,6 +223,15 @@ impl Memory {
     }
 }
 
+/// Tokens of a pass, `most` at most, so that a kernel may be bound to each activation as a whole: scores
+/// of a long context, and logits of a large vocabulary, are the widest.
+pub(super) fn batch(c: &Config, most: usize, capacity: usize, max_binding: u64) -> usize {
+    let widths = [c.dim, c.q_dim(), c.ffn_dim, c.n_vocab, c.n_heads.saturating_mul(capacity)];
+    let widest = widths.into_iter().max().unwrap_or(1).max(1) as u128;
+    let fit = u128::from(max_binding) / (4 * widest);
+    usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, most)
+}
+
 /// Each slot and how many floats it holds; without the logits.
 fn slots(c: &Config, batch: usize, capacity: usize) -> Vec<(Slot, u128)> {
     let rows = |width: usize| batch as u128 * width as u128;
@@ -278,4 +287,22 @@ fn angles(model: &Model, capacity: usize) -> (Vec<f32>, Vec<f32>) {
         rope_tables(position, c.rope_base, c.n_rot, factors, c.rope_scale, cos, sin);
     }
     (cosines, sines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_long_context_makes_smaller_batches() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let model = Model::open(&folder.join("tiny-F16.gguf")).expect("a model");
+        let c = &model.config;
+        assert_eq!(batch(c, 128, 64, 128 << 20), 128);
+        // Four heads of 2^20 scores are 16 MiB a token.
+        assert_eq!(batch(c, 128, 1 << 20, 128 << 20), 8);
+        assert_eq!(batch(c, 128, 1 << 40, 128 << 20), 1);
+    }
 }

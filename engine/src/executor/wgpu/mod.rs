@@ -84,8 +84,8 @@ impl Wgpu {
     pub fn new(model: &Model, context: usize) -> Result<Self, GpuError> {
         let gpu = OpenDevice::open()?;
         let capacity = context.max(1);
-        let batch = BATCH.min(capacity);
         let config = model.config.clone();
+        let batch = memory::batch(&config, BATCH.min(capacity), capacity, gpu.max_binding());
         let plan = Plan::new(&config, &model.weights, 1, Outputs::Last);
         let memory = Memory::new(&gpu, model, &plan, batch, capacity)?;
         let step = match gpu.stamps {

@@ -1,5 +1,11 @@
 //! Device time, on a device whose clock is known.
 
+mod books;
+mod budget;
+mod streams;
+mod truth;
+mod views;
+
 use brickscope::{
     BrickId, BrickProfiler, DeviceTimer, NameKind, Phase, Profile, SimulatedDevice, Source,
     StreamId, SyncMode, Work,

@@ -1,0 +1,282 @@
+//! How fine a device is timed: as fine as it may cost.
+
+use serde::{Deserialize, Serialize};
+
+use crate::brick::Phase;
+use crate::device::issued::{Grain, Needs};
+
+/// What a mark costs, as measured on this device.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StampCost {
+    /// Nanoseconds of the host, for each call.
+    pub host_ns: f64,
+    /// Nanoseconds of the device from one mark to the next, with nothing between them.
+    pub device_ns: f64,
+    /// How many marks in a row this is the mean of.
+    pub marks: u32,
+}
+
+impl StampCost {
+    /// The larger of the two: host and device work side by side, and a pass takes as long as the one that
+    /// takes longer.
+    #[must_use]
+    pub fn ns(&self) -> f64 {
+        self.host_ns.max(self.device_ns)
+    }
+}
+
+/// How fine the passes of a phase were timed in the end, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GrainChoice {
+    /// The phase.
+    pub phase: Phase,
+    /// What had times of its own.
+    pub grain: Grain,
+    /// A sentence.
+    pub reason: String,
+    /// How often it was changed.
+    pub changes: u64,
+}
+
+/// The share of a pass that its marks may cost, unless said otherwise.
+pub(crate) const DEFAULT_SHARE: f64 = 0.01;
+
+/// Going finer takes so much less than the budget, so that passes of nearly the same length don't go to
+/// and fro.
+const ROOM_TO_GO_FINER: f64 = 0.8;
+
+/// Chooses the grain of each phase.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    pub(crate) share: f64,
+    pub(crate) stamp: Option<StampCost>,
+    /// What the caller wants.
+    pub(crate) forced: Option<Grain>,
+    /// Marks in a set.
+    room: u32,
+    phases: [Chosen; Phase::ALL.len()],
+}
+
+#[derive(Debug)]
+struct Chosen {
+    grain: Grain,
+    /// By the pass that was settled last.
+    because: Because,
+    changes: u64,
+    /// Finer passes had more marks than there is room for.
+    most: Grain,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Because {
+    /// No pass was settled yet.
+    First,
+    /// So many marks at this grain, so many at the next finer one, of a span.
+    Costs { marks: u32, finer: u32, span_ns: u64 },
+    /// No room for the marks of the next finer grain: so many, at least.
+    NoRoom { finer: u32 },
+}
+
+impl Budget {
+    pub(crate) fn new(room: u32) -> Self {
+        let phases = Phase::ALL.map(|_| Chosen {
+            grain: Grain::Kernel,
+            because: Because::First,
+            changes: 0,
+            most: Grain::Kernel,
+        });
+        Self { share: DEFAULT_SHARE, stamp: None, forced: None, room, phases }
+    }
+
+    /// What the next pass of a phase has times of.
+    pub(crate) fn grain(&self, phase: Phase) -> Grain {
+        self.forced.unwrap_or(self.phases[phase as usize].grain)
+    }
+
+    /// A pass was settled that spanned so long.
+    pub(crate) fn learn(&mut self, phase: Phase, needs: &Needs, span_ns: u64) {
+        let (share, stamp, room) = (self.share, self.stamp, self.room);
+        let chosen = &mut self.phases[phase as usize];
+        let (now, most) = (chosen.grain, chosen.most);
+        let fits = |grain: Grain| {
+            let Some(stamp) = stamp else { return true };
+            let part = if grain > now { ROOM_TO_GO_FINER } else { 1.0 };
+            f64::from(needs.of(grain)) * stamp.ns() <= part * share * span_ns as f64
+        };
+        let has_room = |grain: Grain| grain <= most && needs.of(grain) <= room;
+        let finest = Grain::ALL.into_iter().rev();
+        let grain = finest.clone().find(|&g| has_room(g) && fits(g)).unwrap_or(Grain::Pass);
+        let next = Grain::ALL.get(grain as usize + 1).copied().unwrap_or(grain);
+        chosen.changes += u64::from(grain != now);
+        chosen.grain = grain;
+        let finer = needs.of(next);
+        chosen.because = if has_room(next) {
+            Because::Costs { marks: needs.of(grain), finer, span_ns }
+        } else {
+            Because::NoRoom { finer }
+        };
+    }
+
+    /// A pass at `grain` had more marks than there is room for.
+    pub(crate) fn ran_out(&mut self, phase: Phase, grain: Grain) {
+        let room = self.room;
+        let chosen = &mut self.phases[phase as usize];
+        let coarser = Grain::ALL[(grain as usize).saturating_sub(1)];
+        if coarser < chosen.most {
+            chosen.most = coarser;
+            chosen.changes += 1;
+        }
+        chosen.grain = chosen.grain.min(chosen.most);
+        chosen.because = Because::NoRoom { finer: room.saturating_add(1) };
+    }
+
+    /// What was chosen for the phases of which passes were seen, and why.
+    pub(crate) fn choices(&self) -> Vec<GrainChoice> {
+        let seen = Phase::ALL.into_iter().zip(&self.phases);
+        let seen = seen.filter(|(_, chosen)| !matches!(chosen.because, Because::First));
+        seen.map(|(phase, chosen)| GrainChoice {
+            phase,
+            grain: self.grain(phase),
+            reason: self.reason(chosen),
+            changes: chosen.changes,
+        })
+        .collect()
+    }
+
+    fn reason(&self, chosen: &Chosen) -> String {
+        if let Some(forced) = self.forced {
+            return format!("{}: as the caller wants it", words(forced));
+        }
+        let grain = chosen.grain;
+        let finer = Grain::ALL.get(grain as usize + 1).copied().unwrap_or(grain).name();
+        match (chosen.because, self.stamp) {
+            (Because::NoRoom { finer: marks }, _) => format!(
+                "{}: {finer} take {marks} stamps or more, and a pass has room for {}",
+                words(grain),
+                self.room
+            ),
+            (_, None) => format!(
+                "{}: nobody measured what a stamp costs, so there is no budget to keep",
+                words(grain)
+            ),
+            (Because::First, _) => words(grain).to_owned(),
+            (Because::Costs { marks, finer: more, span_ns }, Some(stamp)) => {
+                let cost = format!("{:.1} µs", stamp.ns() / 1e3);
+                let budget = 100.0 * self.share;
+                let part = |marks: u32| match span_ns {
+                    0 => "n/a".to_owned(),
+                    _ => {
+                        let part = 100.0 * f64::from(marks) * stamp.ns() / span_ns as f64;
+                        format!("{part:.1} %")
+                    }
+                };
+                if grain == Grain::Kernel {
+                    format!(
+                        "{}: {marks} stamps of {cost} are {} of a pass",
+                        words(grain),
+                        part(marks)
+                    )
+                } else if f64::from(more) * stamp.ns() <= self.share * span_ns as f64 {
+                    let finer_from = ROOM_TO_GO_FINER * budget;
+                    format!(
+                        "{}: the {more} stamps of {cost} that {finer} take would be {} of a pass, just \
+                         within the budget of {budget} %: it takes {finer_from} % to go finer again",
+                        words(grain),
+                        part(more)
+                    )
+                } else {
+                    format!(
+                        "{}: the {more} stamps of {cost} that {finer} take would be {} of a pass, and \
+                         the budget is {budget} %",
+                        words(grain),
+                        part(more)
+                    )
+                }
+            }
+        }
+    }
+}
+
+fn words(grain: Grain) -> &'static str {
+    match grain {
+        Grain::Pass => "whole passes only",
+        Grain::Layer => "layers only",
+        Grain::Brick => "bricks only",
+        Grain::Kernel => "bricks and kernels",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 kernels in 40 bricks of 10 layers.
+    fn needs() -> Needs {
+        let mut needs = Needs::default();
+        for (grain, marks) in Grain::ALL.into_iter().zip([2, 12, 41, 101]) {
+            (0..marks).for_each(|_| needs.add(&[grain]));
+        }
+        needs
+    }
+
+    fn budget() -> Budget {
+        let mut budget = Budget::new(4096);
+        budget.stamp = Some(StampCost { host_ns: 2_000.0, device_ns: 500.0, marks: 64 });
+        budget
+    }
+
+    #[test]
+    fn marks_that_would_cost_more_than_the_budget_are_not_made() {
+        let spans = [
+            (30_000_000, Grain::Kernel),
+            (20_000_000, Grain::Brick),
+            (8_000_000, Grain::Layer),
+            (2_000_000, Grain::Pass),
+        ];
+        for (span, grain) in spans {
+            let mut budget = budget();
+            budget.learn(Phase::Decode, &needs(), span);
+            assert_eq!(
+                (budget.grain(Phase::Decode), budget.grain(Phase::Prefill)),
+                (grain, Grain::Kernel)
+            );
+        }
+    }
+
+    #[test]
+    fn the_grain_is_fine_again_when_passes_are_long_enough_and_does_not_go_to_and_fro() {
+        let mut budget = budget();
+        budget.learn(Phase::Decode, &needs(), 20_000_000);
+        // The marks of kernels are 202 µs: 1 % of this, but not 0.8 %.
+        budget.learn(Phase::Decode, &needs(), 21_000_000);
+        assert_eq!(budget.grain(Phase::Decode), Grain::Brick);
+        budget.learn(Phase::Decode, &needs(), 26_000_000);
+        assert_eq!(budget.grain(Phase::Decode), Grain::Kernel);
+        budget.learn(Phase::Decode, &needs(), 21_000_000);
+        assert_eq!(budget.grain(Phase::Decode), Grain::Kernel);
+        assert_eq!(budget.choices()[0].changes, 2);
+    }
+
+    #[test]
+    fn the_reason_has_the_figures() {
+        let mut budget = budget();
+        budget.learn(Phase::Decode, &needs(), 10_000_000);
+        let [choice] = &budget.choices()[..] else { panic!("one phase was seen") };
+        let expected = "bricks only: the 101 stamps of 2.0 µs that kernels take would be 2.0 % of a pass, \
+                        and the budget is 1 %";
+        assert_eq!(choice.reason, expected);
+        budget.forced = Some(Grain::Layer);
+        assert_eq!(budget.choices()[0].reason, "layers only: as the caller wants it");
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_tried_again() {
+        let mut budget = Budget::new(50);
+        budget.ran_out(Phase::Decode, Grain::Kernel);
+        assert_eq!(budget.grain(Phase::Decode), Grain::Brick);
+        budget.learn(Phase::Decode, &needs(), u64::MAX);
+        assert_eq!(budget.grain(Phase::Decode), Grain::Brick);
+        let reason = &budget.choices()[0].reason;
+        assert!(reason.contains("101 stamps or more, and a pass has room for 50"), "{reason}");
+    }
+}

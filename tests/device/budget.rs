@@ -1,0 +1,149 @@
+//! How fine a device is timed, by what that costs.
+
+use brickscope::{
+    BrickId, BrickProfiler, DeviceTimer, Grain, Misuse, Phase, Profile, SimulatedDevice, Work, view,
+};
+
+use super::STREAM;
+
+/// Ten layers of four bricks, the last of two kernels.
+fn pass(
+    timer: &mut DeviceTimer<'_>,
+    device: &mut SimulatedDevice,
+    profiler: &BrickProfiler,
+    nanos: u64,
+) {
+    let kernel = profiler.device_kernel("gemv", Default::default());
+    timer.begin_pass(device, Phase::Decode, 1, 0).expect("none is open");
+    for layer in 0..10 {
+        for brick in [
+            BrickId::RmsNorm,
+            BrickId::QkvProjection,
+            BrickId::OutputProjection,
+            BrickId::DownProjection,
+        ] {
+            timer.brick(device, STREAM, Some(layer), brick, Work::default()).expect("room");
+            for _ in 0..if brick == BrickId::DownProjection { 2 } else { 1 } {
+                timer.kernel(device, STREAM, kernel, Work::default()).expect("it runs");
+                device.launch(STREAM, nanos);
+            }
+        }
+    }
+    timer.end_pass(device).expect("it is open");
+    timer.settle(device, true).expect("it is there");
+}
+
+/// Passes whose kernels take so long, on a device whose marks cost 100 ns of the host and 1 µs of its own.
+fn run(kernels_ns: &[u64]) -> (Profile, Vec<Grain>) {
+    let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(100, 1_000);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let cost = timer.calibrate(&mut device).expect("it can be measured");
+    assert_eq!((cost.host_ns, cost.device_ns, cost.marks), (100.0, 1_000.0, 64));
+    let mut grains = Vec::new();
+    for &nanos in kernels_ns {
+        grains.push(timer.grain_of(Phase::Decode));
+        pass(&mut timer, &mut device, &profiler, nanos);
+    }
+    grains.push(timer.grain_of(Phase::Decode));
+    timer.finish(&mut device).expect("it is there");
+    let profile = profiler.profile();
+    profile.check().expect("it adds up");
+    (profile, grains)
+}
+
+#[test]
+fn marks_that_cost_too_much_are_left_out_until_passes_are_longer_and_the_report_says_so() {
+    use Grain::*;
+    // 51 marks of kernels, 41 of bricks, 11 of layers, 2 of a pass.
+    let (profile, grains) =
+        run(&[200_000, 110_000, 90_000, 30_000, 2_000, 2_000, 300_000, 300_000]);
+    assert_eq!(grains, [Kernel, Kernel, Kernel, Brick, Layer, Pass, Pass, Kernel, Kernel]);
+    let [device] = &profile.devices[..] else { panic!("there is one") };
+    let [choice] = &device.grains[..] else { panic!("one phase") };
+    assert_eq!((choice.grain, choice.changes), (Kernel, 4));
+    let by_grain: Vec<_> =
+        device.streams[0].grains.iter().map(|g| (g.grain, g.passes, g.marks)).collect();
+    assert_eq!(by_grain, [(Pass, 2, 4), (Layer, 1, 11), (Brick, 1, 41), (Kernel, 4, 204)]);
+    let report = view::report(&profile);
+    assert!(report.contains("bricks were not measured in 3 of 8 passes"), "{report}");
+}
+
+#[test]
+fn the_reason_is_in_the_report_with_its_figures() {
+    let (profile, _) = run(&[30_000]);
+    let report = view::report(&profile);
+    let said = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let reason = "decode: layers only: the 41 stamps of 1.0 µs that bricks take would be 2.6 % of a \
+                  pass, and the budget is 1 %";
+    assert!(said.contains(reason), "{report}");
+    assert!(said.contains("one takes the host 0.1 µs and the device 1.0 µs"), "{report}");
+}
+
+#[test]
+fn without_a_known_cost_there_is_no_budget_and_that_is_said() {
+    let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(5_000, 5_000);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    pass(&mut timer, &mut device, &profiler, 10);
+    assert_eq!(timer.grain_of(Phase::Decode), Grain::Kernel);
+    timer.set_grain(Grain::Layer);
+    pass(&mut timer, &mut device, &profiler, 10);
+    let forced = profiler.profile().devices[0].grains[0].reason.clone();
+    assert_eq!(forced, "layers only: as the caller wants it");
+    timer.choose_grain();
+    timer.finish(&mut device).expect("it is there");
+    let [of] = &profiler.profile().devices[..] else { panic!("there is one") };
+    assert_eq!((of.stamp, of.budget), (None, None));
+    assert!(of.stamp_absent.as_ref().is_some_and(|absent| absent.reason.contains("calibrate")));
+    assert!(of.grains[0].reason.contains("nobody measured"), "{}", of.grains[0].reason);
+}
+
+#[test]
+fn the_budget_can_be_set() {
+    let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(100, 1_000);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    timer.calibrate(&mut device).expect("it can be measured");
+    timer.set_budget(0.5);
+    pass(&mut timer, &mut device, &profiler, 20_000);
+    assert_eq!(timer.grain_of(Phase::Decode), Grain::Kernel);
+    timer.set_budget(f64::NAN);
+    pass(&mut timer, &mut device, &profiler, 20_000);
+    assert_eq!(timer.grain_of(Phase::Decode), Grain::Pass);
+}
+
+#[test]
+fn where_there_is_no_room_for_marks_the_next_pass_has_fewer() {
+    for (marks, grain, overfull) in
+        [(51, Grain::Kernel, 0), (45, Grain::Brick, 1), (12, Grain::Layer, 2)]
+    {
+        let mut device = SimulatedDevice::new(1).with_issue(0).with_marks(marks);
+        let profiler = BrickProfiler::with_clock(device.clock());
+        profiler.enable();
+        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        for _ in 0..5 {
+            pass(&mut timer, &mut device, &profiler, 1_000);
+        }
+        assert_eq!(timer.grain_of(Phase::Decode), grain);
+        timer.finish(&mut device).expect("it is there");
+        let profile = profiler.profile();
+        profile.check().expect("it adds up");
+        let of = &profile.devices[0];
+        assert_eq!((of.overfull_passes, of.untimed_passes()), (overfull, overfull));
+        assert_eq!(of.streams[0].passes.len() as u64, 5 - overfull);
+    }
+    // Who wants it so is told that it can't be.
+    let mut device = SimulatedDevice::new(1).with_marks(2);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    timer.set_grain(Grain::Brick);
+    timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
+    let refused = (0..3)
+        .try_for_each(|_| timer.brick(&mut device, STREAM, None, BrickId::LmHead, Work::default()));
+    assert_eq!(refused, Err(Misuse::TooManyMarks { room: 2 }.into()));
+}
