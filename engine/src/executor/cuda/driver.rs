@@ -495,7 +495,7 @@ impl Download {
     pub(super) fn new(context: &Arc<Context>, room: usize) -> Result<Self, CudaError> {
         let room = room.max(1);
         let (begin, done) = (Event::new(context)?, Event::new(context)?);
-        let bytes = room.checked_mul(size_of::<u32>()).unwrap_or(usize::MAX);
+        let bytes = room.saturating_mul(size_of::<u32>());
         let mut host: *mut c_void = null_mut();
         // SAFETY: the pointer is to a pointer that outlives the call.
         let result = unsafe { sys::cuMemAllocHost_v2(&raw mut host, bytes) };

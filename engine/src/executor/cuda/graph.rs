@@ -7,14 +7,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use brickscope::{Grain, Issued, PairedRatio, Phase, SyncMode};
+use brickscope::{Grain, Issued, KernelId, PairedRatio, Phase, SyncMode};
 
 use super::clock::OWN_SET;
 use super::driver::{GraphExec, Node, NodeKind};
 use super::error::CudaError;
 use super::kernels::Launch;
 use super::{Cuda, Prepared};
-use crate::executor::gpu::{GpuError, Plan, STREAM, Timed};
+use crate::executor::gpu::{GpuError, Plan, Timed};
 use crate::forward::Outputs;
 
 /// The graphs of a decode pass.
@@ -33,6 +33,8 @@ struct Twin {
     issued: Issued,
     set: u32,
     grain: Grain,
+    /// The profiler's numbers for the steps: what was issued is told by them.
+    names: Vec<KernelId>,
 }
 
 impl Graphs {
@@ -90,7 +92,8 @@ impl Cuda<'_> {
             return self.launch_plain();
         }
         let grain = timed.timer().grain();
-        let twin = match self.graphs.twin.take().filter(|twin| twin.grain == grain) {
+        let fits = |twin: &Twin| twin.grain == grain && twin.names == timed.kernels();
+        let twin = match self.graphs.twin.take().filter(fits) {
             Some(twin) => twin,
             None => self.capture_twin(plan, timed, grain)?,
         };
@@ -128,17 +131,23 @@ impl Cuda<'_> {
     ) -> Result<Twin, GpuError> {
         // Before the capture, as it may settle passes.
         timed.begin(self)?;
-        let captured = self.capture(plan, &mut |this, step| match step {
-            Some(step) => Ok(timed.step(this, step)?),
-            None => Ok(timed.timer().end_brick(this, STREAM)?),
+        let mut issued = None;
+        let captured = self.capture(plan, &mut |this, step| {
+            match step {
+                Some(step) => timed.step(this, step)?,
+                None => issued = timed.timer().end_recorded(this)?,
+            }
+            Ok(())
         });
-        // Whatever came of it, this pass did not run.
-        let issued = timed.timer().issued();
+        if captured.is_err() {
+            timed.timer().abandon_pass();
+        }
         let captured = captured?;
         let (Some(issued), Some(set)) = (issued, captured.set) else {
             return Err(CudaError::Capture { what: "nothing was marked in it".to_owned() }.into());
         };
-        Ok(Twin { exec: captured.exec, issued, set, grain })
+        let names = timed.kernels().to_vec();
+        Ok(Twin { exec: captured.exec, issued, set, grain, names })
     }
 
     /// Captures the plan's steps. `tell` hears of each step before it is issued, and of the end.
