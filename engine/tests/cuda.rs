@@ -174,7 +174,7 @@ fn how_often_is_waited_is_what_the_mode_says() {
                 let gpu = profile.on_device(0, 0).expect("a stream");
                 gpu.check().expect("it adds up");
                 let passes = gpu.passes.iter().filter(|pass| pass.phase == Phase::Decode);
-                let last = passes.last().map(|pass| pass.serial);
+                let last = passes.map(|pass| pass.serial).max();
                 let is_brick = |name: u16| gpu.names[usize::from(name)].kind == NameKind::Brick;
                 let spans = gpu.spans.iter().filter(|span| span.pass == last && last.is_some());
                 (waits, spans.filter(|span| span.name.is_some_and(is_brick)).count())
