@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Synth(SynthArgs),
     Doctor(DoctorArgs),
     Machine(MachineArgs),
+    Selftest(SelftestArgs),
     History(HistoryArgs),
     Flamegraph(FlamegraphArgs),
 }
@@ -95,7 +96,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. Ends
     /// when that is known to ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = ["out", "sync", "temperature", "counters", "shares", "leave_out_disturbed"])]
+    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"])]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: end after so many seconds at the latest.
@@ -105,7 +106,7 @@ pub(crate) struct ProfileArgs {
         default_value_t = 20.0,
         requires = "check_overhead",
         // Where one of these is there, clap takes `requires` for settled.
-        conflicts_with_all = ["out", "sync", "temperature", "counters", "shares", "leave_out_disturbed"],
+        conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"],
         value_parser = seconds,
         allow_negative_numbers = true
     )]
@@ -770,6 +771,30 @@ pub(crate) struct MachineArgs {
     /// The most threads to measure with. By default all that this process may use.
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// Check on a real device what no test can without one.
+///
+/// Whether its times are right and what they cost: passes with and without them in turns, the sum of
+/// bricks against the span of the graph, events against the device's own clock, that clock's step, and the
+/// logits against the CPU's. Takes half a minute.
+///
+/// The exit code is 0 if all that is asked for holds, 1 if something doesn't, 2 if there is no device.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope selftest --backend cuda\n  brickscope selftest --backend cuda model.gguf --json | jq '.checks[] | select(.ok == false)'"
+)]
+pub(crate) struct SelftestArgs {
+    /// The GGUF file to run. By default that of `brickscope profile`.
+    pub(crate) model: Option<PathBuf>,
+
+    /// The backend to check: cuda.
+    #[arg(long)]
+    pub(crate) backend: Backend,
+
+    /// Print the checks as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show how a folder of benchmarks developed: each test over time, and where it changed for good.

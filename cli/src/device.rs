@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 #[cfg(feature = "wgpu")]
-use brickscope_engine::Wgpu;
+use brickscope_engine::executor::Wgpu;
+use brickscope_engine::executor::cuda::{Cuda, CudaOptions};
 use brickscope_engine::{Gpu, GpuSession, Model};
 use brickscope_kernels::Backend;
 
@@ -40,7 +41,10 @@ pub(crate) fn on_device<'m, T: OnDevice<'m>>(
         Backend::Wgpu => anyhow::bail!(
             "--backend wgpu: this brickscope was built without it; `cargo install … --features wgpu` has it"
         ),
-        Backend::Cuda => anyhow::bail!("--backend cuda: not in this build"),
+        Backend::Cuda => {
+            let cuda = Cuda::new(model, context, CudaOptions::default())?;
+            then.run(GpuSession::new(model, cuda))
+        }
         Backend::Scalar | Backend::Avx2 | Backend::Avx512 | Backend::Neon => {
             anyhow::bail!("{backend} is a backend of the CPU")
         }

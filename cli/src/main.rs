@@ -53,6 +53,7 @@ fn run(command: &Command) -> ExitCode {
         }
         Command::Diverge(args) => return yes_or_no(cmd::diverge::run(args).map(|found| !found)),
         Command::VerifyReceipt(args) => return yes_or_no(cmd::verify_receipt::run(args)),
+        Command::Selftest(args) => return yes_or_no(cmd::selftest::run(args)),
         Command::Profile(args) => cmd::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),

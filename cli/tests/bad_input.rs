@@ -161,7 +161,7 @@ fn an_overhead_check_that_cannot_be_made() {
     let model = fixture("tiny-Q8_0.gguf");
     let model = model.to_str().expect("UTF-8");
     for (args, says) in [
-        (&["--sync", "immediate"][..], "cannot be used with '--sync <SYNC>'"),
+        (&["--sync", "immediate"][..], "--sync with --check-overhead is about devices"),
         (&["--temperature", "1"], "cannot be used with '--temperature <T>'"),
         (&["--overhead-seconds", "0"], "must be a number above 0 and at most 86400"),
         (&["--overhead-seconds", "NaN"], "must be a number above 0 and at most 86400"),

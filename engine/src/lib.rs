@@ -48,6 +48,8 @@ mod tap;
 mod weights;
 
 pub use config::{Architecture, Config};
+#[cfg(feature = "wgpu")]
+pub use executor::Wgpu;
 pub use executor::gpu::{Gpu, GpuError, GpuProbe, GpuSession};
 pub use generate::{GenerateOptions, Generated, generate, generate_on};
 pub use kv_cache::KvCache;

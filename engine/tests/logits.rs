@@ -81,12 +81,39 @@ fn kl(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum()
 }
 
+/// Runs a model, on whatever.
+trait Runs {
+    fn forward(&mut self, token: u32) -> Vec<f32>;
+    fn all_logits(&mut self, tokens: &[u32]) -> Vec<f32>;
+}
+
+impl Runs for Session<'_> {
+    fn forward(&mut self, token: u32) -> Vec<f32> {
+        self.forward(&[token]).unwrap().to_vec()
+    }
+
+    fn all_logits(&mut self, tokens: &[u32]) -> Vec<f32> {
+        self.all_logits(tokens).unwrap()
+    }
+}
+
 /// Holds a model to its references, in one batch and token by token, on `backend`.
 fn check(folder: &Path, name: &str, backend: Backend, threads: usize) {
     let Ok(kernels) = Kernels::new(backend) else {
         println!("skipped: no {backend} here");
         return;
     };
+    check_on(folder, name, backend.name(), &move |model, context| {
+        let cpu = Cpu::new(kernels, NonZeroUsize::new(threads).unwrap()).unwrap();
+        Some(Box::new(Session::new(model, cpu, context).unwrap()))
+    });
+}
+
+/// A session of a model and a context; `None` where there is nothing to run it on.
+type Open = dyn for<'m> Fn(&'m Model, usize) -> Option<Box<dyn Runs + 'm>>;
+
+/// As [`check`], on what `open` makes.
+fn check_on(folder: &Path, name: &str, backend: &str, open: &Open) {
     let model = Model::open(&folder.join(format!("{name}.gguf"))).unwrap();
     for (file, steps) in [("logits.bin", false), ("step.logits.bin", true)] {
         let path = folder.join(format!("{name}.{file}"));
@@ -95,14 +122,13 @@ fn check(folder: &Path, name: &str, backend: Backend, threads: usize) {
             continue;
         }
         let reference = read(&path);
-        let cpu = Cpu::new(kernels, NonZeroUsize::new(threads).unwrap()).unwrap();
         let context = reference.tokens.len() + reference.greedy.len();
-        let mut session = Session::new(&model, cpu, context).unwrap();
+        let Some(mut session) = open(&model, context) else { return };
         let logits = if steps {
-            let step = |token| session.forward(&[token]).unwrap().to_vec();
+            let step = |token| session.forward(token);
             reference.tokens.iter().copied().flat_map(step).collect()
         } else {
-            session.all_logits(&reference.tokens).unwrap()
+            session.all_logits(&reference.tokens)
         };
         let found = distance(&logits, &reference);
         let tied = ["l3", "qwen3", "bitnet"].iter().any(|part| name.contains(part));
@@ -123,8 +149,8 @@ fn check(folder: &Path, name: &str, backend: Backend, threads: usize) {
             let mut greedy = Vec::new();
             for _ in 0..reference.greedy.len() {
                 let row = &logits[logits.len() - reference.n_vocab..];
-                let last = greedy.last().map(|&token| session.forward(&[token]).unwrap());
-                greedy.push(top(last.unwrap_or(row)).0 as u32);
+                let last = greedy.last().map(|&token| session.forward(token));
+                greedy.push(top(last.as_deref().unwrap_or(row)).0 as u32);
             }
             assert_eq!(greedy, reference.greedy, "{name}: the greedy continuation");
         }
@@ -233,5 +259,50 @@ fn all_shared_models_agree_where_their_folder_is() {
     }
     for name in names {
         check(&folder, &name, Backend::Avx2, 2);
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod on_wgpu {
+    use brickscope_engine::{GpuError, GpuSession, Wgpu};
+
+    use super::*;
+
+    impl Runs for GpuSession<'_, Wgpu> {
+        fn forward(&mut self, token: u32) -> Vec<f32> {
+            self.forward(&[token]).unwrap().to_vec()
+        }
+
+        fn all_logits(&mut self, tokens: &[u32]) -> Vec<f32> {
+            self.all_logits(tokens).unwrap()
+        }
+    }
+
+    fn open(model: &Model, context: usize) -> Option<Box<dyn Runs + '_>> {
+        match Wgpu::new(model, context) {
+            Ok(wgpu) => Some(Box::new(GpuSession::new(model, wgpu))),
+            Err(why @ GpuError::NoDevice { .. })
+                if std::env::var_os("BRICKSCOPE_NEEDS_WGPU").is_none() =>
+            {
+                println!("skipped: {why}");
+                None
+            }
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn logits_agree_on_a_device() {
+        for name in models(&fixtures()) {
+            check_on(&fixtures(), &name, "wgpu", &open);
+        }
+    }
+
+    #[test]
+    fn all_shared_models_agree_on_a_device() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+        for name in models(&folder) {
+            check_on(&folder, &name, "wgpu", &open);
+        }
     }
 }

@@ -135,6 +135,12 @@ impl DeviceTimer<'_> {
         self.mode
     }
 
+    /// When the next pass will be waited for: the mode of the profiler now, or none if it is off.
+    #[must_use]
+    pub fn wanted_mode(&self) -> SyncMode {
+        if self.profiler.is_enabled() { self.profiler.sync_mode() } else { SyncMode::None }
+    }
+
     /// What has times of its own: in the open pass or, without one, in a decode pass if it began now.
     #[must_use]
     pub fn grain(&self) -> Grain {
@@ -548,6 +554,34 @@ impl DeviceTimer<'_> {
         self.event(device, stream, None, self.calls, What::End)?;
         self.streams[usize::from(stream.0)].brick = false;
         Ok(())
+    }
+
+    /// As [`end_brick`](Self::end_brick), where what the brick had to do is known only now.
+    ///
+    /// # Errors
+    ///
+    /// As [`brick`](Self::brick).
+    pub fn end_brick_with(
+        &mut self,
+        device: &mut impl Device,
+        stream: StreamId,
+        work: Work,
+    ) -> Result<(), DeviceError> {
+        if self.pass.is_some() && self.running(stream)?.brick {
+            if let Some((_, of_host)) = &mut self.streams[usize::from(stream.0)].host {
+                *of_host = work;
+            }
+            let events = self.pass.iter_mut().flat_map(|pass| pass.events.iter_mut().rev());
+            let mut of_stream = events.filter(|event| event.stream == stream.0);
+            let last = of_stream.find_map(|event| match &mut event.what {
+                What::Brick(_, work) => Some(work),
+                _ => None,
+            });
+            if let Some(last) = last {
+                *last = work;
+            }
+        }
+        self.end_brick(device, stream)
     }
 
     /// Ends the pass: its last marks are put into the streams. Settles passes whose times are there.

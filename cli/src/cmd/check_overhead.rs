@@ -6,15 +6,17 @@
 
 use std::io::{Write, stdout};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope::{
     BrickProfiler, Clock, ClockInfo, Machine, PairedError, PairedRatio, Phase, Profile,
 };
-use brickscope_engine::{Profiled, Sampler, Sampling, Session};
+use brickscope_engine::{Gpu, GpuProbe, GpuSession, Model, Profiled, Sampler, Sampling, Session};
+use brickscope_kernels::Backend;
 use serde::Serialize;
 
 use super::profile::log_capacity;
-use crate::args::ProfileArgs;
+use crate::args::{ProfileArgs, Sync};
+use crate::device::{self, OnDevice};
 use crate::{progress, source};
 
 /// The interval is narrow enough when it ends this far from its middle: 0.1 %.
@@ -30,19 +32,138 @@ const WARM_UP: usize = 4;
 const SLOW: f64 = 1.25;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    let created = Profile::empty(Default::default()).created;
     let model = source::model(args.model.as_deref())?;
-    let cpu = source::cpu(&args.executor)?;
     let prompt = source::prompt(&model, &args.prompt)?;
     if args.tokens < 2 {
         bail!("--check-overhead decodes tokens: that takes --tokens 2 or more");
     }
     // As in a run that is profiled, so that the log is as large as there.
     let context = prompt.len().saturating_add(args.tokens - 1);
-    let mut session = Session::new(&model, cpu, context)?;
+    if let Some(backend) = device::asked(&args.executor) {
+        let run = OverheadOnDevice { args, prompt: &prompt, backend };
+        return device::on_device(backend, &model, context, run);
+    }
+    ensure!(
+        matches!(args.sync, Sync::Deferred),
+        "--sync with --check-overhead is about devices: bricks on the CPU are timed alike in every mode"
+    );
+    let mut session = Session::new(&model, source::cpu(&args.executor)?, context)?;
     let capacity = log_capacity(&model, &session, context);
     let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
+    let backend = session.cpu().kernels.backend().name().to_owned();
+    let threads = Some(session.cpu().threads());
+    let probe = session.profiled(&profiler);
+    let mut arms = OnCpu { session: &mut session, probe };
+    check(args, &model, &prompt, &mut arms, &profiler, capacity, (backend, threads))
+}
 
+/// As [`run`], on a device.
+struct OverheadOnDevice<'a> {
+    args: &'a ProfileArgs,
+    prompt: &'a [u32],
+    backend: Backend,
+}
+
+impl<'m> OnDevice<'m> for OverheadOnDevice<'_> {
+    type Out = ();
+
+    fn run<G: Gpu + Send + 'm>(self, mut session: GpuSession<'m, G>) -> Result<()> {
+        let Self { args, prompt, backend } = self;
+        let profiler = BrickProfiler::enabled();
+        profiler.set_sync_mode(args.sync.into());
+        let model = session.model();
+        let probe = session.profiled(&profiler)?;
+        let mut arms = OnGpu { session: &mut session, probe };
+        let on = (format!("{backend}, sync {}", profiler.sync_mode().name()), None);
+        check(args, model, prompt, &mut arms, &profiler, DEVICE_CAPACITY, on)
+    }
+}
+
+/// Spans that the log of a device's stream has room for.
+const DEVICE_CAPACITY: usize = 1 << 16;
+
+/// A session whose passes are run in both ways.
+trait Arms {
+    fn forward(&mut self, tokens: &[u32]) -> Result<()>;
+    fn forward_profiled(&mut self, tokens: &[u32]) -> Result<()>;
+    fn last_logits(&self) -> &[f32];
+    fn position(&self) -> usize;
+    fn room(&self) -> usize;
+    fn truncate(&mut self, position: usize);
+}
+
+struct OnCpu<'s, 'm, 'p> {
+    session: &'s mut Session<'m>,
+    probe: Profiled<'p>,
+}
+
+impl Arms for OnCpu<'_, '_, '_> {
+    fn forward(&mut self, tokens: &[u32]) -> Result<()> {
+        Ok(self.session.forward(tokens).map(drop)?)
+    }
+
+    fn forward_profiled(&mut self, tokens: &[u32]) -> Result<()> {
+        Ok(self.session.forward_with(&self.probe, tokens).map(drop)?)
+    }
+
+    fn last_logits(&self) -> &[f32] {
+        self.session.last_logits()
+    }
+
+    fn position(&self) -> usize {
+        self.session.position()
+    }
+
+    fn room(&self) -> usize {
+        self.session.room()
+    }
+
+    fn truncate(&mut self, position: usize) {
+        self.session.truncate(position);
+    }
+}
+
+struct OnGpu<'s, 'm, 'p, G> {
+    session: &'s mut GpuSession<'m, G>,
+    probe: GpuProbe<'p>,
+}
+
+impl<G: Gpu> Arms for OnGpu<'_, '_, '_, G> {
+    fn forward(&mut self, tokens: &[u32]) -> Result<()> {
+        Ok(self.session.forward(tokens).map(drop)?)
+    }
+
+    fn forward_profiled(&mut self, tokens: &[u32]) -> Result<()> {
+        Ok(self.session.forward_with(&mut self.probe, tokens).map(drop)?)
+    }
+
+    fn last_logits(&self) -> &[f32] {
+        self.session.last_logits()
+    }
+
+    fn position(&self) -> usize {
+        self.session.position()
+    }
+
+    fn room(&self) -> usize {
+        self.session.room()
+    }
+
+    fn truncate(&mut self, position: usize) {
+        self.session.truncate(position);
+    }
+}
+
+fn check(
+    args: &ProfileArgs,
+    model: &Model,
+    prompt: &[u32],
+    arms: &mut impl Arms,
+    profiler: &BrickProfiler,
+    capacity: usize,
+    (backend, threads): (String, Option<usize>),
+) -> Result<()> {
+    let created = Profile::empty(Default::default()).created;
     let clock = Clock::default();
     let limit_ns = (args.overhead_seconds * 1e9) as u64;
     let bar = progress::time("measuring", limit_ns / 1_000_000);
@@ -52,16 +173,15 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         }
         bar.set_position(elapsed_ns / 1_000_000);
     };
-    let measured =
-        measure(&mut session, &profiler, &clock, capacity, &prompt, limit_ns, &mut show)?;
+    let measured = measure(arms, profiler, &clock, capacity, prompt, limit_ns, &mut show)?;
     bar.finish_and_clear();
 
     let run = Setting {
         created,
-        model: source::describe(&model),
+        model: source::describe(model),
         machine: Machine::detect(),
-        backend: session.cpu().kernels.backend().name().to_owned(),
-        threads: session.cpu().threads(),
+        backend,
+        threads,
         clock: clock.describe(),
         prompt_tokens: prompt.len(),
         log_capacity: capacity,
@@ -148,7 +268,7 @@ struct Measured {
 
 /// Runs quads until the interval is narrow enough or `limit_ns` have passed, at least one.
 fn measure(
-    session: &mut Session<'_>,
+    session: &mut impl Arms,
     profiler: &BrickProfiler,
     clock: &Clock,
     log_capacity: usize,
@@ -157,13 +277,15 @@ fn measure(
     show: &mut dyn FnMut(u64, usize, Option<PairedRatio>),
 ) -> Result<Measured> {
     let mut sampler = Sampler::new(Sampling::Greedy);
-    let probe = session.profiled(profiler);
-    let first = sampler.sample(session.forward(prompt)?);
+    session.forward(prompt)?;
+    let first = sampler.sample(session.last_logits());
     for _ in 0..WARM_UP {
-        quad(session, &probe, clock, Order::Abba, prompt.len(), first)?;
+        quad(session, clock, Order::Abba, prompt.len(), first)?;
     }
     let warm = profiler.profile();
-    let spans = warm.spans.len() + usize::try_from(warm.dropped.spans)?;
+    let on_devices = warm.devices.iter().flat_map(|device| &device.streams);
+    let on_devices: usize = on_devices.map(|stream| stream.spans.len()).sum();
+    let spans = warm.spans.len() + usize::try_from(warm.dropped.spans)? + on_devices;
     let spans_per_pass = spans.div_ceil(2 * WARM_UP);
 
     let mut logged = spans;
@@ -177,11 +299,11 @@ fn measure(
         if logged + 2 * spans_per_pass > log_capacity {
             profiler.reset();
             session.truncate(position);
-            session.forward_with(&probe, &[token])?;
+            session.forward_profiled(&[token])?;
             logged = spans_per_pass;
         }
         let order = if quads.len().is_multiple_of(2) { Order::Abba } else { Order::Baab };
-        let ns = quad(session, &probe, clock, order, position, token)?;
+        let ns = quad(session, clock, order, position, token)?;
         quads.push(Quad { position, order, ns });
         logged += 2 * spans_per_pass;
         // On to the next position, or back to the first.
@@ -209,8 +331,7 @@ fn measure(
 /// Decodes `token` at `position` four times; returns what each pass took, in nanoseconds. The
 /// session is one token further afterwards.
 fn quad(
-    session: &mut Session<'_>,
-    probe: &Profiled<'_>,
+    session: &mut impl Arms,
     clock: &Clock,
     order: Order,
     position: usize,
@@ -221,7 +342,7 @@ fn quad(
         session.truncate(position);
         let start = clock.now();
         if is_b {
-            session.forward_with(probe, &[token])?;
+            session.forward_profiled(&[token])?;
         } else {
             session.forward(&[token])?;
         }
@@ -237,7 +358,8 @@ struct Setting {
     model: brickscope::Model,
     machine: Machine,
     backend: String,
-    threads: usize,
+    /// Of the CPU's.
+    threads: Option<usize>,
     clock: ClockInfo,
     prompt_tokens: usize,
     /// Spans that the log of a thread has room for, as in a run of so many tokens.
@@ -359,8 +481,10 @@ impl Report {
 
     fn text(&self) -> String {
         let Setting { model, backend, threads, .. } = &self.setting;
-        let s = if *threads == 1 { "" } else { "s" };
-        let run = format!("{}, {backend}, {threads} thread{s}", model.quantization);
+        let mut run = format!("{}, {backend}", model.quantization);
+        if let Some(threads) = threads {
+            run += &format!(", {threads} thread{}", if *threads == 1 { "" } else { "s" });
+        }
         let model = model.name.as_deref().unwrap_or(&model.path);
         // One line on an 80-column terminal, whatever the model is called.
         let room = WIDTH.saturating_sub(run.chars().count() + 2);
@@ -444,8 +568,10 @@ mod tests {
             hand.advance(1);
         };
         let (clock, prompt) = (hand.clock(), [1, 267, 335]);
-        let measured = measure(&mut session, &profiler, &clock, capacity, &prompt, 50, &mut show)
-            .expect("runs");
+        let probe = session.profiled(&profiler);
+        let mut arms = OnCpu { session: &mut session, probe };
+        let measured =
+            measure(&mut arms, &profiler, &clock, capacity, &prompt, 50, &mut show).expect("runs");
         assert_eq!((measured.quads.len(), measured.stopped), (51, Stopped::Time));
         // The clock stands still in a pass, so there is nothing to compare.
         assert_eq!(shown, (1..=51).map(|n| (n, None)).collect::<Vec<_>>());
@@ -476,7 +602,7 @@ mod tests {
             },
             machine: Machine::default(),
             backend: "avx2".to_owned(),
-            threads: 2,
+            threads: Some(2),
             clock: ClockInfo::default(),
             prompt_tokens: 94,
             log_capacity: 1000,

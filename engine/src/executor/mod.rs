@@ -1,6 +1,7 @@
-//! What runs the operations of a forward pass. So far: the CPU.
+//! What runs the operations of a forward pass: the CPU, and devices.
 
 mod cpu;
+pub mod cuda;
 pub mod gpu;
 mod routines;
 mod shares;
@@ -9,7 +10,7 @@ mod wgpu;
 pub(crate) mod work;
 
 #[cfg(feature = "wgpu")]
-pub use self::wgpu::{Wgpu, WgpuDevice, devices};
+pub use self::wgpu::Wgpu;
 pub use cpu::Cpu;
 pub(crate) use routines::pick;
 pub use routines::{Routine, Routines};

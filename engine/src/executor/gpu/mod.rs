@@ -8,7 +8,8 @@ mod session;
 mod tapped;
 
 use brickscope::{
-    Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase, StreamId, Work,
+    BrickProfiler, Device, DeviceError, DeviceLaunch, DeviceTimer, Issued, KernelId, Phase,
+    StreamId, SyncMode, Work,
 };
 
 use crate::config::Config;
@@ -30,6 +31,13 @@ pub trait Gpu: Device {
 
     /// The kernel that runs step `step`, and how it is launched.
     fn kernel(&self, plan: &Plan<'_>, step: usize) -> (String, DeviceLaunch);
+
+    /// Makes the sources of its kernels known to a profiler, if they have any.
+    fn register_sources(&self, _: &BrickProfiler) {}
+
+    /// Adds the copies between host and device since the last call to the graph of a profiler, if they
+    /// were noted.
+    fn record_transfers(&mut self, _: &BrickProfiler) {}
 
     /// Makes ready for a pass: the tokens and the position are put where kernels read them.
     ///
@@ -123,6 +131,18 @@ impl<'p> Timed<'_, 'p> {
     /// The books that it writes to.
     pub fn timer(&mut self) -> &mut DeviceTimer<'p> {
         self.timer
+    }
+
+    /// Which part of generation the pass belongs to.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// When the next pass is to be waited for.
+    #[must_use]
+    pub fn wanted_mode(&self) -> SyncMode {
+        self.timer.wanted_mode()
     }
 
     /// Begins the pass.

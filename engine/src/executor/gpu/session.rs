@@ -93,6 +93,8 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     /// If its clock can't be read.
     pub fn profiled<'p>(&mut self, profiler: &'p BrickProfiler) -> Result<GpuProbe<'p>, Error> {
         let timer = profiler.device_timer(&mut self.gpu).map_err(GpuError::from)?;
+        self.gpu.register_sources(profiler);
+        self.gpu.record_transfers(profiler);
         Ok(GpuProbe { profiler, timer, kernels: HashMap::new() })
     }
 
@@ -111,6 +113,22 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
             self.pass(None, Phase::Prefill, pass, outputs)?;
         }
         Ok(&self.logits)
+    }
+
+    /// Runs `tokens` after those so far; returns the logits that follow each of them, one row of the
+    /// vocabulary after the other.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Self::forward).
+    pub fn all_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        self.check(tokens)?;
+        let batch = self.batch();
+        let mut all = Vec::new();
+        for pass in tokens.chunks(batch) {
+            all.extend_from_slice(self.pass(None, Phase::Prefill, pass, Outputs::All)?);
+        }
+        Ok(all)
     }
 
     /// As [`forward`](Self::forward), and the same code; `probe` is told of each pass, on the host and on
@@ -179,12 +197,21 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
                 let (config, position) = (&model.config, *position);
                 let mut timed = Timed { timer, plan, config, kernels, phase, position };
                 let issue = profiler.start("Issue");
-                gpu.run(plan, tokens, position, Some(&mut timed))?;
+                let mut ran = gpu.run(plan, tokens, position, Some(&mut timed));
                 profiler.stop(issue, 0);
-                let wait = profiler.start("DeviceWait");
-                gpu.logits(logits)?;
-                profiler.stop(wait, 0);
-                timer.settle(gpu, false).map_err(GpuError::from)?;
+                if ran.is_ok() {
+                    let wait = profiler.start("DeviceWait");
+                    ran = gpu.logits(logits);
+                    profiler.stop(wait, 0);
+                }
+                if ran.is_err() {
+                    timer.abandon_pass();
+                }
+                // After an error of the device, too: it tells what became of the passes in flight.
+                let settled = timer.settle(gpu, false);
+                gpu.record_transfers(profiler);
+                ran?;
+                settled.map_err(GpuError::from)?;
             }
         }
         *position += tokens.len();

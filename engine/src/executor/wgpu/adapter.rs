@@ -50,6 +50,13 @@ struct State {
     fault: Option<String>,
 }
 
+impl State {
+    /// That it is lost, each time; else what it has complained of, once.
+    fn complaint(&mut self) -> Option<String> {
+        self.lost.clone().or_else(|| self.fault.take())
+    }
+}
+
 impl Faults {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,43 +84,6 @@ fn adapters() -> Vec<wgpu::Adapter> {
     let mut adapters = pollster::block_on(instance().enumerate_adapters(BACKENDS));
     adapters.sort_by_key(rank);
     adapters
-}
-
-/// A device that [`Wgpu`](super::Wgpu) can run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WgpuDevice {
-    /// As the driver names it.
-    pub name: String,
-    /// The API that it is reached by: `vulkan`, `metal` or `dx12`.
-    pub api: &'static str,
-    /// The driver and its version, where it tells.
-    pub driver: String,
-    /// Whether it is a GPU, and not a program that computes on the CPU.
-    pub is_gpu: bool,
-    /// Why it can't time what it runs, if it can't.
-    pub untimed: Option<&'static str>,
-}
-
-/// The devices of this machine, in the order in which they are chosen.
-#[must_use]
-pub fn devices() -> Vec<WgpuDevice> {
-    adapters()
-        .iter()
-        .map(|adapter| {
-            let info = adapter.get_info();
-            let untimed = match stamps(adapter.features()) {
-                Stamps::Kernels | Stamps::Passes => None,
-                Stamps::None(why) => Some(why),
-            };
-            WgpuDevice {
-                api: info.backend.to_str(),
-                driver: driver(&info),
-                is_gpu: info.device_type != wgpu::DeviceType::Cpu,
-                name: info.name,
-                untimed,
-            }
-        })
-        .collect()
 }
 
 pub(super) fn driver(info: &wgpu::AdapterInfo) -> String {
@@ -185,41 +155,44 @@ impl OpenDevice {
 
     /// What has gone wrong since this was last asked, while `what` was done.
     pub(super) fn check(&self, what: &'static str) -> Result<(), GpuError> {
-        let mut state = self.faults.state();
-        if let Some(why) = &state.lost {
-            let reason = format!("{}: {why}", self.info.name);
-            return Err(DeviceError::Lost { reason }.into());
+        let Some(fault) = self.faults.state().complaint() else { return Ok(()) };
+        if self.faults.state().lost.is_none() {
+            // That the device is lost is told by a callback, which runs when it is polled; calls may have
+            // failed before. What polling itself says is no news then.
+            let _ = self.poll(wgpu::PollType::Poll);
         }
-        match state.fault.take() {
-            Some(why) => Err(self.fault(what, why)),
-            None => Ok(()),
+        match &self.faults.state().lost {
+            Some(why) => {
+                let reason = format!("{}: {why}", self.info.name);
+                Err(DeviceError::Lost { reason }.into())
+            }
+            None => Err(self.fault(what, fault)),
         }
     }
 
     /// Waits for what has been submitted: all of it, or up to `submission`.
     pub(super) fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<(), GpuError> {
-        self.poll(wgpu::PollType::Wait { submission_index: submission, timeout: None })
+        let waited =
+            self.poll(wgpu::PollType::Wait { submission_index: submission, timeout: None });
+        self.check("wait")?;
+        waited.map_err(|why| self.fault("wait", why))
     }
 
     /// Lets callbacks of what is done run; waits for nothing.
     pub(super) fn tend(&self) -> Result<(), GpuError> {
-        self.poll(wgpu::PollType::Poll)
+        let polled = self.poll(wgpu::PollType::Poll);
+        self.check("look for what is done")?;
+        polled.map_err(|why| self.fault("look for what is done", why))
     }
 
-    fn poll(&self, how: wgpu::PollType) -> Result<(), GpuError> {
+    fn poll(&self, how: wgpu::PollType) -> Result<(), String> {
         // A device that is lost while it is waited for makes wgpu panic.
-        let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(how)));
-        match polled {
-            Ok(Ok(_)) => self.check("wait"),
-            Ok(Err(why)) => {
-                self.check("wait")?;
-                Err(self.fault("wait", why.to_string()))
-            }
+        match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
+            Ok(polled) => polled.map(drop).map_err(|why| why.to_string()),
             Err(_) => {
-                let mut state = self.faults.state();
-                state.lost.get_or_insert_with(|| "it stopped answering".to_owned());
-                drop(state);
-                self.check("wait")
+                let why = "it stopped answering".to_owned();
+                self.faults.state().lost.get_or_insert(why.clone());
+                Err(why)
             }
         }
     }
@@ -233,6 +206,11 @@ impl OpenDevice {
     pub(super) fn fault(&self, what: &'static str, why: String) -> GpuError {
         let reason = format!("{}: {why}", self.info.name);
         DeviceError::Failed { what: what.to_owned(), reason }.into()
+    }
+
+    /// How large a buffer may be that a kernel is bound to.
+    pub(super) fn max_binding(&self) -> u64 {
+        self.limits.max_buffer_size.min(self.limits.max_storage_buffer_binding_size)
     }
 
     /// A buffer of so many bytes, or an error that says what it was for.
@@ -249,7 +227,7 @@ impl OpenDevice {
             limit,
         };
         let limit = if usage.contains(wgpu::BufferUsages::STORAGE) {
-            self.limits.max_buffer_size.min(self.limits.max_storage_buffer_binding_size)
+            self.max_binding()
         } else {
             self.limits.max_buffer_size
         };

@@ -8,12 +8,15 @@ use super::adapter::OpenDevice;
 use crate::executor::gpu::GpuError;
 
 /// How a matrix lies in the device's memory.
+#[allow(non_camel_case_types, reason = "as in `QuantType`")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Format {
     F32,
     F16,
     Q8_0,
     Q4_K,
+    /// Signed bytes, and an F32 scale for each 16.
+    I8,
 }
 
 impl Format {
@@ -23,6 +26,7 @@ impl Format {
             Self::F16 => "f16",
             Self::Q8_0 => "q8_0",
             Self::Q4_K => "q4_k",
+            Self::I8 => "i8",
         }
     }
 
@@ -33,6 +37,7 @@ impl Format {
             Self::F16 => include_str!("shaders/weights_f16.wgsl"),
             Self::Q8_0 => include_str!("shaders/weights_q8_0.wgsl"),
             Self::Q4_K => include_str!("shaders/weights_q4_k.wgsl"),
+            Self::I8 => include_str!("shaders/weights_i8.wgsl"),
         }
     }
 }
@@ -44,7 +49,7 @@ pub(super) enum Kernel {
     RmsNorm {
         in_place: bool,
     },
-    /// `ragged`: of a width that four doesn't divide.
+    /// `ragged`: of a width that isn't whole blocks.
     Gemv {
         format: Format,
         ragged: bool,
@@ -176,13 +181,18 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// The kernel, compiled if it hasn't been.
-    pub(super) fn get(&mut self, gpu: &OpenDevice, kernel: Kernel) -> Result<&Compiled, GpuError> {
-        if !self.compiled.contains_key(&kernel) {
-            let compiled = compile(gpu, kernel)?;
-            self.compiled.insert(kernel, compiled);
+    /// The kernel, and whether it had to be compiled.
+    pub(super) fn get(
+        &mut self,
+        gpu: &OpenDevice,
+        kernel: Kernel,
+    ) -> Result<(Compiled, bool), GpuError> {
+        if let Some(compiled) = self.compiled.get(&kernel) {
+            return Ok((compiled.clone(), false));
         }
-        Ok(&self.compiled[&kernel])
+        let compiled = compile(gpu, kernel)?;
+        self.compiled.insert(kernel, compiled.clone());
+        Ok((compiled, true))
     }
 }
 

@@ -4,12 +4,14 @@ use brickscope::DeviceLaunch;
 use wgpu::BufferUsages;
 
 use super::adapter::OpenDevice;
-use super::kernels::{Kernel, Kernels};
-use super::memory::{Memory, Weight};
+use super::kernels::{Compiled, Kernel, Kernels};
+use super::memory::{BLOCK, Memory, Part, Weight};
 use crate::config::Config;
 use crate::executor::gpu::{GpuError, Op, Plan, Slot, Step};
 use crate::weights::Tensor;
 
+/// Bytes of the numbers of a launch, at most.
+const ARGS: u64 = 64;
 /// Workgroups in one dimension of a grid, on every device.
 const GRID: u32 = 65_535;
 /// Workgroups that share the keys of a row of scores. Grids don't depend on the position, so the
@@ -19,9 +21,9 @@ const SHARES: u32 = 8;
 /// A kernel that is ready to be launched.
 #[derive(Debug)]
 pub(super) struct Launch {
-    pub(super) pipeline: wgpu::ComputePipeline,
-    pub(super) bindings: wgpu::BindGroup,
-    pub(super) grid: [u32; 3],
+    pipeline: wgpu::ComputePipeline,
+    bindings: wgpu::BindGroup,
+    grid: [u32; 3],
 }
 
 /// A plan whose kernels are ready.
@@ -32,12 +34,12 @@ pub(super) struct Prepared {
 }
 
 /// What a kernel is to be launched with.
-struct Draft<'b> {
-    kernel: Kernel,
+pub(super) struct Draft<'b> {
+    pub(super) kernel: Kernel,
     /// The fields of its `Args`, in their order.
-    args: Vec<u32>,
-    buffers: Vec<&'b wgpu::Buffer>,
-    grid: [u32; 3],
+    pub(super) args: Vec<u32>,
+    pub(super) buffers: Vec<&'b wgpu::Buffer>,
+    pub(super) grid: [u32; 3],
 }
 
 impl Prepared {
@@ -49,19 +51,30 @@ impl Prepared {
         capacity: usize,
         plan: &Plan<'_>,
     ) -> Result<Self, GpuError> {
-        let drafts = plan
-            .steps
-            .iter()
-            .map(|step| Drafter { memory, c, capacity }.step(step))
-            .collect::<Option<Vec<_>>>()
-            .ok_or_else(|| gpu.fault("read the plan", "it is of another model".to_owned()))?;
+        let drafter = Drafter { memory, c, capacity };
+        let drafts =
+            plan.steps
+                .iter()
+                .map(|step| drafter.step(step))
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(|| gpu.fault("read the plan", "it is of another model".to_owned()))?;
+        Self::of(gpu, kernels, &memory.params, drafts)
+    }
 
-        // The numbers of all launches in one buffer, each at a place where a binding may begin.
-        let stride = gpu.limits.min_uniform_buffer_offset_alignment.max(64) as usize;
+    /// The launches of each step, which read what is new in a pass from `params`.
+    pub(super) fn of(
+        gpu: &OpenDevice,
+        kernels: &mut Kernels,
+        params: &wgpu::Buffer,
+        drafts: Vec<Vec<Draft<'_>>>,
+    ) -> Result<Self, GpuError> {
+        // The numbers of all launches in one buffer, each at a place where a binding may begin; after
+        // them, nothing but zeros.
+        let stride = gpu.limits.min_uniform_buffer_offset_alignment.max(ARGS as u32) as usize;
         let n_launches = drafts.iter().map(Vec::len).sum::<usize>();
         let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
-        let args = gpu.buffer("the kernels' numbers", (n_launches * stride) as u64, usage)?;
-        let mut bytes = vec![0; n_launches * stride];
+        let mut bytes = vec![0; (n_launches + 1) * stride];
+        let args = gpu.buffer("the kernels' numbers", bytes.len() as u64, usage)?;
         let all = drafts.iter().flatten();
         for (place, draft) in bytes.chunks_exact_mut(stride).zip(all) {
             for (place, word) in place.chunks_exact_mut(4).zip(&draft.args) {
@@ -70,38 +83,66 @@ impl Prepared {
         }
         gpu.queue.write_buffer(&args, 0, &bytes);
 
-        let mut at = 0;
-        let mut steps = Vec::with_capacity(drafts.len());
+        let bind = |draft: &Draft<'_>, layout: &wgpu::BindGroupLayout, index: usize| {
+            let args = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &args,
+                offset: (index * stride) as u64,
+                size: std::num::NonZeroU64::new(ARGS),
+            });
+            let buffers = draft.buffers.iter().map(|buffer| buffer.as_entire_binding());
+            let entries: Vec<_> = (0..)
+                .zip([params.as_entire_binding(), args].into_iter().chain(buffers))
+                .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource })
+                .collect();
+            let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
+            gpu.device.create_bind_group(&descriptor)
+        };
+        let (mut steps, mut fresh) = (Vec::with_capacity(drafts.len()), Vec::new());
+        let mut index = 0;
         for step in drafts {
             let mut launches = Vec::with_capacity(step.len());
             for draft in step {
-                let compiled = kernels.get(gpu, draft.kernel)?;
-                let args = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: &args,
-                    offset: at,
-                    size: std::num::NonZeroU64::new(64),
-                });
-                let buffers = draft.buffers.iter().map(|buffer| buffer.as_entire_binding());
-                let entries: Vec<_> = (0..)
-                    .zip([memory.params.as_entire_binding(), args].into_iter().chain(buffers))
-                    .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource })
-                    .collect();
-                let bindings = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                    label: None,
-                    layout: &compiled.layout,
-                    entries: &entries,
-                });
-                launches.push(Launch {
-                    pipeline: compiled.pipeline.clone(),
-                    bindings,
-                    grid: draft.grid,
-                });
-                at += stride as u64;
+                let (compiled, is_new) = kernels.get(gpu, draft.kernel)?;
+                let Compiled { pipeline, layout } = compiled;
+                if is_new {
+                    let bindings = bind(&draft, &layout, n_launches);
+                    let pipeline = pipeline.clone();
+                    fresh.push(Launch { pipeline, bindings, grid: [1, 1, 1] });
+                }
+                let bindings = bind(&draft, &layout, index);
+                launches.push(Launch { pipeline, bindings, grid: draft.grid });
+                index += 1;
             }
             steps.push(launches);
         }
+        warm_up(gpu, &fresh)?;
         gpu.check("prepare kernels")?;
         Ok(Self { steps })
+    }
+}
+
+/// Launches kernels for the first time, which is when drivers compile them for the device. Their numbers
+/// are zeros: no rows, no tokens, no length.
+fn warm_up(gpu: &OpenDevice, fresh: &[Launch]) -> Result<(), GpuError> {
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let mut encoder = gpu.device.create_command_encoder(&Default::default());
+    let mut pass = encoder.begin_compute_pass(&Default::default());
+    for launch in fresh {
+        launch.record(&mut pass);
+    }
+    drop(pass);
+    gpu.queue.submit([encoder.finish()]);
+    gpu.wait(None)
+}
+
+impl Launch {
+    pub(super) fn record(&self, pass: &mut wgpu::ComputePass<'_>) {
+        pass.set_pipeline(&self.pipeline);
+        pass.set_bind_group(0, &self.bindings, &[]);
+        let [x, y, z] = self.grid;
+        pass.dispatch_workgroups(x, y, z);
     }
 }
 
@@ -112,7 +153,6 @@ pub(super) fn describe(
     capacity: usize,
     step: &Step<'_>,
 ) -> (String, DeviceLaunch) {
-    let heads = || format!("{} heads of {}", c.n_heads, c.head_dim);
     let weight = |tensor: &Tensor| memory.weights.get(&tensor.index);
     let shape = match step.op {
         Op::Embed { table: w } | Op::Matmul { w, .. } => {
@@ -121,7 +161,9 @@ pub(super) fn describe(
         Op::RmsNorm { weight, .. } => weight.len().to_string(),
         Op::AddBias { bias, .. } => bias.len().to_string(),
         Op::Rope { .. } => c.head_dim.to_string(),
-        Op::Scores { .. } | Op::Softmax | Op::WeightedSum { .. } => heads(),
+        Op::Scores { .. } | Op::Softmax | Op::WeightedSum { .. } => {
+            format!("{} heads of {}", c.n_heads, c.head_dim)
+        }
         Op::SiluMul => c.ffn_dim.to_string(),
         Op::Add { .. } => c.dim.to_string(),
     };
@@ -141,7 +183,7 @@ pub(super) fn describe(
 }
 
 /// A grid of so many workgroups, folded where one dimension has no room for them.
-fn linear(workgroups: usize) -> [u32; 3] {
+pub(super) fn linear(workgroups: usize) -> [u32; 3] {
     let workgroups = u32::try_from(workgroups).unwrap_or(u32::MAX);
     let rows = workgroups.div_ceil(GRID).max(1);
     [workgroups.div_ceil(rows), rows, 1]
@@ -172,20 +214,7 @@ impl<'a> Drafter<'a> {
         };
         Some(match step.op {
             Op::Embed { table } => {
-                let weight = memory.weights.get(&table.index)?;
-                let out = slot(step.out)?;
-                weight
-                    .parts
-                    .iter()
-                    .map(|part| Draft {
-                        kernel: Kernel::Embed(weight.format),
-                        args: [weight.cols, weight.blocks, part.scales, part.first_row, part.rows]
-                            .map(word)
-                            .to_vec(),
-                        buffers: vec![&part.buffer, &memory.tokens, out],
-                        grid: [word(n), 1, 1],
-                    })
-                    .collect()
+                embed(memory.weights.get(&table.index)?, n, &memory.tokens, slot(step.out)?)
             }
             Op::RmsNorm { out, x, weight, rows_per_token, first } => {
                 let in_place = out == x;
@@ -206,7 +235,7 @@ impl<'a> Drafter<'a> {
             }
             Op::Matmul { out, w, x } => {
                 let weight = memory.weights.get(&w.index)?;
-                self.matmul(weight, w.rows, n, slot(x)?, slot(out)?, is_cache(out))
+                matmul(weight, n, slot(x)?, slot(out)?, is_cache(out))
             }
             Op::AddBias { x, bias } => {
                 let args = vec![word(n * bias.len()), word(bias.len()), is_cache(x)];
@@ -252,31 +281,49 @@ impl<'a> Drafter<'a> {
         args.push(scale.to_bits());
         args
     }
+}
 
-    fn matmul(
-        &self,
-        weight: &'a Weight,
-        rows: usize,
-        n: usize,
-        x: &'a wgpu::Buffer,
-        out: &'a wgpu::Buffer,
-        is_cache: u32,
-    ) -> Vec<Draft<'a>> {
-        let (format, ragged) = (weight.format, !weight.cols.is_multiple_of(4));
-        let draft = |part: &'a super::memory::Part| {
-            let mut args =
-                [weight.cols, weight.blocks, part.scales, part.first_row, part.rows, rows, n]
-                    .map(word)
-                    .to_vec();
-            args.push(is_cache);
-            let (kernel, grid) = if n == 1 {
-                (Kernel::Gemv { format, ragged }, linear(part.rows.div_ceil(8)))
-            } else {
-                let tiles = [word(part.rows.div_ceil(32)), word(n.div_ceil(32)), 1];
-                (Kernel::Gemm { format, ragged }, tiles)
-            };
-            Draft { kernel, args, buffers: vec![&part.buffer, x, out], grid }
+/// The rows of `n` tokens, from each part of the table those that it has.
+pub(super) fn embed<'a>(
+    weight: &'a Weight,
+    n: usize,
+    tokens: &'a wgpu::Buffer,
+    out: &'a wgpu::Buffer,
+) -> Vec<Draft<'a>> {
+    let draft = |part: &'a Part| Draft {
+        kernel: Kernel::Embed(weight.format),
+        args: [weight.cols, weight.blocks, part.scales, part.first_row, part.rows]
+            .map(word)
+            .to_vec(),
+        buffers: vec![&part.buffer, tokens, out],
+        grid: [word(n), 1, 1],
+    };
+    weight.parts.iter().map(draft).collect()
+}
+
+/// `W · x` for `n` tokens, each part of the rows for itself.
+pub(super) fn matmul<'a>(
+    weight: &'a Weight,
+    n: usize,
+    x: &'a wgpu::Buffer,
+    out: &'a wgpu::Buffer,
+    is_cache: u32,
+) -> Vec<Draft<'a>> {
+    let (format, ragged) = (weight.format, !weight.cols.is_multiple_of(BLOCK));
+    let rows: usize = weight.parts.iter().map(|part| part.rows).sum();
+    let draft = |part: &'a Part| {
+        let mut args =
+            [weight.cols, weight.blocks, part.scales, part.first_row, part.rows, rows, n]
+                .map(word)
+                .to_vec();
+        args.push(is_cache);
+        let (kernel, grid) = if n == 1 {
+            (Kernel::Gemv { format, ragged }, linear(part.rows.div_ceil(8)))
+        } else {
+            let tiles = [word(part.rows.div_ceil(32)), word(n.div_ceil(32)), 1];
+            (Kernel::Gemm { format, ragged }, tiles)
         };
-        weight.parts.iter().map(draft).collect()
-    }
+        Draft { kernel, args, buffers: vec![&part.buffer, x, out], grid }
+    };
+    weight.parts.iter().map(draft).collect()
 }

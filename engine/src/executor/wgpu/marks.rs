@@ -163,8 +163,8 @@ impl Marks {
         gpu: &OpenDevice,
         encoder: &mut wgpu::CommandEncoder,
     ) -> Result<(), GpuError> {
-        let unsent = self.sets.iter_mut().filter(|set| set.sent < set.written);
-        unsent.map(|set| set.send(gpu, encoder)).collect()
+        let mut unsent = self.sets.iter_mut().filter(|set| set.sent < set.written);
+        unsent.try_for_each(|set| set.send(gpu, encoder))
     }
 
     /// What [`send`](Self::send) appended has been submitted.

@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 
-use brickscope_kernels::{QuantType, quant, rope_tables};
+use brickscope_kernels::{Matrix, QuantType, rope_tables};
 use wgpu::BufferUsages;
 
 use super::adapter::OpenDevice;
+use super::codes::{self, Codes};
 use super::kernels::Format;
 use crate::config::Config;
 use crate::executor::gpu::{GpuError, Op, Plan, Slot};
 use crate::model::Model;
 use crate::tap::Value;
-use crate::weights::Tensor;
 
 /// Weights that kernels read at once.
-const BLOCK: usize = 32;
+pub(super) const BLOCK: usize = 32;
 /// Bytes that are on the way to the device at a time.
 const CHUNK: usize = 8 << 20;
 /// Rows of a part of a matrix: a multiple of them, so that tiles and vectors of scales end with it.
@@ -42,24 +42,35 @@ pub(super) struct Weight {
     pub(super) parts: Vec<Part>,
 }
 
-/// How a tensor lies on the device: as it is in the file where there is a kernel for that. F16 has too
-/// few exponents for BF16; of all other types it has more precision than they.
+/// How a tensor lies on the device: as it is in the file where there is a kernel for that, else in a
+/// format that has room for its weights as they are.
 pub(super) fn format(kind: QuantType) -> Format {
     match kind {
         QuantType::F32 | QuantType::BF16 => Format::F32,
+        QuantType::F16 => Format::F16,
         QuantType::Q8_0 => Format::Q8_0,
         QuantType::Q4_K => Format::Q4_K,
-        QuantType::F16
-        | QuantType::Q4_0
+        QuantType::Q4_0
         | QuantType::Q6_K
         | QuantType::TQ1_0
         | QuantType::TQ2_0
-        | QuantType::I2_S => Format::F16,
+        | QuantType::I2_S => Format::I8,
+    }
+}
+
+/// Bytes of a row in a format, and of its scales where they lie apart.
+pub(super) fn row_bytes(format: Format, blocks: usize) -> [usize; 2] {
+    match format {
+        Format::F32 => [blocks * BLOCK * 4, 0],
+        Format::F16 => [blocks * BLOCK * 2, 0],
+        Format::Q8_0 => [blocks * BLOCK, blocks * 2],
+        Format::Q4_K => [blocks / 8 * 144, 0],
+        Format::I8 => [blocks * BLOCK, blocks * (BLOCK / codes::LEN * 4)],
     }
 }
 
 impl Weight {
-    /// `2048×768 q6_k as f16`.
+    /// `2048×768 q6_k as i8`.
     pub(super) fn shape(&self) -> String {
         let rows: usize = self.parts.iter().map(|part| part.rows).sum();
         let (kind, format) = (self.kind.name(), self.format.name());
@@ -68,28 +79,19 @@ impl Weight {
     }
 
     /// Uploads a matrix.
-    pub(super) fn upload(
-        gpu: &OpenDevice,
-        model: &Model,
-        tensor: &Tensor,
-    ) -> Result<Self, GpuError> {
-        let format = format(tensor.kind);
-        let blocks = tensor.cols.div_ceil(BLOCK);
-        let row_bytes = match format {
-            Format::F32 => blocks * BLOCK * 4,
-            Format::F16 => blocks * BLOCK * 2,
-            Format::Q8_0 => blocks * 34,
-            Format::Q4_K => blocks / 8 * 144,
-        };
-        let limit = gpu.limits.max_buffer_size.min(gpu.limits.max_storage_buffer_binding_size);
+    pub(super) fn upload(gpu: &OpenDevice, matrix: Matrix<'_>) -> Result<Self, GpuError> {
+        let (kind, cols) = (matrix.kind(), matrix.cols());
+        let format = format(kind);
+        let blocks = cols.div_ceil(BLOCK);
+        let row_bytes = row_bytes(format, blocks).iter().sum::<usize>();
+        let limit = gpu.max_binding();
         // Somewhat less, for the padding between quants and scales.
         let fit = usize::try_from(limit / (row_bytes as u64 + 1)).unwrap_or(usize::MAX);
         let rows_of_part = (fit / ROWS * ROWS).max(ROWS);
-        let mut weight =
-            Self { format, kind: tensor.kind, cols: tensor.cols, blocks, parts: Vec::new() };
-        for first_row in (0..tensor.rows).step_by(rows_of_part) {
-            let rows = rows_of_part.min(tensor.rows - first_row);
-            weight.parts.push(weight.part(gpu, model, tensor, first_row, rows)?);
+        let mut weight = Self { format, kind, cols, blocks, parts: Vec::new() };
+        for first_row in (0..matrix.rows()).step_by(rows_of_part) {
+            let rows = rows_of_part.min(matrix.rows() - first_row);
+            weight.parts.push(weight.part(gpu, matrix, first_row, rows)?);
         }
         Ok(weight)
     }
@@ -97,21 +99,13 @@ impl Weight {
     fn part(
         &self,
         gpu: &OpenDevice,
-        model: &Model,
-        tensor: &Tensor,
+        matrix: Matrix<'_>,
         first_row: usize,
         rows: usize,
     ) -> Result<Part, GpuError> {
-        let matrix = tensor.matrix(&model.gguf);
-        let quants_of_row = match self.format {
-            Format::F32 => self.blocks * BLOCK * 4,
-            Format::F16 => self.blocks * BLOCK * 2,
-            Format::Q8_0 => self.blocks * BLOCK,
-            Format::Q4_K => self.blocks / 8 * 144,
-        };
-        let scales_at = (rows * quants_of_row).next_multiple_of(16);
-        let scale_bytes = if self.format == Format::Q8_0 { 2 * rows * self.blocks } else { 0 };
-        let bytes = (scales_at + scale_bytes).next_multiple_of(16);
+        let [row_bytes, row_scales] = row_bytes(self.format, self.blocks);
+        let scales_at = (rows * row_bytes).next_multiple_of(16);
+        let bytes = (scales_at + rows * row_scales).next_multiple_of(16);
         let what = format!("a part of the weights ({} × {})", rows, self.cols);
         let buffer =
             gpu.buffer(&what, bytes as u64, BufferUsages::STORAGE | BufferUsages::COPY_DST)?;
@@ -121,36 +115,31 @@ impl Weight {
             bytes.clear();
         };
         // An even number of rows has an even number of scales, four bytes.
-        let rows_at_once = (CHUNK / quants_of_row.max(1)).max(1).next_multiple_of(2);
+        let rows_at_once = (CHUNK / row_bytes.max(1)).max(1).next_multiple_of(2);
         let (mut quants, mut scales) = (Vec::new(), Vec::new());
-        let mut values = vec![0.0; tensor.cols];
+        let mut values = vec![0.0; self.cols];
+        let mut codes = Codes::default();
         for start in (0..rows).step_by(rows_at_once) {
             for row in first_row + start..first_row + rows.min(start + rows_at_once) {
-                match (self.format, tensor.kind) {
-                    (Format::Q4_K, _) => quants.extend_from_slice(matrix.row_bytes(row)),
-                    (Format::Q8_0, _) => {
+                match self.format {
+                    Format::F16 | Format::Q4_K => quants.extend_from_slice(matrix.row_bytes(row)),
+                    Format::I8 => codes.split(matrix, row, &mut quants, &mut scales),
+                    Format::Q8_0 => {
                         for block in matrix.row_bytes(row).chunks_exact(34) {
                             scales.extend_from_slice(&block[..2]);
                             quants.extend_from_slice(&block[2..]);
                         }
                     }
-                    (Format::F16, QuantType::F16) => {
-                        quants.extend_from_slice(matrix.row_bytes(row))
-                    }
-                    (Format::F16, _) => {
-                        matrix.dequantize_row(row, &mut values);
-                        quant::quantize_row(QuantType::F16, &values, &mut quants);
-                    }
-                    (Format::F32, _) => {
+                    Format::F32 => {
                         matrix.dequantize_row(row, &mut values);
                         quants.extend(values.iter().flat_map(|value| value.to_le_bytes()));
                     }
                 }
                 let row = row - first_row - start;
-                quants.resize((row + 1) * quants_of_row, 0);
+                quants.resize((row + 1) * row_bytes, 0);
             }
-            send(start * quants_of_row, &mut quants);
-            send(scales_at + start * self.blocks * 2, &mut scales);
+            send(start * row_bytes, &mut quants);
+            send(scales_at + start * row_scales, &mut scales);
             // What waits to be sent takes memory until it is submitted.
             gpu.queue.submit([]);
             gpu.wait(None)?;
@@ -187,7 +176,7 @@ impl Memory {
         let c = &model.config;
         let mut weights = HashMap::new();
         for tensor in Plan::matrices(&model.weights) {
-            weights.insert(tensor.index, Weight::upload(gpu, model, tensor)?);
+            weights.insert(tensor.index, Weight::upload(gpu, tensor.matrix(&model.gguf))?);
         }
         let mut vectors = HashMap::new();
         for step in &plan.steps {
@@ -195,11 +184,12 @@ impl Memory {
                 vectors.insert((step.layer, step.value), vector(gpu, "a vector", values)?);
             }
         }
-        let (cosines, sines) = angles(model, capacity);
         let slots = slots(c, batch, capacity)
             .into_iter()
             .map(|(slot, floats)| Ok((slot, self::slot(gpu, slot, floats)?)))
             .collect::<Result<_, GpuError>>()?;
+        // After the slots, which are larger: if there is no room, it is they that have none.
+        let (cosines, sines) = angles(model, capacity);
         let uniform = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
         let storage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
         Ok(Self {
@@ -233,6 +223,15 @@ impl Memory {
     }
 }
 
+/// Tokens of a pass, `most` at most, so that a kernel may be bound to each activation as a whole: scores
+/// of a long context, and logits of a large vocabulary, are the widest.
+pub(super) fn batch(c: &Config, most: usize, capacity: usize, max_binding: u64) -> usize {
+    let widths = [c.dim, c.q_dim(), c.ffn_dim, c.n_vocab, c.n_heads.saturating_mul(capacity)];
+    let widest = widths.into_iter().max().unwrap_or(1).max(1) as u128;
+    let fit = u128::from(max_binding) / (4 * widest);
+    usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, most)
+}
+
 /// Each slot and how many floats it holds; without the logits.
 fn slots(c: &Config, batch: usize, capacity: usize) -> Vec<(Slot, u128)> {
     let rows = |width: usize| batch as u128 * width as u128;
@@ -253,8 +252,15 @@ fn slots(c: &Config, batch: usize, capacity: usize) -> Vec<(Slot, u128)> {
 
 fn slot(gpu: &OpenDevice, slot: Slot, floats: u128) -> Result<wgpu::Buffer, GpuError> {
     let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
-    let bytes = u64::try_from(4 * floats).unwrap_or(u64::MAX);
-    gpu.buffer(&format!("{slot:?} of the forward pass"), bytes, usage)
+    let bytes = u64::try_from(floats.saturating_mul(4)).unwrap_or(u64::MAX);
+    let what = match slot {
+        Slot::S => "the scores of attention".to_owned(),
+        Slot::K(layer) => format!("the keys of layer {layer}"),
+        Slot::V(layer) => format!("the values of layer {layer}"),
+        Slot::Logits => "the logits".to_owned(),
+        other => format!("the activation {other:?}"),
+    };
+    gpu.buffer(&what, bytes, usage)
 }
 
 /// A buffer with these floats.
@@ -281,4 +287,22 @@ fn angles(model: &Model, capacity: usize) -> (Vec<f32>, Vec<f32>) {
         rope_tables(position, c.rope_base, c.n_rot, factors, c.rope_scale, cos, sin);
     }
     (cosines, sines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_long_context_makes_smaller_batches() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let model = Model::open(&folder.join("tiny-F16.gguf")).expect("a model");
+        let c = &model.config;
+        assert_eq!(batch(c, 128, 64, 128 << 20), 128);
+        // Four heads of 2^20 scores are 16 MiB a token.
+        assert_eq!(batch(c, 128, 1 << 20, 128 << 20), 8);
+        assert_eq!(batch(c, 128, 1 << 40, 128 << 20), 1);
+    }
 }

@@ -5,6 +5,7 @@
 //! what was before it to its own end.
 
 mod adapter;
+mod codes;
 mod kernels;
 mod launch;
 mod marks;
@@ -16,8 +17,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use brickscope::{Bracket, Clock, Device, DeviceError, DeviceInfo, DeviceLaunch, StreamId, Ticks};
-
-pub use adapter::{WgpuDevice, devices};
 
 use adapter::{OpenDevice, Stamps};
 use kernels::Kernels;
@@ -37,8 +36,8 @@ const PREPARED: usize = 16;
 
 /// Runs passes of one model on a device of Vulkan, Metal or DX12.
 ///
-/// All of it goes into one queue. Weights of a type that no kernel reads are F16 on the device, BF16 is
-/// F32; their kernels' shapes say so.
+/// All of it goes into one queue. Weights of a type that no kernel reads lie on the device in another one
+/// that has room for them as they are: a kernel's shape says so, as in `2048×768 q6_k as i8`.
 #[derive(Debug)]
 pub struct Wgpu {
     gpu: OpenDevice,
@@ -85,8 +84,8 @@ impl Wgpu {
     pub fn new(model: &Model, context: usize) -> Result<Self, GpuError> {
         let gpu = OpenDevice::open()?;
         let capacity = context.max(1);
-        let batch = BATCH.min(capacity);
         let config = model.config.clone();
+        let batch = memory::batch(&config, BATCH.min(capacity), capacity, gpu.max_binding());
         let plan = Plan::new(&config, &model.weights, 1, Outputs::Last);
         let memory = Memory::new(&gpu, model, &plan, batch, capacity)?;
         let step = match gpu.stamps {
@@ -171,7 +170,7 @@ impl Wgpu {
 
     /// The memory of a slot that has so many floats from `first` on.
     fn slot(&self, slot: Slot, first: usize, len: usize) -> Result<&wgpu::Buffer, GpuError> {
-        let end = 4 * (first as u64 + len as u64);
+        let end = (first as u64).saturating_add(len as u64).saturating_mul(4);
         self.memory.slot(slot).filter(|buffer| buffer.size() >= end).ok_or_else(|| {
             self.gpu.fault("reach a slot", format!("{slot:?} has no {len} floats from {first} on"))
         })
@@ -207,12 +206,7 @@ impl Gpu for Wgpu {
         let Some((launches, pass)) = launches.zip(commands.pass.as_mut()) else {
             return Err(self.gpu.fault("launch a kernel", "its pass was not started".to_owned()));
         };
-        for launch in launches {
-            pass.set_pipeline(&launch.pipeline);
-            pass.set_bind_group(0, &launch.bindings, &[]);
-            let [x, y, z] = launch.grid;
-            pass.dispatch_workgroups(x, y, z);
-        }
+        launches.iter().for_each(|launch| launch.record(pass));
         if step + 1 == plan.steps.len() {
             self.logits.ready = plan.n_outputs * self.config.n_vocab;
         }

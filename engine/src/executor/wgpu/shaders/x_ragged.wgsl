@@ -1,4 +1,4 @@
-// Rows of x, of any width: the weights' rows are padded, these aren't.
+// Rows of x, of any width: the rows of weights are padded to whole blocks, these are not.
 @group(0) @binding(3) var<storage, read> x: array<f32>;
 
 fn x_one(t: u32, i: u32) -> f32 {

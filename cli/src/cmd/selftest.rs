@@ -1,0 +1,357 @@
+//! `brickscope selftest`: what only a real device can show, checked on the device that is here.
+
+use std::io::{Write, stdout};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use brickscope::{BrickProfiler, Device, Grain, NameKind, PairedRatio, Phase, Profile, SyncMode};
+use brickscope_engine::executor::cuda::{Cuda, CudaOptions, Stamps};
+use brickscope_engine::{GpuSession, Model, Session};
+use brickscope_kernels::Backend;
+use serde::Serialize;
+
+use crate::args::{ExecutorArgs, SelftestArgs};
+use crate::{progress, source};
+
+/// Positions that there is room for.
+const CONTEXT: usize = 256;
+
+/// Tokens before the first that is decoded.
+const PROMPT: usize = 32;
+
+/// How long the passes with and without time stamps are compared, at most.
+const OVERHEAD_TIME: Duration = Duration::from_secs(20);
+
+/// Groups of passes that are compared, in fours: A B B A.
+const QUADS: usize = 40;
+
+/// Brackets of the host's clock around the device's, of which the narrowest counts.
+const BRACKETS: usize = 64;
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Check {
+    /// What it is.
+    name: &'static str,
+    /// What was found, for people.
+    found: String,
+    /// The figure in it, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<f64>,
+    /// Its unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<&'static str>,
+    /// What it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wanted: Option<&'static str>,
+    /// Whether it is; `None` if nothing is wanted, or it was not looked at.
+    ok: Option<bool>,
+}
+
+impl Check {
+    fn fact(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, found: found.into(), value: None, unit: None, wanted: None, ok: None }
+    }
+
+    fn value(mut self, value: f64, unit: &'static str) -> Self {
+        (self.value, self.unit) = (Some(value), Some(unit));
+        self
+    }
+
+    fn wanted(mut self, wanted: &'static str, ok: bool) -> Self {
+        (self.wanted, self.ok) = (Some(wanted), Some(ok));
+        self
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Json<'c> {
+    backend: &'static str,
+    brickscope_version: &'static str,
+    ok: bool,
+    checks: &'c [Check],
+}
+
+/// Whether all is as it should be.
+pub(crate) fn run(args: &SelftestArgs) -> Result<bool> {
+    ensure!(
+        args.backend == Backend::Cuda,
+        "selftest is of the backend cuda, not of {}",
+        args.backend
+    );
+    // Before a model is made, which takes longer than to see that there is no device.
+    brickscope_engine::executor::cuda::devices()?;
+    let model = source::model(args.model.as_deref())?;
+    let checks = checks(&model)?;
+    let ok = checks.iter().all(|check| check.ok != Some(false));
+    let text = if args.json {
+        let version = env!("CARGO_PKG_VERSION");
+        let json = Json { backend: "cuda", brickscope_version: version, ok, checks: &checks };
+        serde_json::to_string_pretty(&json)? + "\n"
+    } else {
+        table(&checks)
+    };
+    stdout().lock().write_all(text.as_bytes()).context("standard output")?;
+    Ok(ok)
+}
+
+fn checks(model: &Model) -> Result<Vec<Check>> {
+    let context = CONTEXT.min(model.config.context_length);
+    ensure!(context > PROMPT + 8, "the model has a context of {context} tokens, too few for this");
+    let bar = progress::steps("checking", 6);
+    let mut checks = Vec::new();
+
+    let mut cuda = Cuda::new(model, context, CudaOptions::default())?;
+    device(&mut cuda, &mut checks)?;
+    bar.inc(1);
+    clocks(&mut cuda, &mut checks)?;
+    bar.inc(1);
+    let plain_ns = graphs(&mut cuda, &mut checks)?;
+    bar.inc(1);
+    checks.push(logits(model, cuda, context)?);
+    bar.inc(1);
+    checks.push(overhead(model, context)?);
+    bar.inc(1);
+    checks.extend(sums(&sampled(model, context, Stamps::Events, Grain::Kernel)?, plain_ns));
+    let [events, kernels] =
+        [Stamps::Events, Stamps::Kernels].map(|by| sampled(model, context, by, Grain::Brick));
+    checks.push(agreement(&events?, &kernels?));
+    checks.push(Check::fact(
+        "agreement with CUPTI's records",
+        "not looked at: CUPTI is not built in",
+    ));
+    bar.finish_and_clear();
+    Ok(checks)
+}
+
+fn device(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<()> {
+    let ((major, minor), driver) = cuda.versions();
+    let (whole, part) = (driver / 1000, driver % 1000 / 10);
+    checks.push(Check::fact("device", cuda.name()));
+    checks.push(Check::fact("capability, driver", format!("{major}.{minor}, CUDA {whole}.{part}")));
+    let kernels = cuda.kernel_resources();
+    let most = kernels.iter().max_by_key(|kernel| kernel.registers).context("no kernels")?;
+    checks.push(
+        Check::fact(
+            "registers of a thread, at most",
+            format!("{} of {} ({} kernels)", most.registers, most.name, kernels.len()),
+        )
+        .value(f64::from(most.registers), "registers"),
+    );
+    let spilled: Vec<&str> =
+        kernels.iter().filter(|k| k.spill_bytes > 0 || k.local_bytes > 0).map(|k| k.name).collect();
+    let found = match &*spilled {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    checks.push(Check::fact("kernels that spill", found).wanted("none", spilled.is_empty()));
+    Ok(())
+}
+
+fn clocks(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<()> {
+    checks.push(match cuda.global_timer_step_ns()? {
+        Some(ns) => Check::fact("step of %globaltimer", format!("{ns} ns")).value(ns as f64, "ns"),
+        None => {
+            Check::fact("step of %globaltimer", "it stood still").wanted("that it moves", false)
+        }
+    });
+    let profiler = BrickProfiler::new();
+    let mut narrowest = u64::MAX;
+    for _ in 0..BRACKETS {
+        narrowest = narrowest.min(cuda.bracket(profiler.clock())?.width_ns());
+    }
+    let width = format!("{:.1} µs, of {BRACKETS}", narrowest as f64 / 1e3);
+    checks.push(Check::fact("narrowest clock bracket", width).value(narrowest as f64, "ns"));
+    let cost = cuda.event_cost()?;
+    let of = |name, ns: f64| {
+        Check::fact(name, format!("{ns:.0} ns, of {}", cost.records)).value(ns, "ns")
+    };
+    checks.push(of("an event in a stream, host", cost.host_ns));
+    checks.push(of("an event in a stream, device", cost.device_ns));
+    Ok(())
+}
+
+/// The span of the plain graph, in nanoseconds.
+fn graphs(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<u64> {
+    let cost = cuda.graph_cost(Grain::Kernel, QUADS as u32)?;
+    let nodes = format!("0 of {}", cost.kernels);
+    // One that belongs to no brick is an error of the capture.
+    checks.push(Check::fact("kernel nodes without a brick", nodes).wanted("0", true));
+    let each = (cost.instrumented_ns as f64 - cost.plain_ns as f64) / cost.marks.max(1) as f64;
+    let found = format!("{each:.0} ns, of {}", cost.marks);
+    checks.push(Check::fact("an event in a graph, device", found).value(each, "ns"));
+    if let Some(ratio) = cost.ratio {
+        checks.push(percent("graph with events against without", &ratio));
+    }
+    Ok(cost.plain_ns)
+}
+
+fn percent(name: &'static str, ratio: &PairedRatio) -> Check {
+    let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(|part| 100.0 * part);
+    let found = format!("{estimate:+.2} % ({low:+.2} to {high:+.2})");
+    Check::fact(name, found).value(estimate, "%")
+}
+
+/// Token ids that every vocabulary has.
+fn ids(model: &Model, n: usize) -> Vec<u32> {
+    (0..n).map(|i| (i * 7 % model.config.n_vocab) as u32).collect()
+}
+
+fn logits(model: &Model, cuda: Cuda<'_>, context: usize) -> Result<Check> {
+    let cpu = source::cpu(&ExecutorArgs { threads: None, backend: None })?;
+    let mut host = Session::new(model, cpu, context)?;
+    let mut device = GpuSession::new(model, cuda);
+    let tokens = ids(model, PROMPT + 8);
+    let (prompt, rest) = tokens.split_at(PROMPT);
+    let mut furthest = 0.0_f32;
+    for pass in std::iter::once(prompt).chain(rest.chunks(1)) {
+        let (a, b) = (device.forward(pass)?, host.forward(pass)?);
+        for (a, b) in a.iter().zip(b) {
+            let apart = (a - b).abs() / (1.0 + b.abs());
+            // A NaN must not be lost in a comparison.
+            if apart > furthest || apart.is_nan() {
+                furthest = apart;
+            }
+        }
+    }
+    let found = format!("{furthest:.1e} of 1 + |logit|, at most");
+    let check = Check::fact("logits against the CPU's", found).value(furthest.into(), "relative");
+    Ok(check.wanted("≤ 2e-2", furthest <= 2e-2))
+}
+
+/// Passes that are profiled as by default against passes that are not, in groups that have one sampled
+/// pass each.
+fn overhead(model: &Model, context: usize) -> Result<Check> {
+    let options = CudaOptions::default();
+    let group = options.sample_every as usize;
+    let mut session = GpuSession::new(model, Cuda::new(model, context, options)?);
+    let profiler = BrickProfiler::enabled();
+    let mut probe = session.profiled(&profiler)?;
+    session.forward(&ids(model, PROMPT))?;
+    let mut time = |mode: SyncMode| -> Result<f64> {
+        profiler.set_sync_mode(mode);
+        let start = Instant::now();
+        for token in ids(model, group) {
+            session.forward_with(&mut probe, &[token])?;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        session.truncate(PROMPT);
+        Ok(seconds)
+    };
+    // Captures both graphs.
+    for mode in [SyncMode::None, SyncMode::Deferred] {
+        time(mode)?;
+    }
+    let started = Instant::now();
+    let mut pairs = Vec::new();
+    while pairs.len() < 2 * QUADS && (pairs.len() < 6 || started.elapsed() < OVERHEAD_TIME) {
+        let (a1, b1) = (time(SyncMode::None)?, time(SyncMode::Deferred)?);
+        let (b2, a2) = (time(SyncMode::Deferred)?, time(SyncMode::None)?);
+        pairs.extend([(a1, b1), (a2, b2)]);
+    }
+    session.finish(probe)?;
+    let ratio = PairedRatio::new(&pairs)?;
+    let check = percent("Deferred against None, graphs on", &ratio);
+    Ok(check.wanted("≤ 1 %", ratio.estimate <= 0.01))
+}
+
+/// Decode passes at the last position, each with its time stamps.
+fn sampled(model: &Model, context: usize, stamps: Stamps, grain: Grain) -> Result<Profile> {
+    let options = CudaOptions { sample_every: 1, stamps, ..CudaOptions::default() };
+    let mut session = GpuSession::new(model, Cuda::new(model, context, options)?);
+    let profiler = BrickProfiler::enabled();
+    let mut probe = session.profiled(&profiler)?;
+    probe.timer().set_grain(grain);
+    session.forward(&ids(model, context - 1))?;
+    for _ in 0..QUADS {
+        session.forward_with(&mut probe, &[1])?;
+        session.truncate(context - 1);
+    }
+    session.finish(probe)?;
+    profiler.profile().on_device(0, 0).context("the profile has no device")
+}
+
+fn sums(profile: &Profile, plain_ns: u64) -> Vec<Check> {
+    let is_kernel = |name: u16| profile.names[usize::from(name)].kind == NameKind::Kernel;
+    let kernels: Vec<u64> = profile
+        .spans
+        .iter()
+        .filter(|span| span.name.is_some_and(is_kernel))
+        .map(|span| span.duration_ns)
+        .collect();
+    let zero = kernels.iter().filter(|&&ns| ns == 0).count();
+    let mut sums: Vec<u64> = profile
+        .passes
+        .iter()
+        .filter(|pass| pass.phase == Phase::Decode)
+        .map(|pass| pass.attributed_ns)
+        .collect();
+    sums.sort_unstable();
+    let median = sums.get(sums.len() / 2).copied().unwrap_or(0);
+    let apart = 100.0 * (median as f64 / plain_ns.max(1) as f64 - 1.0);
+    let found =
+        format!("{apart:+.2} % ({:.1} µs, {:.1} µs)", median as f64 / 1e3, plain_ns as f64 / 1e3);
+    vec![
+        Check::fact("sum of bricks against the graph", found)
+            .value(apart, "%")
+            .wanted("within 2 %", apart.abs() <= 2.0),
+        Check::fact("kernels of zero duration", format!("{zero} of {}", kernels.len()))
+            .value(zero as f64, "kernels")
+            .wanted("0", zero == 0 && !kernels.is_empty()),
+    ]
+}
+
+/// How far bricks by events are from bricks by the device's own stamps, in the worst case. Nothing is
+/// wanted of it: a stamp is a launch, which its brick then contains.
+fn agreement(events: &Profile, kernels: &Profile) -> Check {
+    let name = "events against stamping kernels";
+    let bricks = |profile: &Profile| -> Vec<(String, f64)> {
+        let totals = profile.bricks(Some(Phase::Decode));
+        let mean =
+            |stats: &brickscope::BrickStats| stats.total_ns as f64 / stats.count.max(1) as f64;
+        totals.iter().map(|total| (total.stats.name.clone(), mean(&total.stats))).collect()
+    };
+    let stamped = bricks(kernels);
+    let apart = bricks(events).into_iter().filter_map(|(brick, ns)| {
+        let (_, other) = stamped.iter().find(|(name, _)| *name == brick)?;
+        Some((ns - other, brick))
+    });
+    match apart.max_by(|(a, _), (b, _)| a.abs().total_cmp(&b.abs())) {
+        Some((apart, brick)) => {
+            let found = format!("{:+.2} µs at most, {brick}", apart / 1e3);
+            Check::fact(name, found).value(apart, "ns")
+        }
+        None => Check::fact(name, "no bricks to compare"),
+    }
+}
+
+/// A verdict, a name, what was found and what is wanted, within 80 characters where the device's name lets
+/// them.
+fn table(checks: &[Check]) -> String {
+    let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for Check { name, found, wanted, ok, .. } in checks {
+        let verdict = match ok {
+            Some(true) => "ok",
+            Some(false) => "NO",
+            None => "",
+        };
+        let line = format!("{verdict:2} {name:width$}  {found}");
+        let line = line.trim_end();
+        text += line;
+        if let Some(wanted) = wanted {
+            let fits = line.chars().count() + wanted.chars().count() + 4 <= 80;
+            let gap = if fits { "  ".to_owned() } else { format!("\n{:1$}", "", width + 5) };
+            text += &format!("{gap}[{wanted}]");
+        }
+        text.push('\n');
+    }
+    let failed = checks.iter().filter(|check| check.ok == Some(false)).count();
+    text += &match failed {
+        0 => "everything that is asked for holds\n".to_owned(),
+        1 => "1 check failed\n".to_owned(),
+        n => format!("{n} checks failed\n"),
+    };
+    text
+}

@@ -1,0 +1,82 @@
+//! Models on a device of Vulkan, Metal or DX12, as a user runs them. Without a device the tests say so and
+//! pass, unless `BRICKSCOPE_NEEDS_WGPU` is set.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use brickscope::{Phase, Profile, Source};
+
+fn brickscope(args: &[&str], envs: &[(&str, &str)]) -> Output {
+    Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
+        .args(args)
+        .envs(envs.iter().copied())
+        .output()
+        .expect("the command starts")
+}
+
+fn fixture(name: &str) -> String {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
+    models.join(name).to_str().expect("UTF-8").to_owned()
+}
+
+/// Whether the command ran; `false` where there is no device.
+fn ran(output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panicked"), "{said}");
+    if said.contains("no Vulkan, Metal or DX12 device")
+        && std::env::var_os("BRICKSCOPE_NEEDS_WGPU").is_none()
+    {
+        eprintln!("skipped: {said}");
+        return false;
+    }
+    assert!(output.status.success(), "{said}");
+    true
+}
+
+#[test]
+fn a_profile_on_a_device_has_its_times() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("run");
+    let (model, out) = (fixture("tiny-Q4_K_M.gguf"), out.to_str().expect("UTF-8"));
+    let args = ["profile", &model, "--backend", "wgpu", "--tokens", "6", "--out", out];
+    let output = brickscope(&args, &[]);
+    if !ran(&output) {
+        return;
+    }
+    let file = Path::new(out).join("profile.json");
+    let json = std::fs::read_to_string(&file).expect("it was written");
+    let profile = Profile::from_json(&json, &file).expect("it is one");
+    profile.check().expect("it adds up");
+    let [device] = &profile.devices[..] else { panic!("there is one") };
+    assert_eq!((device.disordered_passes, device.lost_passes), (0, 0));
+    let gpu = profile.on_device(0, 0).expect("a stream");
+    gpu.check().expect("it adds up");
+    let decode = gpu.phase(Phase::Decode).expect("there were some");
+    assert_eq!(decode.passes, 5);
+    assert!(decode.wall_ns > 0);
+    let bricks = gpu.bricks(Some(Phase::Decode));
+    assert_eq!(bricks.len(), 13, "all that a llama has, but the choice of a token");
+    assert!(bricks.iter().all(|b| b.source == Source::Device && b.stats.total_ns > 0));
+    let shapes: Vec<_> = gpu.totals.iter().filter_map(|t| t.device.as_ref()).collect();
+    assert!(shapes.iter().any(|on| on.shape == "512×256 q6_k as i8"), "{shapes:?}");
+}
+
+#[test]
+fn a_device_computes_what_the_cpu_does() {
+    let args = ["diverge", &fixture("tiny-qwen2-Q4_K_M.gguf"), "--a", "cpu", "--b", "wgpu"];
+    if ran(&brickscope(&args, &[])) {
+        println!("they agree");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_machine_without_a_driver_is_told_in_one_line() {
+    let none = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].map(|name| (name, "/nonexistent"));
+    let args = ["profile", &fixture("tiny-F16.gguf"), "--backend", "wgpu"];
+    let output = brickscope(&args, &none);
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("mesa-vulkan-drivers"), "{said}");
+}

@@ -1,0 +1,169 @@
+//! `cargo bench -p brickscope-engine --features wgpu --bench wgpu_time [-- tiny|110m [PASSES]]`: how true
+//! the times of a device are, and what they cost.
+//!
+//! One token at a time after the same prompt, in each sync mode by turns: A B C D, then D C B A. On Mesa's
+//! lavapipe set `LP_NUM_THREADS=0`, else each stamp wakes its threads.
+//!
+//! - Durations: none may be negative (a pass whose marks are out of order has no times) or zero.
+//! - Agreement: a brick in a Deferred pass against the same brick submitted alone and waited for, both by
+//!   the device's clock. Host times of the latter show what the device's clock is for.
+//! - Cost: the walls of passes in each mode beside those in mode None.
+
+use std::env;
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use brickscope::{BrickProfiler, NameKind, PairedRatio, Profile, SyncMode};
+use brickscope_engine::executor::Wgpu;
+use brickscope_engine::synth::{self, Shape, SynthQuant};
+use brickscope_engine::{GpuProbe, GpuSession, Model};
+
+const PROMPT: [u32; 8] = [1, 20, 300, 4, 50, 60, 7, 80];
+/// What agreement is asked of, in nanoseconds: shorter bricks are noise and stamps.
+const LONG: u64 = 200_000;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    if !args.iter().any(|arg| arg == "--bench") {
+        println!("nothing to test here: `cargo bench` runs this");
+        return ExitCode::SUCCESS;
+    }
+    let mut words = args.iter().filter(|arg| !arg.starts_with("--"));
+    let shape = words.next().map_or("tiny", String::as_str);
+    let passes = words.next().and_then(|passes| passes.parse().ok()).unwrap_or(60);
+    match run(shape, passes) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(shape: &str, passes: usize) -> Result<(), Box<dyn Error>> {
+    let shape =
+        Shape::ALL.into_iter().find(|known| known.name() == shape).ok_or("no such shape")?;
+    let path = env::temp_dir().join(format!("brickscope-wgpu-time-{}.gguf", std::process::id()));
+    synth::write(shape, SynthQuant::Q4_K, 1, &path, &mut |_, _| ())?;
+    let result = Model::open(&path).map_err(Into::into).and_then(|model| measure(&model, passes));
+    std::fs::remove_file(&path)?;
+    result
+}
+
+fn measure(model: &Model, passes: usize) -> Result<(), Box<dyn Error>> {
+    let mut session = GpuSession::new(model, Wgpu::new(model, 64)?);
+    let modes = [SyncMode::None, SyncMode::Deferred, SyncMode::PerLayer, SyncMode::Immediate];
+    let profilers = modes.map(|mode| {
+        let profiler = BrickProfiler::enabled();
+        profiler.set_sync_mode(mode);
+        profiler
+    });
+    let mut probes: Vec<GpuProbe<'_>> =
+        profilers.iter().map(|profiler| session.profiled(profiler)).collect::<Result<_, _>>()?;
+    let info = probes[0].timer().info().clone();
+    session.forward(&PROMPT)?;
+    session.forward(&[9])?;
+    let mut walls = vec![Vec::new(); modes.len()];
+    for pass in 0..passes {
+        for turn in 0..modes.len() {
+            let arm = if pass % 2 == 0 { turn } else { modes.len() - 1 - turn };
+            session.truncate(PROMPT.len());
+            let start = Instant::now();
+            session.forward_with(&mut probes[arm], &[9])?;
+            walls[arm].push(start.elapsed().as_secs_f64());
+            // The next arm writes into the same sets of marks.
+            probes[arm].timer().settle(session.gpu(), true)?;
+        }
+    }
+    for probe in probes {
+        session.finish(probe)?;
+    }
+    let profiles = profilers.map(|profiler| profiler.profile());
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("{} ({}, {})", info.name, info.api, info.driver);
+    println!("load average at the end: {}", load.trim());
+    durations(&profiles[1])?;
+    cost(&modes, &walls)?;
+    agreement(&profiles[1], &profiles[3])
+}
+
+fn durations(profile: &Profile) -> Result<(), Box<dyn Error>> {
+    let gpu = profile.on_device(0, 0).ok_or("no stream")?;
+    gpu.check().map_err(|why| format!("it doesn't add up: {why:?}"))?;
+    let zero = gpu.spans.iter().filter(|span| span.duration_ns == 0).count();
+    let shortest = gpu.spans.iter().map(|span| span.duration_ns).min().unwrap_or(0);
+    let disordered = profile.devices[0].disordered_passes;
+    println!(
+        "durations: {} in {} passes, {zero} zero, {disordered} passes out of order; shortest {shortest} ns",
+        gpu.spans.len(),
+        gpu.passes.len(),
+    );
+    let alignment = profile.devices[0].alignment.ok_or("no alignment")?;
+    println!("the device's clock lies beside the host's to {} ns\n", alignment.error_ns);
+    Ok(())
+}
+
+fn cost(modes: &[SyncMode], walls: &[Vec<f64>]) -> Result<(), Box<dyn Error>> {
+    println!("| mode | wall, median | beside None | 95 % interval |\n|---|---|---|---|");
+    for (mode, times) in modes.iter().zip(walls) {
+        let mut sorted = times.clone();
+        sorted.sort_by(f64::total_cmp);
+        let wall = sorted[sorted.len() / 2] * 1e6;
+        let pairs: Vec<(f64, f64)> = walls[0].iter().copied().zip(times.iter().copied()).collect();
+        let ratio = PairedRatio::new(&pairs)?;
+        let percent = [ratio.estimate, ratio.low, ratio.high].map(|part| 100.0 * part);
+        println!(
+            "| {} | {wall:.0} µs | {:+.2} % | {:+.2} to {:+.2} % |",
+            mode.name(),
+            percent[0],
+            percent[1],
+            percent[2]
+        );
+    }
+    println!();
+    Ok(())
+}
+
+/// The durations of each brick, all layers together: `[name, median]`.
+fn medians(profile: &Profile) -> Vec<(String, u64, usize)> {
+    let mut names: Vec<(String, Vec<u64>)> = Vec::new();
+    for span in &profile.spans {
+        let Some(name) = span.name.map(|index| &profile.names[usize::from(index)]) else {
+            continue;
+        };
+        if name.kind != NameKind::Brick {
+            continue;
+        }
+        match names.iter_mut().find(|(known, _)| *known == name.name) {
+            Some((_, times)) => times.push(span.duration_ns),
+            None => names.push((name.name.clone(), vec![span.duration_ns])),
+        }
+    }
+    let median = |(name, mut times): (String, Vec<u64>)| {
+        times.sort_unstable();
+        (name, times[times.len() / 2], times.len())
+    };
+    names.into_iter().map(median).collect()
+}
+
+fn agreement(deferred: &Profile, immediate: &Profile) -> Result<(), Box<dyn Error>> {
+    let device =
+        |profile: &Profile| profile.on_device(0, 0).ok_or("no stream").map(|p| medians(&p));
+    let (deferred, alone, host) = (device(deferred)?, device(immediate)?, medians(immediate));
+    println!(
+        "| brick | spans | Deferred | alone | apart | alone, by the host |\n|---|---|---|---|---|---|"
+    );
+    for (name, nanos, spans) in deferred {
+        let of = |table: &[(String, u64, usize)]| {
+            table.iter().find(|row| row.0 == name).map_or(f64::NAN, |row| row.1 as f64 / 1e3)
+        };
+        let (micros, alone, host) = (nanos as f64 / 1e3, of(&alone), of(&host));
+        let mark = if nanos >= LONG { "" } else { " (short)" };
+        println!(
+            "| {name}{mark} | {spans} | {micros:.1} µs | {alone:.1} µs | {:+.1} % | {host:.1} µs |",
+            100.0 * (micros / alone - 1.0)
+        );
+    }
+    Ok(())
+}

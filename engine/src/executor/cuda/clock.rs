@@ -1,0 +1,389 @@
+//! The device's clock: marks in the stream, and what they read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brickscope::{Bracket, Clock, Device, DeviceError, DeviceInfo, StreamId, Ticks};
+
+use super::driver::{Arg, Buffer, Context, Download, Event, Function, Stream};
+use super::error::CudaError;
+use super::graph::CapturedMarks;
+use super::kernels::Launch;
+use super::memory::nanos;
+use super::{Cuda, Kernel};
+
+/// How the device notes times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stamps {
+    /// As events: `cuEventRecord`, and event-record nodes in graphs. cuda.h states a resolution of about
+    /// 0.5 µs.
+    #[default]
+    Events,
+    /// By a kernel that reads `%globaltimer`. It works in graphs that events don't, takes a launch each
+    /// time, and is as fine as the clock's tick, which is measured.
+    Kernels,
+}
+
+/// Passes in flight, at most: one that runs, one that is issued, one that is being settled, and that of
+/// the graph.
+const SETS: u32 = 4;
+
+/// The set of [`Cuda::graph_cost`], which no timer knows.
+pub(super) const OWN_SET: u32 = SETS;
+
+/// What cuda.h says of cuEventElapsedTime: "resolution of approximately 0.5 microseconds".
+const EVENT_RESOLUTION_NS: f64 = 500.0;
+
+/// The anchor reads this, so that what was before it can be read, too.
+const FIRST_ANCHOR_NS: u64 = 1 << 40;
+
+/// An anchor older than this is replaced: elapsed times are floats, whose steps reach 0.5 µs at 4 s.
+const ANCHOR_AGE: Duration = Duration::from_millis(250);
+
+/// The marks of all sets.
+#[derive(Debug)]
+pub(super) struct Marks {
+    stamps: Stamps,
+    per_set: u32,
+    sets: Vec<Set>,
+    /// A moment of which the reading is known: all others are read as differences from it.
+    anchor: Event,
+    anchor_ns: u64,
+    anchored: Instant,
+    /// The next anchor, recorded before the first mark of this set.
+    next_anchor: Event,
+    anchors_with: Option<u32>,
+    /// For copies and brackets.
+    pair: (Event, Event),
+    /// The mark that was put into the stream last.
+    last: Option<(u32, u32)>,
+    /// What a capture has marked so far, while there is one.
+    pub(super) captured: Option<CapturedMarks>,
+    stamper: Arc<Function>,
+    ticker: Arc<Function>,
+    /// `(SETS + 1, per_set)` of u64, if kernels stamp.
+    ring: Buffer,
+    /// A zero: the iteration that all stamps are of, since each set has a row of its own.
+    zero: Buffer,
+    /// The least step of `%globaltimer` that was seen.
+    tick_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Set {
+    events: Vec<Event>,
+    /// A copy of the stamps.
+    copy: Option<Download>,
+    is_copied: bool,
+    /// Whether its marks were put into the stream.
+    is_made: bool,
+}
+
+impl Marks {
+    pub(super) fn new(
+        context: &Arc<Context>,
+        stream: &Stream,
+        per_set: u32,
+        stamps: Stamps,
+        kernels: &HashMap<&'static str, Kernel>,
+    ) -> Result<Self, CudaError> {
+        let of_stamps = stamps == Stamps::Kernels;
+        let sets = (0..=SETS).map(|_| {
+            let n_events = if of_stamps { 0 } else { per_set };
+            // All of them now: making one takes longer than recording it.
+            let events = (0..n_events).map(|_| Event::new(context)).collect::<Result<_, _>>()?;
+            let copy =
+                of_stamps.then(|| Download::new(context, 2 * per_set as usize)).transpose()?;
+            Ok(Set { events, copy, is_copied: false, is_made: false })
+        });
+        let sets = sets.collect::<Result<Vec<_>, CudaError>>()?;
+        let room = if of_stamps { (SETS as usize + 1) * per_set as usize } else { 0 };
+        let kernel = |name: &str| {
+            let missing = || CudaError::NoKernel { kernel: name.to_owned() };
+            kernels.get(name).map(|kernel| Arc::clone(&kernel.function)).ok_or_else(missing)
+        };
+        let (ring, zero) = (Buffer::new(context, 8 * room)?, Buffer::new(context, 4)?);
+        stream.zero(&ring)?;
+        stream.zero(&zero)?;
+        let ticker = kernel("tick")?;
+        let tick_ns = if of_stamps { tick(context, stream, &ticker)? } else { None };
+        let marks = Self {
+            stamps,
+            per_set,
+            sets,
+            anchor: Event::new(context)?,
+            anchor_ns: FIRST_ANCHOR_NS,
+            anchored: Instant::now(),
+            next_anchor: Event::new(context)?,
+            anchors_with: None,
+            pair: (Event::new(context)?, Event::new(context)?),
+            last: None,
+            captured: None,
+            stamper: kernel("stamp")?,
+            ticker,
+            ring,
+            zero,
+            tick_ns,
+        };
+        marks.anchor.record(stream)?;
+        Ok(marks)
+    }
+
+    /// Marks that a set has room for; one at least.
+    pub(super) fn per_set(&self) -> u32 {
+        self.per_set
+    }
+
+    /// Two events for whoever times a copy.
+    pub(super) fn pair(&self) -> (&Event, &Event) {
+        (&self.pair.0, &self.pair.1)
+    }
+
+    fn set(&mut self, set: u32) -> Result<&mut Set, CudaError> {
+        let mark = u64::from(set) << 32;
+        self.sets.get_mut(set as usize).ok_or(CudaError::Mark { mark })
+    }
+
+    /// The least step of `%globaltimer`, measured now.
+    pub(super) fn tick(
+        &self,
+        context: &Arc<Context>,
+        stream: &Stream,
+    ) -> Result<Option<u64>, CudaError> {
+        tick(context, stream, &self.ticker)
+    }
+
+    /// The set's marks are put into the stream from now on, or by the next launch of a graph.
+    pub(super) fn begin(&mut self, stream: &Stream, set: u32) -> Result<(), CudaError> {
+        let begun = self.set(set)?;
+        begun.is_made = true;
+        begun.is_copied = false;
+        if self.anchors_with == Some(set) {
+            self.anchors_with = None;
+        }
+        if self.stamps == Stamps::Events
+            && self.anchors_with.is_none()
+            && self.anchored.elapsed() > ANCHOR_AGE
+        {
+            self.next_anchor.record(stream)?;
+            self.anchored = Instant::now();
+            self.anchors_with = Some(set);
+        }
+        Ok(())
+    }
+
+    /// The set's marks won't come.
+    pub(super) fn void(&mut self, set: u32) {
+        if let Some(set) = self.sets.get_mut(set as usize) {
+            set.is_made = false;
+        }
+    }
+
+    pub(super) fn mark(&mut self, stream: &Stream, set: u32, mark: u32) -> Result<(), CudaError> {
+        let fault = CudaError::Mark { mark: u64::from(set) << 32 | u64::from(mark) };
+        if set > OWN_SET || mark >= self.per_set {
+            return Err(fault);
+        }
+        match self.stamps {
+            Stamps::Events => {
+                let event = self.sets[set as usize].events.get(mark as usize).ok_or(fault)?;
+                if self.captured.is_some() {
+                    event.capture(stream)?;
+                } else {
+                    event.record(stream)?;
+                }
+            }
+            Stamps::Kernels => {
+                let row = 8 * u64::from(set) * u64::from(self.per_set);
+                let args = [
+                    Arg::Address(self.ring.address() + row),
+                    Arg::Address(self.zero.address()),
+                    Arg::U32(self.per_set),
+                    Arg::U32(1),
+                    Arg::U32(mark),
+                ];
+                stream.launch(&self.stamper, Launch::one(), &args)?;
+            }
+        }
+        if let Some(captured) = &mut self.captured {
+            captured.nodes.push(stream.last_captured()?);
+            captured.set = Some(set);
+        } else {
+            self.last = Some((set, mark));
+        }
+        Ok(())
+    }
+
+    /// Waits for the last mark.
+    fn wait(&self, stream: &Stream) -> Result<(), CudaError> {
+        match self.last {
+            Some((set, mark)) if self.stamps == Stamps::Events => {
+                self.sets[set as usize].events[mark as usize].synchronize()
+            }
+            // A kernel can't be waited for without its stream.
+            _ => {
+                self.pair.0.record(stream)?;
+                self.pair.0.synchronize()
+            }
+        }
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        stream: &Stream,
+        set: u32,
+        n_marks: u32,
+        wait: bool,
+        ticks: &mut Vec<u64>,
+    ) -> Result<bool, CudaError> {
+        let index = set as usize;
+        let fault = CudaError::Mark { mark: u64::from(set) << 32 | u64::from(n_marks) };
+        if n_marks == 0 {
+            return Ok(true);
+        }
+        if index >= self.sets.len() || n_marks > self.per_set || !self.sets[index].is_made {
+            return Err(fault);
+        }
+        match self.stamps {
+            Stamps::Events => {
+                // In order of the stream: when the last is there, all are.
+                let last = &self.sets[index].events[n_marks as usize - 1];
+                if wait {
+                    last.synchronize()?;
+                } else if !last.is_done()? {
+                    return Ok(false);
+                }
+                if self.anchors_with == Some(set) {
+                    // It was before the set's marks, and after those of all sets that are resolved.
+                    self.anchor_ns += nanos(self.next_anchor.since(&self.anchor)?);
+                    std::mem::swap(&mut self.anchor, &mut self.next_anchor);
+                    self.anchors_with = None;
+                }
+                let events = &self.sets[index].events[..n_marks as usize];
+                let first = self.anchor_ns + nanos(events[0].since(&self.anchor)?);
+                ticks.push(first);
+                // From the first mark, and not from the one before: errors don't add up.
+                for event in &events[1..] {
+                    ticks.push(first + nanos(event.since(&events[0])?));
+                }
+            }
+            Stamps::Kernels => {
+                let row = 8 * index * self.per_set as usize;
+                let set = &mut self.sets[index];
+                let Some(copy) = &mut set.copy else { return Err(fault) };
+                if !set.is_copied {
+                    copy.start(stream, &self.ring, row, 2 * n_marks as usize, false)?;
+                    set.is_copied = true;
+                }
+                if !wait && !copy.is_done()? {
+                    return Ok(false);
+                }
+                let words = copy.wait_by_event()?;
+                ticks.extend(words.chunks_exact(2).map(|word| join(word[0], word[1])));
+            }
+        }
+        Ok(true)
+    }
+
+    fn bracket(&mut self, stream: &Stream, host: &Clock) -> Result<Bracket, CudaError> {
+        // What was issued before is none of it.
+        self.pair.0.record(stream)?;
+        self.pair.0.synchronize()?;
+        let host_before_ns = host.now();
+        match self.stamps {
+            Stamps::Events => {
+                self.pair.1.record(stream)?;
+                self.pair.1.synchronize()?;
+                let host_after_ns = host.now();
+                let device_ticks = self.anchor_ns + nanos(self.pair.1.since(&self.anchor)?);
+                Ok(Bracket { host_before_ns, device_ticks, host_after_ns })
+            }
+            Stamps::Kernels => {
+                let captured = self.captured.take();
+                let marked = self.mark(stream, OWN_SET, 0);
+                self.captured = captured;
+                marked?;
+                self.pair.1.record(stream)?;
+                self.pair.1.synchronize()?;
+                let host_after_ns = host.now();
+                let row = 8 * OWN_SET as usize * self.per_set as usize;
+                let mut words = [0.0_f32; 2];
+                stream.read(&self.ring, row, &mut words)?;
+                let device_ticks = join(words[0].to_bits(), words[1].to_bits());
+                Ok(Bracket { host_before_ns, device_ticks, host_after_ns })
+            }
+        }
+    }
+}
+
+/// A u64 from its low and high words.
+fn join(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The least step between readings of `%globaltimer` that follow one another, in nanoseconds; `None` if it
+/// stood still.
+fn tick(
+    context: &Arc<Context>,
+    stream: &Stream,
+    kernel: &Function,
+) -> Result<Option<u64>, CudaError> {
+    const READINGS: u32 = 64;
+    let out = Buffer::new(context, 8 * READINGS as usize)?;
+    stream.launch(kernel, Launch::one(), &[Arg::Address(out.address()), Arg::U32(READINGS)])?;
+    let mut words = [0.0_f32; 2 * READINGS as usize];
+    stream.read(&out, 0, &mut words)?;
+    let readings: Vec<u64> =
+        words.chunks_exact(2).map(|word| join(word[0].to_bits(), word[1].to_bits())).collect();
+    let steps = readings.windows(2).filter(|pair| pair[0] > 0 && pair[1] > pair[0]);
+    Ok(steps.map(|pair| pair[1] - pair[0]).min())
+}
+
+impl Device for Cuda<'_> {
+    fn describe(&self) -> DeviceInfo {
+        let version = self.context.driver_version;
+        let resolution_ns = match self.marks.stamps {
+            Stamps::Events => Some(EVENT_RESOLUTION_NS),
+            Stamps::Kernels => self.marks.tick_ns.map(|ns| ns as f64),
+        };
+        DeviceInfo {
+            name: self.context.name.clone(),
+            api: "cuda".to_owned(),
+            driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+            ticks: Ticks { ns_per_tick: 1.0, resolution_ns, valid_bits: 64 },
+            streams: vec!["compute".to_owned()],
+            sets: SETS,
+            marks: self.marks.per_set,
+        }
+    }
+
+    fn begin_set(&mut self, set: u32) -> Result<(), DeviceError> {
+        self.on_device(|this| this.marks.begin(&this.stream, set)).map_err(CudaError::into_device)
+    }
+
+    fn mark(&mut self, _: StreamId, set: u32, mark: u32) -> Result<(), DeviceError> {
+        self.on_device(|this| this.marks.mark(&this.stream, set, mark))
+            .map_err(CudaError::into_device)
+    }
+
+    fn wait(&mut self, _: StreamId) -> Result<(), DeviceError> {
+        self.on_device(|this| this.marks.wait(&this.stream)).map_err(CudaError::into_device)
+    }
+
+    fn resolve(
+        &mut self,
+        set: u32,
+        n_marks: u32,
+        wait: bool,
+        ticks: &mut Vec<u64>,
+    ) -> Result<bool, DeviceError> {
+        self.on_device(|this| this.marks.resolve(&this.stream, set, n_marks, wait, ticks))
+            .map_err(CudaError::into_device)
+    }
+
+    fn bracket(&mut self, host: &Clock) -> Result<Bracket, DeviceError> {
+        self.on_device(|this| this.marks.bracket(&this.stream, host))
+            .map_err(CudaError::into_device)
+    }
+}

@@ -1,0 +1,861 @@
+//! NVIDIA's driver: every call into it, and all `unsafe` of this executor.
+//!
+//! The library is found when the first executor is made, so that one program runs with and without
+//! it. [`Context::new`] looks before it calls: `cudarc` panics where the library or one of its
+//! functions is missing.
+//!
+//! What is here owns what it stands for and gives it back when it is dropped: handles are valid by that.
+//! The driver may be called from any thread that the context is current to; [`Context::bind`] makes it
+//! that, and whoever calls in here after a change of threads calls it first. Else the driver returns an
+//! error. A kernel that is given a wrong address faults on the device, where no object of this process
+//! lies; that is an error of the next call and not undefined behaviour here.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::fmt;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use cudarc::driver::sys::CUresult;
+
+use super::error::CudaError;
+use super::kernels::Launch;
+
+/// Every function that is called here: a driver without one of them is too old.
+const SYMBOLS: [&str; 45] = [
+    "cuCtxSetCurrent",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuEventRecordWithFlags",
+    "cuEventSynchronize",
+    "cuFuncGetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphGetNodes",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphKernelNodeGetParams_v2",
+    "cuGraphLaunch",
+    "cuGraphNodeGetType",
+    "cuGraphUpload",
+    "cuInit",
+    "cuLaunchKernel",
+    "cuMemAllocHost_v2",
+    "cuMemAlloc_v2",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadDataEx",
+    "cuModuleUnload",
+    "cuStreamBeginCapture_v2",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
+    "cuStreamGetCaptureInfo_v2",
+    "cuStreamSynchronize",
+];
+
+/// `Ok`, or which call failed and what the driver says of it.
+fn check(call: &'static str, result: CUresult) -> Result<(), CudaError> {
+    if result == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let mut text = null();
+    // SAFETY: the pointer is to a pointer that outlives the call; the text is the driver's own, static.
+    let said = unsafe { sys::cuGetErrorString(result, &raw mut text) };
+    let says = if said == CUresult::CUDA_SUCCESS && !text.is_null() {
+        // SAFETY: the driver has set it to a string that ends with a zero and lives for ever.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    } else {
+        "an error that the driver has no words for".to_owned()
+    };
+    Err(CudaError::Call { call, code: result as u32, says })
+}
+
+/// What a destructor can do about an error: nothing. A device that is lost fails here, too.
+fn ignore(_: CUresult) {}
+
+/// Whether there is a driver with all that is called here, and how many devices it offers.
+pub(super) fn probe() -> Result<usize, CudaError> {
+    // SAFETY: loading runs the library's initialisers; it is the system's own driver.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CudaError::NoLibrary);
+    }
+    // SAFETY: as above; it was there a moment ago.
+    let library = unsafe { sys::culib() };
+    for symbol in SYMBOLS {
+        // SAFETY: the address is looked up and not called.
+        if unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) }.is_err() {
+            return Err(CudaError::TooOld { symbol });
+        }
+    }
+    // SAFETY: the flags have to be 0.
+    match unsafe { sys::cuInit(0) } {
+        CUresult::CUDA_ERROR_NO_DEVICE => return Ok(0),
+        result => check("cuInit", result)?,
+    }
+    let mut count: c_int = 0;
+    // SAFETY: the pointer is to an int that outlives the call.
+    check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// A device, and this process's context on it.
+#[derive(Debug)]
+pub(super) struct Context {
+    raw: sys::CUcontext,
+    device: sys::CUdevice,
+    /// As the driver calls it.
+    pub(super) name: String,
+    /// Its compute capability.
+    pub(super) capability: (u32, u32),
+    /// Of CUDA, that the driver implements: 12040 is 12.4.
+    pub(super) driver_version: u32,
+}
+
+impl Context {
+    /// The context on device number `ordinal`.
+    pub(super) fn new(ordinal: usize) -> Result<Arc<Self>, CudaError> {
+        let devices = probe()?;
+        if ordinal >= devices {
+            return Err(CudaError::NoDevice { ordinal, devices });
+        }
+        let mut device = 0;
+        // SAFETY: the pointer is to a handle that outlives the call.
+        check("cuDeviceGet", unsafe { sys::cuDeviceGet(&raw mut device, ordinal as c_int) })?;
+        let mut text = [0_u8; 256];
+        // SAFETY: the buffer has the length that is passed, less one so that a zero stays.
+        let result = unsafe { sys::cuDeviceGetName(text.as_mut_ptr().cast(), 255, device) };
+        check("cuDeviceGetName", result)?;
+        let name = CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy();
+        let attribute = |which| {
+            let mut value: c_int = 0;
+            // SAFETY: the pointer is to an int that outlives the call.
+            let result = unsafe { sys::cuDeviceGetAttribute(&raw mut value, which, device) };
+            check("cuDeviceGetAttribute", result).map(|()| u32::try_from(value).unwrap_or(0))
+        };
+        use sys::CUdevice_attribute::*;
+        let capability = (
+            attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        let mut version: c_int = 0;
+        // SAFETY: the pointer is to an int that outlives the call.
+        check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
+        let mut raw = null_mut();
+        // SAFETY: likewise; it is released when this is dropped.
+        let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut raw, device) };
+        check("cuDevicePrimaryCtxRetain", result)?;
+        let context = Self {
+            raw,
+            device,
+            name: name.into_owned(),
+            capability,
+            driver_version: u32::try_from(version).unwrap_or(0),
+        };
+        context.bind()?;
+        Ok(Arc::new(context))
+    }
+
+    /// Makes it the one of this thread, which another executor may have changed.
+    pub(super) fn bind(&self) -> Result<(), CudaError> {
+        // SAFETY: the context is retained while this lives.
+        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.raw) })
+    }
+
+    /// Bytes of memory that nobody has taken.
+    pub(super) fn free_memory(&self) -> Result<u64, CudaError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the pointers are to numbers that outlive the call.
+        check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
+        Ok(free as u64)
+    }
+}
+
+// SAFETY: a context is used from any thread, also at the same time; the driver locks it.
+unsafe impl Send for Context {}
+// SAFETY: likewise.
+unsafe impl Sync for Context {}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: it was retained once; all that lives in it holds an `Arc` of this.
+        ignore(unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) });
+    }
+}
+
+/// Memory of the device.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    context: Arc<Context>,
+    address: sys::CUdeviceptr,
+    len: usize,
+}
+
+impl Buffer {
+    /// `len` bytes, at least one.
+    pub(super) fn new(context: &Arc<Context>, len: usize) -> Result<Self, CudaError> {
+        let len = len.max(1);
+        let mut address = 0;
+        // SAFETY: the pointer is to an address that outlives the call.
+        match unsafe { sys::cuMemAlloc_v2(&raw mut address, len) } {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                let free = context.free_memory().unwrap_or(0);
+                return Err(CudaError::Memory { asked: len as u64, free });
+            }
+            result => check("cuMemAlloc", result)?,
+        }
+        Ok(Self { context: Arc::clone(context), address, len })
+    }
+
+    /// Where it is, for kernels.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn hold(&self, first: usize, len: usize) -> Result<(), CudaError> {
+        match first.checked_add(len) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(CudaError::Range { first, len, room: self.len }),
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        ignore_bind(&self.context);
+        // SAFETY: allocated by `new`, and freed once. The driver waits for kernels that use it.
+        ignore(unsafe { sys::cuMemFree_v2(self.address) });
+    }
+}
+
+/// A destructor that can't reach its context has nothing left to destroy.
+fn ignore_bind(context: &Context) {
+    let _ = context.bind();
+}
+
+/// A queue of work, in order.
+#[derive(Debug)]
+pub(super) struct Stream {
+    context: Arc<Context>,
+    raw: sys::CUstream,
+}
+
+impl Stream {
+    /// One that doesn't wait for the default stream.
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
+        let mut raw = null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: the pointer is to a handle that outlives the call.
+        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut raw, flags) })?;
+        Ok(Self { context: Arc::clone(context), raw })
+    }
+
+    /// The driver's handle.
+    pub(super) fn handle(&self) -> *mut c_void {
+        self.raw.cast()
+    }
+
+    /// Waits until all that was issued is done.
+    pub(super) fn synchronize(&self) -> Result<(), CudaError> {
+        // SAFETY: the stream lives.
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
+    }
+
+    /// Copies `bytes` to `to`, from byte `first` on. They may be overwritten when this returns: the
+    /// driver stages pageable memory before it does.
+    pub(super) fn upload(&self, to: &Buffer, first: usize, bytes: &[u8]) -> Result<(), CudaError> {
+        to.hold(first, bytes.len())?;
+        // SAFETY: the range was held against the buffer. The bytes are pageable memory, of which
+        // cuda.h's "API synchronization behavior" says that it is staged before the call returns.
+        let result = unsafe {
+            let to = to.address + first as u64;
+            sys::cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), self.raw)
+        };
+        check("cuMemcpyHtoDAsync", result)
+    }
+
+    /// Copies floats from byte `first` of `from`, after all that was issued, and waits for them.
+    pub(super) fn read(
+        &self,
+        from: &Buffer,
+        first: usize,
+        out: &mut [f32],
+    ) -> Result<(), CudaError> {
+        let len = size_of_val(out);
+        from.hold(first, len)?;
+        // SAFETY: the range was held against the buffer; `out` is borrowed until the stream was waited
+        // for, below, and any bytes are floats.
+        let result = unsafe {
+            let from = from.address + first as u64;
+            sys::cuMemcpyDtoHAsync_v2(out.as_mut_ptr().cast(), from, len, self.raw)
+        };
+        let copied = check("cuMemcpyDtoHAsync", result);
+        self.synchronize()?;
+        copied
+    }
+
+    /// Fills a buffer with zeros.
+    pub(super) fn zero(&self, buffer: &Buffer) -> Result<(), CudaError> {
+        // SAFETY: the buffer is that long.
+        let result = unsafe { sys::cuMemsetD8Async(buffer.address, 0, buffer.len, self.raw) };
+        check("cuMemsetD8Async", result)
+    }
+
+    /// Launches a kernel with these arguments, which are held against what its PTX says it takes.
+    pub(super) fn launch(&self, f: &Function, l: Launch, args: &[Arg]) -> Result<(), CudaError> {
+        let given = args.iter().map(|arg| arg.len());
+        if !given.eq(f.parameters.iter().copied()) {
+            return Err(CudaError::Arguments {
+                kernel: f.name.clone(),
+                takes: f.parameters.clone(),
+                given: args.iter().map(|arg| arg.len()).collect(),
+            });
+        }
+        let mut words = [0_u64; MAX_ARGS];
+        let mut pointers = [null_mut::<c_void>(); MAX_ARGS];
+        for ((word, pointer), arg) in words.iter_mut().zip(&mut pointers).zip(args) {
+            // The low bytes are at the address of the word on every machine that CUDA runs on.
+            *word = arg.word();
+            *pointer = (&raw mut *word).cast();
+        }
+        // SAFETY: the function's module lives in this context. There are as many pointers as parameters,
+        // each to at least as many bytes as its parameter has; the driver copies them.
+        let result = unsafe {
+            let ([x, y, z], [bx, by, bz]) = (l.grid, l.block);
+            let (shared, params) = (l.shared_bytes, pointers.as_mut_ptr());
+            sys::cuLaunchKernel(f.raw, x, y, z, bx, by, bz, shared, self.raw, params, null_mut())
+        };
+        check("cuLaunchKernel", result)
+    }
+
+    /// Begins to note what is issued instead of running it.
+    pub(super) fn begin_capture(&self) -> Result<(), CudaError> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream lives and isn't the default one, which can't be captured.
+        check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })
+    }
+
+    /// What was issued since, as a graph.
+    pub(super) fn end_capture(&self) -> Result<Graph, CudaError> {
+        let mut raw = null_mut();
+        // SAFETY: the pointer is to a handle that outlives the call.
+        check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.raw, &raw mut raw) })?;
+        if raw.is_null() {
+            return Err(CudaError::Capture { what: "it ended without a graph".to_owned() });
+        }
+        Ok(Graph { context: Arc::clone(&self.context), raw })
+    }
+
+    /// The node that was captured last: the only one that the next will depend on.
+    pub(super) fn last_captured(&self) -> Result<Node, CudaError> {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let (mut id, mut graph, mut nodes, mut n) = (0, null_mut(), null(), 0);
+        // SAFETY: the pointers are to variables that outlive the call.
+        let result = unsafe {
+            sys::cuStreamGetCaptureInfo_v2(
+                self.raw,
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                &raw mut nodes,
+                &raw mut n,
+            )
+        };
+        check("cuStreamGetCaptureInfo", result)?;
+        if n != 1 || nodes.is_null() {
+            let what = format!("the next node depends on {n} nodes, not on the one before it");
+            return Err(CudaError::Capture { what });
+        }
+        // SAFETY: the driver's array has `n` elements, which stay until the next call on the stream.
+        Ok(Node(unsafe { *nodes } as usize))
+    }
+}
+
+// SAFETY: the driver's handles don't belong to a thread.
+unsafe impl Send for Stream {}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        ignore_bind(&self.context);
+        // SAFETY: created by `new` and destroyed once. Its work is finished by the driver.
+        ignore(unsafe { sys::cuStreamDestroy_v2(self.raw) });
+    }
+}
+
+/// A point in a stream whose time the device notes.
+#[derive(Debug)]
+pub(super) struct Event {
+    context: Arc<Context>,
+    raw: sys::CUevent,
+}
+
+impl Event {
+    /// One that notes the time.
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
+        let mut raw = null_mut();
+        // The default is with times. (`cudarc`'s own default is without.)
+        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as c_uint;
+        // SAFETY: the pointer is to a handle that outlives the call.
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut raw, flags) })?;
+        Ok(Self { context: Arc::clone(context), raw })
+    }
+
+    /// Has the device note the time when it comes here. Not in a capture: there it would only be a
+    /// dependency, without a time.
+    pub(super) fn record(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: both live.
+        check("cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw) })
+    }
+
+    /// Captures a node that notes the time, at each launch of the graph anew. In a capture only.
+    pub(super) fn capture(&self, stream: &Stream) -> Result<(), CudaError> {
+        let flags = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as c_uint;
+        // SAFETY: both live; the event has to outlive the graph, see `GraphExec::keep`.
+        let result = unsafe { sys::cuEventRecordWithFlags(self.raw, stream.raw, flags) };
+        check("cuEventRecordWithFlags", result)
+    }
+
+    /// Waits until the device has come here.
+    pub(super) fn synchronize(&self) -> Result<(), CudaError> {
+        // SAFETY: the event lives.
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
+    }
+
+    /// Whether the device has come here.
+    pub(super) fn is_done(&self) -> Result<bool, CudaError> {
+        // SAFETY: the event lives.
+        match unsafe { sys::cuEventQuery(self.raw) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => check("cuEventQuery", result).map(|()| true),
+        }
+    }
+
+    /// Milliseconds from `earlier` to this one. Both have to be done: this doesn't wait.
+    pub(super) fn since(&self, earlier: &Self) -> Result<f32, CudaError> {
+        let mut ms = 0.0;
+        // SAFETY: both live, and the pointer is to a number that outlives the call.
+        let result = unsafe { sys::cuEventElapsedTime(&raw mut ms, earlier.raw, self.raw) };
+        check("cuEventElapsedTime", result)?;
+        Ok(ms)
+    }
+}
+
+// SAFETY: as of streams.
+unsafe impl Send for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        ignore_bind(&self.context);
+        // SAFETY: created by `new` and destroyed once.
+        ignore(unsafe { sys::cuEventDestroy_v2(self.raw) });
+    }
+}
+
+/// Words of 32 bits on their way from the device, into memory that the driver has pinned, so that nobody
+/// waits for them until they are wanted.
+#[derive(Debug)]
+pub(super) struct Download {
+    context: Arc<Context>,
+    host: *mut u32,
+    room: usize,
+    /// Words of the last copy.
+    len: usize,
+    /// Recorded before the copy, if it is timed, and after it.
+    begin: Event,
+    done: Event,
+    is_timed: bool,
+    in_flight: bool,
+}
+
+impl Download {
+    /// Room for so many words, at least one.
+    pub(super) fn new(context: &Arc<Context>, room: usize) -> Result<Self, CudaError> {
+        let room = room.max(1);
+        let (begin, done) = (Event::new(context)?, Event::new(context)?);
+        let bytes = room.checked_mul(size_of::<u32>()).unwrap_or(usize::MAX);
+        let mut host: *mut c_void = null_mut();
+        // SAFETY: the pointer is to a pointer that outlives the call.
+        let result = unsafe { sys::cuMemAllocHost_v2(&raw mut host, bytes) };
+        check("cuMemAllocHost", result)?;
+        // SAFETY: it is that long, page-aligned, and nobody else has it.
+        unsafe { host.cast::<u8>().write_bytes(0, bytes) };
+        let (context, host) = (Arc::clone(context), host.cast());
+        Ok(Self { context, host, room, len: 0, begin, done, is_timed: false, in_flight: false })
+    }
+
+    /// Begins to copy `len` words of `from`, from byte `first` on.
+    pub(super) fn start(
+        &mut self,
+        stream: &Stream,
+        from: &Buffer,
+        first: usize,
+        len: usize,
+        is_timed: bool,
+    ) -> Result<(), CudaError> {
+        from.hold(first, len.saturating_mul(size_of::<u32>()))?;
+        if len > self.room {
+            return Err(CudaError::Range { first: 0, len, room: self.room });
+        }
+        if is_timed {
+            self.begin.record(stream)?;
+        }
+        self.is_timed = is_timed;
+        self.in_flight = true;
+        // SAFETY: the ranges were held against both. Nobody reads the memory until the copy was waited
+        // for, and it is not freed before. A copy that is still on its way is before this one.
+        let result = unsafe {
+            let (from, bytes) = (from.address + first as u64, len * size_of::<u32>());
+            sys::cuMemcpyDtoHAsync_v2(self.host.cast(), from, bytes, stream.raw)
+        };
+        check("cuMemcpyDtoHAsync", result)?;
+        self.len = len;
+        self.done.record(stream)
+    }
+
+    /// Whether the last copy is there.
+    pub(super) fn is_done(&self) -> Result<bool, CudaError> {
+        if self.in_flight { self.done.is_done() } else { Ok(true) }
+    }
+
+    /// Waits for the last copy, if it is still on its way, by waiting for its stream.
+    pub(super) fn wait(&mut self, stream: &Stream) -> Result<&[u32], CudaError> {
+        if self.in_flight {
+            stream.synchronize()?;
+            // Of the same stream, or this waits once more.
+            if !self.done.is_done()? {
+                self.done.synchronize()?;
+            }
+            self.in_flight = false;
+        }
+        // SAFETY: the memory is `room` words, initialised, of which `len` are asked for; no copy is in
+        // flight, and `start` needs `&mut self`.
+        Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) })
+    }
+
+    /// As [`wait`](Self::wait), by the copy's own event: what was issued after it may go on.
+    pub(super) fn wait_by_event(&mut self) -> Result<&[u32], CudaError> {
+        if self.in_flight {
+            self.done.synchronize()?;
+            self.in_flight = false;
+        }
+        // SAFETY: as in `wait`.
+        Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) })
+    }
+
+    /// What the last copy took on the device, if it was timed and waited for.
+    pub(super) fn took_ms(&self) -> Result<Option<f32>, CudaError> {
+        if !self.is_timed || self.in_flight {
+            return Ok(None);
+        }
+        self.done.since(&self.begin).map(Some)
+    }
+}
+
+// SAFETY: as of streams; the memory is this one's own.
+unsafe impl Send for Download {}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        ignore_bind(&self.context);
+        if self.in_flight && self.done.synchronize().is_err() {
+            // A lost device writes no more, but that is the driver's word; leaking is the safe side.
+            return;
+        }
+        // SAFETY: allocated by `new`, freed once, and nothing is being copied into it.
+        ignore(unsafe { sys::cuMemFreeHost(self.host.cast()) });
+    }
+}
+
+/// PTX that the driver has compiled for this device.
+#[derive(Debug)]
+pub(super) struct Module {
+    context: Arc<Context>,
+    raw: sys::CUmodule,
+    /// By kernel: the size of each parameter, as its `.entry` declares them.
+    entries: BTreeMap<String, Vec<usize>>,
+}
+
+impl Module {
+    /// Compiles `ptx` of the file `file`.
+    pub(super) fn load(
+        context: &Arc<Context>,
+        file: &str,
+        ptx: &str,
+    ) -> Result<Arc<Self>, CudaError> {
+        let fault = |says: String| CudaError::Ptx { file: file.to_owned(), says };
+        let image = CString::new(ptx).map_err(|_| fault("it has a zero byte in it".to_owned()))?;
+        let mut log = vec![0_u8; 4096];
+        use sys::CUjit_option::*;
+        let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        // The size is passed in the pointer itself.
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
+        let mut raw = null_mut();
+        // SAFETY: the image is a string that ends with a zero; there are two options with a value each,
+        // and the log's buffer, of the length that is passed, outlives the call.
+        let result = unsafe {
+            sys::cuModuleLoadDataEx(
+                &raw mut raw,
+                image.as_ptr().cast(),
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if let Err(error) = check("cuModuleLoadDataEx", result) {
+            let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
+            return Err(match log.trim() {
+                "" => fault(error.to_string()),
+                log => fault(format!("{error}: {log}")),
+            });
+        }
+        let context = Arc::clone(context);
+        Ok(Arc::new(Self { context, raw, entries: super::ptx::entries(ptx) }))
+    }
+
+    /// A kernel of this name.
+    pub(super) fn function(self: &Arc<Self>, name: &str) -> Result<Function, CudaError> {
+        let missing = || CudaError::NoKernel { kernel: name.to_owned() };
+        let parameters = self.entries.get(name).ok_or_else(missing)?.clone();
+        if parameters.len() > MAX_ARGS {
+            let given = Vec::new();
+            return Err(CudaError::Arguments { kernel: name.to_owned(), takes: parameters, given });
+        }
+        let text = CString::new(name).map_err(|_| missing())?;
+        let mut raw = null_mut();
+        // SAFETY: the pointer is to a handle that outlives the call; the name ends with a zero.
+        let result = unsafe { sys::cuModuleGetFunction(&raw mut raw, self.raw, text.as_ptr()) };
+        check("cuModuleGetFunction", result)?;
+        let attribute = |which| {
+            let mut value: c_int = 0;
+            // SAFETY: the pointer is to an int that outlives the call.
+            let result = unsafe { sys::cuFuncGetAttribute(&raw mut value, which, raw) };
+            check("cuFuncGetAttribute", result).map(|()| u32::try_from(value).unwrap_or(0))
+        };
+        use sys::CUfunction_attribute::*;
+        Ok(Function {
+            registers: attribute(CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local_bytes: attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            static_shared: attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            _module: Arc::clone(self),
+            raw,
+            name: name.to_owned(),
+            parameters,
+        })
+    }
+}
+
+// SAFETY: as of contexts: what is compiled doesn't change.
+unsafe impl Send for Module {}
+// SAFETY: likewise.
+unsafe impl Sync for Module {}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        ignore_bind(&self.context);
+        // SAFETY: loaded by `load`, unloaded once; its functions hold an `Arc` of this.
+        ignore(unsafe { sys::cuModuleUnload(self.raw) });
+    }
+}
+
+/// A kernel, as the driver has compiled it for this device.
+#[derive(Debug)]
+pub(super) struct Function {
+    /// What it is in, which has to live as long.
+    _module: Arc<Module>,
+    raw: sys::CUfunction,
+    pub(super) name: String,
+    /// Bytes of each parameter.
+    parameters: Vec<usize>,
+    /// Registers of a thread.
+    pub(super) registers: u32,
+    /// Bytes of local memory of a thread: what doesn't fit its registers is spilled there.
+    pub(super) local_bytes: u32,
+    /// Bytes of shared memory of a block that the source declares.
+    pub(super) static_shared: u32,
+}
+
+// SAFETY: as of modules.
+unsafe impl Send for Function {}
+// SAFETY: likewise.
+unsafe impl Sync for Function {}
+
+/// Parameters that a kernel has at most.
+const MAX_ARGS: usize = 16;
+
+/// What a kernel is told.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Arg {
+    /// An address on the device.
+    Address(u64),
+    U32(u32),
+    F32(f32),
+}
+
+impl Arg {
+    fn len(self) -> usize {
+        match self {
+            Self::Address(_) => 8,
+            Self::U32(_) | Self::F32(_) => 4,
+        }
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Address(address) => address,
+            Self::U32(number) => number.into(),
+            Self::F32(number) => number.to_bits().into(),
+        }
+    }
+}
+
+// See `launch`.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+/// A node of a graph, by the driver's handle of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Node(usize);
+
+/// What a node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeKind {
+    /// Runs a kernel.
+    Kernel(Launch),
+    /// Notes the time.
+    EventRecord,
+    /// Something else, by the driver's number for it.
+    Other(u32),
+}
+
+/// What a capture noted.
+pub(super) struct Graph {
+    context: Arc<Context>,
+    raw: sys::CUgraph,
+}
+
+impl Graph {
+    /// All nodes, in no order that means anything.
+    pub(super) fn nodes(&self) -> Result<Vec<(Node, NodeKind)>, CudaError> {
+        let mut n = 0;
+        // SAFETY: without an array the call only counts.
+        let result = unsafe { sys::cuGraphGetNodes(self.raw, null_mut(), &raw mut n) };
+        check("cuGraphGetNodes", result)?;
+        let mut nodes = vec![null_mut(); n];
+        // SAFETY: the array has `n` elements.
+        let result = unsafe { sys::cuGraphGetNodes(self.raw, nodes.as_mut_ptr(), &raw mut n) };
+        check("cuGraphGetNodes", result)?;
+        nodes.truncate(n);
+        nodes.into_iter().map(|node| Ok((Node(node as usize), kind_of(node)?))).collect()
+    }
+
+    /// The graph, ready to be launched.
+    pub(super) fn instantiate(self) -> Result<GraphExec, CudaError> {
+        let mut raw = null_mut();
+        // SAFETY: the pointer is to a handle that outlives the call; there are no flags.
+        let result = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0) };
+        check("cuGraphInstantiate", result)?;
+        Ok(GraphExec { context: Arc::clone(&self.context), raw, _graph: self })
+    }
+}
+
+fn kind_of(node: sys::CUgraphNode) -> Result<NodeKind, CudaError> {
+    use sys::CUgraphNodeType::*;
+    let mut kind = CU_GRAPH_NODE_TYPE_EMPTY;
+    // SAFETY: the node is one of a graph that lives; the pointer outlives the call.
+    check("cuGraphNodeGetType", unsafe { sys::cuGraphNodeGetType(node, &raw mut kind) })?;
+    Ok(match kind {
+        CU_GRAPH_NODE_TYPE_KERNEL => {
+            let mut params = std::mem::MaybeUninit::<sys::CUDA_KERNEL_NODE_PARAMS>::zeroed();
+            // SAFETY: the node is a kernel's, and the pointer outlives the call.
+            let result = unsafe { sys::cuGraphKernelNodeGetParams_v2(node, params.as_mut_ptr()) };
+            check("cuGraphKernelNodeGetParams", result)?;
+            // SAFETY: it consists of integers and pointers, for which zeros are values.
+            let params = unsafe { params.assume_init() };
+            NodeKind::Kernel(Launch {
+                grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
+                block: [params.blockDimX, params.blockDimY, params.blockDimZ],
+                shared_bytes: params.sharedMemBytes,
+            })
+        }
+        CU_GRAPH_NODE_TYPE_EVENT_RECORD => NodeKind::EventRecord,
+        other => NodeKind::Other(other as u32),
+    })
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: as of streams: it has one owner.
+unsafe impl Send for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        ignore_bind(&self.context);
+        // SAFETY: captured once and destroyed once.
+        ignore(unsafe { sys::cuGraphDestroy(self.raw) });
+    }
+}
+
+/// A graph that can be launched, any number of times.
+pub(super) struct GraphExec {
+    context: Arc<Context>,
+    raw: sys::CUgraphExec,
+    /// Nodes are the graph's; their handles stay valid with it.
+    _graph: Graph,
+}
+
+impl GraphExec {
+    /// Prepares the first launch, which else would pay for it.
+    pub(super) fn upload(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: both live.
+        check("cuGraphUpload", unsafe { sys::cuGraphUpload(self.raw, stream.raw) })
+    }
+
+    /// Runs it all once more.
+    pub(super) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: both live; what its nodes use is the executor's, which drops this first.
+        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.raw, stream.raw) })
+    }
+}
+
+impl fmt::Debug for GraphExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphExec").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: likewise.
+unsafe impl Send for GraphExec {}
+
+impl Drop for GraphExec {
+    fn drop(&mut self) {
+        ignore_bind(&self.context);
+        // SAFETY: instantiated once and destroyed once.
+        ignore(unsafe { sys::cuGraphExecDestroy(self.raw) });
+    }
+}

@@ -1,0 +1,330 @@
+//! Decode passes as graphs: captured once, replayed for each token, and timed without turning them off.
+//!
+//! There are two: a plain one, and a twin with a node that notes the time at each border between bricks or
+//! kernels. The twin is replayed every [`sample_every`](super::CudaOptions::sample_every)th pass, so its
+//! cost is shared by all of them. Each kernel node is held against the step that it was captured from; one
+//! that belongs to none fails the pass.
+
+use std::collections::HashMap;
+
+use brickscope::{Grain, Issued, PairedRatio, Phase, SyncMode};
+
+use super::clock::OWN_SET;
+use super::driver::{GraphExec, Node, NodeKind};
+use super::error::CudaError;
+use super::kernels::Launch;
+use super::{Cuda, Prepared};
+use crate::executor::gpu::{GpuError, Plan, STREAM, Timed};
+use crate::forward::Outputs;
+
+/// The graphs of a decode pass.
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    plain: Option<GraphExec>,
+    twin: Option<Twin>,
+    /// Timed decode passes so far.
+    n_timed: u64,
+}
+
+/// The graph with time stamps in it.
+#[derive(Debug)]
+struct Twin {
+    exec: GraphExec,
+    issued: Issued,
+    set: u32,
+    grain: Grain,
+}
+
+impl Graphs {
+    pub(super) fn clear(&mut self) {
+        (self.plain, self.twin) = (None, None);
+    }
+}
+
+/// Whether a pass is run from a graph. In modes that wait within a pass it can't be: nobody waits in the
+/// middle of a graph.
+pub(super) fn is_replayed(plan: &Plan<'_>, timed: Option<&Timed<'_, '_>>) -> bool {
+    let fits = timed.is_none_or(|timed| {
+        let waits = matches!(timed.wanted_mode(), SyncMode::Immediate | SyncMode::PerLayer);
+        timed.phase() == Phase::Decode && !waits
+    });
+    plan.n == 1 && plan.n_outputs == 1 && fits
+}
+
+/// What the time stamps in a decode graph cost, by the device's clock.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct GraphCost {
+    /// Kernel nodes; each belongs to a layer and a brick.
+    pub kernels: usize,
+    /// Nodes that note the time.
+    pub marks: usize,
+    /// The median span of the plain graph, in nanoseconds.
+    pub plain_ns: u64,
+    /// That of the twin.
+    pub instrumented_ns: u64,
+    /// The twin against the plain one, in turns; `None` with too few turns.
+    pub ratio: Option<PairedRatio>,
+}
+
+/// What a capture calls for each step, and at its end.
+type Tell<'t> = &'t mut dyn FnMut(&mut Cuda<'_>, Option<usize>) -> Result<(), GpuError>;
+
+impl Cuda<'_> {
+    /// Runs a decode pass from its graph: the twin, if it is this pass's turn to be timed.
+    pub(super) fn replay(
+        &mut self,
+        plan: &Plan<'_>,
+        timed: Option<&mut Timed<'_, '_>>,
+    ) -> Result<(), GpuError> {
+        if self.graphs.plain.is_none() {
+            let captured = self.capture(plan, &mut |_, _| Ok(()))?;
+            self.graphs.plain = Some(captured.exec);
+        }
+        let Some(timed) = timed.filter(|timed| timed.wanted_mode() != SyncMode::None) else {
+            return self.launch_plain();
+        };
+        let turn = self.graphs.n_timed;
+        self.graphs.n_timed += 1;
+        if !turn.is_multiple_of(self.options.sample_every.max(1).into()) {
+            return self.launch_plain();
+        }
+        let grain = timed.timer().grain();
+        let twin = match self.graphs.twin.take().filter(|twin| twin.grain == grain) {
+            Some(twin) => twin,
+            None => self.capture_twin(plan, timed, grain)?,
+        };
+        let replayed = self.replay_twin(&twin, timed);
+        self.graphs.twin = Some(twin);
+        replayed
+    }
+
+    fn launch_plain(&mut self) -> Result<(), GpuError> {
+        Ok(self.on_device(|this| match &this.graphs.plain {
+            Some(exec) => exec.launch(&this.stream),
+            None => Err(CudaError::Capture { what: "there is no graph yet".to_owned() }),
+        })?)
+    }
+
+    fn replay_twin(&mut self, twin: &Twin, timed: &mut Timed<'_, '_>) -> Result<(), GpuError> {
+        // First: the times of the last replay are read before this one overwrites them.
+        timed.replayed(self, &twin.issued)?;
+        let launched = self.on_device(|this| {
+            this.marks.begin(&this.stream, twin.set)?;
+            twin.exec.launch(&this.stream)
+        });
+        if launched.is_err() {
+            // What its events say is of the replay before.
+            self.marks.void(twin.set);
+        }
+        Ok(launched?)
+    }
+
+    fn capture_twin(
+        &mut self,
+        plan: &Plan<'_>,
+        timed: &mut Timed<'_, '_>,
+        grain: Grain,
+    ) -> Result<Twin, GpuError> {
+        // Before the capture, as it may settle passes.
+        timed.begin(self)?;
+        let captured = self.capture(plan, &mut |this, step| match step {
+            Some(step) => Ok(timed.step(this, step)?),
+            None => Ok(timed.timer().end_brick(this, STREAM)?),
+        });
+        // Whatever came of it, this pass did not run.
+        let issued = timed.timer().issued();
+        let captured = captured?;
+        let (Some(issued), Some(set)) = (issued, captured.set) else {
+            return Err(CudaError::Capture { what: "nothing was marked in it".to_owned() }.into());
+        };
+        Ok(Twin { exec: captured.exec, issued, set, grain })
+    }
+
+    /// Captures the plan's steps. `tell` hears of each step before it is issued, and of the end.
+    fn capture(&mut self, plan: &Plan<'_>, tell: Tell<'_>) -> Result<Captured, GpuError> {
+        let prepared = self.on_device(|this| {
+            let prepared = this.prepared(plan)?;
+            this.stream.begin_capture()?;
+            Ok(prepared)
+        })?;
+        self.marks.captured = Some(CapturedMarks::default());
+        let issued = self.issue_captured(&prepared, tell);
+        let marks = self.marks.captured.take().unwrap_or_default();
+        // Also after an error: else the stream would go on capturing.
+        let graph = self.stream.end_capture();
+        let kernels = issued?;
+        Ok(self.on_device(|this| {
+            let graph = graph?;
+            let steps: Vec<Captee> = plan
+                .steps
+                .iter()
+                .zip(prepared.iter())
+                .zip(&kernels)
+                .map(|((step, prepared), &node)| Captee {
+                    node,
+                    launch: prepared.ready.launch,
+                    what: match step.layer {
+                        Some(layer) => format!("layer {layer}, {}", step.brick),
+                        None => step.brick.to_string(),
+                    },
+                })
+                .collect();
+            map_nodes(&graph.nodes()?, &steps, &marks.nodes)?;
+            let exec = graph.instantiate()?;
+            exec.upload(&this.stream)?;
+            let (kernels, marks, set) = (steps.len(), marks.nodes.len(), marks.set);
+            Ok(Captured { exec, kernels, marks, set })
+        })?)
+    }
+
+    fn issue_captured(
+        &mut self,
+        prepared: &[Prepared],
+        tell: Tell<'_>,
+    ) -> Result<Vec<Node>, GpuError> {
+        let mut nodes = Vec::with_capacity(prepared.len());
+        for (index, step) in prepared.iter().enumerate() {
+            tell(self, Some(index))?;
+            nodes.push(self.on_device(|this| {
+                this.launch_step(step)?;
+                this.stream.last_captured()
+            })?);
+        }
+        tell(self, None)?;
+        Ok(nodes)
+    }
+
+    /// Replays the decode graph and its twin in turns, `2 · quads` times each, and compares the spans of
+    /// the device. They run at the last position, whose row of the KV cache they overwrite.
+    ///
+    /// # Errors
+    ///
+    /// By the device; if a node belongs to no brick.
+    pub fn graph_cost(&mut self, grain: Grain, quads: u32) -> Result<GraphCost, GpuError> {
+        let model = self.model;
+        let plan = Plan::new(&model.config, &model.weights, 1, Outputs::Last);
+        self.start_pass(&plan, &[0], self.capacity - 1)?;
+        let plain = self.capture(&plan, &mut |_, _| Ok(()))?;
+        let mut n_marks = 0;
+        let steps = &plan.steps;
+        let twin = self.capture(&plan, &mut |this, step| {
+            let is_border = step.is_none_or(|step| match grain {
+                Grain::Kernel => true,
+                Grain::Brick => steps[step].begins_brick,
+                Grain::Layer => step == 0 || steps[step].layer != steps[step - 1].layer,
+                Grain::Pass => step == 0,
+            });
+            if is_border {
+                this.on_device(|this| this.marks.mark(&this.stream, OWN_SET, n_marks))?;
+                n_marks += 1;
+            }
+            Ok(())
+        })?;
+        let mut span = |exec: &GraphExec| {
+            self.on_device(|this| {
+                let (start, end) = this.marks.pair();
+                start.record(&this.stream)?;
+                exec.launch(&this.stream)?;
+                end.record(&this.stream)?;
+                end.synchronize()?;
+                end.since(start).map(|ms| f64::from(ms) * 1e6)
+            })
+        };
+        for exec in [&plain.exec, &twin.exec] {
+            span(exec)?;
+        }
+        let mut pairs = Vec::new();
+        for _ in 0..quads {
+            let (a1, b1) = (span(&plain.exec)?, span(&twin.exec)?);
+            let (b2, a2) = (span(&twin.exec)?, span(&plain.exec)?);
+            pairs.extend([(a1, b1), (a2, b2)]);
+        }
+        let median = |arm: fn(&(f64, f64)) -> f64| {
+            let mut times: Vec<f64> = pairs.iter().map(arm).collect();
+            times.sort_by(f64::total_cmp);
+            times.get(times.len() / 2).map_or(0, |&ns| ns.round() as u64)
+        };
+        Ok(GraphCost {
+            kernels: twin.kernels,
+            marks: twin.marks,
+            plain_ns: median(|pair| pair.0),
+            instrumented_ns: median(|pair| pair.1),
+            ratio: PairedRatio::new(&pairs).ok(),
+        })
+    }
+}
+
+/// A graph, ready to be launched.
+struct Captured {
+    exec: GraphExec,
+    kernels: usize,
+    marks: usize,
+    set: Option<u32>,
+}
+
+/// The nodes of the marks of a capture.
+#[derive(Debug, Default)]
+pub(super) struct CapturedMarks {
+    pub(super) nodes: Vec<Node>,
+    pub(super) set: Option<u32>,
+}
+
+/// A step that was captured.
+#[derive(Debug, Clone)]
+struct Captee {
+    node: Node,
+    launch: Launch,
+    /// Its layer and brick.
+    what: String,
+}
+
+/// Holds the nodes of a graph against what was issued: each is a step or a mark, each step and each mark is
+/// one, and kernels are launched as the steps say.
+fn map_nodes(
+    nodes: &[(Node, NodeKind)],
+    steps: &[Captee],
+    marks: &[Node],
+) -> Result<(), CudaError> {
+    let by_node: HashMap<Node, &Captee> = steps.iter().map(|step| (step.node, step)).collect();
+    let is_kernel = |kind: &NodeKind| matches!(kind, NodeKind::Kernel(_));
+    let n_kernels =
+        nodes.iter().filter(|(node, kind)| is_kernel(kind) && !marks.contains(node)).count();
+    for (node, kind) in nodes {
+        if marks.contains(node) {
+            continue;
+        }
+        let unmapped = |what: String| CudaError::Unmapped {
+            node: format!("{node:?}"),
+            what,
+            nodes: n_kernels,
+            steps: steps.len(),
+        };
+        let NodeKind::Kernel(launch) = kind else {
+            return Err(unmapped(format!("{kind:?}")));
+        };
+        let Some(step) = by_node.get(node) else {
+            return Err(unmapped(format!("a kernel on a grid of {:?}", launch.grid)));
+        };
+        if step.launch != *launch {
+            let what = format!(
+                "the node of {} runs on a grid of {:?}, but {:?} was issued",
+                step.what, launch.grid, step.launch.grid
+            );
+            return Err(CudaError::Capture { what });
+        }
+    }
+    let in_graph = |node: &Node| nodes.iter().any(|(other, _)| other == node);
+    if let Some(step) = steps.iter().find(|step| !in_graph(&step.node)) {
+        let what = format!("the kernel of {} is not in it", step.what);
+        return Err(CudaError::Capture { what });
+    }
+    if by_node.len() != steps.len() || n_kernels != steps.len() {
+        let what = format!("{n_kernels} kernel nodes for {} steps", steps.len());
+        return Err(CudaError::Capture { what });
+    }
+    match marks.iter().find(|mark| !in_graph(mark)) {
+        Some(_) => Err(CudaError::Capture { what: "a time stamp is not in it".to_owned() }),
+        None => Ok(()),
+    }
+}

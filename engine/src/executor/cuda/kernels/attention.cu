@@ -1,0 +1,117 @@
+// Attention of each query head to the keys and values of the cache: softmax(scale * q·Kᵀ)·V in three.
+//
+// Token t of the pass sees the keys 0 to position + t. Keys and values are (capacity, n_kv_heads,
+// head_dim); scores are (n, n_heads, capacity), and what a token doesn't see is neither written nor read.
+// Several query heads in turn share a head of keys and values, where there are fewer of these.
+#include "common.cuh"
+
+// s[t, h, j] = scale * q[t, h]·k[j, kv_head(h)].
+//
+// Grid (n_heads, n, splits), block 128: eight threads have a key, and the blocks of a row take turns at
+// 16 keys. Shared memory: head_dim floats.
+extern "C" __global__ void __launch_bounds__(128)
+    scores(float *__restrict__ s, const float *__restrict__ q, const float *__restrict__ k,
+           const Params *__restrict__ p, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, float scale,
+           uint32_t capacity) {
+    SHARED_OF_LAUNCH(shared);
+    float *query = (float *)shared;
+    const uint32_t h = blockIdx.x, t = blockIdx.y, lane = threadIdx.x % 8;
+    const uint32_t visible = p->position + t + 1;
+    const uint32_t stride = n_kv_heads * head_dim;
+    const size_t row = (size_t)t * n_heads + h;
+    q += row * head_dim;
+    s += row * capacity;
+    k += h / (n_heads / n_kv_heads) * head_dim;
+
+    for (uint32_t i = threadIdx.x; i < head_dim; i += blockDim.x) query[i] = q[i];
+    __syncthreads();
+    // All eight of a key, and all keys of a warp, stay together: what they add up they exchange.
+    for (uint32_t first = blockIdx.z * 16; first < visible; first += gridDim.z * 16) {
+        const uint32_t j = first + threadIdx.x / 8;
+        const float *key = k + (size_t)min(j, visible - 1) * stride;
+        float dot = 0.0f;
+        if (head_dim % 4 == 0) {
+#pragma unroll 4
+            for (uint32_t i = 4 * lane; i < head_dim; i += 32) {
+                const float4 a = *(const float4 *)(query + i), b = *(const float4 *)(key + i);
+                dot += a.x * b.x + a.y * b.y + (a.z * b.z + a.w * b.w);
+            }
+        } else {
+            for (uint32_t i = lane; i < head_dim; i += 8) dot += query[i] * key[i];
+        }
+        dot += __shfl_xor_sync(ALL_LANES, dot, 4);
+        dot += __shfl_xor_sync(ALL_LANES, dot, 2);
+        dot += __shfl_xor_sync(ALL_LANES, dot, 1);
+        if (lane == 0 && j < visible) s[j] = scale * dot;
+    }
+}
+
+// Each row of scores to probabilities, in place.
+//
+// Grid (n_heads, n), block a multiple of 32 up to 1024: a block has a row.
+extern "C" __global__ void __launch_bounds__(1024)
+    softmax(float *__restrict__ s, const Params *__restrict__ p, uint32_t n_heads, uint32_t capacity) {
+    __shared__ float partial[WARP];
+    const uint32_t t = blockIdx.y, visible = p->position + t + 1;
+    s += ((size_t)t * n_heads + blockIdx.x) * capacity;
+
+    float max = s[0];
+    for (uint32_t j = threadIdx.x; j < visible; j += blockDim.x) max = fmaxf(max, s[j]);
+    max = block_max(max, partial);
+    float sum = 0.0f;
+    for (uint32_t j = threadIdx.x; j < visible; j += blockDim.x) {
+        const float e = expf(s[j] - max);
+        s[j] = e;
+        sum += e;
+    }
+    const float scale = 1.0f / block_sum(sum, partial);
+    for (uint32_t j = threadIdx.x; j < visible; j += blockDim.x) s[j] *= scale;
+}
+
+// a[t, h] = Σ_j s[t, h, j] * v[j, kv_head(h)].
+//
+// Grid (n_heads, n, ceil(head_dim / 32)), block 256: a block has 32 elements of a head; eight threads
+// with four each have every 32nd value, and add up in shared memory.
+extern "C" __global__ void __launch_bounds__(256)
+    weighted_sum(float *__restrict__ a, const float *__restrict__ s, const float *__restrict__ v,
+                 const Params *__restrict__ p, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
+                 uint32_t capacity) {
+    __shared__ float partial[32][33];
+    const uint32_t h = blockIdx.x, t = blockIdx.y;
+    const uint32_t group = threadIdx.x / 8, at = threadIdx.x % 8 * 4;
+    const uint32_t d = blockIdx.z * 32 + at, visible = p->position + t + 1;
+    const uint32_t stride = n_kv_heads * head_dim;
+    const size_t row = (size_t)t * n_heads + h;
+    s += row * capacity;
+    v += h / (n_heads / n_kv_heads) * head_dim;
+
+    float sums[4] = {};
+    if (head_dim % 4 == 0) {
+        if (d < head_dim) {
+#pragma unroll 4
+            for (uint32_t j = group; j < visible; j += 32) {
+                const float4 value = *(const float4 *)(v + (size_t)j * stride + d);
+                const float weight = s[j];
+                sums[0] += weight * value.x, sums[1] += weight * value.y;
+                sums[2] += weight * value.z, sums[3] += weight * value.w;
+            }
+        }
+    } else {
+        for (uint32_t j = group; j < visible; j += 32) {
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                if (d + i < head_dim) sums[i] += s[j] * v[(size_t)j * stride + d + i];
+        }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) partial[group][at + i] = sums[i];
+    __syncthreads();
+    // A warp has four columns, a lane a group of each.
+    const uint32_t lane = threadIdx.x % WARP, column = threadIdx.x / WARP * 4;
+    float columns[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) columns[i] = partial[lane][column + i];
+    const float sum = warp_sum_of_four(columns);
+    const uint32_t element = blockIdx.z * 32 + column + lane / 8;
+    if (lane % 8 == 0 && element < head_dim) a[row * head_dim + element] = sum;
+}

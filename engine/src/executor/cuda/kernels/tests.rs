@@ -1,0 +1,688 @@
+//! Every kernel, run on the CPU by the shim, against the CPU's scalar kernels.
+//!
+//! Each launch is repeated with the threads in other orders, which must change no bit. A launch that reads
+//! or writes outside of its buffers fails.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use brickscope_kernels::{Backend, Kernels, Matrix, QuantType, RopePairs, quant, rope_tables};
+use proptest::prelude::*;
+
+use super::shim::Shim;
+use super::{Launch, MODULES, Module, Params};
+
+/// What a kernel is given.
+enum Value {
+    /// A buffer.
+    Bytes(Vec<u8>),
+    /// The buffer of an earlier argument.
+    Same(usize),
+    U32(u32),
+    F32(f32),
+}
+
+fn floats(x: &[f32]) -> Value {
+    Value::Bytes(x.iter().flat_map(|x| x.to_le_bytes()).collect())
+}
+
+/// What a kernel writes: NaN, so that what it doesn't is seen.
+fn unwritten(len: usize) -> Value {
+    floats(&vec![f32::NAN; len])
+}
+
+fn words(x: &[u32]) -> Value {
+    Value::Bytes(x.iter().flat_map(|x| x.to_le_bytes()).collect())
+}
+
+fn params(position: usize, n: usize) -> Value {
+    let Params { position, n } = Params { position: position as u32, n: n as u32 };
+    words(&[position, n])
+}
+
+fn num(n: usize) -> Value {
+    Value::U32(n as u32)
+}
+
+/// A device's buffer, aligned as one.
+struct Buffer {
+    bytes: Vec<u8>,
+    at: usize,
+    len: usize,
+}
+
+impl Buffer {
+    fn new(content: &[u8]) -> Self {
+        const ALIGNMENT: usize = 256;
+        let len = content.len();
+        let mut bytes = vec![0; ALIGNMENT + len];
+        let at = bytes.as_ptr().align_offset(ALIGNMENT);
+        bytes[at..at + len].copy_from_slice(content);
+        Self { bytes, at, len }
+    }
+
+    fn pointer(&mut self) -> *mut c_void {
+        self.bytes[self.at..].as_mut_ptr().cast()
+    }
+
+    fn content(&self) -> &[u8] {
+        &self.bytes[self.at..][..self.len]
+    }
+}
+
+/// `__launch_bounds__` of a kernel, which a launch may not exceed.
+fn most_threads(kernel: &str) -> Option<u32> {
+    let entry = format!(".visible .entry {kernel}(");
+    let after = MODULES.into_iter().find_map(|module| Some(module.ptx.split_once(&entry)?.1))?;
+    let (threads, _) = after.split_once(".maxntid ")?.1.split_once(',')?;
+    threads.parse().ok()
+}
+
+/// The order of threads is the library's, so one test at a time has it.
+static ORDER: Mutex<()> = Mutex::new(());
+
+/// Runs a kernel with its threads in one order. The buffers afterwards, in the order of `values`.
+fn run_in_order(
+    shim: &Shim,
+    order: u32,
+    kernel: &str,
+    launch: Launch,
+    values: &[Value],
+) -> Result<Vec<Vec<u8>>, String> {
+    if MODULES.into_iter().flat_map(Module::kernels).any(|name| name == kernel) {
+        let threads = launch.block.iter().product::<u32>();
+        assert!(most_threads(kernel).is_some_and(|most| threads <= most), "{kernel}: {launch:?}");
+    }
+    let mut buffers: Vec<Buffer> = values
+        .iter()
+        .filter_map(|value| if let Value::Bytes(b) = value { Some(Buffer::new(b)) } else { None })
+        .collect();
+    let mut left = buffers.iter_mut();
+    let mut arguments: Vec<u64> = Vec::new();
+    for value in values {
+        arguments.push(match value {
+            Value::Bytes(_) => left.next().expect("as many buffers").pointer() as u64,
+            Value::Same(earlier) => arguments[*earlier],
+            Value::U32(number) => u64::from(*number),
+            Value::F32(number) => u64::from(number.to_bits()),
+        });
+    }
+    let mut pointers: Vec<*mut c_void> =
+        arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect();
+    let _alone = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
+    shim.set_order(order);
+    for buffer in &mut buffers {
+        shim.add_memory(buffer.pointer(), buffer.len);
+    }
+    // SAFETY: the values are what the kernel's table of arguments says, and a kernel that leaves its
+    // buffers is stopped before it does.
+    let outcome = unsafe {
+        shim.launch(kernel, launch.grid, launch.block, launch.shared_bytes, &mut pointers)
+    };
+    for buffer in &mut buffers {
+        shim.remove_memory(buffer.pointer());
+    }
+    outcome?;
+    Ok(buffers.iter().map(|buffer| buffer.content().to_vec()).collect())
+}
+
+/// Runs a kernel, to the same result in any order of threads. What is in argument `out` afterwards.
+fn run(shim: &Shim, kernel: &str, launch: Launch, values: &[Value], out: usize) -> Vec<u8> {
+    let run = |order| {
+        run_in_order(shim, order, kernel, launch, values).unwrap_or_else(|fault| panic!("{fault}"))
+    };
+    let mut buffers = run(0);
+    for order in [1, 2] {
+        assert!(run(order) == buffers, "{kernel}: another order of threads, another result");
+    }
+    let is_buffer = |value: &&Value| matches!(value, Value::Bytes(_));
+    let before = values[..out].iter().filter(is_buffer).count();
+    let inputs = values.iter().filter_map(|value| match value {
+        Value::Bytes(bytes) => Some(bytes),
+        _ => None,
+    });
+    for (i, input) in inputs.enumerate() {
+        assert!(i == before || buffers[i] == *input, "{kernel}: buffer {i} is no output");
+    }
+    buffers.swap_remove(before)
+}
+
+/// The same, as floats.
+fn floats_of(shim: &Shim, kernel: &str, launch: Launch, values: &[Value], out: usize) -> Vec<f32> {
+    let bytes = run(shim, kernel, launch, values, out);
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+fn scalar() -> Kernels {
+    Kernels::new(Backend::Scalar).expect("every CPU has it")
+}
+
+/// Random numbers with a seed, in -1..1.
+fn noise(seed: u64, len: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+/// `|a - b| <= tolerance`, element by element.
+fn assert_close(actual: &[f32], expected: &[f32], tolerance: impl Fn(usize) -> f32) {
+    assert_eq!(actual.len(), expected.len());
+    for (i, (a, e)) in actual.iter().zip(expected).enumerate() {
+        assert!((a - e).abs() <= tolerance(i), "element {i} is {a}, not {e} ± {}", tolerance(i));
+    }
+}
+
+/// Where the new rows of a cache are, and all else as it was.
+fn assert_rest_unwritten(cache: &[f32], new: std::ops::Range<usize>) {
+    for (i, x) in cache.iter().enumerate() {
+        assert!(new.contains(&i) || x.is_nan(), "element {i} was written, outside {new:?}");
+    }
+}
+
+const FORMATS: [(QuantType, &str); 4] = [
+    (QuantType::F32, "f32"),
+    (QuantType::F16, "f16"),
+    (QuantType::Q8_0, "q8_0"),
+    (QuantType::Q4_K, "q4_k"),
+];
+
+/// A format's number, rows, and columns that it can have.
+fn matrix() -> impl Strategy<Value = (usize, usize, usize)> {
+    (0..FORMATS.len(), 1usize..80).prop_flat_map(|(format, rows)| {
+        let cols = match FORMATS[format].0 {
+            // Aligned rows and others.
+            QuantType::F32 | QuantType::F16 => prop_oneof![
+                (1usize..400).boxed(),
+                (1usize..300).prop_map(|eights| 8 * eights).boxed(),
+            ]
+            .boxed(),
+            kind => (1..2500 / kind.block_len()).prop_map(move |n| n * kind.block_len()).boxed(),
+        };
+        (Just(format), Just(rows), cols)
+    })
+}
+
+fn encode(kind: QuantType, x: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    quant::quantize_row(kind, x, &mut bytes);
+    bytes
+}
+
+fn config() -> ProptestConfig {
+    // A case that fails is printed, which is enough to make a test of it.
+    ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// `run` for some random cases of `strategy`, where there is a shim.
+fn hold<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>, run: impl Fn(&Shim, T)) {
+    let Some(shim) = Shim::load() else { return };
+    let mut runner = proptest::test_runner::TestRunner::new(config());
+    let outcome = runner.run(&strategy, |case| {
+        run(&shim, case);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn embed() {
+    hold((matrix(), 1usize..5, any::<u64>()), |shim, ((format, vocab, dim), n, seed)| {
+        let (kind, name) = FORMATS[format];
+        let table = encode(kind, &noise(seed, vocab * dim));
+        let tokens: Vec<u32> = (0..n).map(|i| (i * 7 % vocab) as u32).collect();
+        let matrix = Matrix::new(kind, vocab, dim, &table).unwrap();
+        let mut expected = vec![0.0; n * dim];
+        for (token, row) in tokens.iter().zip(expected.chunks_exact_mut(dim)) {
+            matrix.dequantize_row(*token as usize, row);
+        }
+        let values = [unwritten(n * dim), Value::Bytes(table), words(&tokens), num(dim)];
+        let launch = Launch::embed(dim as u32, n as u32);
+        let actual = floats_of(shim, &format!("embed_{name}"), launch, &values, 0);
+        assert_eq!(actual, expected);
+    });
+}
+
+/// What a product may be off by: a rounding for each term, of the size of the largest.
+fn product_tolerance(w: Matrix<'_>, row: usize, x: &[f32]) -> f32 {
+    let mut weights = vec![0.0f32; w.cols()];
+    w.dequantize_row(row, &mut weights);
+    let largest = weights.iter().fold(0.0f32, |a, b| a.max(b.abs()));
+    2e-6 * largest * x.iter().map(|x| x.abs()).sum::<f32>() + 1e-30
+}
+
+#[test]
+fn gemv() {
+    let strategy = (matrix(), 0usize..4, any::<bool>(), any::<u64>());
+    hold(strategy, |shim, ((format, rows, cols), position, into_cache, seed)| {
+        let (kind, name) = FORMATS[format];
+        let weights = encode(kind, &noise(seed, rows * cols));
+        let x = noise(!seed, cols);
+        let matrix = Matrix::new(kind, rows, cols, &weights).unwrap();
+        let mut expected = vec![0.0; rows];
+        scalar().gemv(&mut expected, matrix, &x);
+        let stride = if into_cache { rows } else { 0 };
+        let at = position * stride;
+        let values = [
+            unwritten(at + rows + stride),
+            Value::Bytes(weights.clone()),
+            floats(&x),
+            params(position, 1),
+            num(rows),
+            num(cols),
+            num(stride),
+        ];
+        let launch = Launch::gemv(rows as u32);
+        let actual = floats_of(shim, &format!("gemv_{name}"), launch, &values, 0);
+        assert_rest_unwritten(&actual, at..at + rows);
+        assert_close(&actual[at..at + rows], &expected, |row| product_tolerance(matrix, row, &x));
+    });
+}
+
+#[test]
+fn gemm() {
+    let n = prop_oneof![1usize..20, 1usize..140];
+    let strategy = (matrix(), n, 0usize..4, any::<bool>(), any::<u64>());
+    hold(strategy, |shim, ((format, rows, cols), n, position, into_cache, seed)| {
+        let (kind, name) = FORMATS[format];
+        // Time is short: the columns are what takes it.
+        let cols = if kind.block_len() == 1 { cols.min(100) } else { cols.min(512) };
+        let weights = encode(kind, &noise(seed, rows * cols));
+        let x = noise(!seed, n * cols);
+        let matrix = Matrix::new(kind, rows, cols, &weights).unwrap();
+        let mut expected = vec![0.0; n * rows];
+        scalar().gemm(&mut expected, matrix, &x, n);
+        let stride = if into_cache { rows } else { 0 };
+        let at = position * stride;
+        let values = [
+            unwritten(at + n * rows + stride),
+            Value::Bytes(weights.clone()),
+            floats(&x),
+            params(position, n),
+            num(rows),
+            num(cols),
+            num(stride),
+            num(n),
+        ];
+        let launch = Launch::gemm(rows as u32, n as u32);
+        let actual = floats_of(shim, &format!("gemm_{name}"), launch, &values, 0);
+        assert_rest_unwritten(&actual, at..at + n * rows);
+        assert_close(&actual[at..at + n * rows], &expected, |i| {
+            product_tolerance(matrix, i % rows, &x[i / rows * cols..][..cols])
+        });
+    });
+}
+
+#[test]
+fn rms_norm() {
+    let strategy = (1usize..1500, 1usize..6, 0usize..4, any::<bool>(), any::<u64>());
+    hold(strategy, |shim, (width, rows, position, in_cache, seed)| {
+        let x = noise(seed, rows * width);
+        let weight = noise(!seed, width);
+        let mut expected = vec![0.0; rows * width];
+        for (out, x) in expected.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+            scalar().rms_norm(out, x, &weight, 1e-5);
+        }
+        let stride = if in_cache { rows * width } else { 0 };
+        let at = position * stride;
+        let mut cache = vec![f32::NAN; at + rows * width + stride];
+        cache[at..at + rows * width].copy_from_slice(&x);
+        let tail = |out, x| {
+            let (width, stride) = (num(width), num(stride));
+            let p = params(position, rows);
+            [out, x, floats(&weight), p, width, Value::F32(1e-5), stride, Value::U32(0)]
+        };
+        let launch = Launch::rms_norm(width as u32, rows as u32);
+        let elsewhere = tail(unwritten(at + rows * width), floats(&x));
+        let mut in_place = tail(floats(&cache), Value::Same(0));
+        in_place[7] = num(stride);
+        for values in [elsewhere, in_place] {
+            let actual = floats_of(shim, "rms_norm", launch, &values, 0);
+            assert_rest_unwritten(&actual, at..at + rows * width);
+            let tolerance = |i: usize| 2e-6 * expected[i].abs() + 1e-30;
+            assert_close(&actual[at..at + rows * width], &expected, tolerance);
+        }
+    });
+}
+
+#[test]
+fn add_and_silu_mul() {
+    hold((1usize..5000, any::<u64>()), |shim, (len, seed)| {
+        let (x, y) = (noise(seed, len), noise(!seed, len));
+        let launch = Launch::elementwise(len as u32);
+        let values = [floats(&x), floats(&y), num(len)];
+        let mut sum = x.clone();
+        scalar().add(&mut sum, &y);
+        assert_eq!(floats_of(shim, "add", launch, &values, 0), sum);
+
+        // As large as gates get, where the exponential is large or nothing.
+        let wide: Vec<f32> = x.iter().map(|x| 120.0 * x * x * x).collect();
+        let mut gate = wide.clone();
+        scalar().silu_mul(&mut gate, &y);
+        let values = [floats(&wide), floats(&y), num(len)];
+        let actual = floats_of(shim, "silu_mul", launch, &values, 0);
+        assert_close(&actual, &gate, |i| 2e-6 * gate[i].abs() + 1e-30);
+    });
+}
+
+#[test]
+fn add_bias() {
+    let strategy = (1usize..700, 1usize..6, 0usize..4, any::<bool>(), any::<u64>());
+    hold(strategy, |shim, (width, n, position, in_cache, seed)| {
+        let (x, bias) = (noise(seed, n * width), noise(!seed, width));
+        let mut expected = x.clone();
+        for row in expected.chunks_exact_mut(width) {
+            scalar().add_bias(row, &bias);
+        }
+        let stride = if in_cache { width } else { 0 };
+        let at = position * stride;
+        let mut cache = vec![f32::NAN; at + n * width + stride];
+        cache[at..at + n * width].copy_from_slice(&x);
+        let p = params(position, n);
+        let values = [floats(&cache), floats(&bias), p, num(width), num(n * width), num(stride)];
+        let launch = Launch::elementwise((n * width) as u32);
+        let actual = floats_of(shim, "add_bias", launch, &values, 0);
+        assert_rest_unwritten(&actual, at..at + n * width);
+        assert_eq!(actual[at..at + n * width], expected);
+    });
+}
+
+#[test]
+fn rope() {
+    let strategy = (
+        (1usize..40, 0usize..20, 1usize..5, 1usize..5),
+        (0usize..30, any::<bool>(), any::<bool>(), any::<u64>()),
+    );
+    hold(strategy, |shim, ((n_pairs, rest, heads, n), (position, neox, in_cache, seed))| {
+        let head_dim = 2 * n_pairs + rest;
+        let row = heads * head_dim;
+        let x = noise(seed, n * row);
+        let (mut cos, mut sin) = (Vec::new(), Vec::new());
+        for position in 0..position + n {
+            let (mut c, mut s) = (vec![0.0; n_pairs], vec![0.0; n_pairs]);
+            rope_tables(position, 10000.0, 2 * n_pairs, None, 1.0, &mut c, &mut s);
+            cos.extend(c);
+            sin.extend(s);
+        }
+        let mut expected = x.clone();
+        let pairs = if neox { RopePairs::Neox } else { RopePairs::Norm };
+        for (t, row) in expected.chunks_exact_mut(row).enumerate() {
+            let at = (position + t) * n_pairs..(position + t + 1) * n_pairs;
+            for head in row.chunks_exact_mut(head_dim) {
+                scalar().rope(head, &cos[at.clone()], &sin[at.clone()], pairs);
+            }
+        }
+        let stride = if in_cache { row } else { 0 };
+        let at = position * stride;
+        let mut cache = vec![f32::NAN; at + n * row];
+        cache[at..].copy_from_slice(&x);
+        let values = [
+            floats(&cache),
+            floats(&cos),
+            floats(&sin),
+            params(position, n),
+            num(heads),
+            num(head_dim),
+            num(n_pairs),
+            num(neox.into()),
+            num(stride),
+        ];
+        let launch = Launch::rope(heads as u32, n_pairs as u32, n as u32);
+        let actual = floats_of(shim, "rope", launch, &values, 0);
+        assert_rest_unwritten(&actual, at..at + n * row);
+        assert_close(&actual[at..], &expected, |_| 2e-7);
+    });
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Attention {
+    n: usize,
+    position: usize,
+    n_kv_heads: usize,
+    group: usize,
+    head_dim: usize,
+    capacity: usize,
+    seed: u64,
+}
+
+impl Attention {
+    fn some() -> impl Strategy<Value = Self> {
+        let head_dim =
+            prop_oneof![Just(64), Just(128), (1usize..40).prop_map(|n| 4 * n), 1usize..100];
+        (1usize..5, 0usize..150, 1usize..4, 1usize..4, head_dim, 0usize..200, any::<u64>())
+            .prop_map(|(n, position, n_kv_heads, group, head_dim, spare, seed)| {
+                let capacity = position + n + spare;
+                Self { n, position, n_kv_heads, group, head_dim, capacity, seed }
+            })
+    }
+
+    fn n_heads(self) -> usize {
+        self.n_kv_heads * self.group
+    }
+
+    /// A cache of keys or values. What no token sees is NaN.
+    fn cache(self, seed: u64) -> Vec<f32> {
+        let kv_dim = self.n_kv_heads * self.head_dim;
+        let mut cache = noise(seed, (self.position + self.n) * kv_dim);
+        cache.resize(self.capacity * kv_dim, f32::NAN);
+        cache
+    }
+
+    /// Each row of scores: its token, its head, that of keys and values, and the keys that it sees.
+    fn rows(self) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+        let n_heads = self.n_heads();
+        (0..self.n * n_heads).map(move |row| {
+            let (t, h) = (row / n_heads, row % n_heads);
+            (t, h, h / self.group, self.position + t + 1)
+        })
+    }
+
+    fn scores(self, seed: u64) -> Vec<f32> {
+        let mut s = vec![f32::NAN; self.n * self.n_heads() * self.capacity];
+        for (row, (.., visible)) in s.chunks_exact_mut(self.capacity).zip(self.rows()) {
+            row[..visible].copy_from_slice(&noise(seed ^ visible as u64, visible));
+        }
+        s
+    }
+}
+
+#[test]
+fn scores() {
+    hold(Attention::some(), |shim, case| {
+        let Attention { n, position, n_kv_heads, head_dim, capacity, seed, .. } = case;
+        let n_heads = case.n_heads();
+        let (q, k) = (noise(seed, n * n_heads * head_dim), case.cache(!seed));
+        let values = [
+            unwritten(n * n_heads * capacity),
+            floats(&q),
+            floats(&k),
+            params(position, n),
+            num(n_heads),
+            num(n_kv_heads),
+            num(head_dim),
+            Value::F32(0.125),
+            num(capacity),
+        ];
+        let launch = Launch::scores(n_heads as u32, head_dim as u32, capacity as u32, n as u32);
+        let actual = floats_of(shim, "scores", launch, &values, 0);
+        for (row, (t, h, kv, visible)) in actual.chunks_exact(capacity).zip(case.rows()) {
+            let q = &q[(t * n_heads + h) * head_dim..][..head_dim];
+            let mut expected = vec![0.0; visible];
+            scalar().scores(&mut expected, q, &k[kv * head_dim..], n_kv_heads * head_dim, 0.125);
+            assert_rest_unwritten(row, 0..visible);
+            assert_close(&row[..visible], &expected, |_| 2e-7 * head_dim as f32);
+        }
+    });
+}
+
+#[test]
+fn softmax() {
+    hold(Attention::some(), |shim, case| {
+        let Attention { n, position, capacity, seed, .. } = case;
+        let n_heads = case.n_heads();
+        let s: Vec<f32> = case.scores(seed).iter().map(|s| 30.0 * s).collect();
+        let values = [floats(&s), params(position, n), num(n_heads), num(capacity)];
+        let launch = Launch::softmax(n_heads as u32, capacity as u32, n as u32);
+        let actual = floats_of(shim, "softmax", launch, &values, 0);
+        let rows = actual.chunks_exact(capacity).zip(s.chunks_exact(capacity));
+        for ((row, s), (.., visible)) in rows.zip(case.rows()) {
+            let mut expected = s[..visible].to_vec();
+            scalar().softmax(&mut expected);
+            assert_rest_unwritten(row, 0..visible);
+            assert_close(&row[..visible], &expected, |j| 2e-6 * expected[j] + 1e-30);
+        }
+    });
+}
+
+#[test]
+fn weighted_sum() {
+    hold(Attention::some(), |shim, case| {
+        let Attention { n, position, n_kv_heads, head_dim, capacity, seed, .. } = case;
+        let n_heads = case.n_heads();
+        let (s, v) = (case.scores(seed), case.cache(!seed));
+        let values = [
+            unwritten(n * n_heads * head_dim),
+            floats(&s),
+            floats(&v),
+            params(position, n),
+            num(n_heads),
+            num(n_kv_heads),
+            num(head_dim),
+            num(capacity),
+        ];
+        let launch = Launch::weighted_sum(n_heads as u32, head_dim as u32, n as u32);
+        let actual = floats_of(shim, "weighted_sum", launch, &values, 0);
+        let rows = actual.chunks_exact(head_dim).zip(s.chunks_exact(capacity));
+        for ((row, s), (_, _, kv, visible)) in rows.zip(case.rows()) {
+            let mut expected = vec![0.0; head_dim];
+            let v = &v[kv * head_dim..];
+            scalar().weighted_sum(&mut expected, &s[..visible], v, n_kv_heads * head_dim);
+            assert_close(row, &expected, |_| 2e-7 * visible as f32);
+        }
+    });
+}
+
+#[test]
+fn stamps_go_round_the_ring() {
+    let Some(shim) = Shim::load() else { return };
+    let one = |kernel, values: &[Value], out| {
+        run_in_order(&shim, 0, kernel, Launch::one(), values)
+            .unwrap_or_else(|fault| panic!("{fault}"))
+            .swap_remove(out)
+    };
+    let empty = || Value::Bytes(vec![0; 8 * 3 * 4]);
+    // Iteration 5 of a ring of three has row 2; slot 1 of four.
+    let ring = one("stamp", &[empty(), words(&[5]), num(4), num(3), num(1)], 0);
+    let times: Vec<u64> =
+        ring.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    assert!(times[2 * 4 + 1] > 0);
+    assert_eq!(times.iter().filter(|time| **time > 0).count(), 1);
+
+    assert_eq!(one("advance", &[words(&[5])], 0), 6u32.to_le_bytes());
+
+    let times = one("tick", &[Value::Bytes(vec![0xff; 8 * 5]), num(5)], 0);
+    let times: Vec<u64> =
+        times.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    assert!(times.is_sorted_by(|a, b| a < b), "{times:?}");
+}
+
+#[test]
+fn the_shim_runs_every_kernel_of_the_ptx() {
+    let Some(shim) = Shim::load() else { return };
+    for kernel in MODULES.into_iter().flat_map(Module::kernels) {
+        assert!(shim.has(kernel), "{kernel} isn't in shim.cpp");
+    }
+    assert!(!shim.has("gemv_q9_0"));
+}
+
+/// The shim finds kernels that break the rules of CUDA.
+mod planted {
+    use super::*;
+
+    fn launch(kernel: &str, order: u32, values: &[Value]) -> Option<Result<Vec<Vec<u8>>, String>> {
+        let shim = Shim::load()?;
+        let launch = Launch { grid: [1; 3], block: [32, 1, 1], shared_bytes: 128 };
+        Some(run_in_order(&shim, order, kernel, launch, values))
+    }
+
+    fn fault(kernel: &str, values: &[Value]) -> Option<String> {
+        Some(launch(kernel, 0, values)?.expect_err("it breaks a rule"))
+    }
+
+    #[test]
+    fn a_missing_barrier_makes_another_order_another_result() {
+        let out = || [unwritten(32)];
+        let Some(first) = launch("planted_missing_barrier", 0, &out()) else { return };
+        let second = launch("planted_missing_barrier", 1, &out()).unwrap();
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn a_barrier_that_not_all_reach() {
+        let Some(fault) = fault("planted_lonely_barrier", &[unwritten(32)]) else { return };
+        assert_eq!(
+            fault,
+            "planted_lonely_barrier: of 32 threads of block (0, 0, 0), 16 wait at __syncthreads, \
+             0 in a shuffle, and 16 are done: they wait for ever"
+        );
+    }
+
+    #[test]
+    fn a_shuffle_that_not_all_lanes_reach() {
+        let Some(fault) = fault("planted_lonely_shuffle", &[unwritten(32)]) else { return };
+        assert!(fault.contains("16 wait at __syncthreads, 16 in a shuffle"), "{fault}");
+    }
+
+    #[test]
+    fn a_misaligned_pointer() {
+        let values = [unwritten(4), floats(&[0.0; 8])];
+        let Some(fault) = fault("planted_misaligned", &values) else { return };
+        assert!(fault.starts_with("planted.cu:"), "{fault}");
+        assert!(fault.contains("float4"), "{fault}");
+        assert!(fault.ends_with("has to be at a multiple of 16 bytes, and is 4 behind one"));
+    }
+
+    #[test]
+    fn a_write_behind_shared_memory() {
+        let Some(fault) = fault("planted_overflow", &[floats(&[1.0])]) else { return };
+        let expected =
+            "planted_overflow: wrote to byte 128 of the 128 of shared memory that it was given";
+        assert_eq!(fault, expected);
+    }
+
+    #[test]
+    fn a_read_behind_a_buffer() {
+        let values = [unwritten(1), floats(&[0.0; 8])];
+        let Some(fault) = fault("planted_read_behind", &values) else { return };
+        assert_eq!(
+            fault,
+            "planted_read_behind: thread 0 of block (0, 0, 0) reads 4 bytes from byte 32 on of a \
+             buffer of 32"
+        );
+    }
+
+    #[test]
+    fn a_warp_that_goes_ahead() {
+        let Some(shim) = Shim::load() else { return };
+        let launch = Launch { grid: [1; 3], block: [64, 1, 1], shared_bytes: 0 };
+        let run = |order| {
+            let values = [unwritten(128)];
+            run_in_order(&shim, order, "planted_hasty_warp", launch, &values).unwrap()
+        };
+        assert_ne!(run(0), run(1));
+    }
+
+    #[test]
+    fn a_launch_goes_on_after_a_fault() {
+        let Some(_) = fault("planted_lonely_barrier", &[unwritten(32)]) else { return };
+        let values = [floats(&[1.0, 2.0]), floats(&[3.0, 4.0]), num(2)];
+        let buffers = launch("add", 0, &values).unwrap().unwrap();
+        assert_eq!(buffers[0], [4.0f32.to_le_bytes(), 6.0f32.to_le_bytes()].concat());
+    }
+}

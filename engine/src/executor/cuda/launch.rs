@@ -1,0 +1,206 @@
+//! Which kernel computes a step of the plan, on which grid, with which arguments.
+//!
+//! Nothing here depends on the position of a pass: what a kernel has to know of it, it reads from the
+//! device. So the launches of a plan are made once, and a graph of them can be replayed.
+
+use brickscope_kernels::RopePairs;
+
+use super::driver::Arg;
+use super::error::CudaError;
+use super::kernels::Launch;
+use super::memory::{DeviceWeights, Slots};
+use crate::config::Config;
+use crate::executor::gpu::plan::{Op, Slot, Step};
+
+/// A step, ready to be launched.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ready {
+    /// The kernel's name.
+    pub(super) kernel: String,
+    pub(super) launch: Launch,
+    pub(super) args: Vec<Arg>,
+    /// What it works on, for people.
+    pub(super) shape: String,
+}
+
+/// Where everything is that steps refer to.
+pub(super) struct Places<'a> {
+    pub(super) config: &'a Config,
+    pub(super) weights: &'a DeviceWeights,
+    pub(super) slots: &'a Slots,
+    /// `{position, n}`, both u32.
+    pub(super) params: u64,
+    /// The tokens of the pass.
+    pub(super) tokens: u64,
+    /// Tokens that the KV cache has room for.
+    pub(super) capacity: usize,
+}
+
+impl Places<'_> {
+    /// The launch of one step.
+    pub(super) fn ready(&self, step: &Step<'_>) -> Result<Ready, CudaError> {
+        let c = self.config;
+        let n = step.tokens;
+        let params = Arg::Address(self.params);
+        let (heads, kv_heads, head_dim) = (int(c.n_heads), int(c.n_kv_heads), int(c.head_dim));
+        let attention = || format!("{} heads of {}", c.n_heads, c.head_dim);
+        Ok(match step.op {
+            Op::Embed { table } => {
+                let w = self.weights.matrix(table.index)?;
+                Ready {
+                    kernel: format!("embed_{}", w.format.name()),
+                    launch: Launch::embed(u(table.cols), u(n)),
+                    args: vec![
+                        self.at(step.out)?,
+                        Arg::Address(w.buffer.address()),
+                        Arg::Address(self.tokens),
+                        int(table.cols),
+                    ],
+                    shape: w.shape.clone(),
+                }
+            }
+            Op::RmsNorm { out, x, weight, rows_per_token, first } => {
+                let width = weight.len();
+                let skipped = 4 * first * rows_per_token * width;
+                Ready {
+                    kernel: "rms_norm".to_owned(),
+                    launch: Launch::rms_norm(u(width), u(n * rows_per_token)),
+                    args: vec![
+                        self.at(out)?,
+                        Arg::Address(self.slots.buffer(x)?.address() + skipped as u64),
+                        Arg::Address(self.weights.vector(weight)?),
+                        params,
+                        int(width),
+                        Arg::F32(c.norm_eps),
+                        self.stride(out),
+                        self.stride(x),
+                    ],
+                    shape: width.to_string(),
+                }
+            }
+            Op::Matmul { out, w: tensor, x } => {
+                let w = self.weights.matrix(tensor.index)?;
+                let mut args = vec![
+                    self.at(out)?,
+                    Arg::Address(w.buffer.address()),
+                    self.at(x)?,
+                    params,
+                    int(tensor.rows),
+                    int(tensor.cols),
+                    self.stride(out),
+                ];
+                let format = w.format.name();
+                let (kernel, launch) = if n == 1 {
+                    (format!("gemv_{format}"), Launch::gemv(u(tensor.rows)))
+                } else {
+                    args.push(int(n));
+                    (format!("gemm_{format}"), Launch::gemm(u(tensor.rows), u(n)))
+                };
+                Ready { kernel, launch, args, shape: w.shape.clone() }
+            }
+            Op::AddBias { x, bias } => {
+                let len = n * bias.len();
+                Ready {
+                    kernel: "add_bias".to_owned(),
+                    launch: Launch::elementwise(u(len)),
+                    args: vec![
+                        self.at(x)?,
+                        Arg::Address(self.weights.vector(bias)?),
+                        params,
+                        int(bias.len()),
+                        int(len),
+                        self.stride(x),
+                    ],
+                    shape: bias.len().to_string(),
+                }
+            }
+            Op::Rope { x, heads } => {
+                let n_pairs = c.n_rot / 2;
+                let is_neox = c.architecture.rope_pairs() == RopePairs::Neox;
+                Ready {
+                    kernel: "rope".to_owned(),
+                    launch: Launch::rope(u(heads), u(n_pairs), u(n)),
+                    args: vec![
+                        self.at(x)?,
+                        Arg::Address(self.weights.cos.address()),
+                        Arg::Address(self.weights.sin.address()),
+                        params,
+                        int(heads),
+                        head_dim,
+                        int(n_pairs),
+                        Arg::U32(is_neox.into()),
+                        self.stride(x),
+                    ],
+                    shape: format!("{heads} heads of {}", c.head_dim),
+                }
+            }
+            Op::Scores { layer } => Ready {
+                kernel: "scores".to_owned(),
+                launch: Launch::scores(u(c.n_heads), u(c.head_dim), u(self.capacity), u(n)),
+                args: vec![
+                    self.at(Slot::S)?,
+                    self.at(Slot::Q)?,
+                    self.at(Slot::K(layer))?,
+                    params,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    Arg::F32(1.0 / (c.head_dim as f32).sqrt()),
+                    int(self.capacity),
+                ],
+                shape: attention(),
+            },
+            Op::Softmax => Ready {
+                kernel: "softmax".to_owned(),
+                launch: Launch::softmax(u(c.n_heads), u(self.capacity), u(n)),
+                args: vec![self.at(Slot::S)?, params, heads, int(self.capacity)],
+                shape: attention(),
+            },
+            Op::WeightedSum { layer } => Ready {
+                kernel: "weighted_sum".to_owned(),
+                launch: Launch::weighted_sum(u(c.n_heads), u(c.head_dim), u(n)),
+                args: vec![
+                    self.at(Slot::A)?,
+                    self.at(Slot::S)?,
+                    self.at(Slot::V(layer))?,
+                    params,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    int(self.capacity),
+                ],
+                shape: attention(),
+            },
+            Op::SiluMul => Ready {
+                kernel: "silu_mul".to_owned(),
+                launch: Launch::elementwise(u(n * c.ffn_dim)),
+                args: vec![self.at(Slot::Gate)?, self.at(Slot::Up)?, int(n * c.ffn_dim)],
+                shape: c.ffn_dim.to_string(),
+            },
+            Op::Add { x, y } => Ready {
+                kernel: "add".to_owned(),
+                launch: Launch::elementwise(u(n * c.dim)),
+                args: vec![self.at(x)?, self.at(y)?, int(n * c.dim)],
+                shape: c.dim.to_string(),
+            },
+        })
+    }
+
+    fn at(&self, slot: Slot) -> Result<Arg, CudaError> {
+        Ok(Arg::Address(self.slots.buffer(slot)?.address()))
+    }
+
+    /// Floats from one position to the next, where a pass works at its position.
+    fn stride(&self, slot: Slot) -> Arg {
+        int(if slot.is_cache() { self.config.kv_dim() } else { 0 })
+    }
+}
+
+/// A size as kernels take it. A model of more than 2³² of anything is refused when memory is asked for.
+fn u(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn int(n: usize) -> Arg {
+    Arg::U32(u(n))
+}

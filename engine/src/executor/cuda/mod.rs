@@ -1,0 +1,562 @@
+//! NVIDIA's devices, by CUDA's driver, which is found when the program runs.
+//!
+//! [`Cuda`] runs the plan of a pass. Weights are copied once; kernels read the position from the device,
+//! so that a decode pass is captured as a graph once and replayed for each token (`graph.rs`). The device
+//! notes times as events, or by kernels that read its clock (`clock.rs`). [`CudaExecutor`] is a session on
+//! it with a profiler, under the names that the predecessor's engine has.
+//!
+//! Nobody of this project has had such a device. What can be held to something without one is: the order of
+//! calls, to a driver that allows no illegal one (`engine/fake-cuda/`); the kernels, by running their
+//! sources on the CPU; and `brickscope selftest --backend cuda` checks the rest where there is a device.
+
+mod bricks;
+mod clock;
+mod driver;
+mod error;
+mod graph;
+pub(crate) mod kernels;
+mod launch;
+mod measure;
+mod memory;
+mod ptx;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use brickscope::{BrickProfiler, DeviceError, DeviceLaunch, PtxRegistry, TransferDirection};
+
+pub use bricks::{CudaBrickTimer, CudaExecutor};
+pub use clock::Stamps;
+pub use error::CudaError;
+pub use graph::GraphCost;
+pub use measure::{EventCost, KernelResources};
+
+use crate::executor::gpu::{Gpu, GpuError, Plan, Slot, Timed};
+use crate::model::Model;
+use clock::Marks;
+use driver::{Buffer, Context, Download, Function, Module, Stream};
+use graph::Graphs;
+use kernels::{MODULES, Params, resources};
+use launch::{Places, Ready};
+use memory::{DeviceWeights, Slots, Transfer, nanos};
+
+/// Tokens in one pass at most.
+const BATCH: usize = 128;
+
+/// How many plans are kept ready: a batch, what is left after batches, one token, and some that change.
+const MAX_PREPARED: usize = 16;
+
+/// What a CUDA executor does, beyond the model.
+#[derive(Debug, Clone)]
+pub struct CudaOptions {
+    /// The number of the device.
+    pub device: usize,
+    /// Whether decode passes are captured as graphs and replayed.
+    pub graphs: bool,
+    /// Of how many timed decode passes one is replayed with time stamps in it; the others run plain.
+    /// At least 1.
+    pub sample_every: u32,
+    /// How the device notes times.
+    pub stamps: Stamps,
+}
+
+impl Default for CudaOptions {
+    fn default() -> Self {
+        Self { device: 0, graphs: true, sample_every: 8, stamps: Stamps::Events }
+    }
+}
+
+/// Runs a model on an NVIDIA device.
+#[derive(Debug)]
+pub struct Cuda<'m> {
+    // Dropped from the first to the last: graphs use what is below them.
+    graphs: Graphs,
+    /// By tokens and outputs.
+    prepared: HashMap<(usize, usize), Arc<Vec<Prepared>>>,
+    kernels: HashMap<&'static str, Kernel>,
+    download: Download,
+    marks: Marks,
+    slots: Slots,
+    weights: DeviceWeights,
+    /// [`Params`].
+    params: Buffer,
+    tokens: Buffer,
+    /// Copies since the last [`record_transfers`](Gpu::record_transfers).
+    transfers: Vec<Transfer>,
+    stream: Stream,
+    context: Arc<Context>,
+    model: &'m Model,
+    options: CudaOptions,
+    capacity: usize,
+    batch: usize,
+    /// Floats that the last pass puts out.
+    n_logits: usize,
+    /// Whether the copy of the logits is timed: in passes that are.
+    times_copies: bool,
+    /// Why nothing works any more.
+    lost: Option<String>,
+}
+
+/// A kernel, with what is known of it.
+#[derive(Debug)]
+struct Kernel {
+    function: Arc<Function>,
+    /// Of its module's PTX.
+    hash: u64,
+    registers: u32,
+    spill_bytes: u32,
+}
+
+/// A step, ready to be launched.
+#[derive(Debug)]
+struct Prepared {
+    function: Arc<Function>,
+    ready: Ready,
+}
+
+/// Whether there is a driver that is new enough, and a device: the names of all.
+///
+/// # Errors
+///
+/// What is missing, in one line.
+pub fn devices() -> Result<Vec<String>, CudaError> {
+    let n = driver::probe()?;
+    if n == 0 {
+        return Err(CudaError::NoDevice { ordinal: 0, devices: 0 });
+    }
+    (0..n).map(|ordinal| Ok(Context::new(ordinal)?.name.clone())).collect()
+}
+
+impl<'m> Cuda<'m> {
+    /// An executor with room for `capacity` positions: compiles the kernels for the device, and copies
+    /// the weights there.
+    ///
+    /// # Errors
+    ///
+    /// If there is no driver or device, or too little memory.
+    pub fn new(model: &'m Model, capacity: usize, options: CudaOptions) -> Result<Self, CudaError> {
+        let c = &model.config;
+        let context = Context::new(options.device)?;
+        let capacity = capacity.max(1);
+        let batch = BATCH.min(capacity);
+        hold_memory(&context, model, batch, capacity)?;
+
+        let stream = Stream::new(&context)?;
+        let mut kernels = HashMap::new();
+        for source in MODULES {
+            let module = Module::load(&context, source.path, source.ptx)?;
+            let hash = PtxRegistry::hash_ptx(source.ptx);
+            for name in source.kernels() {
+                let function = Arc::new(module.function(name)?);
+                let (major, minor) = context.capability;
+                // ptxas tells spills from other local memory, the driver doesn't.
+                let spill_bytes = resources(name, major, minor)
+                    .map_or(function.local_bytes, |known| known.spill_bytes);
+                let registers = function.registers;
+                kernels.insert(name, Kernel { function, hash, registers, spill_bytes });
+            }
+        }
+        let weights = DeviceWeights::upload(&context, &stream, model, capacity)?;
+        let transfers = weights.uploads.clone();
+        let slots = Slots::new(&context, &stream, c, batch, capacity)?;
+        let params = Buffer::new(&context, size_of::<Params>())?;
+        let tokens = Buffer::new(&context, batch * size_of::<u32>())?;
+        let download = Download::new(&context, c.n_vocab)?;
+        // A brick and a kernel for each step at most, and an end.
+        let plan = Plan::new(c, &model.weights, 1, crate::forward::Outputs::Last);
+        let n_marks = 2 * plan.steps.len() + 2;
+        let marks = Marks::new(&context, &stream, n_marks as u32, options.stamps, &kernels)?;
+        // The weights are there, and zeros.
+        stream.synchronize()?;
+        Ok(Self {
+            graphs: Graphs::default(),
+            prepared: HashMap::new(),
+            kernels,
+            download,
+            marks,
+            slots,
+            weights,
+            params,
+            tokens,
+            transfers,
+            stream,
+            context,
+            model,
+            options,
+            capacity,
+            batch,
+            n_logits: 0,
+            times_copies: false,
+            lost: None,
+        })
+    }
+
+    /// The device, as its driver calls it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.context.name
+    }
+
+    /// Its compute capability, and the version of CUDA that the driver implements.
+    #[must_use]
+    pub fn versions(&self) -> ((u32, u32), u32) {
+        (self.context.capability, self.context.driver_version)
+    }
+
+    /// What it was told to do.
+    #[must_use]
+    pub fn options(&self) -> &CudaOptions {
+        &self.options
+    }
+
+    /// What runs a plan's steps, made when it is first asked for.
+    fn prepared(&mut self, plan: &Plan<'_>) -> Result<Arc<Vec<Prepared>>, CudaError> {
+        let key = (plan.n, plan.n_outputs);
+        if let Some(prepared) = self.prepared.get(&key) {
+            return Ok(Arc::clone(prepared));
+        }
+        if self.slots.make_room(&self.context, &self.model.config, plan.n_outputs)? {
+            // They have the old address of the logits.
+            self.prepared.clear();
+            self.graphs.clear();
+            self.download =
+                Download::new(&self.context, plan.n_outputs * self.model.config.n_vocab)?;
+        }
+        let places = self.places();
+        let steps = plan.steps.iter().map(|step| {
+            let ready = places.ready(step)?;
+            let kernel = self.known(&ready.kernel)?;
+            Ok(Prepared { function: Arc::clone(&kernel.function), ready })
+        });
+        let prepared = Arc::new(steps.collect::<Result<Vec<_>, CudaError>>()?);
+        if self.prepared.len() >= MAX_PREPARED {
+            self.prepared.clear();
+        }
+        self.prepared.insert(key, Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    fn places(&self) -> Places<'_> {
+        Places {
+            config: &self.model.config,
+            weights: &self.weights,
+            slots: &self.slots,
+            params: self.params.address(),
+            tokens: self.tokens.address(),
+            capacity: self.capacity,
+        }
+    }
+
+    fn known(&self, name: &str) -> Result<&Kernel, CudaError> {
+        let missing = || CudaError::NoKernel { kernel: name.to_owned() };
+        self.kernels.get(name).ok_or_else(missing)
+    }
+
+    /// Puts the tokens and the position to where kernels read them.
+    fn upload_inputs(&self, tokens: &[u32], position: usize) -> Result<(), CudaError> {
+        let int = |n: usize| {
+            let what = || format!("{n} positions or tokens");
+            u32::try_from(n).map_err(|_| CudaError::Pass { what: what() })
+        };
+        let params = Params { position: int(position)?, n: int(tokens.len())? };
+        let bytes = [params.position, params.n].map(u32::to_le_bytes).concat();
+        self.stream.upload(&self.params, 0, &bytes)?;
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        self.stream.upload(&self.tokens, 0, &bytes)
+    }
+
+    fn check(&self, plan: &Plan<'_>, tokens: &[u32], position: usize) -> Result<(), CudaError> {
+        let n = tokens.len();
+        if plan.n != n || n == 0 || n > self.batch || position + n > self.capacity {
+            let what = format!(
+                "{n} tokens at position {position} by a plan for {}, where batches are of {} and there is \
+                 room for {}",
+                plan.n, self.batch, self.capacity
+            );
+            return Err(CudaError::Pass { what });
+        }
+        Ok(())
+    }
+
+    /// Runs calls on the device; after an error that takes it, none any more.
+    fn on_device<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<T, CudaError>,
+    ) -> Result<T, CudaError> {
+        if let Some(cause) = &self.lost {
+            return Err(CudaError::Lost { cause: cause.clone() });
+        }
+        let result = self.context.bind().and_then(|()| run(self));
+        result.map_err(|error| {
+            if error.is_lost() {
+                let cause = error.to_string();
+                self.lost = Some(cause.clone());
+                return CudaError::Lost { cause };
+            }
+            error
+        })
+    }
+
+    fn launch_step(&self, step: &Prepared) -> Result<(), CudaError> {
+        let Ready { launch, args, .. } = &step.ready;
+        self.stream.launch(&step.function, *launch, args)
+    }
+
+    /// A slot's name, and the bytes before number `first` of it.
+    fn place_of(first: usize) -> Result<usize, CudaError> {
+        let what = || format!("number {first} of a slot");
+        first.checked_mul(size_of::<f32>()).ok_or_else(|| CudaError::Pass { what: what() })
+    }
+}
+
+/// Whether all that an executor allocates is within what the device has left, before anything is.
+fn hold_memory(
+    context: &Context,
+    model: &Model,
+    batch: usize,
+    capacity: usize,
+) -> Result<(), CudaError> {
+    let c = &model.config;
+    // What isn't kept as it is becomes F32 at most; this is the least that it takes.
+    let weights: u128 =
+        Plan::matrices(&model.weights).iter().map(|tensor| u128::from(tensor.n_bytes())).sum();
+    let of_token = [3 * c.dim, 2 * c.q_dim(), 2 * c.ffn_dim].map(|width| width as u128);
+    let scores = c.n_heads as u128 * capacity as u128;
+    let activations = batch as u128 * (of_token.iter().sum::<u128>() + scores);
+    let of_position = 2 * c.n_layers as u128 * c.kv_dim() as u128 + c.n_rot as u128;
+    let floats = activations + capacity as u128 * of_position + c.n_vocab as u128;
+    let asked = u64::try_from(weights + 4 * floats).unwrap_or(u64::MAX);
+    let free = context.free_memory()?;
+    if asked > free {
+        return Err(CudaError::Memory { asked, free });
+    }
+    Ok(())
+}
+
+impl Gpu for Cuda<'_> {
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn kernel(&self, plan: &Plan<'_>, step: usize) -> (String, DeviceLaunch) {
+        let described = self.places().ready(&plan.steps[step]).and_then(|ready| {
+            let kernel = self.known(&ready.kernel)?;
+            let triple = |[x, y, z]: [u32; 3]| (x, y, z);
+            let launch = DeviceLaunch {
+                shape: ready.shape,
+                grid: triple(ready.launch.grid),
+                block: triple(ready.launch.block),
+                shared_mem: ready.launch.shared_bytes + kernel.function.static_shared,
+                ptx_hash: kernel.hash,
+                registers: Some(kernel.registers),
+                spill_bytes: Some(kernel.spill_bytes),
+            };
+            Ok((ready.kernel, launch))
+        });
+        // A step that can't be launched says why when it is.
+        described.unwrap_or_else(|_| ("unknown".to_owned(), DeviceLaunch::default()))
+    }
+
+    fn register_sources(&self, profiler: &BrickProfiler) {
+        for source in MODULES {
+            for kernel in source.kernels() {
+                profiler.register_ptx(kernel, source.ptx, Some(Path::new(source.path)));
+            }
+        }
+    }
+
+    // The weights first.
+    fn record_transfers(&mut self, profiler: &BrickProfiler) {
+        for copy in self.transfers.drain(..) {
+            let device = format!("{}:{}", self.context.name, copy.what);
+            let (src, dst) = match copy.direction {
+                TransferDirection::H2D => ("host", device.as_str()),
+                TransferDirection::D2H | TransferDirection::D2D => (device.as_str(), "host"),
+            };
+            let (bytes, direction) = (copy.bytes, copy.direction);
+            profiler.graph_record_transfer(src, dst, bytes, direction, copy.device_ns);
+        }
+    }
+
+    fn start(&mut self, plan: &Plan<'_>, tokens: &[u32], position: usize) -> Result<(), GpuError> {
+        self.start_pass(plan, tokens, position)
+    }
+
+    fn launch(&mut self, plan: &Plan<'_>, step: usize) -> Result<(), GpuError> {
+        Ok(self.on_device(|this| {
+            let prepared = this.prepared(plan)?;
+            this.launch_step(&prepared[step])
+        })?)
+    }
+
+    fn finish(&mut self, plan: &Plan<'_>) -> Result<(), GpuError> {
+        Ok(self.on_device(|this| {
+            this.n_logits = plan.n_outputs * this.model.config.n_vocab;
+            if this.n_logits == 0 {
+                return Ok(());
+            }
+            let logits = this.slots.buffer(Slot::Logits)?;
+            this.download.start(&this.stream, logits, 0, this.n_logits, this.times_copies)
+        })?)
+    }
+
+    fn run(
+        &mut self,
+        plan: &Plan<'_>,
+        tokens: &[u32],
+        position: usize,
+        timed: Option<&mut Timed<'_, '_>>,
+    ) -> Result<(), GpuError> {
+        self.start(plan, tokens, position)?;
+        self.times_copies = timed.is_some();
+        if !(self.options.graphs && graph::is_replayed(plan, timed.as_deref())) {
+            self.run_eagerly(plan, timed)?;
+        } else {
+            self.replay(plan, timed)?;
+        }
+        self.finish(plan)
+    }
+
+    fn logits(&mut self, out: &mut Vec<f32>) -> Result<(), GpuError> {
+        Ok(self.on_device(|this| {
+            out.clear();
+            if this.n_logits == 0 {
+                return this.stream.synchronize();
+            }
+            // The only wait of a pass that nobody times.
+            let copied = this.download.wait(&this.stream)?;
+            out.extend(copied.iter().map(|&bits| f32::from_bits(bits)));
+            if let Some(ns) = this.download.took_ms()?.map(nanos) {
+                let bytes = size_of_val(out.as_slice()) as u64;
+                let (what, direction) = ("Logits".to_owned(), TransferDirection::D2H);
+                this.note_transfer(Transfer { what, direction, bytes, device_ns: Some(ns) });
+            }
+            Ok(())
+        })?)
+    }
+
+    fn read(&mut self, slot: Slot, first: usize, out: &mut [f32]) -> Result<(), GpuError> {
+        Ok(self.on_device(|this| {
+            let at = Self::place_of(first)?;
+            let (start, end) = this.marks.pair();
+            start.record(&this.stream)?;
+            this.stream.read(this.slots.buffer(slot)?, at, out)?;
+            end.record(&this.stream)?;
+            end.synchronize()?;
+            let device_ns = Some(nanos(end.since(start)?));
+            let (what, direction) = (format!("{slot:?}"), TransferDirection::D2H);
+            let bytes = size_of_val(out) as u64;
+            this.note_transfer(Transfer { what, direction, bytes, device_ns });
+            Ok(())
+        })?)
+    }
+
+    fn write(&mut self, slot: Slot, first: usize, values: &[f32]) -> Result<(), GpuError> {
+        Ok(self.on_device(|this| {
+            let at = Self::place_of(first)?;
+            let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let (start, end) = this.marks.pair();
+            start.record(&this.stream)?;
+            this.stream.upload(this.slots.buffer(slot)?, at, &bytes)?;
+            end.record(&this.stream)?;
+            end.synchronize()?;
+            let device_ns = Some(nanos(end.since(start)?));
+            let (what, direction) = (format!("{slot:?}"), TransferDirection::H2D);
+            this.note_transfer(Transfer { what, direction, bytes: bytes.len() as u64, device_ns });
+            Ok(())
+        })?)
+    }
+}
+
+/// Copies that nobody asked for are forgotten beyond this many.
+const MAX_TRANSFERS: usize = 1 << 16;
+
+impl Cuda<'_> {
+    fn note_transfer(&mut self, transfer: Transfer) {
+        if self.transfers.len() < MAX_TRANSFERS {
+            self.transfers.push(transfer);
+        }
+    }
+
+    fn start_pass(
+        &mut self,
+        plan: &Plan<'_>,
+        tokens: &[u32],
+        position: usize,
+    ) -> Result<(), GpuError> {
+        self.check(plan, tokens, position)?;
+        Ok(self.on_device(|this| {
+            this.prepared(plan)?;
+            this.upload_inputs(tokens, position)
+        })?)
+    }
+
+    /// Launches the steps one by one.
+    fn run_eagerly(
+        &mut self,
+        plan: &Plan<'_>,
+        timed: Option<&mut Timed<'_, '_>>,
+    ) -> Result<(), GpuError> {
+        let prepared = self.on_device(|this| this.prepared(plan))?;
+        let Some(timed) = timed else {
+            let launch_all =
+                |this: &mut Self| prepared.iter().try_for_each(|step| this.launch_step(step));
+            return Ok(self.on_device(launch_all)?);
+        };
+        timed.begin(self)?;
+        for (index, step) in prepared.iter().enumerate() {
+            timed.step(self, index)?;
+            self.on_device(|this| this.launch_step(step))?;
+        }
+        Ok(timed.end(self)?)
+    }
+}
+
+impl CudaError {
+    /// As the error of any device.
+    pub(crate) fn into_gpu(self) -> GpuError {
+        match self {
+            Self::NoLibrary | Self::TooOld { .. } | Self::NoDevice { .. } => {
+                GpuError::NoDevice { api: "cuda", reason: self.to_string() }
+            }
+            Self::Memory { asked, free } => GpuError::TooLarge {
+                device: "the CUDA device".to_owned(),
+                what: "the model with its cache".to_owned(),
+                bytes: asked,
+                limit: format!("and {free} are free"),
+            },
+            error => GpuError::Device(error.into_device()),
+        }
+    }
+
+    pub(crate) fn into_device(self) -> DeviceError {
+        match self {
+            Self::Lost { cause } => DeviceError::Lost { reason: cause },
+            error if error.is_lost() => DeviceError::Lost { reason: error.to_string() },
+            error => DeviceError::Failed {
+                what: "run the pass on the CUDA device".to_owned(),
+                reason: error.to_string(),
+            },
+        }
+    }
+}
+
+impl From<CudaError> for GpuError {
+    fn from(error: CudaError) -> Self {
+        error.into_gpu()
+    }
+}
+
+impl Drop for Cuda<'_> {
+    fn drop(&mut self) {
+        // What runs uses what is dropped next. A device that is lost runs nothing.
+        if self.context.bind().is_ok() {
+            let _ = self.stream.synchronize();
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The CUDA executor where there is no GPU: its own code on a driver that allows no illegal call
+//! (`engine/fake-cuda/`), with the CUDA kernels' sources run on the CPU.
+//!
+//! The driver is loaded by its name when a program first asks for it, so each test runs itself once more,
+//! as a process that finds the fake one.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use brickscope::{BrickId, BrickProfiler, Grain, NameKind, Phase, Profile, SyncMode};
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::executor::cuda::{Cuda, CudaError, CudaExecutor, CudaOptions, Stamps};
+use brickscope_engine::executor::gpu::GpuSession;
+use brickscope_engine::{Error, Model, Session};
+use brickscope_kernels::{Backend, Kernels};
+
+#[path = "../src/executor/cuda/kernels/shim.rs"]
+#[allow(dead_code, reason = "what launches kernels one by one is for their own tests")]
+mod shim;
+
+mod fake_cuda;
+
+const CHILD: &str = "BRICKSCOPE_CUDA_TEST_CHILD";
+
+fn engine() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs the test `name` once more, where the fake driver is found, with these settings of it.
+fn run_again(name: &str, settings: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
+    command
+        .env(CHILD, name)
+        .env("LD_LIBRARY_PATH", fake_cuda::folder())
+        .envs(settings.iter().copied());
+    command.output().expect("this program runs")
+}
+
+fn is_child(name: &str) -> bool {
+    std::env::var(CHILD).is_ok_and(|of| of == name)
+}
+
+/// Runs `body` in a process that finds the fake driver, with kernels that do nothing, and shows what it
+/// says.
+fn on_the_fake_device(name: &str, settings: &[(&str, &str)], body: impl FnOnce()) {
+    if is_child(name) {
+        return body();
+    }
+    let output = run_again(name, settings);
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (said(&output.stdout), said(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    assert!(out.contains("1 passed"), "{out}\n{err}");
+    eprint!("{err}");
+}
+
+/// The same with the kernels of the CPU; nothing happens where they can't be compiled.
+fn with_kernels(name: &str, body: impl FnOnce()) {
+    let Some(kernels) = shim::built() else { return };
+    let kernels = kernels.to_str().expect("a path");
+    on_the_fake_device(name, &[("FAKE_CUDA_KERNELS", kernels)], body);
+}
+
+fn models() -> Vec<PathBuf> {
+    let files = fs::read_dir(engine().join("tests/data/models")).expect("it is there");
+    let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|e| e == "gguf"));
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+fn cpu() -> Cpu {
+    Cpu::new(Kernels::new(Backend::Scalar).expect("everywhere"), NonZeroUsize::MIN).expect("a pool")
+}
+
+/// How far the device's logits may be from the CPU's: both add up the same products in F32, in another
+/// order. I2_S and the ternary types are multiplied with activations of 8 bits on the CPU.
+fn assert_close(device: &[f32], cpu: &[f32], what: &str) {
+    assert_eq!(device.len(), cpu.len(), "{what}");
+    for (index, (a, b)) in device.iter().zip(cpu).enumerate() {
+        assert!((a - b).abs() <= 2e-2 * (1.0 + b.abs()), "{what}: logit {index}: {a} and {b}");
+    }
+}
+
+#[test]
+fn a_forward_pass_has_the_logits_of_the_cpu() {
+    with_kernels("a_forward_pass_has_the_logits_of_the_cpu", || {
+        for path in models() {
+            let model = Model::open(&path).expect("a model");
+            for graphs in [false, true] {
+                let mut host = Session::new(&model, cpu(), 24).expect("a session");
+                let options = CudaOptions { graphs, ..CudaOptions::default() };
+                let cuda = Cuda::new(&model, 24, options).expect("the fake device");
+                let mut device = GpuSession::new(&model, cuda);
+                // A batch, single tokens, which replay a graph, and another batch.
+                for tokens in [&[1, 5, 9][..], &[4], &[6], &[3, 2]] {
+                    let expected = host.forward(tokens).expect("they fit");
+                    let found = device.forward(tokens).expect("they fit");
+                    assert_close(found, expected, &format!("{}: {tokens:?}", path.display()));
+                }
+            }
+        }
+    });
+}
+
+/// The first model, with names for what is on the device.
+fn model() -> Model {
+    Model::open(&models()[0]).expect("a model")
+}
+
+/// How often each call was made so far.
+struct Calls(Vec<String>);
+
+impl Calls {
+    fn so_far() -> Self {
+        let path = std::env::var_os("FAKE_CUDA_LOG").expect("the test sets it");
+        let text = fs::read_to_string(path).expect("the driver writes it");
+        Self(text.lines().map(str::to_owned).collect())
+    }
+
+    fn count(&self, name: &str) -> usize {
+        self.0.iter().filter(|call| *call == name).count()
+    }
+
+    /// Calls of this name that `run` makes.
+    fn of(name: &str, run: impl FnOnce()) -> usize {
+        let before = Self::so_far().count(name);
+        run();
+        Self::so_far().count(name) - before
+    }
+}
+
+/// A file for the log of the test `name`, empty.
+fn log(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.calls"));
+    if !is_child(name) {
+        let _ = fs::remove_file(&path);
+    }
+    path
+}
+
+#[test]
+fn how_often_is_waited_is_what_the_mode_says() {
+    let name = "how_often_is_waited_is_what_the_mode_says";
+    let log = log(name);
+    on_the_fake_device(name, &[("FAKE_CUDA_LOG", log.to_str().expect("a path"))], || {
+        let model = model();
+        let n_layers = model.config.n_layers;
+        for graphs in [false, true] {
+            // What times a pass waits for events; the logits are read back by waiting for the stream.
+            let waits = |mode: SyncMode| {
+                let profiler = BrickProfiler::enabled();
+                profiler.set_sync_mode(mode);
+                let options = CudaOptions { graphs, sample_every: 1, ..CudaOptions::default() };
+                let cuda = Cuda::new(&model, 24, options).expect("the fake device");
+                let mut session = GpuSession::new(&model, cuda);
+                let mut probe = session.profiled(&profiler).expect("a clock");
+                session.forward_with(&mut probe, &[1, 5, 9]).expect("they fit");
+                session.forward_with(&mut probe, &[2]).expect("it fits");
+                let mut reads = 0;
+                let waits = Calls::of("cuEventSynchronize", || {
+                    reads = Calls::of("cuStreamSynchronize", || {
+                        session.forward_with(&mut probe, &[4]).expect("it fits");
+                    });
+                });
+                assert_eq!(reads, 1, "{mode:?}: the logits are read back once");
+                session.finish(probe).expect("a clock");
+                let profile = profiler.profile();
+                profile.check().expect("it adds up");
+                let gpu = profile.on_device(0, 0).expect("a stream");
+                gpu.check().expect("it adds up");
+                let passes = gpu.passes.iter().filter(|pass| pass.phase == Phase::Decode);
+                let last = passes.last().map(|pass| pass.serial);
+                let is_brick = |name: u16| gpu.names[usize::from(name)].kind == NameKind::Brick;
+                let spans = gpu.spans.iter().filter(|span| span.pass == last && last.is_some());
+                (waits, spans.filter(|span| span.name.is_some_and(is_brick)).count())
+            };
+            let (n_waits, n_bricks) = waits(SyncMode::Immediate);
+            assert!(n_bricks > 10 * n_layers, "{n_bricks}");
+            assert_eq!(n_waits, n_bricks, "graphs: {graphs}");
+            // What is before the layers and after them is waited for, too.
+            assert_eq!(waits(SyncMode::PerLayer), (n_layers + 2, 0), "graphs: {graphs}");
+            // The times come with the logits, which somebody waits for anyway.
+            assert_eq!(waits(SyncMode::Deferred), (0, n_bricks), "graphs: {graphs}");
+            assert_eq!(waits(SyncMode::None), (0, 0), "graphs: {graphs}");
+        }
+    });
+}
+
+#[test]
+fn a_deferred_pass_that_nobody_reads_is_waited_for_once() {
+    let name = "a_deferred_pass_that_nobody_reads_is_waited_for_once";
+    let log = log(name);
+    // The device takes its time for events, so it isn't done when they are asked for.
+    let settings =
+        [("FAKE_CUDA_LOG", log.to_str().expect("a path")), ("FAKE_CUDA_EVENT_NS", "1000000")];
+    on_the_fake_device(name, &settings, || {
+        let (model, profiler) = (model(), BrickProfiler::enabled());
+        let options = CudaOptions::default();
+        let mut executor =
+            CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
+        executor.set_profiler_sync_mode(SyncMode::Deferred);
+        let waits = Calls::of("cuEventSynchronize", || {
+            for brick in [BrickId::RmsNorm, BrickId::QkvProjection, BrickId::LmHead] {
+                let timer = executor.start_brick_id(brick);
+                executor.stop_brick_id(timer, 64).expect("the device is there");
+            }
+            executor.settle().expect("the device is there");
+        });
+        assert_eq!(waits, 1);
+        let profile = executor.profiler().profile();
+        let gpu = profile.on_device(0, 0).expect("a stream");
+        gpu.check().expect("it adds up");
+        let bricks = gpu.bricks(Some(Phase::Decode));
+        assert_eq!(bricks.len(), 3);
+        assert!(bricks.iter().all(|brick| brick.stats.total_elements == 64), "{bricks:?}");
+    });
+}
+
+/// What the fake driver says that a kernel takes: as `kernel_ns` there.
+fn kernel_ns(profile: &Profile, name: u16) -> u64 {
+    let launch = profile.names[usize::from(name)].device.as_ref().expect("a device's kernel");
+    let (x, y, z) = launch.grid;
+    2_000 + 5 * u64::from(x) * u64::from(y) * u64::from(z)
+}
+
+#[test]
+fn kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampled() {
+    let name = "kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampled";
+    let log = log(name);
+    on_the_fake_device(name, &[("FAKE_CUDA_LOG", log.to_str().expect("a path"))], || {
+        let (model, profiler) = (model(), BrickProfiler::enabled());
+        let options = CudaOptions { sample_every: 2, ..CudaOptions::default() };
+        let mut executor =
+            CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
+        executor.forward(&[1, 5, 9]).expect("they fit");
+        executor.forward(&[2]).expect("it fits");
+        let launches = Calls::of("cuLaunchKernel", || {
+            let graphs = Calls::of("cuGraphLaunch", || {
+                for token in 3..8 {
+                    executor.forward(&[token]).expect("it fits");
+                }
+            });
+            assert_eq!(graphs, 5);
+        });
+        assert_eq!(launches, 0, "a graph is launched as a whole");
+        executor.finish().expect("a clock");
+        let profile = profiler.profile();
+        let gpu = profile.on_device(0, 0).expect("a stream");
+        gpu.check().expect("it adds up");
+        let decode = gpu.phase(Phase::Decode).expect("passes");
+        // Of six passes the first, the third and the fifth.
+        assert_eq!(decode.passes, 3);
+        assert_eq!(decode.unattributed_ns, 0, "nothing is between the nodes of a graph");
+        let positions: Vec<u64> = gpu
+            .passes
+            .iter()
+            .filter(|pass| pass.phase == Phase::Decode)
+            .map(|pass| pass.position)
+            .collect();
+        assert_eq!(positions, [3, 5, 7]);
+        let serials: Vec<u32> = gpu
+            .passes
+            .iter()
+            .filter(|pass| pass.phase == Phase::Decode)
+            .map(|pass| pass.serial)
+            .collect();
+        let mut n_kernels = 0;
+        for span in gpu.spans.iter().filter(|s| s.pass.is_some_and(|p| serials.contains(&p))) {
+            let Some(name) = span.name else { continue };
+            if gpu.names[usize::from(name)].kind == NameKind::Kernel {
+                let known = kernel_ns(&gpu, name);
+                // Two times that are rounded from floats of milliseconds.
+                assert!(span.duration_ns.abs_diff(known) <= 2, "{span:?}, {known}");
+                n_kernels += 1;
+            }
+        }
+        assert!(n_kernels > 3 * 15 * model.config.n_layers, "{n_kernels}");
+        // Each brick's sources are known, with registers and the grid.
+        for name in gpu.names.iter().filter(|name| name.device.is_some()) {
+            let device = name.device.as_ref().expect("looked for");
+            let source = profile.ptx.lookup(device.ptx_hash).expect("it is registered");
+            assert!(source.contains(&format!(".entry {}(", name.name)), "{name:?}");
+            assert!(profile.ptx.lookup_path(device.ptx_hash).is_some(), "{name:?}");
+            assert!(device.registers.is_some() && device.spill_bytes == Some(0), "{name:?}");
+        }
+    });
+}
+
+#[test]
+fn kernels_can_stamp_the_times_themselves() {
+    let name = "kernels_can_stamp_the_times_themselves";
+    with_kernels(name, || {
+        let (model, profiler) = (model(), BrickProfiler::enabled());
+        let options =
+            CudaOptions { stamps: Stamps::Kernels, sample_every: 1, ..CudaOptions::default() };
+        let mut executor =
+            CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
+        for tokens in [&[1, 5, 9][..], &[2], &[4]] {
+            executor.forward(tokens).expect("they fit");
+        }
+        executor.finish().expect("a clock");
+        let gpu = profiler.profile().on_device(0, 0).expect("a stream");
+        gpu.check().expect("it adds up");
+        assert_eq!(gpu.phase(Phase::Decode).expect("passes").passes, 2);
+        assert!(gpu.bricks(Some(Phase::Decode)).iter().all(|brick| brick.stats.total_ns > 0));
+    });
+}
+
+#[test]
+fn what_the_stamps_of_a_graph_cost_is_measured_in_turns() {
+    let name = "what_the_stamps_of_a_graph_cost_is_measured_in_turns";
+    on_the_fake_device(name, &[("FAKE_CUDA_EVENT_NS", "300")], || {
+        let model = model();
+        let mut cuda = Cuda::new(&model, 24, CudaOptions::default()).expect("the fake device");
+        let cost = cuda.graph_cost(Grain::Brick, 3).expect("the device is there");
+        assert!(cost.marks > 10 && cost.kernels > cost.marks, "{cost:?}");
+        let events = 300 * cost.marks as u64;
+        // Spans are floats of milliseconds, whose steps are 8 ns there.
+        assert!(cost.instrumented_ns.abs_diff(cost.plain_ns + events) <= 16, "{cost:?}");
+        assert_eq!(cost.ratio.expect("six pairs").pairs, 6);
+    });
+}
+
+#[test]
+fn copies_are_recorded_with_their_size_and_the_time_of_the_device() {
+    on_the_fake_device(
+        "copies_are_recorded_with_their_size_and_the_time_of_the_device",
+        &[],
+        || {
+            let (model, profiler) = (model(), BrickProfiler::enabled());
+            profiler.enable_graph();
+            let options = CudaOptions::default();
+            let mut executor =
+                CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
+            executor.forward(&[1, 5, 9]).expect("they fit");
+            let graph = executor.profiler().execution_graph();
+            let copies: Vec<_> = graph
+                .nodes()
+                .filter(|node| node.is_transfer())
+                .map(|node| node.timing_ns())
+                .collect();
+            assert!(copies.len() > 7 * model.config.n_layers, "{}", copies.len());
+            // 1 µs, and a nanosecond for each ten bytes.
+            assert!(copies.iter().all(|ns| ns.is_some_and(|ns| ns >= 1_000)), "{copies:?}");
+        },
+    );
+}
+
+#[test]
+fn a_device_lost_in_mid_run_loses_the_pass_in_flight_and_says_so() {
+    let name = "a_device_lost_in_mid_run_loses_the_pass_in_flight_and_says_so";
+    on_the_fake_device(name, &[("FAKE_CUDA_LOSE_AT", "250")], || {
+        let (model, profiler) = (model(), BrickProfiler::enabled());
+        let options = CudaOptions { sample_every: 1, ..CudaOptions::default() };
+        let mut executor =
+            CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
+        let mut n_passes = 0;
+        let error = loop {
+            match executor.forward(&[1]) {
+                Ok(_) => n_passes += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(n_passes > 0);
+        assert!(error.to_string().contains("lost"), "{error}");
+        let again = executor.forward(&[1]).expect_err("it stays lost");
+        assert!(again.to_string().contains("lost"), "{again}");
+        let profile = profiler.profile();
+        let [device] = &profile.devices[..] else { panic!("there is one") };
+        assert_eq!(device.streams[0].passes.len(), n_passes);
+        assert!(device.lost.is_some() && device.lost_passes <= 1, "{}", device.lost_passes);
+        assert_eq!(device.unsettled_passes, 0);
+    });
+}
+
+#[test]
+fn a_device_without_room_is_said() {
+    let name = "a_device_without_room_is_said";
+    on_the_fake_device(name, &[("FAKE_CUDA_MEMORY", "100000")], || {
+        let model = model();
+        let error = Cuda::new(&model, 24, CudaOptions::default()).expect_err("it is small");
+        assert!(matches!(error, CudaError::Memory { free: 100_000, .. }), "{error}");
+    });
+}
+
+#[test]
+fn no_device_is_one_line_and_no_panic() {
+    let name = "no_device_is_one_line_and_no_panic";
+    on_the_fake_device(name, &[("FAKE_CUDA_DEVICES", "0")], || {
+        let (model, profiler) = (model(), BrickProfiler::new());
+        let error = Cuda::new(&model, 24, CudaOptions::default()).expect_err("there is none");
+        assert_eq!(error, CudaError::NoDevice { ordinal: 0, devices: 0 });
+        let options = CudaOptions::default();
+        let error = CudaExecutor::new(&model, 24, options, &profiler).expect_err("there is none");
+        assert!(matches!(error, Error::Device(_)), "{error}");
+        assert!(!error.to_string().contains('\n'), "{error}");
+    });
+}
+
+/// A program that finds `folder` first where it looks for libraries.
+fn with_library_in(folder: &Path, name: &str) {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, name)
+        .env("LD_LIBRARY_PATH", folder)
+        .output()
+        .expect("this program runs");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+}
+
+#[test]
+fn a_driver_that_is_too_old_is_one_line_and_no_panic() {
+    let name = "a_driver_that_is_too_old_is_one_line_and_no_panic";
+    if is_child(name) {
+        let error = Cuda::new(&model(), 24, CudaOptions::default()).expect_err("it has nothing");
+        assert!(matches!(error, CudaError::TooOld { .. }), "{error}");
+        return;
+    }
+    // A library of that name, without a single function.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old-cuda");
+    fs::create_dir_all(&folder).expect("a folder");
+    let source = folder.join("empty.rs");
+    fs::write(&source, "").expect("a folder of ours");
+    for library in ["libcuda.so", "libcuda.so.1"] {
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let built = Command::new(rustc)
+            .args(["--crate-type=cdylib", "-o"])
+            .arg(folder.join(library))
+            .arg(&source)
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "rustc makes no library");
+    }
+    with_library_in(&folder, name);
+}
+
+#[test]
+fn an_illegal_call_ends_the_program_with_a_sentence() {
+    let name = "an_illegal_call_ends_the_program_with_a_sentence";
+    if is_child(name) {
+        return wait_in_a_capture();
+    }
+    let output = run_again(name, &[]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{err}");
+    assert!(err.contains("fake CUDA driver: cuStreamSynchronize during a capture"), "{err}");
+}
+
+/// What no program may do, by the driver's own functions.
+#[allow(unsafe_code)]
+fn wait_in_a_capture() {
+    use std::ffi::{c_int, c_uint, c_void};
+    use std::ptr::null_mut;
+
+    type Handle = *mut c_void;
+    // SAFETY: it is the fake driver, whose functions have these types.
+    unsafe {
+        let driver = libloading::Library::new("libcuda.so.1").expect("the fake driver");
+        let (mut context, mut stream): (Handle, Handle) = (null_mut(), null_mut());
+        let init = driver.get::<unsafe extern "C" fn(c_uint) -> u32>(b"cuInit");
+        assert_eq!(init.expect("it has it")(0), 0);
+        let retain = driver
+            .get::<unsafe extern "C" fn(*mut Handle, c_int) -> u32>(b"cuDevicePrimaryCtxRetain");
+        assert_eq!(retain.expect("it has it")(&raw mut context, 0), 0);
+        let set = driver.get::<unsafe extern "C" fn(Handle) -> u32>(b"cuCtxSetCurrent");
+        assert_eq!(set.expect("it has it")(context), 0);
+        let create =
+            driver.get::<unsafe extern "C" fn(*mut Handle, c_uint) -> u32>(b"cuStreamCreate");
+        assert_eq!(create.expect("it has it")(&raw mut stream, 1), 0);
+        let begin =
+            driver.get::<unsafe extern "C" fn(Handle, c_uint) -> u32>(b"cuStreamBeginCapture_v2");
+        assert_eq!(begin.expect("it has it")(stream, 1), 0);
+        let wait = driver.get::<unsafe extern "C" fn(Handle) -> u32>(b"cuStreamSynchronize");
+        wait.expect("it has it")(stream);
+    }
+}
