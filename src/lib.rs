@@ -70,6 +70,8 @@ pub use brickscope_kernels::{Backend, detect_backend, simd};
 mod pages {
     #[doc = include_str!("../docs/flamegraph.md")]
     struct Flamegraph;
+    #[doc = include_str!("../docs/gpu.md")]
+    struct Gpu;
     #[doc = include_str!("../docs/graph.md")]
     struct Graph;
     #[doc = include_str!("../docs/measuring.md")]

@@ -554,7 +554,8 @@ impl Profile {
     }
 
     /// The pass of `phase` to draw: the [typical](Self::typical_pass) one if all its spans were
-    /// kept, else the one whose wall is nearest to it among those of which all were.
+    /// kept, else the one whose wall is nearest to it among those of which all were. Passes in which no
+    /// brick was timed come last.
     #[must_use]
     pub fn drawable_pass(&self, phase: Phase) -> Option<&Pass> {
         let typical = self.typical_pass(phase)?;
@@ -570,7 +571,8 @@ impl Profile {
             .filter(|pass| pass.phase == phase && !pass.is_left_out)
             .filter(|pass| explained.get(&pass.serial) == Some(&pass.attributed_ns))
             .min_by_key(|pass| {
-                (pass.serial != typical.serial, pass.wall_ns.abs_diff(typical.wall_ns))
+                let is_other = pass.serial != typical.serial;
+                (pass.attributed_ns == 0, is_other, pass.wall_ns.abs_diff(typical.wall_ns))
             })
     }
 

@@ -3,8 +3,10 @@
 use brickscope::export::{folded, speedscope};
 use brickscope::stacks::{By, Level, Stacks};
 use brickscope::{
-    BrickStats, CacheCeiling, Ceilings, Dependency, HostLaunch, Lane, Name, NameKind, Pass, Phase,
-    PhaseTotal, Point, Profile, Source, Span, Total, TreeOptions, Work, view,
+    Alignment, BrickStats, CacheCeiling, Ceilings, Dependency, DeviceProfile, DeviceStream,
+    Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Lane, Latency, LayerTotal, Name, NameKind,
+    Pass, Phase, PhaseTotal, Point, Profile, Route, Source, Span, StampCost, Ticks, Total,
+    TransferDirection, TreeOptions, Work, view,
 };
 use proptest::prelude::*;
 
@@ -136,6 +138,111 @@ fn ceilings() -> impl Strategy<Value = Ceilings> {
     )
 }
 
+fn grain() -> impl Strategy<Value = Grain> {
+    prop::sample::select(Grain::ALL.to_vec())
+}
+
+fn stream() -> impl Strategy<Value = DeviceStream> {
+    let grains = (phase(), grain(), [number(), number(), number(), number(), number()]).prop_map(
+        |(phase, grain, [passes, marks, wall_ns, timed_ns, gaps_ns])| GrainTotal {
+            phase,
+            grain,
+            passes,
+            marks,
+            wall_ns,
+            timed_ns,
+            gaps_ns,
+        },
+    );
+    let layers = (phase(), prop::option::of(0_u16..3), [number(), number(), number(), number()])
+        .prop_map(|(phase, layer, [count, total_ns, min_ns, max_ns])| LayerTotal {
+            phase,
+            layer,
+            count,
+            total_ns,
+            min_ns,
+            max_ns,
+        });
+    (
+        prop::collection::vec(phase_total(), 0..3),
+        prop::collection::vec(total(), 0..4),
+        prop::collection::vec(grains, 0..3),
+        prop::collection::vec(layers, 0..3),
+        prop::collection::vec(pass(), 0..3),
+        prop::collection::vec(span(), 0..8),
+    )
+        .prop_map(|(phases, totals, grains, layers, passes, spans)| DeviceStream {
+            name: "s\n".to_owned(),
+            dropped: Dropped::default(),
+            phases,
+            totals,
+            latency: Latency::default(),
+            grains,
+            layers,
+            passes,
+            spans,
+        })
+}
+
+fn device() -> impl Strategy<Value = DeviceProfile> {
+    let alignment = || {
+        let numbers = [number(), number(), number()];
+        prop::option::of(numbers.prop_map(|[host_ns, device_ticks, error_ns]| Alignment {
+            host_ns,
+            device_ticks,
+            error_ns,
+        }))
+    };
+    let stamp = (float(), float(), index());
+    let stamp =
+        stamp.prop_map(|(host_ns, device_ns, marks)| StampCost { host_ns, device_ns, marks });
+    let ticks = (float(), prop::option::of(float()), index()).prop_map(
+        |(ns_per_tick, resolution_ns, valid_bits)| Ticks { ns_per_tick, resolution_ns, valid_bits },
+    );
+    let choice = (phase(), grain(), number()).prop_map(|(phase, grain, changes)| GrainChoice {
+        phase,
+        grain,
+        reason: "\u{7}".to_owned(),
+        changes,
+    });
+    let dependency = (point(), point()).prop_map(|(from, to)| Dependency { from, to });
+    (
+        (ticks, alignment(), alignment(), prop::option::of(stamp), prop::option::of(float())),
+        prop::collection::vec(choice, 0..3),
+        prop::array::uniform7(number()),
+        prop::collection::vec(stream(), 0..4),
+        prop::collection::vec(dependency, 0..5),
+    )
+        .prop_map(
+            |((ticks, first, last, stamp, budget), grains, numbers, streams, dependencies)| {
+                let [a, b, c, d, e, f, g] = numbers;
+                DeviceProfile {
+                    name: "d\n".to_owned(),
+                    api: String::new(),
+                    driver: String::new(),
+                    ticks,
+                    alignment: first,
+                    last_alignment: last,
+                    alignments: a,
+                    stamp,
+                    stamp_absent: None,
+                    budget,
+                    grains,
+                    unsettled_passes: b,
+                    lost_passes: c,
+                    disordered_passes: d,
+                    abandoned_passes: e,
+                    overfull_passes: f,
+                    lost: None,
+                    failure: Some("\n".to_owned()),
+                    streams,
+                    dependencies,
+                    dropped_dependencies: g,
+                }
+            },
+        )
+}
+
 fn profile() -> impl Strategy<Value = Profile> {
     let dependency = (point(), point()).prop_map(|(from, to)| Dependency { from, to });
     (
@@ -145,8 +252,9 @@ fn profile() -> impl Strategy<Value = Profile> {
         prop::collection::vec(phase_total(), 0..3),
         prop::collection::vec(total(), 0..6),
         prop::option::of(ceilings()),
+        prop::collection::vec(device(), 0..2),
     )
-        .prop_map(|(spans, passes, dependencies, phases, totals, ceilings)| {
+        .prop_map(|(spans, passes, dependencies, phases, totals, ceilings, devices)| {
             let mut profile = Profile::empty(Default::default());
             let launch = HostLaunch { shape: "1\n2".to_owned(), threads: 2 };
             profile.names =
@@ -158,7 +266,11 @@ fn profile() -> impl Strategy<Value = Profile> {
                         kind,
                         host,
                         device: None,
-                        transfer: None,
+                        transfer: (name == "moe").then(|| Route {
+                            src: "\n".to_owned(),
+                            dst: String::new(),
+                            direction: TransferDirection::H2D,
+                        }),
                     })
                     .collect();
             profile.lanes = vec![Lane { name: None, tid: None }; 4];
@@ -168,6 +280,7 @@ fn profile() -> impl Strategy<Value = Profile> {
             profile.phases = phases;
             profile.totals = totals;
             profile.ceilings = ceilings;
+            profile.devices = devices;
             profile.ptx.register("k\"\u{7}", "// PTX", Some("\n".as_ref()));
             // A graph as it would be recorded by hand, of nodes with these numbers.
             profile.graph = profile.execution_graph(1);
@@ -184,6 +297,20 @@ proptest! {
         let profile = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
         let _ = profile.check();
         let _ = profile.without_disturbed();
+        for (index, device) in profile.devices.iter().enumerate() {
+            let _ = (device.drift(), device.clock_error_ns(), device.untimed_passes());
+            let _ = (device.busy(None), device.busy_by_pass(Some(Phase::Decode)));
+            let streams = (0..device.streams.len()).map(|stream| profile.on_device(index, stream));
+            for of_device in streams.chain([profile.whole_device(index)]).flatten() {
+                prop_assert!(!view::report(&of_device).is_empty());
+                let _ = (of_device.check(), view::statistics(&of_device), view::json(&of_device));
+                for serial in [1, 2] {
+                    let Some(graph) = of_device.execution_graph(serial) else { continue };
+                    let _ = (graph.to_ascii_tree(), graph.to_dot(), graph.ping_pong_findings());
+                    let _ = view::critical_path(&graph, &[]);
+                }
+            }
+        }
         prop_assert!(!view::report(&profile).is_empty());
         let _ = view::statistics(&profile);
         let _ = view::kernels(&profile);

@@ -77,6 +77,11 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_enum, default_value_t = Sync::Deferred)]
     pub(crate) sync: Sync,
 
+    /// On a device: what has a time of its own. By default as fine as it can be for 1 % of a pass, by what a
+    /// time stamp costs; the report says which, and why.
+    #[arg(long, value_enum)]
+    pub(crate) grain: Option<Grain>,
+
     /// Choose tokens at random, by the softmax of the logits over this, instead of the likeliest.
     #[arg(long, value_name = "T", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
@@ -493,6 +498,29 @@ pub(crate) struct ShowArgs {
     /// long; may be given again.
     #[arg(long, value_name = "NAME=FACTOR", value_parser = what_if)]
     pub(crate) what_if: Vec<(String, f64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Grain {
+    /// Bricks, and the kernels inside them.
+    Kernels,
+    /// Bricks.
+    Bricks,
+    /// Layers, and nothing inside them.
+    Layers,
+    /// Nothing smaller than a pass.
+    Passes,
+}
+
+impl From<Grain> for brickscope::Grain {
+    fn from(grain: Grain) -> Self {
+        match grain {
+            Grain::Kernels => Self::Kernel,
+            Grain::Bricks => Self::Brick,
+            Grain::Layers => Self::Layer,
+            Grain::Passes => Self::Pass,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use brickscope::{
     BrickId, BrickProfiler, ExecutionGraph, ExecutionNode, HostLaunch, MockClock, Phase, Profile,
-    Work,
+    SimulatedDevice, StreamId, Work,
 };
 use tempfile::TempDir;
 
@@ -295,4 +295,47 @@ fn files_that_contradict_themselves_get_a_sentence_in_every_form() {
     }
     let tree = run.show(&["--as", "tree", "--fold", "--min-share", "50%"]);
     assert!(tree.contains("inside each other, in a circle"), "{tree}");
+}
+
+/// A decode pass whose host issues two bricks and waits for them.
+fn on_a_device() -> Profile {
+    let mut device = SimulatedDevice::new(1).with_issue(0);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let pass = profiler.begin_pass(Phase::Decode);
+    timer.begin_pass(&mut device, Phase::Decode, 1, 7).expect("none is open");
+    for (brick, nanos) in [(BrickId::RmsNorm, 5_000), (BrickId::LmHead, 45_000)] {
+        timer.brick(&mut device, StreamId(0), None, brick, Work::elements(1)).expect("room");
+        device.launch(StreamId(0), nanos);
+    }
+    timer.end_pass(&mut device).expect("it is open");
+    let wait = profiler.start("DeviceWait");
+    timer.settle(&mut device, true).expect("it is there");
+    profiler.stop(wait, 0);
+    profiler.end_pass(pass, 1, 7);
+    timer.finish(&mut device).expect("it is there");
+    profiler.profile()
+}
+
+#[test]
+fn a_run_on_a_device_shows_host_and_device_and_in_other_forms_the_device() {
+    let run = Run::of(&on_a_device());
+    let report = run.show(&[]);
+    assert!(report.contains("the device is busy 100.0% of that (in 1 of 1 pass)"), "{report}");
+    assert!(report.contains("Device 0: simulated device"), "{report}");
+    for form in ["tree", "path", "statistics", "dot", "graph-json"] {
+        let text = run.show(&["--as", form]);
+        assert!(text.contains("LmHead") && !text.contains("DeviceWait"), "{form}: {text}");
+        assert_eq!(run.show(&["--as", form, "--device", "0", "--stream", "0"]), text);
+        let host = run.show(&["--as", form, "--host"]);
+        assert!(host.contains("DeviceWait") && !host.contains("LmHead"), "{form}: {host}");
+    }
+    let json = run.show(&["--as", "json"]);
+    assert_eq!(Profile::from_json(&json, "x".as_ref()).expect("a profile").devices.len(), 1);
+    let device = run.show(&["--as", "json", "--device", "0"]);
+    adds_up(&serde_json::from_str(&device).expect("JSON"));
+    assert!(run.refuse(&["--device", "1"]).contains("the run has 1, numbered from 0"));
+    assert!(run.refuse(&["--device", "0", "--stream", "3"]).contains("no stream 3"));
+    assert!(Run::of(&on_cpu()).refuse(&["--device", "0"]).contains("used no device"));
 }

@@ -13,6 +13,15 @@ fuzz_target!(|text: &str| {
             let _ = (view::report(&profile), view::statistics(&profile));
             let _ = (view::kernels(&profile), view::json(&profile));
             let _ = (view::roofline(&profile), view::roofline_svg(&profile));
+            for (index, device) in profile.devices.iter().enumerate() {
+                let _ = (device.busy(None), device.drift(), device.untimed_passes());
+                let streams = (0..device.streams.len()).map(|s| profile.on_device(index, s));
+                for on in streams.chain([profile.whole_device(index)]).flatten() {
+                    let graphs = on.passes.iter().filter_map(|p| on.execution_graph(p.serial));
+                    graphs.for_each(|graph| drop((graph.to_dot(), view::critical_path(&graph, &[]))));
+                    let _ = (on.check(), view::report(&on));
+                }
+            }
             let recorded = profile.passes.iter().filter_map(|p| profile.execution_graph(p.serial));
             for graph in recorded.chain(profile.graph.clone()) {
                 let folded = TreeOptions { fold: true, ..TreeOptions::default() };

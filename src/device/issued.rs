@@ -123,6 +123,8 @@ pub(crate) enum What {
     Kernel(NameIdx, Work),
     /// What ran ends.
     End,
+    /// It seemed to end, and went on.
+    Nothing,
     /// What another stream waits for is done.
     HandOff(u32),
     /// What comes next had to wait for that.

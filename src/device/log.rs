@@ -372,7 +372,8 @@ impl<'s> Pen<'s> {
             self.marks += u64::from(last_mark.replace(event.mark) != Some(event.mark));
             let layer = event.layer.unwrap_or(NONE);
             match event.what {
-                What::Whole => {}
+                What::Whole => self.segment = Some((None, at)),
+                What::Nothing => {}
                 What::HandOff(number) => self.point(Kind::HandOff, number, at),
                 What::TakeOver(number) => takes.push(number),
                 What::End => {
@@ -405,6 +406,7 @@ impl<'s> Pen<'s> {
         // Recorded without an end, they have none.
         let unfinished = [self.kernel.take(), self.brick.take()];
         self.stream.unfinished += unfinished.iter().flatten().count() as u64;
+        self.stream.unfinished += u64::from(self.segment.take().is_some());
         self.end_layer();
         if let Some((first, last)) = bounds {
             self.end_pass(pass, first, last);
@@ -499,6 +501,9 @@ impl<'s> Pen<'s> {
     fn end_segment(&mut self, at: i64) {
         let Some((layer, since)) = self.segment.take() else { return };
         self.segments += at.abs_diff(since);
+        if self.grain == Grain::Pass {
+            return;
+        }
         if self.layer.is_some() {
             self.layer_end = Some(at);
             self.end_layer();
@@ -519,8 +524,7 @@ impl<'s> Pen<'s> {
         self.stream.last_end = self.begin.saturating_add_signed(last);
         let timed = match self.grain {
             Grain::Kernel | Grain::Brick => covered,
-            Grain::Layer => self.segments,
-            Grain::Pass => wall,
+            Grain::Layer | Grain::Pass => self.segments,
         };
         let (phase, grain) = (self.phase, self.grain);
         let total = self.stream.grains.entry((phase, grain)).or_insert(GrainTotal {
@@ -530,15 +534,13 @@ impl<'s> Pen<'s> {
             marks: 0,
             wall_ns: 0,
             timed_ns: 0,
-            gaps_ns: (grain > Grain::Pass).then_some(0),
+            gaps_ns: 0,
         });
         total.passes += 1;
         total.marks = total.marks.saturating_add(self.marks);
         total.wall_ns = total.wall_ns.saturating_add(wall);
         total.timed_ns = total.timed_ns.saturating_add(timed);
-        if let Some(gaps) = &mut total.gaps_ns {
-            *gaps = gaps.saturating_add(wall.saturating_sub(timed));
-        }
+        total.gaps_ns = total.gaps_ns.saturating_add(wall.saturating_sub(timed));
     }
 }
 

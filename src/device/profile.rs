@@ -121,8 +121,8 @@ pub struct GrainTotal {
     /// What bricks explain of these; or layers, and what is before and after them, where nothing smaller was
     /// timed; or the passes as a whole.
     pub timed_ns: u64,
-    /// What lies between. Gaps inside of what was timed are not known, nor any of whole passes.
-    pub gaps_ns: Option<u64>,
+    /// What lies between. Gaps inside of what was timed are not known.
+    pub gaps_ns: u64,
 }
 
 /// The sums of a layer in one phase.
@@ -185,7 +185,7 @@ impl DeviceProfile {
             of.check().map_err(|why| format!("stream {index}: {why}"))?;
             for total in &stream.grains {
                 let what = format!("stream {index}: {} of {}", total.grain.name(), total.phase);
-                sum_is_wall(&what, total.timed_ns, total.gaps_ns.unwrap_or(0), total.wall_ns)?;
+                sum_is_wall(&what, total.timed_ns, total.gaps_ns, total.wall_ns)?;
             }
         }
         Ok(())

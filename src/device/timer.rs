@@ -43,6 +43,8 @@ struct Running {
     /// Kernels of the running brick so far, and the call of the first.
     kernels: u32,
     first_kernel: u32,
+    /// Where layers or passes are the smallest: the event that ends what runs, unless it goes on.
+    paused: Option<usize>,
     /// In [`SyncMode::Immediate`], the brick as the host sees it.
     host: Option<(BrickTimer, Work)>,
 }
@@ -410,19 +412,26 @@ impl DeviceTimer<'_> {
         pass.needs.add(if changes_layer { &[Grain::Layer] } else { &[] });
         pass.needs.add(if is_first { &[Grain::Pass] } else { &[] });
         if grain <= Grain::Layer {
+            let paused = running.paused.take();
             running.has_begun = true;
             running.brick = true;
             running.layer = layer;
-            if grain == Grain::Pass && is_first {
-                self.event(device, stream, None, call, What::Whole)?;
-            }
-            if grain == Grain::Layer && changes_layer {
-                if self.mode == SyncMode::PerLayer && !is_first {
-                    self.event(device, stream, None, call, What::End)?;
-                    self.wait(device, stream)?;
+            let begins = is_first || changes_layer && grain == Grain::Layer;
+            if !begins {
+                // It goes on: what looked like an end was none.
+                if let Some(event) = paused.and_then(|at| pass.events.get_mut(at)) {
+                    event.what = What::Nothing;
                 }
-                self.event(device, stream, layer, call, What::Layer)?;
+                return Ok(());
             }
+            if self.mode == SyncMode::PerLayer && !is_first {
+                if paused.is_none() {
+                    self.event(device, stream, None, call, What::End)?;
+                }
+                self.wait(device, stream)?;
+            }
+            let what = if grain == Grain::Pass { What::Whole } else { What::Layer };
+            self.event(device, stream, layer, call, what)?;
             return Ok(());
         }
         if self.mode == SyncMode::Immediate {
@@ -543,9 +552,12 @@ impl DeviceTimer<'_> {
             return Ok(());
         }
         let Some(pass) = &mut self.pass else { return Ok(()) };
-        pass.needs.add(&[Grain::Kernel, Grain::Brick]);
+        pass.needs.add(&Grain::ALL);
         if pass.grain <= Grain::Layer {
-            self.streams[usize::from(stream.0)].brick = false;
+            let at = pass.events.len();
+            self.event(device, stream, None, self.calls, What::End)?;
+            let running = &mut self.streams[usize::from(stream.0)];
+            (running.brick, running.paused) = (false, Some(at));
             return Ok(());
         }
         if self.mode == SyncMode::Immediate {
@@ -568,6 +580,9 @@ impl DeviceTimer<'_> {
         work: Work,
     ) -> Result<(), DeviceError> {
         if self.pass.is_some() && self.running(stream)?.brick {
+            if let Some((_, of_host)) = &mut self.streams[usize::from(stream.0)].host {
+                *of_host = work;
+            }
             let events = self.pass.iter_mut().flat_map(|pass| pass.events.iter_mut().rev());
             let mut of_stream = events.filter(|event| event.stream == stream.0);
             let last = of_stream.find_map(|event| match &mut event.what {
@@ -595,14 +610,16 @@ impl DeviceTimer<'_> {
             let Some(pass) = &self.pass else { break };
             let grain = pass.grain;
             let stream = StreamId(index as u16);
-            let Running { has_begun, brick, .. } = self.streams[index];
+            let Running { has_begun, brick, paused, .. } = self.streams[index];
             if grain > Grain::Layer && self.mode == SyncMode::Immediate {
                 self.end_waiting(device, stream)?;
-            } else if if grain > Grain::Layer { brick } else { has_begun } {
+                continue;
+            }
+            if if grain > Grain::Layer { brick } else { has_begun && paused.is_none() } {
                 self.event(device, stream, None, self.calls, What::End)?;
-                if self.mode == SyncMode::PerLayer {
-                    self.wait(device, stream)?;
-                }
+            }
+            if self.mode == SyncMode::PerLayer && has_begun {
+                self.wait(device, stream)?;
             }
         }
         if let Some(pass) = self.pass.take() {
@@ -621,9 +638,8 @@ impl DeviceTimer<'_> {
     /// What the ends of streams would take at each grain.
     fn count_ends(&mut self) {
         let Some(pass) = &mut self.pass else { return };
-        for running in self.streams.iter().filter(|running| running.has_begun) {
-            pass.needs.add(&[Grain::Layer, Grain::Pass]);
-            pass.needs.add(if running.brick { &[Grain::Kernel, Grain::Brick] } else { &[] });
+        for _ in self.streams.iter().filter(|running| running.brick) {
+            pass.needs.add(&Grain::ALL);
         }
     }
 }

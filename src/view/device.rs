@@ -44,9 +44,10 @@ pub(super) fn headline(profile: &Profile) -> String {
         };
         parts.push(match busy_share(profile, device, phase) {
             Ok((busy, wall_ns)) => format!(
-                "{which} is busy {} of that ({})",
+                "{which} is busy {} of that (in {} of {})",
                 percent(busy.busy_ns as f64, wall_ns as f64),
-                passes(busy.passes)
+                busy.passes,
+                passes(host.map_or(0, |total| total.passes))
             ),
             Err(reason) => format!("how busy {which} is can't be told: {reason}"),
         });
@@ -174,13 +175,9 @@ pub(super) fn notes(profile: &Profile) -> Vec<String> {
 /// Each device: what it is, its tables, and one of its passes.
 pub(super) fn sections(profile: &Profile, text: &mut String) {
     for (index, device) in profile.devices.iter().enumerate() {
-        let _ = writeln!(
-            text,
-            "\nDevice {index}: {}, {}, {}",
-            printable(&device.name),
-            printable(&device.api),
-            printable(&device.driver)
-        );
+        let what = [&device.name, &device.api, &device.driver].map(|part| printable(part));
+        text.push('\n');
+        wrapped(&format!("Device {index}: {}", what.join(", ")), text);
         labelled(&facts(device), text);
         for (at, stream) in device.streams.iter().enumerate() {
             let Some(on) = profile.on_device(index, at) else { continue };
@@ -318,9 +315,10 @@ fn rests(
         let of_grain = grains.iter().filter(|total| total.grain == grain);
         rests.extend(of_grain.map(|total| (name, total.timed_ns, total.passes)));
     }
-    let with_gaps = grains.iter().filter_map(|total| Some((total.gaps_ns?, total.passes)));
-    let (gaps, passes) = with_gaps.fold((0, 0), |(gaps, passes), (more, n)| {
-        (u64::saturating_add(gaps, more), u64::saturating_add(passes, n))
+    // Whole passes have gaps only where the caller says that nothing runs.
+    let with_gaps = grains.iter().filter(|total| total.grain > Grain::Pass || total.gaps_ns > 0);
+    let (gaps, passes) = with_gaps.fold((0, 0), |(gaps, passes), total| {
+        (u64::saturating_add(gaps, total.gaps_ns), u64::saturating_add(passes, total.passes))
     });
     if passes > 0 {
         rests.push(("(gaps)", gaps, passes));

@@ -69,9 +69,8 @@ pub fn report(profile: &Profile) -> String {
         let rest = if device::is_of_device(profile) { "(gaps)" } else { "unattributed" };
         let rests = [(rest, phase.unattributed_ns, phase.passes)];
         tables(profile, Some(phase.phase), &rests, &mut text);
-        // A host that issues work to devices has no work of its own.
-        let has_work = profile.totals.iter().any(|total| total.stats.total_bytes > 0);
-        if !has_devices || has_work && profile.sync_mode != SyncMode::Immediate {
+        // A host that only issues work to devices is under no roof.
+        if !has_devices || profile.ceilings.is_some() {
             roofline::in_report(profile, phase.phase, &mut text);
         }
     }

@@ -327,6 +327,44 @@ fn recorded_passes_are_replayed_with_their_own_sets_and_new_work() {
     }
 }
 
+/// However coarse, the last mark of a recorded pass is that of its end.
+#[test]
+fn recorded_passes_end_at_every_grain() {
+    for (grain, n_marks) in
+        [(Grain::Pass, 3), (Grain::Layer, 5), (Grain::Brick, 6), (Grain::Kernel, 6)]
+    {
+        let mut device = SimulatedDevice::new(1).with_issue(0);
+        let profiler = profiler(&device);
+        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        timer.set_grain(grain);
+        timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
+        for (index, layer) in [Some(0), Some(0), Some(1), None].into_iter().enumerate() {
+            timer
+                .brick(&mut device, STREAM, layer, BrickId::LmHead, Work::default())
+                .expect("room");
+            // Inside of layer 0 something else runs for a while.
+            if index == 0 || index == 3 {
+                timer.end_brick(&mut device, STREAM).expect("it runs");
+            }
+        }
+        let recorded = timer.issued().expect("one is open");
+        assert_eq!(recorded.n_marks(), n_marks, "{grain:?}");
+        timer.replayed(&mut device, &recorded, 1, 0, &mut |_, work| work).expect("it fits");
+        for mark in 0..n_marks {
+            device.mark(STREAM, recorded.set(), mark).expect("it is there");
+            device.launch(STREAM, 1_000);
+        }
+        timer.finish(&mut device).expect("it is there");
+        let profile = profiler.profile();
+        profile.check().expect("it adds up");
+        let stream = &profile.devices[0].streams[0];
+        assert_eq!(stream.dropped.unfinished, 0, "{grain:?}");
+        assert_eq!(stream.passes[0].wall_ns, 1_000 * u64::from(n_marks - 1));
+        let gaps = if grain > Grain::Layer { 1_000 } else { 0 };
+        assert_eq!(stream.grains[0].gaps_ns, gaps, "{grain:?}");
+    }
+}
+
 #[test]
 fn a_pass_of_another_device_is_not_waited_for_forever() {
     let (mut one, mut other) = (SimulatedDevice::new(1).with_sets(5), SimulatedDevice::new(1));

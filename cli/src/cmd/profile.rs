@@ -5,7 +5,9 @@ use std::io::{Write, stdout};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use brickscope::{Absent, BrickId, BrickProfiler, Ceilings, Machine, Profile, Run, view};
+use brickscope::{
+    Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Machine, Profile, Run, SyncMode, view,
+};
 use brickscope_engine::{
     GenerateOptions, Generated, Gpu, GpuSession, Model, Sampling, Session, generate, generate_on,
 };
@@ -45,6 +47,7 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     if let Some(backend) = device::asked(&args.executor) {
         return measure_on_device(args, model, prompt, backend, &started);
     }
+    ensure!(args.grain.is_none(), "--grain is about a device's time: add --backend");
     let cpu = source::cpu(&args.executor)?;
     // The last token is chosen and not run.
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
@@ -128,6 +131,15 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         profiler.set_sync_mode(args.sync.into());
         profiler.enable();
         let mut probe = session.profiled(&profiler)?;
+        if let Some(grain) = args.grain {
+            probe.timer().set_grain(grain.into());
+        }
+        // Where it can't be measured, the report says why.
+        if profiler.sync_mode() != SyncMode::None
+            && let Err(lost @ DeviceError::Lost { .. }) = probe.timer().calibrate(session.gpu())
+        {
+            return Err(lost.into());
+        }
         let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
         let bar = progress::tokens("running", context as u64);
         let mut show = |done: usize| bar.set_position(done as u64);
