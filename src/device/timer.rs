@@ -878,6 +878,23 @@ impl DeviceTimer<'_> {
         }
     }
 
+    /// Says that a pass runs without marks, as the executor times every so many only: it is counted, so that
+    /// nobody takes those that are timed for all. Off, or in [`SyncMode::None`], it isn't.
+    pub fn unmarked_pass(&mut self) {
+        if self.wanted_mode() != SyncMode::None {
+            self.log.note(|state| state.unmarked_passes += 1);
+        }
+    }
+
+    /// Says that a call failed of which this did not hear, such as a launch. The open pass has no times then;
+    /// after [`DeviceError::Lost`] nor do those in flight, and the profile says why.
+    pub fn note_error(&mut self, error: &DeviceError) {
+        self.give_up(|state| &mut state.abandoned_passes);
+        if self.lost.is_none() {
+            self.failed(error.clone());
+        }
+    }
+
     /// A device that is lost stays lost.
     fn failed(&mut self, error: DeviceError) -> DeviceError {
         if matches!(error, DeviceError::Lost { .. }) {

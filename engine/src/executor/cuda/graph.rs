@@ -89,6 +89,7 @@ impl Cuda<'_> {
         let turn = self.graphs.n_timed;
         self.graphs.n_timed += 1;
         if !turn.is_multiple_of(self.options.sample_every.max(1).into()) {
+            timed.timer().unmarked_pass();
             return self.launch_plain();
         }
         let grain = timed.timer().grain();
