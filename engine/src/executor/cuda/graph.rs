@@ -91,6 +91,7 @@ impl Cuda<'_> {
         if !turn.is_multiple_of(self.options.sample_every.max(1).into()) {
             return self.launch_plain();
         }
+        timed.timer().set_sampling(Phase::Decode, self.options.sample_every);
         let grain = timed.timer().grain();
         let fits = |twin: &Twin| twin.grain == grain && twin.names == timed.kernels();
         let twin = match self.graphs.twin.take().filter(fits) {
