@@ -175,6 +175,12 @@ impl DeviceTimer<'_> {
         self.log.budget(|budget| budget.share = if share > 0.0 { share } else { 0.0 });
     }
 
+    /// Says that of so many passes of a phase one is timed, as where a recorded pass has a twin with marks
+    /// in it: all of them share what its marks cost. One in one unless said otherwise.
+    pub fn set_sampling(&mut self, phase: Phase, every: u32) {
+        self.log.budget(|budget| budget.sampled(phase, every));
+    }
+
     /// Measures what a mark costs, by marks in a row outside of any pass, and keeps to the budget from
     /// then on: in [`SyncMode::Deferred`] each phase is timed as finely as the last settled pass of that
     /// phase allows. Waits for the device.

@@ -92,6 +92,7 @@ impl Cuda<'_> {
             timed.timer().unmarked_pass();
             return self.launch_plain();
         }
+        timed.timer().set_sampling(Phase::Decode, self.options.sample_every);
         let grain = timed.timer().grain();
         let fits = |twin: &Twin| twin.grain == grain && twin.names == timed.kernels();
         let twin = match self.graphs.twin.take().filter(fits) {
