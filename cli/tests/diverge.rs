@@ -152,7 +152,6 @@ fn what_cannot_be_compared() {
         (&["--b-model", &*bitnet][..], "architecture: llama and bitnet"),
         (&["--b-model", other], "brick by brick: elements of a head that RoPE rotates: 64 and 32"),
         (&["--b-model", "nowhere.gguf"], "cannot open nowhere.gguf"),
-        (&["--a", "cuda"], "--a: cuda is a GPU backend"),
         (&["--b", "vliw"], "there is no backend `vliw`"),
         (&["--ids", "1,512"], "token 1 of the input is 512, but the vocabulary has 512"),
         (&["--ids", "1,x"], "`x` is not a token id"),

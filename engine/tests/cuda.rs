@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use brickscope::{BrickId, BrickProfiler, Grain, NameKind, Phase, Profile, SyncMode};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::executor::cuda::{Cuda, CudaError, CudaExecutor, CudaOptions, Stamps};
-use brickscope_engine::executor::gpu::GpuSession;
+use brickscope_engine::executor::gpu::{Gpu, GpuSession, Slot};
 use brickscope_engine::{Error, Model, Session};
 use brickscope_kernels::{Backend, Kernels};
 
@@ -77,12 +77,12 @@ fn cpu() -> Cpu {
     Cpu::new(Kernels::new(Backend::Scalar).expect("everywhere"), NonZeroUsize::MIN).expect("a pool")
 }
 
-/// How far the device's logits may be from the CPU's: both add up the same products in F32, in another
-/// order. I2_S and the ternary types are multiplied with activations of 8 bits on the CPU.
+/// Both add up the same products in F32, in another order, by the same formats of weights or by such as lose
+/// nothing: 7e-6 apart at most when this was written.
 fn assert_close(device: &[f32], cpu: &[f32], what: &str) {
     assert_eq!(device.len(), cpu.len(), "{what}");
     for (index, (a, b)) in device.iter().zip(cpu).enumerate() {
-        assert!((a - b).abs() <= 2e-2 * (1.0 + b.abs()), "{what}: logit {index}: {a} and {b}");
+        assert!((a - b).abs() <= 5e-5 * (1.0 + b.abs()), "{what}: logit {index}: {a} and {b}");
     }
 }
 
@@ -174,7 +174,7 @@ fn how_often_is_waited_is_what_the_mode_says() {
                 let gpu = profile.on_device(0, 0).expect("a stream");
                 gpu.check().expect("it adds up");
                 let passes = gpu.passes.iter().filter(|pass| pass.phase == Phase::Decode);
-                let last = passes.last().map(|pass| pass.serial);
+                let last = passes.map(|pass| pass.serial).max();
                 let is_brick = |name: u16| gpu.names[usize::from(name)].kind == NameKind::Brick;
                 let spans = gpu.spans.iter().filter(|span| span.pass == last && last.is_some());
                 (waits, spans.filter(|span| span.name.is_some_and(is_brick)).count())
@@ -228,6 +228,49 @@ fn kernel_ns(profile: &Profile, name: u16) -> u64 {
     2_000 + 5 * u64::from(x) * u64::from(y) * u64::from(z)
 }
 
+/// Of these passes; how many kernels they have.
+fn assert_kernels_have_their_times(gpu: &Profile, passes: &[u32]) -> usize {
+    let mut n_kernels = 0;
+    for span in gpu.spans.iter().filter(|s| s.pass.is_some_and(|p| passes.contains(&p))) {
+        let Some(name) = span.name else { continue };
+        if gpu.names[usize::from(name)].kind == NameKind::Kernel {
+            let known = kernel_ns(gpu, name);
+            // Two times that are rounded from floats of milliseconds.
+            assert!(span.duration_ns.abs_diff(known) <= 2, "{span:?}, {known}");
+            n_kernels += 1;
+        }
+    }
+    n_kernels
+}
+
+#[test]
+fn a_graph_that_one_profiler_was_told_of_has_the_names_of_another() {
+    let name = "a_graph_that_one_profiler_was_told_of_has_the_names_of_another";
+    on_the_fake_device(name, &[], || {
+        let model = model();
+        let options = CudaOptions { sample_every: 1, ..CudaOptions::default() };
+        let cuda = Cuda::new(&model, 24, options).expect("the fake device");
+        let mut session = GpuSession::new(&model, cuda);
+        for n_other_names in 0..3 {
+            let profiler = BrickProfiler::enabled();
+            for other in 0..n_other_names {
+                profiler.kernel(&format!("other {other}"), None);
+            }
+            let mut probe = session.profiled(&profiler).expect("a clock");
+            session.clear();
+            for tokens in [&[1, 5][..], &[2], &[3]] {
+                session.forward_with(&mut probe, tokens).expect("they fit");
+            }
+            session.finish(probe).expect("a clock");
+            let gpu = profiler.profile().on_device(0, 0).expect("a stream");
+            let decode = gpu.passes.iter().filter(|pass| pass.phase == Phase::Decode);
+            let serials: Vec<u32> = decode.map(|pass| pass.serial).collect();
+            assert_eq!(serials.len(), 2);
+            assert!(assert_kernels_have_their_times(&gpu, &serials) > 0);
+        }
+    });
+}
+
 #[test]
 fn kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampled() {
     let name = "kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampled";
@@ -269,16 +312,7 @@ fn kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampl
             .filter(|pass| pass.phase == Phase::Decode)
             .map(|pass| pass.serial)
             .collect();
-        let mut n_kernels = 0;
-        for span in gpu.spans.iter().filter(|s| s.pass.is_some_and(|p| serials.contains(&p))) {
-            let Some(name) = span.name else { continue };
-            if gpu.names[usize::from(name)].kind == NameKind::Kernel {
-                let known = kernel_ns(&gpu, name);
-                // Two times that are rounded from floats of milliseconds.
-                assert!(span.duration_ns.abs_diff(known) <= 2, "{span:?}, {known}");
-                n_kernels += 1;
-            }
-        }
+        let n_kernels = assert_kernels_have_their_times(&gpu, &serials);
         assert!(n_kernels > 3 * 15 * model.config.n_layers, "{n_kernels}");
         // Each brick's sources are known, with registers and the grid.
         for name in gpu.names.iter().filter(|name| name.device.is_some()) {
@@ -287,6 +321,48 @@ fn kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampl
             assert!(source.contains(&format!(".entry {}(", name.name)), "{name:?}");
             assert!(profile.ptx.lookup_path(device.ptx_hash).is_some(), "{name:?}");
             assert!(device.registers.is_some() && device.spill_bytes == Some(0), "{name:?}");
+        }
+    });
+}
+
+#[test]
+fn a_graph_lasts_as_long_at_every_grain() {
+    on_the_fake_device("a_graph_lasts_as_long_at_every_grain", &[], || {
+        let model = model();
+        let options = CudaOptions { sample_every: 1, ..CudaOptions::default() };
+        let cuda = Cuda::new(&model, 24, options).expect("the fake device");
+        let mut session = GpuSession::new(&model, cuda);
+        let decode = |session: &mut GpuSession<'_, Cuda<'_>>, grain: Grain| {
+            let profiler = BrickProfiler::enabled();
+            let mut probe = session.profiled(&profiler).expect("a clock");
+            probe.timer().set_grain(grain);
+            session.clear();
+            session.forward_with(&mut probe, &[1, 5, 9]).expect("they fit");
+            for token in [2, 4] {
+                session.forward_with(&mut probe, &[token]).expect("it fits");
+            }
+            session.finish(probe).expect("a clock");
+            let gpu = profiler.profile().on_device(0, 0).expect("a stream");
+            gpu.check().expect("it adds up");
+            let walls = gpu.passes.iter().filter(|pass| pass.phase == Phase::Decode);
+            let walls: Vec<u64> = walls.map(|pass| pass.wall_ns).collect();
+            let layers = gpu.spans.iter().filter(|span| span.name.is_none()).count();
+            (walls, layers)
+        };
+        let (kernels, n_layers) = decode(&mut session, Grain::Kernel);
+        assert_eq!(kernels.len(), 2);
+        for (grain, has_layers) in [
+            (Grain::Brick, true),
+            (Grain::Layer, true),
+            (Grain::Pass, false),
+            (Grain::Kernel, true),
+        ] {
+            let (walls, layers) = decode(&mut session, grain);
+            assert_eq!(walls.len(), 2, "{grain:?}");
+            for (wall, known) in walls.iter().zip(&kernels) {
+                assert!(wall.abs_diff(*known) <= 8, "{grain:?}: {walls:?}, {kernels:?}");
+            }
+            assert_eq!(layers, if has_layers { n_layers } else { 0 }, "{grain:?}");
         }
     });
 }
@@ -345,10 +421,44 @@ fn copies_are_recorded_with_their_size_and_the_time_of_the_device() {
                 .map(|node| node.timing_ns())
                 .collect();
             assert!(copies.len() > 7 * model.config.n_layers, "{}", copies.len());
+            let names: Vec<_> = graph.nodes().map(|node| node.name()).collect();
+            for what in ["tokens and position", "Logits"] {
+                let found = names
+                    .iter()
+                    .filter(|name| name.ends_with(what) || name.contains(&format!("{what} →")));
+                assert_eq!(found.count(), 1, "{what}: {names:?}");
+            }
+            assert!(graph.detect_ping_pong().is_empty(), "{:?}", graph.ping_pong_findings());
             // 1 µs, and a nanosecond for each ten bytes.
             assert!(copies.iter().all(|ns| ns.is_some_and(|ns| ns >= 1_000)), "{copies:?}");
+
+            // There and back: what nobody changed in between need not have moved.
+            let mut x = [0.0; 16];
+            executor.session().gpu().write(Slot::X, 0, &x).expect("it is inside");
+            executor.session().gpu().read(Slot::X, 0, &mut x).expect("it is inside");
+            executor.forward(&[2]).expect("it fits");
+            let found = executor.profiler().execution_graph().ping_pong_findings();
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!((found[0].bytes, found[0].times), (64, 1));
+            assert!(found[0].total_ns.is_some(), "{found:?}");
         },
     );
+}
+
+#[test]
+fn a_kernel_node_that_belongs_to_no_brick_fails_the_pass_and_is_named() {
+    let name = "a_kernel_node_that_belongs_to_no_brick_fails_the_pass_and_is_named";
+    on_the_fake_device(name, &[("FAKE_CUDA_STRAY_NODE", "1")], || {
+        let model = model();
+        let cuda = Cuda::new(&model, 24, CudaOptions::default()).expect("the fake device");
+        let mut session = GpuSession::new(&model, cuda);
+        session.forward(&[1, 5, 9]).expect("it is no graph");
+        let error = session.forward(&[2]).expect_err("it is a graph").to_string();
+        assert!(error.contains("belongs to no brick"), "{error}");
+        assert!(error.contains("Node("), "{error}");
+        // Without graphs the same device goes on.
+        session.forward(&[2, 3]).expect("it is no graph");
+    });
 }
 
 #[test]

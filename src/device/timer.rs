@@ -657,6 +657,26 @@ impl DeviceTimer<'_> {
         Some(pass)
     }
 
+    /// As [`issued`](Self::issued), after the marks that [`end_pass`](Self::end_pass) would make: while they
+    /// are still recorded.
+    ///
+    /// # Errors
+    ///
+    /// By the device.
+    pub fn end_recorded(
+        &mut self,
+        device: &mut impl Device,
+    ) -> Result<Option<Issued>, DeviceError> {
+        for index in 0..self.streams.len() {
+            let Some(pass) = &self.pass else { return Ok(None) };
+            let Running { has_begun, brick, .. } = self.streams[index];
+            if if pass.grain > Grain::Layer { brick } else { has_begun } {
+                self.event(device, StreamId(index as u16), None, self.calls, What::End)?;
+            }
+        }
+        Ok(self.issued())
+    }
+
     /// Says that the device is to run a recorded pass once more, before it is told to: its marks are then
     /// written into the set that it was recorded with, as they were numbered then, so a pass in flight that
     /// uses this set is waited for. [`Device::begin_set`] is not called. `work` is asked what each brick

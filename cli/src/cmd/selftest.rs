@@ -217,7 +217,7 @@ fn logits(model: &Model, cuda: Cuda<'_>, context: usize) -> Result<Check> {
     }
     let found = format!("{furthest:.1e} of 1 + |logit|, at most");
     let check = Check::fact("logits against the CPU's", found).value(furthest.into(), "relative");
-    Ok(check.wanted("≤ 2e-2", furthest <= 2e-2))
+    Ok(check.wanted("≤ 1e-3", furthest <= 1e-3))
 }
 
 /// Passes that are profiled as by default against passes that are not, in groups that have one sampled

@@ -90,6 +90,7 @@ struct Event {
 pub(crate) struct Driver {
     clock: VirtualClock,
     event_ns: u64,
+    has_stray: bool,
     pub(crate) devices: u32,
     memory_limit: u64,
     lose_at: Option<u64>,
@@ -119,6 +120,7 @@ pub(crate) struct Settings {
     pub(crate) memory: Option<u64>,
     pub(crate) lose_at: Option<u64>,
     pub(crate) event_ns: Option<u64>,
+    pub(crate) has_stray: bool,
     pub(crate) kernels: Option<std::ffi::OsString>,
 }
 
@@ -135,6 +137,7 @@ impl Driver {
         Ok(Self {
             clock: VirtualClock::new(),
             event_ns: settings.event_ns.unwrap_or(0),
+            has_stray: settings.has_stray,
             devices: settings.devices.unwrap_or(1),
             memory_limit: settings.memory.unwrap_or(8 << 30),
             lose_at: settings.lose_at,
@@ -614,11 +617,17 @@ impl Driver {
     }
 
     pub(crate) fn end_capture(&mut self, stream: u64) -> Answer<u64> {
-        let Some(graph) = self.stream("cuStreamEndCapture", stream)?.capture.take() else {
+        let Some(mut graph) = self.stream("cuStreamEndCapture", stream)?.capture.take() else {
             return illegal("cuStreamEndCapture of a stream that does not capture");
         };
         if self.is_lost {
             return Err(Fault::Code(LAUNCH_FAILED));
+        }
+        let handle = self.handle();
+        if self.has_stray {
+            let last = graph.nodes().last().map(|node| node.work.clone());
+            let strays = last.map(|work| GraphNode { handle, work });
+            strays.into_iter().for_each(|node| graph.push(node));
         }
         let handle = self.handle();
         self.graphs.insert(handle, graph);

@@ -29,6 +29,7 @@ fn process() -> &'static Process {
             memory: number("FAKE_CUDA_MEMORY"),
             lose_at: number("FAKE_CUDA_LOSE_AT"),
             event_ns: number("FAKE_CUDA_EVENT_NS"),
+            has_stray: std::env::var_os("FAKE_CUDA_STRAY_NODE").is_some(),
             kernels: std::env::var_os("FAKE_CUDA_KERNELS"),
         };
         let driver = Driver::new(settings).unwrap_or_else(|fault| end(fault));

@@ -18,6 +18,7 @@
 //! | `FAKE_CUDA_DEVICES` | how many devices there are: 1 unless said otherwise |
 //! | `FAKE_CUDA_LOSE_AT` | the launch, counted from 1, at which the device is lost |
 //! | `FAKE_CUDA_EVENT_NS` | what the record of an event takes on the device: 0 unless said otherwise |
+//! | `FAKE_CUDA_STRAY_NODE` | set: each captured graph has its last node once more, which nobody issued |
 //! | `FAKE_CUDA_MEMORY` | bytes of device memory: 8 GiB unless said otherwise |
 
 mod capture;

@@ -1,6 +1,6 @@
 //! Where a model's bytes live: a file mapped into memory, or a buffer.
 //!
-//! The engine's only `unsafe` is here.
+//! The engine's only `unsafe` is here, beside that of calls into the CUDA driver.
 #![allow(unsafe_code)]
 
 use std::fmt;

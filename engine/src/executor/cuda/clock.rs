@@ -206,11 +206,15 @@ impl Marks {
                 stream.launch(&self.stamper, Launch::one(), &args)?;
             }
         }
-        if let Some(captured) = &mut self.captured {
-            captured.nodes.push(stream.last_captured()?);
-            captured.set = Some(set);
-        } else {
-            self.last = Some((set, mark));
+        match &mut self.captured {
+            Some(captured) => {
+                captured.set = Some(set);
+                captured.n_marks += 1;
+                if self.stamps == Stamps::Kernels {
+                    captured.kernels.push(stream.last_captured()?);
+                }
+            }
+            None => self.last = Some((set, mark)),
         }
         Ok(())
     }

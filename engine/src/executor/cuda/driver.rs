@@ -495,7 +495,7 @@ impl Download {
     pub(super) fn new(context: &Arc<Context>, room: usize) -> Result<Self, CudaError> {
         let room = room.max(1);
         let (begin, done) = (Event::new(context)?, Event::new(context)?);
-        let bytes = room.checked_mul(size_of::<u32>()).unwrap_or(usize::MAX);
+        let bytes = room.saturating_mul(size_of::<u32>());
         let mut host: *mut c_void = null_mut();
         // SAFETY: the pointer is to a pointer that outlives the call.
         let result = unsafe { sys::cuMemAllocHost_v2(&raw mut host, bytes) };
@@ -737,6 +737,14 @@ const _: () = assert!(cfg!(target_endian = "little"));
 /// A node of a graph, by the driver's handle of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Node(usize);
+
+#[cfg(test)]
+impl Node {
+    /// One that no graph has.
+    pub(super) fn of(number: usize) -> Self {
+        Self(number)
+    }
+}
 
 /// What a node does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,16 +5,16 @@
 //! cost is shared by all of them. Each kernel node is held against the step that it was captured from; one
 //! that belongs to none fails the pass.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use brickscope::{Grain, Issued, PairedRatio, Phase, SyncMode};
+use brickscope::{Grain, Issued, KernelId, PairedRatio, Phase, SyncMode};
 
 use super::clock::OWN_SET;
 use super::driver::{GraphExec, Node, NodeKind};
 use super::error::CudaError;
 use super::kernels::Launch;
 use super::{Cuda, Prepared};
-use crate::executor::gpu::{GpuError, Plan, STREAM, Timed};
+use crate::executor::gpu::{GpuError, Plan, Timed};
 use crate::forward::Outputs;
 
 /// The graphs of a decode pass.
@@ -33,6 +33,8 @@ struct Twin {
     issued: Issued,
     set: u32,
     grain: Grain,
+    /// The profiler's numbers for the steps: what was issued is told by them.
+    names: Vec<KernelId>,
 }
 
 impl Graphs {
@@ -90,7 +92,8 @@ impl Cuda<'_> {
             return self.launch_plain();
         }
         let grain = timed.timer().grain();
-        let twin = match self.graphs.twin.take().filter(|twin| twin.grain == grain) {
+        let fits = |twin: &Twin| twin.grain == grain && twin.names == timed.kernels();
+        let twin = match self.graphs.twin.take().filter(fits) {
             Some(twin) => twin,
             None => self.capture_twin(plan, timed, grain)?,
         };
@@ -128,17 +131,23 @@ impl Cuda<'_> {
     ) -> Result<Twin, GpuError> {
         // Before the capture, as it may settle passes.
         timed.begin(self)?;
-        let captured = self.capture(plan, &mut |this, step| match step {
-            Some(step) => Ok(timed.step(this, step)?),
-            None => Ok(timed.timer().end_brick(this, STREAM)?),
+        let mut issued = None;
+        let captured = self.capture(plan, &mut |this, step| {
+            match step {
+                Some(step) => timed.step(this, step)?,
+                None => issued = timed.timer().end_recorded(this)?,
+            }
+            Ok(())
         });
-        // Whatever came of it, this pass did not run.
-        let issued = timed.timer().issued();
+        if captured.is_err() {
+            timed.timer().abandon_pass();
+        }
         let captured = captured?;
         let (Some(issued), Some(set)) = (issued, captured.set) else {
             return Err(CudaError::Capture { what: "nothing was marked in it".to_owned() }.into());
         };
-        Ok(Twin { exec: captured.exec, issued, set, grain })
+        let names = timed.kernels().to_vec();
+        Ok(Twin { exec: captured.exec, issued, set, grain, names })
     }
 
     /// Captures the plan's steps. `tell` hears of each step before it is issued, and of the end.
@@ -170,10 +179,10 @@ impl Cuda<'_> {
                     },
                 })
                 .collect();
-            map_nodes(&graph.nodes()?, &steps, &marks.nodes)?;
+            map_nodes(&graph.nodes()?, &steps, &marks)?;
             let exec = graph.instantiate()?;
             exec.upload(&this.stream)?;
-            let (kernels, marks, set) = (steps.len(), marks.nodes.len(), marks.set);
+            let (kernels, marks, set) = (steps.len(), marks.n_marks, marks.set);
             Ok(Captured { exec, kernels, marks, set })
         })?)
     }
@@ -263,10 +272,12 @@ struct Captured {
     set: Option<u32>,
 }
 
-/// The nodes of the marks of a capture.
+/// The marks of a capture.
 #[derive(Debug, Default)]
 pub(super) struct CapturedMarks {
-    pub(super) nodes: Vec<Node>,
+    pub(super) n_marks: usize,
+    /// The nodes of those that kernels make.
+    pub(super) kernels: Vec<Node>,
     pub(super) set: Option<u32>,
 }
 
@@ -279,25 +290,25 @@ struct Captee {
     what: String,
 }
 
-/// Holds the nodes of a graph against what was issued: each is a step or a mark, each step and each mark is
-/// one, and kernels are launched as the steps say.
+/// Holds the nodes of a graph against what was issued: each is a step or a mark, each step is one, launched as
+/// the step says, and there are as many time stamps as were asked for.
 fn map_nodes(
     nodes: &[(Node, NodeKind)],
     steps: &[Captee],
-    marks: &[Node],
+    marks: &CapturedMarks,
 ) -> Result<(), CudaError> {
     let by_node: HashMap<Node, &Captee> = steps.iter().map(|step| (step.node, step)).collect();
-    let is_kernel = |kind: &NodeKind| matches!(kind, NodeKind::Kernel(_));
-    let n_kernels =
-        nodes.iter().filter(|(node, kind)| is_kernel(kind) && !marks.contains(node)).count();
-    for (node, kind) in nodes {
-        if marks.contains(node) {
-            continue;
-        }
+    let is_stamp = |node: &Node, kind: &NodeKind| match kind {
+        NodeKind::EventRecord => true,
+        NodeKind::Kernel(_) => marks.kernels.contains(node),
+        NodeKind::Other(_) => false,
+    };
+    let n_stamps = nodes.iter().filter(|(node, kind)| is_stamp(node, kind)).count();
+    for (node, kind) in nodes.iter().filter(|(node, kind)| !is_stamp(node, kind)) {
         let unmapped = |what: String| CudaError::Unmapped {
             node: format!("{node:?}"),
             what,
-            nodes: n_kernels,
+            nodes: nodes.len() - n_stamps,
             steps: steps.len(),
         };
         let NodeKind::Kernel(launch) = kind else {
@@ -314,17 +325,87 @@ fn map_nodes(
             return Err(CudaError::Capture { what });
         }
     }
-    let in_graph = |node: &Node| nodes.iter().any(|(other, _)| other == node);
-    if let Some(step) = steps.iter().find(|step| !in_graph(&step.node)) {
+    let found: HashSet<Node> = nodes.iter().map(|&(node, _)| node).collect();
+    if let Some(step) = steps.iter().find(|step| !found.contains(&step.node)) {
         let what = format!("the kernel of {} is not in it", step.what);
         return Err(CudaError::Capture { what });
     }
-    if by_node.len() != steps.len() || n_kernels != steps.len() {
-        let what = format!("{n_kernels} kernel nodes for {} steps", steps.len());
+    if by_node.len() != steps.len() {
+        let what = format!("{} kernel nodes for {} steps", by_node.len(), steps.len());
         return Err(CudaError::Capture { what });
     }
-    match marks.iter().find(|mark| !in_graph(mark)) {
-        Some(_) => Err(CudaError::Capture { what: "a time stamp is not in it".to_owned() }),
-        None => Ok(()),
+    if n_stamps != marks.n_marks {
+        let what = format!("it has {n_stamps} time stamps of {}", marks.n_marks);
+        return Err(CudaError::Capture { what });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(blocks: u32) -> Launch {
+        Launch { grid: [blocks, 1, 1], block: [32, 1, 1], shared_bytes: 0 }
+    }
+
+    /// Three steps and two marks, as they were captured, and their graph.
+    fn captured() -> (Vec<(Node, NodeKind)>, Vec<Captee>, CapturedMarks) {
+        let bricks = ["layer 0, RmsNorm", "layer 0, LmHead", "Sampling"];
+        let steps: Vec<Captee> = (1..)
+            .zip(bricks)
+            .map(|(n, what)| Captee {
+                node: Node::of(n),
+                launch: launch(n as u32),
+                what: what.to_owned(),
+            })
+            .collect();
+        let marks = CapturedMarks { n_marks: 2, ..CapturedMarks::default() };
+        let kernels = steps.iter().map(|step| (step.node, NodeKind::Kernel(step.launch)));
+        let records = [10, 11].map(|mark| (Node::of(mark), NodeKind::EventRecord));
+        (records.into_iter().chain(kernels).collect(), steps, marks)
+    }
+
+    #[test]
+    fn a_graph_of_what_was_issued_is_mapped() {
+        let (nodes, steps, marks) = captured();
+        assert_eq!(map_nodes(&nodes, &steps, &marks), Ok(()));
+        // Kernels that stamp are no steps.
+        let stamped = nodes.iter().map(|&(node, kind)| match kind {
+            NodeKind::EventRecord => (node, NodeKind::Kernel(launch(1))),
+            kind => (node, kind),
+        });
+        let marks = CapturedMarks { kernels: vec![Node::of(10), Node::of(11)], ..marks };
+        assert_eq!(map_nodes(&stamped.collect::<Vec<_>>(), &steps, &marks), Ok(()));
+    }
+
+    #[test]
+    fn a_node_that_belongs_to_no_brick_is_named() {
+        let (mut nodes, steps, marks) = captured();
+        nodes.push((Node::of(77), NodeKind::Kernel(launch(9))));
+        let error = map_nodes(&nodes, &steps, &marks).expect_err("nobody issued it");
+        let CudaError::Unmapped { node, nodes: n_kernels, steps: n_steps, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((&**node, *n_kernels, *n_steps), ("Node(77)", 4, 3));
+        assert!(error.to_string().contains("belongs to no brick"), "{error}");
+        nodes.pop();
+        nodes.push((Node::of(78), NodeKind::Other(2)));
+        assert!(matches!(map_nodes(&nodes, &steps, &marks), Err(CudaError::Unmapped { .. })));
+    }
+
+    #[test]
+    fn a_step_or_a_mark_that_the_graph_lacks_is_named() {
+        let (nodes, steps, marks) = captured();
+        let without = |lost: Node| {
+            let left: Vec<_> = nodes.iter().copied().filter(|&(node, _)| node != lost).collect();
+            map_nodes(&left, &steps, &marks).expect_err("one is missing").to_string()
+        };
+        assert!(without(Node::of(2)).contains("the kernel of layer 0, LmHead is not in it"));
+        assert!(without(Node::of(11)).contains("1 time stamps of 2"));
+        let (mut nodes, ..) = captured();
+        nodes.last_mut().expect("five nodes").1 = NodeKind::Kernel(launch(8));
+        let error = map_nodes(&nodes, &steps, &marks).expect_err("it is launched otherwise");
+        assert!(error.to_string().contains("the node of Sampling"), "{error}");
     }
 }

@@ -267,8 +267,8 @@ impl Slots {
         capacity: usize,
     ) -> Result<Self, CudaError> {
         let floats = |n: usize, width: usize| {
-            let bytes = n.checked_mul(width).and_then(|n| n.checked_mul(size_of::<f32>()));
-            let buffer = Buffer::new(context, bytes.unwrap_or(usize::MAX))?;
+            let bytes = n.saturating_mul(width).saturating_mul(size_of::<f32>());
+            let buffer = Buffer::new(context, bytes)?;
             // So that nothing of a pass depends on what was there before.
             stream.zero(&buffer)?;
             Ok::<_, CudaError>(buffer)

@@ -35,7 +35,7 @@ pub use measure::{EventCost, KernelResources};
 use crate::executor::gpu::{Gpu, GpuError, Plan, Slot, Timed};
 use crate::model::Model;
 use clock::Marks;
-use driver::{Buffer, Context, Download, Function, Module, Stream};
+use driver::{Buffer, Context, Download, Event, Function, Module, Stream};
 use graph::Graphs;
 use kernels::{MODULES, Params, resources};
 use launch::{Places, Ready};
@@ -92,8 +92,10 @@ pub struct Cuda<'m> {
     batch: usize,
     /// Floats that the last pass puts out.
     n_logits: usize,
-    /// Whether the copy of the logits is timed: in passes that are.
-    times_copies: bool,
+    /// Whether copies are noted: if a profiler keeps a graph, which they would be added to.
+    notes_copies: bool,
+    /// Around the copy of the inputs, and its bytes while it has not been noted.
+    inputs: (Event, Event, Option<u64>),
     /// Why nothing works any more.
     lost: Option<String>,
 }
@@ -163,6 +165,7 @@ impl<'m> Cuda<'m> {
         let params = Buffer::new(&context, size_of::<Params>())?;
         let tokens = Buffer::new(&context, batch * size_of::<u32>())?;
         let download = Download::new(&context, c.n_vocab)?;
+        let inputs = (Event::new(&context)?, Event::new(&context)?, None);
         // A brick and a kernel for each step at most, and an end.
         let plan = Plan::new(c, &model.weights, 1, crate::forward::Outputs::Last);
         let n_marks = 2 * plan.steps.len() + 2;
@@ -187,7 +190,8 @@ impl<'m> Cuda<'m> {
             capacity,
             batch,
             n_logits: 0,
-            times_copies: false,
+            notes_copies: true,
+            inputs,
             lost: None,
         })
     }
@@ -254,16 +258,24 @@ impl<'m> Cuda<'m> {
     }
 
     /// Puts the tokens and the position to where kernels read them.
-    fn upload_inputs(&self, tokens: &[u32], position: usize) -> Result<(), CudaError> {
+    fn upload_inputs(&mut self, tokens: &[u32], position: usize) -> Result<(), CudaError> {
         let int = |n: usize| {
             let what = || format!("{n} positions or tokens");
             u32::try_from(n).map_err(|_| CudaError::Pass { what: what() })
         };
         let params = Params { position: int(position)?, n: int(tokens.len())? };
-        let bytes = [params.position, params.n].map(u32::to_le_bytes).concat();
-        self.stream.upload(&self.params, 0, &bytes)?;
-        let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-        self.stream.upload(&self.tokens, 0, &bytes)
+        let params = [params.position, params.n].map(u32::to_le_bytes).concat();
+        let tokens: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        if self.notes_copies {
+            self.inputs.0.record(&self.stream)?;
+        }
+        self.stream.upload(&self.params, 0, &params)?;
+        self.stream.upload(&self.tokens, 0, &tokens)?;
+        if self.notes_copies {
+            self.inputs.1.record(&self.stream)?;
+            self.inputs.2 = Some((params.len() + tokens.len()) as u64);
+        }
+        Ok(())
     }
 
     fn check(&self, plan: &Plan<'_>, tokens: &[u32], position: usize) -> Result<(), CudaError> {
@@ -372,6 +384,8 @@ impl Gpu for Cuda<'_> {
 
     // The weights first.
     fn record_transfers(&mut self, profiler: &BrickProfiler) {
+        // Two events around each copy cost more than the copy does.
+        self.notes_copies = profiler.is_graph_enabled();
         for copy in self.transfers.drain(..) {
             let device = format!("{}:{}", self.context.name, copy.what);
             let (src, dst) = match copy.direction {
@@ -401,7 +415,7 @@ impl Gpu for Cuda<'_> {
                 return Ok(());
             }
             let logits = this.slots.buffer(Slot::Logits)?;
-            this.download.start(&this.stream, logits, 0, this.n_logits, this.times_copies)
+            this.download.start(&this.stream, logits, 0, this.n_logits, this.notes_copies)
         })?)
     }
 
@@ -413,7 +427,6 @@ impl Gpu for Cuda<'_> {
         timed: Option<&mut Timed<'_, '_>>,
     ) -> Result<(), GpuError> {
         self.start(plan, tokens, position)?;
-        self.times_copies = timed.is_some();
         if !(self.options.graphs && graph::is_replayed(plan, timed.as_deref())) {
             self.run_eagerly(plan, timed)?;
         } else {
@@ -426,11 +439,20 @@ impl Gpu for Cuda<'_> {
         Ok(self.on_device(|this| {
             out.clear();
             if this.n_logits == 0 {
-                return this.stream.synchronize();
+                this.stream.synchronize()?;
+            } else {
+                // The only wait of a pass that nobody times.
+                let copied = this.download.wait(&this.stream)?;
+                out.extend(copied.iter().map(|&bits| f32::from_bits(bits)));
             }
-            // The only wait of a pass that nobody times.
-            let copied = this.download.wait(&this.stream)?;
-            out.extend(copied.iter().map(|&bits| f32::from_bits(bits)));
+            if let Some(bytes) = this.inputs.2.take() {
+                let device_ns = Some(nanos(this.inputs.1.since(&this.inputs.0)?));
+                let (what, direction) = ("tokens and position".to_owned(), TransferDirection::H2D);
+                this.note_transfer(Transfer { what, direction, bytes, device_ns });
+            }
+            if this.n_logits == 0 {
+                return Ok(());
+            }
             if let Some(ns) = this.download.took_ms()?.map(nanos) {
                 let bytes = size_of_val(out.as_slice()) as u64;
                 let (what, direction) = ("Logits".to_owned(), TransferDirection::D2H);
@@ -478,7 +500,7 @@ const MAX_TRANSFERS: usize = 1 << 16;
 
 impl Cuda<'_> {
     fn note_transfer(&mut self, transfer: Transfer) {
-        if self.transfers.len() < MAX_TRANSFERS {
+        if self.notes_copies && self.transfers.len() < MAX_TRANSFERS {
             self.transfers.push(transfer);
         }
     }

@@ -133,6 +133,12 @@ impl<'p> Timed<'_, 'p> {
         self.timer
     }
 
+    /// The profiler's numbers for the kernels, by step.
+    #[must_use]
+    pub fn kernels(&self) -> &[KernelId] {
+        self.kernels
+    }
+
     /// Which part of generation the pass belongs to.
     #[must_use]
     pub fn phase(&self) -> Phase {

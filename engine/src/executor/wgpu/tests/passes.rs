@@ -8,7 +8,7 @@ use brickscope_kernels::{Backend, Kernels as CpuKernels};
 
 use super::*;
 use crate::executor::Cpu;
-use crate::executor::gpu::GpuSession;
+use crate::executor::gpu::{GpuSession, STREAM};
 use crate::model::Error;
 use crate::session::Session;
 
@@ -138,6 +138,62 @@ fn the_modes_time_what_they_say() {
         bricks.iter().filter(|b| b.stats.name == "RmsNorm").map(|b| b.stats.count).sum()
     };
     assert_eq!((count(&gpu), count(&profile)), (10, 10), "on the device, and as the host sees it");
+}
+
+#[test]
+fn passes_are_timed_while_others_are_in_flight() {
+    let model = Model::open(&models()[0]).expect("a model");
+    let Some(mut expected) = session(&model, 8) else { return };
+    let mut wgpu = Wgpu::new(&model, 8).expect("there was one");
+    let profiler = BrickProfiler::enabled();
+    let mut timer = profiler.device_timer(&mut wgpu).expect("a clock");
+    let plan = Plan::new(&model.config, &model.weights, 1, Outputs::Last);
+    // More than there are sets of marks, and nobody waits for a pass but for want of a set.
+    for position in 0..7 {
+        wgpu.start(&plan, &[position as u32], position).expect("it is there");
+        timer.begin_pass(&mut wgpu, Phase::Decode, 1, position as u64).expect("none is open");
+        for (i, step) in plan.steps.iter().enumerate() {
+            if step.begins_brick {
+                let work = step.work(&model.config, position);
+                timer.brick(&mut wgpu, STREAM, step.layer, step.brick, work).expect("it is there");
+            }
+            wgpu.launch(&plan, i).expect("it is there");
+        }
+        timer.end_pass(&mut wgpu).expect("it is there");
+        wgpu.finish(&plan).expect("it is there");
+    }
+    let mut logits = Vec::new();
+    wgpu.logits(&mut logits).expect("they were computed");
+    timer.finish(&mut wgpu).expect("it is there");
+    for token in 0..6 {
+        expected.forward(&[token]).expect("it fits");
+    }
+    assert_eq!(expected.forward(&[6]).expect("it fits"), logits);
+    let profile = profiler.profile();
+    let gpu = profile.on_device(0, 0).expect("a stream");
+    gpu.check().expect("it adds up");
+    let positions: Vec<u64> = gpu.passes.iter().map(|pass| pass.position).collect();
+    assert_eq!(positions, [0, 1, 2, 3, 4, 5, 6]);
+    assert!(gpu.passes.windows(2).all(|two| two[0].start_ns + two[0].wall_ns <= two[1].start_ns));
+}
+
+#[test]
+fn stamps_have_a_cost_and_a_moment_by_both_clocks() {
+    let model = Model::open(&models()[0]).expect("a model");
+    let Some(mut session) = session(&model, 8) else { return };
+    let profiler = BrickProfiler::enabled();
+    let wgpu = session.gpu();
+    let mut timer = profiler.device_timer(wgpu).expect("a clock");
+    let cost = timer.calibrate(wgpu).expect("they are taken");
+    assert!(cost.marks > 1 && cost.host_ns > 0.0 && cost.device_ns > 0.0, "{cost:?}");
+    let [first, second] = [0; 2].map(|_| wgpu.bracket(profiler.clock()).expect("it is there"));
+    assert!(first.host_before_ns < first.host_after_ns);
+    assert!(first.host_after_ns <= second.host_before_ns);
+    // What the device's clock says lies between, to the host's and the device's drift in that moment.
+    let ticks = wgpu.describe().ticks;
+    let apart = ticks.between(first.device_ticks, second.device_ticks).expect("it goes on");
+    assert!(apart > 0);
+    assert!(apart <= second.host_after_ns - first.host_before_ns + 1_000, "{first:?} {second:?}");
 }
 
 #[test]

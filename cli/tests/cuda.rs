@@ -1,5 +1,5 @@
-//! `brickscope selftest --backend cuda` on the fake driver: its figures mean nothing there, but it runs to
-//! its end, and says what it is asked to.
+//! The command with `--backend cuda` on the fake driver. The figures of `selftest` mean nothing there, but it
+//! runs to its end, and says what it is asked to.
 
 #[path = "../../engine/tests/fake_cuda/mod.rs"]
 mod fake_cuda;
@@ -7,16 +7,21 @@ mod fake_cuda;
 use std::path::Path;
 use std::process::{Command, Output};
 
-fn selftest(args: &[&str], settings: &[(&str, &str)]) -> Output {
+/// `brickscope` with a command, a model and these arguments, and these settings of the fake driver.
+fn brickscope(command: &str, args: &[&str], settings: &[(&str, &str)]) -> Output {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
     Command::new(env!("CARGO_BIN_EXE_brickscope"))
-        .args(["selftest", "--backend", "cuda"])
-        .args(args)
+        .arg(command)
         .arg(models.join("tiny-Q8_0.gguf"))
+        .args(args)
         .env("LD_LIBRARY_PATH", fake_cuda::folder())
         .envs(settings.iter().copied())
         .output()
         .expect("it runs")
+}
+
+fn selftest(args: &[&str], settings: &[(&str, &str)]) -> Output {
+    brickscope("selftest", &[&["--backend", "cuda"], args].concat(), settings)
 }
 
 #[test]
@@ -66,10 +71,28 @@ fn the_table_is_for_80_columns() {
 
 #[test]
 fn without_a_device_there_is_one_line_and_an_exit_code() {
-    let output = selftest(&[], &[("FAKE_CUDA_DEVICES", "0")]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(output.stdout.is_empty());
+    for (command, args, code) in [
+        ("selftest", &["--backend", "cuda"][..], 2),
+        ("profile", &["--backend", "cuda", "--out", "never-written"], 1),
+        ("diverge", &["--a", "cpu", "--b", "cuda", "--ids", "1"], 2),
+    ] {
+        let output = brickscope(command, args, &[("FAKE_CUDA_DEVICES", "0")]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{command}: {said}");
+        assert!(output.stdout.is_empty(), "{command}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{command}: {said}");
+        assert!(said.contains("offers no device"), "{command}: {said}");
+    }
+}
+
+#[test]
+fn a_device_lost_in_mid_run_is_one_line_and_an_exit_code() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let out = dir.path().join("run");
+    let args = ["--backend", "cuda", "--prompt", "Hi", "--out", out.to_str().expect("a path")];
+    let output = brickscope("profile", &args, &[("FAKE_CUDA_LOSE_AT", "400")]);
     let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
-    assert!(said.contains("offers no device"), "{said}");
+    assert!(said.contains("the device is lost"), "{said}");
 }
