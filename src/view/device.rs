@@ -56,13 +56,22 @@ pub(super) fn headline(profile: &Profile) -> String {
         }
     }
     let mut text = parts.join("; ") + ".";
-    if profile.sync_mode == SyncMode::Immediate {
-        text.push_str(
-            " It was serialised: waiting after every brick makes it slower than it is; see \
-             `--sync deferred`.",
-        );
+    if let Some(after) = serialised(profile.sync_mode) {
+        text.push_str(&format!(
+            " It was serialised: waiting after every {after} makes it slower than it is; see \
+             `--sync deferred`."
+        ));
     }
     text
+}
+
+/// After what the host waited, within passes.
+pub(super) fn serialised(mode: SyncMode) -> Option<&'static str> {
+    match mode {
+        SyncMode::Immediate => Some("brick"),
+        SyncMode::PerLayer => Some("layer"),
+        SyncMode::Deferred | SyncMode::None => None,
+    }
 }
 
 fn passes(n: u64) -> String {
