@@ -199,7 +199,7 @@ pub struct Run {
     pub command: Vec<String>,
     /// The backend that ran the kernels.
     pub backend: String,
-    /// Threads that shared the work.
+    /// Threads of the CPU that shared the work; 0 where it ran on a device.
     pub threads: u32,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,

@@ -233,6 +233,7 @@ fn device() -> impl Strategy<Value = DeviceProfile> {
                     disordered_passes: d,
                     abandoned_passes: e,
                     overfull_passes: f,
+                    unmarked_passes: f,
                     lost: None,
                     failure: Some("\n".to_owned()),
                     streams,

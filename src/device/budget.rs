@@ -65,6 +65,8 @@ struct Chosen {
     changes: u64,
     /// Finer passes had more marks than there is room for.
     most: Grain,
+    /// Of so many passes one is timed.
+    every: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +86,7 @@ impl Budget {
             because: Because::First,
             changes: 0,
             most: Grain::Kernel,
+            every: 1,
         });
         Self { share: DEFAULT_SHARE, stamp: None, forced: None, room, phases }
     }
@@ -93,15 +96,20 @@ impl Budget {
         self.forced.unwrap_or(self.phases[phase as usize].grain)
     }
 
+    /// Of so many passes of a phase one is timed: what its marks cost is shared by all.
+    pub(crate) fn sampled(&mut self, phase: Phase, every: u32) {
+        self.phases[phase as usize].every = every.max(1);
+    }
+
     /// A pass was settled that spanned so long.
     pub(crate) fn learn(&mut self, phase: Phase, needs: &Needs, span_ns: u64) {
         let (share, stamp, room) = (self.share, self.stamp, self.room);
         let chosen = &mut self.phases[phase as usize];
-        let (now, most) = (chosen.grain, chosen.most);
+        let (now, most, every) = (chosen.grain, chosen.most, f64::from(chosen.every));
         let fits = |grain: Grain| {
             let Some(stamp) = stamp else { return true };
             let part = if grain > now { ROOM_TO_GO_FINER } else { 1.0 };
-            f64::from(needs.of(grain)) * stamp.ns() <= part * share * span_ns as f64
+            f64::from(needs.of(grain)) * stamp.ns() <= part * share * span_ns as f64 * every
         };
         let has_room = |grain: Grain| grain <= most && needs.of(grain) <= room;
         let finest = Grain::ALL.into_iter().rev();
@@ -163,30 +171,35 @@ impl Budget {
             (Because::Costs { marks, finer: more, span_ns }, Some(stamp)) => {
                 let cost = format!("{:.1} µs", stamp.ns() / 1e3);
                 let budget = 100.0 * self.share;
-                let part = |marks: u32| match span_ns {
-                    0 => "n/a".to_owned(),
-                    _ => {
-                        let part = 100.0 * f64::from(marks) * stamp.ns() / span_ns as f64;
-                        format!("{part:.1} %")
+                // Of all passes of which one has them.
+                let span_ns = span_ns as f64 * f64::from(chosen.every);
+                let passes = match chosen.every {
+                    1 => "a pass".to_owned(),
+                    every => format!("{every} passes, of which one has them"),
+                };
+                let part = |marks: u32| {
+                    if span_ns == 0.0 {
+                        return "n/a".to_owned();
                     }
+                    format!("{:.1} %", 100.0 * f64::from(marks) * stamp.ns() / span_ns)
                 };
                 if grain == Grain::Kernel {
                     format!(
-                        "{}: {marks} stamps of {cost} are {} of a pass",
+                        "{}: {marks} stamps of {cost} are {} of {passes}",
                         words(grain),
                         part(marks)
                     )
-                } else if f64::from(more) * stamp.ns() <= self.share * span_ns as f64 {
+                } else if f64::from(more) * stamp.ns() <= self.share * span_ns {
                     let finer_from = ROOM_TO_GO_FINER * budget;
                     format!(
-                        "{}: the {more} stamps of {cost} that {finer} take would be {} of a pass, just \
+                        "{}: the {more} stamps of {cost} that {finer} take would be {} of {passes}, just \
                          within the budget of {budget} %: it takes {finer_from} % to go finer again",
                         words(grain),
                         part(more)
                     )
                 } else {
                     format!(
-                        "{}: the {more} stamps of {cost} that {finer} take would be {} of a pass, and \
+                        "{}: the {more} stamps of {cost} that {finer} take would be {} of {passes}, and \
                          the budget is {budget} %",
                         words(grain),
                         part(more)
@@ -267,6 +280,21 @@ mod tests {
         assert_eq!(choice.reason, expected);
         budget.forced = Some(Grain::Layer);
         assert_eq!(budget.choices()[0].reason, "layers only: as the caller wants it");
+    }
+
+    #[test]
+    fn passes_of_which_one_is_sampled_share_what_it_costs() {
+        let mut budget = budget();
+        budget.sampled(Phase::Decode, 8);
+        // 202 µs of 24 ms.
+        budget.learn(Phase::Decode, &needs(), 3_000_000);
+        assert_eq!(budget.grain(Phase::Decode), Grain::Kernel);
+        let expected =
+            "bricks and kernels: 101 stamps of 2.0 µs are 0.8 % of 8 passes, of which one has them";
+        assert_eq!(budget.choices()[0].reason, expected);
+        budget.sampled(Phase::Decode, 0);
+        budget.learn(Phase::Decode, &needs(), 3_000_000);
+        assert_eq!(budget.grain(Phase::Decode), Grain::Layer);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) abandoned_passes: u64,
     /// Passes with more marks than there is room for.
     pub(crate) overfull_passes: u64,
+    /// Passes that were to have no marks.
+    pub(crate) unmarked_passes: u64,
     /// Why the device is gone.
     pub(crate) lost: Option<String>,
     /// What failed last without that.
@@ -90,6 +92,7 @@ impl DeviceLog {
             disordered_passes: 0,
             abandoned_passes: 0,
             overfull_passes: 0,
+            unmarked_passes: 0,
             lost: None,
             failure: None,
             stamp_absent: None,
@@ -122,6 +125,7 @@ impl DeviceLog {
         state.disordered_passes = 0;
         state.abandoned_passes = 0;
         state.overfull_passes = 0;
+        state.unmarked_passes = 0;
         state.failure = None;
         let capacity = self.capacity;
         for stream in &mut state.streams {
@@ -271,6 +275,7 @@ impl DeviceLog {
             disordered_passes: state.disordered_passes,
             abandoned_passes: state.abandoned_passes,
             overfull_passes: state.overfull_passes,
+            unmarked_passes: state.unmarked_passes,
             lost: state.lost.clone(),
             failure: state.failure.clone(),
             dropped_dependencies: u64::saturating_sub(n_taken_over, dependencies.len() as u64),

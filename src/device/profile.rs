@@ -63,6 +63,10 @@ pub struct DeviceProfile {
     /// less finely.
     #[serde(default)]
     pub overfull_passes: u64,
+    /// Passes that ran without marks, as their executor chose: it times every so many only, as of a recorded
+    /// pass that is replayed.
+    #[serde(default)]
+    pub unmarked_passes: u64,
     /// Why the device was lost, if it was.
     pub lost: Option<String>,
     /// What failed last without that.

@@ -175,6 +175,12 @@ impl DeviceTimer<'_> {
         self.log.budget(|budget| budget.share = if share > 0.0 { share } else { 0.0 });
     }
 
+    /// Says that of so many passes of a phase one is timed, as where a recorded pass has a twin with marks
+    /// in it: all of them share what its marks cost. One in one unless said otherwise.
+    pub fn set_sampling(&mut self, phase: Phase, every: u32) {
+        self.log.budget(|budget| budget.sampled(phase, every));
+    }
+
     /// Measures what a mark costs, by marks in a row outside of any pass, and keeps to the budget from
     /// then on: in [`SyncMode::Deferred`] each phase is timed as finely as the last settled pass of that
     /// phase allows. Waits for the device.
@@ -875,6 +881,23 @@ impl DeviceTimer<'_> {
             if self.log.forget(&pass) {
                 self.log.note(|state| *counter(state) += 1);
             }
+        }
+    }
+
+    /// Says that a pass runs without marks, as the executor times every so many only: it is counted, so that
+    /// nobody takes those that are timed for all. Off, or in [`SyncMode::None`], it isn't.
+    pub fn unmarked_pass(&mut self) {
+        if self.wanted_mode() != SyncMode::None {
+            self.log.note(|state| state.unmarked_passes += 1);
+        }
+    }
+
+    /// Says that a call failed of which this did not hear, such as a launch. The open pass has no times then;
+    /// after [`DeviceError::Lost`] nor do those in flight, and the profile says why.
+    pub fn note_error(&mut self, error: &DeviceError) {
+        self.give_up(|state| &mut state.abandoned_passes);
+        if self.lost.is_none() {
+            self.failed(error.clone());
         }
     }
 

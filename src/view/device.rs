@@ -236,6 +236,15 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
         }
         (None, None) => "what one costs is not known".to_owned(),
     }));
+    if device.unmarked_passes > 0 {
+        let timed = device.streams.iter().flat_map(|stream| &stream.phases);
+        let timed = timed.map(|phase| phase.passes).max().unwrap_or(0);
+        let all = timed.saturating_add(device.unmarked_passes);
+        lines.push((
+            "sampled",
+            format!("{timed} of {all} passes were timed; the others ran without marks"),
+        ));
+    }
     for choice in &device.grains {
         let changes = match choice.changes {
             0 => String::new(),

@@ -253,12 +253,15 @@ fn what_ran(profile: &Profile, text: &mut String) {
         lines.push(("ceilings", reason.clone()));
     }
     if let Some(run) = &profile.run {
+        let threads = match run.threads {
+            0 => String::new(),
+            n => format!(", {}", count(n.into(), "thread")),
+        };
         lines.push((
             "run",
             format!(
-                "{}, {}, {}, {} generated",
+                "{}{threads}, {}, {} generated",
                 printable(&run.backend),
-                count(run.threads.into(), "thread"),
                 count(run.prompt_tokens, "prompt token"),
                 run.generated_tokens
             ),

@@ -387,6 +387,55 @@ fn a_pass_of_another_device_is_not_waited_for_forever() {
 }
 
 #[test]
+fn what_is_recorded_to_its_end_lasts_as_long_at_every_grain() {
+    for grain in Grain::ALL {
+        let mut device = SimulatedDevice::new(1).with_issue(0);
+        let profiler = profiler(&device);
+        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        timer.set_grain(grain);
+        timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
+        for layer in 0..2 {
+            let brick = BrickId::RmsNorm;
+            timer.brick(&mut device, STREAM, Some(layer), brick, Work::default()).expect("room");
+        }
+        let recorded = timer.end_recorded(&mut device).expect("it is there").expect("one is open");
+        timer.replayed(&mut device, &recorded, 1, 0, &mut |_, work| work).expect("it fits");
+        // Two layers of one brick each: a mark before each, where they have any, and one at the end.
+        let n = recorded.n_marks();
+        assert_eq!(n, if grain == Grain::Pass { 2 } else { 3 }, "{grain:?}");
+        for mark in 0..n {
+            device.mark(STREAM, recorded.set(), mark).expect("it is there");
+            if mark + 1 < n {
+                device.launch(STREAM, 1_200 / u64::from(n - 1));
+            }
+        }
+        timer.finish(&mut device).expect("it is there");
+        let on = profiler.profile().on_device(0, 0).expect("a stream");
+        assert_eq!(on.passes.iter().map(|pass| pass.wall_ns).collect::<Vec<_>>(), [1_200]);
+    }
+}
+
+#[test]
+fn work_that_is_known_at_the_end_of_a_brick_is_the_bricks() {
+    let mut device = SimulatedDevice::new(1).with_issue(0);
+    let profiler = profiler(&device);
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
+    for (brick, elements) in [(BrickId::RmsNorm, 7), (BrickId::LmHead, 9)] {
+        timer.brick(&mut device, STREAM, None, brick, Work::default()).expect("room");
+        device.launch(STREAM, 700);
+        timer.end_brick_with(&mut device, STREAM, Work::elements(elements)).expect("it runs");
+    }
+    // Nothing runs any more.
+    timer.end_brick_with(&mut device, STREAM, Work::elements(100)).expect("nothing happens");
+    timer.end_pass(&mut device).expect("it is open");
+    timer.finish(&mut device).expect("it is there");
+    let on = profiler.profile().on_device(0, 0).expect("a stream");
+    let elements: Vec<u64> = on.spans.iter().map(|span| span.work.elements).collect();
+    assert_eq!(elements, [7, 9]);
+}
+
+#[test]
 fn what_was_recorded_without_an_end_has_no_time() {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = profiler(&device);

@@ -101,7 +101,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     };
     let kept = [kept(false), kept(true)];
     let tokens = kept.iter().flatten().map(|plan| plan.n_prompt + plan.n_gen).sum();
-    let capacity = log_capacity(&model, &session, tokens);
+    let capacity = log_capacity(&model, session.batch(), tokens);
     let mut bench = Bench::new(&mut session, Clock::default(), settings, capacity)?;
     let load_before = load_average();
     let throttled_before = throttled();

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         "--sync with --check-overhead is about devices: bricks on the CPU are timed alike in every mode"
     );
     let mut session = Session::new(&model, source::cpu(&args.executor)?, context)?;
-    let capacity = log_capacity(&model, &session, context);
+    let capacity = log_capacity(&model, session.batch(), context);
     let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
     let backend = session.cpu().kernels.backend().name().to_owned();
     let threads = Some(session.cpu().threads());
@@ -559,7 +559,7 @@ mod tests {
         let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("a thread");
         let mut session = Session::new(&model, cpu, 7).expect("a session");
         // Room for the warm-up and a little: it has to be emptied many times.
-        let capacity = log_capacity(&model, &session, 7);
+        let capacity = log_capacity(&model, session.batch(), 7);
         let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
         let hand = MockClock::default();
         let mut shown = Vec::new();

@@ -58,7 +58,7 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     let ceilings = kept::ceilings(session.cpu().kernels, session.cpu().pool());
     note.set_message("warming up");
 
-    let mut capacity = log_capacity(model, &session, context);
+    let mut capacity = log_capacity(model, session.batch(), context);
     if args.shares {
         capacity = shares_capacity(capacity, session.cpu().threads());
     }
@@ -100,6 +100,10 @@ fn measure_on_device(
             "{flag} is about the CPU's threads, and --backend {backend} runs on a device"
         );
     }
+    ensure!(
+        args.executor.threads.is_none(),
+        "--threads is about the CPU, and --backend {backend} runs on a device"
+    );
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
     let note = progress::note("uploading the weights, warming up");
     let run = ProfileOnDevice { args, prompt, context, started, backend, note };
@@ -127,7 +131,8 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
             session.clear();
         }
         note.finish_and_clear();
-        let profiler = Arc::new(BrickProfiler::new());
+        let capacity = log_capacity(session.model(), session.batch(), context);
+        let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
         profiler.set_sync_mode(args.sync.into());
         profiler.enable();
         let mut probe = session.profiled(&profiler)?;
@@ -153,6 +158,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
                 let mut profile = profiler.profile();
                 profile.model = Some(source::describe(session.model()));
                 profile.machine = Some(Machine::detect());
+                profile.run = Some(described(args, prompt, backend.name(), 0, 0));
                 dir.save(&profile)?;
                 let kept = dir.path().display().to_string();
                 return Err(error)
@@ -161,9 +167,9 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         };
         session.finish(probe)?;
         profiler.disable();
-        let reason = "they were not measured: the work ran on a device, and these are the CPU's";
+        let reason = "the work ran on a device, and only what the CPU can do is measured";
         let ceilings = Err(Absent { reason: reason.to_owned() });
-        Ok(Ran { dir, ceilings, profiler, generated, backend: backend.name(), threads: 1 })
+        Ok(Ran { dir, ceilings, profiler, generated, backend: backend.name(), threads: 0 })
     }
 }
 
@@ -178,14 +184,7 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
         Ok(ceilings) => profile.ceilings = Some(ceilings),
         Err(absent) => profile.ceilings_absent = Some(absent),
     }
-    profile.run = Some(Run {
-        command: std::env::args().collect(),
-        backend: backend.to_owned(),
-        threads: threads as u32,
-        prompt_tokens: prompt.len() as u64,
-        generated_tokens: generated.tokens.len() as u64,
-        seed: args.temperature.map(|_| args.seed),
-    });
+    profile.run = Some(described(args, prompt, backend, threads, generated.tokens.len()));
     dir.save(&profile)?;
     if std::env::var_os("BRICKSCOPE_TRACE_TIMING")
         .is_some_and(|value| !value.is_empty() && value != "0")
@@ -207,6 +206,23 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
+fn described(
+    args: &ProfileArgs,
+    prompt: &[u32],
+    backend: &str,
+    threads: usize,
+    n_generated: usize,
+) -> Run {
+    Run {
+        command: std::env::args().collect(),
+        backend: backend.to_owned(),
+        threads: threads as u32,
+        prompt_tokens: prompt.len() as u64,
+        generated_tokens: n_generated as u64,
+        seed: args.temperature.map(|_| args.seed),
+    }
+}
+
 /// The profile of the passes that nobody disturbed; the whole one, and a note, if that can't be had.
 pub(super) fn without_disturbed(profile: Profile) -> Profile {
     profile.without_disturbed().unwrap_or_else(|absent| {
@@ -226,11 +242,11 @@ fn sampling(args: &ProfileArgs) -> Sampling {
 }
 
 /// Room for every span of the run, so that the trace has no holes.
-pub(crate) fn log_capacity(model: &Model, session: &Session<'_>, context: usize) -> usize {
+pub(crate) fn log_capacity(model: &Model, batch: usize, context: usize) -> usize {
     // At most 14 bricks and 22 kernels in a layer, and the layer itself.
     let spans_per_pass = 40 * (model.config.n_layers + 1);
     // Each token of the answer is a pass; the prompt takes fewer.
-    let passes = context.div_ceil(session.batch()) + context;
+    let passes = context.div_ceil(batch) + context;
     spans_per_pass.saturating_mul(passes).min(MAX_LOG)
 }
 

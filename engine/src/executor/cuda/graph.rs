@@ -89,8 +89,10 @@ impl Cuda<'_> {
         let turn = self.graphs.n_timed;
         self.graphs.n_timed += 1;
         if !turn.is_multiple_of(self.options.sample_every.max(1).into()) {
+            timed.timer().unmarked_pass();
             return self.launch_plain();
         }
+        timed.timer().set_sampling(Phase::Decode, self.options.sample_every);
         let grain = timed.timer().grain();
         let fits = |twin: &Twin| twin.grain == grain && twin.names == timed.kernels();
         let twin = match self.graphs.twin.take().filter(fits) {

@@ -204,8 +204,10 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
                     ran = gpu.logits(logits);
                     profiler.stop(wait, 0);
                 }
-                if ran.is_err() {
-                    timer.abandon_pass();
+                match &ran {
+                    Err(GpuError::Device(error)) => timer.note_error(error),
+                    Err(_) => timer.abandon_pass(),
+                    Ok(()) => {}
                 }
                 // After an error of the device, too: it tells what became of the passes in flight.
                 let settled = timer.settle(gpu, false);
