@@ -46,7 +46,8 @@ pub trait Device {
     fn begin_set(&mut self, set: u32) -> Result<(), DeviceError>;
 
     /// Has the device note its time as mark `mark` of `set`, when the work that was put into `stream`
-    /// before is done. Marks of a set are numbered from 0, in the order of the calls.
+    /// before is done. Marks of a set are numbered from 0, in the order of the calls. Called outside of passes
+    /// too, to measure what it takes.
     ///
     /// # Errors
     ///
