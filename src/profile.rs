@@ -581,8 +581,16 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// If not every pass and span was kept: what was only summed can't be taken apart again.
+    /// If not every pass and span was kept: what was only summed can't be taken apart again. If devices ran
+    /// any of it.
     pub fn without_disturbed(&self) -> Result<Self, Absent> {
+        if !self.devices.is_empty() {
+            return Err(Absent {
+                reason: "disturbed passes can't be left out of a run on a device: what disturbed the host \
+                         is known, not what disturbed the device"
+                    .to_owned(),
+            });
+        }
         let Dropped { spans, passes, .. } = self.dropped;
         let has_passes = self.phases.iter().any(|phase| phase.passes > 0);
         if spans > 0 || passes > 0 || self.spans.is_empty() && has_passes {

@@ -1,6 +1,7 @@
 //! The devices that a model can run on, beside the CPU.
 
 use anyhow::Result;
+use brickscope::{DeviceProfile, Profile, Total};
 #[cfg(feature = "wgpu")]
 use brickscope_engine::executor::Wgpu;
 use brickscope_engine::executor::cuda::{Cuda, CudaOptions};
@@ -25,6 +26,26 @@ pub(crate) fn asked(args: &ExecutorArgs) -> Option<Backend> {
 /// Whether a backend is a device, and not kernels of the CPU.
 pub(crate) fn is_device(backend: Backend) -> bool {
     matches!(backend, Backend::Wgpu | Backend::Cuda)
+}
+
+/// The device whose bricks a profile is of, if its host did nothing but issue the work and wait.
+pub(crate) fn that_ran(profile: &Profile) -> Option<usize> {
+    let waits = |total: &Total| total.stats.name == "DeviceWait";
+    let has_spans = |device: &DeviceProfile| device.streams.iter().any(|s| !s.spans.is_empty());
+    let wanted = profile.totals.is_empty() || profile.totals.iter().any(waits);
+    (wanted && profile.devices.first().is_some_and(has_spans)).then_some(0)
+}
+
+/// A profile of the device that ran the bricks, if one did, and a note that says so; else as it is. `what`
+/// is done with its bricks.
+pub(crate) fn where_it_ran(profile: Profile, what: &str) -> Profile {
+    let Some(index) = that_ran(&profile) else { return profile };
+    let Some(on_device) = profile.whole_device(index) else { return profile };
+    let name: String = profile.devices[index].name.escape_debug().collect();
+    eprintln!(
+        "note: {what} by the clock of {name}, which ran the bricks; what the host did is in the report"
+    );
+    on_device
 }
 
 /// A session of `context` tokens on the device of a backend.

@@ -10,6 +10,8 @@ use brickscope::Profile;
 use brickscope::compare::{Process, Side};
 use brickscope::receipt::Receipt;
 
+use crate::device;
+
 /// What holds a run, the more telling first.
 const FILES: [&str; 2] = ["receipt.json", "profile.json"];
 
@@ -148,7 +150,7 @@ fn runs_in(folder: &Path) -> Vec<PathBuf> {
 fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
     let name = file.display().to_string();
     if !is_receipt(file)? {
-        let profile = Profile::load(file)?;
+        let profile = device::where_it_ran(Profile::load(file)?, "compared");
         return Ok((Process::from_profile(&name, &profile).with_context(|| name)?, None));
     }
     let receipt = Receipt::load(file)?;

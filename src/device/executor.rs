@@ -32,7 +32,7 @@ pub struct DeviceInfo {
 
 /// What an executor offers, so that what it runs can be timed by the device's own clock.
 ///
-/// Marks belong to sets, one for each pass in flight. A [`DeviceTimer`] says which; it calls
+/// Marks belong to sets, one for each pass in flight. A [`DeviceTimer`](crate::DeviceTimer) says which; it calls
 /// [`resolve`](Self::resolve) for a set before it begins the set anew.
 pub trait Device {
     /// What it is. Says the same at each call.
@@ -46,7 +46,8 @@ pub trait Device {
     fn begin_set(&mut self, set: u32) -> Result<(), DeviceError>;
 
     /// Has the device note its time as mark `mark` of `set`, when the work that was put into `stream`
-    /// before is done. Marks of a set are numbered from 0, in the order of the calls.
+    /// before is done. Marks of a set are numbered from 0, in the order of the calls. Called outside of passes
+    /// too, to measure what it takes.
     ///
     /// # Errors
     ///

@@ -653,8 +653,8 @@ impl DeviceTimer<'_> {
 /// Passes that are recorded once and replayed, and the times of all.
 impl DeviceTimer<'_> {
     /// The pass that is being issued, for [`replayed`](Self::replayed); it is not timed itself, and
-    /// `None` if none is open. Ends the pass without a mark at its end: call
-    /// [`end_brick`](Self::end_brick) first, or what runs has no time in any replay.
+    /// `None` if none is open. Ends the pass without marks at its end: what runs has no time in any
+    /// replay, unless [`end_brick`](Self::end_brick) came first. See [`end_recorded`](Self::end_recorded).
     pub fn issued(&mut self) -> Option<Issued> {
         self.count_ends();
         let pass = self.pass.take()?;
@@ -675,8 +675,8 @@ impl DeviceTimer<'_> {
     ) -> Result<Option<Issued>, DeviceError> {
         for index in 0..self.streams.len() {
             let Some(pass) = &self.pass else { return Ok(None) };
-            let Running { has_begun, brick, .. } = self.streams[index];
-            if if pass.grain > Grain::Layer { brick } else { has_begun } {
+            let Running { has_begun, brick, paused, .. } = self.streams[index];
+            if if pass.grain > Grain::Layer { brick } else { has_begun && paused.is_none() } {
                 self.event(device, StreamId(index as u16), None, self.calls, What::End)?;
             }
         }

@@ -1,6 +1,6 @@
 //! Devices in the report: what each did by its own clock, and how that is known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 
 use crate::brick::{Phase, Source};
@@ -56,13 +56,22 @@ pub(super) fn headline(profile: &Profile) -> String {
         }
     }
     let mut text = parts.join("; ") + ".";
-    if profile.sync_mode == SyncMode::Immediate {
-        text.push_str(
-            " It was serialised: waiting after every brick makes it slower than it is; see \
-             `--sync deferred`.",
-        );
+    if let Some(after) = serialised(profile.sync_mode) {
+        text.push_str(&format!(
+            " It was serialised: waiting after every {after} makes it slower than it is; see \
+             `--sync deferred`."
+        ));
     }
     text
+}
+
+/// After what the host waited, within passes.
+pub(super) fn serialised(mode: SyncMode) -> Option<&'static str> {
+    match mode {
+        SyncMode::Immediate => Some("brick"),
+        SyncMode::PerLayer => Some("layer"),
+        SyncMode::Deferred | SyncMode::None => None,
+    }
 }
 
 fn passes(n: u64) -> String {
@@ -96,36 +105,35 @@ fn busy_share(
     if by_pass.is_empty() {
         return Err("no pass of which every brick was timed there");
     }
-    let mut host: Vec<(u64, u64)> = profile
-        .passes
-        .iter()
-        .filter(|pass| pass.phase == phase)
-        .map(|pass| (pass.start_ns, pass.wall_ns))
-        .collect();
-    host.sort_unstable();
-    // The earliest begin of each on any stream.
-    let mut begins: BTreeMap<u32, u64> = BTreeMap::new();
+    // The host's passes by what they were of, in the order of time.
+    let mut host: HashMap<(u64, u64), VecDeque<(u64, u64)>> = HashMap::new();
+    for pass in profile.passes.iter().filter(|pass| pass.phase == phase) {
+        let same = host.entry((pass.position, pass.tokens)).or_default();
+        same.push_back((pass.start_ns, pass.wall_ns));
+    }
+    // The device's, each at its earliest begin on any stream.
+    let mut timed: BTreeMap<u32, (u64, (u64, u64))> = BTreeMap::new();
     for pass in device.streams.iter().flat_map(|stream| &stream.passes) {
-        let begin = begins.entry(pass.serial).or_insert(pass.start_ns);
+        let key = (pass.position, pass.tokens);
+        let begin = &mut timed.entry(pass.serial).or_insert((pass.start_ns, key)).0;
         *begin = (*begin).min(pass.start_ns);
     }
-    let timed = begins.iter().filter_map(|(serial, &begin)| Some((begin, *by_pass.get(serial)?)));
-    let mut starts: Vec<(u64, Busy)> = timed.collect();
-    starts.sort_by_key(|&(start, _)| start);
     let slack = device.clock_error_ns().unwrap_or(0);
     let (mut sum, mut wall_ns) = (Busy::default(), 0_u64);
-    let mut counted = None;
-    for (start, busy) in starts {
-        let after = host.partition_point(|&(begin, _)| begin <= start.saturating_add(slack));
-        let Some(at) = after.checked_sub(1) else { continue };
-        let (begin, wall) = host[at];
-        if start > begin.saturating_add(wall).saturating_add(slack) {
-            continue;
+    for (serial, (start, key)) in timed {
+        let Some(busy) = by_pass.get(&serial) else { continue };
+        let Some(same) = host.get_mut(&key) else { continue };
+        // It is issued in the host's pass, so those that ended before are none of it; each is one pass's.
+        let end = |&(begin, wall): &(u64, u64)| begin.saturating_add(wall).saturating_add(slack);
+        while same.front().is_some_and(|pass| end(pass) < start) {
+            same.pop_front();
         }
-        if counted.replace(at) != Some(at) {
+        let is_begun = |&(begin, _): &(u64, u64)| begin <= start.saturating_add(slack);
+        if let Some((_, wall)) = same.front().copied().filter(is_begun) {
+            same.pop_front();
             wall_ns = wall_ns.saturating_add(wall);
+            sum.add(busy);
         }
-        sum.add(&busy);
     }
     match sum.passes {
         0 => Err("no pass was timed both there and by the host"),

@@ -84,7 +84,10 @@ fn timed(profile: &Profile) -> Vec<Row> {
         let at = *known.entry((name, &total.host, &total.device)).or_insert_with(|| {
             let (ptx, launch) = match (&total.host, &total.device) {
                 (Some(host), _) => ("cpu".to_owned(), printable(&host.shape)),
-                (None, Some(on)) => (by_name(&profile.ptx, name), launch(on.grid, on.block)),
+                (None, Some(on)) => {
+                    let launch = format!("{} {}", printable(&on.shape), launch(on.grid, on.block));
+                    (by_name(&profile.ptx, name), launch.trim_start().to_owned())
+                }
                 (None, None) => (by_name(&profile.ptx, name), String::new()),
             };
             rows.push(Row { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });

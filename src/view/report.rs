@@ -48,10 +48,12 @@ pub fn report(profile: &Profile) -> String {
     what_ran(profile, &mut text);
     if has_devices && !profile.totals.is_empty() {
         text.push_str("\nHost: what it did by its own clock while devices ran\n");
-        if profile.sync_mode == SyncMode::Immediate {
-            let note = "serialised: it waited after every brick, so its times of bricks contain issuing \
-                        them and the wait; what the device took is below";
-            wrapped(note, &mut text);
+        if let Some(after) = device::serialised(profile.sync_mode) {
+            let note = format!(
+                "serialised: it waited after every {after}, so its times contain issuing the work and these \
+                 waits; what the device took is below"
+            );
+            wrapped(&note, &mut text);
         }
     }
     for phase in &profile.phases {

@@ -63,7 +63,8 @@ fn table(totals: &[&Total], text: &mut String) {
             name = format!("{name}  {}  {threads}", printable(&host.shape));
         }
         if let Some(on) = &total.device {
-            name = format!("{name}  {}", printable(&on.shape));
+            let (grid, block) = (on.grid, on.block);
+            name = format!("{name}  {}  {grid:?} × {block:?}", printable(&on.shape));
         }
         if name.chars().count() > NAME {
             let _ = writeln!(text, "{name}");

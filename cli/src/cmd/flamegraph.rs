@@ -11,6 +11,7 @@ use brickscope::{Machine, Profile, export, time_rfc3339, write_atomically};
 use brickscope_sampler::{Sampled, Sampler};
 
 use crate::args::{By, FlamegraphArgs, Via};
+use crate::device;
 use crate::flame::abilities::Abilities;
 use crate::flame::baseline::Baseline;
 use crate::flame::input::Input;
@@ -163,7 +164,8 @@ impl Material {
                 let has_profile = !run.is_dir() || run_dir::profile_in(run).exists();
                 let profile = match &sampled {
                     Some(_) if !has_profile => None,
-                    _ => Some(run_dir::load(run)?),
+                    Some(_) => Some(run_dir::load(run)?),
+                    None => Some(device::where_it_ran(run_dir::load(run)?, "drawn")),
                 };
                 let before = Summary::load(folder).ok();
                 let (dir, new) = place(Some(folder))?;

@@ -5,13 +5,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{
-    DeviceProfile, ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, Total,
-    TreeOptions, view,
+    ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions, view,
 };
 
 use super::profile::without_disturbed;
 use crate::args::{ShowArgs, View};
-use crate::run_dir;
+use crate::{device, run_dir};
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     check(args)?;
@@ -45,29 +44,24 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
 /// What is to be shown of a run: all of it, or what its host or a device did.
 fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
     let is_whole = matches!(args.view, View::Report | View::Json);
-    let by_itself = || {
-        // Such a host has no bricks that would be worth a tree.
-        let waits = |total: &Total| total.stats.name == "DeviceWait";
-        let has_spans = |device: &DeviceProfile| device.streams.iter().any(|s| !s.spans.is_empty());
-        let wanted = profile.totals.is_empty() || profile.totals.iter().any(waits);
-        (!is_whole && wanted && profile.devices.first().is_some_and(has_spans)).then_some(0)
-    };
+    // Such a host has no bricks that would be worth a tree.
+    let by_itself = || device::that_ran(&profile).filter(|_| !is_whole);
     if args.host {
         profile.devices.clear();
         return Ok(profile);
     }
-    let Some(device) = args.device.or_else(by_itself) else { return Ok(profile) };
-    let Some(of) = profile.devices.get(device) else {
+    let Some(index) = args.device.or_else(by_itself) else { return Ok(profile) };
+    let Some(of) = profile.devices.get(index) else {
         match profile.devices.len() {
             0 => bail!("this run used no device"),
-            n => bail!("there is no device {device}: the run has {n}, numbered from 0"),
+            n => bail!("there is no device {index}: the run has {n}, numbered from 0"),
         }
     };
     let n_streams = of.streams.len();
     match args.stream {
-        None => profile.whole_device(device).context("this device has no streams"),
-        Some(stream) => profile.on_device(device, stream).with_context(|| {
-            format!("device {device} has no stream {stream}: it has {n_streams}, numbered from 0")
+        None => profile.whole_device(index).context("this device has no streams"),
+        Some(stream) => profile.on_device(index, stream).with_context(|| {
+            format!("device {index} has no stream {stream}: it has {n_streams}, numbered from 0")
         }),
     }
 }
