@@ -32,7 +32,7 @@ pub struct DeviceInfo {
 
 /// What an executor offers, so that what it runs can be timed by the device's own clock.
 ///
-/// Marks belong to sets, one for each pass in flight. A [`DeviceTimer`] says which; it calls
+/// Marks belong to sets, one for each pass in flight. A [`DeviceTimer`](crate::DeviceTimer) says which; it calls
 /// [`resolve`](Self::resolve) for a set before it begins the set anew.
 pub trait Device {
     /// What it is. Says the same at each call.
