@@ -550,7 +550,8 @@ mod tests {
             other.swap(i, j);
             let distance = f64::from(data[i] - data[j]).abs() * 2.0_f64.sqrt();
             let estimate = Digest::of(&data).distance(&Digest::of(&other));
-            prop_assert!(estimate <= 2.0_f64.sqrt() * distance + 1e-9);
+            // Where every projection sees it, that is the very bound: rounding goes beyond.
+            prop_assert!(estimate <= 2.0_f64.sqrt() * distance * (1.0 + 1e-6) + 1e-9);
             // Each projection sees the swap or doesn't. One in 16 is a quarter of the distance.
             let unseen = (signs(i as u64) ^ signs(j as u64)) & 0xffff == 0;
             prop_assert!(unseen || estimate >= distance / 4.0, "{} {}", estimate, distance);

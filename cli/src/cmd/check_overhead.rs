@@ -40,6 +40,11 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     // As in a run that is profiled, so that the log is as large as there.
     let context = prompt.len().saturating_add(args.tokens - 1);
     if let Some(backend) = device::asked(&args.executor) {
+        ensure!(
+            backend != Backend::Cuda,
+            "one decode pass in eight is timed on cuda, which pairs of passes don't show: \
+             `brickscope selftest --backend cuda` measures what it costs"
+        );
         let run = OverheadOnDevice { args, prompt: &prompt, backend };
         return device::on_device(backend, &model, context, run);
     }

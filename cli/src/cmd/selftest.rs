@@ -83,7 +83,13 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<bool> {
     // Before a model is made, which takes longer than to see that there is no device.
     brickscope_engine::executor::cuda::devices()?;
     let model = source::model(args.model.as_deref())?;
-    let checks = checks(&model)?;
+    let mut checks = Vec::new();
+    // What was found before an error is worth as much.
+    if let Err(error) = make(&model, &mut checks) {
+        checks.push(
+            Check::fact("the checks could all be made", format!("{error:#}")).wanted("yes", false),
+        );
+    }
     let ok = checks.iter().all(|check| check.ok != Some(false));
     let text = if args.json {
         let version = env!("CARGO_PKG_VERSION");
@@ -96,18 +102,17 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<bool> {
     Ok(ok)
 }
 
-fn checks(model: &Model) -> Result<Vec<Check>> {
+fn make(model: &Model, checks: &mut Vec<Check>) -> Result<()> {
     let context = CONTEXT.min(model.config.context_length);
     ensure!(context > PROMPT + 8, "the model has a context of {context} tokens, too few for this");
     let bar = progress::steps("checking", 6);
-    let mut checks = Vec::new();
 
     let mut cuda = Cuda::new(model, context, CudaOptions::default())?;
-    device(&mut cuda, &mut checks)?;
+    device(&mut cuda, checks)?;
     bar.inc(1);
-    clocks(&mut cuda, &mut checks)?;
+    clocks(&mut cuda, checks)?;
     bar.inc(1);
-    let plain_ns = graphs(&mut cuda, &mut checks)?;
+    let plain_ns = graphs(&mut cuda, checks)?;
     bar.inc(1);
     checks.push(logits(model, cuda, context)?);
     bar.inc(1);
@@ -122,7 +127,7 @@ fn checks(model: &Model) -> Result<Vec<Check>> {
         "not looked at: CUPTI is not built in",
     ));
     bar.finish_and_clear();
-    Ok(checks)
+    Ok(())
 }
 
 fn device(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<()> {
@@ -139,8 +144,11 @@ fn device(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<()> {
         )
         .value(f64::from(most.registers), "registers"),
     );
-    let spilled: Vec<&str> =
-        kernels.iter().filter(|k| k.spill_bytes > 0 || k.local_bytes > 0).map(|k| k.name).collect();
+    let spilled: Vec<&str> = kernels
+        .iter()
+        .filter(|k| k.spill_bytes.is_some_and(|n| n > 0) || k.local_bytes > 0)
+        .map(|k| k.name)
+        .collect();
     let found = match &*spilled {
         [] => "none".to_owned(),
         names => names.join(", "),
@@ -175,9 +183,9 @@ fn clocks(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<()> {
 /// The span of the plain graph, in nanoseconds.
 fn graphs(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<u64> {
     let cost = cuda.graph_cost(Grain::Kernel, QUADS as u32)?;
-    let nodes = format!("0 of {}", cost.kernels);
-    // One that belongs to no brick is an error of the capture.
-    checks.push(Check::fact("kernel nodes without a brick", nodes).wanted("0", true));
+    // One that belongs to no brick is an error of the capture, and ends the checks.
+    let nodes = format!("{}, each with a layer and a brick", cost.kernels);
+    checks.push(Check::fact("kernel nodes of a decode graph", nodes));
     let each = (cost.instrumented_ns as f64 - cost.plain_ns as f64) / cost.marks.max(1) as f64;
     let found = format!("{each:.0} ns, of {}", cost.marks);
     checks.push(Check::fact("an event in a graph, device", found).value(each, "ns"));

@@ -260,16 +260,19 @@ impl Marks {
                 }
                 if self.anchors_with == Some(set) {
                     // It was before the set's marks, and after those of all sets that are resolved.
-                    self.anchor_ns += nanos(self.next_anchor.since(&self.anchor)?);
+                    let since = nanos(self.next_anchor.since(&self.anchor)?);
+                    self.anchor_ns = self.anchor_ns.wrapping_add_signed(since);
                     std::mem::swap(&mut self.anchor, &mut self.next_anchor);
                     self.anchors_with = None;
                 }
                 let events = &self.sets[index].events[..n_marks as usize];
-                let first = self.anchor_ns + nanos(events[0].since(&self.anchor)?);
+                // What is out of order stays so, and is seen by whoever settles the pass.
+                let since = nanos(events[0].since(&self.anchor)?);
+                let first = self.anchor_ns.wrapping_add_signed(since);
                 ticks.push(first);
                 // From the first mark, and not from the one before: errors don't add up.
                 for event in &events[1..] {
-                    ticks.push(first + nanos(event.since(&events[0])?));
+                    ticks.push(first.wrapping_add_signed(nanos(event.since(&events[0])?)));
                 }
             }
             Stamps::Kernels => {
@@ -300,7 +303,8 @@ impl Marks {
                 self.pair.1.record(stream)?;
                 self.pair.1.synchronize()?;
                 let host_after_ns = host.now();
-                let device_ticks = self.anchor_ns + nanos(self.pair.1.since(&self.anchor)?);
+                let since = nanos(self.pair.1.since(&self.anchor)?);
+                let device_ticks = self.anchor_ns.wrapping_add_signed(since);
                 Ok(Bracket { host_before_ns, device_ticks, host_after_ns })
             }
             Stamps::Kernels => {

@@ -488,6 +488,8 @@ pub(super) struct Download {
     done: Event,
     is_timed: bool,
     in_flight: bool,
+    /// Whether nobody knows when the last copy ends.
+    is_unknown: bool,
 }
 
 impl Download {
@@ -503,7 +505,17 @@ impl Download {
         // SAFETY: it is that long, page-aligned, and nobody else has it.
         unsafe { host.cast::<u8>().write_bytes(0, bytes) };
         let (context, host) = (Arc::clone(context), host.cast());
-        Ok(Self { context, host, room, len: 0, begin, done, is_timed: false, in_flight: false })
+        Ok(Self {
+            context,
+            host,
+            room,
+            len: 0,
+            begin,
+            done,
+            is_timed: false,
+            in_flight: false,
+            is_unknown: false,
+        })
     }
 
     /// Begins to copy `len` words of `from`, from byte `first` on.
@@ -532,7 +544,12 @@ impl Download {
         };
         check("cuMemcpyDtoHAsync", result)?;
         self.len = len;
-        self.done.record(stream)
+        let noted = self.done.record(stream);
+        if noted.is_err() {
+            // `done` tells of a copy before this one, which is waited for here. Who can't must leak.
+            self.is_unknown = stream.synchronize().is_err();
+        }
+        noted
     }
 
     /// Whether the last copy is there.
@@ -580,7 +597,7 @@ unsafe impl Send for Download {}
 impl Drop for Download {
     fn drop(&mut self) {
         ignore_bind(&self.context);
-        if self.in_flight && self.done.synchronize().is_err() {
+        if self.is_unknown || self.in_flight && self.done.synchronize().is_err() {
             // A lost device writes no more, but that is the driver's word; leaking is the safe side.
             return;
         }

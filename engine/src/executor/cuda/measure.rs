@@ -27,9 +27,9 @@ pub struct KernelResources {
     pub registers: u32,
     /// Bytes of local memory of a thread, which holds what was spilled.
     pub local_bytes: u32,
-    /// Bytes that ptxas spilled when the kernel was built; the driver's where nobody asked ptxas for such
+    /// Bytes that ptxas spilled when the kernel was built; `None` where nobody asked ptxas for such
     /// a device.
-    pub spill_bytes: u32,
+    pub spill_bytes: Option<u32>,
 }
 
 impl Cuda<'_> {

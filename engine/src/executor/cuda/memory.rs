@@ -191,7 +191,7 @@ impl Upload<'_> {
         let rows_at_once = (CHUNK / row_bytes.max(1)).max(1);
         let mut row = vec![0.0; matrix.cols()];
         let mut bytes = Vec::with_capacity(rows_at_once.min(matrix.rows()) * row_bytes);
-        let mut ns = 0;
+        let mut ns = Some(0_u64);
         for first in (0..matrix.rows()).step_by(rows_at_once) {
             bytes.clear();
             for i in first..(first + rows_at_once).min(matrix.rows()) {
@@ -207,7 +207,8 @@ impl Upload<'_> {
                     _ => bytes.extend(row.iter().flat_map(|x| x.to_le_bytes())),
                 }
             }
-            ns += self.copy(&buffer, first * row_bytes, &bytes)?;
+            let took = self.copy(&buffer, first * row_bytes, &bytes)?;
+            ns = ns.zip(took).map(|(ns, took)| ns + took);
         }
         self.note(format!("matrix {index}, {shape}"), buffer.len(), ns);
         Ok(DeviceMatrix { buffer, format, shape })
@@ -222,24 +223,29 @@ impl Upload<'_> {
     }
 
     /// The nanoseconds that the device took, by two events: the copies of one tensor are added up.
-    fn copy(&mut self, to: &Buffer, first: usize, bytes: &[u8]) -> Result<u64, CudaError> {
+    fn copy(&mut self, to: &Buffer, first: usize, bytes: &[u8]) -> Result<Option<u64>, CudaError> {
         self.start.record(self.stream)?;
         self.stream.upload(to, first, bytes)?;
         self.end.record(self.stream)?;
         self.end.synchronize()?;
-        Ok(nanos(self.end.since(&self.start)?))
+        Ok(lasted(self.end.since(&self.start)?))
     }
 
-    fn note(&mut self, what: String, bytes: usize, ns: u64) {
+    fn note(&mut self, what: String, bytes: usize, device_ns: Option<u64>) {
         let direction = TransferDirection::H2D;
-        let device_ns = Some(ns);
         self.done.push(Transfer { what, direction, bytes: bytes as u64, device_ns });
     }
 }
 
-/// The driver's milliseconds as nanoseconds, to the nearest.
-pub(super) fn nanos(ms: f32) -> u64 {
-    (f64::from(ms) * 1e6).round() as u64
+/// The driver's milliseconds as nanoseconds, to the nearest. Below 0 if the second event was before the
+/// first.
+pub(super) fn nanos(ms: f32) -> i64 {
+    (f64::from(ms) * 1e6).round() as i64
+}
+
+/// How long a copy took; `None` if its events are not in order, so that nobody knows.
+pub(super) fn lasted(ms: f32) -> Option<u64> {
+    u64::try_from(nanos(ms)).ok()
 }
 
 /// The slots of a pass of up to `batch` tokens, and the KV cache.

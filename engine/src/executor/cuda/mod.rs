@@ -39,7 +39,7 @@ use driver::{Buffer, Context, Download, Event, Function, Module, Stream};
 use graph::Graphs;
 use kernels::{MODULES, Params, resources};
 use launch::{Places, Ready};
-use memory::{DeviceWeights, Slots, Transfer, nanos};
+use memory::{DeviceWeights, Slots, Transfer, lasted};
 
 /// Tokens in one pass at most.
 const BATCH: usize = 128;
@@ -107,7 +107,8 @@ struct Kernel {
     /// Of its module's PTX.
     hash: u64,
     registers: u32,
-    spill_bytes: u32,
+    /// `None` on a device for which ptxas was not asked.
+    spill_bytes: Option<u32>,
 }
 
 /// A step, ready to be launched.
@@ -153,8 +154,7 @@ impl<'m> Cuda<'m> {
                 let function = Arc::new(module.function(name)?);
                 let (major, minor) = context.capability;
                 // ptxas tells spills from other local memory, the driver doesn't.
-                let spill_bytes = resources(name, major, minor)
-                    .map_or(function.local_bytes, |known| known.spill_bytes);
+                let spill_bytes = resources(name, major, minor).map(|known| known.spill_bytes);
                 let registers = function.registers;
                 kernels.insert(name, Kernel { function, hash, registers, spill_bytes });
             }
@@ -366,7 +366,7 @@ impl Gpu for Cuda<'_> {
                 shared_mem: ready.launch.shared_bytes + kernel.function.static_shared,
                 ptx_hash: kernel.hash,
                 registers: Some(kernel.registers),
-                spill_bytes: Some(kernel.spill_bytes),
+                spill_bytes: kernel.spill_bytes,
             };
             Ok((ready.kernel, launch))
         });
@@ -446,14 +446,14 @@ impl Gpu for Cuda<'_> {
                 out.extend(copied.iter().map(|&bits| f32::from_bits(bits)));
             }
             if let Some(bytes) = this.inputs.2.take() {
-                let device_ns = Some(nanos(this.inputs.1.since(&this.inputs.0)?));
+                let device_ns = lasted(this.inputs.1.since(&this.inputs.0)?);
                 let (what, direction) = ("tokens and position".to_owned(), TransferDirection::H2D);
                 this.note_transfer(Transfer { what, direction, bytes, device_ns });
             }
             if this.n_logits == 0 {
                 return Ok(());
             }
-            if let Some(ns) = this.download.took_ms()?.map(nanos) {
+            if let Some(ns) = this.download.took_ms()?.and_then(lasted) {
                 let bytes = size_of_val(out.as_slice()) as u64;
                 let (what, direction) = ("Logits".to_owned(), TransferDirection::D2H);
                 this.note_transfer(Transfer { what, direction, bytes, device_ns: Some(ns) });
@@ -470,7 +470,7 @@ impl Gpu for Cuda<'_> {
             this.stream.read(this.slots.buffer(slot)?, at, out)?;
             end.record(&this.stream)?;
             end.synchronize()?;
-            let device_ns = Some(nanos(end.since(start)?));
+            let device_ns = lasted(end.since(start)?);
             let (what, direction) = (format!("{slot:?}"), TransferDirection::D2H);
             let bytes = size_of_val(out) as u64;
             this.note_transfer(Transfer { what, direction, bytes, device_ns });
@@ -487,7 +487,7 @@ impl Gpu for Cuda<'_> {
             this.stream.upload(this.slots.buffer(slot)?, at, &bytes)?;
             end.record(&this.stream)?;
             end.synchronize()?;
-            let device_ns = Some(nanos(end.since(start)?));
+            let device_ns = lasted(end.since(start)?);
             let (what, direction) = (format!("{slot:?}"), TransferDirection::H2D);
             this.note_transfer(Transfer { what, direction, bytes: bytes.len() as u64, device_ns });
             Ok(())
