@@ -1,15 +1,14 @@
 //! Samples this process itself, where `perf_event_open` is refused: in containers, or with
 //! `kernel.perf_event_paranoid` above 2.
 //!
-//! A thread of its own wakes for each sample, looks which threads have used a sample's worth of CPU
-//! time since their last one and are running now, and sends each of these a signal. The signal's
-//! handler notes where its thread is and copies the top of its stack. So only CPU time is sampled,
-//! and no thread is woken from its sleep. Timers of the threads' CPU clocks would need no thread,
-//! but fire with the kernel's tick only: 250 times a second where 999 were asked for, on a kernel
-//! with a tick of 250 Hz.
+//! Each thread has a timer of its own CPU clock, which sends it a signal; the signal's handler notes where
+//! the thread is and copies the top of its stack. So only CPU time is sampled, no thread is woken from its
+//! sleep, and it is the kernel's tick that says when, not a thread that has to get a CPU first: such a
+//! thread runs when another one gives way, and finds programs where they give way. The price is that
+//! such timers fire with the tick only: 250 times a second where 999 were asked for, on a kernel with
+//! a tick of 250 Hz.
 //!
-//! In a virtual machine with two CPUs it took 985 samples a second where 999 were asked for. Each
-//! cost the sampled thread some 40 µs, where one by `perf_event_open` cost 25 µs at the same time.
+//! A thread of its own takes the samples from the threads, and looks for new ones.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod elsewhere;

@@ -1,9 +1,9 @@
 //! The signal's handler, and the slots through which it and the sampling thread talk.
 //!
-//! Each thread has a slot, with room for one sample. The sampling thread asks for one and sends the
-//! signal; the handler, on the thread that it interrupts, fills the slot. No memory is allocated in
-//! the handler and nothing is waited for. Slots are never freed, so a signal that comes late finds
-//! its slot, sees that nothing is asked for, and does nothing.
+//! Each thread has a slot, with room for some samples, and a timer of its CPU clock, which sends it the
+//! signal. The handler, on the thread that it interrupts, fills the next cell of the slot; the sampling
+//! thread empties them. No memory is allocated in the handler and nothing is waited for. Slots are never
+//! freed, so a signal that comes late finds its slot, sees that nothing is asked for, and does nothing.
 
 #![allow(unsafe_code, reason = "signals and other threads' registers are foreign calls")]
 
@@ -20,34 +20,53 @@ use crate::unwind::Registers;
 pub(super) const SLOTS: usize = 1024;
 /// The most that is copied of a stack.
 pub(super) const CAPACITY: usize = 1 << 16;
+/// Samples that a slot has room for, until the sampling thread comes to take them.
+const CELLS: usize = 16;
 
-/// Nothing is asked for; the slot is the sampling thread's.
+/// Nothing is asked for; the cell is the sampling thread's.
 const IDLE: u32 = 0;
-/// A sample is asked for.
+/// There is room for a sample.
 const ASKED: u32 = 1;
-/// The handler is writing it; the slot is the handler's.
+/// The handler is writing it; the cell is the handler's.
 const WRITING: u32 = 2;
-/// It is there; the slot is the sampling thread's.
+/// It is there; the cell is the sampling thread's.
 const FULL: u32 = 3;
 
 struct Slot {
-    state: AtomicU32,
     thread: AtomicI32,
+    /// Samples that were begun, by the handler: the next one's cell.
+    written: AtomicUsize,
+    /// Samples that were taken, by the sampling thread.
+    read: AtomicUsize,
+    /// Signals that found no room.
+    missed: AtomicU64,
+    cells: [Cell; CELLS],
+    /// [`CAPACITY`] bytes for each cell, from the slot's first use on.
+    stacks: AtomicPtr<u8>,
+}
+
+struct Cell {
+    state: AtomicU32,
     time_ns: AtomicU64,
     registers: [AtomicU64; 4],
     length: AtomicUsize,
-    /// [`CAPACITY`] bytes, from the slot's first use on.
-    stack: AtomicPtr<u8>,
 }
 
 static TABLE: [Slot; SLOTS] = [const {
     Slot {
-        state: AtomicU32::new(IDLE),
         thread: AtomicI32::new(0),
-        time_ns: AtomicU64::new(0),
-        registers: [const { AtomicU64::new(0) }; 4],
-        length: AtomicUsize::new(0),
-        stack: AtomicPtr::new(ptr::null_mut()),
+        written: AtomicUsize::new(0),
+        read: AtomicUsize::new(0),
+        missed: AtomicU64::new(0),
+        cells: [const {
+            Cell {
+                state: AtomicU32::new(IDLE),
+                time_ns: AtomicU64::new(0),
+                registers: [const { AtomicU64::new(0) }; 4],
+                length: AtomicUsize::new(0),
+            }
+        }; CELLS],
+        stacks: AtomicPtr::new(ptr::null_mut()),
     }
 }; SLOTS];
 /// Slots from here on were never used.
@@ -76,21 +95,29 @@ impl Slots {
         Ok(Self { free: (0..SLOTS).rev().filter(|&index| empty(&TABLE[index])).collect() })
     }
 
-    /// A slot for a thread; `None` if all are taken.
+    /// A slot for a thread, which may be written to from now on; `None` if all are taken.
     pub(super) fn assign(&mut self, thread: i32) -> Option<usize> {
         let index = self.free.pop()?;
         let slot = &TABLE[index];
-        if slot.stack.load(Ordering::Relaxed).is_null() {
-            let stack = vec![0_u8; CAPACITY].into_boxed_slice();
-            slot.stack.store(Box::leak(stack).as_mut_ptr(), Ordering::Relaxed);
+        if slot.stacks.load(Ordering::Relaxed).is_null() {
+            // Zeros of the system's, which take no memory until they are written to.
+            let stacks = vec![0_u8; CELLS * CAPACITY].into_boxed_slice();
+            slot.stacks.store(Box::leak(stacks).as_mut_ptr(), Ordering::Relaxed);
         }
-        slot.thread.store(thread, Ordering::Relaxed);
+        for counter in [&slot.written, &slot.read] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        slot.missed.store(0, Ordering::Relaxed);
+        for cell in &slot.cells {
+            cell.state.store(ASKED, Ordering::Release);
+        }
+        slot.thread.store(thread, Ordering::Release);
         USED.fetch_max(index + 1, Ordering::Release);
         Some(index)
     }
 
-    /// Takes the slot of a thread that has ended, or that isn't to be sampled any more. A sample in
-    /// it is gone: it isn't the next thread's.
+    /// Takes the slot of a thread that has ended, or that isn't to be sampled any more. Samples in
+    /// it are gone: they aren't the next thread's.
     pub(super) fn release(&mut self, index: usize) {
         let slot = &TABLE[index];
         // Signals from here on find no slot.
@@ -100,50 +127,78 @@ impl Slots {
         }
     }
 
-    /// Asks the slot's thread for a sample, by the signal. `false` if it still owes one, or has
-    /// ended.
-    pub(super) fn ask(&mut self, index: usize) -> bool {
+    /// Signals of the slot's thread that found no room for a sample.
+    pub(super) fn missed(&self, index: usize) -> u64 {
+        TABLE[index].missed.load(Ordering::Relaxed)
+    }
+
+    /// Gives the slot's samples to `take`, the first one first.
+    pub(super) fn take(&mut self, index: usize, mut take: impl FnMut(&Taken<'_>)) {
         let slot = &TABLE[index];
-        if slot.state.compare_exchange(IDLE, ASKED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return false;
+        loop {
+            let number = slot.read.load(Ordering::Relaxed);
+            let cell = &slot.cells[number % CELLS];
+            if cell.state.load(Ordering::Acquire) != FULL {
+                return;
+            }
+            let [ip, sp, fp, lr] =
+                [0, 1, 2, 3].map(|at| cell.registers[at].load(Ordering::Relaxed));
+            let length = cell.length.load(Ordering::Relaxed).min(CAPACITY);
+            let stacks = slot.stacks.load(Ordering::Relaxed);
+            // SAFETY: the pointer is to `CELLS` times `CAPACITY` bytes, since the slot was assigned.
+            // While the state is `FULL` no handler writes to this cell's: it begins with `ASKED` only,
+            // which this thread sets, and `&mut self` keeps it from doing so meanwhile.
+            let stack = unsafe {
+                std::slice::from_raw_parts(stacks.add(number % CELLS * CAPACITY), length)
+            };
+            let registers = Registers { ip, sp, fp, lr };
+            take(&Taken { time_ns: cell.time_ns.load(Ordering::Relaxed), registers, stack });
+            slot.read.store(number.wrapping_add(1), Ordering::Relaxed);
+            cell.state.store(ASKED, Ordering::Release);
         }
-        let thread = slot.thread.load(Ordering::Relaxed);
-        // SAFETY: takes numbers. The signal has a handler, and goes to a thread of this process
-        // only.
-        let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) } == 0;
-        if !sent {
-            self.withdraw(index);
+    }
+}
+
+/// A timer of a thread's CPU clock, which sends the thread the signal.
+///
+/// It fires with the kernel's tick: as often as that at most, and wherever the thread is then.
+#[derive(Debug)]
+pub(super) struct CpuTimer(libc::timer_t);
+
+// SAFETY: a number that the kernel gave, which any thread of the process may use.
+unsafe impl Send for CpuTimer {}
+
+impl CpuTimer {
+    /// Sends a signal for each `period_ns` of CPU time from now on; `None` if the thread has ended, or the
+    /// system has no more timers.
+    pub(super) fn start(thread: i32, clock: libc::clockid_t, period_ns: u64) -> Option<Self> {
+        // SAFETY: a sigevent is plain data for which zeros are valid.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = SIGNAL;
+        event.sigev_notify_thread_id = thread;
+        let mut timer: libc::timer_t = ptr::null_mut();
+        // SAFETY: the pointers are to whole values; the thread is one of this process, or the call fails.
+        if unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) } != 0 {
+            return None;
         }
-        sent
+        let timer = Self(timer);
+        let period = libc::timespec {
+            tv_sec: (period_ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (period_ns % 1_000_000_000) as libc::c_long,
+        };
+        let times = libc::itimerspec { it_interval: period, it_value: period };
+        // SAFETY: the timer was made above, and the pointer is to a whole itimerspec; what was before isn't
+        // asked for.
+        let set = unsafe { libc::timer_settime(timer.0, 0, &raw const times, ptr::null_mut()) };
+        (set == 0).then_some(timer)
     }
+}
 
-    /// Whether a sample that was asked for hasn't come.
-    pub(super) fn is_owed(&self, index: usize) -> bool {
-        matches!(TABLE[index].state.load(Ordering::Acquire), ASKED | WRITING)
-    }
-
-    /// Takes back what [`ask`](Self::ask) asked for.
-    pub(super) fn withdraw(&mut self, index: usize) {
-        let state = &TABLE[index].state;
-        let _ = state.compare_exchange(ASKED, IDLE, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// Gives the slot's sample to `take`, if there is one.
-    pub(super) fn take(&mut self, index: usize, take: impl FnOnce(&Taken<'_>)) {
-        let slot = &TABLE[index];
-        if slot.state.load(Ordering::Acquire) != FULL {
-            return;
-        }
-        let [ip, sp, fp, lr] = [0, 1, 2, 3].map(|at| slot.registers[at].load(Ordering::Relaxed));
-        let length = slot.length.load(Ordering::Relaxed).min(CAPACITY);
-        // SAFETY: the pointer is to `CAPACITY` bytes, since the slot was assigned. While the state
-        // is `FULL` no handler writes to them: it begins with `ASKED` only, which this thread sets,
-        // and `&mut self` keeps it from doing so meanwhile.
-        let stack =
-            unsafe { std::slice::from_raw_parts(slot.stack.load(Ordering::Relaxed), length) };
-        let registers = Registers { ip, sp, fp, lr };
-        take(&Taken { time_ns: slot.time_ns.load(Ordering::Relaxed), registers, stack });
-        slot.state.store(IDLE, Ordering::Release);
+impl Drop for CpuTimer {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `timer_create` and is deleted once.
+        unsafe { libc::timer_delete(self.0) };
     }
 }
 
@@ -157,7 +212,12 @@ const SIGNAL: libc::c_int = libc::SIGPROF;
 /// whatever the handler did, nothing of it comes after.
 fn empty(slot: &Slot) -> bool {
     let unless_written = |state| (state != WRITING).then_some(IDLE);
-    slot.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, unless_written).is_ok()
+    // All of them, whatever comes of each.
+    slot.cells.iter().fold(true, |is_empty, cell| {
+        let emptied =
+            cell.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, unless_written).is_ok();
+        is_empty && emptied
+    })
 }
 
 /// Sets the handler, and leaves it for ever: without it a late signal would end the process.
@@ -196,20 +256,24 @@ extern "C" fn on_signal(_signal: libc::c_int, _info: *mut libc::siginfo_t, conte
     let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
     let used = USED.load(Ordering::Acquire);
     let mine = |slot: &&Slot| slot.thread.load(Ordering::Relaxed) == thread;
-    if let Some(slot) = TABLE.iter().take(used).find(mine)
-        && slot.state.compare_exchange(ASKED, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    {
-        // Since it was found, the slot may have become another thread's, which was asked. That one
-        // is asked again later: its own signal may have come in the meantime, and found nothing.
-        let state = if mine(&slot) {
-            // SAFETY: with `SA_SIGINFO` the third argument is a ucontext, the interrupted thread's.
-            let registers = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
-            fill(slot, &registers);
-            FULL
-        } else {
-            IDLE
-        };
-        slot.state.store(state, Ordering::Release);
+    if let Some(slot) = TABLE.iter().take(used).find(mine) {
+        // The signal is blocked in here, so nobody else counts this one.
+        let number = slot.written.load(Ordering::Relaxed);
+        let cell = &slot.cells[number % CELLS];
+        let asked =
+            cell.state.compare_exchange(ASKED, WRITING, Ordering::AcqRel, Ordering::Relaxed);
+        match asked {
+            // Since it was found, the slot may have become another thread's.
+            Ok(_) if !mine(&slot) => cell.state.store(ASKED, Ordering::Release),
+            Ok(_) => {
+                // SAFETY: with `SA_SIGINFO` the third argument is a ucontext, the interrupted thread's.
+                let registers = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
+                fill(slot, number % CELLS, &registers);
+                slot.written.store(number.wrapping_add(1), Ordering::Relaxed);
+                cell.state.store(FULL, Ordering::Release);
+            }
+            Err(_) => drop(slot.missed.fetch_add(1, Ordering::Relaxed)),
+        }
     }
     // SAFETY: as above.
     unsafe { *errno = before };
@@ -233,15 +297,18 @@ fn registers(context: &libc::ucontext_t) -> Registers {
     Registers { ip: machine.pc, sp: machine.sp, fp: machine.regs[29], lr: machine.regs[30] }
 }
 
-fn fill(slot: &Slot, registers: &Registers) {
-    slot.time_ns.store(clock::raw_ns(), Ordering::Relaxed);
+fn fill(slot: &Slot, cell: usize, registers: &Registers) {
+    let stacks = slot.stacks.load(Ordering::Relaxed);
+    // SAFETY: the pointer is to `CELLS` times `CAPACITY` bytes, since the slot was assigned.
+    let stack = unsafe { stacks.add(cell * CAPACITY) };
+    let cell = &slot.cells[cell];
+    cell.time_ns.store(clock::raw_ns(), Ordering::Relaxed);
     let Registers { ip, sp, fp, lr } = *registers;
-    for (register, value) in slot.registers.iter().zip([ip, sp, fp, lr]) {
+    for (register, value) in cell.registers.iter().zip([ip, sp, fp, lr]) {
         register.store(value, Ordering::Relaxed);
     }
-    let stack = slot.stack.load(Ordering::Relaxed);
     let wanted = STACK_BYTES.load(Ordering::Relaxed).min(CAPACITY);
-    slot.length.store(copy_stack(sp as usize, stack, wanted), Ordering::Relaxed);
+    cell.length.store(copy_stack(sp as usize, stack, wanted), Ordering::Relaxed);
 }
 
 /// Copies up to `wanted` bytes from `sp` on to `to`; says how many.
@@ -266,7 +333,7 @@ fn copy_stack(sp: usize, to: *mut u8, wanted: usize) -> usize {
     }
     let into = libc::iovec { iov_base: to.cast(), iov_len: wanted };
     // SAFETY: `to` has room for `wanted` bytes, at most `CAPACITY`, and is written by nobody else
-    // while the slot's state is `WRITING`. What can't be read the kernel doesn't read.
+    // while the cell's state is `WRITING`. What can't be read the kernel doesn't read.
     let copied = unsafe {
         let parts = n_parts as libc::c_ulong;
         libc::syscall(
@@ -298,15 +365,16 @@ mod tests {
     fn a_slot_is_given_on_empty_and_not_while_a_handler_writes_to_it() {
         // Not one of the first, which a sampler of this process would use.
         const INDEX: usize = SLOTS - 1;
-        let state = &TABLE[INDEX].state;
+        let state = &TABLE[INDEX].cells[0].state;
         let mut slots = Slots { free: vec![INDEX] };
         for left in [IDLE, ASKED, FULL] {
             assert_eq!(slots.assign(i32::MAX), Some(INDEX));
             state.store(left, Ordering::Relaxed);
             slots.release(INDEX);
+            assert_eq!(state.load(Ordering::Relaxed), IDLE);
             assert_eq!(slots.assign(i32::MAX), Some(INDEX), "state {left}");
             slots.take(INDEX, |_| unreachable!("the sample of the thread before, state {left}"));
-            assert_eq!(state.load(Ordering::Relaxed), IDLE, "state {left}");
+            assert_eq!(state.load(Ordering::Relaxed), ASKED, "state {left}");
             slots.release(INDEX);
         }
         assert_eq!(slots.assign(i32::MAX), Some(INDEX));
@@ -317,6 +385,30 @@ mod tests {
         assert_eq!(TABLE[INDEX].thread.load(Ordering::Relaxed), 0);
         state.store(FULL, Ordering::Relaxed);
         assert!(empty(&TABLE[INDEX]), "the handler has ended");
+    }
+
+    #[test]
+    fn samples_are_taken_in_order_and_what_finds_no_room_is_counted() {
+        const INDEX: usize = SLOTS - 2;
+        let mut slots = Slots { free: vec![INDEX] };
+        // This very thread, without the signal: the handler is called.
+        // SAFETY: takes nothing.
+        let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+        assert_eq!(slots.assign(thread), Some(INDEX));
+        // SAFETY: plain data for which zeros are valid: a stack at address 0, of which nothing is copied.
+        let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
+        let mut signal = || on_signal(SIGNAL, ptr::null_mut(), (&raw mut context).cast());
+        for round in 1..=3 {
+            for _ in 0..CELLS + 2 {
+                signal();
+            }
+            let mut times = Vec::new();
+            slots.take(INDEX, |taken| times.push(taken.time_ns));
+            assert_eq!(times.len(), CELLS);
+            assert!(times.is_sorted());
+            assert_eq!(slots.missed(INDEX), 2 * round);
+        }
+        slots.release(INDEX);
     }
 
     #[test]

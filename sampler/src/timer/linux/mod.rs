@@ -7,18 +7,17 @@ mod threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use self::handler::{SLOTS, Slots, Taken};
+use self::handler::{CpuTimer, SLOTS, Slots, Taken};
 use self::threads::Thread;
 use super::{Options, TimerError};
 use crate::recording::{self, Mapping, Process, RawSample, Recording, Sampler, Stacks, TimeBase};
 use crate::unwind::Unwinder;
 
-/// How often new threads are looked for.
-const LOOK: Duration = Duration::from_millis(10);
-/// How long the last samples are waited for.
-const LAST: Duration = Duration::from_millis(100);
+/// How often samples are taken from their threads, and new threads looked for. A thread has room for
+/// those of 16 ticks of the kernel's, 16 ms or more.
+const LOOK: Duration = Duration::from_millis(8);
 
 /// There is one handler and one table of slots.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -85,12 +84,12 @@ fn own_tid() -> i32 {
 struct Target {
     thread: Thread,
     slot: usize,
+    /// Sends it the signal; `None` if the system gave no timer.
+    timer: Option<CpuTimer>,
     /// Its CPU time when it was first seen.
     first_ns: u64,
     /// Its CPU time when it was last seen.
     cpu_ns: u64,
-    /// Its CPU time up to which there are samples.
-    sampled_ns: u64,
     has_late_name: bool,
 }
 
@@ -112,6 +111,8 @@ struct Sampling {
     stacks: Stacks,
     /// Whether there was no slot for a thread.
     had_no_slot: bool,
+    /// Whether there was no timer for one.
+    had_no_timer: bool,
     lost: u64,
 }
 
@@ -132,6 +133,7 @@ impl Sampling {
             samples: Vec::new(),
             stacks: Stacks::default(),
             had_no_slot: false,
+            had_no_timer: false,
             lost: 0,
         };
         map_new(&mut sampling.unwinder, &mut sampling.mappings, sampling.pid, 0);
@@ -139,47 +141,31 @@ impl Sampling {
     }
 
     fn run(&mut self, stop: &AtomicBool) {
-        let period = Duration::from_nanos(self.period_ns);
-        let mut next = Instant::now() + period;
-        let mut next_look = Instant::now() + LOOK;
         while !stop.load(Ordering::Acquire) {
-            let now = Instant::now();
-            thread::sleep(next.saturating_duration_since(now));
-            // Ticks that were missed aren't caught up with: that would be many samples of one
-            // moment.
-            next = (next + period).max(Instant::now());
-            if now >= next_look {
-                self.look_for_threads(self.own_tid);
-                next_look = now + LOOK;
-            }
+            thread::sleep(LOOK);
+            self.look_for_threads(self.own_tid);
             self.tick();
         }
     }
 
-    /// Takes the last tick's samples and asks for this one's.
+    /// Takes the samples that there are.
     fn tick(&mut self) {
         let mut at = 0;
         while let Some(target) = self.targets.get(at) {
             let (slot, tid) = (target.slot, target.thread.tid as u32);
             self.take(slot, tid);
             let target = &mut self.targets[at];
-            let Some(cpu_ns) = target.thread.cpu_ns() else {
-                // The handler may have run between the two, just before the thread's end.
-                self.take(slot, tid);
-                self.end(at);
-                continue;
-            };
-            target.cpu_ns = cpu_ns;
-            // A thread that mostly waits is often not running when it is looked at. What it has
-            // used since isn't forgotten, but nor is it sampled in a row later.
-            const MOST: u64 = 4;
-            let kept = cpu_ns.saturating_sub(MOST * self.period_ns);
-            target.sampled_ns = target.sampled_ns.max(kept);
-            let is_due = cpu_ns.saturating_sub(target.sampled_ns) >= self.period_ns;
-            if is_due && target.thread.is_running() && self.slots.ask(target.slot) {
-                target.sampled_ns += self.period_ns;
+            match target.thread.cpu_ns() {
+                Some(cpu_ns) => {
+                    target.cpu_ns = cpu_ns;
+                    at += 1;
+                }
+                None => {
+                    // The handler may have run between the two, just before the thread's end.
+                    self.take(slot, tid);
+                    self.end(at);
+                }
             }
-            at += 1;
         }
     }
 
@@ -225,20 +211,18 @@ impl Sampling {
                 self.had_no_slot = true;
                 continue;
             };
-            self.targets.push(Target {
-                thread,
-                slot,
-                first_ns: cpu_ns,
-                cpu_ns,
-                sampled_ns: cpu_ns,
-                has_late_name: false,
-            });
+            let timer = CpuTimer::start(tid, thread.cpu_clock(), self.period_ns);
+            self.had_no_timer |= timer.is_none() && thread.cpu_ns().is_some();
+            let (first_ns, has_late_name) = (cpu_ns, false);
+            self.targets.push(Target { thread, slot, timer, first_ns, cpu_ns, has_late_name });
         }
     }
 
-    /// A thread has ended.
+    /// A thread has ended, or isn't to be sampled any more.
     fn end(&mut self, at: usize) {
-        let target = self.targets.swap_remove(at);
+        let mut target = self.targets.swap_remove(at);
+        drop(target.timer.take());
+        self.lost += self.slots.missed(target.slot);
         self.slots.release(target.slot);
         self.ended_ns += target.cpu_ns.saturating_sub(target.first_ns);
         let (pid, tid) = (self.pid, target.thread.tid as u32);
@@ -246,20 +230,12 @@ impl Sampling {
     }
 
     fn finish(mut self) -> Recording {
-        let deadline = Instant::now() + LAST;
-        let owed = |sampling: &Self| {
-            sampling.targets.iter().any(|target| sampling.slots.is_owed(target.slot))
-        };
-        while owed(&self) && Instant::now() < deadline {
-            thread::sleep(Duration::from_nanos(self.period_ns).min(LAST / 10));
-        }
         while let Some(target) = self.targets.last_mut() {
+            drop(target.timer.take());
             target.thread.look_up_name();
             target.cpu_ns = target.thread.cpu_ns().unwrap_or(target.cpu_ns);
             let (slot, tid) = (target.slot, target.thread.tid as u32);
             self.take(slot, tid);
-            // A thread that has blocked the signal never answers.
-            self.lost += u64::from(self.slots.is_owed(slot));
             self.end(self.targets.len() - 1);
         }
         let notes = self.notes();
@@ -289,12 +265,17 @@ impl Sampling {
         let reached = self.samples.len() as f64 / seconds;
         if seconds > 0.1 && reached < 0.9 * self.frequency as f64 {
             notes.push(format!(
-                "{} samples a second were asked for, and {reached:.0} taken",
+                "{} samples a second were asked for, and {reached:.0} taken: the timers of CPU clocks \
+                 fire with the kernel's tick only",
                 self.frequency
             ));
         }
         if self.had_no_slot {
             notes.push(format!("only {SLOTS} threads at a time could be sampled"));
+        }
+        if self.had_no_timer {
+            notes
+                .push("the system gave no timer for some threads: they have no samples".to_owned());
         }
         notes
     }
