@@ -415,9 +415,11 @@ fn how_known(profile: &Profile, text: &mut String) {
         (None, _) if !overhead.basis.is_empty() => overhead.basis.clone(),
         _ => "nothing was recorded".to_owned(),
     };
-    let cost = match profile.devices.is_empty() {
-        true => cost,
-        false => format!("{cost}; of the host's spans alone, marks of devices are not in it"),
+    let cost = match overhead.estimate_ns() {
+        Some(_) if !profile.devices.is_empty() => {
+            format!("{cost}; of the host's spans alone, marks of devices are not in it")
+        }
+        _ => cost,
     };
     text.push('\n');
     let lines = [("overhead", cost), ("clock", clock(profile)), ("others", others(profile))];
