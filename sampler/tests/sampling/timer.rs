@@ -77,15 +77,17 @@ fn shares() {
     assert_eq!(recording.lost, 0);
     let of_both = hits(&recording, std::process::id());
     let all = of_both[0] + of_both[1];
-    // Two seconds of CPU time, less what the system's calls took and what a busy machine did not
-    // let the sampling thread do.
-    assert!((500..2_400).contains(&all), "{all} samples: {:?}", recording.notes);
+    // Two seconds of CPU time, with a sample for each tick of the kernel's: 100 to 1000 of them a second,
+    // less what the system's calls took.
+    assert!((150..2_400).contains(&all), "{all} samples: {:?}", recording.notes);
+    let says_so = recording.notes.iter().any(|note| note.contains("with the kernel's tick only"));
+    assert!(says_so || all >= 1_000, "{all} samples: {:?}", recording.notes);
     assert_shares(of_both);
     let worker = |name: &str| recording.threads.iter().find(|thread| thread.name == name);
     for name in ["worker-0", "worker-1"] {
         let tid = worker(name).expect("it was seen").tid;
         let samples = recording.samples.iter().filter(|sample| sample.tid == tid).count();
-        assert!((250..1_200).contains(&samples), "{samples} samples of {name}");
+        assert!((75..1_200).contains(&samples), "{samples} samples of {name}");
     }
     assert!(recording.samples.is_sorted_by_key(|sample| sample.time_ns));
 }
