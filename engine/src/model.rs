@@ -94,6 +94,51 @@ pub enum Error {
 }
 
 impl Model {
+    /// Whether `tokens` can be run where `taken` positions of `capacity` are.
+    pub(crate) fn check_tokens(
+        &self,
+        tokens: &[u32],
+        taken: usize,
+        capacity: usize,
+    ) -> Result<(), Error> {
+        if tokens.is_empty() {
+            return Err(Error::NoTokens);
+        }
+        let n_vocab = self.config.n_vocab;
+        if let Some((index, &id)) = (0..).zip(tokens).find(|&(_, &id)| id as usize >= n_vocab) {
+            return Err(Error::TokenId { index, id, n_vocab });
+        }
+        let limit = || format!("{taken} of {capacity} are taken");
+        self.check_room(tokens.len(), capacity - taken, limit)
+    }
+
+    /// Whether `prompt` can be run there, and `n_tokens` be chosen after it. The last one is chosen and not
+    /// run.
+    pub(crate) fn check_run(
+        &self,
+        prompt: &[u32],
+        n_tokens: usize,
+        taken: usize,
+        capacity: usize,
+    ) -> Result<(), Error> {
+        self.check_tokens(prompt, taken, capacity)?;
+        let needed = prompt.len().saturating_add(n_tokens.saturating_sub(1));
+        let limit = || format!("{} for the prompt, the rest for the answer", prompt.len());
+        self.check_room(needed, capacity - taken, limit)
+    }
+
+    fn check_room(
+        &self,
+        asked: usize,
+        room: usize,
+        limit: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
+        if asked <= room {
+            return Ok(());
+        }
+        Err(Error::Context { file: self.gguf.path.clone(), asked, room, limit: limit() })
+    }
+
     /// Opens a model file. The weights stay in the file, and are read when they are first touched.
     ///
     /// # Errors

@@ -261,33 +261,12 @@ impl<'m> Session<'m> {
 
     /// Whether `tokens` can be run.
     pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), Error> {
-        if tokens.is_empty() {
-            return Err(Error::NoTokens);
-        }
-        let n_vocab = self.model.config.n_vocab;
-        if let Some((index, &id)) = (0..).zip(tokens).find(|&(_, &id)| id as usize >= n_vocab) {
-            return Err(Error::TokenId { index, id, n_vocab });
-        }
-        let room = self.room();
-        if tokens.len() > room {
-            let limit = format!("{} of {} are taken", self.position(), self.kv.capacity());
-            let file = self.model.gguf.path.clone();
-            return Err(Error::Context { file, asked: tokens.len(), room, limit });
-        }
-        Ok(())
+        self.model.check_tokens(tokens, self.position(), self.kv.capacity())
     }
 
     /// Whether `prompt` can be run, and `n_tokens` be chosen after it. The last token is chosen and
     /// not run.
     pub(crate) fn check_run(&self, prompt: &[u32], n_tokens: usize) -> Result<(), Error> {
-        self.check(prompt)?;
-        let needed = prompt.len().saturating_add(n_tokens.saturating_sub(1));
-        let room = self.room();
-        if needed > room {
-            let limit = format!("{} for the prompt, the rest for the answer", prompt.len());
-            let file = self.model.gguf.path.clone();
-            return Err(Error::Context { file, asked: needed, room, limit });
-        }
-        Ok(())
+        self.model.check_run(prompt, n_tokens, self.position(), self.kv.capacity())
     }
 }

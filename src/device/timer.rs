@@ -219,13 +219,17 @@ impl DeviceTimer<'_> {
             host.push(self.profiler.clock().now().saturating_sub(start));
             self.ticks.clear();
             device.resolve(set, marks, true, &mut self.ticks)?;
-            if let (Some(&first), Some(&last)) = (self.ticks.first(), self.ticks.last()) {
-                on_device.push(self.info.ticks.near(first, last, 0).max(0) as u64);
-            }
+            let ends = self.ticks.first().zip(self.ticks.last());
+            let span = ends.and_then(|(&first, &last)| self.info.ticks.between(first, last));
+            on_device.push(span.ok_or_else(|| DeviceError::Failed {
+                what: "measure what a mark costs".to_owned(),
+                reason: "marks in a row were missing, or not in order".to_owned(),
+            })?);
         }
+        // There is one of each round.
         let median = |times: &mut Vec<u64>| {
             times.sort_unstable();
-            times.get(times.len() / 2).copied().unwrap_or_default() as f64
+            times[times.len() / 2] as f64
         };
         Ok(StampCost {
             host_ns: median(&mut host) / f64::from(marks),

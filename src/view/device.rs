@@ -230,27 +230,29 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
         ));
     }
     lines.push(("clock", clock));
-    lines.push(("marks", match (&device.stamp, &device.stamp_absent) {
-        (Some(stamp), _) => format!(
-            "one takes the host {} µs and the device {} µs (the mean of {} in a row); at most {} % \
-             of a pass",
-            micros(stamp.host_ns),
-            micros(stamp.device_ns),
-            stamp.marks,
-            100.0 * device.budget.unwrap_or_default()
-        ),
-        (None, Some(Absent { reason })) => {
-            format!("what one costs is not known: {}", printable(reason))
-        }
-        (None, None) => "what one costs is not known".to_owned(),
-    }));
+    lines.push((
+        "marks",
+        match (&device.stamp, &device.stamp_absent) {
+            (Some(stamp), _) => format!(
+                "one takes the host {} µs and the device {} µs (the mean of {} in a row){}",
+                micros(stamp.host_ns),
+                micros(stamp.device_ns),
+                stamp.marks,
+                device.budget.map_or(String::new(), |share| {
+                    format!("; at most {} % of a pass", 100.0 * share)
+                })
+            ),
+            (None, Some(Absent { reason })) => {
+                format!("what one costs is not known: {}", printable(reason))
+            }
+            (None, None) => "what one costs is not known".to_owned(),
+        },
+    ));
     if device.unmarked_passes > 0 {
-        let timed = device.streams.iter().flat_map(|stream| &stream.phases);
-        let timed = timed.map(|phase| phase.passes).max().unwrap_or(0);
-        let all = timed.saturating_add(device.unmarked_passes);
+        let n = passes(device.unmarked_passes);
         lines.push((
             "sampled",
-            format!("{timed} of {all} passes were timed; the others ran without marks"),
+            format!("{n} ran without marks, as the executor chose; the tables are of the others"),
         ));
     }
     for choice in &device.grains {

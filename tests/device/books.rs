@@ -517,3 +517,44 @@ fn immediate_on_two_streams_adds_up_on_both_sides() {
         .sum();
     assert_eq!((on_device, device.n_waits()), (5, 5));
 }
+
+#[test]
+fn passes_without_marks_are_counted_and_what_fails_outside_is_told() {
+    let mut device = SimulatedDevice::new(1);
+    let profiler = profiler(&device);
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    timer.unmarked_pass();
+    timer.unmarked_pass();
+    profiler.set_sync_mode(SyncMode::None);
+    timer.unmarked_pass();
+    let reason = "it fell off the bus".to_owned();
+    timer.note_error(&DeviceError::Lost { reason });
+    let profile = profiler.profile();
+    let [device_profile] = &profile.devices[..] else { panic!("there is one") };
+    assert_eq!(device_profile.unmarked_passes, 2, "none was to be timed in the third");
+    assert!(device_profile.lost.as_deref().is_some_and(|why| why.contains("off the bus")));
+    let report = brickscope::view::report(&profile);
+    assert!(report.contains("2 passes ran without marks"), "{report}");
+    profiler.set_sync_mode(SyncMode::Deferred);
+    let refused = timer.begin_pass(&mut device, Phase::Decode, 1, 0);
+    assert!(matches!(refused, Err(DeviceError::Lost { .. })), "a lost device stays lost");
+}
+
+#[test]
+fn what_a_mark_costs_is_not_known_where_marks_were_not_in_order() {
+    let mut device = Spoilt { device: SimulatedDevice::new(1), spoil: |_| Ok(()) };
+    let profiler = profiler(&device.device);
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    device.spoil = |ticks| {
+        ticks.reverse();
+        // The simulated marks have no cost, so they are all alike.
+        if let Some(first) = ticks.first_mut() {
+            *first += 1_000;
+        }
+        Ok(())
+    };
+    timer.calibrate(&mut device).expect_err("not in order");
+    let profile = profiler.profile();
+    assert_eq!(profile.devices[0].stamp, None);
+    assert!(profile.devices[0].stamp_absent.is_some());
+}

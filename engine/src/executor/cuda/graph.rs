@@ -246,7 +246,7 @@ impl Cuda<'_> {
             span(exec)?;
         }
         let mut pairs = Vec::new();
-        for _ in 0..quads {
+        for _ in 0..quads.max(1) {
             let (a1, b1) = (span(&plain.exec)?, span(&twin.exec)?);
             let (b2, a2) = (span(&twin.exec)?, span(&plain.exec)?);
             pairs.extend([(a1, b1), (a2, b2)]);

@@ -14,7 +14,7 @@ pub struct EventCost {
     /// Nanoseconds of the host, to issue one.
     pub host_ns: f64,
     /// Nanoseconds from one to the next on a device that has nothing else to do.
-    pub device_ns: f64,
+    pub device_ns: Option<f64>,
 }
 
 /// What a kernel takes, as the driver has compiled it for this device.
@@ -57,14 +57,12 @@ impl Cuda<'_> {
                 ticks.clear();
                 this.marks.resolve(&this.stream, OWN_SET, records, true, &mut ticks)?;
             }
-            let span = match (ticks.first(), ticks.last()) {
-                (Some(first), Some(last)) => last.saturating_sub(*first) as f64,
-                _ => 0.0,
-            };
+            let ends = ticks.first().zip(ticks.last());
+            let span = ends.and_then(|(first, last)| last.checked_sub(*first));
             Ok(EventCost {
                 records,
                 host_ns: host.as_nanos() as f64 / f64::from(records.max(1)),
-                device_ns: span / f64::from((records - 1).max(1)),
+                device_ns: span.map(|span| span as f64 / f64::from((records - 1).max(1))),
             })
         })
     }
