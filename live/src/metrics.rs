@@ -1,0 +1,1 @@
+//! Prometheus text over HTTP.

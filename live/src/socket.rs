@@ -1,0 +1,1 @@
+//! Pictures of a running engine over a local socket.
