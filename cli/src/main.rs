@@ -10,6 +10,7 @@ mod doctor;
 mod flame;
 mod kept;
 mod progress;
+mod report;
 mod run_dir;
 mod sides;
 mod source;
@@ -57,6 +58,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Profile(args) => cmd::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
+        Command::Report(args) => cmd::report::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),
         Command::Tokenize(args) => cmd::tokenize::run(args),
