@@ -212,7 +212,7 @@
       titles.push({ row: row, text: track.title });
       track.rows.forEach(function (of) {
         var item = { row: row + of[3], name: of[1], layer: of[2], x0: of[4], x1: of[4] + of[5], outer: of[7] < 0 ? null : items[first + of[7]], inner: [] };
-        item.details = (of[2] === null ? "" : "in layer " + of[2] + ", ") + "takes " + time(of[5]) + " (" + percent(of[5], picture.wall) + " of the pass), " + time(of[6]) + " of its own, begins at " + time(of[4]);
+        item.details = (of[2] === null || data.names[of[1]][1] === "layer" ? "" : "in layer " + of[2] + ", ") + "takes " + time(of[5]) + " (" + percent(of[5], picture.wall) + " of the pass), " + time(of[6]) + " of its own, begins at " + time(of[4]);
         if (item.outer) item.outer.inner.push(item);
         depth = Math.max(depth, of[3]);
         items.push(item);
