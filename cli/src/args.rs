@@ -449,7 +449,7 @@ pub(crate) enum By {
 /// several files, a path for each. docs/export.md says what opens a form, what it carries and what it lacks.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope export RUN --format speedscope\n  brickscope export RUN --format folded -o - | sort -k2 | head"
+    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format folded --by thread -o -"
 )]
 pub(crate) struct ExportArgs {
     /// The run's folder, or its profile.json.
@@ -466,17 +466,46 @@ pub(crate) struct ExportArgs {
     /// With speedscope, folded and pprof: what comes first in a stack.
     #[arg(long, value_enum)]
     pub(crate) by: Option<By>,
+
+    /// With csv: of what there is a line each. By default of each span.
+    #[arg(long, value_enum)]
+    pub(crate) table: Option<Table>,
+
+    /// With perfetto and chrome: the most bytes of a file, such as 64M or 1G. Larger timelines become
+    /// several, cut where passes begin, each of which opens by itself. By default 256M.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) part_size: Option<u64>,
+}
+
+/// The tables of `brickscope export --format csv`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Table {
+    /// Each brick and kernel of each phase, with its sums.
+    Totals,
+    /// Each pass.
+    Passes,
+    /// Each layer, brick and kernel that was kept.
+    Spans,
 }
 
 /// The forms of `brickscope export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
+    /// A timeline for ui.perfetto.dev and its trace processor.
+    Perfetto,
+    /// A timeline as JSON, for chrome://tracing and scripts.
+    Chrome,
     /// Stacks for speedscope.app.
     Speedscope,
     /// Stacks, a line each, for inferno, FlameGraph and scripts.
     Folded,
     /// Stacks for `go tool pprof`.
     Pprof,
+    /// A table for spreadsheets and scripts.
+    Csv,
+    /// A table of all spans for DuckDB, Polars, pandas and the like.
+    #[cfg(feature = "parquet")]
+    Parquet,
 }
 
 /// Show a run that was written before.
@@ -951,6 +980,8 @@ const DEFAULT_PROMPT: &str = "A profiler is an instrument. Like every instrument
 /// A sentence: enough for a pass of several tokens.
 const DIVERGE_PROMPT: &str = "Once upon a time there was a profiler that told the truth.";
 
+const MIN_PART_BYTES: u64 = 1 << 16;
+
 /// More threads than any machine of today has are a slip of the keyboard.
 const MAX_THREADS: usize = 1024;
 
@@ -970,6 +1001,25 @@ const MAX_SEED: u64 = 1 << 53;
 
 /// A day.
 const MAX_SECONDS: f64 = 86_400.0;
+
+/// Bytes, by multiples of 1024 where there is a letter.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    match bytes {
+        Some(bytes) if bytes >= MIN_PART_BYTES => Ok(bytes),
+        Some(_) => {
+            Err("must be 64K at least: a file has its names and its run in it, too".to_owned())
+        }
+        None => Err(format!("`{text}` is not a size: a number of bytes, or one with K, M or G")),
+    }
+}
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let n: usize = text.parse().map_err(|_| format!("`{text}` is not a number of threads"))?;

@@ -9,6 +9,8 @@ mod docs;
 mod doctor;
 mod flame;
 mod kept;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod progress;
 mod run_dir;
 mod sides;
