@@ -69,6 +69,8 @@ pub use brickscope_kernels::{Backend, detect_backend, simd};
 /// The pages of `docs/`, so that their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/export.md")]
+    struct Export;
     #[doc = include_str!("../docs/flamegraph.md")]
     struct Flamegraph;
     #[doc = include_str!("../docs/gpu.md")]

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-use super::facts::{Fact, facts};
+use super::facts::{self, Fact, facts};
 use super::timeline::{
     Counter, Group, Kind, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of, stated,
 };
@@ -73,6 +73,7 @@ impl<'p> Trace<'p> {
         progress: &mut dyn FnMut(u64),
     ) -> io::Result<Part> {
         self.parts += 1;
+        let tail = facts::bytes(&facts(self.profile, self.parts, 0));
         let mut file = File {
             profile: self.profile,
             of_name: &self.of_name,
@@ -82,7 +83,7 @@ impl<'p> Trace<'p> {
             threads: Vec::new(),
         };
         file.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        let mut part = self.timeline.write_part(&mut file, progress)?;
+        let mut part = self.timeline.write_part(&mut file, tail, progress)?;
         let facts = facts(self.profile, self.parts, part.left_out);
         file.out.write_all(b"\n],\"otherData\":{")?;
         for (nth, (name, fact)) in facts.into_iter().enumerate() {

@@ -53,6 +53,15 @@ pub(super) fn facts(profile: &Profile, part: u64, left_out: u64) -> Vec<(String,
     facts.0
 }
 
+/// About how many bytes facts take in a file.
+pub(super) fn bytes(facts: &[(String, Fact)]) -> u64 {
+    let of_value = |fact: &Fact| match fact {
+        Fact::Text(text) => text.len(),
+        Fact::Count(_) | Fact::Number(_) => 24,
+    };
+    facts.iter().map(|(name, fact)| (name.len() + of_value(fact) + 24) as u64).sum()
+}
+
 struct Facts(Vec<(String, Fact)>);
 
 impl Facts {

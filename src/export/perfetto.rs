@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use prost::Message;
 
 use super::Counted;
-use super::facts::{Fact, facts};
+use super::facts::{self, Fact, facts};
 use super::timeline::{
     Counter, Group, Kind, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of, stated,
 };
@@ -277,6 +277,7 @@ impl<'p> Trace<'p> {
         progress: &mut dyn FnMut(u64),
     ) -> io::Result<Part> {
         self.parts += 1;
+        let tail = facts::bytes(&facts(self.profile, self.parts, 0));
         let mut file = File {
             profile: self.profile,
             words: &self.words,
@@ -289,7 +290,7 @@ impl<'p> Trace<'p> {
         };
         let begin_ns = self.timeline.begin_ns();
         file.head()?;
-        let mut part = self.timeline.write_part(&mut file, progress)?;
+        let mut part = self.timeline.write_part(&mut file, tail, progress)?;
         let facts = facts(self.profile, self.parts, part.left_out);
         let at = part.first_ns.or(begin_ns).unwrap_or_default();
         file.facts(at, facts)?;

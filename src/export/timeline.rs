@@ -259,14 +259,18 @@ impl<'p> Timeline<'p> {
         self.lanes.iter().filter_map(Lane::first_ns).min()
     }
 
-    /// Writes the next part, but for its head and tail. `progress` is told how many spans of all were
-    /// written.
+    /// Writes the next part, but for its head and tail, which takes about `tail` bytes. `progress` is told
+    /// how many spans of all were written.
     pub(super) fn write_part(
         &mut self,
         sink: &mut dyn Sink,
+        tail: u64,
         progress: &mut dyn FnMut(u64),
     ) -> io::Result<Part> {
         let mut part = Part::default();
+        // With room for the ends of what is open.
+        let full = self.part_bytes - self.part_bytes / 16;
+        let full = full.saturating_sub(tail);
         self.is_told.fill(false);
         while self.stretch <= self.borders.len() {
             let before = sink.bytes();
@@ -274,8 +278,7 @@ impl<'p> Timeline<'p> {
             while self.lane < self.lanes.len() {
                 while self.lanes[self.lane].is_next_before(until) {
                     // A pass of its own that is larger than a part.
-                    let is_full = sink.bytes() >= self.part_bytes - self.part_bytes / 16;
-                    if is_full && part.spans + part.passes > 0 {
+                    if sink.bytes() >= full && part.spans + part.passes > 0 {
                         return self.close(sink, part);
                     }
                     self.step(sink, &mut part)?;
@@ -289,7 +292,7 @@ impl<'p> Timeline<'p> {
             self.lane = 0;
             self.stretch += 1;
             self.largest = self.largest.max(sink.bytes() - before);
-            let is_full = sink.bytes().saturating_add(self.largest) > self.part_bytes;
+            let is_full = sink.bytes().saturating_add(self.largest) > full;
             if is_full && part.spans + part.passes > 0 && self.stretch <= self.borders.len() {
                 return self.close(sink, part);
             }

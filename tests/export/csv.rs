@@ -94,7 +94,8 @@ fn what_is_absent_is_empty() {
     profiler.stop(brick, 0);
     let lines = spans(&profiler.profile());
     assert_eq!(column(&lines, "name"), ["'=1+1"]);
-    for name in ["device", "stream", "parent", "pass", "phase", "layer", "elements", "flops", "ptx"] {
+    for name in ["device", "stream", "parent", "pass", "phase", "layer", "elements", "flops", "ptx"]
+    {
         assert_eq!(column(&lines, name), [""], "{name}");
     }
     let empty = Profile::empty(Default::default());

@@ -27,9 +27,8 @@ fn expected(profile: &Profile) -> Vec<Slice> {
     for (spans, passes) in std::iter::once((&profile.spans, &profile.passes)).chain(of_streams) {
         slices.extend(spans.iter().map(|span| {
             let name = span.name.map(|name| &profile.names[usize::from(name)]);
-            let kind = name.map_or("layer".to_owned(), |name| {
-                format!("{:?}", name.kind).to_lowercase()
-            });
+            let kind =
+                name.map_or("layer".to_owned(), |name| format!("{:?}", name.kind).to_lowercase());
             (kind, span.start_ns, span.duration_ns)
         }));
         slices.extend(passes.iter().map(|one| ("pass".to_owned(), one.start_ns, one.wall_ns)));
