@@ -51,7 +51,7 @@ pub use crate::machine::{
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
-    Absent, Dependency, Dropped, Imported, Lane, LayerBrick, Model, Name, NameKind, Observed,
+    Absent, Dependency, Dropped, FunctionSamples, Imported, Lane, LayerBrick, Model, Name, NameKind, Observed,
     Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Route, Run, SCHEMA_VERSION, Span,
     Total,
 };
