@@ -139,6 +139,23 @@ pub struct Imported {
     /// Parts of it that were left out, and why, with their number.
     #[serde(default)]
     pub left_out: Vec<(String, u64)>,
+    /// What it says of how it was measured, as it names that: what must be alike for times to compare.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<(String, String)>,
+    /// Samples by function, of a file that counts those and has no times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<FunctionSamples>,
+}
+
+/// How often a function was seen in samples: no time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionSamples {
+    /// The function.
+    pub name: String,
+    /// Samples in the function itself.
+    pub own: u64,
+    /// Samples in it or in what it called.
+    pub total: u64,
 }
 
 /// The sums of one brick in one layer and phase.
@@ -205,6 +222,45 @@ pub struct Dropped {
 }
 
 impl Dropped {
+    /// Each counter, by the name of its field.
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 15] {
+        // Taken apart, so that a new one can't be forgotten.
+        let &Self {
+            spans,
+            passes,
+            homeless,
+            late,
+            dependencies,
+            names,
+            unfinished,
+            moved,
+            straddling,
+            overlapping,
+            nested_passes,
+            abandoned_passes,
+            open_passes,
+            disturbed_passes,
+            left_out_passes,
+        } = self;
+        [
+            ("spans", spans),
+            ("passes", passes),
+            ("homeless", homeless),
+            ("late", late),
+            ("dependencies", dependencies),
+            ("names", names),
+            ("unfinished", unfinished),
+            ("moved", moved),
+            ("straddling", straddling),
+            ("overlapping", overlapping),
+            ("nested_passes", nested_passes),
+            ("abandoned_passes", abandoned_passes),
+            ("open_passes", open_passes),
+            ("disturbed_passes", disturbed_passes),
+            ("left_out_passes", left_out_passes),
+        ]
+    }
+
     /// Each counter that isn't zero, with what it means.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let outside = "they count outside of passes";

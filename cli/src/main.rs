@@ -9,6 +9,7 @@ mod docs;
 mod doctor;
 mod flame;
 mod kept;
+mod metrics;
 mod progress;
 mod run_dir;
 mod sides;
