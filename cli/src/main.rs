@@ -9,9 +9,11 @@ mod docs;
 mod doctor;
 mod flame;
 mod kept;
+mod metrics;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod progress;
+mod report;
 mod run_dir;
 mod sides;
 mod source;
@@ -60,6 +62,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
         Command::Export(args) => cmd::export::run(args),
+        Command::Report(args) => cmd::report::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),
         Command::Tokenize(args) => cmd::tokenize::run(args),

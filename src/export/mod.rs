@@ -4,10 +4,13 @@ pub mod chrome;
 pub mod csv;
 mod facts;
 pub mod folded;
+mod metrics;
+pub mod otlp;
 #[cfg(feature = "perfetto")]
 pub mod perfetto;
 #[cfg(feature = "pprof")]
 pub mod pprof;
+pub mod prometheus;
 pub mod rows;
 pub mod speedscope;
 mod timeline;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
 use brickscope::{
@@ -12,12 +12,13 @@ use brickscope_engine::{
     GenerateOptions, Generated, Gpu, GpuSession, Model, Sampling, Session, generate, generate_on,
 };
 use brickscope_kernels::Backend;
+use brickscope_live::metrics::MetricsServer;
 use indicatif::ProgressBar;
 
 use crate::args::ProfileArgs;
 use crate::device::OnDevice;
 use crate::run_dir::RunDir;
-use crate::{device, kept, progress, source};
+use crate::{device, kept, metrics, progress, source};
 
 /// Rows of the trace kept at most, of all threads that record: half a gigabyte of them.
 const MAX_LOG: usize = 1 << 23;
@@ -75,6 +76,12 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     if args.shares {
         session.profile_shares(Some(&profiler));
     }
+    let (backend, threads) = (session.cpu().kernels.backend().name(), session.cpu().threads());
+    let _served = {
+        let described = described(args, prompt, backend, threads, args.tokens);
+        let ceilings = ceilings.as_ref().ok().cloned();
+        serve(args, model, &profiler, described, ceilings)?
+    };
     profiler.enable();
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
@@ -82,8 +89,24 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     let generated = generate(&mut session, Some(&profiler), prompt, options, &mut show)?;
     bar.finish_and_clear();
     profiler.disable();
-    let (backend, threads) = (session.cpu().kernels.backend().name(), session.cpu().threads());
     Ok(Ran { dir, ceilings, profiler, generated, backend, threads })
+}
+
+/// Metrics of the run, until what is returned is dropped.
+fn serve(
+    args: &ProfileArgs,
+    model: &Model,
+    profiler: &Arc<BrickProfiler>,
+    run: Run,
+    ceilings: Option<Ceilings>,
+) -> Result<Option<MetricsServer>> {
+    let model = source::describe(model);
+    let current = Arc::new(Mutex::new(Arc::clone(profiler)));
+    metrics::serve(&args.metrics, current, move |profile| {
+        profile.model = Some(model.clone());
+        profile.run = Some(run.clone());
+        profile.ceilings = ceilings.clone();
+    })
 }
 
 /// As [`measure`], on a device. The CPU only issues the work and waits for it.
@@ -134,6 +157,8 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         let capacity = log_capacity(session.model(), session.batch(), context);
         let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
         profiler.set_sync_mode(args.sync.into());
+        let described_run = described(args, prompt, backend.name(), 0, args.tokens);
+        let _served = serve(args, session.model(), &profiler, described_run, None)?;
         profiler.enable();
         let mut probe = session.profiled(&profiler)?;
         if let Some(grain) = args.grain {
