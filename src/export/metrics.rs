@@ -217,8 +217,17 @@ fn with(labels: &Labels, more: &[(&'static str, &str)]) -> Labels {
 fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families) {
     let help = "What was lost, or went otherwise than meant";
     let family = Of { prefix, ..of("dropped", Kind::Counter, Unit::None, help) };
+    let help = "What has begun and not ended, or lacks its other side so far";
+    let open = Of { prefix, ..of("open", Kind::Gauge, Unit::None, help) };
     for (what, count) in dropped.counts() {
-        all.add(&family, with(labels, &[("what", what)]), Value::Count(count));
+        // These become fewer again while a run goes on.
+        let (family, what) = match what {
+            "unfinished" => (&open, "spans"),
+            "open_passes" => (&open, "passes"),
+            "dependencies" => (&open, "dependencies"),
+            what => (&family, what),
+        };
+        all.add(family, with(labels, &[("what", what)]), Value::Count(count));
     }
 }
 

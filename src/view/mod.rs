@@ -4,6 +4,7 @@ mod comparison;
 mod device;
 mod dot;
 mod headline;
+mod imported;
 #[cfg(feature = "receipt")]
 mod history;
 mod json;
