@@ -230,7 +230,8 @@ mod tests {
             let text = rfc3339(Duration::from_secs(seconds));
             assert_eq!(unix_seconds(&text), Some(seconds), "{text}");
         }
-        for text in ["", "yesterday", "1969-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "2026-11-21"] {
+        for text in ["", "yesterday", "1969-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "2026-11-21"]
+        {
             assert_eq!(unix_seconds(text), None, "{text}");
         }
     }

@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     Gate(GateArgs),
     Show(ShowArgs),
+    Export(ExportArgs),
     Logits(LogitsArgs),
     Diverge(DivergeArgs),
     VerifyReceipt(VerifyReceiptArgs),
@@ -488,6 +489,42 @@ pub(crate) enum By {
     Brick,
     /// The thread, then as by layer.
     Thread,
+}
+
+/// Write a run in the form that another program reads.
+///
+/// Without -o the file is put into the run's folder. Its path is printed; a large timeline becomes
+/// several files, a path for each. docs/export.md says what opens a form, what it carries and what it lacks.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope export RUN --format speedscope\n  brickscope export RUN --format folded -o - | sort -k2 | head"
+)]
+pub(crate) struct ExportArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// In which form.
+    #[arg(short, long, value_enum)]
+    pub(crate) format: ExportFormat,
+
+    /// The file to write; `-` for standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// With speedscope, folded and pprof: what comes first in a stack.
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<By>,
+}
+
+/// The forms of `brickscope export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Stacks for speedscope.app.
+    Speedscope,
+    /// Stacks, a line each, for inferno, FlameGraph and scripts.
+    Folded,
+    /// Stacks for `go tool pprof`.
+    Pprof,
 }
 
 /// Show a run that was written before.

@@ -58,6 +58,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Profile(args) => cmd::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
+        Command::Export(args) => cmd::export::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),
         Command::Tokenize(args) => cmd::tokenize::run(args),

@@ -308,7 +308,8 @@ fn tables(
         // Work of 0 is work that nobody stated.
         let stated = |work: u64| (work > 0).then_some(Value::Count(work));
         if is_brick {
-            let help = "Time in bricks without the bricks inside; with unattributed it adds up to wall";
+            let help =
+                "Time in bricks without the bricks inside; with unattributed it adds up to wall";
             add("brick.exclusive", Seconds, help, Value::Nanos(stats.exclusive_ns));
             let help = "Time in bricks from begin to end";
             add("brick.inclusive", Seconds, help, Value::Nanos(stats.total_ns));
@@ -367,11 +368,7 @@ fn latency(profile: &Profile, all: &mut Families) {
             "From the begin of a prompt's first pass to the end of its last",
             &profile.latency.first_token,
         ),
-        (
-            "time_per_output_token",
-            "Decode passes of one token each",
-            &profile.latency.per_token,
-        ),
+        ("time_per_output_token", "Decode passes of one token each", &profile.latency.per_token),
     ] {
         if let Some(summary) = summary(durations) {
             let family = of(name, Kind::Summary, Unit::Seconds, help);

@@ -129,10 +129,9 @@ fn metric(family: &Family, when: &When) -> Json {
             }),
         ),
         Kind::Gauge | Kind::Info => ("gauge", json!({ "dataPoints": points })),
-        Kind::Histogram => (
-            "histogram",
-            json!({ "dataPoints": points, "aggregationTemporality": CUMULATIVE }),
-        ),
+        Kind::Histogram => {
+            ("histogram", json!({ "dataPoints": points, "aggregationTemporality": CUMULATIVE }))
+        }
         Kind::Summary => ("summary", json!({ "dataPoints": points })),
     };
     metric[kind] = data;
@@ -151,9 +150,8 @@ fn data_point(point: &Point, is_sum: bool, when: &When) -> Option<Json> {
             let bounds: Vec<f64> = cumulative.iter().map(|(bound, _)| seconds(*bound)).collect();
             let ends = cumulative.iter().map(|(_, count)| *count).chain([buckets.count()]);
             let mut before = 0;
-            let counts: Vec<String> = ends
-                .map(|end| (end - std::mem::replace(&mut before, end)).to_string())
-                .collect();
+            let counts: Vec<String> =
+                ends.map(|end| (end - std::mem::replace(&mut before, end)).to_string()).collect();
             json!({
                 "count": buckets.count().to_string(),
                 "sum": seconds(buckets.sum_ns),

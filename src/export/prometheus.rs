@@ -275,4 +275,3 @@ fn llama_cpp(profile: &Profile, text: &mut Text) {
     let help = "Average generation throughput in tokens/s";
     add("predicted_tokens_seconds", Kind::Gauge, help, shown(&rate(predicted)));
 }
-

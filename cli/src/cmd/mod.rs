@@ -5,6 +5,7 @@ pub(crate) mod check_overhead;
 pub(crate) mod compare;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod flamegraph;
 pub(crate) mod gate;
 pub(crate) mod history;
