@@ -219,7 +219,8 @@ fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families)
     let family = Of { prefix, ..of("dropped", Kind::Counter, Unit::None, help) };
     let help = "What has begun and not ended, or lacks its other side so far";
     let open = Of { prefix, ..of("open", Kind::Gauge, Unit::None, help) };
-    for (what, count) in dropped.counts() {
+    // Disturbed passes have a family of their own, where anybody looked.
+    for (what, count) in dropped.counts().into_iter().filter(|of| of.0 != "disturbed_passes") {
         // These become fewer again while a run goes on.
         let (family, what) = match what {
             "unfinished" => (&open, "spans"),

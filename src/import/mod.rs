@@ -237,6 +237,3 @@ fn total(phase: Option<Phase>, source: Source, stats: BrickStats) -> Total {
         counters: None,
     }
 }
-
-#[cfg(test)]
-mod tests;

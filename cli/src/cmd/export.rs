@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use brickscope::stacks::{self, Stacks};
 use brickscope::{Profile, export, write_atomically};
 
-use crate::args::{By, ExportArgs, ExportFormat};
+use crate::args::{By, ExportArgs, ExportFormat, MetricsNames};
 use crate::{device, run_dir};
 
 pub(crate) fn run(args: &ExportArgs) -> Result<()> {
@@ -31,6 +31,12 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
             let stacks = stacks(profile, args)?;
             to.write(|out| export::pprof::write(&stacks, out))
         }
+        ExportFormat::Prometheus => to.write(|out| {
+            let names = args.names.unwrap_or(MetricsNames::Brickscope).into();
+            let options = export::prometheus::Options { names, ..Default::default() };
+            export::prometheus::write_with(&profile, options, out)
+        }),
+        ExportFormat::OtlpJson => to.write(|out| export::otlp::write(&profile, out)),
     }
 }
 
@@ -41,6 +47,8 @@ impl ExportFormat {
             Self::Speedscope => "speedscope.json",
             Self::Folded => "stacks.folded",
             Self::Pprof => "profile.pb.gz",
+            Self::Prometheus => "metrics.prom",
+            Self::OtlpJson => "metrics.otlp.json",
         }
     }
 
@@ -54,6 +62,9 @@ impl ExportFormat {
 fn check(args: &ExportArgs) -> Result<()> {
     if args.by.is_some() && !args.format.is_of_stacks() {
         bail!("--by is of stacks: of the formats speedscope, folded and pprof");
+    }
+    if args.names.is_some() && args.format != ExportFormat::Prometheus {
+        bail!("--names is of the format prometheus");
     }
     Ok(())
 }
