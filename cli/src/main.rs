@@ -11,6 +11,7 @@ mod flame;
 mod kept;
 mod metrics;
 mod progress;
+mod report;
 mod run_dir;
 mod sides;
 mod source;
@@ -60,6 +61,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Show(args) => cmd::show::run(args),
         Command::Export(args) => cmd::export::run(args),
         Command::Import(args) => cmd::import::run(args),
+        Command::Report(args) => cmd::report::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),
         Command::Tokenize(args) => cmd::tokenize::run(args),

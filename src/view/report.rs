@@ -83,6 +83,8 @@ pub fn report(profile: &Profile) -> String {
     if profile.totals.iter().any(|total| total.phase.is_none() && total.category.is_some()) {
         if !profile.phases.is_empty() {
             text.push_str("\nOutside of passes\n");
+        } else if profile.imported.is_some() {
+            text.push('\n');
         }
         tables(profile, None, &[], &mut text);
     }
@@ -104,11 +106,15 @@ pub fn report(profile: &Profile) -> String {
         let n_passes = profile.phase(Phase::Decode).map_or(0, |total| total.passes);
         let is_median = profile.typical_pass(Phase::Decode) == Some(pass);
         let which = if is_median { "the median of" } else { "near the median of" };
+        // Of what was imported nobody knows.
+        let at = match profile.imported {
+            None => format!(", at position {}", pass.position),
+            Some(_) => String::new(),
+        };
         let _ = write!(
             text,
-            "\nOne decode pass: {}, {which} {n_passes}, at position {}\n{}\n",
+            "\nOne decode pass: {}, {which} {n_passes}{at}\n{}\n",
             milliseconds(pass.wall_ns),
-            pass.position,
             graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
         );
         if let Some(table) = path_table(&graph, PATH_ROWS) {

@@ -1,8 +1,10 @@
 //! What is exported is what there was: by readers of their own, and by speedscope's schema.
 
 mod folded;
+mod otlp;
 #[cfg(feature = "pprof")]
 mod pprof;
+mod prometheus;
 mod speedscope;
 
 use std::io;

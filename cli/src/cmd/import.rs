@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use brickscope::import::{self, Format, MAX_BYTES, Options};
-use brickscope::{Profile, view};
+use brickscope::Profile;
 use flate2::read::MultiGzDecoder;
 
 use crate::args::{ImportArgs, ImportFormat, WeightUnit};
@@ -54,7 +54,10 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         let imported = serde_json::json!({ "run": path.to_string(), "imported": profile.imported });
         return Ok(writeln!(out, "{imported}")?);
     }
-    Ok(writeln!(out, "{}\n{:9} {path}", view::headline(&profile), "run in")?)
+    for (why, number) in profile.imported.iter().flat_map(|imported| &imported.left_out) {
+        eprintln!("note: left out: {why}: {number}");
+    }
+    Ok(writeln!(out, "{path}")?)
 }
 
 /// The whole file as text, unpacked if it is gzip's.

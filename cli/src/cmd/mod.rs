@@ -14,6 +14,7 @@ pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod profile;
 pub(crate) mod receipt;
+pub(crate) mod report;
 pub(crate) mod selftest;
 pub(crate) mod show;
 pub(crate) mod synth;
