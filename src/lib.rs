@@ -13,6 +13,7 @@ mod fold;
 mod graph;
 #[cfg(feature = "receipt")]
 pub mod history;
+pub mod import;
 mod latency;
 mod layers;
 mod machine;

@@ -62,6 +62,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
         Command::Export(args) => cmd::export::run(args),
+        Command::Import(args) => cmd::import::run(args),
         Command::Report(args) => cmd::report::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),

@@ -4,8 +4,10 @@ mod csv;
 mod folded;
 #[path = "../nesting/mod.rs"]
 mod nesting;
+mod otlp;
 #[cfg(feature = "pprof")]
 mod pprof;
+mod prometheus;
 mod speedscope;
 mod timelines;
 #[cfg(any(feature = "perfetto", feature = "pprof"))]

@@ -9,7 +9,7 @@ use brickscope::export::Part;
 use brickscope::stacks::{self, Stacks};
 use brickscope::{Profile, export, write_atomically};
 
-use crate::args::{By, ExportArgs, ExportFormat, Table};
+use crate::args::{By, ExportArgs, ExportFormat, MetricsNames, Table};
 use crate::{device, progress, run_dir};
 
 /// The size at which timelines are cut. Viewers in a browser have some 2 GB, of which a trace takes
@@ -67,6 +67,12 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
         ExportFormat::Parquet => to.write(|out| {
             with_bar(&profile, |progress| crate::parquet::write(&profile, out, progress))
         }),
+        ExportFormat::Prometheus => to.write(|out| {
+            let names = args.names.unwrap_or(MetricsNames::Brickscope).into();
+            let options = export::prometheus::Options { names, ..Default::default() };
+            export::prometheus::write_with(&profile, options, out)
+        }),
+        ExportFormat::OtlpJson => to.write(|out| export::otlp::write(&profile, out)),
     }
 }
 
@@ -82,6 +88,8 @@ impl ExportFormat {
             Self::Csv => "spans.csv",
             #[cfg(feature = "parquet")]
             Self::Parquet => "spans.parquet",
+            Self::Prometheus => "metrics.prom",
+            Self::OtlpJson => "metrics.otlp.json",
         }
     }
 
@@ -105,6 +113,9 @@ fn check(args: &ExportArgs) -> Result<()> {
     }
     if args.part_size.is_some() && args.output.as_deref().is_some_and(is_stdout) {
         bail!("--part-size: standard output has one part");
+    }
+    if args.names.is_some() && args.format != ExportFormat::Prometheus {
+        bail!("--names is of the format prometheus");
     }
     Ok(())
 }
