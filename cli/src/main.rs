@@ -9,10 +9,12 @@ mod docs;
 mod doctor;
 mod flame;
 mod kept;
+mod names;
 mod progress;
 mod run_dir;
 mod sides;
 mod source;
+mod top;
 
 use std::process::ExitCode;
 
@@ -57,6 +59,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Profile(args) => cmd::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
+        Command::Top(args) => cmd::top::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),
         Command::Tokenize(args) => cmd::tokenize::run(args),
