@@ -49,16 +49,7 @@ pub(crate) enum View {
 }
 
 impl View {
-    pub(crate) const ALL: [Self; 4] = [Self::Bricks, Self::Heat, Self::Tree, Self::System];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Bricks => "bricks",
-            Self::Heat => "heat map",
-            Self::Tree => "tree",
-            Self::System => "system",
-        }
-    }
+    const ALL: [Self; 4] = [Self::Bricks, Self::Heat, Self::Tree, Self::System];
 }
 
 /// What the table of bricks is sorted by.
@@ -409,9 +400,7 @@ impl App {
         }
         .min(last);
         match code {
-            KeyCode::Left | KeyCode::Char('l') if is_heat && code == KeyCode::Left => {
-                self.column = self.column.saturating_sub(1);
-            }
+            KeyCode::Left if is_heat => self.column = self.column.saturating_sub(1),
             KeyCode::Right if is_heat => {
                 let last = self.heat().map_or(0, |heat| heat.bricks.len().saturating_sub(1));
                 self.column = (self.column + 1).min(last);

@@ -7,7 +7,7 @@ mod system;
 mod tests;
 mod tree;
 
-use brickscope::{Absent, BrickCategory, Percentiles, Phase};
+use brickscope::{Absent, BrickCategory, Dropped, Percentiles, Phase};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -169,9 +169,13 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
     let mut lines = Vec::new();
     // What was lost qualifies all the rest, so it comes first, as in the report.
     let dropped = *numbers.dropped;
-    let mut lost = brickscope::Dropped { disturbed_passes: 0, open_passes: 0, ..dropped };
-    // Of interest only to who looks at single spans, which no live view does.
-    (lost.spans, lost.passes) = (0, 0);
+    // Spans and passes that were only summed are of interest to who looks at single ones, which no live
+    // view does; and in the middle of a pass some spans have begun and not ended.
+    let mut lost =
+        Dropped { disturbed_passes: 0, open_passes: 0, spans: 0, passes: 0, ..dropped };
+    if dropped.open_passes > 0 && app.state == State::Running {
+        lost.unfinished = 0;
+    }
     let lost: Vec<String> = lost.lines().collect();
     if !lost.is_empty() {
         let text = format!(" LOST     {}", lost.join("; "));
@@ -221,14 +225,14 @@ fn tokens(numbers: &Numbers<'_>) -> String {
             let Percentiles { p50_ns, p95_ns, p99_ns, .. } = each.percentiles;
             let known = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| ms(ns as f64));
             text.push_str(&format!(
-                "; per token {} ms mean, p50 {}, p95 {}, p99 {}",
+                "; token {} ms mean, p50 {} p95 {} p99 {}",
                 ms(mean),
                 known(p50_ns),
                 known(p95_ns),
                 known(p99_ns)
             ));
         }
-        None => text.push_str("; per token -"),
+        None => text.push_str("; token -"),
     }
     text
 }
@@ -268,7 +272,7 @@ fn load(numbers: &Numbers<'_>) -> String {
                     let busy: f64 = threads.iter().map(|thread| thread.busy).sum();
                     let waiting: f64 = threads.iter().map(|thread| thread.waiting).sum();
                     text.push_str(&format!(
-                        "{busy:.2} of {} busy, {waiting:.2} waiting for a core",
+                        "{busy:.2} of {} busy, {waiting:.2} waiting",
                         threads.len()
                     ));
                 }
@@ -298,7 +302,7 @@ fn cost(numbers: &Numbers<'_>) -> String {
         Err(_) => "-".to_owned(),
     };
     let mut text = format!(
-        " costs    profiling {} (estimate), making frames {} of a core",
+        " costs    profiling {} (estimate), frames {} of a core",
         share(&numbers.overhead.share),
         share(&numbers.overhead.watching)
     );
