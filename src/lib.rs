@@ -14,6 +14,7 @@ mod graph;
 #[cfg(feature = "receipt")]
 pub mod history;
 mod latency;
+mod layers;
 mod machine;
 mod paired;
 mod profile;
@@ -51,9 +52,9 @@ pub use crate::machine::{
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
-    Absent, Dependency, Dropped, Imported, Lane, LayerBrick, Model, Name, NameKind, Observed,
-    Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Route, Run, SCHEMA_VERSION, Span,
-    Total,
+    Absent, BrickKernel, Dependency, Dropped, FunctionSamples, Imported, Lane, LayerBrick, Model,
+    Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Route, Run,
+    SCHEMA_VERSION, Span, Total,
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,

@@ -1,9 +1,11 @@
 //! Every flag of the command.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use brickscope::export::prometheus::Names;
 use brickscope::{Backend, SyncMode};
 use brickscope_engine::synth::{Shape, SynthQuant};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Gate(GateArgs),
     Show(ShowArgs),
     Top(TopArgs),
+    Export(ExportArgs),
+    Report(ReportArgs),
     Logits(LogitsArgs),
     Diverge(DivergeArgs),
     VerifyReceipt(VerifyReceiptArgs),
@@ -102,7 +106,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. Ends
     /// when that is known to ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"])]
+    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed", "metrics"])]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: end after so many seconds at the latest.
@@ -112,7 +116,7 @@ pub(crate) struct ProfileArgs {
         default_value_t = 20.0,
         requires = "check_overhead",
         // Where one of these is there, clap takes `requires` for settled.
-        conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"],
+        conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed", "metrics"],
         value_parser = seconds,
         allow_negative_numbers = true
     )]
@@ -143,7 +147,50 @@ pub(crate) struct ProfileArgs {
     pub(crate) endless: bool,
 
     #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+
+    #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
+}
+
+/// Metrics of a run while it runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MetricsArgs {
+    /// While the model runs, serve Prometheus metrics at http://ADDR/metrics: 127.0.0.1:9187, say. Port 0
+    /// takes any that is free; which, is said on standard error. A scrape takes some CPU time from what is
+    /// measured. docs/metrics.md lists them.
+    #[arg(long, value_name = "ADDR", value_parser = socket_addr)]
+    pub(crate) metrics: Option<SocketAddr>,
+
+    /// With --metrics: by which names.
+    #[arg(long, value_enum, value_name = "NAMES", default_value_t = MetricsNames::Brickscope, requires = "metrics")]
+    pub(crate) metrics_names: MetricsNames,
+
+    /// With --metrics: the address may be one that other machines reach. Metrics name the model and its
+    /// file, nothing is encrypted, and nobody is asked who they are.
+    #[arg(long, requires = "metrics")]
+    pub(crate) metrics_public: bool,
+}
+
+/// [`Names`], as the command line spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetricsNames {
+    /// `brickscope_…`: all that is known.
+    Brickscope,
+    /// `llamacpp:…`: those of llama.cpp's server, as far as we measure the same.
+    Llamacpp,
+    /// Both.
+    Both,
+}
+
+impl From<MetricsNames> for Names {
+    fn from(names: MetricsNames) -> Self {
+        match names {
+            MetricsNames::Brickscope => Self::Brickscope,
+            MetricsNames::Llamacpp => Self::LlamaCpp,
+            MetricsNames::Both => Self::Both,
+        }
+    }
 }
 
 /// What runs a model.
@@ -226,6 +273,9 @@ pub(crate) struct BenchmarkArgs {
     /// The same as --output json.
     #[arg(long, conflicts_with = "output")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
@@ -498,6 +548,42 @@ pub(crate) struct TopArgs {
     pub(crate) executor: ExecutorArgs,
 }
 
+/// Write a run in the form that another program reads.
+///
+/// Without -o the file is put into the run's folder. Its path is printed; a large timeline becomes
+/// several files, a path for each. docs/export.md says what opens a form, what it carries and what it lacks.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope export RUN --format speedscope\n  brickscope export RUN --format folded -o - | sort -k2 | head"
+)]
+pub(crate) struct ExportArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// In which form.
+    #[arg(short, long, value_enum)]
+    pub(crate) format: ExportFormat,
+
+    /// The file to write; `-` for standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// With speedscope, folded and pprof: what comes first in a stack.
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<By>,
+}
+
+/// The forms of `brickscope export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Stacks for speedscope.app.
+    Speedscope,
+    /// Stacks, a line each, for inferno, FlameGraph and scripts.
+    Folded,
+    /// Stacks for `go tool pprof`.
+    Pprof,
+}
+
 /// Show a run that was written before.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -603,6 +689,36 @@ pub(crate) enum View {
     RooflineSvg,
     /// All that was recorded, and the roofline.
     Json,
+}
+
+/// Write a run as one HTML file that needs nothing else, to open or to send; or two, side by side.
+///
+/// It has what `show` has and more: bricks, layers, a timeline, a flame view, the roofline, the critical
+/// path, tokens, the machine. Each number says where in profile.json it is from; docs/report.md says how.
+/// Two runs are compared as `compare` does it, and two single runs can't be told apart.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope report RUN -o report.html\n  brickscope report runs/before runs/after -o diff.html\n  brickscope report RUN -o - | gzip > report.html.gz"
+)]
+pub(crate) struct ReportArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// Another run to lay beside it: then the first is A, and this one is B.
+    pub(crate) other: Option<PathBuf>,
+
+    /// The file to write, `-` for standard output. By default report.html in the run's folder, of two runs
+    /// comparison.html in that of the second.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Of two runs: compare even what ran under unlike conditions.
+    #[arg(long, requires = "other")]
+    pub(crate) force: bool,
+
+    /// Print what was written as JSON: file, bytes, headline.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Write a model's logits for given tokens, in the LGT1 format, to compare engines.
@@ -996,6 +1112,15 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
         Some(threads) if n <= MAX_THREADS => Ok(threads),
         _ => Err(format!("must be 1 to {MAX_THREADS}")),
     }
+}
+
+/// An address of a socket; `localhost` may stand for its own.
+fn socket_addr(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    let local = local.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    local.or_else(|| text.parse().ok()).ok_or_else(|| {
+        "must be an address and a port, such as 127.0.0.1:9187 or localhost:0".to_owned()
+    })
 }
 
 fn count(text: &str) -> Result<usize, String> {

@@ -9,8 +9,10 @@ mod docs;
 mod doctor;
 mod flame;
 mod kept;
+mod metrics;
 mod names;
 mod progress;
+mod report;
 mod run_dir;
 mod sides;
 mod source;
@@ -60,6 +62,8 @@ fn run(command: &Command) -> ExitCode {
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
         Command::Top(args) => cmd::top::run(args),
+        Command::Export(args) => cmd::export::run(args),
+        Command::Report(args) => cmd::report::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),
         Command::Tokenize(args) => cmd::tokenize::run(args),

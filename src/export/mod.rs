@@ -1,8 +1,11 @@
 //! Bytes for other programs, one file a format.
 
 pub mod folded;
+mod metrics;
+pub mod otlp;
 #[cfg(feature = "pprof")]
 pub mod pprof;
+pub mod prometheus;
 pub mod speedscope;
 
 use std::io;

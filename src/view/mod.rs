@@ -30,7 +30,7 @@ pub use self::history::{history, history_csv, history_json, history_markdown, hi
 pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::machine;
-pub use self::path::critical_path;
+pub use self::path::{PathRow, PathSummary, SlackRow, critical_path, path_summary};
 pub use self::report::report;
 pub use self::roofline::roofline;
 pub use self::roofline_svg::roofline_svg;

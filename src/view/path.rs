@@ -39,18 +39,8 @@ impl ExecutionGraph {
         if total > told {
             let _ = writeln!(text, "  what surrounds them ({}µs)", ns(total - told));
         }
-        let slack = schedule.slack();
-        let is_around = self.are_around_time();
-        let is_innermost = |id: ExecutionNodeId| {
-            self.timing_ns(id).is_some_and(|nanos| nanos > 0) && !is_around[id.0 as usize]
-        };
-        let mut late: Vec<(ExecutionNodeId, u64)> = slack
-            .iter()
-            .map(|(id, &nanos)| (id, nanos))
-            .filter(|&(id, nanos)| nanos > 0 && is_innermost(id))
-            .collect();
+        let late = late(self, &schedule, &self.are_around_time());
         if !late.is_empty() {
-            late.sort_by_key(|&(id, nanos)| (std::cmp::Reverse(nanos), id));
             text.push_str("\nParallelization Opportunities (high slack):\n");
             for (id, nanos) in late.into_iter().take(5) {
                 let _ = writeln!(text, "  {} slack={}µs", self.label(id), ns(nanos));
@@ -121,11 +111,51 @@ pub fn critical_path(graph: &ExecutionGraph, what_if: &[(String, f64)]) -> Strin
     text
 }
 
-/// The path of one pass summed up by what its steps are, the longest first: how much of the pass each
-/// kind takes, and what the pass would gain if that took half as long.
+/// A critical path, summed up by what its steps are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PathSummary {
+    /// How long the whole takes at the least. The `own_ns` of `rows` and `rest` add up to it.
+    pub makespan_ns: u64,
+    /// Each kind of step, the longest first.
+    pub rows: Vec<PathRow>,
+    /// What further kinds add up to, and how many there are.
+    pub rest: Option<(PathRow, usize)>,
+    /// What took time with nothing inside, and could end later without making the whole longer: a node
+    /// each, those with most slack first.
+    pub slack: Vec<SlackRow>,
+}
+
+/// A kind of step.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PathRow {
+    /// The brick and kernel, or the words for time between them.
+    pub label: String,
+    /// Nanoseconds of the path that are its own.
+    pub own_ns: u64,
+    /// Steps.
+    pub times: u64,
+    /// By how much the whole would be shorter if all of these took half as long; `None` for time that
+    /// nobody named.
+    pub saves_ns: Option<u64>,
+}
+
+/// A node that isn't critical.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SlackRow {
+    /// The brick and kernel.
+    pub label: String,
+    /// Nanoseconds that it took.
+    pub timing_ns: u64,
+    /// Nanoseconds by which it could end later.
+    pub slack_ns: u64,
+}
+
+/// The critical path of a graph, summed up by what its steps are, with at most `most_rows` rows of each
+/// kind.
 ///
 /// `None` for a graph with a cycle, or without any time.
-pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<String> {
+#[must_use]
+pub fn path_summary(graph: &ExecutionGraph, most_rows: usize) -> Option<PathSummary> {
     let schedule = graph.schedule().ok()?;
     let total = schedule.makespan_ns();
     if total == 0 {
@@ -149,6 +179,69 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
         })
         .collect();
     let rows = rows(&schedule, &labels);
+    let (shown, rest) = rows.split_at(most_rows.min(rows.len()));
+    let saves = |label: &Label| match label {
+        // What nobody named can't be made faster by name.
+        Label::Between(_) => None,
+        Label::Named(_) => {
+            let number = numbers.get(label).copied();
+            let is_one = |id: ExecutionNodeId| Some(by_node[id.0 as usize]) == number;
+            let halved = schedule.makespan_if(|id, own| if is_one(id) { own / 2 } else { own });
+            Some(total.saturating_sub(halved))
+        }
+    };
+    let shown = shown.iter().map(|row| PathRow {
+        label: row.label.text().to_owned(),
+        own_ns: row.nanos,
+        times: row.times,
+        saves_ns: saves(row.label),
+    });
+    let more = PathRow {
+        label: format!("{} more", rest.len()),
+        own_ns: rest.iter().fold(0, |sum, row| u64::saturating_add(sum, row.nanos)),
+        times: rest.iter().map(|row| row.times).sum(),
+        saves_ns: None,
+    };
+    let mut late: Vec<(ExecutionNodeId, u64)> = late(graph, &schedule, &is_around);
+    late.truncate(most_rows);
+    let slack = late.into_iter().map(|(id, slack_ns)| SlackRow {
+        label: labels[id.0 as usize].text().to_owned(),
+        timing_ns: graph.timing_ns(id).unwrap_or_default(),
+        slack_ns,
+    });
+    Some(PathSummary {
+        makespan_ns: total,
+        rows: shown.collect(),
+        rest: (!rest.is_empty()).then_some((more, rest.len())),
+        slack: slack.collect(),
+    })
+}
+
+/// The innermost nodes that took time and have slack, those with most first.
+fn late(
+    graph: &ExecutionGraph,
+    schedule: &Schedule<'_>,
+    is_around: &[bool],
+) -> Vec<(ExecutionNodeId, u64)> {
+    let is_innermost = |id: ExecutionNodeId| {
+        graph.timing_ns(id).is_some_and(|nanos| nanos > 0) && !is_around[id.0 as usize]
+    };
+    let mut late: Vec<(ExecutionNodeId, u64)> = schedule
+        .slack()
+        .iter()
+        .map(|(id, &nanos)| (id, nanos))
+        .filter(|&(id, nanos)| nanos > 0 && is_innermost(id))
+        .collect();
+    late.sort_by_key(|&(id, nanos)| (std::cmp::Reverse(nanos), id));
+    late
+}
+
+/// The path of one pass summed up by what its steps are, the longest first: how much of the pass each
+/// kind takes, and what the pass would gain if that took half as long.
+///
+/// `None` for a graph with a cycle, or without any time.
+pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<String> {
+    let PathSummary { makespan_ns: total, rows, rest, .. } = path_summary(graph, most_rows)?;
     let mut text = format!(
         "{:38} {:>10} {:>7} {:>6} {:>14}\n{}\n",
         "Critical path",
@@ -158,33 +251,20 @@ pub(super) fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<Str
         "halved, saves",
         "-".repeat(79)
     );
-    let (shown, rest) = rows.split_at(most_rows.min(rows.len()));
-    for row in shown {
-        let saves = match row.label {
-            // What nobody named can't be made faster by name.
-            Label::Between(_) => String::new(),
-            Label::Named(_) => {
-                let number = numbers.get(row.label).copied();
-                let is_one = |id: ExecutionNodeId| Some(by_node[id.0 as usize]) == number;
-                let halved = schedule.makespan_if(|id, own| if is_one(id) { own / 2 } else { own });
-                ns(total.saturating_sub(halved))
-            }
-        };
+    for row in rows {
+        let saves = row.saves_ns.map_or_else(String::new, ns);
         let line = format!(
             "{:38} {:>10} {:>7} {:>6} {saves:>14}",
-            shortened(row.label.text(), 38, ""),
-            ns(row.nanos),
-            percent(row.nanos as f64, total as f64),
+            shortened(&row.label, 38, ""),
+            ns(row.own_ns),
+            percent(row.own_ns as f64, total as f64),
             row.times
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    if !rest.is_empty() {
-        let nanos = rest.iter().fold(0, |sum, row| u64::saturating_add(sum, row.nanos));
-        let times: u64 = rest.iter().map(|row| row.times).sum();
-        let share = percent(nanos as f64, total as f64);
-        let label = format!("{} more", rest.len());
-        let _ = writeln!(text, "{label:38} {:>10} {share:>7} {times:>6}", ns(nanos));
+    if let Some((row, _)) = rest {
+        let (nanos, share) = (ns(row.own_ns), percent(row.own_ns as f64, total as f64));
+        let _ = writeln!(text, "{:38} {nanos:>10} {share:>7} {:>6}", row.label, row.times);
     }
     Some(text)
 }

@@ -18,7 +18,7 @@ use crate::benchmark::rows::{self, Measurement, ModelRow};
 use crate::benchmark::warm_up::Rule;
 use crate::benchmark::{processes, table};
 use crate::run_dir::RunDir;
-use crate::{kept, progress, source};
+use crate::{kept, metrics, progress, source};
 
 /// What was measured, by one process or by several.
 struct Done {
@@ -31,6 +31,9 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     let plans = Plan::all(args);
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
+    }
+    if args.processes > 1 && args.metrics.metrics.is_some() {
+        bail!("--metrics: with --processes each would serve at the same address");
     }
     if args.process.is_some_and(|process| !(1..=args.processes).contains(&process)) {
         bail!("--process: a set of {} has no such process", args.processes);
@@ -103,6 +106,14 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let tokens = kept.iter().flatten().map(|plan| plan.n_prompt + plan.n_gen).sum();
     let capacity = log_capacity(&model, session.batch(), tokens);
     let mut bench = Bench::new(&mut session, Clock::default(), settings, capacity)?;
+    let _served = {
+        let model = source::describe(&model);
+        let ceilings = before.ceilings.as_ref().ok().cloned();
+        metrics::serve(&args.metrics, bench.current(), move |profile| {
+            profile.model = Some(model.clone());
+            profile.ceilings = ceilings.clone();
+        })?
+    };
     let load_before = load_average();
     let throttled_before = throttled();
     let watch = LoadWatch::start();

@@ -12,19 +12,17 @@ use brickscope_engine::{
     GenerateOptions, Generated, Gpu, GpuSession, Model, Sampling, Session, generate, generate_on,
 };
 use brickscope_kernels::Backend;
+use brickscope_live::metrics::MetricsServer;
 use brickscope_live::socket::{Facts, Publisher};
 use indicatif::ProgressBar;
 
 use crate::args::ProfileArgs;
 use crate::device::OnDevice;
 use crate::run_dir::RunDir;
-use crate::{device, kept, progress, source};
+use crate::{device, kept, metrics, progress, source};
 
 /// Rows of the trace kept at most, of all threads that record: half a gigabyte of them.
 const MAX_LOG: usize = 1 << 23;
-
-/// The same of a run that has no end, of which nothing is written.
-const ENDLESS_LOG: usize = 1 << 14;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let model = source::model(args.model.as_deref())?;
@@ -63,9 +61,9 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     note.set_message("warming up");
 
     let mut capacity = log_capacity(model, session.batch(), context);
-    // Sums are enough, and a pass to look into.
+    // Nobody will see single spans of a run that is never written.
     if args.endless {
-        capacity = capacity.min(ENDLESS_LOG);
+        capacity = 0;
     }
     if args.shares {
         capacity = shares_capacity(capacity, session.cpu().threads());
@@ -84,6 +82,11 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
         session.profile_shares(Some(&profiler));
     }
     let (backend, threads) = (session.cpu().kernels.backend().name(), session.cpu().threads());
+    let _served = {
+        let described = described(args, prompt, backend, threads, args.tokens);
+        let ceilings = ceilings.as_ref().ok().cloned();
+        serve(args, model, &profiler, described, ceilings)?
+    };
     profiler.enable();
     let live = publish(args, model, prompt, (backend, threads), &profiler, &ceilings)?;
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
@@ -100,6 +103,23 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     profiler.disable();
     drop(live);
     Ok(Ran { dir, ceilings, profiler, generated, backend, threads })
+}
+
+/// Metrics of the run, until what is returned is dropped.
+fn serve(
+    args: &ProfileArgs,
+    model: &Model,
+    profiler: &Arc<BrickProfiler>,
+    run: Run,
+    ceilings: Option<Ceilings>,
+) -> Result<Option<MetricsServer>> {
+    let model = source::describe(model);
+    let current = Arc::new(Mutex::new(Arc::clone(profiler)));
+    metrics::serve(&args.metrics, current, move |profile| {
+        profile.model = Some(model.clone());
+        profile.run = Some(run.clone());
+        profile.ceilings = ceilings.clone();
+    })
 }
 
 /// As [`measure`], on a device. The CPU only issues the work and waits for it.
@@ -150,6 +170,8 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         let capacity = log_capacity(session.model(), session.batch(), context);
         let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
         profiler.set_sync_mode(args.sync.into());
+        let described_run = described(args, prompt, backend.name(), 0, args.tokens);
+        let _served = serve(args, session.model(), &profiler, described_run, None)?;
         profiler.enable();
         let absent = Err(Absent { reason: ON_A_DEVICE.to_owned() });
         let ran = (backend.name(), 0);

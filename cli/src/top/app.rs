@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use brickscope::roofline::Roofline;
-use brickscope::{Absent, NameKind, Phase, Profile};
+use brickscope::{Absent, BrickKernel, Phase, Profile};
 use brickscope_live::socket::{Frame, Hello};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -81,7 +81,6 @@ impl Sort {
 pub(crate) struct Seen {
     pub(crate) picture: Rc<Picture>,
     pub(crate) window: Result<Rc<Window>, Absent>,
-    pub(crate) example: Option<Rc<Profile>>,
 }
 
 /// A brick of the table.
@@ -109,18 +108,8 @@ pub(crate) struct Branch {
     pub(crate) place: Option<(Place, bool)>,
     pub(crate) ns: u64,
     pub(crate) count: u64,
-    /// A kernel: its time is of one pass, and not a sum.
-    pub(crate) is_of_one_pass: bool,
-}
-
-/// A kernel inside of a brick, in one pass.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Kernel {
-    pub(crate) layer: Option<u16>,
-    pub(crate) brick: String,
-    pub(crate) name: String,
-    pub(crate) count: u64,
-    pub(crate) total_ns: u64,
+    /// A kernel: its sums are of its brick in all layers.
+    pub(crate) is_of_all_layers: bool,
 }
 
 #[derive(Debug)]
@@ -237,7 +226,6 @@ impl App {
         Some(Seen {
             picture: Rc::clone(self.pictures.newest()?),
             window: self.pictures.window().map(Rc::new),
-            example: self.pictures.example().cloned(),
         })
     }
 
@@ -521,16 +509,22 @@ impl App {
         Ok(heat)
     }
 
-    /// Which kernels are in which bricks, in the pass that is known span by span.
-    pub(crate) fn kernels(&self) -> Vec<Kernel> {
-        let example = self.seen().and_then(|seen| seen.example);
-        example.map(|example| kernels_of(&example)).unwrap_or_default()
+    /// The kernels of a brick, the longest first.
+    pub(crate) fn kernels(&self, brick: &str) -> Vec<BrickKernel> {
+        let Some(seen) = self.seen() else { return Vec::new() };
+        let Ok(profile) = self.shown(&seen) else { return Vec::new() };
+        let inside = profile
+            .brick_kernels
+            .iter()
+            .filter(|row| row.phase == Some(self.phase) && row.brick == brick);
+        let mut kernels: Vec<BrickKernel> = inside.cloned().collect();
+        kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total_ns));
+        kernels
     }
 
     /// The lines of the tree: layers, their bricks, their kernels, as far as they are open.
     pub(crate) fn branches(&self) -> Vec<Branch> {
         let Ok(heat) = self.heat() else { return Vec::new() };
-        let kernels = self.kernels();
         let mut branches = Vec::new();
         for (layer, cells) in heat.layers.iter().zip(&heat.cells) {
             let bricks = heat.bricks.iter().zip(cells);
@@ -549,16 +543,13 @@ impl App {
                 place: Some((place, is_open)),
                 ns: bricks.iter().fold(0, |sum, &(_, ns, _)| u64::saturating_add(sum, ns)),
                 count: bricks.iter().fold(0, |sum, &(.., count)| u64::saturating_add(sum, count)),
-                is_of_one_pass: false,
+                is_of_all_layers: false,
             });
             if !is_open {
                 continue;
             }
             for (name, ns, count) in bricks {
-                let inside: Vec<&Kernel> = kernels
-                    .iter()
-                    .filter(|kernel| kernel.layer == *layer && kernel.brick == *name)
-                    .collect();
+                let inside = self.kernels(name);
                 let place = (*layer, Some(name.clone()));
                 let is_open = self.open.contains(&place);
                 branches.push(Branch {
@@ -567,16 +558,16 @@ impl App {
                     place: (!inside.is_empty()).then_some((place, is_open)),
                     ns,
                     count,
-                    is_of_one_pass: false,
+                    is_of_all_layers: false,
                 });
                 if is_open {
                     branches.extend(inside.into_iter().map(|kernel| Branch {
                         depth: 2,
-                        name: kernel.name.clone(),
+                        name: kernel.kernel,
                         place: None,
                         ns: kernel.total_ns,
                         count: kernel.count,
-                        is_of_one_pass: true,
+                        is_of_all_layers: true,
                     }));
                 }
             }
@@ -595,52 +586,13 @@ pub(crate) struct Heat {
 }
 
 impl Heat {
+    /// The sum of all cells: layers are summed since somebody watches, so no wall will do.
+    pub(crate) fn total(&self) -> u64 {
+        self.cells.iter().flatten().flatten().fold(0, |sum, &(ns, _)| sum.saturating_add(ns))
+    }
+
+    /// The largest cell.
     pub(crate) fn most(&self) -> u64 {
         self.cells.iter().flatten().flatten().map(|&(ns, _)| ns).max().unwrap_or_default()
     }
-}
-
-fn kernels_of(example: &Profile) -> Vec<Kernel> {
-    let mut kernels: Vec<Kernel> = Vec::new();
-    let name_of = |index: u32| {
-        let span = example.spans.get(index as usize)?;
-        let name = example.names.get(usize::from(span.name?))?;
-        Some((span, name))
-    };
-    for index in 0..example.spans.len() as u32 {
-        let Some((span, kernel)) = name_of(index).filter(|(_, name)| name.kind == NameKind::Kernel)
-        else {
-            continue;
-        };
-        // A span lies in one that began before it, so this ends.
-        let mut around = span.parent.filter(|&parent| parent < index);
-        let brick = loop {
-            let Some(parent) = around else { break None };
-            match name_of(parent) {
-                Some((_, name)) if name.kind == NameKind::Brick => break Some(name.name.clone()),
-                _ => {
-                    let next = example.spans.get(parent as usize).and_then(|span| span.parent);
-                    around = next.filter(|&next| next < parent);
-                }
-            }
-        };
-        let Some(brick) = brick else { continue };
-        let is_same = |known: &&mut Kernel| {
-            known.layer == span.layer && known.brick == brick && known.name == kernel.name
-        };
-        match kernels.iter_mut().find(is_same) {
-            Some(known) => {
-                known.count += 1;
-                known.total_ns = known.total_ns.saturating_add(span.duration_ns);
-            }
-            None => kernels.push(Kernel {
-                layer: span.layer,
-                brick,
-                name: kernel.name.clone(),
-                count: 1,
-                total_ns: span.duration_ns,
-            }),
-        }
-    }
-    kernels
 }

@@ -2,8 +2,8 @@
 
 use brickscope::roofline::Roofline;
 use brickscope::{
-    Absent, BrickCategory, Disturbance, Dropped, Latency, LayerBrick, Model, Overhead, Pass, Phase,
-    PhaseTotal, Profile, Run, Total,
+    Absent, BrickCategory, BrickKernel, Disturbance, Dropped, Latency, LayerBrick, Model, Overhead,
+    Pass, Phase, PhaseTotal, Profile, Run, Total,
 };
 use serde::{Serialize, Serializer};
 
@@ -49,7 +49,9 @@ pub(crate) struct Numbers<'p> {
     pub(crate) latency: &'p Latency,
     pub(crate) categories: Vec<CategoryNumbers>,
     pub(crate) totals: &'p [Total],
+    /// By layer since somebody watches, as the kernels by brick.
     pub(crate) layers: Known<&'p [LayerBrick]>,
+    pub(crate) brick_kernels: &'p [BrickKernel],
     pub(crate) roofline: Vec<Known<Roofline>>,
     pub(crate) kv_cache: Known<KvCache>,
     pub(crate) memory: Known<Memory>,
@@ -131,6 +133,7 @@ impl<'p> Numbers<'p> {
                 .collect(),
             totals: &profile.totals,
             layers: Known(layers),
+            brick_kernels: &profile.brick_kernels,
             roofline: profile
                 .phases
                 .iter()

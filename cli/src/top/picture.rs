@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use brickscope::{
-    Absent, BrickStats, DeviceStream, Latency, LayerBrick, NameKind, Percentiles, Phase,
-    PhaseTotal, Profile, Source, Total,
+    Absent, BrickKernel, BrickStats, DeviceStream, Latency, LayerBrick, NameKind, Percentiles,
+    Phase, PhaseTotal, Profile, Source, Total,
 };
 use brickscope_live::socket::{Facts, Frame};
 
@@ -46,8 +46,9 @@ pub(crate) struct Window {
 #[derive(Debug, Default)]
 pub(crate) struct Pictures {
     facts: Facts,
+    /// The newest that came.
     layers: Vec<LayerBrick>,
-    example: Option<Rc<Profile>>,
+    kernels: Vec<BrickKernel>,
     /// The newest last; the first is at least a window old, if there is such a one.
     kept: VecDeque<Rc<Picture>>,
 }
@@ -61,22 +62,14 @@ impl Pictures {
         self.kept.back()
     }
 
-    /// One pass of one token, span by span.
-    pub(crate) fn example(&self) -> Option<&Rc<Profile>> {
-        self.example.as_ref()
-    }
-
     pub(crate) fn take(&mut self, frame: Frame) {
-        let Frame { seq, at_ns, made_ns, last, mut profile, layers, example } = frame;
-        if example.is_some() {
-            self.example = self.example_of(&profile, example).map(Rc::new);
-        }
-        profile.spans.clear();
-        profile.names.clear();
+        let Frame { seq, at_ns, made_ns, last, mut profile, layers } = frame;
         if layers {
             self.layers.clone_from(&profile.layers);
+            self.kernels.clone_from(&profile.brick_kernels);
         } else {
             profile.layers.clone_from(&self.layers);
+            profile.brick_kernels.clone_from(&self.kernels);
         }
         self.describe(&mut profile);
         let (profile, device) = where_it_ran(profile);
@@ -84,7 +77,6 @@ impl Pictures {
         // An engine may forget what it recorded, and begin anew.
         if self.newest().is_some_and(|before| !goes_on(before, &picture)) {
             self.kept.clear();
-            self.example = None;
         }
         self.kept.push_back(Rc::new(picture));
         while self.kept.get(1).is_some_and(|second| at_ns.saturating_sub(second.at_ns) >= WINDOW_NS)
@@ -111,15 +103,6 @@ impl Pictures {
         profile.machine.clone_from(machine);
         profile.ceilings.clone_from(ceilings);
         profile.ceilings_absent.clone_from(ceilings_absent);
-    }
-
-    fn example_of(&self, profile: &Profile, serial: Option<u32>) -> Option<Profile> {
-        let pass = *profile.passes.iter().find(|pass| Some(pass.serial) == serial)?;
-        let mut example = Profile::empty(profile.clock.clone());
-        example.passes = vec![pass];
-        example.names.clone_from(&profile.names);
-        example.spans.clone_from(&profile.spans);
-        Some(example)
     }
 }
 
@@ -229,6 +212,21 @@ impl Window {
             }
         }
         profile.layers = layers;
+        let earlier: HashMap<_, &BrickKernel> = before
+            .profile
+            .brick_kernels
+            .iter()
+            .map(|row| ((row.phase, row.brick.as_str(), row.kernel.as_str()), row))
+            .collect();
+        for row in &mut profile.brick_kernels {
+            if let Some(earlier) =
+                earlier.get(&(row.phase, row.brick.as_str(), row.kernel.as_str()))
+            {
+                row.count = row.count.checked_sub(earlier.count)?;
+                row.total_ns = row.total_ns.checked_sub(earlier.total_ns)?;
+            }
+        }
+        profile.brick_kernels.retain(|row| row.count > 0);
         let made_ns = now.made_ns.checked_sub(before.made_ns)?;
         Some(Self { ns, profile, made_ns })
     }

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 
 use super::{Paint, absent, bar, heading, in_sight, micros, percent, seconds};
 use crate::names::{cut, padded, printable};
-use crate::top::app::{App, Kernel, Row, Seen};
+use crate::top::app::{App, Row, Seen};
 use crate::top::numbers::categories;
 
 pub(super) fn lines(
@@ -188,37 +188,28 @@ fn brick(
         Err(why) => lines.push(Line::raw(cut(&format!(" no roofline: {}", why.reason), width))),
     }
     lines.push(Line::raw(""));
-    let mut kernels: Vec<Kernel> = Vec::new();
-    for kernel in app.kernels().into_iter().filter(|kernel| kernel.brick == name) {
-        match kernels.iter_mut().find(|known| known.name == kernel.name) {
-            Some(known) => {
-                known.count += kernel.count;
-                known.total_ns = known.total_ns.saturating_add(kernel.total_ns);
-            }
-            None => kernels.push(kernel),
-        }
+    let kernels = app.kernels(name);
+    if kernels.is_empty() {
+        lines.push(Line::raw(" No kernel was timed in it since somebody watches."));
+        return lines;
     }
-    kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total_ns));
-    let serial = app
-        .seen()
-        .and_then(|seen| seen.example)
-        .and_then(|example| example.passes.first().map(|pass| pass.serial));
-    match serial {
-        Some(serial) if !kernels.is_empty() => {
-            let text = format!(" Its kernels in one decode pass, number {serial}");
-            lines.push(Line::styled(padded(&text, 44), paint.bold()));
-            for kernel in kernels {
-                let name = padded(&cut(&printable(&kernel.name), 34), 34);
-                let each = micros(kernel.total_ns as f64 / kernel.count.max(1) as f64);
-                lines.push(Line::raw(format!("  {name} {:>5} × {each:>9} µs", kernel.count)));
-            }
-        }
-        Some(serial) => {
-            lines.push(Line::raw(format!(" In decode pass {serial} no kernel was timed in it.")));
-        }
-        None => lines.push(Line::raw(
-            " Its kernels: absent, since the engine kept no decode pass span by span.",
-        )),
+    let since = if app.is_recent { "in the last 2 s" } else { "since somebody watches" };
+    let text = format!(
+        " {:34} {:>8} {:>10} {:>12}",
+        format!("Kernels, {since}"),
+        "count",
+        "avg µs",
+        "total"
+    );
+    lines.push(Line::styled(text, paint.bold()));
+    for kernel in kernels {
+        lines.push(Line::raw(format!(
+            " {} {:>8} {:>10} {:>12}",
+            padded(&cut(&printable(&kernel.kernel), 34), 34),
+            kernel.count,
+            micros(kernel.total_ns as f64 / kernel.count.max(1) as f64),
+            seconds(kernel.total_ns)
+        )));
     }
     lines
 }

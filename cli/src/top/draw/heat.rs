@@ -3,21 +3,15 @@
 use ratatui::style::Color;
 use ratatui::text::{Line, Span};
 
-use super::{Paint, absent, heading, in_sight, micros, percent, seconds};
+use super::{Paint, absent, heading_of_layers, in_sight, micros, percent, seconds};
 use crate::names::{cut, printable};
-use crate::top::app::{App, Heat, Seen};
+use crate::top::app::{App, Heat};
 
 /// From the least to the most. A blank is a brick that didn't run.
 const DENSITY: &[u8] = b".:-=+*#%@";
 
-pub(super) fn lines(
-    app: &App,
-    seen: &Seen,
-    paint: Paint,
-    width: usize,
-    room: usize,
-) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(heading(app, "layers by bricks"), paint.bold())];
+pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled(heading_of_layers(app, "layers by bricks"), paint.bold())];
     let heat = match app.heat() {
         Ok(heat) => heat,
         Err(why) => {
@@ -28,7 +22,7 @@ pub(super) fn lines(
     let most = heat.most();
     let row = app.selected.min(heat.layers.len() - 1);
     let column = app.column.min(heat.bricks.len().saturating_sub(1));
-    lines.push(Line::raw(cut(&cell(app, seen, &heat, row, column), width)));
+    lines.push(Line::raw(cut(&cell(&heat, row, column), width)));
     // As wide as fits; at least a letter and a gap.
     let cells = width.saturating_sub(6) / heat.bricks.len().max(1);
     let cells = cells.clamp(2, 6);
@@ -77,21 +71,19 @@ fn level(ns: u64, most: u64) -> usize {
 }
 
 /// What is under the cursor, in words.
-fn cell(app: &App, seen: &Seen, heat: &Heat, row: usize, column: usize) -> String {
+fn cell(heat: &Heat, row: usize, column: usize) -> String {
     let layer = heat.layers[row].map_or("outside of layers".to_owned(), |n| format!("layer {n}"));
     let Some(name) = heat.bricks.get(column) else { return format!(" {layer}") };
     let name = printable(name);
     let Some((ns, count)) = heat.cells[row][column] else {
         return format!(" {layer}, {} {name}: it doesn't run there", letter(column));
     };
-    let wall = app.shown(seen).ok().and_then(|p| p.phase(app.phase)).map_or(0, |p| p.wall_ns);
     format!(
-        " {layer}, {} {name}: {} in {count} spans of {} µs, {} of {}",
+        " {layer}, {} {name}: {} in {count} spans of {} µs, {} of all",
         letter(column),
         seconds(ns),
         micros(ns as f64 / count.max(1) as f64),
-        percent(ns, wall),
-        app.phase
+        percent(ns, heat.total())
     )
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
         let room = room.saturating_sub(head_room);
         lines.extend(match app.view {
             View::Bricks => bricks::lines(app, &seen, paint, width, room),
-            View::Heat => heat::lines(app, &seen, paint, width, room),
-            View::Tree => tree::lines(app, &seen, paint, width, room),
+            View::Heat => heat::lines(app, paint, width, room),
+            View::Tree => tree::lines(app, paint, width, room),
             View::System => system::lines(app, &seen, paint, room),
         });
     } else {
@@ -171,8 +171,7 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
     let dropped = *numbers.dropped;
     // Spans and passes that were only summed are of interest to who looks at single ones, which no live
     // view does; and in the middle of a pass some spans have begun and not ended.
-    let mut lost =
-        Dropped { disturbed_passes: 0, open_passes: 0, spans: 0, passes: 0, ..dropped };
+    let mut lost = Dropped { disturbed_passes: 0, open_passes: 0, spans: 0, passes: 0, ..dropped };
     if dropped.open_passes > 0 && app.state == State::Running {
         lost.unfinished = 0;
     }
@@ -355,6 +354,12 @@ fn percent(part: u64, whole: u64) -> String {
 /// What is shown: which phase, and since when.
 fn heading(app: &App, what: &str) -> String {
     let since = if app.is_recent { "the last 2 s" } else { "since the start" };
+    format!(" {} · {what} · {since}", app.phase.name().to_uppercase())
+}
+
+/// The same of what is summed by layer, which is only since somebody watches.
+fn heading_of_layers(app: &App, what: &str) -> String {
+    let since = if app.is_recent { "the last 2 s" } else { "since somebody watches" };
     format!(" {} · {what} · {since}", app.phase.name().to_uppercase())
 }
 

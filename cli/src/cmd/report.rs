@@ -1,0 +1,98 @@
+//! `brickscope report`: a run, or two beside each other, as one HTML file.
+
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use brickscope::compare::{Options, compare};
+use brickscope::receipt::Receipt;
+use brickscope::{view, write_atomically};
+use serde_json::json;
+
+use crate::args::ReportArgs;
+use crate::report::{self, Run};
+use crate::{progress, run_dir, sides};
+
+pub(crate) fn run(args: &ReportArgs) -> Result<()> {
+    let out = match &args.output {
+        Some(out) => out.clone(),
+        None => beside(args)?,
+    };
+    let (page, headline) = match &args.other {
+        None => one(&args.run)?,
+        Some(other) => two(&args.run, other, args.force)?,
+    };
+    if out.as_os_str() == "-" {
+        return stdout().lock().write_all(page.as_bytes()).context("standard output");
+    }
+    write_atomically(&out, anyhow::Error::from, |file| Ok(file.write_all(page.as_bytes())?))
+        .with_context(|| out.display().to_string())?;
+    let told = if args.json {
+        let told =
+            json!({"file": out.display().to_string(), "bytes": page.len(), "headline": headline});
+        told.to_string() + "\n"
+    } else {
+        format!("{headline}\nwritten   {}, {:.1} kB\n", out.display(), page.len() as f64 / 1e3)
+    };
+    stdout().lock().write_all(told.as_bytes()).context("standard output")
+}
+
+/// Where a report goes that nobody named a file for: into the folder of the run, the second of two.
+fn beside(args: &ReportArgs) -> Result<PathBuf> {
+    let (run, name) = match &args.other {
+        None => (&args.run, "report.html"),
+        Some(other) => (other, "comparison.html"),
+    };
+    if run.is_dir() {
+        return Ok(run.join(name));
+    }
+    match run.parent() {
+        Some(folder) => Ok(folder.join(name)),
+        None => bail!("{} has no folder: name a file with --output", run.display()),
+    }
+}
+
+fn one(path: &Path) -> Result<(String, String)> {
+    let note = progress::note("reading");
+    let profile = run_dir::load(path)?;
+    note.finish_and_clear();
+    let receipt = receipt_of(path)?;
+    let bar = progress::steps("report", report::steps(&profile));
+    let run =
+        Run { name: path.display().to_string(), profile: &profile, receipt: receipt.as_ref() };
+    let page = report::of_run(&run, &mut || bar.inc(1));
+    bar.finish_and_clear();
+    Ok((page, view::headline(&profile)))
+}
+
+/// The receipt in a run's folder, if there is one.
+fn receipt_of(run: &Path) -> Result<Option<Receipt>> {
+    let file = run_dir::receipt_in(run);
+    if !run.is_dir() || !file.is_file() {
+        return Ok(None);
+    }
+    Ok(Some(Receipt::load(&file)?))
+}
+
+fn two(a: &Path, b: &Path, is_forced: bool) -> Result<(String, String)> {
+    let names = [a, b].map(|path| path.display().to_string());
+    let note = progress::note("comparing");
+    let options = Options { is_forced, ..Options::default() };
+    let comparison = sides::load(a, is_forced)
+        .context("A")
+        .and_then(|a| Ok((a, sides::load(b, is_forced).context("B")?)))
+        .and_then(|(a, b)| Ok(compare(&a, &b, &options)?))
+        .map_err(|error| format!("{error:#}"));
+    // A side may be a set of processes or a receipt alone: then there is no run to look into.
+    let runs = [a, b].map(|path| run_dir::load(path).map_err(|error| format!("{error:#}")));
+    if let (Err(why), [Err(_), Err(_)]) = (&comparison, &runs) {
+        bail!("{why}");
+    }
+    let page = report::of_two([&names[0], &names[1]], &comparison, [&runs[0], &runs[1]]);
+    note.finish_and_clear();
+    let headline = match &comparison {
+        Ok(comparison) => view::comparison_headline(comparison),
+        Err(why) => format!("No verdict: {why}"),
+    };
+    Ok((page, headline))
+}

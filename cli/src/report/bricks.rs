@@ -1,0 +1,252 @@
+//! The tables of bricks, categories and kernels, phase by phase.
+
+use brickscope::{BrickCategory, Phase, Source as Clock, Total};
+
+use super::figure::{Unit, absent, count, div, percent, scaled, sum};
+use super::html::{Table, bar, details, note, reason, said};
+use super::source::{Source, heading};
+
+/// Rows of a table; what is beyond is summed in one.
+const MOST_ROWS: usize = 60;
+
+pub(super) fn section(source: &Source<'_>) -> String {
+    let profile = source.profile;
+    let mut html = String::new();
+    let phases =
+        [Phase::Decode, Phase::Prefill].into_iter().filter(|p| profile.phase(*p).is_some());
+    for phase in phases {
+        of_phase(source, phase, &mut html);
+    }
+    if profile.totals.iter().any(|total| total.phase.is_none()) {
+        bricks(source, None, &mut html);
+        kernels(source, None, &mut html);
+    }
+    if html.is_empty() {
+        html = reason("No pass and no brick was recorded.");
+    }
+    html
+}
+
+fn of_phase(source: &Source<'_>, phase: Phase, html: &mut String) {
+    bricks(source, Some(phase), html);
+    categories(source, phase, html);
+    kernels(source, Some(phase), html);
+}
+
+/// The class that gives a category its colour.
+pub(super) fn colour(category: Option<BrickCategory>) -> &'static str {
+    match category {
+        Some(BrickCategory::Norm) => "c-norm",
+        Some(BrickCategory::Attention) => "c-attention",
+        Some(BrickCategory::Ffn) => "c-ffn",
+        Some(BrickCategory::Other) => "c-other",
+        None => "c-kernel",
+    }
+}
+
+/// A name with the colour of its category before it.
+fn named(total: &Total) -> String {
+    let mark = if total.source == Clock::HostOrder {
+        " <abbr title=\"host order: from its issue to the next one's\">†</abbr>"
+    } else {
+        ""
+    };
+    format!(
+        "<span class=\"dot {}\" aria-hidden=\"true\"></span>{}{mark}",
+        colour(total.category),
+        said(&total.stats.name)
+    )
+}
+
+fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
+    let profile = source.profile;
+    let bricks = profile.bricks(phase);
+    if bricks.is_empty() && phase.is_none() {
+        return;
+    }
+    let of_phase = phase.and_then(|phase| Some((phase, profile.phase(phase)?)));
+    let explained: u64 =
+        bricks.iter().fold(0, |sum, brick| sum.saturating_add(brick.stats.exclusive_ns));
+    let all = || bricks.iter().map(|b| source.of_total(b, "exclusive_ns")).collect();
+    // Without a pass there is no wall: shares are of what the bricks explain.
+    let (whole, whole_from) = match of_phase {
+        Some((phase, total)) => (total.wall_ns, source.of_phase(phase, "wall_ns")),
+        None => (explained, sum(all())),
+    };
+    let most = bricks.first().map_or(0, |brick| brick.stats.exclusive_ns);
+    let each = bricks.iter().map(|b| b.stats.total_ns.checked_div(b.stats.count).unwrap_or(0));
+    let (unit, each_unit) = (Unit::of(whole.max(most)), Unit::of(each.max().unwrap_or(0)));
+    let own = format!("#Time, {}", unit.name);
+    let (mean, p50, p99) = (
+        format!("#Mean of a span, {}", each_unit.name),
+        format!("#p50, {}", each_unit.name),
+        format!("#p99, {}", each_unit.name),
+    );
+    let caption = format!("Bricks of {}", heading(phase).to_lowercase());
+    let mut table = Table::of_class(
+        "bricks",
+        &caption,
+        &["Brick", "Share", "#%", &own, "#Spans", &mean, &p50, &p99],
+    );
+    let share = |ns: u64, from| percent(ns as f64 / whole as f64, div(from, whole_from.clone()));
+    for brick in bricks.iter().take(MOST_ROWS) {
+        let stats = &brick.stats;
+        let from = |field: &str| source.of_total(brick, field);
+        let mean = stats.mean_ns().map_or_else(
+            || absent("-"),
+            |mean| each_unit.show(mean, div(from("total_ns"), from("count"))),
+        );
+        let withheld =
+            || "<abbr class=\"absent\" title=\"too few spans to state it\">-</abbr>".to_owned();
+        let at = |ns: Option<u64>, field: &str| {
+            ns.map_or_else(withheld, |ns| each_unit.show(ns, from(field)))
+        };
+        table.row(&[
+            &named(brick),
+            &bar(stats.exclusive_ns as f64 / whole as f64, colour(brick.category)),
+            &share(stats.exclusive_ns, from("exclusive_ns")),
+            &unit.show(stats.exclusive_ns, from("exclusive_ns")),
+            &count(stats.count, from("count")),
+            &mean,
+            &at(brick.percentiles.p50_ns, "p50_ns"),
+            &at(brick.percentiles.p99_ns, "p99_ns"),
+        ]);
+    }
+    let rest = bricks.get(MOST_ROWS..).unwrap_or_default();
+    if !rest.is_empty() {
+        let ns = rest.iter().fold(0, |sum, b| u64::saturating_add(sum, b.stats.exclusive_ns));
+        let spans = rest.iter().fold(0, |sum, b| u64::saturating_add(sum, b.stats.count));
+        let froms = |field: &str| sum(rest.iter().map(|b| source.of_total(b, field)).collect());
+        table.row_of(
+            "rest",
+            &[
+                "further bricks",
+                "",
+                &share(ns, froms("exclusive_ns")),
+                &unit.show(ns, froms("exclusive_ns")),
+                &count(spans, froms("count")),
+            ],
+        );
+    }
+    if let Some((phase, total)) = of_phase {
+        let rest = if source.is_device { "gaps" } else { "unattributed" };
+        let passes = || count(total.passes, source.of_phase(phase, "passes")) + " passes";
+        for (name, ns, field, class) in [
+            (rest, total.unattributed_ns, "unattributed_ns", "unattributed"),
+            ("wall", total.wall_ns, "wall_ns", "wall"),
+        ] {
+            let bar = bar(ns as f64 / whole as f64, &format!("c-{class}"));
+            let bar = if class == "wall" { String::new() } else { bar };
+            table.row_of(
+                class,
+                &[
+                    name,
+                    &bar,
+                    &share(ns, source.of_phase(phase, field)),
+                    &unit.show(ns, source.of_phase(phase, field)),
+                    &passes(),
+                ],
+            );
+        }
+    }
+    html.push_str(&table.end());
+    if bricks.iter().any(|brick| brick.source == Clock::HostOrder) {
+        html.push_str(&note(
+            "† host order: from its issue to the next one’s, the last to the end.",
+        ));
+    }
+    if of_phase.is_some() {
+        html.push_str(&note(
+            "Time is without that of bricks inside; it adds up, with what is unattributed, to the wall. \
+             Mean and percentiles are of whole spans.",
+        ));
+    }
+}
+
+fn categories(source: &Source<'_>, phase: Phase, html: &mut String) {
+    let profile = source.profile;
+    let wall = profile.phase(phase).map_or(0, |total| total.wall_ns);
+    let unit = Unit::of(wall);
+    let time = format!("#Time, {}", unit.name);
+    let caption = format!("Categories of {phase}");
+    let mut table =
+        Table::of_class("bricks", &caption, &["Category", "Share", "#%", &time, "#Spans"]);
+    let mut any = false;
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(profile.categories(Some(phase))) {
+        let of = |total: &&Total| total.phase == Some(phase) && total.category == Some(category);
+        let froms = |field: &str| {
+            let totals = profile.totals.iter().filter(of);
+            sum(totals.map(|total| source.of_total(total, field)).collect())
+        };
+        if stats.count == 0 {
+            continue;
+        }
+        any = true;
+        let class = colour(Some(category));
+        let share = stats.total_ns as f64 / wall as f64;
+        table.row(&[
+            &format!("<span class=\"dot {class}\" aria-hidden=\"true\"></span>{category}"),
+            &bar(share, class),
+            &percent(share, div(froms("exclusive_ns"), source.of_phase(phase, "wall_ns"))),
+            &unit.show(stats.total_ns, froms("exclusive_ns")),
+            &count(stats.count, froms("count")),
+        ]);
+    }
+    if any {
+        html.push_str(&table.end());
+    }
+}
+
+fn kernels(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
+    let kernels = source.profile.kernels(phase);
+    if kernels.is_empty() {
+        return;
+    }
+    let unit = Unit::of(kernels[0].stats.total_ns);
+    let each = kernels.iter().map(|b| b.stats.total_ns.checked_div(b.stats.count).unwrap_or(0));
+    let each_unit = Unit::of(each.max().unwrap_or(0));
+    let time = format!("#Time, {}", unit.name);
+    let mean = format!("#Mean, {}", each_unit.name);
+    let caption = format!("Kernels of {}", heading(phase).to_lowercase());
+    let mut table = Table::new(
+        &caption,
+        &["Kernel", "Works on", "#Launches", &time, &mean, "#GB/s", "#GFLOP/s"],
+    );
+    for kernel in kernels.iter().take(MOST_ROWS) {
+        let stats = &kernel.stats;
+        let from = |field: &str| source.of_total(kernel, field);
+        let launch = match (&kernel.host, &kernel.device) {
+            (Some(host), _) => said(&host.shape),
+            (_, Some(device)) => said(&device.shape),
+            _ => String::new(),
+        };
+        let rate = |work: u64, field: &str| {
+            if work == 0 || stats.total_ns == 0 {
+                return absent("-");
+            }
+            // A byte in a nanosecond is a gigabyte in a second.
+            let rate = work as f64 / stats.total_ns as f64;
+            scaled(rate, 1.0, "", div(from(field), from("total_ns")))
+        };
+        let mean = stats.mean_ns().map_or_else(
+            || absent("-"),
+            |mean| each_unit.show(mean, div(from("total_ns"), from("count"))),
+        );
+        table.row(&[
+            &said(&stats.name),
+            &launch,
+            &count(stats.count, from("count")),
+            &unit.show(stats.total_ns, from("total_ns")),
+            &mean,
+            &rate(stats.total_bytes, "total_bytes"),
+            &rate(stats.total_flops, "total_flops"),
+        ]);
+    }
+    let mut inside = table.end();
+    if kernels.len() > MOST_ROWS {
+        inside.push_str(&note(
+            "Only the longest are here; <code>brickscope show RUN --as kernels</code> has all.",
+        ));
+    }
+    html.push_str(&details(&caption, &inside));
+}

@@ -1,0 +1,160 @@
+//! HTML by hand: text that can't become markup, tables, reasons.
+
+use std::fmt::Write;
+
+use brickscope::view::printable;
+
+/// Longer texts are cut: a name of a megabyte says no more than its beginning.
+const MOST_CHARACTERS: usize = 160;
+
+/// Text of anybody as it may stand in a page.
+pub(super) fn text(text: &str) -> String {
+    attribute(&shown(text))
+}
+
+/// As people read it: without control characters, and not too long.
+pub(super) fn shown(text: &str) -> String {
+    let end = text.char_indices().nth(MOST_CHARACTERS);
+    match end {
+        Some((end, _)) => format!("{}…", printable(&text[..end])),
+        None => printable(text),
+    }
+}
+
+/// Text of ours in an attribute, or between tags.
+pub(super) fn attribute(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}
+
+/// Text that the file has: names, paths, sentences.
+pub(super) fn said(what: &str) -> String {
+    format!("<span data-text=\"file\">{}</span>", text(what))
+}
+
+/// A sentence that the library makes of the file.
+pub(super) fn told(what: &str) -> String {
+    let what = printable(what);
+    format!("<span data-text=\"library\">{}</span>", attribute(&what))
+}
+
+/// Why there is nothing to show.
+pub(super) fn reason(why: &str) -> String {
+    format!("<p class=\"reason\">{}</p>\n", told(why))
+}
+
+/// A paragraph of ours, which is HTML already.
+pub(super) fn note(html: &str) -> String {
+    format!("<p class=\"note\">{html}</p>\n")
+}
+
+/// JSON that can stand in a `script` element: nothing in it ends that.
+pub(super) fn json(value: &impl serde::Serialize) -> String {
+    let json = serde_json::to_string(value).expect("plain data with string keys always writes");
+    // Outside of strings JSON has neither of these.
+    json.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
+/// A table that scrolls by itself where the window is narrow.
+pub(super) struct Table {
+    html: String,
+    numbers: Vec<bool>,
+}
+
+impl Table {
+    /// `columns` are their headings (HTML), a `#` before those of numbers.
+    pub(super) fn new(caption: &str, columns: &[&str]) -> Self {
+        Self::of_class("", caption, columns)
+    }
+
+    pub(super) fn of_class(class: &str, caption: &str, columns: &[&str]) -> Self {
+        let caption_text = attribute(&tagless(caption));
+        let mut html = format!(
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{caption_text}\">\
+             <table class=\"{class}\"><caption>{caption}</caption><thead><tr>"
+        );
+        let mut numbers = Vec::new();
+        for column in columns {
+            let (is_number, column) =
+                column.strip_prefix('#').map_or((false, *column), |column| (true, column));
+            let class = if is_number { " class=\"n\"" } else { "" };
+            let _ = write!(html, "<th scope=\"col\"{class}>{column}</th>");
+            numbers.push(is_number);
+        }
+        html.push_str("</tr></thead><tbody>\n");
+        Self { html, numbers }
+    }
+
+    /// A row; the first cell is its heading. All are HTML.
+    pub(super) fn row(&mut self, cells: &[&str]) {
+        self.row_of("", cells);
+    }
+
+    pub(super) fn row_of(&mut self, class: &str, cells: &[&str]) {
+        let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+        let _ = write!(self.html, "<tr{class}>");
+        for (index, cell) in cells.iter().enumerate() {
+            let is_number = self.numbers.get(index).copied().unwrap_or(false);
+            if index == 0 {
+                let class = if is_number { " class=\"n\"" } else { "" };
+                let _ = write!(self.html, "<th scope=\"row\"{class}>{cell}</th>");
+            } else if is_number {
+                let _ = write!(self.html, "<td class=\"n\">{cell}</td>");
+            } else {
+                let _ = write!(self.html, "<td>{cell}</td>");
+            }
+        }
+        self.html.push_str("</tr>\n");
+    }
+
+    /// A row that is HTML already.
+    pub(super) fn raw(&mut self, row: &str) {
+        self.html.push_str(row);
+    }
+
+    pub(super) fn end(mut self) -> String {
+        self.html.push_str("</tbody></table></div>\n");
+        self.html
+    }
+}
+
+/// Without its tags: for labels.
+fn tagless(html: &str) -> String {
+    let mut text = String::new();
+    let mut is_tag = false;
+    for c in html.chars() {
+        match c {
+            '<' => is_tag = true,
+            '>' => is_tag = false,
+            c if !is_tag => text.push(c),
+            _ => {}
+        }
+    }
+    text.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")
+}
+
+/// A bar of a share of 1, for the eye only: the number stands beside it.
+pub(super) fn bar(share: f64, class: &str) -> String {
+    let width = if share.is_finite() { 100.0 * share.clamp(0.0, 1.0) } else { 0.0 };
+    format!(
+        "<svg class=\"bar\" viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
+         <rect class=\"{class}\" width=\"{width:.2}\" height=\"8\"/></svg>"
+    )
+}
+
+/// What is folded away until somebody asks.
+pub(super) fn details(summary: &str, html: &str) -> String {
+    format!("<details><summary>{summary}</summary>\n{html}</details>\n")
+}
+
+/// Text of the file, or a word of ours.
+pub(super) fn said_or_ours(what: &str, ours: &str) -> String {
+    if what == ours { attribute(what) } else { told(&shown(what)) }
+}

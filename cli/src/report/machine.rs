@@ -1,0 +1,313 @@
+//! On what it ran, how its times are known, what vouches for it; and its devices.
+
+use brickscope::Profile;
+use brickscope::receipt::Receipt;
+use serde_json::json;
+
+use super::figure::{From, absent, at, count, div, percent, scaled, signed, time};
+use super::html::{Table, note, reason, said, told};
+
+/// Names and what is known of them.
+struct Facts {
+    rows: String,
+    title: String,
+}
+
+impl Facts {
+    fn new(title: &str) -> Self {
+        Self { rows: String::new(), title: title.to_owned() }
+    }
+
+    fn row(&mut self, name: &str, html: &str) {
+        self.rows.push_str(&format!("<tr><th scope=\"row\">{name}</th><td>{html}</td></tr>\n"));
+    }
+
+    fn told(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            self.row(name, &said(value));
+        }
+    }
+
+    fn end(self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        format!(
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{title}\"><table class=\"facts\"><caption>{title}\
+             </caption><tbody>\n{}</tbody></table></div>\n",
+            self.rows,
+            title = self.title
+        )
+    }
+}
+
+pub(super) fn section(profile: &Profile) -> String {
+    let mut html = String::new();
+    html.push_str(&run(profile));
+    html.push_str(&model(profile));
+    html.push_str(&machine(profile));
+    html.push_str(&how_known(profile));
+    html
+}
+
+fn run(profile: &Profile) -> String {
+    let mut facts = Facts::new("Run");
+    if let Some(run) = &profile.run {
+        if !run.command.is_empty() {
+            facts.row("command", &format!("<code>{}</code>", told(&run.command.join(" "))));
+        }
+        facts.told("backend", Some(&run.backend));
+        if run.threads > 0 {
+            facts.row("threads", &count(run.threads, at("/run/threads")));
+        }
+        facts.row("tokens of the prompt", &count(run.prompt_tokens, at("/run/prompt_tokens")));
+        facts.row("tokens generated", &count(run.generated_tokens, at("/run/generated_tokens")));
+    }
+    facts.told("collected", Some(&profile.created));
+    facts.told("by brickscope", Some(&profile.brickscope_version));
+    facts.end()
+}
+
+fn model(profile: &Profile) -> String {
+    let mut facts = Facts::new("Model");
+    let Some(model) = &profile.model else { return reason("Nobody said which model ran.") };
+    facts.told("name", model.name.as_deref());
+    facts.told("file", Some(&model.path));
+    facts.told("architecture", Some(&model.architecture));
+    facts.told("quantisation", Some(&model.quantization));
+    facts.row("weights", &scaled(model.parameters, 1e6, " million", at("/model/parameters")));
+    facts.row("size of the file", &scaled(model.file_bytes, 1e6, " MB", at("/model/file_bytes")));
+    facts.row("layers", &count(model.layers, at("/model/layers")));
+    facts.row("embedding", &count(model.embedding_length, at("/model/embedding_length")));
+    if model.synthetic {
+        facts.row("weights are", "random: the timings are real, the text is noise");
+    }
+    facts.end()
+}
+
+fn machine(profile: &Profile) -> String {
+    let mut html = String::new();
+    match &profile.machine {
+        None => html.push_str(&reason("Nobody said on which machine it ran.")),
+        Some(machine) => {
+            let mut facts = Facts::new("Machine");
+            facts.told("processor", machine.cpu.as_deref());
+            facts.row("system", &format!("{} {}", said(&machine.os), said(&machine.arch)));
+            if let Some(cpus) = machine.logical_cpus {
+                facts.row("logical CPUs", &count(cpus, at("/machine/logical_cpus")));
+            }
+            if let Some(bytes) = machine.memory_bytes {
+                facts.row("memory", &scaled(bytes, 1e9, " GB", at("/machine/memory_bytes")));
+            }
+            html.push_str(&facts.end());
+        }
+    }
+    match (&profile.ceilings, &profile.ceilings_absent) {
+        (Some(ceilings), _) => {
+            let mut facts = Facts::new("Ceilings");
+            let place = |field: &str| at(format!("/ceilings/{field}"));
+            facts.row(
+                "reads from memory",
+                &scaled(
+                    ceilings.read_bytes_per_second,
+                    1e9,
+                    " GB/s",
+                    place("read_bytes_per_second"),
+                ),
+            );
+            facts.row(
+                "arithmetic",
+                &scaled(ceilings.flops_per_second, 1e9, " GFLOP/s", place("flops_per_second")),
+            );
+            for (nth, cache) in ceilings.caches.iter().enumerate().take(8) {
+                let rate = scaled(
+                    cache.read_bytes_per_second,
+                    1e9,
+                    " GB/s",
+                    place(&format!("caches/{nth}/read_bytes_per_second")),
+                );
+                let size =
+                    scaled(cache.bytes, 1024.0, " KiB", place(&format!("caches/{nth}/bytes")));
+                facts.row(&said(&cache.level), &format!("{rate} from {size}"));
+            }
+            facts.told("how known", Some(&ceilings.basis));
+            html.push_str(&facts.end());
+        }
+        (None, Some(absent)) => html.push_str(&reason(&format!("No ceilings: {}", absent.reason))),
+        (None, None) => {
+            html.push_str(&reason("No ceilings: nobody measured what the machine can do."))
+        }
+    }
+    html
+}
+
+fn how_known(profile: &Profile) -> String {
+    let mut facts = Facts::new("How the times are known");
+    let clock = &profile.clock;
+    let place = |field: &str| at(format!("/clock/{field}"));
+    facts.told("clock", Some(&clock.source));
+    if let Some(hertz) = clock.hertz {
+        let mut rate = scaled(hertz, 1e9, " GHz", place("hertz"));
+        if let Some(error) = clock.hertz_error_ppm {
+            rate.push_str(&format!(" ± {}", scaled(error, 1.0, " ppm", place("hertz_error_ppm"))));
+        }
+        facts.row("its rate", &rate);
+    }
+    if let Some(step) = clock.resolution_ns {
+        facts.row("its step", &time(step, place("resolution_ns")));
+    }
+    if let Some(read) = clock.read_ns {
+        facts.row("a reading", &time(read, place("read_ns")));
+    }
+    if let Some(ppm) = clock.drift_ppm {
+        facts.row(
+            "drift beside the system’s clock",
+            &signed(ppm, 1.0, 2, " ppm", place("drift_ppm")),
+        );
+    }
+    let overhead = |field: &str| at(format!("/overhead/{field}"));
+    if let Some(span_ns) = profile.overhead.span_ns {
+        facts.row("a span costs", &time(span_ns, overhead("span_ns")));
+    }
+    facts.row("spans recorded", &count(profile.overhead.spans, overhead("spans")));
+    facts.told("how that is known", Some(&profile.overhead.basis));
+    match (&profile.other_load, &profile.other_load_absent) {
+        (Some(load), _) => {
+            let of = |field: &str| -> From {
+                div(at(format!("/other_load/{field}")), json!(["max", 1, "/other_load/machine_ns"]))
+            };
+            let mut used = percent(load.others_share(), of("others_ns"));
+            used.push_str(" of this machine’s CPU time while profiling was on");
+            if let Some(steal) = load.steal_share() {
+                used.push_str(&format!("; its hypervisor took {}", percent(steal, of("steal_ns"))));
+            }
+            facts.row("others used", &used);
+        }
+        (None, Some(why)) => facts.row("others used", &told(&why.reason)),
+        (None, None) => facts.row("others used", &absent("not looked at")),
+    }
+    if let Some(why) = &profile.counters_absent {
+        facts.row("hardware counters", &told(&why.reason));
+    }
+    facts.end()
+}
+
+/// What vouches for the run.
+pub(super) fn receipt(receipt: Option<&Receipt>) -> String {
+    let Some(receipt) = receipt else {
+        return reason("The folder of this run has no receipt: `brickscope benchmark` writes one.");
+    };
+    let from = |pointer: &str| -> From { json!(["receipt", pointer]) };
+    let mut facts = Facts::new("Receipt");
+    facts.told("written", Some(&receipt.timestamp));
+    match &receipt.seal {
+        Some(seal) => {
+            let holds = receipt.canonical_sha256().is_ok_and(|hash| hash == seal.sha256);
+            let holds = if holds { "its seal holds" } else { "it was changed after it was sealed" };
+            facts.row("seal", holds);
+            facts.row("SHA-256", &format!("<code>{}</code>", said(&seal.sha256)));
+            for signature in seal.signatures.iter().take(8) {
+                facts.row("signed by", &format!("<code>{}</code>", said(&signature.public_key)));
+            }
+        }
+        None => facts.row("seal", "none"),
+    }
+    facts.told(
+        "SHA-256 of the model",
+        Some(&receipt.model.sha256).filter(|hash| !hash.is_empty()).map(String::as_str),
+    );
+    for doubt in receipt.load.doubts.iter().take(20) {
+        facts.row("doubt", &told(doubt));
+    }
+    let mut html = facts.end();
+    let columns = ["Test", "#Samples", "#Tokens/s", "#from", "#to", "#Deviation"];
+    let mut table = Table::new(
+        "Tests of the receipt: mean rate with its confidence interval, of this process",
+        &columns,
+    );
+    for (nth, test) in receipt.tests.iter().enumerate().take(40) {
+        let of = &test.aggregates;
+        let rate = |value: Option<f64>, field: &str| {
+            let from = from(&format!("/tests/{nth}/aggregates/{field}"));
+            value.map_or_else(|| absent("-"), |value| scaled(value, 1.0, "", from))
+        };
+        table.row(&[
+            &said(&test.name),
+            &count(of.samples, from(&format!("/tests/{nth}/aggregates/samples"))),
+            &rate(of.avg_ts, "avg_ts"),
+            &rate(of.low_ts, "low_ts"),
+            &rate(of.high_ts, "high_ts"),
+            &rate(of.stddev_ts, "stddev_ts"),
+        ]);
+    }
+    html.push_str(&table.end());
+    html.push_str(&note("<code>brickscope verify-receipt RUN</code> checks it."));
+    html
+}
+
+/// What devices did, beside what their streams' tables say.
+pub(super) fn devices(profile: &Profile) -> String {
+    if profile.devices.is_empty() {
+        return reason("No device was timed: all of it ran on the CPU.");
+    }
+    let mut html = String::new();
+    for (nth, device) in profile.devices.iter().enumerate().take(8) {
+        let place = |field: &str| at(format!("/devices/{nth}/{field}"));
+        html.push_str(&format!("<h3>{}</h3>\n", said(&device.name)));
+        let mut facts = Facts::new("Device");
+        facts.told("driven by", Some(&device.api));
+        facts.told("driver", Some(&device.driver));
+        facts.row(
+            "a tick of its clock",
+            &time(device.ticks.ns_per_tick, place("ticks/ns_per_tick")),
+        );
+        let looks = [
+            ("placed to within, at first", "alignment", device.alignment),
+            ("placed to within, at last", "last_alignment", device.last_alignment),
+        ];
+        for (name, field, look) in looks {
+            if let Some(look) = look {
+                facts.row(name, &time(look.error_ns, place(&format!("{field}/error_ns"))));
+            }
+        }
+        match (&device.stamp, &device.stamp_absent) {
+            (Some(stamp), _) => facts.row(
+                "a mark costs",
+                &format!(
+                    "the host {}, the device {}",
+                    time(stamp.host_ns, place("stamp/host_ns")),
+                    time(stamp.device_ns, place("stamp/device_ns"))
+                ),
+            ),
+            (None, Some(why)) => facts.row("a mark costs", &told(&why.reason)),
+            (None, None) => {}
+        }
+        if device.untimed_passes() > 0 {
+            let fields = ["unsettled", "lost", "disordered", "abandoned", "overfull"];
+            let parts = fields.map(|field| place(&format!("{field}_passes")));
+            facts.row(
+                "passes without times",
+                &count(device.untimed_passes(), super::figure::sum(parts.to_vec())),
+            );
+        }
+        html.push_str(&facts.end());
+        let columns = ["Stream", "Phase", "Grain", "#Passes", "#Span", "#Timed", "#Gaps"];
+        let mut table = Table::new("How finely its streams were timed", &columns);
+        for (index, stream) in device.streams.iter().enumerate().take(16) {
+            for (row, of) in stream.grains.iter().enumerate().take(16) {
+                let at = |field: &str| place(&format!("streams/{index}/grains/{row}/{field}"));
+                table.row(&[
+                    &said(&stream.name),
+                    of.phase.name(),
+                    of.grain.name(),
+                    &count(of.passes, at("passes")),
+                    &time(of.wall_ns, at("wall_ns")),
+                    &time(of.timed_ns, at("timed_ns")),
+                    &time(of.gaps_ns, at("gaps_ns")),
+                ]);
+            }
+        }
+        html.push_str(&table.end());
+    }
+    html
+}

@@ -1,0 +1,177 @@
+//! The top of the page: one sentence, some figures, and what qualifies them.
+
+use brickscope::{Imported, Phase, Profile, view};
+
+use super::figure::{absent, at, count, div, mul, percent, scaled, time};
+use super::html::{attribute, reason, said, text, told};
+use super::source::Source;
+use serde_json::json;
+
+/// What people call the run: its model, or else its file.
+pub(super) fn title(profile: &Profile, name: &str) -> String {
+    let model = profile.model.as_ref();
+    let of_model = model.map(|model| model.name.as_deref().unwrap_or(&model.path));
+    let of_file = profile.imported.as_ref().map(|imported| &*imported.file);
+    of_model.or(of_file).filter(|name| !name.is_empty()).unwrap_or(name).to_owned()
+}
+
+/// The head of a report of one run.
+pub(super) fn head(profile: &Profile, name: &str) -> String {
+    let mut html = format!(
+        "<p class=\"kind\">Report of a run</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n",
+        text(&title(profile, name)),
+        facts(profile, "")
+    );
+    html.push_str(&notes(profile, ""));
+    html.push_str(&format!("<p class=\"headline\">{}</p>\n", told(&view::headline(profile))));
+    html.push_str(&cards(profile, ""));
+    html
+}
+
+/// The model, the run and the machine in a line.
+pub(super) fn facts(profile: &Profile, run: &str) -> String {
+    let mut parts = Vec::new();
+    if let Some(model) = &profile.model {
+        parts.extend([said(&model.architecture), said(&model.quantization)]);
+    }
+    if let Some(of) = &profile.run {
+        parts.push(said(&of.backend));
+        if of.threads > 0 {
+            parts.push(count(of.threads, at(format!("{run}/run/threads"))) + " threads");
+        }
+    }
+    parts.extend(profile.machine.as_ref().and_then(|machine| machine.cpu.as_deref()).map(said));
+    parts.push(said(&profile.created));
+    parts.retain(|part| !part.ends_with("></span>"));
+    parts.join(" · ")
+}
+
+/// What qualifies all that follows: another program's times, and what was lost.
+pub(super) fn notes(profile: &Profile, run: &str) -> String {
+    let imported = profile.imported.as_ref();
+    let imported = imported.map_or_else(String::new, |of| of_other_program(of, run));
+    let mut notes: Vec<String> = profile.dropped.lines().collect();
+    if let Err(why) = profile.check() {
+        notes.push(format!("this profile does not add up: {why}"));
+    }
+    for device in &profile.devices {
+        notes.extend(device.lost.as_ref().map(|why| format!("{} was lost: {why}", device.name)));
+        for stream in &device.streams {
+            let of = |line: String| format!("{}, {}: {line}", device.name, stream.name);
+            notes.extend(stream.dropped.lines().map(of));
+        }
+    }
+    if notes.is_empty() {
+        return imported;
+    }
+    let lines: Vec<String> = notes.iter().map(|note| format!("<li>{}</li>", told(note))).collect();
+    format!(
+        "{imported}<div class=\"banner warn\" role=\"note\"><strong>First:</strong><ul>{}</ul></div>\n",
+        lines.concat()
+    )
+}
+
+fn of_other_program(imported: &Imported, run: &str) -> String {
+    let program = imported
+        .program
+        .as_deref()
+        .map_or_else(String::new, |program| format!(", written by {}", said(program)));
+    let mut html = format!(
+        "<div class=\"banner\" role=\"note\"><strong>Imported</strong> from {} ({}){program}: its times are those of \
+         that program.",
+        said(&imported.file),
+        said(&imported.format)
+    );
+    if !imported.lacks.is_empty() {
+        let lines =
+            imported.lacks.iter().take(40).map(|lacks| format!("<li>{}</li>", told(&lacks.reason)));
+        html.push_str(&format!(" What it can’t tell:<ul>{}</ul>", lines.collect::<String>()));
+    }
+    if !imported.left_out.is_empty() {
+        let line = |(nth, (what, n)): (usize, &(String, u64))| {
+            format!(
+                "<li>{}: {}</li>",
+                told(what),
+                count(*n, at(format!("{run}/imported/left_out/{nth}/1")))
+            )
+        };
+        let lines: String = imported.left_out.iter().enumerate().take(40).map(line).collect();
+        html.push_str(&format!(" What was left out:<ul>{lines}</ul>"));
+    }
+    html + "</div>\n"
+}
+
+/// The figures that people ask for first. `run` is what pointers begin with.
+pub(super) fn cards(profile: &Profile, run: &str) -> String {
+    let source = Source::host(profile, run);
+    let mut cards: Vec<(String, String, String)> = Vec::new();
+    for (phase, name) in [(Phase::Decode, "Decode"), (Phase::Prefill, "Prefill")] {
+        let Some(total) = profile.phase(phase) else { continue };
+        let of = |field: &str| source.of_phase(phase, field);
+        let rate = total.tokens_per_second().map_or_else(
+            || absent("n/a"),
+            |rate| scaled(rate, 1.0, "", div(mul(json!(1e9), of("tokens")), of("wall_ns"))),
+        );
+        cards.push((
+            name.to_owned(),
+            format!("{rate} <small>tokens/s</small>"),
+            format!(
+                "{} tokens in {}",
+                count(total.tokens, of("tokens")),
+                time(total.wall_ns, of("wall_ns"))
+            ),
+        ));
+        let share = total.unattributed_ns as f64 / total.wall_ns as f64;
+        cards.push((
+            format!("{name}, unattributed"),
+            percent(share, div(of("unattributed_ns"), of("wall_ns"))),
+            format!(
+                "{} that no brick explains",
+                time(total.unattributed_ns, of("unattributed_ns"))
+            ),
+        ));
+    }
+    let latency = &profile.latency;
+    let place = |field: &str| source.at(&format!("/latency/{field}"));
+    if let Some(mean) = latency.first_token.mean_ns {
+        let of = count(latency.first_token.count, place("first_token/count"));
+        cards.push((
+            "First token".to_owned(),
+            time(mean, place("first_token/mean_ns")),
+            format!("mean of {of} prompts"),
+        ));
+    }
+    if let Some(p50) = latency.per_token.percentiles.p50_ns {
+        let beside = match latency.per_token.percentiles.p99_ns {
+            Some(p99) => format!("p99 {}", time(p99, place("per_token/p99_ns"))),
+            None => format!(
+                "p50 of {} tokens",
+                count(latency.per_token.count, place("per_token/count"))
+            ),
+        };
+        cards.push(("Each further token".to_owned(), time(p50, place("per_token/p50_ns")), beside));
+    }
+    if let Some(ns) = profile.overhead.estimate_ns() {
+        let overhead = |field: &str| source.at(&format!("/overhead/{field}"));
+        let from = mul(overhead("span_ns"), overhead("spans"));
+        let spans = count(profile.overhead.spans, overhead("spans"));
+        cards.push((
+            "Profiling cost".to_owned(),
+            time(ns, from),
+            format!("an estimate, for {spans} spans"),
+        ));
+    }
+    if cards.is_empty() {
+        return reason("No pass was recorded, so there are no figures.");
+    }
+    let cards: Vec<String> = cards
+        .into_iter()
+        .map(|(name, value, beside)| {
+            format!(
+                "<div class=\"card\"><dt>{}</dt><dd class=\"big\">{value}</dd><dd>{beside}</dd></div>\n",
+                attribute(&name)
+            )
+        })
+        .collect();
+    format!("<dl class=\"cards\">\n{}</dl>\n", cards.concat())
+}

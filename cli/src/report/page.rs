@@ -1,0 +1,176 @@
+//! The page around the sections: head, contents, data for the script.
+
+use std::collections::HashMap;
+
+use brickscope::receipt::sha256_hex;
+use brickscope::{BrickCategory, NameKind, Phase, Profile};
+use serde_json::{Value, json};
+
+use super::html::{attribute, json as json_text, shown};
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// A part of the page that the contents list.
+pub(super) struct Section {
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
+    /// One sentence: what it answers.
+    pub(super) lead: &'static str,
+    pub(super) html: String,
+}
+
+/// What the script draws.
+#[derive(Default)]
+pub(super) struct Pictures {
+    pub(super) names: Names,
+    pub(super) timelines: Vec<Value>,
+    pub(super) flames: Vec<Value>,
+}
+
+/// Names by number, each with what decides its colour.
+#[derive(Default)]
+pub(super) struct Names {
+    list: Vec<(String, &'static str)>,
+    known: HashMap<(String, &'static str), usize>,
+}
+
+impl Names {
+    fn number(&mut self, name: String, class: &'static str) -> usize {
+        let key = (name, class);
+        if let Some(&known) = self.known.get(&key) {
+            return known;
+        }
+        self.list.push(key.clone());
+        self.known.insert(key, self.list.len() - 1);
+        self.list.len() - 1
+    }
+
+    pub(super) fn of(&mut self, profile: &Profile, name: &str, kind: NameKind) -> usize {
+        let class = match kind {
+            NameKind::Kernel => "kernel",
+            NameKind::Brick => {
+                let total = profile
+                    .totals
+                    .iter()
+                    .find(|total| total.kind == NameKind::Brick && total.stats.name == name);
+                match total.and_then(|total| total.category) {
+                    Some(BrickCategory::Norm) => "norm",
+                    Some(BrickCategory::Attention) => "attention",
+                    Some(BrickCategory::Ffn) => "ffn",
+                    Some(BrickCategory::Other) | None => "other",
+                }
+            }
+        };
+        self.number(shown(name), class)
+    }
+
+    pub(super) fn layer(&mut self) -> usize {
+        self.number("layer".to_owned(), "layer")
+    }
+
+    pub(super) fn phase(&mut self, phase: Option<Phase>) -> usize {
+        self.number(super::source::heading(phase).to_owned(), "phase")
+    }
+
+    pub(super) fn unknown(&mut self) -> usize {
+        self.number("?".to_owned(), "other")
+    }
+}
+
+/// The whole page. `title` is plain text, `head` and the sections are HTML.
+pub(super) fn page(title: &str, head: &str, sections: &[Section], pictures: &Pictures) -> String {
+    let contents: String = sections
+        .iter()
+        .map(|section| format!("<li><a href=\"#{}\">{}</a></li>\n", section.id, section.title))
+        .collect();
+    let body: String = sections
+        .iter()
+        .map(|section| {
+            format!(
+                "<section id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{}</h2>\n\
+                 <p class=\"lead\">{}</p>\n{}</section>\n",
+                section.title,
+                section.lead,
+                section.html,
+                id = section.id
+            )
+        })
+        .collect();
+    let data = json!({
+        "names": pictures.names.list,
+        "timelines": pictures.timelines,
+        "flames": pictures.flames,
+    });
+    let parts = [
+        ("{{style-hash}}", hash(STYLE)),
+        ("{{script-hash}}", hash(SCRIPT)),
+        ("{{version}}", attribute(env!("CARGO_PKG_VERSION"))),
+        ("{{title}}", attribute(&shown(title))),
+        ("{{style}}", STYLE.to_owned()),
+        ("{{script}}", SCRIPT.to_owned()),
+        ("{{head}}", head.to_owned()),
+        ("{{contents}}", contents),
+        ("{{sections}}", body),
+        ("{{data}}", json_text(&data)),
+    ];
+    filled(&parts)
+}
+
+/// The template with its holes filled, each once: what fills one is not looked at again.
+fn filled(parts: &[(&str, String)]) -> String {
+    let mut page = String::new();
+    let mut rest = PAGE;
+    while let Some(start) = rest.find("{{") {
+        let (before, hole) = rest.split_at(start);
+        page.push_str(before);
+        let part = parts.iter().find(|(name, _)| hole.starts_with(name));
+        let (name, value) = part.expect("the template has no other holes");
+        page.push_str(value);
+        rest = &hole[name.len()..];
+    }
+    page + rest
+}
+
+/// What a Content-Security-Policy calls an inline style or script.
+fn hash(text: &str) -> String {
+    let hex = sha256_hex(text.as_bytes());
+    let bytes =
+        (0..hex.len()).step_by(2).filter_map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok());
+    format!("sha256-{}", base64(&bytes.collect::<Vec<u8>>()))
+}
+
+/// RFC 4648.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - three.len()));
+        for place in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place > three.len() { '=' } else { char::from(letter) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn an_empty_style_has_the_hash_that_browsers_print() {
+        assert_eq!(hash(""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+    }
+}

@@ -1,0 +1,260 @@
+//! Work against what the machine can do: a picture and its table.
+
+use std::fmt::Write;
+
+use brickscope::roofline::{Bound, Roofline, RooflineBrick};
+use brickscope::{Phase, Profile, Total};
+use serde_json::json;
+
+use super::bricks::colour;
+use super::figure::{From, at, div, mul, percent, scaled, signed, sub};
+use super::html::{Table, note, reason, said, told};
+use super::source::{Source, heading};
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 360.0;
+const LEFT: f64 = 56.0;
+const RIGHT: f64 = 700.0;
+const TOP: f64 = 24.0;
+const BOTTOM: f64 = 312.0;
+
+/// Bricks in the picture and its table, the longest.
+const MOST_BRICKS: usize = 40;
+
+pub(super) fn section(source: &Source<'_>) -> String {
+    let profile = source.profile;
+    let phases =
+        [Phase::Decode, Phase::Prefill].into_iter().filter(|p| profile.phase(*p).is_some());
+    let mut html = String::new();
+    for phase in phases {
+        match Roofline::of(profile, phase) {
+            Ok(roofline) => {
+                html.push_str(&format!("<h3>{}</h3>\n", heading(Some(phase))));
+                html.push_str(&picture(&roofline, profile));
+                html.push_str(&table(source, &roofline));
+            }
+            Err(absent) => {
+                html.push_str(&reason(&absent.reason));
+            }
+        }
+    }
+    if html.is_empty() {
+        return reason("No pass was recorded, so there is no roofline.");
+    }
+    html
+}
+
+fn bricks<'p>(profile: &'p Profile, roofline: &'p Roofline) -> Vec<(&'p RooflineBrick, &'p Total)> {
+    // Both are the bricks of the phase, the longest first.
+    let totals = profile.bricks(Some(roofline.phase));
+    roofline.bricks.iter().zip(totals).take(MOST_BRICKS).collect()
+}
+
+fn letter(index: usize) -> char {
+    ('A'..='Z').chain('a'..='z').nth(index).unwrap_or('?')
+}
+
+/// Powers of ten around some numbers.
+fn decades(values: &[f64]) -> [i32; 2] {
+    let usable = || values.iter().copied().filter(|value| (1e-30..1e30).contains(value));
+    let least = usable().fold(f64::INFINITY, f64::min).log10().floor() as i32;
+    let most = usable().fold(0.0, f64::max).log10().ceil() as i32;
+    // A place far out would leave no room for the others; so many are enough for any machine.
+    let most = most.max(least + 1);
+    [least.max(most - 12), most]
+}
+
+fn picture(roofline: &Roofline, profile: &Profile) -> String {
+    let bricks = bricks(profile, roofline);
+    let places = || bricks.iter().filter_map(|(brick, _)| brick.place.as_ref());
+    let places = || places().filter(|place| place.intensity > 0.0);
+    let (mut xs, mut ys) = (vec![roofline.ridge], vec![roofline.peak_flops_per_second]);
+    for place in places() {
+        xs.push(place.intensity);
+        ys.extend([place.flops_per_second, place.roof_flops_per_second]);
+    }
+    let (x_axis, y_axis) = (decades(&xs), decades(&ys));
+    let along = |value: f64, [least, most]: [i32; 2]| {
+        ((value.log10() - f64::from(least)) / f64::from(most - least)).clamp(0.0, 1.0)
+    };
+    let x = |intensity: f64| LEFT + (RIGHT - LEFT) * along(intensity, x_axis);
+    let y = |flops: f64| BOTTOM - (BOTTOM - TOP) * along(flops, y_axis);
+    let mut svg = format!(
+        "<figure class=\"roofline\"><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Roofline of {phase}\">\
+         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Roofline of {phase}: the table below \
+         has its numbers\">\n",
+        phase = roofline.phase
+    );
+    let tick = |svg: &mut String, x: f64, y: f64, anchor: &str, text: &str| {
+        let _ = writeln!(
+            svg,
+            "<text data-text=\"tick\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
+        );
+    };
+    let line = |svg: &mut String, class: &str, [x1, y1, x2, y2]: [f64; 4]| {
+        let _ = writeln!(
+            svg,
+            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+        );
+    };
+    for exponent in x_axis[0]..=x_axis[1] {
+        let at = x(10f64.powi(exponent));
+        line(&mut svg, "grid", [at, TOP, at, BOTTOM]);
+        tick(&mut svg, at, BOTTOM + 16.0, "middle", &decade(exponent));
+    }
+    for exponent in y_axis[0]..=y_axis[1] {
+        let at = y(10f64.powi(exponent));
+        line(&mut svg, "grid", [LEFT, at, RIGHT, at]);
+        tick(&mut svg, LEFT - 6.0, at + 4.0, "end", &decade(exponent - 9));
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{RIGHT}\" y=\"{}\" text-anchor=\"end\">FLOP per byte</text>",
+        BOTTOM + 34.0
+    );
+    let _ = writeln!(svg, "<text x=\"4\" y=\"12\">GFLOP/s</text>");
+    let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
+    let caches =
+        caches.map(|cache| (cache.level.as_str(), cache.read_bytes_per_second, "roof cache"));
+    let memory = ("memory", roofline.peak_bytes_per_second, "roof");
+    let (least, most) = (10f64.powi(x_axis[0]), 10f64.powi(x_axis[1]));
+    for (name, bandwidth, class) in caches.chain([memory]) {
+        if !(1.0..1e30).contains(&bandwidth) {
+            continue;
+        }
+        let peak = roofline.peak_flops_per_second;
+        // It comes in from the left, or from below.
+        let from = least.max(10f64.powi(y_axis[0]) / bandwidth).min(most);
+        let ridge = (peak / bandwidth).clamp(from, most);
+        let points = [
+            (from, (from * bandwidth).min(peak)),
+            (ridge, (ridge * bandwidth).min(peak)),
+            (most, peak),
+        ];
+        let points: Vec<String> =
+            points.iter().map(|&(at, flops)| format!("{:.1},{:.1}", x(at), y(flops))).collect();
+        let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
+        let (at_x, at_y) = (x(from) + 4.0, y((from * bandwidth).min(peak)) - 6.0);
+        let _ = writeln!(
+            svg,
+            "<text class=\"{class}\" x=\"{at_x:.1}\" y=\"{at_y:.1}\" data-text=\"file\">{}</text>",
+            super::html::text(name)
+        );
+    }
+    for (index, (brick, total)) in bricks.iter().enumerate() {
+        let Some(place) = brick.place.as_ref().filter(|place| place.intensity > 0.0) else {
+            continue;
+        };
+        let (x, y) = (x(place.intensity), y(place.flops_per_second));
+        let _ = writeln!(
+            svg,
+            "<g class=\"point {}\"><title>{}</title><circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"9\"/>\
+             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text></g>",
+            colour(total.category),
+            super::html::text(&brick.name),
+            y + 3.5,
+            letter(index)
+        );
+    }
+    svg.push_str("</svg></div></figure>\n");
+    svg
+}
+
+/// A power of ten.
+fn decade(exponent: i32) -> String {
+    match exponent {
+        -3..=6 => format!("{}", 10f64.powi(exponent)),
+        _ => format!("1e{exponent}"),
+    }
+}
+
+fn table(source: &Source<'_>, roofline: &Roofline) -> String {
+    let profile = source.profile;
+    let caption = format!("Roofline of {}", roofline.phase);
+    let columns =
+        ["Brick", "#FLOP/B", "#GFLOP/s", "#GB/s", "#of roof", "data from", "bound by", "#µs above"];
+    let mut table = Table::new(&caption, &columns);
+    let ceilings = |field: &str| run_at(source, &format!("/ceilings/{field}"));
+    let mut notes = Vec::new();
+    for (index, (brick, total)) in bricks(profile, roofline).into_iter().enumerate() {
+        let name = format!(
+            "<span class=\"key {}\" aria-hidden=\"true\">{}</span>{}",
+            colour(total.category),
+            letter(index),
+            said(&brick.name)
+        );
+        let Some(place) = &brick.place else {
+            let why = brick.absent.as_ref().map_or("", |absent| &absent.reason);
+            let row = format!(
+                "<tr><th scope=\"row\">{name}</th><td colspan=\"7\" class=\"absent\">{}</td></tr>\n",
+                told(why)
+            );
+            table.raw(&row);
+            continue;
+        };
+        let of = |field: &str| source.of_total(total, field);
+        let (ns, flops, bytes) = (of("total_ns"), of("total_flops"), of("total_bytes"));
+        let per_second = |work: &From| mul(json!(1e9), div(work.clone(), ns.clone()));
+        let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
+        let level = caches.clone().position(|cache| cache.level == place.level);
+        let bandwidth = match level.filter(|_| place.level != "memory") {
+            Some(level) => ceilings(&format!("caches/{level}/read_bytes_per_second")),
+            None => ceilings("read_bytes_per_second"),
+        };
+        let mut least = div(bytes.clone(), bandwidth);
+        if brick.flops.is_some() {
+            least = json!(["max", least, div(flops.clone(), ceilings("flops_per_second"))]);
+        }
+        let seconds = div(ns.clone(), json!(1e9));
+        let stated =
+            |html: String| if brick.flops.is_some() { html } else { super::figure::absent("-") };
+        let above = div(mul(json!(1e6), sub(seconds.clone(), least.clone())), of("count"));
+        let class = if place.bound == Bound::Error { "error" } else { "" };
+        table.row_of(
+            class,
+            &[
+                &name,
+                &stated(scaled(place.intensity, 1.0, "", div(flops.clone(), bytes.clone()))),
+                &stated(scaled(place.flops_per_second, 1e9, "", per_second(&flops))),
+                &scaled(place.bytes_per_second, 1e9, "", per_second(&bytes)),
+                &percent(place.of_roof, div(least, seconds)),
+                &format!("<span data-text=\"file\">{}</span>", super::html::text(&place.level)),
+                place.bound.name(),
+                &signed(place.us_to_roof, 1.0, 1, "", above),
+            ],
+        );
+        notes.extend(brick.notes.iter().map(|note| (brick.name.as_str(), note.to_string())));
+    }
+    let mut html = table.end();
+    let peak =
+        scaled(roofline.peak_flops_per_second, 1e9, " GFLOP/s", ceilings("flops_per_second"));
+    let bandwidth =
+        scaled(roofline.peak_bytes_per_second, 1e9, " GB/s", ceilings("read_bytes_per_second"));
+    let ridge = scaled(
+        roofline.ridge,
+        1.0,
+        " FLOP/byte",
+        div(ceilings("flops_per_second"), ceilings("read_bytes_per_second")),
+    );
+    let basis = profile.ceilings.as_ref().map_or("", |ceilings| &ceilings.basis);
+    html.push_str(&note(&format!(
+        "Memory reads {bandwidth}, arithmetic does {peak}, the roofs meet at {ridge}; {}. Stated work over the \
+         measured time, bricks inside included.",
+        said(basis)
+    )));
+    notes.truncate(30);
+    if !notes.is_empty() {
+        let notes: Vec<String> = notes
+            .iter()
+            .map(|(name, text)| format!("<li>{}: {}</li>", said(name), told(text)))
+            .collect();
+        let _ = write!(html, "<ul class=\"notes\">{}</ul>\n", notes.concat());
+    }
+    html
+}
+
+/// A place of the run, whatever device a source is of.
+fn run_at(source: &Source<'_>, pointer: &str) -> From {
+    let run = source.base.find('/').map_or(&*source.base, |end| &source.base[..end]);
+    at(format!("{run}{pointer}"))
+}

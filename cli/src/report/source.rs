@@ -1,0 +1,101 @@
+//! Whose times a table is of: the host's, or those of a stream of a device.
+
+use brickscope::{Phase, Profile, Total};
+use serde_json::{Map, Value, json};
+
+use super::figure::{From, at};
+
+/// What the host or a stream did, with the place in the file that it was read from.
+pub(super) struct Source<'p> {
+    /// What people call it, if there is more than one.
+    pub(super) title: Option<String>,
+    /// What pointers begin with: empty for the host, `/devices/0/streams/1` for a stream; in a
+    /// comparison with `A:` or `B:` before it.
+    pub(super) base: String,
+    pub(super) profile: &'p Profile,
+    pub(super) is_device: bool,
+}
+
+/// Streams with a sheet of their own; more than that nobody reads.
+const MOST_STREAMS: usize = 8;
+
+impl<'p> Source<'p> {
+    pub(super) fn host(profile: &'p Profile, run: &str) -> Self {
+        let is_only = profile.devices.is_empty();
+        Self {
+            title: (!is_only).then(|| "Host".to_owned()),
+            base: run.to_owned(),
+            profile,
+            is_device: false,
+        }
+    }
+
+    /// A place below this source.
+    pub(super) fn at(&self, rest: &str) -> From {
+        at(format!("{}{rest}", self.base))
+    }
+
+    /// A field of one of the `totals`.
+    pub(super) fn of_total(&self, total: &Total, field: &str) -> From {
+        let index = self.profile.totals.iter().position(|other| std::ptr::eq(other, total));
+        self.at(&format!("/totals/{}/{field}", index.unwrap_or(usize::MAX)))
+    }
+
+    /// A field of the sums of a phase.
+    pub(super) fn of_phase(&self, phase: Phase, field: &str) -> From {
+        let index = self.profile.phases.iter().position(|total| total.phase == phase);
+        self.at(&format!("/phases/{}/{field}", index.unwrap_or(usize::MAX)))
+    }
+
+    /// A column of a row of `spans`.
+    pub(super) fn of_span(&self, index: usize, column: usize) -> From {
+        self.at(&format!("/spans/rows/{index}/{column}"))
+    }
+
+    /// The sum of a column over the spans that a filter lets through.
+    pub(super) fn of_rows(&self, column: &str, filter: Map<String, Value>) -> From {
+        json!(["rows", self.base, column, filter])
+    }
+}
+
+/// The columns of `spans`, by number.
+pub(super) const START: usize = 6;
+pub(super) const DURATION: usize = 7;
+pub(super) const EXCLUSIVE: usize = 8;
+
+/// Does `with` for the streams of all devices, as far as there is room for them, and for the host: what
+/// ran the bricks comes first. Only one stream's spans are copied at a time.
+pub(super) fn each<'p>(
+    profile: &'p Profile,
+    run: &str,
+    mut with: impl FnMut(&Source<'_>),
+) -> usize {
+    let streams = profile.devices.iter().enumerate().flat_map(|(device, of)| {
+        of.streams.iter().enumerate().map(move |(stream, at)| (device, of, stream, at))
+    });
+    let mut left_out = 0;
+    for (nth, (device, of, stream, what)) in streams.enumerate() {
+        if nth >= MOST_STREAMS {
+            left_out += 1;
+            continue;
+        }
+        let Some(profile) = profile.on_device(device, stream) else { continue };
+        with(&Source {
+            title: Some(format!("{}, {}", of.name, what.name)),
+            base: format!("{run}/devices/{device}/streams/{stream}"),
+            profile: &profile,
+            is_device: true,
+        });
+    }
+    with(&Source::host(profile, run));
+    left_out
+}
+
+/// `prefill` and `decode`, as headings have them.
+pub(super) fn heading(phase: Option<Phase>) -> &'static str {
+    match phase {
+        Some(Phase::Prefill) => "Prefill",
+        Some(Phase::Decode) => "Decode",
+        None => "Outside of passes",
+    }
+}

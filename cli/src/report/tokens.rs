@@ -1,0 +1,182 @@
+//! What a user waits for: how long tokens took, and which bricks are behind the slow ones.
+
+use std::fmt::Write;
+
+use brickscope::{Durations, Pass, Phase};
+use serde_json::json;
+
+use super::figure::{Unit, absent, count, percent, signed, time};
+use super::html::{Table, details, note, reason, said};
+use super::source::Source;
+
+/// Bars of the distribution.
+const BINS: u64 = 32;
+
+pub(super) fn section(source: &Source<'_>) -> String {
+    let profile = source.profile;
+    let latency = &profile.latency;
+    let mut html = String::new();
+    if latency.first_token.count + latency.per_token.count == 0 {
+        return reason("No token was timed: there was no prompt and no pass of one token.");
+    }
+    let columns = [
+        "Tokens",
+        "#Count",
+        "#Mean",
+        "#Deviation",
+        "#Least",
+        "#p50",
+        "#p90",
+        "#p95",
+        "#p99",
+        "#Most",
+    ];
+    let mut table = Table::new("Times of tokens", &columns);
+    for (name, place, of) in [
+        ("first", "first_token", &latency.first_token),
+        ("each further", "per_token", &latency.per_token),
+    ] {
+        if of.count > 0 {
+            durations(source, name, place, of, &mut table);
+        }
+    }
+    html.push_str(&table.end());
+    html.push_str(&note("Percentiles that too few tokens would have to carry are withheld."));
+    html.push_str(&distribution(source));
+    html.push_str(&slow(source));
+    html
+}
+
+fn durations(source: &Source<'_>, name: &str, place: &str, of: &Durations, table: &mut Table) {
+    let at = |field: &str| source.at(&format!("/latency/{place}/{field}"));
+    let whole =
+        |ns: Option<u64>, field: &str| ns.map_or_else(|| absent("-"), |ns| time(ns, at(field)));
+    let float =
+        |ns: Option<f64>, field: &str| ns.map_or_else(|| absent("-"), |ns| time(ns, at(field)));
+    let percentiles = &of.percentiles;
+    table.row(&[
+        name,
+        &count(of.count, at("count")),
+        &float(of.mean_ns, "mean_ns"),
+        &float(of.std_dev_ns, "std_dev_ns"),
+        &whole(of.min_ns, "min_ns"),
+        &whole(percentiles.p50_ns, "p50_ns"),
+        &whole(percentiles.p90_ns, "p90_ns"),
+        &whole(percentiles.p95_ns, "p95_ns"),
+        &whole(percentiles.p99_ns, "p99_ns"),
+        &whole(of.max_ns, "max_ns"),
+    ]);
+}
+
+/// How many passes of one token took how long.
+fn distribution(source: &Source<'_>) -> String {
+    let is_token =
+        |pass: &&Pass| pass.phase == Phase::Decode && pass.tokens == 1 && !pass.is_left_out;
+    let walls = || source.profile.passes.iter().filter(is_token).map(|pass| pass.wall_ns);
+    let (Some(least), Some(most)) = (walls().min(), walls().max()) else {
+        return reason("The passes were not kept one by one, so their distribution isn't known.");
+    };
+    let width = most.saturating_sub(least) / BINS + 1;
+    let mut bins = vec![0_u64; BINS as usize];
+    walls().for_each(|ns| bins[((ns - least) / width) as usize] += 1);
+    let highest = bins.iter().copied().max().unwrap_or(1);
+    let (high, wide, floor) = (120.0, 720.0, 128.0);
+    let mut svg = format!(
+        "<figure class=\"distribution\"><svg viewBox=\"0 0 {wide} 150\" role=\"img\" aria-label=\"Distribution of the times \
+         of tokens: the table below has its numbers\">\n"
+    );
+    let bin = wide / BINS as f64;
+    let unit = Unit::of(most);
+    let columns =
+        [format!("#From, {}", unit.name), format!("#Below, {}", unit.name), "#Tokens".to_owned()];
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new("Distribution of the times of tokens", &columns);
+    for (nth, &tokens) in bins.iter().enumerate() {
+        let from_ns = least + nth as u64 * width;
+        let below_ns = from_ns.saturating_add(width);
+        if tokens > 0 {
+            let height = high * tokens as f64 / highest as f64;
+            let _ = writeln!(
+                svg,
+                "<rect class=\"c-path\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\"/>",
+                nth as f64 * bin + 1.0,
+                floor - height,
+                bin - 2.0
+            );
+            // The borders of a bar are chosen, not measured.
+            let border = |ns: u64| unit.show(ns, json!(["const", ns]));
+            let filter =
+                json!({"phase": "decode", "tokens": 1, "from_ns": from_ns, "below_ns": below_ns});
+            let from = json!(["passes", source.base, filter]);
+            table.row(&[&border(from_ns), &border(below_ns), &count(tokens, from)]);
+        }
+    }
+    let axis = |svg: &mut String, x: f64, anchor: &str, ns: u64| {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x:.1}\" y=\"146\" text-anchor=\"{anchor}\">{}</text>",
+            tick(ns)
+        );
+    };
+    let _ = writeln!(
+        svg,
+        "<line class=\"axis\" x1=\"0\" y1=\"{floor}\" x2=\"{wide}\" y2=\"{floor}\"/>"
+    );
+    axis(&mut svg, 0.0, "start", least);
+    axis(&mut svg, wide, "end", least.saturating_add(BINS * width));
+    svg.push_str("</svg></figure>\n");
+    svg + &details("The distribution as a table", &table.end())
+}
+
+/// A time at an axis.
+fn tick(ns: u64) -> String {
+    let (unit, per) = match ns {
+        ..1_000 => ("ns", 1.0),
+        ..1_000_000 => ("µs", 1e3),
+        ..1_000_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    format!("<tspan data-text=\"tick\">{:.2} {unit}</tspan>", ns as f64 / per)
+}
+
+fn slow(source: &Source<'_>) -> String {
+    let latency = &source.profile.latency;
+    let Some(slow) = &latency.slow else {
+        return latency.slow_absent.as_ref().map_or_else(String::new, |absent| {
+            format!("<h3>What makes slow tokens slow</h3>\n{}", reason(&absent.reason))
+        });
+    };
+    let at = |field: &str| source.at(&format!("/latency/slow/{field}"));
+    let mut html = format!(
+        "<h3>What makes slow tokens slow</h3>\n<p>The slowest {} took {} longer each than the faster half, {}. \
+         Brick by brick that is:</p>\n",
+        count(slow.slow, at("slow")),
+        time(slow.extra_ns, at("extra_ns")),
+        count(slow.fast, at("fast")),
+    );
+    let most =
+        slow.bricks.iter().map(|brick| brick.extra_ns.abs()).fold(slow.extra_ns.abs(), f64::max);
+    let (unit, per) = if most < 1e7 { ("µs", 1e3) } else { ("ms", 1e6) };
+    let extra = format!("#Longer, {unit}");
+    let mut table = Table::of_class(
+        "bricks",
+        "Bricks behind the slow tokens",
+        &["Brick", "Share", "#%", &extra],
+    );
+    let parts =
+        slow.bricks.iter().enumerate().take(24).map(|(n, brick)| {
+            (said(&brick.name), brick.extra_ns, at(&format!("bricks/{n}/extra_ns")))
+        });
+    let rest = ("unattributed".to_owned(), slow.unattributed_extra_ns, at("unattributed_extra_ns"));
+    for (name, extra, from) in parts.chain([rest]) {
+        let share = extra / slow.extra_ns;
+        table.row(&[
+            &name,
+            &super::html::bar(share, "c-slow"),
+            &percent(share, super::figure::div(from.clone(), at("extra_ns"))),
+            &signed(extra, per, 2, "", from),
+        ]);
+    }
+    html.push_str(&table.end());
+    html
+}
