@@ -139,7 +139,7 @@ pub(crate) struct ProfileArgs {
 
     /// Let others on this machine watch the run: `brickscope top --attach PID`. It costs nothing while nobody
     /// does.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "check_overhead")]
     pub(crate) live: bool,
 
     /// Run the prompt and the answer again and again until standard input ends, and write no run.
@@ -273,6 +273,11 @@ pub(crate) struct BenchmarkArgs {
     /// The same as --output json.
     #[arg(long, conflicts_with = "output")]
     pub(crate) json: bool,
+
+    /// Let others on this machine watch: `brickscope top --attach PID`. It costs nothing while nobody does;
+    /// who watches takes CPU time from what is measured.
+    #[arg(long)]
+    pub(crate) live: bool,
 
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,

@@ -5,3 +5,8 @@
 
 pub mod metrics;
 pub mod socket;
+
+/// The page about it, so that its example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/live.md")]
+struct Page;

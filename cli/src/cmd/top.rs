@@ -11,6 +11,9 @@ use crate::top::engine::Engine;
 use crate::top::session::{self, Once, Source};
 
 pub(crate) fn run(args: &TopArgs) -> Result<()> {
+    if !args.once {
+        session::needs_terminal()?;
+    }
     let source = match &args.attach {
         Some(what) => Source::Watch(Box::new(attach(what)?)),
         None => Source::Engine(Engine::start(args)?),

@@ -123,6 +123,8 @@ pub(crate) struct App {
     readings: Vec<Reading>,
     process_absent: Option<Absent>,
     activity: Option<Activity>,
+    /// Whether the engine was ever seen to look at what disturbs it.
+    pub(crate) is_disturbance_known: bool,
     pub(crate) view: View,
     pub(crate) phase: Phase,
     pub(crate) is_phase_chosen: bool,
@@ -152,6 +154,7 @@ impl App {
             readings: Vec::new(),
             process_absent: None,
             activity: None,
+            is_disturbance_known: false,
             view: View::Bricks,
             phase: Phase::Decode,
             is_phase_chosen: false,
@@ -182,6 +185,9 @@ impl App {
             Event::Frame(frame) => {
                 self.pictures.take(*frame);
                 if let Some(newest) = self.pictures.newest() {
+                    self.is_disturbance_known |=
+                        newest.profile.phases.iter().any(|phase| phase.disturbed > 0)
+                            || newest.profile.passes.iter().any(|pass| pass.disturbance.is_some());
                     self.state = if newest.is_last { State::Ended } else { State::Running };
                     // Until somebody asks for a phase, the one that there is.
                     if !self.is_phase_chosen
@@ -517,7 +523,17 @@ impl App {
             .brick_kernels
             .iter()
             .filter(|row| row.phase == Some(self.phase) && row.brick == brick);
-        let mut kernels: Vec<BrickKernel> = inside.cloned().collect();
+        // Those of the same name that are launched differently are one line.
+        let mut kernels: Vec<BrickKernel> = Vec::new();
+        for row in inside {
+            match kernels.iter_mut().find(|known| known.kernel == row.kernel) {
+                Some(known) => {
+                    known.count = known.count.saturating_add(row.count);
+                    known.total_ns = known.total_ns.saturating_add(row.total_ns);
+                }
+                None => kernels.push(row.clone()),
+            }
+        }
         kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total_ns));
         kernels
     }

@@ -1,11 +1,12 @@
 //! From frames to pictures: each frame with what doesn't change, and what happened since a moment ago.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::rc::Rc;
 
 use brickscope::{
-    Absent, BrickKernel, BrickStats, DeviceStream, Latency, LayerBrick, NameKind, Percentiles,
-    Phase, PhaseTotal, Profile, Source, Total,
+    Absent, BrickKernel, BrickStats, DeviceStream, Latency, LayerBrick, Percentiles,
+    PhaseTotal, Profile, Total,
 };
 use brickscope_live::socket::{Facts, Frame};
 
@@ -137,22 +138,38 @@ fn goes_on(before: &Picture, now: &Picture) -> bool {
     phases && now.at_ns >= before.at_ns && before.device == now.device
 }
 
-/// What tells one total from another.
-type Key<'p> = (Option<Phase>, NameKind, Source, &'p str, usize);
+/// Rows by what they are of. Those of the same name, as kernels that are launched differently, are told
+/// apart by their order, which stays.
+fn numbered<'r, R, K: Hash + Eq + Clone>(
+    rows: &'r [R],
+    key: impl Fn(&'r R) -> K,
+) -> impl Iterator<Item = ((K, u32), &'r R)> {
+    let mut seen: HashMap<K, u32> = HashMap::new();
+    rows.iter().map(move |row| {
+        let key = key(row);
+        let nth = seen.entry(key.clone()).or_default();
+        *nth += 1;
+        ((key, *nth), row)
+    })
+}
 
-/// Totals by what they are of. Kernels of the same name that are launched differently are told apart by
-/// their order, which stays.
-fn by_key(totals: &[Total]) -> HashMap<Key<'_>, &Total> {
-    let mut found = HashMap::new();
-    for total in totals {
-        let mut nth = 0;
-        let key = |nth| (total.phase, total.kind, total.source, total.stats.name.as_str(), nth);
-        while found.contains_key(&key(nth)) {
-            nth += 1;
+/// Each row of `now` less that of `before`, as `less` does it; rows in which nothing happened are left out.
+/// `None` if one fell.
+fn rows_between<'r, R, K: Hash + Eq + Clone>(
+    before: &'r [R],
+    now: &'r [R],
+    key: impl Fn(&'r R) -> K + Copy,
+    less: impl Fn(Option<&R>, &R) -> Option<(R, u64)>,
+) -> Option<Vec<R>> {
+    let earlier: HashMap<(K, u32), &R> = numbered(before, key).collect();
+    let mut rows = Vec::new();
+    for (key, row) in numbered(now, key) {
+        let (row, count) = less(earlier.get(&key).copied(), row)?;
+        if count > 0 {
+            rows.push(row);
         }
-        found.insert(key(nth), total);
     }
-    found
+    Some(rows)
 }
 
 impl Window {
@@ -167,66 +184,51 @@ impl Window {
             }
         }
         profile.phases.retain(|phase| phase.passes > 0);
-        let earlier = by_key(&before.profile.totals);
-        let mut seen: HashMap<Key<'_>, ()> = HashMap::new();
-        let mut totals = Vec::new();
-        for total in &now.profile.totals {
-            let mut nth = 0;
-            let key = |nth| (total.phase, total.kind, total.source, total.stats.name.as_str(), nth);
-            while seen.contains_key(&key(nth)) {
-                nth += 1;
-            }
-            seen.insert(key(nth), ());
-            let stats = match earlier.get(&key(nth)) {
-                Some(earlier) => stats_between(&earlier.stats, &total.stats)?,
-                None => total.stats.clone(),
-            };
-            if stats.count > 0 {
-                let percentiles = Percentiles::default();
-                totals.push(Total {
-                    stats,
-                    std_dev_ns: None,
-                    percentiles,
-                    counters: None,
-                    ..total.clone()
-                });
-            }
-        }
-        profile.totals = totals;
-        let earlier: HashMap<_, &LayerBrick> = before
-            .profile
-            .layers
-            .iter()
-            .map(|row| ((row.phase, row.layer, row.name.as_str()), row))
-            .collect();
-        let mut layers = Vec::new();
-        for row in &now.profile.layers {
-            let mut row = row.clone();
-            if let Some(earlier) = earlier.get(&(row.phase, row.layer, row.name.as_str())) {
-                row.count = row.count.checked_sub(earlier.count)?;
-                row.total_ns = row.total_ns.checked_sub(earlier.total_ns)?;
-                row.exclusive_ns = row.exclusive_ns.checked_sub(earlier.exclusive_ns)?;
-            }
-            if row.count > 0 {
-                layers.push(row);
-            }
-        }
-        profile.layers = layers;
-        let earlier: HashMap<_, &BrickKernel> = before
-            .profile
-            .brick_kernels
-            .iter()
-            .map(|row| ((row.phase, row.brick.as_str(), row.kernel.as_str()), row))
-            .collect();
-        for row in &mut profile.brick_kernels {
-            if let Some(earlier) =
-                earlier.get(&(row.phase, row.brick.as_str(), row.kernel.as_str()))
-            {
-                row.count = row.count.checked_sub(earlier.count)?;
-                row.total_ns = row.total_ns.checked_sub(earlier.total_ns)?;
-            }
-        }
-        profile.brick_kernels.retain(|row| row.count > 0);
+        let before_it = &before.profile;
+        profile.totals = rows_between(
+            &before_it.totals,
+            &now.profile.totals,
+            |row| (row.phase, row.kind, row.source, row.stats.name.as_str()),
+            |earlier, row| {
+                let stats = match earlier {
+                    Some(earlier) => stats_between(&earlier.stats, &row.stats)?,
+                    None => row.stats.clone(),
+                };
+                let (count, percentiles) = (stats.count, Percentiles::default());
+                let row =
+                    Total { stats, std_dev_ns: None, percentiles, counters: None, ..row.clone() };
+                Some((row, count))
+            },
+        )?;
+        profile.layers = rows_between(
+            &before_it.layers,
+            &now.profile.layers,
+            |row| (row.phase, row.layer, row.name.as_str()),
+            |earlier, row| {
+                let mut row = row.clone();
+                if let Some(earlier) = earlier {
+                    row.count = row.count.checked_sub(earlier.count)?;
+                    row.total_ns = row.total_ns.checked_sub(earlier.total_ns)?;
+                    row.exclusive_ns = row.exclusive_ns.checked_sub(earlier.exclusive_ns)?;
+                }
+                let count = row.count;
+                Some((row, count))
+            },
+        )?;
+        profile.brick_kernels = rows_between(
+            &before_it.brick_kernels,
+            &now.profile.brick_kernels,
+            |row| (row.phase, row.brick.as_str(), row.kernel.as_str()),
+            |earlier, row| {
+                let mut row = row.clone();
+                if let Some(earlier) = earlier {
+                    row.count = row.count.checked_sub(earlier.count)?;
+                    row.total_ns = row.total_ns.checked_sub(earlier.total_ns)?;
+                }
+                let count = row.count;
+                Some((row, count))
+            },
+        )?;
         let made_ns = now.made_ns.checked_sub(before.made_ns)?;
         Some(Self { ns, profile, made_ns })
     }

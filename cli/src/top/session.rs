@@ -32,13 +32,21 @@ pub(crate) fn has_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Shows what comes until somebody quits. Returns our own engine, if there is one.
-pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
+/// # Errors
+///
+/// If there is no terminal to draw on and to read keys from.
+pub(crate) fn needs_terminal() -> Result<()> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!(
             "a live view takes a terminal: `--once` prints one picture, `--once --json` its figures"
         );
     }
+    Ok(())
+}
+
+/// Shows what comes until somebody quits. Returns our own engine, if there is one.
+pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
+    needs_terminal()?;
     let (events, happens) = mpsc::channel();
     let mut app = App::new(has_colour());
     let mut terminal = ratatui::try_init().context("the terminal")?;

@@ -1,6 +1,7 @@
 //! The engine's side. Nothing here runs unless somebody watches, and nothing that a watcher does can hold
 //! up the engine: frames are made and sent on a thread of the watcher's own.
 
+use std::fmt;
 use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -66,9 +67,22 @@ impl Publisher {
     ///
     /// If this process publishes already, or there can be no such socket.
     pub fn start(profiler: &Arc<BrickProfiler>, facts: Facts) -> Result<Self, LiveError> {
+        let profiler = Arc::clone(profiler);
+        Self::start_with(move || Arc::clone(&profiler), facts)
+    }
+
+    /// As [`start`](Self::start), where profilers take turns: `current` says which one records.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        current: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
+        facts: Facts,
+    ) -> Result<Self, LiveError> {
         let folder = place::folder()?;
         remove_stale(&folder);
-        Self::start_at(profiler, facts, &place::socket_in(&folder, std::process::id()))
+        Self::listen(Box::new(current), facts, &place::socket_in(&folder, std::process::id()))
     }
 
     /// Starts to publish on a socket of the caller's choice. What keeps others from it besides its
@@ -82,13 +96,18 @@ impl Publisher {
         facts: Facts,
         path: &Path,
     ) -> Result<Self, LiveError> {
+        let profiler = Arc::clone(profiler);
+        Self::listen(Box::new(move || Arc::clone(&profiler)), facts, path)
+    }
+
+    fn listen(current: Current, facts: Facts, path: &Path) -> Result<Self, LiveError> {
         let name = || path.display().to_string();
         let listener = bind(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(io_error(name()))?;
-        let hello = Hello::new(profiler.clock().describe(), facts);
+        let hello = Hello::new(current().clock().describe(), facts);
         let shared = Arc::new(Shared {
-            profiler: Arc::clone(profiler),
+            current,
             hello: line_of(&Message::Hello(Box::new(hello)))?,
             ends: AtomicBool::new(false),
             watchers: Mutex::default(),
@@ -174,10 +193,12 @@ fn remove_stale(folder: &Path) {
     }
 }
 
+/// Says which profiler records.
+type Current = Box<dyn Fn() -> Arc<BrickProfiler> + Send + Sync>;
+
 /// What the threads of a publisher share.
-#[derive(Debug)]
 struct Shared {
-    profiler: Arc<BrickProfiler>,
+    current: Current,
     /// The first line.
     hello: Vec<u8>,
     ends: AtomicBool,
@@ -185,6 +206,12 @@ struct Shared {
     /// One of them has gone.
     gone: Condvar,
     maker: Mutex<Maker>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("watchers", &self.watchers).finish_non_exhaustive()
+    }
 }
 
 /// Somebody who watches.
@@ -255,14 +282,14 @@ impl Shared {
     /// Sends frames until the watcher or the publisher goes.
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         set_timeouts(stream)?;
-        self.profiler.sum_layers();
+        (self.current)().sum_layers();
         send_all(stream, &self.hello)?;
         lock(&self.maker).greet();
         let mut requests = Requests::new(stream);
         let mut sent = 0;
         loop {
             let began = Instant::now();
-            let (seq, line) = lock(&self.maker).frame(&self.profiler, false);
+            let (seq, line) = lock(&self.maker).frame(&(self.current)(), false);
             if seq > sent {
                 send_all(stream, &line)?;
                 sent = seq;
@@ -271,7 +298,7 @@ impl Shared {
                 return send_all(stream, &line_of_error(&why));
             }
             if self.ends() {
-                let (_, line) = lock(&self.maker).frame(&self.profiler, true);
+                let (_, line) = lock(&self.maker).frame(&(self.current)(), true);
                 return send_all(stream, &line);
             }
         }
@@ -365,6 +392,8 @@ impl Maker {
         self.is_last = last;
         let layers = last || is_due(self.layers_at, LAYERS_EVERY);
         let at_ns = profiler.clock().now();
+        // Another one may record than before.
+        profiler.sum_layers();
         let profile = light(profiler.snapshot(), layers);
         if layers {
             self.layers_at = Some(now);

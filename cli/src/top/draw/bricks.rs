@@ -28,7 +28,7 @@ pub(super) fn lines(
     if room >= 13 {
         lines.extend(bars(app.phase, profile, paint, width));
     }
-    let backend = profile.run.as_ref().map_or("", |run| run.backend.as_str());
+    let backend = printable(profile.run.as_ref().map_or("", |run| run.backend.as_str()));
     let mut what = format!("bricks by {}", app.sort.name());
     if app.is_reversed {
         what.push_str(", reversed");
@@ -39,12 +39,14 @@ pub(super) fn lines(
     if let Some(device) = &seen.picture.device {
         what.push_str(&format!(" · clock of {}", printable(device)));
     }
-    lines.push(Line::styled(cut(&heading(app, &what), width), paint.bold()));
-    let roof = match Roofline::of(profile, app.phase) {
-        Ok(_) if backend.is_empty() => "of roof".to_owned(),
-        Ok(_) => cut(&printable(backend), 7),
-        Err(_) => "of roof".to_owned(),
-    };
+    let mut heading = heading(app, &what);
+    heading.push_str(&match Roofline::of(profile, app.phase) {
+        Ok(_) => {
+            format!(" · roof of {}", if backend.is_empty() { "this machine" } else { &backend })
+        }
+        Err(why) => format!(" · no roof: {}", printable(&why.reason)),
+    });
+    lines.push(Line::styled(cut(&heading, width), paint.bold()));
     let row = |mark: char, name: &str, cells: [&str; 8]| {
         let [share, average, total, count, p50, p99, roof, bound] = cells;
         let wide = if width >= 100 { format!("{total:>12}") } else { String::new() };
@@ -56,7 +58,7 @@ pub(super) fn lines(
     let header = row(
         ' ',
         "Brick",
-        ["share", "avg µs", "total ms", "count", "p50 µs", "p99 µs", &roof, "bound"],
+        ["share", "avg µs", "total ms", "count", "p50 µs", "p99 µs", "of roof", "bound"],
     );
     lines.push(Line::raw(header));
     let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);

@@ -154,7 +154,7 @@ fn footer(app: &App, paint: Paint) -> Line<'static> {
             " Esc:back space:pause p:phase w:window ?:help q:quit"
         }
         View::Bricks => {
-            " Tab:view Enter:kernels s:sort /:filter p:phase w:window space:pause ?:help q:quit"
+            " Tab:view Enter:kernels s:sort /:filter p:phase w:window space:pause ?:help"
         }
         View::Tree => " Tab:view Enter:fold +-:all p:phase w:window space:pause ?:help q:quit",
         View::Heat => " Tab:view arrows:select p:phase w:window space:pause ?:help q:quit",
@@ -172,7 +172,7 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
     // Spans and passes that were only summed are of interest to who looks at single ones, which no live
     // view does; and in the middle of a pass some spans have begun and not ended.
     let mut lost = Dropped { disturbed_passes: 0, open_passes: 0, spans: 0, passes: 0, ..dropped };
-    if dropped.open_passes > 0 && app.state == State::Running {
+    if dropped.open_passes > 0 && app.state != State::Ended {
         lost.unfinished = 0;
     }
     let lost: Vec<String> = lost.lines().collect();
@@ -194,10 +194,10 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
             Span::raw(format!(" {:8} ", phase.name())),
             Span::styled(format!("{} tok/s now", rate(now)), paint.bold()),
             Span::raw(format!(
-                ", {} mean, {} tokens in {} passes, {}",
+                ", {} mean, {} tokens in {}, {}",
                 rate(row.tokens_per_second),
                 row.total.tokens,
-                row.total.passes,
+                passes(row.total.passes),
                 seconds(row.total.wall_ns)
             )),
         ]));
@@ -205,7 +205,7 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
     lines.push(Line::raw(cut(&tokens(&numbers), width)));
     lines.push(memory(&numbers, paint));
     lines.push(Line::raw(cut(&load(&numbers), width)));
-    lines.push(Line::raw(cut(&cost(&numbers), width)));
+    lines.push(Line::raw(cut(&cost(app, &numbers), width)));
     lines
 }
 
@@ -288,20 +288,23 @@ fn load(numbers: &Numbers<'_>) -> String {
         }
         Err(absent) => text.push_str(&format!("- ({})", absent.reason)),
     }
-    let passes: u64 = numbers.phases.iter().map(|row| row.total.passes).sum();
-    let disturbed: u64 = numbers.phases.iter().map(|row| row.total.disturbed).sum();
-    text.push_str(&format!("; disturbed {disturbed} of {passes}"));
     text
 }
 
-fn cost(numbers: &Numbers<'_>) -> String {
+/// What disturbed the engine, and what it costs to look.
+fn cost(app: &App, numbers: &Numbers<'_>) -> String {
     let share = |known: &Known<f64>| match &known.0 {
         Ok(share) if *share > 0.0 && *share < 0.0005 => "<0.1%".to_owned(),
         Ok(share) => format!("{:.1}%", 100.0 * share),
         Err(_) => "-".to_owned(),
     };
+    let all: u64 = numbers.phases.iter().map(|row| row.total.passes).sum();
+    let disturbed: u64 = numbers.phases.iter().map(|row| row.total.disturbed).sum();
+    // Where nobody looks, none is known to be disturbed.
+    let disturbed = if app.is_disturbance_known { disturbed.to_string() } else { "-".to_owned() };
     let mut text = format!(
-        " costs    profiling {} (estimate), frames {} of a core",
+        " quality  disturbed {disturbed} of {}; profiling costs {} (estimate), frames {}",
+        passes(all),
         share(&numbers.overhead.share),
         share(&numbers.overhead.watching)
     );
@@ -310,6 +313,10 @@ fn cost(numbers: &Numbers<'_>) -> String {
         text.push_str(&format!("; {unkept} spans only summed"));
     }
     text
+}
+
+fn passes(n: u64) -> String {
+    format!("{n} pass{}", if n == 1 { "" } else { "es" })
 }
 
 /// Blocks as far as `share` of `width` goes, in letters that every terminal has.
