@@ -2,6 +2,8 @@
 
 mod args;
 mod benchmark;
+#[cfg(test)]
+mod chromium;
 mod cmd;
 mod device;
 #[cfg(test)]
