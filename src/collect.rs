@@ -1,11 +1,13 @@
 //! From the logs of threads to the tables of a [`Profile`]. Runs when somebody asks,
 //! never while the model runs.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::brick::{Phase, Source};
 use crate::fold::{Fold, PassRecord, PassSums, Slot};
 use crate::latency::Latency;
+use crate::layers::LayerTables;
 use crate::profile::{
     Dependency, Dropped, Name, NameKind, Pass, PhaseTotal, Point, Profile, Span, Total,
 };
@@ -21,6 +23,7 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
         let lanes = log.lanes();
         tables.add(Part {
             fold: log.fold(),
+            passes: &log.fold().passes,
             lanes,
             dropped: log.dropped(),
             begun: log.begun(),
@@ -35,9 +38,41 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
     profile.latency = Latency::of(profile);
 }
 
+/// Fills the tables of `profile` but for single spans, passes that are not the newest of their thread, and
+/// dependencies. Takes no longer for a long run than for a short one.
+pub(crate) fn fill_with_sums(profile: &mut Profile, recorder: &Recorder, with_others: bool) {
+    let mut tables = Tables::new(&profile.names, with_others);
+    let mut layers = LayerTables::default();
+    let (mut prompts, mut tokens) = (BrickStats::new(""), BrickStats::new(""));
+    recorder.collect(|log| {
+        let fold = log.fold();
+        tables.add(Part {
+            fold,
+            passes: fold.newest.as_slice(),
+            lanes: vec![log.lane()],
+            dropped: log.dropped(),
+            begun: log.begun(),
+            in_pass: log.in_pass(),
+        });
+        if let Some(sums) = &fold.layers {
+            layers.add(sums);
+        }
+        fold.prompts().add_to(&mut prompts);
+        fold.tokens.add_to(&mut tokens);
+    });
+    profile.dropped.homeless = recorder.homeless();
+    tables.finish(profile);
+    // Which of them found their other side is not looked for.
+    profile.dropped.dependencies = 0;
+    (profile.layers, profile.brick_kernels) = layers.finish(&profile.names);
+    profile.latency = Latency::of_sums(&prompts, &tokens);
+}
+
 /// What came of one log.
 pub(crate) struct Part<'l> {
     pub(crate) fold: &'l Fold,
+    /// Those of its passes that are to be listed.
+    pub(crate) passes: &'l [PassRecord],
     /// What was kept, by the thread that left it.
     pub(crate) lanes: Vec<Lane>,
     /// Spans that the trace had no room for.
@@ -75,7 +110,7 @@ impl Tables {
     pub(crate) fn add(&mut self, part: Part<'_>) {
         let fold = part.fold;
         self.totals.add(fold);
-        self.passes.extend(&fold.passes);
+        self.passes.extend(part.passes);
         for ((all, walls), sums) in self.phases.iter_mut().zip(&fold.phases) {
             all.tokens += sums.tokens;
             all.disturbed += sums.disturbed;
@@ -196,71 +231,80 @@ fn add_oddities(dropped: &mut Dropped, part: &Part<'_>) {
 
 /// The sums of every name in every phase.
 struct Totals {
+    /// By their numbers; those for whose names there was no room come after the others.
+    names: Vec<Name>,
+    with_others: bool,
     /// In the order of the tables: by phase, then by source, then by name.
-    rows: Vec<(Slot, NameIdx, Total)>,
+    rows: BTreeMap<(u8, u8, usize), Total>,
 }
 
 impl Totals {
     fn new(names: &[Name], with_others: bool) -> Self {
-        let other = |kind| Name {
-            name: "(other)".to_owned(),
-            kind,
-            host: None,
-            device: None,
-            transfer: None,
-        };
-        let others = [other(NameKind::Brick), other(NameKind::Kernel)];
-        let others = others.iter().zip([OTHER_BRICK, OTHER_KERNEL]).filter(|_| with_others);
-        let named: Vec<(&Name, NameIdx)> = names.iter().zip(0..).chain(others).collect();
-        let mut rows = Vec::new();
-        for phase in [Some(Phase::Prefill), Some(Phase::Decode), None] {
-            let slot = phase.map_or(Slot::Outside, Slot::from);
-            for source in Source::ALL {
-                for &(name, index) in &named {
-                    let category = (name.kind == NameKind::Brick).then(|| category_of(&name.name));
-                    let (kind, host, device) = (name.kind, name.host.clone(), name.device.clone());
-                    let stats = BrickStats::new(&name.name);
-                    let percentiles = stats.percentiles();
-                    let (std_dev_ns, counters) = (None, None);
-                    let total = Total {
-                        phase,
-                        kind,
-                        category,
-                        source,
-                        host,
-                        device,
-                        stats,
-                        std_dev_ns,
-                        percentiles,
-                        counters,
-                    };
-                    rows.push((slot, index, total));
-                }
-            }
-        }
-        Self { rows }
+        Self { names: names.to_vec(), with_others, rows: BTreeMap::new() }
     }
 
     fn add(&mut self, fold: &Fold) {
-        for (slot, index, total) in &mut self.rows {
-            if let Some(sums) = fold.sums(total.source, *slot, *index) {
-                sums.add_to(&mut total.stats);
-                if let Some(counters) = sums.counters() {
-                    total.counters.get_or_insert_default().merge(counters);
+        for (index, source, slot, sums) in fold.all_sums().filter(|(.., sums)| sums.count > 0) {
+            let (rank, phase) = match slot {
+                Slot::Prefill => (0, Some(Phase::Prefill)),
+                Slot::Decode => (1, Some(Phase::Decode)),
+                Slot::Outside => (2, None),
+                Slot::Open => continue,
+            };
+            let Some(place) = self.place_of(index) else { continue };
+            let total = match self.rows.entry((rank, source as u8, place)) {
+                Entry::Occupied(row) => row.into_mut(),
+                Entry::Vacant(row) => {
+                    row.insert(new_total(self.names.get(place), index, phase, source))
                 }
+            };
+            sums.add_to(&mut total.stats);
+            if let Some(counters) = sums.counters() {
+                total.counters.get_or_insert_default().merge(counters);
             }
+        }
+    }
+
+    /// Where a name comes among the others; `None` for one that was made since they were read.
+    fn place_of(&self, index: NameIdx) -> Option<usize> {
+        let n = self.names.len();
+        match index {
+            _ if usize::from(index) < n => Some(usize::from(index)),
+            OTHER_BRICK if self.with_others => Some(n),
+            OTHER_KERNEL if self.with_others => Some(n + 1),
+            _ => None,
         }
     }
 
     fn finish(self) -> Vec<Total> {
-        let recorded = self.rows.into_iter().filter(|(_, _, total)| total.stats.count > 0);
-        recorded
-            .map(|(_, _, mut total)| {
-                total.std_dev_ns = total.stats.std_dev_ns();
-                total.percentiles = total.stats.percentiles();
-                total
-            })
-            .collect()
+        let finished = self.rows.into_values().map(|mut total| {
+            total.std_dev_ns = total.stats.std_dev_ns();
+            total.percentiles = total.stats.percentiles();
+            total
+        });
+        finished.collect()
+    }
+}
+
+/// The sums of nothing yet. Without a name, of those for which there was no room.
+fn new_total(name: Option<&Name>, index: NameIdx, phase: Option<Phase>, source: Source) -> Total {
+    let (text, kind) = match name {
+        Some(name) => (name.name.as_str(), name.kind),
+        None if index == OTHER_BRICK => ("(other)", NameKind::Brick),
+        None => ("(other)", NameKind::Kernel),
+    };
+    let stats = BrickStats::new(text);
+    Total {
+        phase,
+        kind,
+        category: (kind == NameKind::Brick).then(|| category_of(text)),
+        source,
+        host: name.and_then(|name| name.host.clone()),
+        device: name.and_then(|name| name.device.clone()),
+        percentiles: stats.percentiles(),
+        stats,
+        std_dev_ns: None,
+        counters: None,
     }
 }
 

@@ -6,6 +6,7 @@
 //! pass therefore adds up, too.
 
 use crate::brick::{Phase, Source, Work};
+use crate::layers::LayerSums;
 use crate::machine::{CounterSums, Disturbance};
 use crate::recorder::{Kind, NameIdx, Record, flag};
 use crate::stats::{BrickStats, Histogram};
@@ -67,6 +68,16 @@ pub(crate) struct PassSums {
     unseen: u64,
 }
 
+/// A prompt that is read in one or more passes.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    log: u32,
+    start: u64,
+    end: u64,
+    /// Where the next pass has to begin to belong to it.
+    position: u64,
+}
+
 /// Things that went otherwise than a caller meant. None of them loses a measured time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Oddities {
@@ -89,8 +100,18 @@ pub(crate) struct Fold {
     pub(crate) oddities: Oddities,
     /// The first of them.
     pub(crate) passes: Vec<PassRecord>,
+    /// The newest of all.
+    pub(crate) newest: Option<PassRecord>,
     /// Whether spans are not kept, and few passes are.
     pub(crate) is_small: bool,
+    /// Where somebody asked for them.
+    pub(crate) layers: Option<Box<LayerSums>>,
+    /// Decode passes of one token.
+    pub(crate) tokens: Sums,
+    /// Prompts that were read to their end.
+    prompts: Sums,
+    /// The prompt whose pass came last, while nothing else has come.
+    reading: Option<Reading>,
     pub(crate) phases: [PassSums; 2],
     tiles: [Sums; 3],
     /// By name, then by source and [`Slot`].
@@ -306,22 +327,58 @@ impl Fold {
         sums.walls.add(wall, covered, Work::default());
         sums.unseen += 1;
         self.unseen_ns = self.unseen_ns.saturating_add(wall);
+        let pass = PassRecord {
+            serial: record.pass,
+            log: self.log,
+            phase,
+            start: record.start,
+            wall,
+            covered,
+            tokens,
+            position,
+            disturbance: None,
+        };
+        self.time_tokens(&pass);
+        self.newest = Some(pass);
         if self.passes.len() < if self.is_small { FEW_PASSES } else { MOST_PASSES } {
-            let (serial, start, log) = (record.pass, record.start, self.log);
-            self.passes.push(PassRecord {
-                serial,
-                log,
-                phase,
-                start,
-                wall,
-                covered,
-                tokens,
-                position,
-                disturbance: None,
-            });
+            self.passes.push(pass);
         } else {
             self.oddities.passes_full += 1;
         }
+    }
+
+    /// As `latency.rs` does it from the passes that were kept.
+    fn time_tokens(&mut self, pass: &PassRecord) {
+        let before = self.reading.take();
+        if pass.phase == Phase::Prefill {
+            let goes_on =
+                before.filter(|before| (before.log, before.position) == (pass.log, pass.position));
+            self.reading = Some(Reading {
+                log: pass.log,
+                start: goes_on.map_or(pass.start, |before| before.start),
+                end: pass.start.saturating_add(pass.wall),
+                position: pass.position.saturating_add(pass.tokens),
+            });
+            if goes_on.is_some() {
+                return;
+            }
+        } else if pass.tokens == 1 {
+            self.tokens.add(pass.wall, pass.wall, Work::default());
+        }
+        if let Some(Reading { start, end, .. }) = before {
+            let wall = end.saturating_sub(start);
+            self.prompts.add(wall, wall, Work::default());
+        }
+    }
+
+    /// From the begin of each prompt to its end, the one that is being read included.
+    pub(crate) fn prompts(&self) -> Sums {
+        let mut prompts = self.prompts.clone();
+        if let Some(Reading { start, end, .. }) = self.reading {
+            let wall = end.saturating_sub(start);
+            prompts.add(wall, wall, Work::default());
+        }
+        prompts
     }
 
     /// The open pass will never end: what was recorded in it counts outside of passes.
@@ -366,6 +423,16 @@ impl Fold {
     /// The sums of one name, if there are any.
     pub(crate) fn sums(&self, source: Source, slot: Slot, name: NameIdx) -> Option<&Sums> {
         self.names.get(usize::from(name))?[source as usize][slot as usize].as_deref()
+    }
+
+    /// The sums of every name that has any.
+    pub(crate) fn all_sums(&self) -> impl Iterator<Item = (NameIdx, Source, Slot, &Sums)> {
+        self.names.iter().zip(0..).flat_map(|(sources, name)| {
+            Source::ALL.into_iter().zip(sources).flat_map(move |(source, slots)| {
+                let sums = Slot::ALL.into_iter().zip(slots);
+                sums.filter_map(move |(slot, sums)| Some((name, source, slot, sums.as_deref()?)))
+            })
+        })
     }
 
     pub(crate) fn tiles(&self, level: usize) -> &Sums {

@@ -83,6 +83,10 @@ impl Durations {
         for nanos in durations {
             stats.add(nanos, nanos, Work::default());
         }
+        Self::of_stats(&stats)
+    }
+
+    fn of_stats(stats: &BrickStats) -> Self {
         let any = stats.count > 0;
         Self {
             count: stats.count,
@@ -96,6 +100,16 @@ impl Durations {
 }
 
 impl Latency {
+    /// From sums alone: the passes may be too many to be kept.
+    pub(crate) fn of_sums(prompts: &BrickStats, tokens: &BrickStats) -> Self {
+        Self {
+            first_token: Durations::of_stats(prompts),
+            per_token: Durations::of_stats(tokens),
+            slow: None,
+            slow_absent: None,
+        }
+    }
+
     /// From the passes and spans of `profile`.
     pub(crate) fn of(profile: &Profile) -> Self {
         let is_token =

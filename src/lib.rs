@@ -13,7 +13,9 @@ mod fold;
 mod graph;
 #[cfg(feature = "receipt")]
 pub mod history;
+pub mod import;
 mod latency;
+mod layers;
 mod machine;
 mod paired;
 mod profile;
@@ -51,9 +53,9 @@ pub use crate::machine::{
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
-    Absent, Dependency, Dropped, Imported, Lane, LayerBrick, Model, Name, NameKind, Observed,
-    Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Route, Run, SCHEMA_VERSION, Span,
-    Total,
+    Absent, BrickKernel, Dependency, Dropped, FunctionSamples, Imported, Lane, LayerBrick, Model,
+    Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Route, Run,
+    SCHEMA_VERSION, Span, Total,
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
@@ -69,12 +71,16 @@ pub use brickscope_kernels::{Backend, detect_backend, simd};
 /// The pages of `docs/`, so that their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/export.md")]
+    struct Export;
     #[doc = include_str!("../docs/flamegraph.md")]
     struct Flamegraph;
     #[doc = include_str!("../docs/gpu.md")]
     struct Gpu;
     #[doc = include_str!("../docs/graph.md")]
     struct Graph;
+    #[doc = include_str!("../docs/import.md")]
+    struct Import;
     #[doc = include_str!("../docs/measuring.md")]
     struct Measuring;
     #[doc = include_str!("../docs/porting.md")]

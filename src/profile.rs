@@ -10,7 +10,7 @@
 //!
 //! to the nanosecond: [`Profile::check`] holds a file to it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +23,7 @@ use crate::device::{DeviceProfile, SyncMode};
 use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::graph::{DeviceLaunch, ExecutionGraph, HostLaunch, PtxRegistry, TransferDirection};
 use crate::latency::Latency;
+use crate::layers::LayerTables;
 use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
 use crate::save;
@@ -110,11 +111,14 @@ pub struct Profile {
     /// What devices did, by their own clocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceProfile>,
-    /// Bricks layer by layer, if they were summed so while they ran:
+    /// Bricks layer by layer, in a [snapshot](crate::BrickProfiler::snapshot) since
     /// [`BrickProfiler::sum_layers`](crate::BrickProfiler::sum_layers). Of the spans that were kept,
     /// [`Profile::by_layer`] makes the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerBrick>,
+    /// Kernels by the brick that they ran in, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub brick_kernels: Vec<BrickKernel>,
     /// The file of another program that all this was read from, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<Imported>,
@@ -135,6 +139,23 @@ pub struct Imported {
     /// Parts of it that were left out, and why, with their number.
     #[serde(default)]
     pub left_out: Vec<(String, u64)>,
+    /// What it says of how it was measured, as it names that: what must be alike for times to compare.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<(String, String)>,
+    /// Samples by function, of a file that counts those and has no times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<FunctionSamples>,
+}
+
+/// How often a function was seen in samples: no time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionSamples {
+    /// The function.
+    pub name: String,
+    /// Samples in the function itself.
+    pub own: u64,
+    /// Samples in it or in what it called.
+    pub total: u64,
 }
 
 /// The sums of one brick in one layer and phase.
@@ -201,6 +222,45 @@ pub struct Dropped {
 }
 
 impl Dropped {
+    /// Each counter, by the name of its field.
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 15] {
+        // Taken apart, so that a new one can't be forgotten.
+        let &Self {
+            spans,
+            passes,
+            homeless,
+            late,
+            dependencies,
+            names,
+            unfinished,
+            moved,
+            straddling,
+            overlapping,
+            nested_passes,
+            abandoned_passes,
+            open_passes,
+            disturbed_passes,
+            left_out_passes,
+        } = self;
+        [
+            ("spans", spans),
+            ("passes", passes),
+            ("homeless", homeless),
+            ("late", late),
+            ("dependencies", dependencies),
+            ("names", names),
+            ("unfinished", unfinished),
+            ("moved", moved),
+            ("straddling", straddling),
+            ("overlapping", overlapping),
+            ("nested_passes", nested_passes),
+            ("abandoned_passes", abandoned_passes),
+            ("open_passes", open_passes),
+            ("disturbed_passes", disturbed_passes),
+            ("left_out_passes", left_out_passes),
+        ]
+    }
+
     /// Each counter that isn't zero, with what it means.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let outside = "they count outside of passes";
@@ -499,6 +559,21 @@ pub struct Point {
     pub inside: Option<u32>,
 }
 
+/// The sums of one kernel in the bricks of one name and phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrickKernel {
+    /// The phase; `None` outside of passes.
+    pub phase: Option<Phase>,
+    /// The brick.
+    pub brick: String,
+    /// The kernel.
+    pub kernel: String,
+    /// Spans.
+    pub count: u64,
+    /// From begin to end, summed, in nanoseconds.
+    pub total_ns: u64,
+}
+
 impl Profile {
     /// A profile of nothing, for a caller who fills it by other means than a profiler.
     #[must_use]
@@ -536,6 +611,7 @@ impl Profile {
             dependencies: Vec::new(),
             devices: Vec::new(),
             layers: Vec::new(),
+            brick_kernels: Vec::new(),
             imported: None,
         }
     }
@@ -633,32 +709,16 @@ impl Profile {
         }
         let phases: HashMap<u32, Phase> =
             self.passes.iter().map(|pass| (pass.serial, pass.phase)).collect();
-        let mut sums: BTreeMap<_, (u64, u64, u64)> = BTreeMap::new();
+        let mut tables = LayerTables::default();
         for span in &self.spans {
             let Some(index) = span.name else { continue };
-            let Some(name) = self.names.get(usize::from(index)) else { continue };
-            if name.kind != NameKind::Brick {
-                continue;
+            let is_brick = |name: &Name| name.kind == NameKind::Brick;
+            if self.names.get(usize::from(index)).is_some_and(is_brick) {
+                let phase = span.pass.and_then(|pass| phases.get(&pass).copied());
+                tables.add_brick(phase, index, span);
             }
-            let phase = span.pass.and_then(|pass| phases.get(&pass).copied());
-            let key = (phase.map(|phase| phase as u8), span.layer, index);
-            let (count, total, exclusive) = sums.entry(key).or_default();
-            *count += 1;
-            *total = u64::saturating_add(*total, span.duration_ns);
-            *exclusive = u64::saturating_add(*exclusive, span.exclusive_ns);
         }
-        let row = |((phase, layer, name), (count, total_ns, exclusive_ns)): (
-            (Option<u8>, Option<u16>, u16),
-            (u64, u64, u64),
-        )| LayerBrick {
-            phase: phase.map(|phase: u8| Phase::ALL[usize::from(phase)]),
-            layer,
-            name: self.names[usize::from(name)].name.clone(),
-            count,
-            total_ns,
-            exclusive_ns,
-        };
-        sums.into_iter().map(row).collect()
+        tables.finish(&self.names).0
     }
 
     /// This profile with the statistics of undisturbed passes only. Those that were disturbed stay in

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum};
-use crate::clock::{Anchor, Clock};
+use crate::clock::{Anchor, Clock, ClockInfo};
 use crate::device::{DeviceLog, Pending, SyncMode, partition};
 use crate::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::fold::Slot;
@@ -286,7 +286,11 @@ impl BrickProfiler {
     /// lived at the same time. What was recorded so far is forgotten.
     #[must_use]
     pub fn with_log_capacity(mut self, spans_per_thread: usize) -> Self {
+        let sums_layers = self.recorder.sums_layers();
         self.recorder = Recorder::new(self.recorder.clock().clone(), spans_per_thread);
+        if sums_layers {
+            self.recorder.sum_layers();
+        }
         self.refresh();
         self
     }
@@ -960,29 +964,18 @@ impl BrickProfiler {
     /// Everything that was recorded, as plain data.
     #[must_use]
     pub fn profile(&self) -> Profile {
-        let mut profile = Profile::empty(self.recorder.clock().describe());
+        let (mut profile, refused) = self.described(self.recorder.clock().describe());
         profile.clock.anchors.extend(*lock(&self.anchor));
         profile.clock.anchors.extend(self.recorder.clock().anchor());
-        profile.process = (!self.recorder.clock().is_mock()).then(std::process::id);
-        profile.sync_mode = self.sync_mode();
-        profile.observed = *lock(&self.observed);
         profile.checksums = self.get_checksums();
         profile.digests = self.get_digests();
-        profile.tiles = self.all_tile_stats().into_iter().filter(|tile| tile.count > 0).collect();
         let graph = self.execution_graph();
         profile.graph = (graph.num_nodes() > 0).then(|| graph.as_ref().clone());
         profile.ptx = self.ptx_registry();
-        let refused = {
-            let names = self.read_names();
-            profile.names.clone_from(&names.list);
-            names.refused
-        };
-        profile.dropped =
-            Dropped { late: self.late.load(Relaxed), names: refused, ..Dropped::default() };
-        collect::fill(&mut profile, &self.recorder, refused > 0);
+        collect::fill(&mut profile, &self.recorder, refused);
         let devices = lock(&self.devices).clone();
         profile.devices =
-            devices.iter().map(|device| device.profile(&profile.names, refused > 0)).collect();
+            devices.iter().map(|device| device.profile(&profile.names, refused)).collect();
         profile.counters_absent = lock(&self.counters).absent();
         match self.watch.other_load() {
             Ok(load) => profile.other_load = Some(load),
@@ -992,20 +985,52 @@ impl BrickProfiler {
         profile
     }
 
-    /// As [`profile`](Self::profile), without single spans and dependencies, and of the passes only the newest
-    /// of each thread: what a live view needs, at a cost that does not grow with the length of the run.
-    /// Where [`sum_layers`](Self::sum_layers) asked for it, with the bricks of each layer.
+    /// As [`profile`](Self::profile), but only what a live view needs, at a cost that does not grow with the
+    /// length of the run: sums. It has no single spans and dependencies, and of the passes only the newest of
+    /// each thread; no graph, sources of kernels, checksums or digests; nobody looks at the load of the
+    /// machine. Where [`sum_layers`](Self::sum_layers) asked for it, it has bricks by layer and kernels by
+    /// brick. The times of tokens are of all passes, of those too for which a profile has no room.
     #[must_use]
     pub fn snapshot(&self) -> Profile {
-        let mut profile = self.profile();
-        profile.spans = Vec::new();
-        profile.dependencies = Vec::new();
+        let mut clock = self.recorder.clock().describe_unmeasured();
+        if !self.recorder.clock().is_mock() {
+            clock.absent =
+                Some("its step and cost take many readings: the profile has them".to_owned());
+        }
+        let (mut profile, refused) = self.described(clock);
+        collect::fill_with_sums(&mut profile, &self.recorder, refused);
+        let devices = lock(&self.devices).clone();
+        profile.devices =
+            devices.iter().map(|device| device.sums(&profile.names, refused)).collect();
+        profile.counters_absent = lock(&self.counters).absent();
+        let reason = "nobody looked: this is a picture of a run that goes on".to_owned();
+        profile.other_load_absent = Some(Absent { reason });
+        profile.overhead = self.overhead(profile.overhead.spans);
+        // They are what spans are called.
+        profile.names = Vec::new();
         profile
     }
 
-    /// Has bricks summed by layer, too, from here on: for [`snapshot`](Self::snapshot), which has no spans
-    /// to make such sums of.
-    pub fn sum_layers(&self) {}
+    /// What needs no logs, and whether there were names without room.
+    fn described(&self, clock: ClockInfo) -> (Profile, bool) {
+        let mut profile = Profile::empty(clock);
+        profile.process = (!self.recorder.clock().is_mock()).then(std::process::id);
+        profile.sync_mode = self.sync_mode();
+        profile.observed = *lock(&self.observed);
+        profile.tiles = self.all_tile_stats().into_iter().filter(|tile| tile.count > 0).collect();
+        let names = self.read_names();
+        profile.names.clone_from(&names.list);
+        profile.dropped =
+            Dropped { late: self.late.load(Relaxed), names: names.refused, ..Dropped::default() };
+        (profile, names.refused > 0)
+    }
+
+    /// Has bricks summed by layer, and kernels by brick, too, from here on: for
+    /// [`snapshot`](Self::snapshot), which has no spans to make such sums of. A layer's sums are of what ran
+    /// since, and so less than those of `totals`.
+    pub fn sum_layers(&self) {
+        self.recorder.sum_layers();
+    }
 
     /// Says how many tokens there is room for in the KV cache.
     pub fn set_kv_cache_tokens(&self, tokens: u64) {

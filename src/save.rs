@@ -193,9 +193,48 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<(&str, &str)> {
     (is_moment && are_digits).then(|| (whole, fraction.trim_end_matches('0')))
 }
 
+/// Seconds since 1970 of a moment such as `2026-11-21T10:48:12Z`, without parts of a second; `None` for
+/// anything else.
+///
+/// A date to days: Howard Hinnant, "chrono-compatible low-level date algorithms", `days_from_civil`.
+pub(crate) fn unix_seconds(text: &str) -> Option<u64> {
+    const FORM: &[u8; 19] = b"0000-00-00T00:00:00";
+    let (whole, _) = text.split_at_checked(FORM.len()).filter(|_| text.ends_with('Z'))?;
+    let fits = whole.bytes().zip(*FORM).all(|(byte, form)| match form {
+        b'0' => byte.is_ascii_digit(),
+        form => byte == form,
+    });
+    let part = |from: usize, to: usize| whole.get(from..to)?.parse::<u64>().ok();
+    if !fits {
+        return None;
+    }
+    let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let day_of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+    Some(days * 86_400 + part(11, 13)? * 3_600 + part(14, 16)? * 60 + part(17, 19)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_are_read_as_they_are_written() {
+        for seconds in [0, 86_399, 951_782_400, 1_583_020_799, 1_795_258_092, 4_107_542_400] {
+            let text = rfc3339(Duration::from_secs(seconds));
+            assert_eq!(unix_seconds(&text), Some(seconds), "{text}");
+        }
+        for text in ["", "yesterday", "1969-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "2026-11-21"]
+        {
+            assert_eq!(unix_seconds(text), None, "{text}");
+        }
+    }
 
     #[cfg(feature = "receipt")]
     #[test]

@@ -2,9 +2,12 @@
 
 mod nesting;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use brickscope::{BrickId, BrickProfiler, Dropped, MockClock, Phase, Profile};
+use brickscope::{
+    BrickId, BrickKernel, BrickProfiler, Dropped, MockClock, NameKind, Phase, Profile, Span,
+};
 use proptest::prelude::*;
 
 use nesting::{Step, on, pass, play, steps};
@@ -67,6 +70,38 @@ fn play_and_note(
             Step::Deferred(_) => {}
         }
     }
+}
+
+/// Kernels by the innermost brick around each, from the spans.
+fn by_brick(profile: &Profile) -> Vec<BrickKernel> {
+    let mut sums = BTreeMap::<_, (u64, u64)>::new();
+    let name_of = |span: &Span| span.name.map(|name| &profile.names[usize::from(name)]);
+    let kind_of = |span: &Span| name_of(span).map(|name| name.kind);
+    for span in profile.spans.iter().filter(|span| kind_of(span) == Some(NameKind::Kernel)) {
+        let mut around = span.parent;
+        while let Some(parent) = around.map(|index| &profile.spans[index as usize]) {
+            if kind_of(parent) == Some(NameKind::Brick) {
+                let pass = profile.passes.iter().find(|pass| Some(pass.serial) == span.pass);
+                let key = (pass.map(|pass| pass.phase as u8), parent.name, span.name);
+                let (count, total) = sums.entry(key).or_default();
+                *count += 1;
+                *total += span.duration_ns;
+                break;
+            }
+            around = parent.parent;
+        }
+    }
+    let name =
+        |index: Option<u16>| profile.names[usize::from(index.expect("it has one"))].name.clone();
+    let phases = [Phase::Prefill, Phase::Decode];
+    let rows = sums.into_iter().map(|((phase, brick, kernel), (count, total_ns))| BrickKernel {
+        phase: phase.map(|phase| phases[usize::from(phase)]),
+        brick: name(brick),
+        kernel: name(kernel),
+        count,
+        total_ns,
+    });
+    rows.collect()
 }
 
 fn reconciles(profile: &Profile) {
@@ -142,6 +177,46 @@ proptest! {
         let profile = profiler.profile();
         reconciles(&profile);
         prop_assert_eq!(profile.phases[0].passes, threads.len() as u64);
+    }
+
+    #[test]
+    fn a_snapshot_has_the_sums_of_the_profile(
+        passes in prop::collection::vec((steps(), any::<bool>(), 1u64..3), 1..5),
+        sums_only in any::<bool>(),
+    ) {
+        let (profiler, hand) = on(10_000);
+        // What is only summed is the same.
+        let (small, other_hand) = on(if sums_only { 0 } else { 3 });
+        for (profiler, hand) in [(&profiler, &hand), (&small, &other_hand)] {
+            profiler.sum_layers();
+            for (i, (steps, panics, tokens)) in passes.iter().enumerate() {
+                play(profiler, hand, steps);
+                pass_that_may_panic(profiler, hand, steps, *panics);
+                let timer = profiler.begin_pass(Phase::ALL[i % 2]);
+                play(profiler, hand, steps);
+                profiler.end_pass(timer, *tokens, if i == 2 { 1 } else { 0 });
+            }
+        }
+        let (profile, snapshot) = (profiler.profile(), profiler.snapshot());
+        reconciles(&snapshot);
+        prop_assert_eq!(&snapshot.phases, &profile.phases);
+        prop_assert_eq!(&snapshot.totals, &profile.totals);
+        let [latency, expected] = [&snapshot, &profile].map(|of| {
+            let mut latency = of.latency.clone();
+            // One of them is summed in whole numbers.
+            let deviations = [&mut latency.first_token, &mut latency.per_token]
+                .map(|durations| durations.std_dev_ns.take().map(|dev| (1e3 * dev).round() as u64));
+            (latency.first_token, latency.per_token, deviations)
+        });
+        prop_assert_eq!(latency, expected);
+        prop_assert_eq!(&snapshot.layers, &profile.by_layer());
+        prop_assert_eq!(&snapshot.brick_kernels, &by_brick(&profile));
+        prop_assert_eq!(snapshot.passes.first(), profile.passes.last());
+        prop_assert!(snapshot.spans.is_empty() && profile.layers.is_empty());
+        let small = small.snapshot();
+        prop_assert_eq!(&small.layers, &snapshot.layers);
+        prop_assert_eq!(&small.brick_kernels, &snapshot.brick_kernels);
+        prop_assert_eq!(&small.totals, &snapshot.totals);
     }
 
     #[test]
@@ -369,6 +444,32 @@ fn threads_that_come_and_go_leave_their_spans_behind() {
     assert_eq!(profile.spans.len(), (0..40).sum::<usize>());
     assert!(profile.spans.iter().all(|span| span.duration_ns == 4));
     assert_eq!(profile.dropped, Dropped::default());
+}
+
+#[test]
+fn layers_are_summed_for_threads_that_come_later_and_after_a_reset() {
+    let (profiler, hand) = on(0);
+    let step = [Step::Layer(2, vec![Step::Brick(0, vec![Step::Idle(1)])])];
+    play(&profiler, &hand, &step);
+    profiler.sum_layers();
+    let in_layer = |profiler: &BrickProfiler| {
+        let layers = profiler.snapshot().layers;
+        layers.iter().map(|row| (row.layer, row.count, row.exclusive_ns)).collect::<Vec<_>>()
+    };
+    assert_eq!(in_layer(&profiler), [], "only from here on");
+    for _ in 0..3 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| play(&profiler, &hand, &step));
+        });
+        play(&profiler, &hand, &step);
+    }
+    assert_eq!(in_layer(&profiler), [(Some(2), 6, 24)]);
+    profiler.reset();
+    play(&profiler, &hand, &step);
+    assert_eq!(in_layer(&profiler), [(Some(2), 1, 4)]);
+    let profiler = profiler.with_log_capacity(0);
+    play(&profiler, &hand, &step);
+    assert_eq!(in_layer(&profiler), [(Some(2), 1, 4)]);
 }
 
 #[test]

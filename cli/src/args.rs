@@ -1,9 +1,11 @@
 //! Every flag of the command.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use brickscope::export::prometheus::Names;
 use brickscope::{Backend, SyncMode};
 use brickscope_engine::synth::{Shape, SynthQuant};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -29,6 +31,9 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     Gate(GateArgs),
     Show(ShowArgs),
+    Top(TopArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
     Report(ReportArgs),
     Logits(LogitsArgs),
     Diverge(DivergeArgs),
@@ -102,7 +107,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. Ends
     /// when that is known to ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"])]
+    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed", "metrics"])]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: end after so many seconds at the latest.
@@ -112,7 +117,7 @@ pub(crate) struct ProfileArgs {
         default_value_t = 20.0,
         requires = "check_overhead",
         // Where one of these is there, clap takes `requires` for settled.
-        conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed"],
+        conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed", "metrics"],
         value_parser = seconds,
         allow_negative_numbers = true
     )]
@@ -133,8 +138,60 @@ pub(crate) struct ProfileArgs {
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
 
+    /// Let others on this machine watch the run: `brickscope top --attach PID`. It costs nothing while nobody
+    /// does.
+    #[arg(long, conflicts_with = "check_overhead")]
+    pub(crate) live: bool,
+
+    /// Run the prompt and the answer again and again until standard input ends, and write no run.
+    #[arg(long, hide = true, requires = "live", conflicts_with_all = ["out", "json", "check_overhead"])]
+    pub(crate) endless: bool,
+
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
+}
+
+/// Metrics of a run while it runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MetricsArgs {
+    /// While the model runs, serve Prometheus metrics at http://ADDR/metrics: 127.0.0.1:9187, say. Port 0
+    /// takes any that is free; which, is said on standard error. A scrape takes some CPU time from what is
+    /// measured. docs/metrics.md lists them.
+    #[arg(long, value_name = "ADDR", value_parser = socket_addr)]
+    pub(crate) metrics: Option<SocketAddr>,
+
+    /// With --metrics: by which names.
+    #[arg(long, value_enum, value_name = "NAMES", default_value_t = MetricsNames::Brickscope, requires = "metrics")]
+    pub(crate) metrics_names: MetricsNames,
+
+    /// With --metrics: the address may be one that other machines reach. Metrics name the model and its
+    /// file, nothing is encrypted, and nobody is asked who they are.
+    #[arg(long, requires = "metrics")]
+    pub(crate) metrics_public: bool,
+}
+
+/// [`Names`], as the command line spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetricsNames {
+    /// `brickscope_…`: all that is known.
+    Brickscope,
+    /// `llamacpp:…`: those of llama.cpp's server, as far as we measure the same.
+    Llamacpp,
+    /// Both.
+    Both,
+}
+
+impl From<MetricsNames> for Names {
+    fn from(names: MetricsNames) -> Self {
+        match names {
+            MetricsNames::Brickscope => Self::Brickscope,
+            MetricsNames::Llamacpp => Self::LlamaCpp,
+            MetricsNames::Both => Self::Both,
+        }
+    }
 }
 
 /// What runs a model.
@@ -217,6 +274,14 @@ pub(crate) struct BenchmarkArgs {
     /// The same as --output json.
     #[arg(long, conflicts_with = "output")]
     pub(crate) json: bool,
+
+    /// Let others on this machine watch: `brickscope top --attach PID`. It costs nothing while nobody does;
+    /// who watches takes CPU time from what is measured.
+    #[arg(long)]
+    pub(crate) live: bool,
+
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
@@ -441,6 +506,208 @@ pub(crate) enum By {
     Brick,
     /// The thread, then as by layer.
     Thread,
+}
+
+/// Watch a running engine: rates, bricks, layers, memory, load.
+///
+/// Of a model it runs one itself, again and again, or once with --tokens; with --attach it watches any
+/// process that publishes: `brickscope profile --live`, or an engine that starts a publisher (docs/live.md).
+/// Times are the engine's own, by its clock. Press ? for the keys.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope top model.gguf\n  brickscope top model.gguf --tokens 256 --out runs/today\n  brickscope top --attach 4711\n  brickscope top --attach 4711 --once --json | jq .latency.per_token"
+)]
+pub(crate) struct TopArgs {
+    /// The GGUF file to run. Without one, and without --attach, the same stands in as for `profile`.
+    #[arg(conflicts_with = "attach")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// Watch this process, by its number or by its socket.
+    #[arg(long, value_name = "PID|SOCKET", conflicts_with_all = ["tokens", "prompt", "out", "threads", "backend"])]
+    pub(crate) attach: Option<String>,
+
+    /// Print one picture when its figures have settled, or with --tokens when the run has ended.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// With --once: print the figures as JSON.
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+
+    /// Frames in a second.
+    #[arg(long, value_name = "HZ", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) rate: u32,
+
+    /// Generate so many tokens once, and write the run as `profile` does.
+    #[arg(long, value_name = "N")]
+    pub(crate) tokens: Option<usize>,
+
+    /// The text to go on from. By default as for `profile`.
+    #[arg(long)]
+    pub(crate) prompt: Option<String>,
+
+    /// With --tokens: the folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR", requires = "tokens")]
+    pub(crate) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+/// Write a run in the form that another program reads.
+///
+/// Without -o the file is put into the run's folder. Its path is printed; a large timeline becomes
+/// several files, a path for each. docs/export.md says what opens a form, what it carries and what it lacks.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -"
+)]
+pub(crate) struct ExportArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// In which form.
+    #[arg(short, long, value_enum)]
+    pub(crate) format: ExportFormat,
+
+    /// The file to write; `-` for standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// With speedscope, folded and pprof: what comes first in a stack.
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<By>,
+
+    /// With csv: of what there is a line each. By default of each span.
+    #[arg(long, value_enum)]
+    pub(crate) table: Option<Table>,
+
+    /// With perfetto and chrome: the most bytes of a file, such as 64M or 1G. Larger timelines become
+    /// several, cut where passes begin, each of which opens by itself. By default 256M.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) part_size: Option<u64>,
+
+    /// With prometheus: by which names.
+    #[arg(long, value_enum)]
+    pub(crate) names: Option<MetricsNames>,
+}
+
+/// The tables of `brickscope export --format csv`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Table {
+    /// Each brick and kernel of each phase, with its sums.
+    Totals,
+    /// Each pass.
+    Passes,
+    /// Each layer, brick and kernel that was kept.
+    Spans,
+}
+
+/// The forms of `brickscope export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// A timeline for ui.perfetto.dev and its trace processor.
+    Perfetto,
+    /// A timeline as JSON, for chrome://tracing and scripts.
+    Chrome,
+    /// Stacks for speedscope.app.
+    Speedscope,
+    /// Stacks, a line each, for inferno, FlameGraph and scripts.
+    Folded,
+    /// Stacks for `go tool pprof`.
+    Pprof,
+    /// A table for spreadsheets and scripts.
+    Csv,
+    /// A table of all spans for DuckDB, Polars, pandas and the like.
+    #[cfg(feature = "parquet")]
+    Parquet,
+    /// Metrics in Prometheus' text format: docs/metrics.md lists them.
+    Prometheus,
+    /// The same metrics as OpenTelemetry's JSON, which a collector takes at /v1/metrics.
+    OtlpJson,
+}
+
+/// Read a file of another program as a run, for `show`, `compare` and `export`.
+///
+/// Times are those that the file states; what it can't tell is absent, and the run says so. Times of
+/// llama-bench, Chrome traces (candle's --tracing), what ggml's Vulkan backend prints with
+/// GGML_VK_PERF_LOGGER=1, and folded stacks; gzip's files are unpacked. docs/import.md says what becomes of
+/// each.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+)]
+pub(crate) struct ImportArgs {
+    /// The file.
+    pub(crate) file: PathBuf,
+
+    /// Its format. By default what it looks like.
+    #[arg(long, value_enum, default_value_t = ImportFormat::Auto)]
+    pub(crate) format: ImportFormat,
+
+    /// The folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Of folded stacks: what their weights count, which the file doesn't say.
+    #[arg(long, value_enum)]
+    pub(crate) unit: Option<WeightUnit>,
+
+    /// Of llama-bench: only these rows, by their numbers from 1 on. A run has one test of prompts and one of
+    /// generation, measured alike.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(crate) rows: Vec<usize>,
+
+    /// Of a Chrome trace: each event of this name is a prefill pass.
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) prefill: Option<String>,
+
+    /// Of a Chrome trace: each event of this name is a decode pass.
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) decode: Option<String>,
+
+    /// Print JSON: the run's folder, and what the file lacks.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The formats of `brickscope import`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportFormat {
+    /// What the file looks like.
+    Auto,
+    /// `llama-bench -o json` or `-o jsonl`.
+    LlamaBench,
+    /// Chrome's trace events.
+    Chrome,
+    /// What ggml's Vulkan backend prints.
+    VkPerfLogger,
+    /// Folded stacks.
+    Folded,
+}
+
+/// What weights count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WeightUnit {
+    /// Nanoseconds.
+    Ns,
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+    /// Samples, which are no times.
+    Samples,
+}
+
+impl From<WeightUnit> for brickscope::import::WeightUnit {
+    fn from(unit: WeightUnit) -> Self {
+        match unit {
+            WeightUnit::Ns => Self::Nanoseconds,
+            WeightUnit::Us => Self::Microseconds,
+            WeightUnit::Ms => Self::Milliseconds,
+            WeightUnit::Samples => Self::Samples,
+        }
+    }
 }
 
 /// Show a run that was written before.
@@ -945,6 +1212,8 @@ const DEFAULT_PROMPT: &str = "A profiler is an instrument. Like every instrument
 /// A sentence: enough for a pass of several tokens.
 const DIVERGE_PROMPT: &str = "Once upon a time there was a profiler that told the truth.";
 
+const MIN_PART_BYTES: u64 = 1 << 16;
+
 /// More threads than any machine of today has are a slip of the keyboard.
 const MAX_THREADS: usize = 1024;
 
@@ -965,12 +1234,40 @@ const MAX_SEED: u64 = 1 << 53;
 /// A day.
 const MAX_SECONDS: f64 = 86_400.0;
 
+/// Bytes, by multiples of 1024 where there is a letter.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    match bytes {
+        Some(bytes) if bytes >= MIN_PART_BYTES => Ok(bytes),
+        Some(_) => {
+            Err("must be 64K at least: a file has its names and its run in it, too".to_owned())
+        }
+        None => Err(format!("`{text}` is not a size: a number of bytes, or one with K, M or G")),
+    }
+}
+
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let n: usize = text.parse().map_err(|_| format!("`{text}` is not a number of threads"))?;
     match NonZeroUsize::new(n) {
         Some(threads) if n <= MAX_THREADS => Ok(threads),
         _ => Err(format!("must be 1 to {MAX_THREADS}")),
     }
+}
+
+/// An address of a socket; `localhost` may stand for its own.
+fn socket_addr(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    let local = local.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    local.or_else(|| text.parse().ok()).ok_or_else(|| {
+        "must be an address and a port, such as 127.0.0.1:9187 or localhost:0".to_owned()
+    })
 }
 
 fn count(text: &str) -> Result<usize, String> {

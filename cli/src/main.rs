@@ -11,11 +11,16 @@ mod docs;
 mod doctor;
 mod flame;
 mod kept;
+mod metrics;
+mod names;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod progress;
 mod report;
 mod run_dir;
 mod sides;
 mod source;
+mod top;
 
 use std::process::ExitCode;
 
@@ -60,6 +65,9 @@ fn run(command: &Command) -> ExitCode {
         Command::Profile(args) => cmd::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
+        Command::Top(args) => cmd::top::run(args),
+        Command::Export(args) => cmd::export::run(args),
+        Command::Import(args) => cmd::import::run(args),
         Command::Report(args) => cmd::report::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),

@@ -177,6 +177,15 @@ pub(crate) fn receipt_in(run: &Path) -> PathBuf {
     run.join(RECEIPT)
 }
 
+/// The folder of a run that was named by it, or by its profile.json.
+pub(crate) fn folder_of(run: &Path) -> &Path {
+    match run.parent() {
+        _ if run.is_dir() => run,
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
 /// Reads the profile of a run: its folder, or the file itself.
 pub(crate) fn load(run: &Path) -> Result<Profile> {
     let path = if run.is_dir() { run.join(PROFILE) } else { run.to_owned() };

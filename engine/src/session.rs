@@ -152,9 +152,10 @@ impl<'m> Session<'m> {
         self.cpu.pool().watch(profiler.map(shares));
     }
 
-    /// The kernels of this session, made known to `profiler`.
+    /// The kernels of this session, made known to `profiler`, and the room that its KV cache has.
     #[must_use]
     pub fn profiled<'p>(&self, profiler: &'p BrickProfiler) -> Profiled<'p> {
+        profiler.set_kv_cache_tokens(self.kv.capacity() as u64);
         Profiled::new(profiler, &self.routines)
     }
 

@@ -127,18 +127,13 @@ impl Clock {
         }
     }
 
-    /// What this clock is, with its resolution and the cost of a reading as measured now, and how
-    /// far it and the operating system's clock have come apart since it was made.
-    ///
-    /// Takes up to a millisecond on a real clock. A mock clock has no such figures.
-    #[must_use]
-    pub fn describe(&self) -> ClockInfo {
+    /// What this clock is, without the figures that take many readings.
+    pub(crate) fn describe_unmeasured(&self) -> ClockInfo {
         let mut info = ClockInfo { source: self.source().to_owned(), ..ClockInfo::default() };
         match &self.0 {
             Kind::Mock(_) => {
                 let why = "a mock clock stands still between two turns of its hand";
                 info.absent = Some(why.to_owned());
-                return info;
             }
             Kind::Os(os) => info.instead.clone_from(&os.instead),
             Kind::Counter(counter) => {
@@ -150,6 +145,19 @@ impl Clock {
                     info.drift_over_ns = Some(nanos(over));
                 }
             }
+        }
+        info
+    }
+
+    /// What this clock is, with its resolution and the cost of a reading as measured now, and how
+    /// far it and the operating system's clock have come apart since it was made.
+    ///
+    /// Takes up to a millisecond on a real clock. A mock clock has no such figures.
+    #[must_use]
+    pub fn describe(&self) -> ClockInfo {
+        let mut info = self.describe_unmeasured();
+        if self.is_mock() {
+            return info;
         }
         const READS: u32 = if cfg!(miri) { 100 } else { 20_000 };
         let mut resolution = u64::MAX;

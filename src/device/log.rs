@@ -19,6 +19,7 @@ use crate::fold::Fold;
 use crate::latency::Latency;
 use crate::profile::{Absent, Name, Profile};
 use crate::recorder::{Kind, Lane, NONE, Owner, Record};
+use crate::stats::BrickStats;
 use crate::sync::lock_unmodelled as lock;
 
 /// One device.
@@ -220,6 +221,15 @@ impl DeviceLog {
     }
 
     pub(crate) fn profile(&self, names: &[Name], with_others: bool) -> DeviceProfile {
+        self.collected(names, with_others, true)
+    }
+
+    /// The same without single spans and dependencies, and of the passes only the newest.
+    pub(crate) fn sums(&self, names: &[Name], with_others: bool) -> DeviceProfile {
+        self.collected(names, with_others, false)
+    }
+
+    fn collected(&self, names: &[Name], with_others: bool, is_whole: bool) -> DeviceProfile {
         let state = self.state();
         let mut points = Points::default();
         let mut n_taken_over = 0;
@@ -227,9 +237,15 @@ impl DeviceLog {
         for (index, (name, stream)) in self.info.streams.iter().zip(&state.streams).enumerate() {
             let mut tables = Tables::new(names, with_others);
             let thread = Owner { name: Some(name.clone()), tid: None };
+            let fold = &stream.fold;
+            let (passes, records) = match is_whole {
+                true => (&fold.passes[..], stream.records.clone()),
+                false => (fold.newest.as_slice(), Vec::new()),
+            };
             tables.add(Part {
-                fold: &stream.fold,
-                lanes: vec![Lane { serial: 0, thread, records: stream.records.clone() }],
+                fold,
+                passes,
+                lanes: vec![Lane { serial: 0, thread, records }],
                 dropped: stream.dropped,
                 begun: stream.fold.ended() + stream.unfinished,
                 in_pass: false,
@@ -237,9 +253,17 @@ impl DeviceLog {
             let mut filled = Profile::empty(ClockInfo::default());
             filled.names = names.to_vec();
             points.extend(tables.finish(&mut filled), index as u32);
-            filled.latency = Latency::of(&filled);
+            filled.latency = if is_whole {
+                Latency::of(&filled)
+            } else {
+                let (mut prompts, mut tokens) = (BrickStats::new(""), BrickStats::new(""));
+                fold.prompts().add_to(&mut prompts);
+                fold.tokens.add_to(&mut tokens);
+                Latency::of_sums(&prompts, &tokens)
+            };
             // They are the device's, and counted there.
-            n_taken_over += std::mem::take(&mut filled.dropped.dependencies);
+            let taken_over = std::mem::take(&mut filled.dropped.dependencies);
+            n_taken_over += if is_whole { taken_over } else { 0 };
             streams.push(DeviceStream {
                 name: name.clone(),
                 dropped: filled.dropped,

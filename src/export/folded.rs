@@ -31,7 +31,7 @@ const MOST_FRAMES: usize = 1 << 14;
 /// # Errors
 ///
 /// Those of `out`; and if there is no stack, or one without frames, which the format can't tell.
-pub fn write(stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
+pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if stacks.is_empty() {
         return Err(refused("there is no stack, and a file of folded stacks can't say so"));
     }

@@ -99,7 +99,7 @@ impl<'a> Strings<'a> {
 /// # Errors
 ///
 /// Those of `out`; and if the weights add up to 2^63 or more, which the format can't tell.
-pub fn write(stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
+pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if i64::try_from(stacks.total()).is_err() {
         return Err(refused("the weights add up to more than pprof's signed 64 bits hold"));
     }

@@ -51,7 +51,7 @@ struct Sampled<'a> {
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(stacks: &Stacks, name: &str, out: &mut impl Write) -> io::Result<()> {
+pub fn write(stacks: &Stacks, name: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let unit = match stacks.unit {
         Unit::Nanoseconds => "nanoseconds",
         Unit::Samples => "none",

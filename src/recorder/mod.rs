@@ -38,6 +38,7 @@ mod ways;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use self::row::Row;
@@ -333,13 +334,16 @@ impl ThreadLog {
     }
 
     /// Makes the log the calling thread's.
-    fn adopt(&self, thread: Thread, generation: u32) {
+    fn adopt(&self, thread: Thread, generation: u32, sums_layers: bool) {
         let mut drained = lock(&self.drained);
         let before = self.owner.load(Relaxed);
         if before != 0 && before as u32 == generation {
             // The thread before it has ended, and its number was given out again.
             self.drain(&mut drained);
             drained.fold.abandon();
+            if let Some(layers) = &mut drained.fold.layers {
+                layers.abandon();
+            }
             let kept = drained.up_to.min(self.kept);
             let mut lane = Lane {
                 serial: self.serial(),
@@ -375,6 +379,9 @@ impl ThreadLog {
         let serial = NEXT_LOG.fetch_add(1, Relaxed);
         drained.fold.log = serial;
         drained.fold.is_small = self.kept == 0;
+        if sums_layers {
+            drained.fold.layers.get_or_insert_default();
+        }
         self.home.store(u64::from(serial) << 32, Relaxed);
         self.owner.store(owner(thread, generation), Relaxed);
     }
@@ -726,6 +733,9 @@ impl ThreadLog {
 }
 
 fn take_all(fold: &mut Fold, rows: &[Row]) {
+    if let Some(layers) = &mut fold.layers {
+        rows.iter().for_each(|row| layers.take(&row.load()));
+    }
     let mut ordinary = 0;
     for row in rows {
         if row.is_ordinary() {
@@ -788,6 +798,8 @@ pub(crate) struct Recorder {
     far: [OnceLock<Box<[Slot]>>; BLOCKS],
     switch: Mutex<()>,
     counters: Mutex<Option<Box<dyn ReadCounters>>>,
+    /// Whether bricks are summed by layer, too.
+    sums_layers: AtomicBool,
 }
 
 /// On lines of its own.
@@ -825,6 +837,7 @@ impl Recorder {
             switch: Mutex::new(()),
             is_counting: AtomicU32::new(0),
             counters: Mutex::default(),
+            sums_layers: AtomicBool::new(false),
         }
     }
 
@@ -1558,6 +1571,19 @@ impl Recorder {
         self.near.iter().chain(far).filter_map(OnceLock::get)
     }
 
+    /// Has bricks summed by layer, too, from here on.
+    pub(crate) fn sum_layers(&self) {
+        // What is adopted from here on asks for itself.
+        self.sums_layers.store(true, Relaxed);
+        self.collect(|mut log| {
+            log.drained.fold.layers.get_or_insert_default();
+        });
+    }
+
+    pub(crate) fn sums_layers(&self) -> bool {
+        self.sums_layers.load(Relaxed)
+    }
+
     /// Calls `f` with what came of each log, as of now. Meanwhile its thread may go on until the
     /// tail is full.
     pub(crate) fn collect(&self, mut f: impl FnMut(Collected<'_>)) {
@@ -1629,7 +1655,7 @@ impl Recorder {
             }
             thread::not_within_itself(|| {
                 let log = slot.get_or_init(|| Arc::new(ThreadLog::new(self.capacity)));
-                log.adopt(thread, generation);
+                log.adopt(thread, generation, self.sums_layers.load(Relaxed));
                 log
             })
         });
@@ -1682,6 +1708,12 @@ impl Collected<'_> {
 
     pub(crate) fn forget_tiles(&mut self) {
         self.drained.fold.forget_tiles();
+    }
+
+    /// The thread that has this log, without what it left.
+    pub(crate) fn lane(&self) -> Lane {
+        let Drained { fold, thread, .. } = &*self.drained;
+        Lane { serial: fold.log, thread: thread.clone(), records: Vec::new() }
     }
 
     /// What each thread left that had this log, oldest first.

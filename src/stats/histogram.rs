@@ -138,6 +138,16 @@ impl Histogram {
         (self.first..).zip(self.counts.iter().copied()).filter(|&(_, count)| count > 0)
     }
 
+    /// How many values are less than `bound`: exactly, where a bucket begins there, as one does at every
+    /// power of two and at each value below 128; else without those in the bucket that `bound` is in.
+    #[must_use]
+    pub fn below(&self, bound: u64) -> u64 {
+        let end = bucket_of(bound);
+        self.buckets()
+            .take_while(|&(bucket, _)| bucket < end)
+            .fold(0, |sum, (_, count)| u64::saturating_add(sum, count))
+    }
+
     /// The value of which the share `quantile` (0 to 1) of all values are no larger, by nearest rank
     /// and to within 0.8 %; `None` if there are too few values to state it
     /// ([`least_count`](Self::least_count)).
@@ -221,6 +231,13 @@ mod tests {
                     prop_assert!(found.abs_diff(exact) as f64 <= 0.01 * exact as f64);
                 }
             }
+        }
+
+        #[test]
+        fn what_is_below_a_power_of_two_is_counted_exactly(values in durations(), power in 0..64) {
+            let bound = 1_u64 << power;
+            let below = values.iter().filter(|&&value| value < bound).count() as u64;
+            prop_assert_eq!(of(&values).below(bound), below);
         }
 
         #[test]

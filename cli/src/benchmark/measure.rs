@@ -1,6 +1,7 @@
 //! Running a test's repetitions, and a sample of each.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use brickscope::receipt::tokens_sha256;
@@ -12,6 +13,7 @@ use brickscope_engine::{Profiled, Sampler, Sampling, Session};
 use super::plan::Plan;
 use super::sums::{Sums, disturbed, run_queue_wait};
 use super::warm_up::Rule;
+use crate::metrics::Current;
 
 /// How to measure.
 #[derive(Debug, Clone, Copy)]
@@ -32,9 +34,11 @@ pub(crate) struct Bench<'s, 'm> {
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
     /// Hears of all repetitions but those that are kept, and forgets each.
-    scratch: BrickProfiler,
+    scratch: Arc<BrickProfiler>,
     /// Hears of one repetition of a test, for the run's profile.
-    kept: BrickProfiler,
+    kept: Arc<BrickProfiler>,
+    /// The one of these that hears just now.
+    current: Current,
 }
 
 /// What came of a test.
@@ -74,7 +78,7 @@ impl<'s, 'm> Bench<'s, 'm> {
         capacity: usize,
     ) -> Result<Self> {
         let profiler = || BrickProfiler::with_clock(clock.clone()).with_log_capacity(capacity);
-        let (scratch, kept) = (profiler(), profiler());
+        let (scratch, kept) = (Arc::new(profiler()), Arc::new(profiler()));
         // The log of a thread is made when it first records: not in a repetition.
         for profiler in [&scratch, &kept] {
             profiler.enable();
@@ -82,7 +86,13 @@ impl<'s, 'm> Bench<'s, 'm> {
             profiler.disable();
             profiler.reset();
         }
-        Ok(Self { session, clock, settings, scratch, kept })
+        let current = Arc::new(Mutex::new(Arc::clone(&scratch)));
+        Ok(Self { session, clock, settings, scratch, kept, current })
+    }
+
+    /// The profiler that hears of the repetition that runs.
+    pub(crate) fn current(&self) -> Current {
+        Arc::clone(&self.current)
     }
 
     /// The profile of the repetitions that were kept.
@@ -166,8 +176,9 @@ impl<'s, 'm> Bench<'s, 'm> {
     }
 
     fn repetition(&mut self, plan: Plan, input: &Input, keep: bool) -> Result<Repetition> {
-        let Self { session, clock, settings, scratch, kept } = self;
+        let Self { session, clock, settings, scratch, kept, current } = self;
         let profiler = if keep { &*kept } else { &*scratch };
+        *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(profiler);
         let before = if keep { Sums::of(&profiler.profile()) } else { Sums::default() };
         let probe = session.profiled(profiler);
         let probe = settings.profiled.then_some(&probe);

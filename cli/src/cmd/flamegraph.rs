@@ -65,20 +65,11 @@ fn json(value: &impl serde::Serialize) -> Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
-/// The folder of a run that was named by it, or by its profile.json.
-fn folder_of(run: &Path) -> &Path {
-    match run.parent() {
-        _ if run.is_dir() => run,
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
 /// Refuses what makes no sense together.
 fn check(args: &FlamegraphArgs, input: &Input) -> Result<()> {
     match (input, args.via) {
         (Input::Run(run), Some(Via::Sampler | Via::Timer))
-            if take::of_run(folder_of(run)).is_none() =>
+            if take::of_run(run_dir::folder_of(run)).is_none() =>
         {
             let run = run.display();
             bail!("--via: {run} has no samples, and a run that is over can't be sampled")
@@ -157,7 +148,7 @@ impl Material {
                 Self { command: Some(command), ..of(new.path().to_owned(), Some(new), taken) }
             }
             Input::Run(run) => {
-                let folder = folder_of(run);
+                let folder = run_dir::folder_of(run);
                 let samples = take::of_run(folder).filter(|_| args.via != Some(Via::Spans));
                 let sampled = samples.as_deref().map(take::read).transpose()?;
                 // Of a command that left no spans there are samples only.

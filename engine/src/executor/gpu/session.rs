@@ -95,6 +95,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         let timer = profiler.device_timer(&mut self.gpu).map_err(GpuError::from)?;
         self.gpu.register_sources(profiler);
         self.gpu.record_transfers(profiler);
+        profiler.set_kv_cache_tokens(self.gpu.capacity() as u64);
         Ok(GpuProbe { profiler, timer, kernels: HashMap::new() })
     }
 

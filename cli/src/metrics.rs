@@ -1,0 +1,47 @@
+//! Metrics of a run while it runs, for whoever scrapes them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use brickscope::{BrickProfiler, Machine, Profile};
+use brickscope_live::metrics::{MetricsOptions, MetricsServer};
+
+use crate::args::MetricsArgs;
+
+/// The profiler that records just now: a benchmark has several.
+pub(crate) type Current = Arc<Mutex<Arc<BrickProfiler>>>;
+
+/// Serves metrics if that was asked for, and says where; until what is returned is dropped. `describe` puts
+/// in what profilers don't know.
+pub(crate) fn serve(
+    args: &MetricsArgs,
+    current: Current,
+    describe: impl Fn(&mut Profile) + Send + Sync + 'static,
+) -> Result<Option<MetricsServer>> {
+    let Some(addr) = args.metrics else { return Ok(None) };
+    let machine = Machine::detect();
+    let snapshot = move || {
+        // Not while the profiler is asked: whoever measures next would have to wait for that.
+        let profiler = Arc::clone(&*current.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut profile = profiler.snapshot();
+        profile.machine = Some(machine.clone());
+        describe(&mut profile);
+        profile
+    };
+    let names = args.metrics_names.into();
+    let options = MetricsOptions { names, is_public: args.metrics_public };
+    let server = MetricsServer::start_with(snapshot, addr, options).map_err(|error| {
+        let hint = matches!(error, brickscope_live::metrics::MetricsError::Public { .. });
+        let error = anyhow::Error::from(error);
+        if hint { error.context("--metrics without --metrics-public") } else { error }
+    })?;
+    let addr = server.addr();
+    if !addr.ip().is_loopback() {
+        eprintln!(
+            "warning: whoever reaches {addr} reads these metrics, unencrypted: they name the model and \
+             its file"
+        );
+    }
+    eprintln!("metrics: http://{addr}/metrics");
+    Ok(Some(server))
+}

@@ -1,1 +1,0 @@
-//! Pictures of a running engine over a local socket.

@@ -1,0 +1,190 @@
+//! Lines of bounded length, and messages from them.
+
+use std::io::{self, BufRead, Read};
+
+use brickscope::SCHEMA_VERSION;
+use serde::Deserialize;
+
+use super::{FORMAT, Hello, LiveError, MOST_LINE, Message};
+
+/// Reads up to the next line break, which is not kept. What was read before an error stays in `line`, so
+/// that the call can be made again after a time-out. False at the end of what there is.
+///
+/// # Errors
+///
+/// Those of the reader; [`io::ErrorKind::InvalidData`] if the line is longer than `most`.
+pub(super) fn read_line(
+    reader: &mut impl BufRead,
+    line: &mut Vec<u8>,
+    most: usize,
+) -> io::Result<bool> {
+    let room = (most + 1).saturating_sub(line.len());
+    reader.by_ref().take(room as u64).read_until(b'\n', line)?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        return Ok(true);
+    }
+    if line.len() > most {
+        let why = format!("it is longer than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    // The other side has gone in mid-line: what there is of it says nothing.
+    Ok(false)
+}
+
+/// The messages of a publisher: from its socket, or from what was recorded of one, such as by
+/// `nc -U SOCKET > frames.jsonl`.
+#[derive(Debug)]
+pub struct Messages<R> {
+    pub(super) reader: R,
+    line: Vec<u8>,
+    lines: u64,
+}
+
+impl<R: BufRead> Messages<R> {
+    /// Those that `reader` has.
+    pub fn new(reader: R) -> Self {
+        Self { reader, line: Vec::new(), lines: 0 }
+    }
+
+    /// The hello, which is the first message.
+    ///
+    /// # Errors
+    ///
+    /// If it is another, or of a newer version.
+    pub fn hello(&mut self) -> Result<Hello, LiveError> {
+        match self.next()? {
+            Some(Message::Hello(hello)) => Ok(*hello),
+            Some(Message::Error(why)) => Err(LiveError::Refused(why)),
+            Some(_) => Err(self.malformed("the first message is no hello")),
+            None => Err(self.malformed("nothing came")),
+        }
+    }
+
+    /// The next message; `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be read, is too long, is none, or is of a newer version. After a time-out the call can
+    /// be made again.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would go on after an error")]
+    pub fn next(&mut self) -> Result<Option<Message>, LiveError> {
+        match read_line(&mut self.reader, &mut self.line, MOST_LINE) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.lines += 1;
+                return Err(self.malformed(error.to_string()));
+            }
+            Err(source) => {
+                return Err(LiveError::Io {
+                    what: "reading from the publisher".to_owned(),
+                    source,
+                });
+            }
+        }
+        self.lines += 1;
+        let line = std::mem::take(&mut self.line);
+        let message = parse(&line).map_err(|why| match why {
+            Fault::Newer(what, found, known) => LiveError::Newer { what, found, known },
+            Fault::Malformed(why) => self.malformed(why),
+        });
+        // The memory is used again.
+        self.line = line;
+        self.line.clear();
+        message.map(Some)
+    }
+
+    fn malformed(&self, why: impl Into<String>) -> LiveError {
+        LiveError::Malformed { line: self.lines, why: why.into() }
+    }
+}
+
+enum Fault {
+    Newer(&'static str, u32, u32),
+    Malformed(String),
+}
+
+/// What tells the versions of a message, whatever else is in it.
+#[derive(Deserialize)]
+struct Versions {
+    hello: Option<Formats>,
+    frame: Option<Framed>,
+}
+
+#[derive(Deserialize)]
+struct Formats {
+    format: Option<u32>,
+    schema_version: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Framed {
+    profile: Option<Schema>,
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    schema_version: Option<u32>,
+}
+
+fn parse(line: &[u8]) -> Result<Message, Fault> {
+    let newer = |what, found: Option<u32>, known| match found {
+        Some(found) if found > known => Err(Fault::Newer(what, found, known)),
+        _ => Ok(()),
+    };
+    let malformed = |error: serde_json::Error| Fault::Malformed(error.to_string());
+    let message = serde_json::from_slice(line);
+    // Of what can be read, and of what can't: the version is then the better reason.
+    if let Ok(Message::Frame(frame)) = &message {
+        newer("the profile", Some(frame.profile.schema_version), SCHEMA_VERSION)?;
+    } else if let Ok(Versions { hello, frame }) = serde_json::from_slice(line) {
+        if let Some(hello) = hello {
+            newer("what it publishes", hello.format, FORMAT)?;
+            newer("the profile", hello.schema_version, SCHEMA_VERSION)?;
+        }
+        let profile = frame.and_then(|frame| frame.profile);
+        newer("the profile", profile.and_then(|profile| profile.schema_version), SCHEMA_VERSION)?;
+    }
+    message.map_err(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_is_refused_before_it_is_in_memory() {
+        let mut line = Vec::new();
+        let mut reader = io::BufReader::new(io::repeat(b'x'));
+        let error = read_line(&mut reader, &mut line, 100).expect_err("it has no end");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert_eq!(line.len(), 101);
+        let mut line = Vec::new();
+        let mut reader = &b"0123456789\nab"[..];
+        assert!(read_line(&mut reader, &mut line, 10).expect("it fits"));
+        assert_eq!(line, b"0123456789");
+        line.clear();
+        assert!(!read_line(&mut reader, &mut line, 10).expect("no error"), "no whole line is left");
+    }
+
+    #[test]
+    fn what_is_newer_or_no_message_is_said_with_its_line() {
+        let told = |text: &str| {
+            let mut messages = Messages::new(text.as_bytes());
+            messages.hello().expect_err("it is no hello").to_string()
+        };
+        assert_eq!(told(""), "line 0: nothing came");
+        assert!(told("{\"hello\":").starts_with("line 0: nothing came"), "the line has no end");
+        assert!(told("[]\n").starts_with("line 1: "), "{}", told("[]\n"));
+        assert_eq!(
+            told("{\"hello\":{\"format\":9,\"what\":[]}}\n"),
+            "what it publishes is of version 9, and this brickscope knows versions up to 1: use a newer one"
+        );
+        assert_eq!(
+            told("{\"frame\":{\"profile\":{\"schema_version\":99}}}\n"),
+            "the profile is of version 99, and this brickscope knows versions up to 2: use a newer one"
+        );
+        assert_eq!(told("{\"error\":\"full\"}\n"), "the publisher says: full");
+    }
+}

@@ -1,0 +1,93 @@
+//! Where sockets are: in a folder that only their user can look into.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use super::{LiveError, io_error};
+
+/// The user that this process acts as.
+pub(super) fn own_uid() -> u32 {
+    geteuid().as_raw()
+}
+
+/// The folder for sockets of this user: made if it isn't there, and held to belong to nobody else.
+pub(super) fn folder() -> Result<PathBuf, LiveError> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // A session's folder may be gone, or never have been, as in containers.
+    let folder = match runtime.filter(|path| path.is_absolute() && path.is_dir()) {
+        Some(runtime) => runtime.join("brickscope"),
+        None => in_temp(own_uid()),
+    };
+    make_private(&folder)?;
+    Ok(folder)
+}
+
+fn in_temp(uid: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("brickscope-{uid}"))
+}
+
+fn make_private(folder: &Path) -> Result<(), LiveError> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(io_error(folder.display().to_string())(error));
+        }
+        _ => {}
+    }
+    // Not what a link leads to: in a temporary folder anyone may have laid one.
+    let found = fs::symlink_metadata(folder).map_err(io_error(folder.display().to_string()))?;
+    let why = if !found.is_dir() {
+        "it is no folder"
+    } else if found.uid() != own_uid() {
+        "it is another user's"
+    } else if found.mode() & 0o077 != 0 {
+        "others may look into it; `chmod 700` makes it private"
+    } else {
+        return Ok(());
+    };
+    Err(LiveError::Folder { path: folder.to_owned(), why })
+}
+
+/// The socket of a process in a folder.
+pub(super) fn socket_in(folder: &Path, pid: u32) -> PathBuf {
+    folder.join(format!("{pid}.sock"))
+}
+
+/// Where a process of the user `uid` may have its socket, the likeliest first.
+pub(super) fn candidates(pid: u32, uid: u32) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    if uid == own_uid()
+        && let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR")
+    {
+        folders.push(PathBuf::from(runtime).join("brickscope"));
+    }
+    folders.push(PathBuf::from(format!("/run/user/{uid}/brickscope")));
+    folders.push(in_temp(uid));
+    folders.dedup();
+    folders.iter().map(|folder| socket_in(folder, pid)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_others_can_use_is_refused() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let folder = temp.path().join("sockets");
+        make_private(&folder).expect("it is new");
+        make_private(&folder).expect("it is ours");
+        assert_eq!(fs::metadata(&folder).expect("it is there").mode() & 0o777, 0o700);
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let told = make_private(&folder).expect_err("others may look into it").to_string();
+        assert!(told.ends_with("`chmod 700` makes it private"), "{told}");
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink(temp.path(), &link).expect("a link");
+        let told = make_private(&link).expect_err("a link").to_string();
+        assert!(told.ends_with("it is no folder"), "{told}");
+    }
+}

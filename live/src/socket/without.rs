@@ -1,0 +1,119 @@
+//! Where there are no Unix sockets: the same names, which say so.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brickscope::BrickProfiler;
+
+use super::{Facts, Frame, Hello, LiveError};
+
+/// Lets others watch a profiler; not on this system.
+#[derive(Debug)]
+pub struct Publisher(Never);
+
+/// Watches an engine; not on this system.
+#[derive(Debug)]
+pub struct Watch(Never);
+
+#[derive(Debug, Clone, Copy)]
+enum Never {}
+
+/// What came of waiting for a frame.
+#[derive(Debug)]
+pub enum Next {
+    /// A frame.
+    Frame(Box<Frame>),
+    /// None came in that time.
+    Nothing,
+    /// The publisher has gone.
+    Gone,
+}
+
+impl Publisher {
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn start(_: &Arc<BrickProfiler>, _: Facts) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn start_with(
+        _: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
+        _: Facts,
+    ) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn start_at(_: &Arc<BrickProfiler>, _: Facts, _: &Path) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self.0 {}
+    }
+}
+
+impl Watch {
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn process(_: u32) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn socket(_: &Path) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// Who publishes.
+    #[must_use]
+    pub fn hello(&self) -> &Hello {
+        match self.0 {}
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self.0 {}
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn ask(&mut self, _: u32) -> Result<(), LiveError> {
+        match self.0 {}
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn next(&mut self, _: Duration) -> Result<Next, LiveError> {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,225 @@
+//! A publisher and its watchers: those who behave, those who don't, and those who come too late.
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Run};
+use brickscope_live::socket::{
+    Facts, Frame, LiveError, MOST_WATCHERS, Message, Messages, Next, Publisher, Watch,
+};
+use tempfile::TempDir;
+
+/// A profiler whose clock is turned by hand, and somebody who publishes it.
+struct Engine {
+    hand: MockClock,
+    profiler: Arc<BrickProfiler>,
+    publisher: Option<Publisher>,
+    path: PathBuf,
+    _folder: TempDir,
+}
+
+impl Engine {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("engine.sock");
+        let hand = MockClock::default();
+        let profiler = Arc::new(BrickProfiler::with_clock(hand.clock()));
+        profiler.enable();
+        profiler.set_kv_cache_tokens(64);
+        let run = Run { backend: "avx2".to_owned(), threads: 2, ..Run::default() };
+        let facts = Facts { run: Some(run), ..Facts::default() };
+        let publisher = Publisher::start_at(&profiler, facts, &path).expect("it publishes");
+        Self { hand, profiler, publisher: Some(publisher), path, _folder: folder }
+    }
+
+    fn token(&self, position: u64) {
+        let pass = self.profiler.begin_pass(Phase::Decode);
+        let layer = self.profiler.begin_layer(0);
+        let timer = self.profiler.start_brick(BrickId::LmHead);
+        self.hand.advance(90_000);
+        self.profiler.stop_brick(timer, 32_000);
+        self.profiler.end_layer(layer);
+        self.hand.advance(10_000);
+        self.profiler.end_pass(pass, 1, position);
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::socket(&self.path).expect("it publishes")
+    }
+}
+
+/// The next frame, however long it takes.
+fn frame(watch: &mut Watch) -> Frame {
+    loop {
+        match watch.next(Duration::from_secs(1)).expect("a frame") {
+            Next::Frame(frame) => return *frame,
+            Next::Nothing => {}
+            Next::Gone => panic!("the publisher has gone"),
+        }
+    }
+}
+
+#[test]
+fn a_watcher_hears_who_publishes_then_frames_and_a_last_one() {
+    let mut engine = Engine::start();
+    engine.token(5);
+    let mut watch = engine.watch();
+    assert_eq!(watch.hello().pid, std::process::id());
+    assert_eq!(watch.hello().facts.run.as_ref().expect("told").backend, "avx2");
+    watch.ask(20).expect("asked");
+    let first = frame(&mut watch);
+    let decode = *first.profile.phase(Phase::Decode).expect("a pass");
+    assert_eq!((decode.tokens, decode.wall_ns, decode.unattributed_ns), (1, 100_000, 10_000));
+    assert_eq!(first.profile.observed.kv_cache_tokens, Some(64));
+    assert_eq!(first.at_ns, 100_000);
+    assert_eq!(first.profile.passes.last().expect("the newest").position, 5);
+    assert_eq!(first.profile.totals[0].stats.histogram.count(), 0);
+    assert!(first.profile.spans.is_empty());
+    let second = frame(&mut watch);
+    assert!(second.seq > first.seq && !second.last);
+
+    engine.token(6);
+    drop(engine.publisher.take());
+    let mut last = second;
+    loop {
+        match watch.next(Duration::from_secs(1)).expect("frames to the end") {
+            Next::Frame(frame) => last = *frame,
+            Next::Nothing => {}
+            Next::Gone => break,
+        }
+    }
+    assert!(last.last, "it ended in good order");
+    assert_eq!(last.profile.phase(Phase::Decode).expect("passes").tokens, 2);
+    // Of what ran since somebody watches, by layer.
+    let [row] = &last.profile.layers[..] else { panic!("{:?}", last.profile.layers) };
+    assert!(last.layers);
+    assert_eq!((row.layer, row.count, row.exclusive_ns), (Some(0), 1, 90_000));
+    assert!(!engine.path.exists(), "the socket is removed");
+}
+
+#[test]
+fn only_its_user_can_reach_the_socket() {
+    let engine = Engine::start();
+    let mode = std::fs::metadata(&engine.path).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn one_watcher_too_many_is_told_so_and_the_others_go_on() {
+    let engine = Engine::start();
+    let mut watches: Vec<Watch> = (0..MOST_WATCHERS).map(|_| engine.watch()).collect();
+    watches.iter_mut().for_each(|watch| drop(frame(watch)));
+    let told = Watch::socket(&engine.path).expect_err("there is no room").to_string();
+    assert_eq!(told, "the publisher says: 4 watch already");
+    drop(watches.pop());
+    // Its thread finds out when it sends the next frame.
+    while Watch::socket(&engine.path).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(frame(&mut watches[0]));
+}
+
+#[test]
+fn who_sends_no_request_is_told_why_and_who_sends_nothing_gets_frames() {
+    let engine = Engine::start();
+    for (said, why) in [
+        ("rate=5\n".to_owned(), "a request that is none: expected value at line 1 column 1"),
+        ("x".repeat(5_000), "a request: it is longer than 1024 bytes"),
+    ] {
+        let mut stream = UnixStream::connect(&engine.path).expect("it listens");
+        // It may have been sent away before all of it was said.
+        let _ = stream.write_all(said.as_bytes());
+        let mut messages = Messages::new(BufReader::new(stream));
+        messages.hello().expect("it says who it is");
+        let told = loop {
+            match messages.next().expect("a message").expect("not the end") {
+                Message::Error(told) => break told,
+                _ => {}
+            }
+        };
+        assert_eq!(told, why);
+    }
+    // As `nc -U SOCKET < /dev/null` does.
+    let stream = UnixStream::connect(&engine.path).expect("it listens");
+    stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+    let mut messages = Messages::new(BufReader::new(stream));
+    messages.hello().expect("it says who it is");
+    for _ in 0..3 {
+        assert!(matches!(messages.next().expect("a frame"), Some(Message::Frame(_))));
+    }
+}
+
+#[test]
+fn a_watcher_that_takes_nothing_holds_up_neither_the_engine_nor_its_end() {
+    let mut engine = Engine::start();
+    // Names enough that a frame doesn't fit the socket.
+    for name in 0..3_000 {
+        let timer = engine.profiler.start(&format!("a brick with a long name, number {name}"));
+        engine.profiler.stop(timer, 1);
+    }
+    let mut deaf = UnixStream::connect(&engine.path).expect("it listens");
+    deaf.read_exact(&mut [0; 1]).expect("the hello");
+    std::thread::sleep(Duration::from_millis(50));
+    (0..1_000).for_each(|position| engine.token(position));
+    assert_eq!(engine.profiler.brick_stats(BrickId::LmHead).count, 1_000);
+    drop(engine.publisher.take());
+    assert!(!engine.path.exists());
+}
+
+#[test]
+fn a_socket_that_a_dead_process_left_is_taken_over_and_a_live_one_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("1.sock");
+    drop(UnixListener::bind(&path).expect("bound"));
+    assert!(path.exists(), "dropping a listener leaves its socket");
+    let told = Watch::socket(&path).expect_err("nobody listens").to_string();
+    assert!(told.starts_with("nobody listens on "), "{told}");
+    let profiler = Arc::new(BrickProfiler::new());
+    let publisher = Publisher::start_at(&profiler, Facts::default(), &path).expect("taken over");
+    let again = Publisher::start_at(&profiler, Facts::default(), &path).expect_err("in use");
+    assert!(matches!(again, LiveError::InUse(_)), "{again}");
+    Watch::socket(&path).expect("the first one still listens");
+    drop(publisher);
+}
+
+#[test]
+fn what_can_not_be_watched_is_said() {
+    // No process has the largest number.
+    let told = Watch::process(u32::MAX).expect_err("there is none").to_string();
+    assert_eq!(told, "there is no process 4294967295");
+    let told = Watch::process(std::process::id()).expect_err("it doesn't publish").to_string();
+    assert!(told.contains("doesn't publish"), "{told}");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("else.sock");
+    let listener = UnixListener::bind(&path).expect("bound");
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a watcher");
+        stream.write_all(b"HTTP/1.1 400 Bad Request\n").expect("it reads");
+    });
+    let told = Watch::socket(&path).expect_err("no publisher").to_string();
+    assert!(told.starts_with("line 1: "), "{told}");
+    other.join().expect("no panic");
+}
+
+#[test]
+fn what_was_recorded_of_a_socket_is_read_as_the_socket_is() {
+    let engine = Engine::start();
+    engine.token(0);
+    let stream = UnixStream::connect(&engine.path).expect("it listens");
+    let mut reader = BufReader::new(stream);
+    let mut recorded = Vec::new();
+    for _ in 0..2 {
+        reader.read_until(b'\n', &mut recorded).expect("a line");
+    }
+    let mut messages = Messages::new(&recorded[..]);
+    assert_eq!(messages.hello().expect("a hello").pid, std::process::id());
+    let Some(Message::Frame(frame)) = messages.next().expect("a frame") else { panic!("no frame") };
+    assert_eq!(frame.profile.phase(Phase::Decode).expect("a pass").tokens, 1);
+    assert!(messages.next().expect("the end").is_none());
+}

@@ -1,0 +1,187 @@
+//! Bricks by layer, and kernels by the brick that they ran in. Of spans that were kept they are made when
+//! somebody asks; a live view has no spans, and has them summed beside the hot path, as `fold.rs` sums names.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::brick::Phase;
+use crate::fold::Slot;
+use crate::profile::{BrickKernel, LayerBrick, Name, Span};
+use crate::recorder::{Kind, NONE, NameIdx, Record};
+
+/// Kernels whose brick has not ended; beyond that they belong to none, since nothing around them ends.
+const MOST_WAITING: usize = 4096;
+
+/// Sums of the rows of one log.
+#[derive(Debug, Default)]
+pub(crate) struct LayerSums {
+    /// By [`Slot`].
+    slots: [Sums; Slot::ALL.len()],
+    /// Kernels since the last brick that held them all: order, name and duration.
+    waiting: Vec<(u32, NameIdx, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    /// By layer, [`NO_LAYER`] for none, and name.
+    bricks: Vec<Vec<Cell>>,
+    /// By brick and kernel.
+    kernels: HashMap<(NameIdx, NameIdx), Cell>,
+}
+
+/// Where what runs outside of layers is summed.
+const NO_LAYER: usize = 0;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    count: u64,
+    total: u64,
+    exclusive: u64,
+}
+
+impl Cell {
+    fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.total = self.total.saturating_add(other.total);
+        self.exclusive = self.exclusive.saturating_add(other.exclusive);
+    }
+}
+
+impl Sums {
+    fn cell(&mut self, layer: usize, name: NameIdx) -> &mut Cell {
+        let name = usize::from(name);
+        if layer >= self.bricks.len() {
+            self.bricks.resize_with(layer + 1, Vec::new);
+        }
+        let row = &mut self.bricks[layer];
+        if name >= row.len() {
+            row.resize(name + 1, Cell::default());
+        }
+        &mut row[name]
+    }
+
+    fn take_all_of(&mut self, other: &mut Self) {
+        for (layer, row) in other.bricks.iter_mut().enumerate() {
+            for (cell, name) in row.iter_mut().zip(0..) {
+                if cell.count > 0 {
+                    self.cell(layer, name).add(std::mem::take(cell));
+                }
+            }
+        }
+        for (key, cell) in &mut other.kernels {
+            if cell.count > 0 {
+                self.kernels.entry(*key).or_default().add(std::mem::take(cell));
+            }
+        }
+    }
+}
+
+impl LayerSums {
+    /// Takes the next row, whatever it is.
+    pub(crate) fn take(&mut self, record: &Record) {
+        let slot = if record.pass == 0 { Slot::Outside } else { Slot::Open };
+        match record.kind {
+            Kind::Kernel => {
+                if self.waiting.len() == MOST_WAITING {
+                    self.waiting.clear();
+                }
+                self.waiting.push((record.order, record.name, record.duration));
+            }
+            Kind::Brick => {
+                let sums = &mut self.slots[slot as usize];
+                let layer =
+                    if record.layer == NONE { NO_LAYER } else { usize::from(record.layer) + 1 };
+                sums.cell(layer, record.name).add(Cell {
+                    count: 1,
+                    total: record.duration,
+                    exclusive: record.exclusive,
+                });
+                // What began later than this brick and has ended lies in it.
+                while let Some(&(order, kernel, total)) = self.waiting.last()
+                    && order.wrapping_sub(record.order) as i32 > 0
+                {
+                    self.waiting.pop();
+                    let kernel = sums.kernels.entry((record.name, kernel)).or_default();
+                    kernel.add(Cell { count: 1, total, exclusive: 0 });
+                }
+            }
+            Kind::Pass if record.pass != 0 => {
+                let phase = Phase::ALL[usize::from(record.name).min(Phase::ALL.len() - 1)];
+                self.move_open_to(phase.into());
+            }
+            Kind::Abandoned => self.abandon(),
+            _ => {}
+        }
+    }
+
+    /// The open pass will never end: what was recorded in it counts outside of passes.
+    pub(crate) fn abandon(&mut self) {
+        self.move_open_to(Slot::Outside);
+    }
+
+    fn move_open_to(&mut self, slot: Slot) {
+        self.waiting.clear();
+        let mut open = std::mem::take(&mut self.slots[Slot::Open as usize]);
+        self.slots[slot as usize].take_all_of(&mut open);
+        // With its memory.
+        self.slots[Slot::Open as usize] = open;
+    }
+}
+
+/// The sums of several logs.
+#[derive(Default)]
+pub(crate) struct LayerTables {
+    bricks: BTreeMap<(Option<u8>, usize, NameIdx), Cell>,
+    kernels: BTreeMap<(Option<u8>, NameIdx, NameIdx), Cell>,
+}
+
+impl LayerTables {
+    pub(crate) fn add(&mut self, sums: &LayerSums) {
+        let phases = Phase::ALL.map(|phase| (Some(phase as u8), Slot::from(phase)));
+        for (phase, slot) in phases.into_iter().chain([(None, Slot::Outside)]) {
+            let sums = &sums.slots[slot as usize];
+            for (layer, row) in sums.bricks.iter().enumerate() {
+                for (cell, name) in row.iter().zip(0..).filter(|(cell, _)| cell.count > 0) {
+                    self.bricks.entry((phase, layer, name)).or_default().add(*cell);
+                }
+            }
+            for (&(brick, kernel), cell) in sums.kernels.iter().filter(|(_, cell)| cell.count > 0) {
+                self.kernels.entry((phase, brick, kernel)).or_default().add(*cell);
+            }
+        }
+    }
+
+    /// Adds the span of a brick.
+    pub(crate) fn add_brick(&mut self, phase: Option<Phase>, brick: NameIdx, span: &Span) {
+        let layer = span.layer.map_or(NO_LAYER, |layer| usize::from(layer) + 1);
+        let key = (phase.map(|phase| phase as u8), layer, brick);
+        self.bricks.entry(key).or_default().add(Cell {
+            count: 1,
+            total: span.duration_ns,
+            exclusive: span.exclusive_ns,
+        });
+    }
+
+    /// The rows of both tables.
+    pub(crate) fn finish(self, names: &[Name]) -> (Vec<LayerBrick>, Vec<BrickKernel>) {
+        let name = |index: NameIdx| {
+            names.get(usize::from(index)).map_or("(other)", |name| &name.name).to_owned()
+        };
+        let phase = |phase: Option<u8>| phase.map(|phase| Phase::ALL[usize::from(phase)]);
+        let bricks = self.bricks.into_iter().map(|((of, layer, brick), cell)| LayerBrick {
+            phase: phase(of),
+            layer: layer.checked_sub(1).and_then(|layer| u16::try_from(layer).ok()),
+            name: name(brick),
+            count: cell.count,
+            total_ns: cell.total,
+            exclusive_ns: cell.exclusive,
+        });
+        let kernels = self.kernels.into_iter().map(|((of, brick, kernel), cell)| BrickKernel {
+            phase: phase(of),
+            brick: name(brick),
+            kernel: name(kernel),
+            count: cell.count,
+            total_ns: cell.total,
+        });
+        (bricks.collect(), kernels.collect())
+    }
+}
