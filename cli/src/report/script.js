@@ -104,7 +104,7 @@
           if (text) {
             var kind = colour(item);
             var dark = kind === "layer" || kind === "phase" || kind.indexOf("of-") === 0;
-            make("text", { x: (left + 4).toFixed(1), y: top + item.row * ROW + 13, class: dark ? "in dark" : "in" }, svg).textContent = text;
+            make("text", { x: (left + 4).toFixed(1), y: top + item.row * ROW + 13, class: dark ? "in dark" : "in on-" + kind }, svg).textContent = text;
           }
         }
       });

@@ -148,7 +148,7 @@ fn slow(source: &Source<'_>) -> String {
     };
     let at = |field: &str| source.at(&format!("/latency/slow/{field}"));
     let mut html = format!(
-        "<h3>What makes slow tokens slow</h3>\n<p>The slowest {} took {} longer each than the faster half, {}. \
+        "<h3>What makes slow tokens slow</h3>\n<p>The slowest {} took {} longer each than the {} of the faster half. \
          Brick by brick that is:</p>\n",
         count(slow.slow, at("slow")),
         time(slow.extra_ns, at("extra_ns")),
