@@ -304,6 +304,7 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
         program: Some("candle 0.9".to_owned()),
         lacks: vec![Absent { reason: "no FLOPs: the format has no field for them".to_owned() }],
         left_out: vec![("events that are no durations".to_owned(), 12)],
+        ..Imported::default()
     });
     let (page, _) = traced(&profile);
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
