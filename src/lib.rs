@@ -13,6 +13,7 @@ mod fold;
 mod graph;
 #[cfg(feature = "receipt")]
 pub mod history;
+pub mod import;
 mod latency;
 mod layers;
 mod machine;
@@ -70,12 +71,16 @@ pub use brickscope_kernels::{Backend, detect_backend, simd};
 /// The pages of `docs/`, so that their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/export.md")]
+    struct Export;
     #[doc = include_str!("../docs/flamegraph.md")]
     struct Flamegraph;
     #[doc = include_str!("../docs/gpu.md")]
     struct Gpu;
     #[doc = include_str!("../docs/graph.md")]
     struct Graph;
+    #[doc = include_str!("../docs/import.md")]
+    struct Import;
     #[doc = include_str!("../docs/measuring.md")]
     struct Measuring;
     #[doc = include_str!("../docs/porting.md")]

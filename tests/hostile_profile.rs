@@ -1,6 +1,7 @@
 //! Whatever a profile's numbers are, every view of it is text and not a panic.
 
-use brickscope::export::{folded, speedscope};
+use brickscope::export::prometheus::{self, Dialect, Names};
+use brickscope::export::{folded, otlp, speedscope};
 use brickscope::stacks::{By, Level, Stacks};
 use brickscope::{
     Alignment, BrickStats, CacheCeiling, Ceilings, Dependency, DeviceProfile, DeviceStream,
@@ -319,6 +320,22 @@ proptest! {
         prop_assert!(!view::roofline(&profile).is_empty());
         let svg = view::roofline_svg(&profile);
         prop_assert!(!svg.contains("inf\"") && !svg.contains("NaN"), "{}", svg);
+        let options = [Dialect::Prometheus, Dialect::OpenMetrics]
+            .map(|dialect| prometheus::Options { names: Names::Both, dialect });
+        for options in options {
+            let mut out = Vec::new();
+            prop_assert!(prometheus::write_with(&profile, options, &mut out).is_ok());
+            let out = String::from_utf8(out).expect("text");
+            let mut series: Vec<&str> =
+                out.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+            let n_series = series.len();
+            series.sort_unstable();
+            series.dedup();
+            prop_assert_eq!(series.len(), n_series, "a series is there twice");
+        }
+        let mut out = Vec::new();
+        prop_assert!(otlp::write(&profile, &mut out).is_ok());
+        prop_assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok());
         for by in [By::Layer, By::Brick, By::Thread] {
             let stacks = Stacks::of_spans(&profile, by, 3);
             let _ = (stacks.by_class(), stacks.inclusive(Level::Brick), stacks.block_totals());

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
+use brickscope::export::{chrome, csv};
 use brickscope::{BrickId, BrickProfiler, KernelId, MockClock, Phase, Work};
 
 struct Counting;
@@ -162,5 +163,35 @@ fn once_every_name_was_seen_recording_allocates_nothing() {
         assert_eq!(ALLOCATIONS.get() - before, 0, "with room for {kept} spans");
         assert_eq!(profiler.profile().overhead.spans, WARM_UP + SPANS);
         assert!(ALLOCATIONS.get() > before, "the allocator counts");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it takes Miri minutes, and shows it nothing new")]
+fn an_export_takes_no_more_memory_for_more_spans() {
+    const MOST: usize = 256 << 10;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(1 << 20);
+    profiler.enable();
+    let kernels = kernels(&profiler);
+    record(&profiler, &kernels, 300_000, |_| hand.advance(100));
+    let profile = profiler.profile();
+    assert_eq!(profile.spans.len(), 300_000);
+    type Write<'p> = Box<dyn FnMut() -> std::io::Result<()> + 'p>;
+    let sink = std::io::sink;
+    let exports: Vec<(&str, Write<'_>)> = vec![
+        ("chrome", Box::new(|| chrome::write(&profile, &mut sink()))),
+        ("csv", Box::new(|| csv::spans(&profile, &mut sink(), &mut |_| {}))),
+        #[cfg(feature = "perfetto")]
+        ("perfetto", Box::new(|| brickscope::export::perfetto::write(&profile, &mut sink()))),
+    ];
+    for (form, mut write) in exports {
+        let before = LIVE.load(Relaxed);
+        PEAK.store(before, Relaxed);
+        write().expect("nothing can go wrong there");
+        let peak = PEAK.load(Relaxed) - before;
+        println!("{form}: at most {peak} bytes");
+        assert!(peak <= MOST, "{form}: {peak}");
     }
 }

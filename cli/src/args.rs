@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Show(ShowArgs),
     Top(TopArgs),
     Export(ExportArgs),
+    Import(ImportArgs),
     Report(ReportArgs),
     Logits(LogitsArgs),
     Diverge(DivergeArgs),
@@ -559,7 +560,7 @@ pub(crate) struct TopArgs {
 /// several files, a path for each. docs/export.md says what opens a form, what it carries and what it lacks.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope export RUN --format speedscope\n  brickscope export RUN --format folded -o - | sort -k2 | head"
+    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -"
 )]
 pub(crate) struct ExportArgs {
     /// The run's folder, or its profile.json.
@@ -576,17 +577,137 @@ pub(crate) struct ExportArgs {
     /// With speedscope, folded and pprof: what comes first in a stack.
     #[arg(long, value_enum)]
     pub(crate) by: Option<By>,
+
+    /// With csv: of what there is a line each. By default of each span.
+    #[arg(long, value_enum)]
+    pub(crate) table: Option<Table>,
+
+    /// With perfetto and chrome: the most bytes of a file, such as 64M or 1G. Larger timelines become
+    /// several, cut where passes begin, each of which opens by itself. By default 256M.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) part_size: Option<u64>,
+
+    /// With prometheus: by which names.
+    #[arg(long, value_enum)]
+    pub(crate) names: Option<MetricsNames>,
+}
+
+/// The tables of `brickscope export --format csv`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Table {
+    /// Each brick and kernel of each phase, with its sums.
+    Totals,
+    /// Each pass.
+    Passes,
+    /// Each layer, brick and kernel that was kept.
+    Spans,
 }
 
 /// The forms of `brickscope export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
+    /// A timeline for ui.perfetto.dev and its trace processor.
+    Perfetto,
+    /// A timeline as JSON, for chrome://tracing and scripts.
+    Chrome,
     /// Stacks for speedscope.app.
     Speedscope,
     /// Stacks, a line each, for inferno, FlameGraph and scripts.
     Folded,
     /// Stacks for `go tool pprof`.
     Pprof,
+    /// A table for spreadsheets and scripts.
+    Csv,
+    /// A table of all spans for DuckDB, Polars, pandas and the like.
+    #[cfg(feature = "parquet")]
+    Parquet,
+    /// Metrics in Prometheus' text format: docs/metrics.md lists them.
+    Prometheus,
+    /// The same metrics as OpenTelemetry's JSON, which a collector takes at /v1/metrics.
+    OtlpJson,
+}
+
+/// Read a file of another program as a run, for `show`, `compare` and `export`.
+///
+/// Times are those that the file states; what it can't tell is absent, and the run says so. Times of
+/// llama-bench, Chrome traces (candle's --tracing), what ggml's Vulkan backend prints with
+/// GGML_VK_PERF_LOGGER=1, and folded stacks; gzip's files are unpacked. docs/import.md says what becomes of
+/// each.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+)]
+pub(crate) struct ImportArgs {
+    /// The file.
+    pub(crate) file: PathBuf,
+
+    /// Its format. By default what it looks like.
+    #[arg(long, value_enum, default_value_t = ImportFormat::Auto)]
+    pub(crate) format: ImportFormat,
+
+    /// The folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Of folded stacks: what their weights count, which the file doesn't say.
+    #[arg(long, value_enum)]
+    pub(crate) unit: Option<WeightUnit>,
+
+    /// Of llama-bench: only these rows, by their numbers from 1 on. A run has one test of prompts and one of
+    /// generation, measured alike.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(crate) rows: Vec<usize>,
+
+    /// Of a Chrome trace: each event of this name is a prefill pass.
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) prefill: Option<String>,
+
+    /// Of a Chrome trace: each event of this name is a decode pass.
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) decode: Option<String>,
+
+    /// Print JSON: the run's folder, and what the file lacks.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The formats of `brickscope import`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportFormat {
+    /// What the file looks like.
+    Auto,
+    /// `llama-bench -o json` or `-o jsonl`.
+    LlamaBench,
+    /// Chrome's trace events.
+    Chrome,
+    /// What ggml's Vulkan backend prints.
+    VkPerfLogger,
+    /// Folded stacks.
+    Folded,
+}
+
+/// What weights count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WeightUnit {
+    /// Nanoseconds.
+    Ns,
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+    /// Samples, which are no times.
+    Samples,
+}
+
+impl From<WeightUnit> for brickscope::import::WeightUnit {
+    fn from(unit: WeightUnit) -> Self {
+        match unit {
+            WeightUnit::Ns => Self::Nanoseconds,
+            WeightUnit::Us => Self::Microseconds,
+            WeightUnit::Ms => Self::Milliseconds,
+            WeightUnit::Samples => Self::Samples,
+        }
+    }
 }
 
 /// Show a run that was written before.
@@ -1091,6 +1212,8 @@ const DEFAULT_PROMPT: &str = "A profiler is an instrument. Like every instrument
 /// A sentence: enough for a pass of several tokens.
 const DIVERGE_PROMPT: &str = "Once upon a time there was a profiler that told the truth.";
 
+const MIN_PART_BYTES: u64 = 1 << 16;
+
 /// More threads than any machine of today has are a slip of the keyboard.
 const MAX_THREADS: usize = 1024;
 
@@ -1110,6 +1233,25 @@ const MAX_SEED: u64 = 1 << 53;
 
 /// A day.
 const MAX_SECONDS: f64 = 86_400.0;
+
+/// Bytes, by multiples of 1024 where there is a letter.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    match bytes {
+        Some(bytes) if bytes >= MIN_PART_BYTES => Ok(bytes),
+        Some(_) => {
+            Err("must be 64K at least: a file has its names and its run in it, too".to_owned())
+        }
+        None => Err(format!("`{text}` is not a size: a number of bytes, or one with K, M or G")),
+    }
+}
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let n: usize = text.parse().map_err(|_| format!("`{text}` is not a number of threads"))?;

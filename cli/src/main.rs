@@ -2,6 +2,8 @@
 
 mod args;
 mod benchmark;
+#[cfg(test)]
+mod chromium;
 mod cmd;
 mod device;
 #[cfg(test)]
@@ -11,6 +13,8 @@ mod flame;
 mod kept;
 mod metrics;
 mod names;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod progress;
 mod report;
 mod run_dir;
@@ -63,6 +67,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Show(args) => cmd::show::run(args),
         Command::Top(args) => cmd::top::run(args),
         Command::Export(args) => cmd::export::run(args),
+        Command::Import(args) => cmd::import::run(args),
         Command::Report(args) => cmd::report::run(args),
         Command::Logits(args) => cmd::logits::run(args),
         Command::Receipt(args) => cmd::receipt::run(args),

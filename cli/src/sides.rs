@@ -151,6 +151,14 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
     let name = file.display().to_string();
     if !is_receipt(file)? {
         let profile = device::where_it_ran(Profile::load(file)?, "compared");
+        if let Some(imported) = profile.imported.as_ref().filter(|_| profile.passes.is_empty()) {
+            bail!(
+                "{name} was imported from {} ({}) and has no passes, so there is nothing in it to compare; \
+                 of a Chrome trace, `brickscope import --decode EVENT` says which events are passes",
+                imported.file,
+                imported.format
+            );
+        }
         return Ok((Process::from_profile(&name, &profile).with_context(|| name)?, None));
     }
     let receipt = Receipt::load(file)?;

@@ -6,7 +6,11 @@
 pub mod metrics;
 pub mod socket;
 
-/// The page about it, so that its example is a test.
+/// Pages whose examples are tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/live.md")]
-struct Page;
+mod pages {
+    #[doc = include_str!("../../docs/live.md")]
+    struct Live;
+    #[doc = include_str!("../../docs/metrics.md")]
+    struct Metrics;
+}

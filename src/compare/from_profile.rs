@@ -101,11 +101,14 @@ fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Opt
             ns: passes.iter().map(|pass| ns(pass).unwrap_or(0)).collect(),
         })
     };
+    // What is a pass, other programs decide.
+    let tokens = format!("tokens of a {phase} pass");
+    let facts = profile.imported.iter().map(|_| Fact::must(&tokens, first.tokens.to_string()));
     Some(Test {
         name: phase.name().to_owned(),
         phase: Some(phase),
         tokens: first.tokens,
-        facts: Vec::new(),
+        facts: facts.collect(),
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
         unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),
         bricks: names.iter().filter_map(brick).collect(),
@@ -113,7 +116,11 @@ fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Opt
 }
 
 fn facts(profile: &Profile) -> Vec<Fact> {
-    let mut facts = vec![Fact::must("measured by", "profile")];
+    let by = profile.imported.as_ref().map_or_else(
+        || "profile".to_owned(),
+        |imported| format!("another program ({})", imported.format),
+    );
+    let mut facts = vec![Fact::must("measured by", by)];
     if let Some(run) = &profile.run {
         facts.extend([
             Fact::must("backend", &*run.backend),
@@ -139,6 +146,11 @@ fn facts(profile: &Profile) -> Vec<Fact> {
             Fact::must("memory", told(machine.memory_bytes.map(|n| n.to_string()))),
         ]);
     }
-    facts.push(Fact::may("build", format!("brickscope {}", profile.brickscope_version)));
+    let Some(imported) = &profile.imported else {
+        facts.push(Fact::may("build", format!("brickscope {}", profile.brickscope_version)));
+        return facts;
+    };
+    facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not told")));
+    facts.extend(imported.conditions.iter().map(|(name, value)| Fact::must(name, &**value)));
     facts
 }

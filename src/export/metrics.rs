@@ -217,8 +217,18 @@ fn with(labels: &Labels, more: &[(&'static str, &str)]) -> Labels {
 fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families) {
     let help = "What was lost, or went otherwise than meant";
     let family = Of { prefix, ..of("dropped", Kind::Counter, Unit::None, help) };
-    for (what, count) in dropped.counts() {
-        all.add(&family, with(labels, &[("what", what)]), Value::Count(count));
+    let help = "What has begun and not ended, or lacks its other side so far";
+    let open = Of { prefix, ..of("open", Kind::Gauge, Unit::None, help) };
+    // Disturbed passes have a family of their own, where anybody looked.
+    for (what, count) in dropped.counts().into_iter().filter(|of| of.0 != "disturbed_passes") {
+        // These become fewer again while a run goes on.
+        let (family, what) = match what {
+            "unfinished" => (&open, "spans"),
+            "open_passes" => (&open, "passes"),
+            "dependencies" => (&open, "dependencies"),
+            what => (&family, what),
+        };
+        all.add(family, with(labels, &[("what", what)]), Value::Count(count));
     }
 }
 

@@ -30,7 +30,7 @@ const CUMULATIVE: u32 = 2;
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let when = When::of(profile);
     let mut metrics = Vec::new();
     for family in metrics::families(profile) {

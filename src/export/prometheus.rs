@@ -60,7 +60,7 @@ impl Dialect {
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write_with(profile, Options::default(), out)
 }
 
@@ -69,7 +69,11 @@ pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write_with(profile: &Profile, options: Options, out: &mut impl Write) -> io::Result<()> {
+pub fn write_with(
+    profile: &Profile,
+    options: Options,
+    out: &mut (impl Write + ?Sized),
+) -> io::Result<()> {
     let mut text = Text { text: String::new(), dialect: options.dialect };
     if options.names != Names::LlamaCpp {
         for family in metrics::families(profile) {

@@ -3,20 +3,43 @@
 use crate::brick::Phase;
 use crate::profile::Profile;
 use crate::roofline::{MOST, NEAR};
-use crate::view::{device, percent, printable};
+use crate::view::{device, imported, percent, printable};
 
 /// What limits the run, in a sentence: of decode, or of prefill where nothing was decoded.
 ///
 /// The rates are the bricks' stated work over the measured wall; the ceilings are those measured
 /// before the run ([`Profile::ceilings`]). Without them only the longest brick can be named. Of a run on a
 /// device it says how fast that was by the host's clock, and how busy the device.
+///
+/// What was imported is said to be so first.
 #[must_use]
 pub fn headline(profile: &Profile) -> String {
+    match &profile.imported {
+        None => judgement(profile),
+        Some(imported) => {
+            let by = imported
+                .program
+                .as_ref()
+                .map_or(String::new(), |program| format!(", by {}", printable(program)));
+            format!(
+                "Imported from {} ({}{by}): its times, not ours. {}",
+                printable(&imported.file),
+                printable(&imported.format),
+                judgement(profile)
+            )
+        }
+    }
+}
+
+fn judgement(profile: &Profile) -> String {
     if !profile.devices.is_empty() {
         return device::headline(profile);
     }
     let phase = [Phase::Decode, Phase::Prefill].into_iter().find_map(|phase| profile.phase(phase));
     let Some(total) = phase else {
+        if profile.imported.is_some() {
+            return imported::without_passes(profile);
+        }
         return "No pass was recorded, so there is no wall to explain.".to_owned();
     };
     let name = match total.phase {

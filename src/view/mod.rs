@@ -6,6 +6,7 @@ mod dot;
 mod headline;
 #[cfg(feature = "receipt")]
 mod history;
+mod imported;
 mod json;
 mod kernels;
 mod machine;

@@ -8,7 +8,9 @@ use crate::latency::{Durations, SlowTokens};
 use crate::profile::{Absent, Profile, Total};
 use crate::stats::Percentiles;
 use crate::view::path::path_table;
-use crate::view::{TreeOptions, count, device, headline, micros, percent, printable, roofline};
+use crate::view::{
+    TreeOptions, count, device, headline, imported, micros, percent, printable, roofline,
+};
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
@@ -42,7 +44,7 @@ pub fn report(profile: &Profile) -> String {
             "note: the counter ran {ppm:+.0} ppm beside the OS clock: distrust long times"
         );
     }
-    if !profile.phases.is_empty() || has_devices {
+    if !profile.phases.is_empty() || has_devices || profile.imported.is_some() {
         wrapped(&headline(profile), &mut text);
     }
     what_ran(profile, &mut text);
@@ -61,13 +63,15 @@ pub fn report(profile: &Profile) -> String {
         let rate = phase
             .tokens_per_second()
             .map_or("n/a".to_owned(), |rate| format!("{rate:.1} tokens/s"));
-        let _ = write!(
-            text,
-            "\n{}: {} {each}, {}, {rate}\n",
-            heading(phase.phase),
-            count(phase.tokens, "token"),
-            milliseconds(phase.wall_ns)
-        );
+        let (name, wall) = (heading(phase.phase), milliseconds(phase.wall_ns));
+        let _ = if phase.tokens == 0 && profile.imported.is_some() {
+            // The file doesn't say how many.
+            let passes = if phase.passes == 1 { "pass" } else { "passes" };
+            write!(text, "\n{name}: {} {passes}, {wall}\n", phase.passes)
+        } else {
+            let tokens = count(phase.tokens, "token");
+            write!(text, "\n{name}: {tokens} {each}, {wall}, {rate}\n")
+        };
         let rest = if device::is_of_device(profile) { "(gaps)" } else { "unattributed" };
         let rests = [(rest, phase.unattributed_ns, phase.passes)];
         tables(profile, Some(phase.phase), &rests, &mut text);
@@ -79,11 +83,14 @@ pub fn report(profile: &Profile) -> String {
     if profile.totals.iter().any(|total| total.phase.is_none() && total.category.is_some()) {
         if !profile.phases.is_empty() {
             text.push_str("\nOutside of passes\n");
+        } else if profile.imported.is_some() {
+            text.push('\n');
         }
         tables(profile, None, &[], &mut text);
     }
+    imported::samples(profile, &mut text);
     latency(profile, &mut text);
-    if profile.totals.is_empty() && !has_devices {
+    if profile.totals.is_empty() && !has_devices && profile.imported.is_none() {
         let why = match profile.sync_mode {
             SyncMode::None => ": the sync mode `none` times nothing",
             _ => "",
@@ -99,11 +106,15 @@ pub fn report(profile: &Profile) -> String {
         let n_passes = profile.phase(Phase::Decode).map_or(0, |total| total.passes);
         let is_median = profile.typical_pass(Phase::Decode) == Some(pass);
         let which = if is_median { "the median of" } else { "near the median of" };
+        // Of what was imported nobody knows.
+        let at = match profile.imported {
+            None => format!(", at position {}", pass.position),
+            Some(_) => String::new(),
+        };
         let _ = write!(
             text,
-            "\nOne decode pass: {}, {which} {n_passes}, at position {}\n{}\n",
+            "\nOne decode pass: {}, {which} {n_passes}{at}\n{}\n",
             milliseconds(pass.wall_ns),
-            pass.position,
             graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
         );
         if let Some(table) = path_table(&graph, PATH_ROWS) {
@@ -215,18 +226,21 @@ fn what_ran(profile: &Profile, text: &mut String) {
     let mut lines: Vec<(&str, String)> = Vec::new();
     if let Some(model) = &profile.model {
         let name = model.name.as_deref().unwrap_or(&model.path);
-        lines.push((
-            "model",
-            format!(
-                "{}, {}, {}, {} layers, {:.1} M weights, {:.1} MB",
-                printable(name),
-                printable(&model.architecture),
-                printable(&model.quantization),
-                model.layers,
-                model.parameters as f64 / 1e6,
-                model.file_bytes as f64 / 1e6
-            ),
-        ));
+        let mut parts = vec![
+            printable(name),
+            printable(&model.architecture),
+            printable(&model.quantization),
+            format!("{} layers", model.layers),
+            format!("{:.1} M weights", model.parameters as f64 / 1e6),
+            format!("{:.1} MB", model.file_bytes as f64 / 1e6),
+        ];
+        if profile.imported.is_some() {
+            // What a file doesn't tell is empty, or 0.
+            parts.retain(|part| {
+                !part.is_empty() && !part.starts_with("0 ") && !part.starts_with("0.0 ")
+            });
+        }
+        lines.push(("model", parts.join(", ")));
         if model.synthetic {
             let note = "random weights: the timings are real, the text is noise";
             lines.push(("", note.to_owned()));
@@ -310,8 +324,10 @@ pub(super) fn tables(
             return [String::new(), String::new()];
         }
         let percentiles = &brick.percentiles;
+        // Of sums that somebody else made there is no spread at any number.
+        let has_spread = brick.stats.histogram.count() == brick.stats.count;
         [percentiles.p50_ns, percentiles.p99_ns].map(|nanos| {
-            withheld |= nanos.is_none();
+            withheld |= nanos.is_none() && has_spread && brick.stats.count > 0;
             nanos.map_or("-".to_owned(), |nanos| micros(nanos as f64))
         })
     };
@@ -320,9 +336,9 @@ pub(super) fn tables(
         let mark = if brick.source == Source::HostOrder { "†" } else { "" };
         text.push_str(&row(
             &shortened(&stats.name, 20 - mark.chars().count(), mark),
-            &micros(stats.exclusive_ns as f64 / stats.count as f64),
+            &average(stats.exclusive_ns, stats.count),
             &micros(stats.exclusive_ns as f64),
-            &stats.count.to_string(),
+            &number(stats.count),
             &percent(stats.exclusive_ns as f64, whole),
             spread(brick).each_ref().map(String::as_str),
         ));
@@ -334,9 +350,9 @@ pub(super) fn tables(
         let spans: u64 = rest.iter().map(|brick| brick.stats.count).fold(0, u64::saturating_add);
         text.push_str(&row(
             &format!("({} more)", rest.len()),
-            &micros(nanos as f64 / spans as f64),
+            &average(nanos, spans),
             &micros(nanos as f64),
-            &spans.to_string(),
+            &number(spans),
             &percent(nanos as f64, whole),
             ["", ""],
         ));
@@ -370,15 +386,25 @@ pub(super) fn tables(
     text.push_str(&row("Category", "Avg (µs)", "Pct", "Samples"));
     let _ = writeln!(text, "{}", "-".repeat(44));
     for (category, stats) in BrickCategory::ALL.into_iter().zip(profile.categories(phase)) {
-        if stats.count > 0 {
+        if stats.count > 0 || stats.total_ns > 0 {
             text.push_str(&row(
                 category.name(),
-                &micros(1e3 * stats.avg_us()),
+                &average(stats.total_ns, stats.count),
                 &percent(stats.total_ns as f64, whole),
-                &stats.count.to_string(),
+                &number(stats.count),
             ));
         }
     }
+}
+
+/// The mean of `count` times, if it is known how many there were.
+fn average(nanos: u64, count: u64) -> String {
+    if count == 0 { "-".to_owned() } else { micros(nanos as f64 / count as f64) }
+}
+
+/// How many, if that is known: what was recorded was there at least once.
+fn number(count: u64) -> String {
+    if count == 0 { "-".to_owned() } else { count.to_string() }
 }
 
 /// Bricks in a table at most; the others are summed in a row of their own.
@@ -427,6 +453,7 @@ fn how_known(profile: &Profile, text: &mut String) {
     if let Some(Absent { reason }) = &profile.counters_absent {
         labelled(&[("counters", reason)], text);
     }
+    imported::limits(profile, text);
 }
 
 /// What others used of the machine.

@@ -45,16 +45,18 @@ fn table(totals: &[&Total], text: &mut String) {
     for total in totals {
         let (stats, p) = (&total.stats, &total.percentiles);
         let whole = |nanos: Option<u64>| short(nanos.map(|nanos| nanos as f64));
+        // Of sums that another program made neither is known.
+        let has_ends = stats.min_ns <= stats.max_ns;
         let cells = [
-            stats.count.to_string(),
+            if stats.count == 0 { "-".to_owned() } else { stats.count.to_string() },
             short(stats.mean_ns()),
             short(total.std_dev_ns),
-            whole(Some(stats.min_ns)),
+            whole(has_ends.then_some(stats.min_ns)),
             whole(p.p50_ns),
             whole(p.p90_ns),
             whole(p.p95_ns),
             whole(p.p99_ns),
-            whole(Some(stats.max_ns)),
+            whole(has_ends.then_some(stats.max_ns)),
         ];
         let mut name = printable(&stats.name);
         if let Some(host) = &total.host {

@@ -1,15 +1,41 @@
 //! What is exported is what there was: by readers of their own, and by speedscope's schema.
 
+mod csv;
 mod folded;
+#[path = "../nesting/mod.rs"]
+mod nesting;
+mod otlp;
 #[cfg(feature = "pprof")]
 mod pprof;
+mod prometheus;
 mod speedscope;
+mod timelines;
+#[cfg(any(feature = "perfetto", feature = "pprof"))]
+mod wire;
 
 use std::io;
 
 use brickscope::stacks::{By, Class, Frame, Level, Stacks, Unit};
-use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Work};
+use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Profile, Work};
 use proptest::prelude::*;
+
+/// A profile of random passes of two threads, with hand-offs between them; `log_capacity` spans of each are
+/// kept.
+fn profile(passes: &[Vec<nesting::Step>], log_capacity: usize) -> Profile {
+    let (profiler, hand) = nesting::on(log_capacity);
+    for (steps, phase) in passes.iter().zip(Phase::ALL.into_iter().cycle()) {
+        let given = profiler.hand_off();
+        nesting::pass(&profiler, &hand, phase, steps);
+        let (profiler, hand) = (&profiler, &hand);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                profiler.take_over(given);
+                nesting::play(profiler, hand, steps);
+            });
+        });
+    }
+    profiler.profile()
+}
 
 /// What an export writes.
 fn bytes(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Vec<u8> {

@@ -1,36 +1,78 @@
 //! `brickscope export`: a run in the form that another program reads.
 
+use std::fs;
 use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use brickscope::export::Part;
 use brickscope::stacks::{self, Stacks};
 use brickscope::{Profile, export, write_atomically};
 
-use crate::args::{By, ExportArgs, ExportFormat};
-use crate::{device, run_dir};
+use crate::args::{By, ExportArgs, ExportFormat, MetricsNames, Table};
+use crate::{device, progress, run_dir};
+
+/// The size at which timelines are cut. Viewers in a browser have some 2 GB, of which a trace takes
+/// several times its size.
+const PART_BYTES: u64 = 256 << 20;
 
 pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     check(args)?;
-    let profile = run_dir::load(&args.run)?;
+    let reading = progress::note("reading the run");
+    let profile = run_dir::load(&args.run);
+    reading.finish_and_clear();
+    let profile = profile?;
     if let Err(why) = profile.check() {
         eprintln!("note: this profile does not add up: {why}");
     }
     let to = Target::of(args);
+    let part_bytes = args.part_size.unwrap_or(match to {
+        Target::Stdout => u64::MAX,
+        Target::File(_) => PART_BYTES,
+    });
+    let title = title(&profile);
     match args.format {
+        ExportFormat::Perfetto => {
+            let mut trace = export::perfetto::Trace::new(&profile, part_bytes);
+            to.write_parts(&profile, |out, progress| {
+                Ok((trace.write_part(out, progress)?, trace.is_done()))
+            })
+        }
+        ExportFormat::Chrome => {
+            let mut trace = export::chrome::Trace::new(&profile, part_bytes);
+            to.write_parts(&profile, |out, progress| {
+                Ok((trace.write_part(out, progress)?, trace.is_done()))
+            })
+        }
         ExportFormat::Speedscope => {
-            let title = title(&profile);
-            let stacks = stacks(profile, args)?;
+            let stacks = stacks(profile, args);
             to.write(|out| export::speedscope::write(&stacks, &title, out))
         }
         ExportFormat::Folded => {
-            let stacks = stacks(profile, args)?;
+            let stacks = stacks(profile, args);
             to.write(|out| export::folded::write(&stacks, out))
         }
         ExportFormat::Pprof => {
-            let stacks = stacks(profile, args)?;
+            let stacks = stacks(profile, args);
             to.write(|out| export::pprof::write(&stacks, out))
         }
+        ExportFormat::Csv => to.write(|out| match args.table.unwrap_or(Table::Spans) {
+            Table::Totals => export::csv::totals(&profile, out),
+            Table::Passes => export::csv::passes(&profile, out),
+            Table::Spans => {
+                with_bar(&profile, |progress| export::csv::spans(&profile, out, progress))
+            }
+        }),
+        #[cfg(feature = "parquet")]
+        ExportFormat::Parquet => to.write(|out| {
+            with_bar(&profile, |progress| crate::parquet::write(&profile, out, progress))
+        }),
+        ExportFormat::Prometheus => to.write(|out| {
+            let names = args.names.unwrap_or(MetricsNames::Brickscope).into();
+            let options = export::prometheus::Options { names, ..Default::default() };
+            export::prometheus::write_with(&profile, options, out)
+        }),
+        ExportFormat::OtlpJson => to.write(|out| export::otlp::write(&profile, out)),
     }
 }
 
@@ -38,9 +80,16 @@ impl ExportFormat {
     /// The file in the run's folder.
     fn file(self) -> &'static str {
         match self {
+            Self::Perfetto => "trace.pftrace",
+            Self::Chrome => "trace.json",
             Self::Speedscope => "speedscope.json",
             Self::Folded => "stacks.folded",
             Self::Pprof => "profile.pb.gz",
+            Self::Csv => "spans.csv",
+            #[cfg(feature = "parquet")]
+            Self::Parquet => "spans.parquet",
+            Self::Prometheus => "metrics.prom",
+            Self::OtlpJson => "metrics.otlp.json",
         }
     }
 
@@ -55,6 +104,19 @@ fn check(args: &ExportArgs) -> Result<()> {
     if args.by.is_some() && !args.format.is_of_stacks() {
         bail!("--by is of stacks: of the formats speedscope, folded and pprof");
     }
+    if args.table.is_some() && args.format != ExportFormat::Csv {
+        bail!("--table is of the format csv");
+    }
+    let is_timeline = matches!(args.format, ExportFormat::Perfetto | ExportFormat::Chrome);
+    if args.part_size.is_some() && !is_timeline {
+        bail!("--part-size is of timelines: of the formats perfetto and chrome");
+    }
+    if args.part_size.is_some() && args.output.as_deref().is_some_and(is_stdout) {
+        bail!("--part-size: standard output has one part");
+    }
+    if args.names.is_some() && args.format != ExportFormat::Prometheus {
+        bail!("--names is of the format prometheus");
+    }
     Ok(())
 }
 
@@ -67,42 +129,120 @@ enum Target {
 impl Target {
     fn of(args: &ExportArgs) -> Self {
         match &args.output {
-            Some(path) if path.as_os_str() == "-" => Self::Stdout,
+            Some(path) if is_stdout(path) => Self::Stdout,
             Some(path) => Self::File(path.clone()),
-            None => Self::File(run_dir::folder_of(&args.run).join(args.format.file())),
+            None => {
+                let file = match args.table {
+                    Some(Table::Totals) => "totals.csv",
+                    Some(Table::Passes) => "passes.csv",
+                    Some(Table::Spans) | None => args.format.file(),
+                };
+                Self::File(run_dir::folder_of(&args.run).join(file))
+            }
         }
     }
 
     /// Writes a file, whole or not at all, and prints its path.
-    fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    fn write(&self, write: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<()> {
         match self {
-            Self::Stdout => {
-                let mut out = io::BufWriter::new(stdout().lock());
-                write(&mut out)?;
-                Ok(out.flush()?)
-            }
+            Self::Stdout => to_stdout(write),
             Self::File(path) => {
-                write_atomically(path, |error| error, |out| write(out))
-                    .with_context(|| path.display().to_string())?;
+                to_file(path, write)?;
                 print(path)
             }
         }
     }
+
+    /// Writes a timeline, part by part, and prints the path of each. `write` says whether a part was the
+    /// last.
+    fn write_parts(
+        &self,
+        profile: &Profile,
+        mut write: impl FnMut(&mut Out<'_>, &mut dyn FnMut(u64)) -> io::Result<(Part, bool)>,
+    ) -> Result<()> {
+        let mut left_out = 0;
+        let paths = with_bar(profile, |progress| {
+            let mut part = |out: &mut Out<'_>| {
+                let (part, is_last) = write(out, progress)?;
+                left_out += part.left_out;
+                Ok(is_last)
+            };
+            let path = match self {
+                Self::Stdout => return to_stdout(|out| part(out).map(drop)).map(|()| Vec::new()),
+                Self::File(path) => path,
+            };
+            let mut paths = vec![path.clone()];
+            let mut is_last = to_file(path, &mut part)?;
+            if !is_last {
+                // The first of several has a number, too.
+                paths[0] = numbered(path, 1);
+                fs::rename(path, &paths[0]).with_context(|| path.display().to_string())?;
+            }
+            while !is_last {
+                let path = numbered(path, paths.len() + 1);
+                is_last = to_file(&path, &mut part)?;
+                paths.push(path);
+            }
+            anyhow::Ok(paths)
+        })?;
+        if left_out > 0 {
+            eprintln!("note: {left_out} spans overlap so many others that they have no track");
+        }
+        paths.iter().try_for_each(|path| print(path))
+    }
+}
+
+/// What exports write to.
+type Out<'a> = dyn Write + Send + 'a;
+
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn to_stdout(write: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<()> {
+    let mut out = io::BufWriter::new(stdout());
+    write(&mut out)?;
+    Ok(out.flush()?)
+}
+
+fn to_file<T>(path: &Path, write: impl FnOnce(&mut Out<'_>) -> io::Result<T>) -> Result<T> {
+    write_atomically(path, |error| error, |out| write(out))
+        .with_context(|| path.display().to_string())
+}
+
+/// `trace.2.pftrace` for the second part of `trace.pftrace`.
+fn numbered(path: &Path, part: usize) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default();
+    let mut name = stem.to_owned();
+    name.push(format!(".{part}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
 }
 
 fn print(path: &Path) -> Result<()> {
     Ok(writeln!(stdout().lock(), "{}", path.display())?)
 }
 
+/// Shows how many of the spans were written while `write` runs.
+fn with_bar<T>(profile: &Profile, write: impl FnOnce(&mut dyn FnMut(u64)) -> T) -> T {
+    let bar = progress::steps("exporting", export::rows::count(profile));
+    let result = write(&mut |spans| bar.set_position(spans));
+    bar.finish_and_clear();
+    result
+}
+
 /// The stacks of the spans, of the device if that ran the bricks.
-fn stacks(profile: Profile, args: &ExportArgs) -> Result<Stacks> {
+fn stacks(profile: Profile, args: &ExportArgs) -> Stacks {
     let by = match args.by.unwrap_or(By::Layer) {
         By::Layer => stacks::By::Layer,
         By::Brick => stacks::By::Brick,
         By::Thread => stacks::By::Thread,
     };
     let profile = device::where_it_ran(profile, "stacks");
-    Ok(Stacks::of_spans(&profile, by, 0))
+    Stacks::of_spans(&profile, by, 0)
 }
 
 /// What a viewer shows above a run.

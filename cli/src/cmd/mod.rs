@@ -9,6 +9,7 @@ pub(crate) mod export;
 pub(crate) mod flamegraph;
 pub(crate) mod gate;
 pub(crate) mod history;
+pub(crate) mod import;
 pub(crate) mod logits;
 pub(crate) mod machine;
 pub(crate) mod profile;

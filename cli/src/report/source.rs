@@ -47,11 +47,6 @@ impl<'p> Source<'p> {
         self.at(&format!("/phases/{}/{field}", index.unwrap_or(usize::MAX)))
     }
 
-    /// A column of a row of `spans`.
-    pub(super) fn of_span(&self, index: usize, column: usize) -> From {
-        self.at(&format!("/spans/rows/{index}/{column}"))
-    }
-
     /// The sum of a column over the spans that a filter lets through.
     pub(super) fn of_rows(&self, column: &str, filter: Map<String, Value>) -> From {
         json!(["rows", self.base, column, filter])

@@ -1,0 +1,118 @@
+//! `brickscope import`, and what reads the run that it makes.
+
+// Nothing adds up by phases here.
+#[allow(dead_code)]
+mod command;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use brickscope::Profile;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tempfile::TempDir;
+
+use crate::command::{brickscope, run, text};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/import/data").join(name)
+}
+
+/// The run of a file, in a folder of its own.
+fn imported(file: &Path, args: &[&str]) -> TempDir {
+    let dir = TempDir::new().expect("a temporary folder");
+    let mut command = brickscope(&["import"]);
+    command.arg(file).arg("--out").arg(dir.path()).args(args);
+    let output = run(&mut command);
+    assert_eq!(text(&output.stdout).trim_end(), dir.path().to_str().expect("UTF-8"));
+    dir
+}
+
+fn refused(file: &Path, args: &[&str]) -> String {
+    let dir = TempDir::new().expect("a temporary folder");
+    let out = dir.path().join("run");
+    let mut command = brickscope(&["import"]);
+    let output = command.arg(file).arg("--out").arg(&out).args(args).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!out.exists(), "nothing is left of it");
+    let said = text(&output.stderr).to_owned();
+    assert!(said.starts_with("brickscope: ") && !said.contains("panicked"), "{said}");
+    said
+}
+
+#[test]
+fn each_file_becomes_a_run_that_every_command_reads() {
+    for (name, args) in [
+        ("llama-bench.json", &[][..]),
+        ("candle.json", &["--decode", "model"]),
+        ("torch.json", &[]),
+        ("vk-perf-logger.txt", &[]),
+        ("stacks.folded", &["--unit", "us"]),
+        ("stacks.folded", &["--unit", "samples"]),
+    ] {
+        let dir = imported(&data(name), args);
+        let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+        assert_eq!(profile.check(), Ok(()), "{name}");
+        assert!(profile.imported.is_some_and(|imported| imported.file.ends_with(name)));
+        for command in [
+            &["show"][..],
+            &["export", "--format", "prometheus", "-o", "-"],
+            &["export", "--format", "otlp-json", "-o", "-"],
+        ] {
+            let output = run(brickscope(command).arg(dir.path()));
+            assert!(text(&output.stdout).contains(name), "{name}, {command:?}");
+        }
+    }
+}
+
+#[test]
+fn a_packed_file_is_the_same_run() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let packed = folder.path().join("trace.json.gz");
+    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+    gz.write_all(&std::fs::read(data("candle.json")).expect("it is there")).expect("memory");
+    std::fs::write(&packed, gz.finish().expect("memory")).expect("it is written");
+    let sums = |file: &Path| {
+        let dir = imported(file, &[]);
+        Profile::load(&dir.path().join("profile.json")).expect("it was written").totals
+    };
+    assert_eq!(sums(&packed), sums(&data("candle.json")));
+    std::fs::write(&packed, [0x1f, 0x8b, 8, 0, 0]).expect("it is written");
+    assert!(refused(&packed, &[]).contains("which is gzip's"));
+}
+
+#[test]
+fn what_can_not_be_read_is_said_with_its_place() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("a.file");
+    let with = |bytes: &[u8], args: &[&str]| {
+        std::fs::write(&file, bytes).expect("it is written");
+        refused(&file, args)
+    };
+    assert!(with(b"", &[]).contains("say it with --format"));
+    assert!(with(b"a;b 1\n", &[]).contains("say it with --unit ns, us, ms or samples"));
+    assert!(with(b"a;b\n", &["--format", "folded", "--unit", "ns"]).contains("a.file, line 1: "));
+    assert!(with(b"ab\xff", &[]).contains("a.file, byte 2: is no text in UTF-8"));
+    let event = br#"[{"ph":"X","ts":1}]"#;
+    assert!(with(event, &[]).contains("a.file, event 1: `dur` is not there"));
+    assert!(with(event, &["--rows", "1"]).contains("a choice of rows is for files of llama-bench"));
+    assert!(refused(Path::new("/nowhere/at/all"), &[]).contains("/nowhere/at/all"));
+}
+
+#[test]
+fn an_imported_run_is_compared_with_its_like_only() {
+    let theirs = imported(&data("llama-bench.json"), &[]);
+    let trace = imported(&data("candle.json"), &["--decode", "model"]);
+    let without_passes = imported(&data("candle.json"), &[]);
+    let compare = |b: &TempDir| {
+        let mut command = brickscope(&["compare"]);
+        let output = command.arg(theirs.path()).arg(b.path()).output().expect("it starts");
+        (output.status.code(), text(&output.stderr).to_owned())
+    };
+    let (code, said) = compare(&trace);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("measured by: another program (llama-bench) and another"), "{said}");
+    let (code, said) = compare(&without_passes);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("has no passes") && said.contains("--decode EVENT"), "{said}");
+}

@@ -1,0 +1,21 @@
+//! Any text is either what llama-bench prints, which becomes a profile that adds up, or an
+//! error that can be read aloud.
+#![no_main]
+
+use std::path::Path;
+
+use brickscope::import::{Format, Options, read};
+use brickscope::{export, view};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match read(text, Path::new("fuzz.file"), Format::LlamaBench, &Options::default()) {
+        Ok(profile) => {
+            profile.check().expect("it adds up");
+            let _ = (view::report(&profile), view::statistics(&profile));
+            export::prometheus::write(&profile, &mut Vec::new()).expect("memory is written to");
+            export::otlp::write(&profile, &mut Vec::new()).expect("memory is written to");
+        }
+        Err(error) => assert!(error.to_string().contains("fuzz.file")),
+    }
+});

@@ -1,0 +1,72 @@
+"""Reads Chrome traces by a schema, checks that slices nest, and holds them to the profile.
+
+    chrome_trace.py PROFILE.json TRACE.json…
+"""
+
+import collections
+import decimal
+import json
+import pathlib
+import sys
+
+import jsonschema
+
+from expected import Profile, nests, same
+
+SCHEMA = json.loads(pathlib.Path(__file__).with_name("chrome-trace.schema.json").read_text())
+
+
+def nanoseconds(micros):
+    nanos = decimal.Decimal(micros) * 1000
+    if nanos != nanos.to_integral_value():
+        sys.exit(f"{micros} µs are no whole nanoseconds")
+    return int(nanos)
+
+
+def main(profile_path, *paths):
+    profile = Profile(profile_path)
+    slices, positions, flows, n_events = collections.Counter(), [], 0, 0
+    with_rows = collections.Counter()
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        # As floating point for the schema, and to the digit for the times.
+        jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
+        trace = json.loads(text, parse_float=decimal.Decimal)
+        named, tracks = set(), collections.defaultdict(list)
+        begun, ended = collections.Counter(), collections.Counter()
+        for event in trace["traceEvents"]:
+            n_events += 1
+            place = (event["pid"], event.get("tid"))
+            if event["ph"] == "M":
+                named.add((event["name"], *place) if "tid" in event else (event["name"], event["pid"]))
+            elif event["ph"] == "X":
+                start, duration = nanoseconds(event["ts"]), nanoseconds(event["dur"])
+                slices[event["cat"], event["name"], start, duration] += 1
+                tracks[place].append((start, duration))
+                if ("thread_name", *place) not in named or ("process_name", event["pid"]) not in named:
+                    sys.exit(f"{path}: nothing names the thread of {event}")
+                if "row" in event["args"]:
+                    work = tuple(event["args"].get(key) for key in ("pass", "layer", "elements", "flops", "bytes"))
+                    with_rows[event["args"]["row"], start, duration, work] += 1
+            elif event["ph"] in "sf":
+                (begun if event["ph"] == "s" else ended)[event["id"]] += 1
+                flows += event["ph"] == "f"
+            elif event["ph"] == "C" and event["name"] == "tokens in the KV cache":
+                positions.append((nanoseconds(event["ts"]), float(event["args"]["tokens"])))
+        for place, found in tracks.items():
+            nests(f"{path}, thread {place}", found)
+        same(f"{path}: flows that begin and that end", begun, ended)
+        same(f"{path}: version", trace["otherData"]["brickscope"], profile.json["brickscope_version"])
+    same("slices", slices, profile.slices())
+    rows = collections.Counter()
+    for _, _, row, span in profile.spans():
+        work = tuple(span[key] for key in ("pass", "layer", "elements", "flops", "bytes"))
+        rows[row, span["start_ns"], span["duration_ns"], work] += 1
+    same("rows", with_rows, rows)
+    same("positions", sorted(positions), sorted((one["start_ns"], float(one["position"])) for _, _, one in profile.passes()))
+    print(f"{len(paths)} parts, {n_events} events, {flows} flows")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
