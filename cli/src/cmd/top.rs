@@ -11,11 +11,12 @@ use crate::top::engine::Engine;
 use crate::top::session::{self, Once, Source};
 
 pub(crate) fn run(args: &TopArgs) -> Result<()> {
+    let watch = args.attach.as_deref().map(attach).transpose()?;
     if !args.once {
         session::needs_terminal()?;
     }
-    let source = match &args.attach {
-        Some(what) => Source::Watch(Box::new(attach(what)?)),
+    let source = match watch {
+        Some(watch) => Source::Watch(Box::new(watch)),
         None => Source::Engine(Engine::start(args)?),
     };
     if args.once {
