@@ -5,7 +5,7 @@ use clap::Parser;
 use crate::args::Args;
 
 /// The pages, and at least how many commands are on each.
-const PAGES: [(&str, &str, usize); 10] = [
+const PAGES: [(&str, &str, usize); 11] = [
     ("README.md", include_str!("../../README.md"), 6),
     ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
     ("docs/export.md", include_str!("../../docs/export.md"), 7),
@@ -16,6 +16,7 @@ const PAGES: [(&str, &str, usize); 10] = [
     ("docs/import.md", include_str!("../../docs/import.md"), 6),
     ("docs/live.md", include_str!("../../docs/live.md"), 5),
     ("docs/history.md", include_str!("../../docs/history.md"), 6),
+    ("docs/report.md", include_str!("../../docs/report.md"), 3),
 ];
 
 /// Each call of brickscope in the blocks of a page, word by word.

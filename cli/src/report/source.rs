@@ -17,7 +17,7 @@ pub(super) struct Source<'p> {
 }
 
 /// Streams with a sheet of their own; more than that nobody reads.
-const MOST_STREAMS: usize = 8;
+pub(super) const MOST_STREAMS: usize = 8;
 
 impl<'p> Source<'p> {
     pub(super) fn host(profile: &'p Profile, run: &str) -> Self {

@@ -7,6 +7,8 @@ use brickscope::{
     Source, Span, StreamId, TransferDirection, Work,
 };
 
+use proptest::prelude::*;
+
 use super::trace::{Files, check, walk};
 use super::{Run, of_run, of_two};
 
@@ -199,6 +201,63 @@ fn a_number_that_is_not_in_the_file_is_found() {
     assert!(!holds(&format!("{}{digit}{}", &page[..shown], &page[shown + 1..])));
     let rows = page.find("\"rows\":[[").map(|at| at + "\"rows\":[[".len()).unwrap();
     assert!(!holds(&format!("{}1{}", &page[..rows], &page[rows..])));
+}
+
+#[test]
+fn a_receipt_is_held_to_its_file_too() {
+    let text = include_str!("../../../tests/data/receipt-v1.json");
+    let receipt: brickscope::receipt::Receipt = serde_json::from_str(text).expect("a receipt");
+    let profile = sample("moe");
+    let run = Run { name: "runs/today".to_owned(), profile: &profile, receipt: Some(&receipt) };
+    let page = of_run(&run, &mut || ());
+    let mut files = Files::of(&profile.to_json(), &["runs/today"]);
+    files.receipt = serde_json::from_str(text).expect("JSON");
+    check(&page, &mut files);
+    let section = section(&page, "receipt");
+    assert!(section.contains("its seal holds"), "{section}");
+    assert!(section.contains(&receipt.tests[0].name), "{section}");
+}
+
+/// Puts numbers that nobody recorded in the place of some of a file's.
+fn disturbed(value: &mut serde_json::Value, at: &mut impl FnMut() -> Option<u64>) {
+    match value {
+        serde_json::Value::Number(number) if number.is_u64() => {
+            if let Some(other) = at() {
+                *number = other.into();
+            }
+        }
+        serde_json::Value::Array(values) => {
+            values.iter_mut().for_each(|value| disturbed(value, at))
+        }
+        serde_json::Value::Object(values) => {
+            values.values_mut().for_each(|value| disturbed(value, at))
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_numbers_are_the_page_is_whole(
+        places in prop::collection::hash_map(
+            0_usize..4_000,
+            prop_oneof![Just(0), Just(u64::MAX), Just(u64::MAX - 1), 0_u64..300, any::<u64>()],
+            1..200,
+        ),
+    ) {
+        let mut value = serde_json::to_value(sample("moe")).expect("JSON");
+        let mut nth = 0;
+        disturbed(&mut value, &mut || {
+            nth += 1;
+            places.get(&nth).copied()
+        });
+        // Most numbers are read, whatever they are; of the rest the file is refused.
+        if let Ok(profile) = serde_json::from_value::<Profile>(value) {
+            walk(&page(&profile), |_, text, _| assert!(!text.contains("NaN") && !text.contains("inf ")));
+        }
+    }
 }
 
 #[test]
