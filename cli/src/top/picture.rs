@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 use brickscope::{
-    Absent, BrickKernel, BrickStats, DeviceStream, Latency, LayerBrick, Percentiles,
-    PhaseTotal, Profile, Total,
+    Absent, BrickKernel, BrickStats, DeviceStream, Latency, LayerBrick, Percentiles, PhaseTotal,
+    Profile, Total,
 };
 use brickscope_live::socket::{Facts, Frame};
 
