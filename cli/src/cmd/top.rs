@@ -24,6 +24,9 @@ pub(crate) fn run(args: &TopArgs) -> Result<()> {
     }
     let engine = session::run(source, args.rate)?;
     let report = engine.map(Engine::end).unwrap_or_default();
+    if args.tokens.is_some() && report.is_empty() {
+        eprintln!("note: the run was ended early, and nothing of it is written");
+    }
     // What the run printed, now that there is room for it.
     stdout().lock().write_all(&report).context("standard output")
 }
