@@ -21,10 +21,28 @@ pub(super) fn section(source: &Source<'_>) -> String {
         bricks(source, None, &mut html);
         kernels(source, None, &mut html);
     }
+    html.push_str(&samples(source));
     if html.is_empty() {
         html = reason("No pass and no brick was recorded.");
     }
     html
+}
+
+/// Functions of an imported file that counts samples and has no times.
+fn samples(source: &Source<'_>) -> String {
+    let imported = source.profile.imported.as_ref().filter(|of| !of.samples.is_empty());
+    let Some(imported) = imported else { return String::new() };
+    let mut table =
+        Table::new("Samples by function", &["Function", "#Own samples", "#With what it called"]);
+    for (nth, function) in imported.samples.iter().enumerate().take(MOST_ROWS) {
+        let at = |field: &str| source.at(&format!("/imported/samples/{nth}/{field}"));
+        table.row(&[
+            &said(&function.name),
+            &count(function.own, at("own")),
+            &count(function.total, at("total")),
+        ]);
+    }
+    table.end() + &note("Samples are counts of the program that took them, and no times.")
 }
 
 fn of_phase(source: &Source<'_>, phase: Phase, html: &mut String) {

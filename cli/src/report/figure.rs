@@ -86,7 +86,7 @@ impl Unit {
     pub(super) fn of(most_ns: u64) -> Self {
         match most_ns {
             ..10_000_000 => Self { name: "µs", per: 1e3, digits: 1 },
-            ..100_000_000_000 => Self { name: "ms", per: 1e6, digits: 2 },
+            10_000_000..100_000_000_000 => Self { name: "ms", per: 1e6, digits: 2 },
             _ => Self { name: "s", per: 1e9, digits: 3 },
         }
     }

@@ -44,6 +44,15 @@ impl Facts {
 pub(super) fn section(profile: &Profile) -> String {
     let mut html = String::new();
     html.push_str(&run(profile));
+    if let Some(imported) = &profile.imported {
+        let mut facts = Facts::new("How it was measured, as the imported file says");
+        for (name, value) in
+            imported.conditions.iter().filter(|(_, value)| !value.is_empty()).take(60)
+        {
+            facts.row(&said(name), &said(value));
+        }
+        html.push_str(&facts.end());
+    }
     html.push_str(&model(profile));
     html.push_str(&machine(profile));
     html.push_str(&how_known(profile));

@@ -248,7 +248,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
             .iter()
             .map(|(name, text)| format!("<li>{}: {}</li>", said(name), told(text)))
             .collect();
-        let _ = write!(html, "<ul class=\"notes\">{}</ul>\n", notes.concat());
+        let _ = writeln!(html, "<ul class=\"notes\">{}</ul>", notes.concat());
     }
     html
 }

@@ -60,11 +60,7 @@ pub(super) const EXCLUSIVE: usize = 8;
 
 /// Does `with` for the streams of all devices, as far as there is room for them, and for the host: what
 /// ran the bricks comes first. Only one stream's spans are copied at a time.
-pub(super) fn each<'p>(
-    profile: &'p Profile,
-    run: &str,
-    mut with: impl FnMut(&Source<'_>),
-) -> usize {
+pub(super) fn each(profile: &Profile, run: &str, mut with: impl FnMut(&Source<'_>)) -> usize {
     let streams = profile.devices.iter().enumerate().flat_map(|(device, of)| {
         of.streams.iter().enumerate().map(move |(stream, at)| (device, of, stream, at))
     });

@@ -2,9 +2,9 @@
 
 use brickscope::compare::{Options, Process, Side, compare};
 use brickscope::{
-    Absent, BrickId, BrickProfiler, CacheCeiling, Ceilings, HostLaunch, Imported, Lane, LayerBrick,
-    Machine, MockClock, Model, Name, NameKind, Pass, Phase, PhaseTotal, Profile, SimulatedDevice,
-    Source, Span, StreamId, TransferDirection, Work,
+    Absent, BrickId, BrickProfiler, CacheCeiling, Ceilings, FunctionSamples, HostLaunch, Imported,
+    Lane, LayerBrick, Machine, MockClock, Model, Name, NameKind, Pass, Phase, PhaseTotal, Profile,
+    SimulatedDevice, Source, Span, StreamId, TransferDirection, Work,
 };
 
 use proptest::prelude::*;
@@ -363,13 +363,34 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
         program: Some("candle 0.9".to_owned()),
         lacks: vec![Absent { reason: "no FLOPs: the format has no field for them".to_owned() }],
         left_out: vec![("events that are no durations".to_owned(), 12)],
-        ..Imported::default()
+        conditions: vec![("n_threads".to_owned(), "2".to_owned())],
+        samples: vec![FunctionSamples { name: "ggml_vec_dot".to_owned(), own: 70, total: 90 }],
     });
     let (page, _) = traced(&profile);
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
     assert!(at("<strong>Imported</strong>") < at("class=\"headline\""));
     assert!(at("no FLOPs: the format has no field for them") < at("class=\"headline\""));
     assert!(at("events that are no durations") < at("class=\"headline\""));
+    assert!(section(&page, "bricks").contains("ggml_vec_dot"));
+    assert!(section(&page, "machine").contains("n_threads"));
+}
+
+#[test]
+fn files_of_other_programs_have_reports() {
+    use brickscope::import::{Format, Options, WeightUnit, read};
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/import/data");
+    for name in
+        ["candle.json", "torch.json", "llama-bench.json", "vk-perf-logger.txt", "stacks.folded"]
+    {
+        let text = std::fs::read_to_string(format!("{folder}/{name}")).expect("a file");
+        let format = Format::of(&text).expect("a format");
+        let unit = (format == Format::Folded).then_some(WeightUnit::Samples);
+        let options = Options { unit, ..Options::default() };
+        let profile = read(&text, name.as_ref(), format, &options).expect("it is read");
+        let (page, _) = traced(&profile);
+        assert!(page.contains("<strong>Imported</strong>"), "{name}");
+        assert!(!page.contains("NaN"), "{name}");
+    }
 }
 
 #[test]

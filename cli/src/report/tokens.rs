@@ -132,8 +132,8 @@ fn distribution(source: &Source<'_>) -> String {
 fn tick(ns: u64) -> String {
     let (unit, per) = match ns {
         ..1_000 => ("ns", 1.0),
-        ..1_000_000 => ("µs", 1e3),
-        ..1_000_000_000 => ("ms", 1e6),
+        1_000..1_000_000 => ("µs", 1e3),
+        1_000_000..1_000_000_000 => ("ms", 1e6),
         _ => ("s", 1e9),
     };
     format!("<tspan data-text=\"tick\">{:.2} {unit}</tspan>", ns as f64 / per)
