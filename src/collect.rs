@@ -4,7 +4,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::brick::{Phase, Source, Work};
+use crate::brick::{Phase, Source};
 use crate::fold::{Fold, PassRecord, PassSums, Slot};
 use crate::latency::Latency;
 use crate::layers::LayerTables;
@@ -361,61 +361,12 @@ fn add_spans(
     }
 }
 
-/// Puts the newest pass of `phase` of which every span was kept into `profile`, with its spans and its
-/// thread, looking at no more than the newest `most` records of each thread. False if there is none.
-pub(crate) fn newest_pass(
-    profile: &mut Profile,
-    recorder: &Recorder,
-    phase: Phase,
-    most: usize,
-) -> bool {
-    let mut newest: Option<(Record, Lane)> = None;
-    recorder.collect(|log| {
-        let Lane { serial, thread, mut records } = log.newest(most);
-        let is_wanted = |record: &Record| {
-            record.kind == Kind::Pass && record.pass != 0 && record.name == phase as NameIdx
-        };
-        let whole = |pass: &Record| {
-            let inside = records.iter().filter(|record| record.pass == pass.pass);
-            let bricks = inside.filter(|record| record.kind == Kind::Brick);
-            bricks.map(|brick| brick.exclusive).sum::<u64>() == pass.exclusive
-        };
-        let found =
-            records.iter().rev().filter(|record| is_wanted(record)).find(|pass| whole(pass));
-        if let Some(pass) = found.copied()
-            && newest.as_ref().is_none_or(|(other, _)| other.start < pass.start)
-        {
-            records.retain(|record| record.pass == pass.pass);
-            newest = Some((pass, Lane { serial, thread, records }));
-        }
-    });
-    let Some((pass, lane)) = newest else { return false };
-    let Work { elements: tokens, flops: position, .. } = pass.work;
-    profile.passes = vec![Pass {
-        serial: pass.pass,
-        phase,
-        lane: 0,
-        tokens,
-        position,
-        start_ns: pass.start,
-        wall_ns: pass.duration,
-        attributed_ns: pass.exclusive,
-        unattributed_ns: pass.duration.saturating_sub(pass.exclusive),
-        disturbance: None,
-        is_left_out: false,
-    }];
-    let crate::recorder::Owner { name, tid } = lane.thread;
-    profile.lanes = vec![crate::profile::Lane { name, tid }];
-    add_spans(&lane.records, 0, &mut profile.spans, |_, _| {});
-    true
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::io;
 
     use super::*;
-    use crate::brick::BrickId;
+    use crate::brick::{BrickId, Work};
     use crate::clock::{ClockInfo, MockClock};
     use crate::machine::{CounterReading, Disturbance, ReadCounters};
     use crate::recorder::Looked;
@@ -521,34 +472,6 @@ mod tests {
         recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::No);
         let refused = collected(&recorder).without_disturbed().expect_err("nothing was kept");
         assert!(refused.reason.contains("only summed"), "{}", refused.reason);
-    }
-
-    #[test]
-    fn the_newest_pass_is_one_whose_spans_were_all_kept() {
-        let hand = MockClock::default();
-        // Room for a pass of two bricks and the first of another.
-        let recorder = Recorder::new(hand.clock(), 4);
-        recorder.set_active(true);
-        let newest = |phase, most| {
-            let mut profile = Profile::empty(ClockInfo::default());
-            newest_pass(&mut profile, &recorder, phase, most).then_some(profile)
-        };
-        assert!(newest(Phase::Decode, 100).is_none());
-        for nanos in [10, 20] {
-            let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
-            brick(&recorder, &hand, nanos);
-            brick(&recorder, &hand, nanos);
-            hand.advance(1);
-            recorder.end_pass(pass, Phase::Decode, 1, nanos, |_: &mut _| Looked::No);
-        }
-        let profile = newest(Phase::Decode, 100).expect("the first was kept");
-        let [pass] = profile.passes[..] else { panic!("{:?}", profile.passes) };
-        assert_eq!((pass.wall_ns, pass.unattributed_ns, pass.position), (21, 1, 10));
-        let spans: Vec<_> = profile.spans.iter().map(|span| span.duration_ns).collect();
-        assert_eq!(spans, [10, 10]);
-        profile.check().expect("it adds up");
-        assert!(newest(Phase::Prefill, 100).is_none());
-        assert!(newest(Phase::Decode, 1).is_none(), "one record is no pass");
     }
 
     /// Counts 10 cycles and 25 instructions more at each reading; the third fails.

@@ -79,6 +79,8 @@ mod pages {
     struct Gpu;
     #[doc = include_str!("../docs/graph.md")]
     struct Graph;
+    #[doc = include_str!("../docs/import.md")]
+    struct Import;
     #[doc = include_str!("../docs/measuring.md")]
     struct Measuring;
     #[doc = include_str!("../docs/porting.md")]

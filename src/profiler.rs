@@ -1032,27 +1032,6 @@ impl BrickProfiler {
         self.recorder.sum_layers();
     }
 
-    /// The newest pass of `phase` of which every span was kept, span by span, and nothing else: what shows
-    /// which kernels are in which bricks. `None` if there is none among the newest `most` records of each
-    /// thread, which is all that is looked at.
-    ///
-    /// ```
-    /// use brickscope::{BrickId, BrickProfiler, Phase};
-    ///
-    /// let profiler = BrickProfiler::enabled();
-    /// let pass = profiler.begin_pass(Phase::Decode);
-    /// profiler.stop_brick(profiler.start_brick(BrickId::LmHead), 1);
-    /// profiler.end_pass(pass, 1, 0);
-    /// let newest = profiler.newest_pass(Phase::Decode, 1_000).expect("there is one");
-    /// assert_eq!((newest.passes.len(), newest.spans.len()), (1, 1));
-    /// ```
-    #[must_use]
-    pub fn newest_pass(&self, phase: Phase, most: usize) -> Option<Profile> {
-        let mut profile = Profile::empty(Default::default());
-        profile.names.clone_from(&self.read_names().list);
-        collect::newest_pass(&mut profile, &self.recorder, phase, most).then_some(profile)
-    }
-
     /// Says how many tokens there is room for in the KV cache.
     pub fn set_kv_cache_tokens(&self, tokens: u64) {
         lock(&self.observed).kv_cache_tokens = Some(tokens);

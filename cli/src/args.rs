@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     Gate(GateArgs),
     Show(ShowArgs),
+    Top(TopArgs),
     Export(ExportArgs),
     Import(ImportArgs),
     Report(ReportArgs),
@@ -136,6 +137,15 @@ pub(crate) struct ProfileArgs {
     /// any case, and stay in the run's file.
     #[arg(long)]
     pub(crate) leave_out_disturbed: bool,
+
+    /// Let others on this machine watch the run: `brickscope top --attach PID`. It costs nothing while nobody
+    /// does.
+    #[arg(long, conflicts_with = "check_overhead")]
+    pub(crate) live: bool,
+
+    /// Run the prompt and the answer again and again until standard input ends, and write no run.
+    #[arg(long, hide = true, requires = "live", conflicts_with_all = ["out", "json", "check_overhead"])]
+    pub(crate) endless: bool,
 
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
@@ -264,6 +274,11 @@ pub(crate) struct BenchmarkArgs {
     /// The same as --output json.
     #[arg(long, conflicts_with = "output")]
     pub(crate) json: bool,
+
+    /// Let others on this machine watch: `brickscope top --attach PID`. It costs nothing while nobody does;
+    /// who watches takes CPU time from what is measured.
+    #[arg(long)]
+    pub(crate) live: bool,
 
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
@@ -491,6 +506,52 @@ pub(crate) enum By {
     Brick,
     /// The thread, then as by layer.
     Thread,
+}
+
+/// Watch a running engine: rates, bricks, layers, memory, load.
+///
+/// Of a model it runs one itself, again and again, or once with --tokens; with --attach it watches any
+/// process that publishes: `brickscope profile --live`, or an engine that starts a publisher (docs/live.md).
+/// Times are the engine's own, by its clock. Press ? for the keys.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope top model.gguf\n  brickscope top model.gguf --tokens 256 --out runs/today\n  brickscope top --attach 4711\n  brickscope top --attach 4711 --once --json | jq .latency.per_token"
+)]
+pub(crate) struct TopArgs {
+    /// The GGUF file to run. Without one, and without --attach, the same stands in as for `profile`.
+    #[arg(conflicts_with = "attach")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// Watch this process, by its number or by its socket.
+    #[arg(long, value_name = "PID|SOCKET", conflicts_with_all = ["tokens", "prompt", "out", "threads", "backend"])]
+    pub(crate) attach: Option<String>,
+
+    /// Print one picture when its figures have settled, or with --tokens when the run has ended.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// With --once: print the figures as JSON.
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+
+    /// Frames in a second.
+    #[arg(long, value_name = "HZ", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) rate: u32,
+
+    /// Generate so many tokens once, and write the run as `profile` does.
+    #[arg(long, value_name = "N")]
+    pub(crate) tokens: Option<usize>,
+
+    /// The text to go on from. By default as for `profile`.
+    #[arg(long)]
+    pub(crate) prompt: Option<String>,
+
+    /// With --tokens: the folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR", requires = "tokens")]
+    pub(crate) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
 }
 
 /// Write a run in the form that another program reads.

@@ -5,14 +5,18 @@ use clap::Parser;
 use crate::args::Args;
 
 /// The pages, and at least how many commands are on each.
-const PAGES: [(&str, &str, usize); 7] = [
-    ("README.md", include_str!("../../README.md"), 4),
+const PAGES: [(&str, &str, usize); 11] = [
+    ("README.md", include_str!("../../README.md"), 6),
     ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
     ("docs/export.md", include_str!("../../docs/export.md"), 7),
     ("docs/flamegraph.md", include_str!("../../docs/flamegraph.md"), 3),
     ("docs/ci.md", include_str!("../../docs/ci.md"), 12),
     ("docs/compare.md", include_str!("../../docs/compare.md"), 6),
+    ("docs/metrics.md", include_str!("../../docs/metrics.md"), 3),
+    ("docs/import.md", include_str!("../../docs/import.md"), 6),
+    ("docs/live.md", include_str!("../../docs/live.md"), 5),
     ("docs/history.md", include_str!("../../docs/history.md"), 6),
+    ("docs/report.md", include_str!("../../docs/report.md"), 3),
 ];
 
 /// Each call of brickscope in the blocks of a page, word by word.

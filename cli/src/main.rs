@@ -2,6 +2,8 @@
 
 mod args;
 mod benchmark;
+#[cfg(test)]
+mod chromium;
 mod cmd;
 mod device;
 #[cfg(test)]
@@ -10,6 +12,7 @@ mod doctor;
 mod flame;
 mod kept;
 mod metrics;
+mod names;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod progress;
@@ -17,6 +20,7 @@ mod report;
 mod run_dir;
 mod sides;
 mod source;
+mod top;
 
 use std::process::ExitCode;
 
@@ -61,6 +65,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Profile(args) => cmd::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),
+        Command::Top(args) => cmd::top::run(args),
         Command::Export(args) => cmd::export::run(args),
         Command::Import(args) => cmd::import::run(args),
         Command::Report(args) => cmd::report::run(args),

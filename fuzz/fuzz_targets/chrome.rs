@@ -1,5 +1,5 @@
-//! Any text is either Chrome's trace events, which becomes a profile that adds up, or an error that can be
-//! read aloud.
+//! Any text is either trace events, with passes or without, which become a profile that adds up, or an
+//! error that can be read aloud.
 #![no_main]
 
 use std::path::Path;
@@ -10,14 +10,15 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let passes = Options { decode: Some("model".to_owned()), ..Options::default() };
-    let named = if Format::Chrome == Format::Chrome { vec![passes] } else { Vec::new() };
-    for options in named.iter().chain([&Options::default()]) {
-        match read(text, Path::new("fuzz.file"), Format::Chrome, options) {
+    for options in [Options::default(), passes] {
+        match read(text, Path::new("fuzz.file"), Format::Chrome, &options) {
             Ok(profile) => {
                 profile.check().expect("it adds up");
                 let _ = (view::report(&profile), view::statistics(&profile));
-                export::prometheus::write(&profile, &mut Vec::new()).expect("memory");
-                export::otlp::write(&profile, &mut Vec::new()).expect("memory");
+                let graphs = profile.passes.iter().filter_map(|p| profile.execution_graph(p.serial));
+                graphs.for_each(|graph| drop(view::critical_path(&graph, &[])));
+                export::prometheus::write(&profile, &mut Vec::new()).expect("memory is written to");
+                export::otlp::write(&profile, &mut Vec::new()).expect("memory is written to");
             }
             Err(error) => assert!(error.to_string().contains("fuzz.file")),
         }

@@ -5,3 +5,12 @@
 
 pub mod metrics;
 pub mod socket;
+
+/// Pages whose examples are tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../docs/live.md")]
+    struct Live;
+    #[doc = include_str!("../../docs/metrics.md")]
+    struct Metrics;
+}

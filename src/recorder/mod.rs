@@ -1716,17 +1716,6 @@ impl Collected<'_> {
         Lane { serial: fold.log, thread: thread.clone(), records: Vec::new() }
     }
 
-    /// The newest `most` records of the thread that has this log, among those that are kept.
-    pub(crate) fn newest(&self, most: usize) -> Lane {
-        let kept = self.drained.up_to.min(self.log.kept);
-        let rows = &self.log.rows[kept.saturating_sub(most)..kept];
-        Lane {
-            serial: self.drained.fold.log,
-            thread: self.drained.thread.clone(),
-            records: rows.iter().map(Row::load).collect(),
-        }
-    }
-
     /// What each thread left that had this log, oldest first.
     pub(crate) fn lanes(&mut self) -> Vec<Lane> {
         let kept = self.drained.up_to.min(self.log.kept);

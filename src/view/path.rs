@@ -343,3 +343,34 @@ fn rows<'l>(schedule: &Schedule<'_>, labels: &'l [Label]) -> Vec<Row<'l>> {
     rows.sort_by_key(|row| std::cmp::Reverse(row.nanos));
     rows
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BrickId;
+    use crate::graph::EdgeType;
+
+    #[test]
+    fn a_summary_adds_up_and_says_what_could_wait() {
+        let mut graph = ExecutionGraph::new();
+        let brick = |id, timing_ns| ExecutionNode::Brick { id, timing_ns, elements: 1 };
+        let first = graph.add_node(brick(BrickId::RmsNorm, 1_000));
+        let long = graph.add_node(brick(BrickId::LmHead, 9_000));
+        let short = graph.add_node(brick(BrickId::Sampling, 2_000));
+        graph.add_edge(first, long, EdgeType::Sequence);
+        graph.add_dependency(first, short);
+        let summary = path_summary(&graph, 1).expect("it has times");
+        assert_eq!(summary.makespan_ns, 10_000);
+        let row = |label: &str, own_ns, saves_ns| PathRow {
+            label: label.to_owned(),
+            own_ns,
+            times: 1,
+            saves_ns,
+        };
+        assert_eq!(summary.rows, [row("LmHead", 9_000, Some(4_500))]);
+        assert_eq!(summary.rest, Some((row("1 more", 1_000, None), 1)));
+        let slack = SlackRow { label: "Sampling".to_owned(), timing_ns: 2_000, slack_ns: 7_000 };
+        assert_eq!(summary.slack, [slack]);
+        assert_eq!(path_summary(&ExecutionGraph::new(), 1), None);
+    }
+}

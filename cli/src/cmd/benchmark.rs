@@ -2,12 +2,14 @@
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use brickscope::receipt::MAX_BYTES;
 use brickscope::receipt::v1::{Load, Run};
 use brickscope::{Absent, Clock, CpuLimit, LoadWatch, Profile};
 use brickscope_engine::{Model, Session};
+use brickscope_live::socket::{Facts, Publisher};
 
 use super::profile::log_capacity;
 use crate::args::{BenchmarkArgs, Format};
@@ -34,6 +36,9 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     }
     if args.processes > 1 && args.metrics.metrics.is_some() {
         bail!("--metrics: with --processes each would serve at the same address");
+    }
+    if args.processes > 1 && args.live {
+        bail!("--live: with --processes it would be another process each time");
     }
     if args.process.is_some_and(|process| !(1..=args.processes).contains(&process)) {
         bail!("--process: a set of {} has no such process", args.processes);
@@ -114,6 +119,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
             profile.ceilings = ceilings.clone();
         })?
     };
+    let live = publish(args, &model, &before, &bench)?;
     let load_before = load_average();
     let throttled_before = throttled();
     let watch = LoadWatch::start();
@@ -127,6 +133,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
         tests.push(bench.run(plan, kept.contains(&Some(plan)), &mut show)?);
     }
     note.finish_and_clear();
+    drop(live);
 
     let load = load(load_before, watch);
     let throttled = throttled().saturating_sub(throttled_before);
@@ -152,6 +159,33 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let folder = dir.path().to_owned();
     let measurements = vec![Measurement { receipt, folder: folder.clone() }];
     Ok(Done { measurements, model: ModelRow::of(&model), folder })
+}
+
+/// Lets others watch, if that was asked for: the repetition that runs.
+fn publish(
+    args: &BenchmarkArgs,
+    model: &Model,
+    before: &Before,
+    bench: &Bench<'_, '_>,
+) -> Result<Option<Publisher>> {
+    if !args.live {
+        return Ok(None);
+    }
+    let facts = Facts {
+        run: Some(brickscope::Run {
+            command: before.run.command.clone(),
+            backend: before.run.kernels.clone(),
+            threads: before.run.threads,
+            ..brickscope::Run::default()
+        }),
+        model: Some(source::describe(model)),
+        machine: Some(brickscope::Machine::detect()),
+        ceilings: before.ceilings.as_ref().ok().cloned(),
+        ceilings_absent: before.ceilings.as_ref().err().cloned(),
+    };
+    let current = bench.current();
+    let profiler = move || Arc::clone(&*current.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Some(Publisher::start_with(profiler, facts).context("--live")?))
 }
 
 fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<Before> {

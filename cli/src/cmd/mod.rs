@@ -19,4 +19,5 @@ pub(crate) mod selftest;
 pub(crate) mod show;
 pub(crate) mod synth;
 pub(crate) mod tokenize;
+pub(crate) mod top;
 pub(crate) mod verify_receipt;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use brickscope::{
@@ -13,6 +13,7 @@ use brickscope_engine::{
 };
 use brickscope_kernels::Backend;
 use brickscope_live::metrics::MetricsServer;
+use brickscope_live::socket::{Facts, Publisher};
 use indicatif::ProgressBar;
 
 use crate::args::ProfileArgs;
@@ -60,6 +61,10 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
     note.set_message("warming up");
 
     let mut capacity = log_capacity(model, session.batch(), context);
+    // Nobody will see single spans of a run that is never written.
+    if args.endless {
+        capacity = 0;
+    }
     if args.shares {
         capacity = shares_capacity(capacity, session.cpu().threads());
     }
@@ -83,12 +88,20 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
         serve(args, model, &profiler, described, ceilings)?
     };
     profiler.enable();
+    let live = publish(args, model, prompt, (backend, threads), &profiler, &ceilings)?;
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
     let mut show = |done: usize| bar.set_position(done as u64);
-    let generated = generate(&mut session, Some(&profiler), prompt, options, &mut show)?;
+    let generated = loop {
+        let generated = generate(&mut session, Some(&profiler), prompt, options, &mut show)?;
+        if !args.endless {
+            break generated;
+        }
+        session.clear();
+    };
     bar.finish_and_clear();
     profiler.disable();
+    drop(live);
     Ok(Ran { dir, ceilings, profiler, generated, backend, threads })
 }
 
@@ -160,6 +173,9 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         let described_run = described(args, prompt, backend.name(), 0, args.tokens);
         let _served = serve(args, session.model(), &profiler, described_run, None)?;
         profiler.enable();
+        let absent = Err(Absent { reason: ON_A_DEVICE.to_owned() });
+        let ran = (backend.name(), 0);
+        let live = publish(args, session.model(), prompt, ran, &profiler, &absent)?;
         let mut probe = session.profiled(&profiler)?;
         if let Some(grain) = args.grain {
             probe.timer().set_grain(grain.into());
@@ -173,7 +189,13 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
         let bar = progress::tokens("running", context as u64);
         let mut show = |done: usize| bar.set_position(done as u64);
-        let generated = generate_on(&mut session, Some(&mut probe), prompt, options, &mut show);
+        let generated = loop {
+            let generated = generate_on(&mut session, Some(&mut probe), prompt, options, &mut show);
+            if !args.endless || generated.is_err() {
+                break generated;
+            }
+            session.clear();
+        };
         bar.finish_and_clear();
         // What was settled before a device was lost is kept, and says so.
         let generated = match generated {
@@ -192,10 +214,46 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         };
         session.finish(probe)?;
         profiler.disable();
-        let reason = "the work ran on a device, and only what the CPU can do is measured";
-        let ceilings = Err(Absent { reason: reason.to_owned() });
+        drop(live);
+        let ceilings = absent;
         Ok(Ran { dir, ceilings, profiler, generated, backend: backend.name(), threads: 0 })
     }
+}
+
+/// Why a run on a device has no ceilings.
+const ON_A_DEVICE: &str = "the work ran on a device, and only what the CPU can do is measured";
+
+/// Lets others watch, if that was asked for: until what this returns is dropped.
+fn publish(
+    args: &ProfileArgs,
+    model: &Model,
+    prompt: &[u32],
+    (backend, threads): (&str, usize),
+    profiler: &Arc<BrickProfiler>,
+    ceilings: &Result<Ceilings, Absent>,
+) -> Result<Option<Arc<Mutex<Option<Publisher>>>>> {
+    if !args.live {
+        return Ok(None);
+    }
+    let facts = Facts {
+        run: Some(described(args, prompt, backend, threads, args.tokens)),
+        model: Some(source::describe(model)),
+        machine: Some(Machine::detect()),
+        ceilings: ceilings.as_ref().ok().cloned(),
+        ceilings_absent: ceilings.as_ref().err().cloned(),
+    };
+    let publisher = Publisher::start(profiler, facts).context("--live")?;
+    let live = Arc::new(Mutex::new(Some(publisher)));
+    if args.endless {
+        let live = Arc::clone(&live);
+        // Who started this has gone, or wants it to end.
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            drop(live.lock().unwrap_or_else(PoisonError::into_inner).take());
+            std::process::exit(0);
+        });
+    }
+    Ok(Some(live))
 }
 
 #[inline(never)]

@@ -58,11 +58,17 @@ fn one(path: &Path) -> Result<(String, String)> {
     note.finish_and_clear();
     let receipt = receipt_of(path)?;
     let bar = progress::steps("report", report::steps(&profile));
-    let run =
-        Run { name: path.display().to_string(), profile: &profile, receipt: receipt.as_ref() };
+    let run = Run { name: called(path), profile: &profile, receipt: receipt.as_ref() };
     let page = report::of_run(&run, &mut || bar.inc(1));
     bar.finish_and_clear();
     Ok((page, view::headline(&profile)))
+}
+
+/// The name of a run's folder: the page is for others, who have other folders around it.
+fn called(run: &Path) -> String {
+    let folder = if run.is_dir() { Some(run) } else { run.parent() };
+    let name = folder.and_then(Path::file_name).unwrap_or(run.as_os_str());
+    name.to_string_lossy().into_owned()
 }
 
 /// The receipt in a run's folder, if there is one.

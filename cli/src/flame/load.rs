@@ -64,7 +64,7 @@ impl Summary {
         let others = others
             .map(|share| (share.name.clone(), share.weight, share.self_weight, &share.by_block));
         for (name, weight, self_weight, by_block) in classes.chain(others) {
-            let name = super::names::printable(&name);
+            let name = crate::names::printable(&name);
             if weight > self.total || self_weight > weight {
                 return Err(format!(
                     "`{name}` weighs {weight} and {self_weight} by itself, of {} in all",

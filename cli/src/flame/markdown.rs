@@ -5,9 +5,9 @@ use std::fmt::Write;
 use brickscope::stacks::{Class, Unit};
 
 use super::draw::{amount, percent};
-use super::names::{columns, printable};
 use super::summary::Summary;
 use super::words::{self, Written};
+use crate::names::{columns, printable};
 
 /// All that a summary says, and how the files beside it came to be and are read.
 pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {

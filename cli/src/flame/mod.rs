@@ -10,7 +10,6 @@ pub(crate) mod input;
 pub(crate) mod join;
 pub(crate) mod load;
 pub(crate) mod markdown;
-mod names;
 pub(crate) mod shares;
 pub(crate) mod summary;
 pub(crate) mod take;

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::draw::{amount, percent};
-use super::names::{columns, cut, cut_front, padded, printable};
 use super::summary::Summary;
 use super::words::{self, Written};
 use crate::benchmark::table::wrapped;
+use crate::names::{columns, cut, cut_front, padded, printable};
 
 /// Columns of a line at most.
 const WIDTH: usize = 80;

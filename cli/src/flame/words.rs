@@ -4,8 +4,8 @@ use brickscope::stacks::Class;
 use brickscope::{Machine, Model, Run};
 
 use super::draw::{Look, amount, percent, points};
-use super::names::{cut_front, printable};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
+use crate::names::{cut_front, printable};
 
 /// A file that was written beside the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use brickscope::{BrickCategory, Phase, Source as Clock, Total};
 
-use super::figure::{Unit, absent, count, div, percent, scaled, sum};
+use super::figure::{Unit, absent, count, counted, div, percent, scaled, sum};
 use super::html::{Table, bar, details, note, reason, said};
 use super::source::{Source, heading};
 
@@ -130,7 +130,7 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
     }
     if let Some((phase, total)) = of_phase {
         let rest = if source.is_device { "gaps" } else { "unattributed" };
-        let passes = || count(total.passes, source.of_phase(phase, "passes")) + " passes";
+        let passes = || counted(total.passes, "pass", source.of_phase(phase, "passes"));
         for (name, ns, field, class) in [
             (rest, total.unattributed_ns, "unattributed_ns", "unattributed"),
             ("wall", total.wall_ns, "wall_ns", "wall"),

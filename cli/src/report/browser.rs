@@ -1,1 +1,222 @@
+//! A report in a real browser, where Chromium is on `PATH`: each section is visited, the pictures are
+//! driven by keys, and what is shown is held to the data.
 
+use serde::Deserialize;
+
+use super::page::hash;
+use super::tests::{HOSTILE, on_a_device, page, sample};
+use crate::chromium;
+
+/// What was seen in the browser.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    /// Of scripts, and what the policy of the page refused.
+    errors: Vec<String>,
+    /// The first thing that Tab reaches.
+    first: String,
+    /// Sections that the contents lead to, and those that have nothing to see.
+    sections: usize,
+    unseen: Vec<String>,
+    /// Tables that no `details` shows when it is opened.
+    closed: usize,
+    /// How much wider the page is than the window.
+    overflow: f64,
+    /// What the line below the first timeline says: before anything, and after each key.
+    details: Vec<String>,
+    /// How much of the whole it shows: at first, after Enter, after Escape.
+    zooms: Vec<String>,
+    /// Whether the focus on it can be seen.
+    focus: String,
+    /// Timelines that are seen after the second pass was chosen, and rects in it.
+    passes: usize,
+    rects: usize,
+    /// Frames of the first flame view: with all layers as one, and each for itself.
+    frames: Vec<usize>,
+    /// The colour of the page after each click on the button.
+    colours: Vec<String>,
+    /// The colour of a cell of the heat map, by the table and by the column.
+    shades: Vec<String>,
+    /// Numbers on the page, and those whose text isn't their value.
+    numbers: usize,
+    wrong: Vec<String>,
+}
+
+/// Before the scripts of the page: they may fail, too.
+const WATCH: &str = r#"
+var errors = [];
+window.addEventListener("error", function (e) { errors.push(e.message); });
+window.addEventListener("unhandledrejection", function (e) { errors.push(String(e.reason)); });
+document.addEventListener("securitypolicyviolation", function (e) { errors.push(e.violatedDirective + " " + e.blockedURI); });
+"#;
+
+/// Does what a reader does.
+const DRIVE: &str = r##"
+window.addEventListener("load", function () { setTimeout(function () {
+    var seen = {};
+    var all = function (what, within) { return Array.from((within || document).querySelectorAll(what)); };
+    var one = function (what, within) { return (within || document).querySelector(what); };
+    var key = function (e, name) { e.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true })); };
+    try {
+        seen.first = all("a, button, input, summary, [tabindex='0']")[0].className;
+        var links = all("nav ol a");
+        seen.sections = links.length;
+        seen.unseen = [];
+        links.forEach(function (link) {
+            link.click();
+            var section = document.getElementById(location.hash.slice(1));
+            if (!section || section.getBoundingClientRect().height < 40) seen.unseen.push(link.textContent);
+        });
+        seen.closed = 0;
+        all("details").filter(function (d) { return d.closest("[hidden]") === null; }).forEach(function (details) {
+            one("summary", details).click();
+            if (one("table", details).getBoundingClientRect().height < 10) seen.closed += 1;
+        });
+        seen.overflow = document.documentElement.scrollWidth - window.innerWidth;
+        seen.details = []; seen.zooms = []; seen.frames = []; seen.focus = ""; seen.rects = 0; seen.passes = 0;
+        var timeline = one("[data-timeline]");
+        if (timeline) {
+            var svg = one("svg", timeline);
+            var where = function () { return one(".where", timeline).textContent; };
+            svg.focus();
+            seen.focus = document.activeElement === svg ? getComputedStyle(svg).outlineStyle : "elsewhere";
+            seen.details.push(one(".detail", timeline).textContent);
+            ["Home", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowUp", "ArrowLeft"].forEach(function (name) {
+                key(svg, name);
+                seen.details.push(one(".detail", timeline).textContent);
+            });
+            seen.zooms.push(where());
+            key(svg, "Enter"); seen.zooms.push(where());
+            key(svg, "Escape"); seen.zooms.push(where());
+            var passes = all("input[name=pass]");
+            if (passes[1]) {
+                passes[1].click();
+                var shown = all("[data-timeline]").filter(function (e) { return e.getBoundingClientRect().height > 0; });
+                seen.passes = shown.length;
+                window.dispatchEvent(new Event("resize"));
+                seen.rects = all("rect.f", shown[0]).length;
+            }
+        }
+        var flame = one("[data-flame]");
+        if (flame) {
+            seen.frames.push(all("rect.f", flame).length);
+            one("input[type=checkbox]", flame).click();
+            seen.frames.push(all("rect.f", flame).length);
+        }
+        seen.colours = [0, 1, 2].map(function () {
+            document.getElementById("theme").click();
+            return getComputedStyle(document.body).backgroundColor;
+        });
+        var cell = one("table.heat td.k12:not(.h12)");
+        seen.shades = [];
+        if (cell) {
+            seen.shades.push(getComputedStyle(cell).backgroundColor);
+            all("input[value=column]").forEach(function (input) { input.click(); });
+            seen.shades.push(getComputedStyle(cell).backgroundColor);
+        }
+        var numbers = all("data");
+        seen.numbers = numbers.length;
+        seen.wrong = numbers.filter(function (number) {
+            var text = number.textContent.replace("−", "-"), shown = parseFloat(text);
+            var exact = Number(number.value) / Number(number.getAttribute("data-per") || 1);
+            var places = (/\.(\d+)/.exec(text) || ["", ""])[1].length;
+            return !(Math.abs(shown - exact) <= 0.5 * Math.pow(10, -places) * 1.000001 + 1e-9 * Math.abs(exact));
+        }).map(function (number) { return number.outerHTML; });
+    } catch (e) {
+        errors.push(e.stack);
+    }
+    seen.errors = errors;
+    document.documentElement.setAttribute("seen", encodeURIComponent(JSON.stringify(seen)));
+}, 400); });
+"##;
+
+/// The page with scripts before and after its own, which its policy then allows, too.
+fn with(page: &str, before: &str, after: &str) -> String {
+    let allowed = format!("script-src '{}' '{}' ", hash(before), hash(after));
+    let page = page.replacen("script-src ", &allowed, 1);
+    let page = page.replacen("<meta name=", &format!("<script>{before}</script>\n<meta name="), 1);
+    page.replacen("</body>", &format!("<script>{after}</script>\n</body>"), 1)
+}
+
+fn drive(page: &str, window: [u32; 2]) -> Option<Seen> {
+    chromium::seen(&with(page, WATCH, DRIVE), "report.html", window)
+}
+
+/// What holds of every page.
+#[track_caller]
+fn check(seen: &Seen) {
+    assert!(seen.errors.is_empty(), "{:?}", seen.errors);
+    assert_eq!(seen.first, "skip");
+    assert!(seen.unseen.is_empty(), "{:?}", seen.unseen);
+    assert_eq!(seen.closed, 0);
+    assert!(seen.overflow <= 0.0, "{} wider than the window", seen.overflow);
+    assert!(seen.wrong.is_empty(), "{:?}", seen.wrong);
+    // As the system has it is one of the two.
+    let [a, b, c] = &seen.colours[..] else { panic!("{:?}", seen.colours) };
+    assert_ne!(a, b, "light and dark");
+    assert!(c == a || c == b);
+}
+
+#[test]
+fn a_report_is_read_by_mouse_and_keyboard() {
+    let page = page(&sample("moe"));
+    for window in [[1280, 900], [500, 800]] {
+        let Some(seen) = drive(&page, window) else { return };
+        check(&seen);
+        assert_eq!(seen.sections, 11);
+        assert!(seen.numbers > 300, "{}", seen.numbers);
+        assert_ne!(seen.focus, "none");
+        let begins = [
+            "Choose something",
+            // The pass is at 0.13 µs, in front of it nothing.
+            "Embedding takes 1.01 µs",
+            // The next to it, and inside of it the brick and its kernel.
+            "layer 0 takes 200",
+            "QkvProjection in layer 0, takes 100",
+            "q8_0_gemv_avx2 in layer 0, takes 100",
+            "QkvProjection in layer 0, takes 100",
+        ];
+        for (detail, begins) in seen.details.iter().zip(begins) {
+            assert!(detail.starts_with(begins), "{detail:?} for {begins:?}");
+        }
+        assert_eq!(seen.zooms[0], seen.zooms[2]);
+        assert_eq!(seen.zooms[0], "100.0 % of the whole");
+        assert_ne!(seen.zooms[0], seen.zooms[1]);
+        assert_eq!(seen.passes, 1);
+        assert!(seen.rects > 10, "{}", seen.rects);
+        assert!(seen.frames[0] < seen.frames[1], "{:?}", seen.frames);
+        assert_ne!(seen.shades[0], seen.shades[1]);
+    }
+}
+
+#[test]
+fn names_of_any_kind_are_text_in_a_browser() {
+    let Some(seen) = drive(&page(&sample(HOSTILE)), [1280, 900]) else { return };
+    check(&seen);
+    assert!(seen.rects > 10, "{}", seen.rects);
+}
+
+#[test]
+fn a_run_on_a_device_and_one_of_nothing_work_in_a_browser() {
+    let Some(seen) = drive(&page(&on_a_device()), [1280, 900]) else { return };
+    check(&seen);
+    assert!(seen.details.iter().any(|detail| detail.contains("takes")), "{:?}", seen.details);
+    let empty = page(&brickscope::Profile::empty(Default::default()));
+    let Some(seen) = drive(&empty, [500, 800]) else { return };
+    check(&seen);
+}
+
+#[test]
+fn a_report_has_a_picture_in_light_and_in_dark() {
+    let page = page(&sample("moe"));
+    let of = |theme: &str| {
+        let before = format!("localStorage.setItem('brickscope-theme', '{theme}');");
+        chromium::screenshot(&with(&page, &before, ""), "report.html", [1280, 2400])
+    };
+    let (Some(light), Some(dark)) = (of("light"), of("dark")) else { return };
+    for picture in [&light, &dark] {
+        assert!(picture.starts_with(b"\x89PNG"));
+        // An empty page of that size is some kilobytes.
+        assert!(picture.len() > 40_000, "{} bytes", picture.len());
+    }
+    assert_ne!(light, dark);
+}

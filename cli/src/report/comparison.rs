@@ -6,8 +6,8 @@ use brickscope::compare::{Change, Comparison, TestChange, Verdict};
 use brickscope::{Phase, Profile, view};
 use serde_json::json;
 
-use super::figure::{From, Unit, absent, count, div, percent, signed, sub, time};
-use super::html::{Table, note, reason, said, told};
+use super::figure::{From, Unit, absent, count, counted, div, percent, signed, sub, time};
+use super::html::{Table, called, note, reason, said, told};
 use super::overview;
 use super::page::Section;
 use super::source::{Source, heading};
@@ -19,8 +19,8 @@ pub(super) fn head(names: [&str; 2], comparison: &Result<Comparison, String>) ->
     let [a, b] = names;
     let mut html = format!(
         "<p class=\"kind\">Two runs compared</p>\n<h1><span class=\"side\">A</span> {} <span class=\"side\">B</span> {}</h1>\n",
-        said(a),
-        said(b)
+        called(a),
+        called(b)
     );
     match comparison {
         Ok(comparison) => {
@@ -44,10 +44,10 @@ pub(super) fn verdicts(comparison: &Result<Comparison, String>) -> String {
     let mut html = String::new();
     for (side, letter, field) in [(&comparison.a, "A", "a"), (&comparison.b, "B", "b")] {
         html.push_str(&note(&format!(
-            "{letter}: {}, {} processes, {} samples, {} of them disturbed by other work",
-            said(&side.name),
-            count(side.processes as u64, from(format!("/{field}/processes"))),
-            count(side.samples, from(format!("/{field}/samples"))),
+            "{letter}: {}, {}, {}, {} of them disturbed by other work",
+            called(&side.name),
+            counted(side.processes as u64, "process", from(format!("/{field}/processes"))),
+            counted(side.samples, "sample", from(format!("/{field}/samples"))),
             count(side.disturbed, from(format!("/{field}/disturbed")))
         )));
         for (_, doubt) in side.doubts.iter().take(12) {
@@ -68,7 +68,7 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
     let most = test.whole.a_ns.max(test.whole.b_ns);
     let unit = Unit::of(most as u64);
     let (a, b) = (format!("#A, {}", unit.name), format!("#B, {}", unit.name));
-    let caption = format!("{}: a sample on either side", super::html::text(&test.name));
+    let caption = format!("{}: a sample on either side", called(&test.name));
     let columns = ["Part", &a, &b, "#Change", "#from", "#to", "Verdict"];
     let mut table = Table::of_class("verdicts", &caption, &columns);
     row(&mut table, "the whole", "wall", &test.whole, unit, &|field| {
@@ -147,7 +147,7 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
     let mut cards = String::new();
     for (letter, profile) in &profiles {
         let run = format!("{letter}:");
-        let name = super::html::text(&overview::title(profile, letter));
+        let name = called(&overview::title(profile, letter));
         cards.push_str(&format!("<h3><span class=\"side\">{letter}</span> {name}</h3>\n"));
         cards.push_str(&format!("<p class=\"facts\">{}</p>\n", overview::facts(profile, &run)));
         cards.push_str(&overview::notes(profile, &run));

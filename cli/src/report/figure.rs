@@ -4,8 +4,6 @@
 
 use serde_json::{Value, json};
 
-use super::html::attribute;
-
 /// Where a number is from: a JSON pointer (text), or an operator and its operands (an array).
 pub(super) type From = Value;
 
@@ -133,6 +131,16 @@ pub(super) fn count(n: impl Into<Raw>, from: From) -> String {
     figure(n.into(), 1.0, 0, "", from)
 }
 
+/// How many of what; there may be one.
+pub(super) fn counted(n: u64, what: &str, from: From) -> String {
+    let ending = match n {
+        1 => "",
+        _ if what.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {what}{ending}", count(n, from))
+}
+
 /// A share of 1 in percent.
 pub(super) fn percent(share: f64, from: From) -> String {
     if !share.is_finite() {
@@ -179,10 +187,8 @@ fn with_prefix(prefix: &str, raw: Raw, per: f64, digits: usize, unit: &str, from
         Value::String(pointer) => pointer.clone(),
         other => other.to_string(),
     };
-    let per = if per == 1.0 { String::new() } else { format!(" data-per=\"{per}\"") };
-    format!(
-        "<data value=\"{}\"{per} data-from=\"{}\">{prefix}{shown}{unit}</data>",
-        raw.text(),
-        attribute(&from)
-    )
+    // Pointers and arrays have many double quotes, and seldom any of these.
+    let from = from.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&#39;");
+    let per = if per == 1.0 { String::new() } else { format!(" data-per={per}") };
+    format!("<data value={}{per} data-from='{from}'>{prefix}{shown}{unit}</data>", raw.text())
 }

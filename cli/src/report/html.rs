@@ -30,9 +30,28 @@ pub(super) fn attribute(text: &str) -> String {
         .replace('\'', "&#39;")
 }
 
+/// A name as a heading of a narrow column: with places where a line may end.
+pub(super) fn said_in_parts(what: &str) -> String {
+    let mut html = String::from("<span data-text=\"file\">");
+    let mut before = ' ';
+    for c in shown(what).chars() {
+        if (before.is_lowercase() && c.is_uppercase()) || matches!(before, '_' | '.' | '/') {
+            html.push_str("<wbr>");
+        }
+        html.push_str(&attribute(&c.to_string()));
+        before = c;
+    }
+    html + "</span>"
+}
+
 /// Text that the file has: names, paths, sentences.
 pub(super) fn said(what: &str) -> String {
     format!("<span data-text=\"file\">{}</span>", text(what))
+}
+
+/// What people call a run: its path, if the file has no name for it.
+pub(super) fn called(what: &str) -> String {
+    format!("<span data-text=\"name\">{}</span>", text(what))
 }
 
 /// A sentence that the library makes of the file.
@@ -112,6 +131,14 @@ impl Table {
             }
         }
         self.html.push_str("</tr>\n");
+    }
+
+    /// A row whose pointers go on from a place in the file.
+    pub(super) fn row_at(&mut self, place: &str, cells: &[&str]) {
+        let start = self.html.len();
+        self.row(cells);
+        let at = format!("<tr data-at=\"{}\"", attribute(place));
+        self.html.replace_range(start..start + "<tr".len(), &at);
     }
 
     /// A row that is HTML already.

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use brickscope::Phase;
+use brickscope::{NameKind, Phase};
 use serde_json::{Map, Value, json};
 
 use super::figure::{From, Unit, sum};
-use super::html::{Table, note, reason, said};
+use super::html::{Table, note, reason, said_in_parts};
 use super::source::{Source, heading};
 
 /// Columns and rows; further bricks share a column, further layers are left out and counted.
@@ -89,6 +89,13 @@ fn map(
     // Stable, so that equals stay in the order of their names.
     bricks.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     let (shown, rest) = bricks.split_at(bricks.len().min(MOST_BRICKS));
+    // By name, its numbers: two names may read alike.
+    let mut numbers: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (number, name) in source.profile.names.iter().enumerate() {
+        if name.kind == NameKind::Brick {
+            numbers.entry(&name.name).or_default().push(number);
+        }
+    }
     let from = |layer: Option<u16>, names: &[&str]| -> From {
         if is_own {
             let rows = names.iter().filter_map(|name| cells.get(&(layer, *name)));
@@ -101,17 +108,15 @@ fn map(
         filter.insert("phase".to_owned(), json!(phase));
         filter.insert("layer".to_owned(), json!(layer));
         filter.insert("kind".to_owned(), json!("brick"));
-        let names = match names {
-            [one] => json!(one),
-            names => json!(names),
-        };
-        filter.insert("name".to_owned(), names);
+        let numbers = names.iter().filter_map(|name| numbers.get(name)).flatten();
+        let numbers: Vec<&usize> = numbers.collect();
+        filter.insert("name".to_owned(), json!(numbers));
         source.of_rows("exclusive_ns", filter)
     };
     let most = cells.values().map(|cell| cell.ns).max().unwrap_or(0);
     let unit = Unit::of(most.min(9_000_000_000));
     let mut columns = vec!["Layer".to_owned()];
-    columns.extend(shown.iter().map(|(name, _)| format!("#{}", said(name))));
+    columns.extend(shown.iter().map(|(name, _)| format!("#{}", said_in_parts(name))));
     if !rest.is_empty() {
         columns.push("#further bricks".to_owned());
     }

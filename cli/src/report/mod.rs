@@ -43,7 +43,7 @@ pub(crate) struct Run<'p> {
 /// How many steps the report of a run takes, for those who show how far it is.
 pub(crate) fn steps(profile: &Profile) -> u64 {
     let streams: usize = profile.devices.iter().map(|device| device.streams.len()).sum();
-    3 + SHEETS.len() as u64 * (1 + streams as u64)
+    3 + SHEETS.len() as u64 * (1 + streams.min(source::MOST_STREAMS) as u64)
 }
 
 /// A section that each source of times has its part of.

@@ -2,8 +2,8 @@
 
 use brickscope::{Imported, Phase, Profile, view};
 
-use super::figure::{absent, at, count, div, mul, percent, scaled, time};
-use super::html::{attribute, reason, said, text, told};
+use super::figure::{absent, at, count, counted, div, mul, percent, scaled, time};
+use super::html::{self, attribute, reason, said, told};
 use super::source::Source;
 use serde_json::json;
 
@@ -19,7 +19,7 @@ pub(super) fn title(profile: &Profile, name: &str) -> String {
 pub(super) fn head(profile: &Profile, name: &str) -> String {
     let mut html = format!(
         "<p class=\"kind\">Report of a run</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n",
-        text(&title(profile, name)),
+        html::called(&title(profile, name)),
         facts(profile, "")
     );
     html.push_str(&notes(profile, ""));
@@ -37,7 +37,7 @@ pub(super) fn facts(profile: &Profile, run: &str) -> String {
     if let Some(of) = &profile.run {
         parts.push(said(&of.backend));
         if of.threads > 0 {
-            parts.push(count(of.threads, at(format!("{run}/run/threads"))) + " threads");
+            parts.push(counted(of.threads.into(), "thread", at(format!("{run}/run/threads"))));
         }
     }
     parts.extend(profile.machine.as_ref().and_then(|machine| machine.cpu.as_deref()).map(said));
@@ -116,8 +116,8 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
             name.to_owned(),
             format!("{rate} <small>tokens/s</small>"),
             format!(
-                "{} tokens in {}",
-                count(total.tokens, of("tokens")),
+                "{} in {}",
+                counted(total.tokens, "token", of("tokens")),
                 time(total.wall_ns, of("wall_ns"))
             ),
         ));
@@ -134,19 +134,19 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
     let latency = &profile.latency;
     let place = |field: &str| source.at(&format!("/latency/{field}"));
     if let Some(mean) = latency.first_token.mean_ns {
-        let of = count(latency.first_token.count, place("first_token/count"));
+        let of = counted(latency.first_token.count, "prompt", place("first_token/count"));
         cards.push((
             "First token".to_owned(),
             time(mean, place("first_token/mean_ns")),
-            format!("mean of {of} prompts"),
+            format!("mean of {of}"),
         ));
     }
     if let Some(p50) = latency.per_token.percentiles.p50_ns {
         let beside = match latency.per_token.percentiles.p99_ns {
             Some(p99) => format!("p99 {}", time(p99, place("per_token/p99_ns"))),
             None => format!(
-                "p50 of {} tokens",
-                count(latency.per_token.count, place("per_token/count"))
+                "p50 of {}",
+                counted(latency.per_token.count, "token", place("per_token/count"))
             ),
         };
         cards.push(("Each further token".to_owned(), time(p50, place("per_token/p50_ns")), beside));
@@ -154,11 +154,11 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
     if let Some(ns) = profile.overhead.estimate_ns() {
         let overhead = |field: &str| source.at(&format!("/overhead/{field}"));
         let from = mul(overhead("span_ns"), overhead("spans"));
-        let spans = count(profile.overhead.spans, overhead("spans"));
+        let spans = counted(profile.overhead.spans, "span", overhead("spans"));
         cards.push((
             "Profiling cost".to_owned(),
             time(ns, from),
-            format!("an estimate, for {spans} spans"),
+            format!("an estimate, for {spans}"),
         ));
     }
     if cards.is_empty() {

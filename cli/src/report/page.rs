@@ -134,7 +134,7 @@ fn filled(parts: &[(&str, String)]) -> String {
 }
 
 /// What a Content-Security-Policy calls an inline style or script.
-fn hash(text: &str) -> String {
+pub(super) fn hash(text: &str) -> String {
     let hex = sha256_hex(text.as_bytes());
     let bytes =
         (0..hex.len()).step_by(2).filter_map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok());

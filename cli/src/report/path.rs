@@ -11,11 +11,21 @@ use super::source::{Source, heading};
 /// Rows of each table. Those of one size of a layer, and of the ends, and some.
 pub(super) const MOST_ROWS: usize = 24;
 
+/// Spans of a pass that a graph is made of. A graph takes some hundred bytes for each.
+const MOST_NODES: usize = 500_000;
+
+const TOO_LARGE: &str = "The pass to look at has so many spans that no graph is made of it here.";
+
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
     let mut html = String::new();
     for phase in [Phase::Decode, Phase::Prefill] {
         let Some(pass) = profile.drawable_pass(phase) else { continue };
+        let spans = profile.spans.iter().filter(|span| span.pass == Some(pass.serial)).count();
+        if spans > MOST_NODES {
+            html.push_str(&reason(TOO_LARGE));
+            continue;
+        }
         let Some(graph) = profile.execution_graph(pass.serial) else { continue };
         let index = profile.passes.iter().position(|other| std::ptr::eq(other, pass));
         let at = |field: &str| source.at(&format!("/passes/{}/{field}", index.unwrap_or(0)));

@@ -137,7 +137,7 @@ fn picture(roofline: &Roofline, profile: &Profile) -> String {
         let (at_x, at_y) = (x(from) + 4.0, y((from * bandwidth).min(peak)) - 6.0);
         let _ = writeln!(
             svg,
-            "<text class=\"{class}\" x=\"{at_x:.1}\" y=\"{at_y:.1}\" data-text=\"file\">{}</text>",
+            "<text class=\"{class}\" x=\"{at_x:.1}\" y=\"{at_y:.1}\" data-text=\"library\">{}</text>",
             super::html::text(name)
         );
     }
@@ -218,7 +218,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
                 &stated(scaled(place.flops_per_second, 1e9, "", per_second(&flops))),
                 &scaled(place.bytes_per_second, 1e9, "", per_second(&bytes)),
                 &percent(place.of_roof, div(least, seconds)),
-                &format!("<span data-text=\"file\">{}</span>", super::html::text(&place.level)),
+                &told(&place.level),
                 place.bound.name(),
                 &signed(place.us_to_roof, 1.0, 1, "", above),
             ],

@@ -97,9 +97,10 @@
         var rect = make("rect", { class: "f " + colour(item), x: left.toFixed(2), y: top + item.row * ROW, width: span.toFixed(2), height: ROW - 1, rx: span > 6 ? 2 : 0 }, svg);
         rect.item = item;
         shown.push(item);
-        if (span > 34) {
+        if (span > 20) {
           var room = Math.floor((span - 8) / 6.1), text = nameOf(item);
-          if (text.length > room) text = room > 3 ? text.slice(0, room - 1) + "…" : "";
+          if (text.length > room && data.names[item.name][1] === "layer" && item.layer !== null) text = String(item.layer);
+          if (text.length > room) text = room > 4 ? text.slice(0, room - 1) + "…" : "";
           if (text) {
             var kind = colour(item);
             var dark = kind === "layer" || kind === "phase" || kind.indexOf("of-") === 0;
@@ -211,7 +212,7 @@
       titles.push({ row: row, text: track.title });
       track.rows.forEach(function (of) {
         var item = { row: row + of[3], name: of[1], layer: of[2], x0: of[4], x1: of[4] + of[5], outer: of[7] < 0 ? null : items[first + of[7]], inner: [] };
-        item.details = (of[2] === null ? "" : "in layer " + of[2] + ", ") + "takes " + time(of[5]) + " (" + percent(of[5], picture.wall) + " of the pass), " + time(of[6]) + " of its own, begins at " + time(of[4]);
+        item.details = (of[2] === null || data.names[of[1]][1] === "layer" ? "" : "in layer " + of[2] + ", ") + "takes " + time(of[5]) + " (" + percent(of[5], picture.wall) + " of the pass), " + time(of[6]) + " of its own, begins at " + time(of[4]);
         if (item.outer) item.outer.inner.push(item);
         depth = Math.max(depth, of[3]);
         items.push(item);
@@ -263,7 +264,7 @@
       return order;
     }
     var label = html("label", {}, place);
-    var check = html("input", { type: "checkbox" }, label);
+    var check = html("input", { type: "checkbox", checked: "" }, label);
     label.appendChild(document.createTextNode(" all layers as one"));
     legend(place);
     var inside = html("div", {}, place);

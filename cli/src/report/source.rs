@@ -17,7 +17,7 @@ pub(super) struct Source<'p> {
 }
 
 /// Streams with a sheet of their own; more than that nobody reads.
-const MOST_STREAMS: usize = 8;
+pub(super) const MOST_STREAMS: usize = 8;
 
 impl<'p> Source<'p> {
     pub(super) fn host(profile: &'p Profile, run: &str) -> Self {
@@ -45,11 +45,6 @@ impl<'p> Source<'p> {
     pub(super) fn of_phase(&self, phase: Phase, field: &str) -> From {
         let index = self.profile.phases.iter().position(|total| total.phase == phase);
         self.at(&format!("/phases/{}/{field}", index.unwrap_or(usize::MAX)))
-    }
-
-    /// A column of a row of `spans`.
-    pub(super) fn of_span(&self, index: usize, column: usize) -> From {
-        self.at(&format!("/spans/rows/{index}/{column}"))
     }
 
     /// The sum of a column over the spans that a filter lets through.

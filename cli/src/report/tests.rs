@@ -1,1 +1,480 @@
+//! Pages of runs whose times are known.
 
+use brickscope::compare::{Options, Process, Side, compare};
+use brickscope::{
+    Absent, BrickId, BrickProfiler, CacheCeiling, Ceilings, HostLaunch, Imported, Lane, LayerBrick,
+    Machine, MockClock, Model, Name, NameKind, Pass, Phase, PhaseTotal, Profile, SimulatedDevice,
+    Source, Span, StreamId, TransferDirection, Work,
+};
+
+use proptest::prelude::*;
+
+use super::trace::{Files, check, walk};
+use super::{Run, of_run, of_two};
+
+/// A name with all that a page, a script or a terminal could take for its own.
+pub(super) const HOSTILE: &str =
+    "\"'><script>hacked()</script><!--]]>&amp;\n\u{202e}🦀 {{title}} \u{0} 注意力 ${x} `y` \\u003c";
+
+/// A prompt and sixty tokens of three layers, of which the last are slow; a copy that comes back.
+pub(super) fn sample(named: &str) -> Profile {
+    slower(named, 0)
+}
+
+/// The same with layers that take longer by some nanoseconds.
+fn slower(named: &str, by: u64) -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let launch = HostLaunch { shape: "768×768 q8_0".to_owned(), threads: 2 };
+    let gemv = profiler.kernel("q8_0_gemv_avx2", Some(launch));
+    let run = |phase: Phase, tokens: u64, slow: u64| {
+        let pass = profiler.begin_pass(phase);
+        hand.advance(130);
+        let timer = profiler.start_brick(BrickId::Embedding);
+        hand.advance(1_010 * tokens);
+        profiler.stop_brick_with(timer, Work { elements: 768, flops: 0, bytes: 3_072 });
+        for index in 0..3 {
+            let layer = profiler.begin_layer(index);
+            let timer = profiler.start_brick_kernel(BrickId::QkvProjection, gemv);
+            hand.advance((100_003 + 10_000 * u64::from(index)) * tokens + slow);
+            profiler
+                .stop_brick_kernel(timer, Work { elements: 768, flops: 4_000_000, bytes: 900_000 });
+            let timer = profiler.start(named);
+            hand.advance(40_000);
+            let inner = profiler.start_brick(BrickId::DownProjection);
+            hand.advance(60_001);
+            profiler.stop_brick_with(inner, Work { elements: 768, flops: 900_000, bytes: 600_000 });
+            profiler.stop(timer, 1);
+            profiler.end_layer(layer);
+        }
+        hand.advance(77);
+        profiler.end_pass(pass, tokens, 0);
+        hand.advance(5_000);
+    };
+    run(Phase::Prefill, 12, 0);
+    for token in 0..60 {
+        run(Phase::Decode, 1, if token > 52 { 30_000 + token } else { by + token % 7 });
+    }
+    profiler.enable_graph();
+    profiler.graph_record_brick(BrickId::AttentionScore, 5_000, 1);
+    let copy =
+        |from: &str, to: &str, way| profiler.graph_record_transfer(from, to, 4_096, way, Some(900));
+    copy("host_scores", "scores", TransferDirection::H2D);
+    copy("scores", "host_scores", TransferDirection::D2H);
+    let mut profile = profiler.profile();
+    profile.ceilings = Some(Ceilings {
+        read_bytes_per_second: 50e9,
+        flops_per_second: 200e9,
+        basis: "measured 2026-11-21 and kept: 2 threads, avx2".to_owned(),
+        measured: None,
+        caches: vec![CacheCeiling {
+            level: "L3".to_owned(),
+            bytes: 1 << 25,
+            read_bytes_per_second: 180e9,
+        }],
+    });
+    profile.machine = Some(Machine {
+        os: "linux".to_owned(),
+        arch: "x86_64".to_owned(),
+        cpu: Some("A Processor 9000".to_owned()),
+        logical_cpus: Some(2),
+        memory_bytes: Some(24_000_000_000),
+    });
+    profile.model = Some(Model {
+        path: "tiny-q8_0.gguf".to_owned(),
+        name: Some(named.to_owned()),
+        architecture: "llama".to_owned(),
+        quantization: "q8_0".to_owned(),
+        file_bytes: 110_000_000,
+        parameters: 110_000_000,
+        layers: 3,
+        embedding_length: 768,
+        synthetic: true,
+    });
+    profile.run = Some(brickscope::Run {
+        command: vec!["brickscope".to_owned(), "profile".to_owned(), named.to_owned()],
+        backend: "avx2".to_owned(),
+        threads: 2,
+        prompt_tokens: 12,
+        generated_tokens: 60,
+        seed: None,
+    });
+    profile
+}
+
+/// A decode pass on a device that the host only issues and waits for.
+pub(super) fn on_a_device() -> Profile {
+    let mut device = SimulatedDevice::new(1).with_issue(0);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    for position in 7..10 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
+        for (brick, nanos) in [(BrickId::RmsNorm, 5_000), (BrickId::LmHead, 45_000)] {
+            timer.brick(&mut device, StreamId(0), None, brick, Work::elements(1)).expect("room");
+            device.launch(StreamId(0), nanos);
+        }
+        timer.end_pass(&mut device).expect("it is open");
+        let wait = profiler.start("DeviceWait");
+        timer.settle(&mut device, true).expect("it is there");
+        profiler.stop(wait, 0);
+        profiler.end_pass(pass, 1, position);
+    }
+    timer.finish(&mut device).expect("it is there");
+    profiler.profile()
+}
+
+pub(super) fn page(profile: &Profile) -> String {
+    let run = Run { name: "runs/today".to_owned(), profile, receipt: None };
+    let mut steps = 0;
+    let page = of_run(&run, &mut || steps += 1);
+    assert_eq!(steps, super::steps(profile), "progress ends where it was said to");
+    page
+}
+
+/// The page, after each of its numbers was found in the file; and how many that were.
+#[track_caller]
+fn traced(profile: &Profile) -> (String, usize) {
+    let page = page(profile);
+    let mut files = Files::of(&profile.to_json(), &["runs/today"]);
+    let numbers = check(&page, &mut files);
+    (page, numbers)
+}
+
+/// The text of one section.
+fn section(page: &str, id: &str) -> String {
+    let mut found = None;
+    walk(page, |around, text, ends| {
+        if ends && around.last().is_some_and(|e| e.name == "section" && e.get("id") == Some(id)) {
+            found = Some(text.to_owned());
+        }
+    });
+    found.unwrap_or_else(|| panic!("no section {id}"))
+}
+
+#[test]
+fn every_number_of_a_page_is_in_the_file() {
+    let (page, numbers) = traced(&sample("moe"));
+    assert!(numbers > 700, "{numbers}");
+    for (id, has) in [
+        ("bricks", "QkvProjection"),
+        ("layers", "moe"),
+        ("timeline", "Decode, slowest"),
+        ("flame", "All frames"),
+        ("roofline", "the roofs meet at"),
+        ("path", "QkvProjection › q8_0_gemv_avx2"),
+        ("transfers", "Copies that undo each other"),
+        ("tokens", "Bricks behind the slow tokens"),
+        ("machine", "A Processor 9000"),
+        ("receipt", "has no receipt"),
+        ("devices", "No device was timed"),
+    ] {
+        let text = section(&page, id);
+        assert!(text.contains(has), "{id}: {text}");
+    }
+}
+
+#[test]
+fn a_number_that_is_not_in_the_file_is_found() {
+    let profile = sample("moe");
+    let page = page(&profile);
+    let json = profile.to_json();
+    let holds = |page: &str| {
+        let page = page.to_owned();
+        let json = json.clone();
+        std::panic::catch_unwind(move || check(&page, &mut Files::of(&json, &["runs/today"])))
+            .is_ok()
+    };
+    assert!(holds(&page));
+    let wall = profile.phases[1].wall_ns;
+    // A value, what is shown for it, a place, a bare number, and a number in a picture.
+    let wrong = page.replacen(&format!("value={wall}"), &format!("value={}", wall + 1), 1);
+    assert!(!holds(&wrong));
+    assert!(!holds(&page.replacen("/phases/1/wall_ns", "/phases/0/wall_ns", 1)));
+    assert!(!holds(&page.replacen("<h2 ", "<p>some 7 of them</p><h2 ", 1)));
+    assert!(!holds(&page.replacen("QkvProjection</span>", "QkvProjection2</span>", 1)));
+    let shown =
+        page.find("/phases/1/wall_ns'>").map(|at| at + "/phases/1/wall_ns'>".len()).unwrap();
+    let digit = if &page[shown..=shown] == "9" { "8" } else { "9" };
+    assert!(!holds(&format!("{}{digit}{}", &page[..shown], &page[shown + 1..])));
+    let rows = page.find("\"rows\":[[").map(|at| at + "\"rows\":[[".len()).unwrap();
+    assert!(!holds(&format!("{}1{}", &page[..rows], &page[rows..])));
+}
+
+#[test]
+fn a_receipt_is_held_to_its_file_too() {
+    let text = include_str!("../../../tests/data/receipt-v1.json");
+    let receipt: brickscope::receipt::Receipt = serde_json::from_str(text).expect("a receipt");
+    let profile = sample("moe");
+    let run = Run { name: "runs/today".to_owned(), profile: &profile, receipt: Some(&receipt) };
+    let page = of_run(&run, &mut || ());
+    let mut files = Files::of(&profile.to_json(), &["runs/today"]);
+    files.receipt = serde_json::from_str(text).expect("JSON");
+    check(&page, &mut files);
+    let section = section(&page, "receipt");
+    assert!(section.contains("its seal holds"), "{section}");
+    assert!(section.contains(&receipt.tests[0].name), "{section}");
+}
+
+/// Puts numbers that nobody recorded in the place of some of a file's.
+fn disturbed(value: &mut serde_json::Value, at: &mut impl FnMut() -> Option<u64>) {
+    match value {
+        serde_json::Value::Number(number) if number.is_u64() => {
+            if let Some(other) = at() {
+                *number = other.into();
+            }
+        }
+        serde_json::Value::Array(values) => {
+            values.iter_mut().for_each(|value| disturbed(value, at))
+        }
+        serde_json::Value::Object(values) => {
+            values.values_mut().for_each(|value| disturbed(value, at))
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_numbers_are_the_page_is_whole(
+        places in prop::collection::hash_map(
+            0_usize..4_000,
+            prop_oneof![Just(0), Just(u64::MAX), Just(u64::MAX - 1), 0_u64..300, any::<u64>()],
+            1..200,
+        ),
+    ) {
+        let mut value = serde_json::to_value(sample("moe")).expect("JSON");
+        let mut nth = 0;
+        disturbed(&mut value, &mut || {
+            nth += 1;
+            places.get(&nth).copied()
+        });
+        // Most numbers are read, whatever they are; of the rest the file is refused.
+        if let Ok(profile) = serde_json::from_value::<Profile>(value) {
+            walk(&page(&profile), |_, text, _| assert!(!text.contains("NaN") && !text.contains("inf ")));
+        }
+    }
+}
+
+#[test]
+fn the_same_run_is_the_same_page() {
+    let profile = sample("moe");
+    let again = Profile::from_json(&profile.to_json(), "profile.json".as_ref()).unwrap();
+    assert_eq!(page(&profile), page(&again));
+}
+
+#[test]
+fn names_stay_names() {
+    let mut profile = sample(HOSTILE);
+    profile.lanes[0].name = Some(HOSTILE.to_owned());
+    profile.names[0].name = HOSTILE.repeat(10_000);
+    let (page, _) = traced(&profile);
+    assert!(page.len() < 2 << 20, "{}", page.len());
+    // Two scripts and no more: the data and ours.
+    assert_eq!(page.matches("<script").count(), 2);
+    assert!(!page.contains("hacked()</script>"));
+    assert!(!page.contains('\u{202e}') && !page.contains('\u{0}'));
+    // Nothing of the template was filled into what filled it.
+    assert!(page.contains("{{title}}"));
+}
+
+#[test]
+fn nothing_is_loaded_and_nothing_inline_is_needed() {
+    let page = page(&sample("moe"));
+    let policy = "default-src 'none'; style-src 'sha256-";
+    assert!(page.contains(policy));
+    walk(&page, |around, _, _| {
+        for element in around {
+            for (name, value) in &element.attributes {
+                assert!(!name.starts_with("on") && name != "style" && name != "src", "{element:?}");
+                assert!(name != "href" || value.starts_with('#'), "{element:?}");
+            }
+        }
+    });
+    // The name space of SVG is a name; it is in our script alone.
+    assert_eq!(page.matches("http").count() - page.matches("http-equiv").count(), 1);
+}
+
+#[test]
+fn an_empty_profile_says_why_each_section_is_empty() {
+    let (page, numbers) = traced(&Profile::empty(Default::default()));
+    assert!(numbers < 5, "{numbers}");
+    for (id, why) in [
+        ("bricks", "No pass and no brick was recorded."),
+        ("layers", "No spans were kept"),
+        ("timeline", "No pass was recorded."),
+        ("flame", "No spans were kept"),
+        ("roofline", "No pass was recorded"),
+        ("path", "No spans were kept"),
+        ("transfers", "No copies"),
+        ("tokens", "No token was timed"),
+        ("devices", "No device was timed"),
+        ("machine", "Nobody said on which machine it ran."),
+        ("receipt", "no receipt"),
+    ] {
+        let text = section(&page, id);
+        assert!(text.contains(why), "{id}: {text}");
+    }
+    assert!(page.contains("No pass was recorded, so there is no wall to explain."));
+}
+
+#[test]
+fn a_profile_without_spans_has_its_tables() {
+    let mut profile = sample("moe");
+    profile.spans.clear();
+    let (page, _) = traced(&profile);
+    assert!(section(&page, "bricks").contains("QkvProjection"));
+    assert!(section(&page, "timeline").contains("No spans of any pass were kept"));
+    assert!(section(&page, "layers").contains("No spans were kept, and nobody summed"));
+    // With sums by layer there is a heat map.
+    profile.layers = vec![LayerBrick {
+        phase: Some(Phase::Decode),
+        layer: Some(2),
+        name: "QkvProjection".to_owned(),
+        count: 60,
+        total_ns: 7_000_000,
+        exclusive_ns: 7_000_000,
+    }];
+    let (page, _) = traced(&profile);
+    assert!(section(&page, "layers").contains("7000.0"), "{}", section(&page, "layers"));
+}
+
+#[test]
+fn a_run_on_a_device_has_its_streams_and_its_host() {
+    let (page, _) = traced(&on_a_device());
+    let bricks = section(&page, "bricks");
+    assert!(bricks.contains("LmHead") && bricks.contains("gaps") && bricks.contains("DeviceWait"));
+    assert!(section(&page, "devices").contains("a mark costs"));
+    // One timeline has the host's thread and the stream.
+    let timeline = section(&page, "timeline");
+    assert!(timeline.contains("LmHead") && timeline.contains("DeviceWait"), "{timeline}");
+}
+
+#[test]
+fn what_was_imported_says_so_first_and_what_it_lacks() {
+    let mut profile = sample("moe");
+    profile.imported = Some(Imported {
+        format: "chrome".to_owned(),
+        file: "trace-9.json".to_owned(),
+        program: Some("candle 0.9".to_owned()),
+        lacks: vec![Absent { reason: "no FLOPs: the format has no field for them".to_owned() }],
+        left_out: vec![("events that are no durations".to_owned(), 12)],
+        ..Imported::default()
+    });
+    let (page, _) = traced(&profile);
+    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
+    assert!(at("<strong>Imported</strong>") < at("class=\"headline\""));
+    assert!(at("no FLOPs: the format has no field for them") < at("class=\"headline\""));
+    assert!(at("events that are no durations") < at("class=\"headline\""));
+}
+
+#[test]
+fn what_was_dropped_is_said_before_anything_else() {
+    let mut profile = sample("moe");
+    profile.dropped.spans = 12;
+    let (page, _) = traced(&profile);
+    let dropped = page.find("spans that did not fit the log: 12").expect("it is said");
+    assert!(dropped < page.find("class=\"headline\"").unwrap());
+}
+
+/// As many spans as anybody has, in one pass of one brick and two hundred layers.
+fn of_spans(spans: u32) -> Profile {
+    let mut profile = Profile::empty(Default::default());
+    profile.lanes.push(Lane { name: None, tid: None });
+    profile.names.extend(["moe", "gemv"].map(|name| Name {
+        name: name.to_owned(),
+        kind: if name == "moe" { NameKind::Brick } else { NameKind::Kernel },
+        host: None,
+        device: None,
+        transfer: None,
+    }));
+    let wall_ns = u64::from(spans) * 10;
+    profile.spans = (0..spans)
+        .map(|index| Span {
+            name: Some((index % 2) as u16),
+            source: Source::Host,
+            lane: 0,
+            pass: Some(1),
+            layer: Some((index / 2 % 200) as u16),
+            parent: (index % 2 == 1).then(|| index - 1),
+            start_ns: u64::from(index) * 10,
+            duration_ns: if index % 2 == 0 { 20 } else { 10 },
+            exclusive_ns: if index % 2 == 0 { 20 } else { 0 },
+            work: Work::default(),
+        })
+        .collect();
+    let attributed_ns = u64::from(spans / 2) * 20;
+    let unattributed_ns = wall_ns - attributed_ns;
+    let (tokens, passes, disturbed) = (1, 1, 0);
+    let phase = Phase::Decode;
+    profile.phases.push(PhaseTotal {
+        phase,
+        passes,
+        disturbed,
+        tokens,
+        wall_ns,
+        attributed_ns,
+        unattributed_ns,
+    });
+    profile.passes.push(Pass {
+        serial: 1,
+        phase,
+        lane: 0,
+        tokens,
+        position: 0,
+        start_ns: 0,
+        wall_ns,
+        attributed_ns,
+        unattributed_ns,
+        disturbance: None,
+        is_left_out: false,
+    });
+    profile
+}
+
+#[test]
+fn a_page_does_not_grow_with_the_spans() {
+    let small = page(&of_spans(20_000)).len();
+    let large = page(&of_spans(10_000_000)).len();
+    assert!(large < small + small / 10, "{small} and {large} bytes");
+    assert!(large < 3 << 20, "{large} bytes");
+}
+
+#[test]
+fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
+    let (a, b) = (sample("moe"), slower("moe", 900));
+    let side = |name: &str, profile: &Profile| Side {
+        name: name.to_owned(),
+        processes: vec![Process::from_profile(name, profile).expect("passes")],
+    };
+    let options = Options { is_forced: true, ..Options::default() };
+    let comparison = compare(&side("runs/a", &a), &side("runs/b", &b), &options);
+    let comparison = comparison.map_err(|why| why.to_string());
+    let (json_a, json_b) = (a.to_json(), b.to_json());
+    let names = ["runs/a", "runs/b", "prefill", "decode"];
+    let page = of_two(["runs/a", "runs/b"], &comparison, [&Ok(a), &Ok(b)]);
+    let comparison = comparison.expect("it is made");
+    let value = serde_json::to_value(&comparison).expect("JSON");
+    let mut files = Files::of_two(&json_a, &json_b, value, &names);
+    files.told.insert(brickscope::view::comparison_headline(&comparison));
+    assert!(check(&page, &mut files) > 100);
+    assert!(page.contains("nconclusive"), "{page:.4000}");
+    assert!(section(&page, "bricks").contains("QkvProjection"));
+    assert!(section(&page, "figures").contains("tokens/s"));
+}
+
+#[test]
+fn two_runs_that_can_not_be_compared_say_why_and_are_shown_all_the_same() {
+    let (a, b) = (sample("moe"), Profile::empty(Default::default()));
+    let why = "these runs can't be compared".to_owned();
+    let page = of_two(["runs/a", "runs/b"], &Err(why.clone()), [&Ok(a), &Ok(b)]);
+    assert!(page.contains("No verdict.") && page.contains("can&#39;t be compared"), "{page:.3000}");
+    assert!(section(&page, "figures").contains("tokens/s"));
+    let page =
+        of_two(["a", "b"], &Err(why), [&Err("no profile".to_owned()), &Err("none".to_owned())]);
+    assert!(section(&page, "figures").contains("no profile"));
+}

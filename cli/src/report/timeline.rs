@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use brickscope::{NameKind, Pass, Phase, Profile, Span};
 use serde_json::{Value, json};
 
-use super::figure::{Unit, count, sub, time};
-use super::html::{Table, details, note, reason, said};
+use super::figure::{Unit, at as place, count, counted, sub, time};
+use super::html::{Table, details, note, reason, said, told};
 use super::page::Names;
 use super::source::{DURATION, EXCLUSIVE, START, Source, heading};
 
@@ -26,13 +26,9 @@ struct Chosen<'p> {
 
 /// The typical pass of each phase and the slowest, as far as spans of them were kept.
 fn choose(profile: &Profile) -> Vec<Chosen<'_>> {
-    let has_spans: HashSet<u32> = profile.spans.iter().filter_map(|span| span.pass).collect();
-    let on_device: HashSet<u32> = profile
-        .devices
-        .iter()
-        .flat_map(|device| &device.streams)
-        .flat_map(|stream| stream.spans.iter().filter_map(|span| span.pass))
-        .collect();
+    let streams = profile.devices.iter().flat_map(|device| &device.streams);
+    let (has_spans, on_device) = (passes_of(&profile.spans), streams.map(|s| passes_of(&s.spans)));
+    let on_device: HashSet<u32> = on_device.flatten().collect();
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for phase in [Phase::Decode, Phase::Prefill] {
         let is_seen = |pass: &&Pass| {
@@ -64,6 +60,19 @@ fn choose(profile: &Profile) -> Vec<Chosen<'_>> {
     chosen
 }
 
+/// The passes that spans are of.
+fn passes_of(spans: &[Span]) -> HashSet<u32> {
+    let mut passes = HashSet::new();
+    let mut last = None;
+    // Those of a pass mostly follow each other.
+    for pass in spans.iter().filter_map(|span| span.pass) {
+        if last.replace(pass) != Some(pass) {
+            passes.insert(pass);
+        }
+    }
+    passes
+}
+
 /// The longest of some spans, in their order, and how many there were.
 fn longest<'s>(spans: impl Iterator<Item = (usize, &'s Span)>) -> (Vec<(usize, &'s Span)>, usize) {
     let mut heap = BinaryHeap::with_capacity(MOST_SPANS + 1);
@@ -71,7 +80,15 @@ fn longest<'s>(spans: impl Iterator<Item = (usize, &'s Span)>) -> (Vec<(usize, &
     let mut by_index: HashMap<usize, &Span> = HashMap::new();
     for (index, span) in spans {
         all += 1;
-        heap.push(Reverse((span.duration_ns, Reverse(index))));
+        let key = Reverse((span.duration_ns, Reverse(index)));
+        // Nearly all of millions are shorter than the shortest that is kept.
+        if heap.len() == MOST_SPANS {
+            match heap.peek() {
+                Some(shortest) if key < *shortest => {}
+                _ => continue,
+            }
+        }
+        heap.push(key);
         by_index.insert(index, span);
         if heap.len() > MOST_SPANS
             && let Some(Reverse((_, Reverse(shortest)))) = heap.pop()
@@ -137,11 +154,11 @@ fn pass(
     let end = pass.start_ns.saturating_add(pass.wall_ns);
     let at = |field: &str| host.at(&format!("/passes/{}/{field}", chosen.index));
     let mut html = format!(
-        "<h3>{}: pass {}, {}, {} tokens at position {}</h3>\n",
+        "<h3>{}: pass {}, {}, {} at position {}</h3>\n",
         chosen.label,
         count(pass.serial, at("serial")),
         time(pass.wall_ns, at("wall_ns")),
-        count(pass.tokens, at("tokens")),
+        counted(pass.tokens, "token", at("tokens")),
         count(pass.position, at("position"))
     );
     let number = pictures.len();
@@ -282,24 +299,27 @@ fn rows(
     table: &mut Table,
 ) {
     let run = source.base.find('/').map_or(&*source.base, |end| &source.base[..end]);
-    let begin = super::figure::at(format!("{run}/passes/{}/start_ns", chosen.index));
+    let begin = place(format!("{run}/passes/{}/start_ns", chosen.index));
+    let title = told(&super::html::shown(&track.title));
     for (index, span) in &track.spans {
         let what = match name_of(source.profile, span) {
             Some((name, _)) => said(name),
             None => "layer".to_owned(),
         };
-        let layer = span
-            .layer
-            .map_or_else(String::new, |layer| count(u64::from(layer), source.of_span(*index, 4)));
+        let layer =
+            span.layer.map_or_else(String::new, |layer| count(u64::from(layer), place("4")));
         let start = span.start_ns as f64 - chosen.pass.start_ns as f64;
-        let begins = sub(source.of_span(*index, START), begin.clone());
-        table.row(&[
-            &what,
-            &layer,
-            &said(&track.title),
-            &unit.show(start, begins),
-            &unit.show(span.duration_ns, source.of_span(*index, DURATION)),
-            &unit.show(span.exclusive_ns, source.of_span(*index, EXCLUSIVE)),
-        ]);
+        let begins = sub(place(START.to_string()), begin.clone());
+        table.row_at(
+            &format!("{}/spans/rows/{index}/", source.base),
+            &[
+                &what,
+                &layer,
+                &title,
+                &unit.show(start, begins),
+                &unit.show(span.duration_ns, place(DURATION.to_string())),
+                &unit.show(span.exclusive_ns, place(EXCLUSIVE.to_string())),
+            ],
+        );
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
     let latency = &profile.latency;
     let mut html = String::new();
-    if latency.first_token.count + latency.per_token.count == 0 {
+    if latency.first_token.count == 0 && latency.per_token.count == 0 {
         return reason("No token was timed: there was no prompt and no pass of one token.");
     }
     let columns = [
@@ -78,7 +78,7 @@ fn distribution(source: &Source<'_>) -> String {
     };
     let width = most.saturating_sub(least) / BINS + 1;
     let mut bins = vec![0_u64; BINS as usize];
-    walls().for_each(|ns| bins[((ns - least) / width) as usize] += 1);
+    walls().for_each(|ns| bins[((ns - least) / width).min(BINS - 1) as usize] += 1);
     let highest = bins.iter().copied().max().unwrap_or(1);
     let (high, wide, floor) = (120.0, 720.0, 128.0);
     let mut svg = format!(
@@ -92,7 +92,7 @@ fn distribution(source: &Source<'_>) -> String {
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new("Distribution of the times of tokens", &columns);
     for (nth, &tokens) in bins.iter().enumerate() {
-        let from_ns = least + nth as u64 * width;
+        let from_ns = least.saturating_add((nth as u64).saturating_mul(width));
         let below_ns = from_ns.saturating_add(width);
         if tokens > 0 {
             let height = high * tokens as f64 / highest as f64;
@@ -123,7 +123,7 @@ fn distribution(source: &Source<'_>) -> String {
         "<line class=\"axis\" x1=\"0\" y1=\"{floor}\" x2=\"{wide}\" y2=\"{floor}\"/>"
     );
     axis(&mut svg, 0.0, "start", least);
-    axis(&mut svg, wide, "end", least.saturating_add(BINS * width));
+    axis(&mut svg, wide, "end", least.saturating_add(BINS.saturating_mul(width)));
     svg.push_str("</svg></figure>\n");
     svg + &details("The distribution as a table", &table.end())
 }

@@ -1,1 +1,665 @@
+//! Holds a page to its file: each number is looked up or reckoned anew from `profile.json` alone, and
+//! no digit stands where that can't be done. `docs/report.md` has the scheme.
 
+use std::collections::{BTreeSet, HashMap};
+
+use brickscope::view::{PathSummary, path_summary};
+use brickscope::{ExecutionGraph, Profile};
+use serde_json::{Map, Value, json};
+
+use super::html::shown;
+use super::path::MOST_ROWS;
+
+/// An element that is open, or the text in one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Element {
+    pub(super) name: String,
+    pub(super) attributes: Vec<(String, String)>,
+}
+
+impl Element {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&#39;", "'")
+        .replace("&amp;", "&")
+}
+
+/// Walks a page: `visit` is told each text with the elements around it, and each element that ends, with
+/// the text that was in it. Panics where tags don't nest.
+pub(super) fn walk(page: &str, mut visit: impl FnMut(&[Element], &str, bool)) {
+    const VOID: [&str; 5] = ["meta", "input", "br", "wbr", "link"];
+    let mut open: Vec<(Element, String)> = Vec::new();
+    let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a page begins as one");
+    loop {
+        let (text, tag) = rest.split_once('<').unwrap_or((rest, ""));
+        let text = unescaped(text);
+        let around: Vec<Element> = open.iter().map(|(element, _)| element.clone()).collect();
+        if !text.trim().is_empty() {
+            visit(&around, &text, false);
+        }
+        for (_, inside) in &mut open {
+            inside.push_str(&text);
+        }
+        if tag.is_empty() {
+            break;
+        }
+        if let Some(name) = tag.strip_prefix('/') {
+            let (name, after) = name.split_once('>').expect("a tag ends");
+            let (element, inside) = open.pop().expect("something is open");
+            assert_eq!(element.name, name, "tags nest; before {:.80}", after);
+            let around: Vec<Element> =
+                open.iter().map(|(e, _)| e.clone()).chain([element]).collect();
+            visit(&around, &inside, true);
+            rest = after;
+            continue;
+        }
+        let (element, is_empty, after) = start(tag);
+        rest = after;
+        if matches!(element.name.as_str(), "script" | "style") {
+            let end = format!("</{}>", element.name);
+            let (inside, after) = rest.split_once(&end).expect("a script ends");
+            let around: Vec<Element> =
+                open.iter().map(|(e, _)| e.clone()).chain([element]).collect();
+            visit(&around, inside, true);
+            rest = after;
+        } else if !is_empty && !VOID.contains(&element.name.as_str()) {
+            open.push((element, String::new()));
+        }
+    }
+    assert!(open.is_empty(), "left open: {:?}", open.last());
+}
+
+/// A tag after its `<`, whether it ends itself, and what comes after it.
+fn start(tag: &str) -> (Element, bool, &str) {
+    let end = tag.find(|c: char| c.is_whitespace() || matches!(c, '>' | '/')).expect("a tag ends");
+    let mut element = Element { name: tag[..end].to_owned(), attributes: Vec::new() };
+    let mut rest = tag[end..].trim_start();
+    loop {
+        if let Some(after) = rest.strip_prefix("/>") {
+            return (element, true, after);
+        }
+        if let Some(after) = rest.strip_prefix('>') {
+            return (element, false, after);
+        }
+        let end =
+            rest.find(|c: char| c.is_whitespace() || matches!(c, '=' | '>')).expect("it ends");
+        let name = rest[..end].to_owned();
+        assert!(!name.is_empty() && !name.contains(['"', '\'', '<']), "an attribute: {rest:.60}");
+        rest = &rest[end..];
+        let mut value = String::new();
+        if let Some(after) = rest.strip_prefix('=') {
+            let quote = after.chars().next().expect("a value");
+            let (inside, after) = if matches!(quote, '"' | '\'') {
+                after[1..].split_once(quote).expect("a value ends")
+            } else {
+                after.split_at(after.find([' ', '>', '\n']).expect("a value ends"))
+            };
+            value = unescaped(inside);
+            rest = after;
+        }
+        element.attributes.push((name, value));
+        rest = rest.trim_start();
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+impl Number {
+    fn float(self) -> f64 {
+        match self {
+            Self::Int(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::Number(n) if n.is_f64() => n.as_f64().map(Self::Float),
+            Value::Number(n) => {
+                n.as_i64().map(i128::from).or(n.as_u64().map(i128::from)).map(Self::Int)
+            }
+            _ => None,
+        }
+    }
+
+    fn read(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Float(text.parse().expect("a number")), Self::Int)
+    }
+
+    fn is(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b)) => a == b,
+            // In which order floats are added up and multiplied is nobody's business.
+            _ => {
+                let (a, b) = (self.float(), other.float());
+                (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+            }
+        }
+    }
+}
+
+/// The files that a page was made of.
+pub(super) struct Files<'f> {
+    /// By what pointers begin with: empty, or `A` and `B`.
+    pub(super) profiles: Vec<(&'static str, Value)>,
+    pub(super) receipt: Value,
+    pub(super) comparison: Value,
+    /// Sentences that the library makes of them.
+    pub(super) told: BTreeSet<String>,
+    /// What people call the runs.
+    pub(super) names: &'f [&'f str],
+    paths: HashMap<String, Value>,
+}
+
+impl<'f> Files<'f> {
+    /// Of one run, by its file.
+    pub(super) fn of(json: &str, names: &'f [&'f str]) -> Self {
+        let value = serde_json::from_str(json).expect("JSON");
+        let profile = Profile::from_json(json, "profile.json".as_ref()).expect("a profile");
+        let mut files = Self {
+            profiles: vec![("", value)],
+            receipt: Value::Null,
+            comparison: Value::Null,
+            told: BTreeSet::new(),
+            names,
+            paths: HashMap::new(),
+        };
+        files.hear(&profile);
+        files
+    }
+
+    /// Of two.
+    pub(super) fn of_two(a: &str, b: &str, comparison: Value, names: &'f [&'f str]) -> Self {
+        let mut files = Self::of(a, names);
+        files.profiles[0].0 = "A";
+        files.profiles.push(("B", serde_json::from_str(b).expect("JSON")));
+        files.hear(&Profile::from_json(b, "profile.json".as_ref()).expect("a profile"));
+        files.comparison = comparison;
+        files
+    }
+
+    /// What the library says of a profile.
+    fn hear(&mut self, profile: &Profile) {
+        use brickscope::roofline::Roofline;
+        let mut told: Vec<String> = profile.dropped.lines().collect();
+        told.push(brickscope::view::headline(profile));
+        told.extend(profile.run.iter().map(|run| run.command.join(" ")));
+        if let Err(why) = profile.check() {
+            told.push(format!("this profile does not add up: {why}"));
+        }
+        let mut all = vec![profile.clone()];
+        for (device, of) in profile.devices.iter().enumerate() {
+            for (stream, what) in of.streams.iter().enumerate() {
+                told.push(format!("{}, {}", of.name, what.name));
+                told.extend(
+                    what.dropped.lines().map(|l| format!("{}, {}: {l}", of.name, what.name)),
+                );
+                all.extend(profile.on_device(device, stream));
+            }
+        }
+        for profile in &all {
+            for roofline in Roofline::all(profile) {
+                for brick in roofline.bricks {
+                    told.extend(brick.absent.map(|absent| absent.reason));
+                    told.extend(brick.notes.iter().map(ToString::to_string));
+                }
+            }
+            for pass in &profile.passes {
+                let graph = profile.execution_graph(pass.serial);
+                let summary = graph.and_then(|graph| path_summary(&graph, MOST_ROWS));
+                if let Some(summary) = summary {
+                    told.extend(summary.rows.into_iter().map(|row| row.label));
+                    told.extend(summary.slack.into_iter().map(|row| row.label));
+                }
+            }
+            if let Some(summary) = profile.graph.as_ref().and_then(|g| path_summary(g, MOST_ROWS)) {
+                told.extend(summary.rows.into_iter().map(|row| row.label));
+                told.extend(summary.slack.into_iter().map(|row| row.label));
+            }
+        }
+        self.told.extend(told.iter().map(|told| shown(told)));
+        self.told.extend(told.iter().map(|told| brickscope::view::printable(told)));
+    }
+
+    fn file(&self, place: &str) -> (&Value, String) {
+        let (run, pointer) = match place.split_once(':') {
+            Some((run @ ("A" | "B"), rest)) => (run, rest),
+            _ => ("", place),
+        };
+        let file = self.profiles.iter().find(|(name, _)| *name == run);
+        (&file.unwrap_or_else(|| panic!("no run for {place}")).1, pointer.to_owned())
+    }
+
+    fn at(&self, place: &str) -> Option<&Value> {
+        let (file, pointer) = self.file(place);
+        file.pointer(&pointer)
+    }
+
+    /// All strings of the files, as people see them.
+    fn strings(&self) -> BTreeSet<String> {
+        fn of(value: &Value, into: &mut BTreeSet<String>) {
+            match value {
+                Value::String(text) => {
+                    into.insert(shown(text));
+                    into.insert(brickscope::view::printable(text));
+                }
+                Value::Array(values) => values.iter().for_each(|value| of(value, into)),
+                Value::Object(values) => values.values().for_each(|value| of(value, into)),
+                _ => {}
+            }
+        }
+        let mut strings = BTreeSet::new();
+        self.profiles.iter().for_each(|(_, value)| of(value, &mut strings));
+        of(&self.receipt, &mut strings);
+        of(&self.comparison, &mut strings);
+        strings
+    }
+
+    fn evaluate(&mut self, from: &Value, around: &str) -> Result<Number, String> {
+        if let Some(number) = Number::of(from) {
+            return Ok(number);
+        }
+        if let Some(place) = from.as_str() {
+            let is_whole =
+                place.starts_with('/') || place.starts_with("A:") || place.starts_with("B:");
+            let place = if is_whole { place.to_owned() } else { format!("{around}{place}") };
+            let value = self.at(&place).ok_or(format!("there is no {place}"))?;
+            return Number::of(value).ok_or(format!("{place} is {value}, not a number"));
+        }
+        let parts = from.as_array().ok_or(format!("what is {from}?"))?;
+        let (operator, rest) = parts.split_first().ok_or("nothing")?;
+        let text = |n: usize| rest.get(n).and_then(Value::as_str).unwrap_or_default().to_owned();
+        match operator.as_str().unwrap_or_default() {
+            "const" => Number::of(&rest[0]).ok_or("a constant".to_owned()),
+            "layer" => self.has_layer(&text(0), &rest[1]),
+            "rows" => self.rows(&text(0), &text(1), rest[2].as_object().expect("a filter")),
+            "flame" => self.flame(&text(0), &text(1), rest[2].as_array().expect("a path")),
+            "passes" => self.passes(&text(0), rest[1].as_object().expect("a filter")),
+            "path" | "graph" | "ping-pong" => self.analysis(parts),
+            "compare" => {
+                let value = self.comparison.pointer(&text(0));
+                value.and_then(Number::of).ok_or(format!("no {from}"))
+            }
+            "receipt" => {
+                let value = self.receipt.pointer(&text(0));
+                value.and_then(Number::of).ok_or(format!("no {from}"))
+            }
+            operator => {
+                let mut numbers = Vec::new();
+                for part in rest {
+                    numbers.push(self.evaluate(part, around)?);
+                }
+                reckon(operator, &numbers).ok_or(format!("can't do {from}"))
+            }
+        }
+    }
+
+    fn rows_of(&self, base: &str) -> Vec<Row<'_>> {
+        let phases: HashMap<u64, &str> = self
+            .at(&format!("{base}/passes"))
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(|pass| Some((pass["serial"].as_u64()?, pass["phase"].as_str()?)))
+            .collect();
+        let spans = self.at(&format!("{base}/spans")).expect("spans");
+        let (file, _) = self.file(base);
+        let row = |row: &'_ Value| {
+            let name = row[0].as_u64().map(|name| &file["names"][name as usize]);
+            Row {
+                columns: serde_json::from_value(spans["columns"].clone()).expect("columns"),
+                values: row.as_array().expect("a row").clone(),
+                phase: row[3].as_u64().and_then(|pass| phases.get(&pass).copied()),
+                name,
+            }
+        };
+        spans["rows"].as_array().expect("rows").iter().map(row).collect()
+    }
+
+    fn rows(
+        &self,
+        base: &str,
+        column: &str,
+        filter: &Map<String, Value>,
+    ) -> Result<Number, String> {
+        let mut sum = 0;
+        for row in self.rows_of(base) {
+            let holds = filter.iter().all(|(key, wanted)| match key.as_str() {
+                "phase" => json!(row.phase) == *wanted,
+                "layer" => row.get("layer") == wanted,
+                "kind" => row.name.is_some_and(|name| name["kind"] == *wanted),
+                "name" => wanted.as_array().is_some_and(|names| names.contains(row.get("name"))),
+                other => panic!("a filter by {other}"),
+            });
+            if holds {
+                sum += i128::from(row.get(column).as_u64().expect("a number"));
+            }
+        }
+        Ok(Number::Int(sum))
+    }
+
+    /// The spans of which those around them are these.
+    fn flame(&self, base: &str, column: &str, path: &[Value]) -> Result<Number, String> {
+        let rows = self.rows_of(base);
+        let step = |row: &Row<'_>| match row.get("name") {
+            Value::Null => json!({"layer": row.get("layer")}),
+            name => json!({"name": name}),
+        };
+        let of = |start: usize| {
+            let mut found = Vec::new();
+            let mut at = Some(start);
+            let mut outermost = start;
+            while let Some(index) = at {
+                found.push(step(&rows[index]));
+                outermost = index;
+                at = rows[index].get("parent").as_u64().map(|parent| parent as usize);
+            }
+            found.push(json!({"phase": rows[outermost].phase}));
+            found.reverse();
+            found
+        };
+        let mut sum = 0;
+        for (index, row) in rows.iter().enumerate() {
+            let path_of = of(index);
+            // A phase without a wall is as long as what is in it.
+            let is_wanted = if path.len() == 1 {
+                path_of.len() == 2 && path_of[0] == path[0]
+            } else {
+                path_of == path
+            };
+            if is_wanted {
+                sum += if column == "count" {
+                    1
+                } else {
+                    i128::from(row.get(column).as_u64().unwrap())
+                };
+            }
+        }
+        Ok(Number::Int(sum))
+    }
+
+    fn passes(&self, base: &str, filter: &Map<String, Value>) -> Result<Number, String> {
+        let passes =
+            self.at(&format!("{base}/passes")).and_then(Value::as_array).ok_or("no passes")?;
+        let within = |pass: &Value| {
+            let wall = pass["wall_ns"].as_u64().unwrap();
+            let from = filter["from_ns"].as_u64().unwrap();
+            from <= wall && wall < filter["below_ns"].as_u64().unwrap()
+        };
+        let found = passes.iter().filter(|pass| {
+            pass["phase"] == filter["phase"]
+                && pass["tokens"] == filter["tokens"]
+                && pass["is_left_out"] != json!(true)
+                && within(pass)
+        });
+        Ok(Number::Int(found.count() as i128))
+    }
+
+    fn has_layer(&self, base: &str, layer: &Value) -> Result<Number, String> {
+        let own = self.at(&format!("{base}/layers")).and_then(Value::as_array);
+        let is_own = own.is_some_and(|rows| rows.iter().any(|row| row["layer"] == *layer));
+        let is_of_span = || self.rows_of(base).iter().any(|row| row.get("layer") == layer);
+        if is_own || is_of_span() {
+            Number::of(layer).ok_or("a layer".to_owned())
+        } else {
+            Err(format!("no layer {layer}"))
+        }
+    }
+
+    /// What the library makes of the file. Its inputs are the spans of the pass, or the nodes.
+    fn analysis(&mut self, parts: &[Value]) -> Result<Number, String> {
+        let (what, last) = parts.split_at(parts.len() - 1);
+        let key = json!(what).to_string();
+        if !self.paths.contains_key(&key) {
+            let found = self.analyse(what, &last[0]);
+            if what[0] == "ping-pong" {
+                return Number::of(&found).ok_or(format!("{parts:?} has no number"));
+            }
+            self.paths.insert(key.clone(), found);
+        }
+        let pointer = last[0].as_str().unwrap_or_default();
+        self.paths[&key]
+            .pointer(pointer)
+            .and_then(Number::of)
+            .ok_or(format!("{key} has no {pointer}"))
+    }
+
+    fn analyse(&self, what: &[Value], last: &Value) -> Value {
+        let base = what[1].as_str().expect("a base");
+        let (file, rest) = self.file(base);
+        let profile =
+            Profile::from_json(&file.to_string(), "profile.json".as_ref()).expect("a profile");
+        let numbers: Vec<usize> = rest.split('/').filter_map(|part| part.parse().ok()).collect();
+        let profile = match numbers[..] {
+            [device, stream] => profile.on_device(device, stream).expect("a stream"),
+            _ => profile,
+        };
+        match what[0].as_str() {
+            Some("path") => {
+                let serial = what[2].as_u64().expect("a serial") as u32;
+                let graph = profile.execution_graph(serial).expect("a graph");
+                let pass = profile.passes.iter().find(|pass| pass.serial == serial).expect("it");
+                summary(&graph, pass.wall_ns)
+            }
+            Some("graph") => summary(profile.graph.as_ref().expect("a graph"), 0),
+            _ => {
+                let graph = profile.graph.expect("a graph");
+                let found = &graph.ping_pong_findings()[what[2].as_u64().expect("which") as usize];
+                match last.as_str() {
+                    Some("times") => json!(found.times),
+                    Some("bytes") => json!(found.bytes),
+                    _ => json!(found.total_ns),
+                }
+            }
+        }
+    }
+}
+
+struct Row<'f> {
+    columns: Vec<String>,
+    values: Vec<Value>,
+    phase: Option<&'f str>,
+    name: Option<&'f Value>,
+}
+
+impl Row<'_> {
+    fn get(&self, column: &str) -> &Value {
+        let at = self.columns.iter().position(|other| other == column).expect("a column");
+        &self.values[at]
+    }
+}
+
+/// A critical path as JSON; it is held to its own arithmetic, and to the wall of its pass.
+fn summary(graph: &ExecutionGraph, least: u64) -> Value {
+    let PathSummary { makespan_ns, rows, rest, slack } =
+        path_summary(graph, MOST_ROWS).expect("a path");
+    let own =
+        rows.iter().chain(rest.as_ref().map(|(row, _)| row)).map(|row| row.own_ns).sum::<u64>();
+    assert_eq!(own, makespan_ns, "the steps add up to the path");
+    assert!(makespan_ns >= least, "the path is as long as the pass, at least");
+    let row = |row: &brickscope::view::PathRow| json!({"own_ns": row.own_ns, "times": row.times, "saves_ns": row.saves_ns});
+    json!({
+        "makespan_ns": makespan_ns,
+        "rows": rows.iter().map(row).collect::<Vec<_>>(),
+        "rest": rest.as_ref().map(|(rest, _)| row(rest)),
+        "slack": slack.iter().map(|s| json!({"timing_ns": s.timing_ns, "slack_ns": s.slack_ns})).collect::<Vec<_>>(),
+    })
+}
+
+fn reckon(operator: &str, numbers: &[Number]) -> Option<Number> {
+    let all_int: Option<Vec<i128>> = numbers
+        .iter()
+        .map(|number| if let Number::Int(value) = number { Some(*value) } else { None })
+        .collect();
+    let floats = || numbers.iter().map(|number| number.float());
+    Some(match (operator, all_int.as_deref()) {
+        ("sum", Some(ints)) => Number::Int(ints.iter().sum()),
+        ("sum", None) => Number::Float(floats().sum()),
+        ("sub", Some([a, b])) => Number::Int(a - b),
+        ("sub", None) => Number::Float(numbers.first()?.float() - numbers.get(1)?.float()),
+        ("mul", _) => Number::Float(floats().product()),
+        ("div", _) => Number::Float(numbers.first()?.float() / numbers.get(1)?.float()),
+        ("max", _) => Number::Float(floats().fold(f64::NEG_INFINITY, f64::max)),
+        _ => return None,
+    })
+}
+
+/// Words with digits that are no numbers.
+const WORDS: [&str; 8] = ["p50", "p90", "p95", "p99", "SHA-256", "H2D", "D2H", "D2D"];
+
+/// Panics unless all of the page follows from the files. Returns how many numbers it found.
+pub(super) fn check(page: &str, files: &mut Files<'_>) -> usize {
+    let strings = files.strings();
+    let mut found = 0;
+    let mut faults = Vec::new();
+    walk(page, |around, text, ends| {
+        let element = around.last().cloned().unwrap_or_default();
+        if ends && element.name == "data" {
+            found += 1;
+            if let Err(why) = number(around, text, files) {
+                faults.push(why);
+            }
+        }
+        if ends && let Some(kind) = element.get("data-text") {
+            let holds = match kind {
+                "file" => strings.contains(text),
+                "library" => {
+                    files.told.contains(text) || strings.contains(text) || !has_digit(text)
+                }
+                "name" => {
+                    strings.contains(text) || files.names.iter().any(|name| shown(name) == text)
+                }
+                // Of an axis: chosen, not measured.
+                "tick" => around.iter().any(|element| element.name == "svg"),
+                _ => false,
+            };
+            if !holds {
+                faults.push(format!("nobody said {text:?} ({kind})"));
+            }
+        }
+        let is_covered = around.iter().any(|element| {
+            matches!(element.name.as_str(), "data" | "script" | "style" | "title" | "head")
+                || element.get("data-text").is_some()
+        });
+        if !ends && !is_covered {
+            let plain = WORDS.iter().fold(text.to_owned(), |text, word| text.replace(word, ""));
+            if has_digit(&plain) {
+                faults.push(format!("a number from nowhere: {text:?} in {:?}", element.name));
+            }
+        }
+        if ends && element.get("id") == Some("data") {
+            found += drawn(text, files, &mut faults);
+        }
+    });
+    faults.truncate(12);
+    assert!(faults.is_empty(), "{} numbers, and {:#?}", found, faults);
+    found
+}
+
+fn has_digit(text: &str) -> bool {
+    text.bytes().any(|c| c.is_ascii_digit())
+}
+
+/// One number: its value is what the file says, and what is shown is that value, rounded.
+fn number(around: &[Element], text: &str, files: &mut Files<'_>) -> Result<(), String> {
+    let element = around.last().expect("itself");
+    let value = Number::read(element.get("value").ok_or("a number without a value")?);
+    let from = element.get("data-from").ok_or(format!("{text} is from nowhere"))?;
+    let parsed = if from.starts_with('[') || from.parse::<f64>().is_ok() && from.contains('.') {
+        serde_json::from_str(from).map_err(|error| format!("{from}: {error}"))?
+    } else {
+        Value::String(from.to_owned())
+    };
+    let place = around.iter().rev().find_map(|element| element.get("data-at")).unwrap_or_default();
+    let file =
+        files.evaluate(&parsed, place).map_err(|why| format!("{text} from {from}: {why}"))?;
+    if !value.is(file) {
+        return Err(format!("{text} is {value:?}, but {from} is {file:?}"));
+    }
+    let per: f64 = element.get("data-per").map_or(1.0, |per| per.parse().expect("a number"));
+    let plain = text.replace('−', "-");
+    let end = plain.find(|c: char| !(c.is_ascii_digit() || matches!(c, '-' | '+' | '.')));
+    let digits = &plain[..end.unwrap_or(plain.len())];
+    let shown: f64 = digits.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let unit = plain[end.unwrap_or(plain.len())..].trim();
+    if let Some(least) =
+        [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("%", 0.01), ("GB/s", 1e9)]
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .map(|(_, per)| *per)
+        && per != least
+    {
+        return Err(format!("{text} is in units of {per}"));
+    }
+    let places = digits.split_once('.').map_or(0, |(_, after)| after.len());
+    let half = 0.5 * 10f64.powi(-(places as i32)) * (1.0 + 1e-6);
+    let exact = value.float() / per;
+    if (shown - exact).abs() > half.max(1e-9 * exact.abs()) {
+        return Err(format!("{text} is shown for {exact}"));
+    }
+    Ok(())
+}
+
+/// What the script draws is the file's, too. Returns how many numbers that are.
+fn drawn(json: &str, files: &mut Files<'_>, faults: &mut Vec<String>) -> usize {
+    let data: Value = serde_json::from_str(json).expect("JSON");
+    let mut found = 0;
+    for picture in data["timelines"].as_array().expect("timelines") {
+        let base = picture["base"].as_str().expect("a base");
+        let pass =
+            files.at(&format!("{base}/passes/{}", picture["pass"])).expect("the pass").clone();
+        if pass["wall_ns"] != picture["wall"] {
+            faults.push(format!("the wall of {}", picture["label"]));
+        }
+        for track in picture["tracks"].as_array().expect("tracks") {
+            let base = track["base"].as_str().expect("a base");
+            for row in track["rows"].as_array().expect("rows") {
+                let place = format!("{base}/spans/rows/{}", row[0]);
+                let span = files.at(&place).expect("the span").clone();
+                let start = span[6].as_i64().unwrap() - pass["start_ns"].as_i64().unwrap();
+                let of_file = json!([span[4], start, span[7], span[8]]);
+                let of_page = json!([row[2], row[4], row[5], row[6]]);
+                let (file, _) = files.file(base);
+                let name = span[0].as_u64().map_or("layer".to_owned(), |name| {
+                    shown(file["names"][name as usize]["name"].as_str().unwrap_or("?"))
+                });
+                let drawn = &data["names"][row[1].as_u64().unwrap() as usize][0];
+                if of_file != of_page || *drawn != json!(name) {
+                    faults.push(format!("{place} is drawn as {row}"));
+                }
+                found += 3;
+            }
+        }
+    }
+    for picture in data["flames"].as_array().expect("flames") {
+        let base = picture["base"].as_str().expect("a base").to_owned();
+        let mut paths: Vec<Vec<Value>> = Vec::new();
+        for frame in picture["frames"].as_array().expect("frames") {
+            let outer = frame[0].as_i64().unwrap();
+            let mut path = if outer < 0 { Vec::new() } else { paths[outer as usize].clone() };
+            path.push(frame[5].clone());
+            if path.len() > 1 {
+                for (column, of_page) in [("duration_ns", &frame[4]), ("count", &frame[3])] {
+                    let of_file = files.flame(&base, column, &path).expect("frames");
+                    if !Number::of(of_page).is_some_and(|of_page| of_page.is(of_file)) {
+                        faults.push(format!("{column} of {path:?}: {of_page}, but {of_file:?}"));
+                    }
+                    found += 1;
+                }
+            }
+            paths.push(path);
+        }
+    }
+    found
+}

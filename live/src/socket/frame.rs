@@ -99,17 +99,14 @@ pub struct Frame {
     /// Whether the publisher ends after it, in good order.
     #[serde(default)]
     pub last: bool,
-    /// [`BrickProfiler::snapshot`](brickscope::BrickProfiler::snapshot), less what is of no use to a view:
-    /// histograms, sources and graphs. `layers` is in every so many frames only ([`Frame::layers`]).
+    /// [`BrickProfiler::snapshot`](brickscope::BrickProfiler::snapshot) without histograms. `layers` and
+    /// `brick_kernels` are in every so many frames only ([`Frame::layers`]), and are of what ran since
+    /// somebody first watched.
     pub profile: Profile,
-    /// Whether `profile.layers` is of this frame. Where it isn't, that table is empty, and the one of an
-    /// earlier frame still the newest.
+    /// Whether `profile.layers` and `profile.brick_kernels` are of this frame. Where they aren't, these tables
+    /// are empty, and those of an earlier frame still the newest.
     #[serde(default)]
     pub layers: bool,
-    /// The pass, by its serial, of which `profile` has the spans: every now and then one of one token, so
-    /// that it is known which kernels are in which bricks. All other frames have no spans.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub example: Option<u32>,
 }
 
 /// A line from a watcher.

@@ -1,6 +1,7 @@
 //! The engine's side. Nothing here runs unless somebody watches, and nothing that a watcher does can hold
 //! up the engine: frames are made and sent on a thread of the watcher's own.
 
+use std::fmt;
 use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use brickscope::{BrickProfiler, BrickStats, Histogram, Pass, Phase, Profile, PtxRegistry, Total};
+use brickscope::{BrickProfiler, BrickStats, Histogram, Profile, Total};
 use rustix::net::{SendFlags, send};
 
 use super::lines::read_line;
@@ -25,13 +26,9 @@ const THREAD: &str = "brickscope-live";
 
 /// A frame younger than this is sent to a second watcher as it is, so that more watchers make no more work.
 const FRESH: Duration = Duration::from_millis(40);
-/// How often the table of bricks by layer is in a frame: it is most of one, and nobody reads it faster.
+/// How often the tables of bricks by layer and of kernels by brick are in a frame: they are most of one, and
+/// nobody reads them faster.
 const LAYERS_EVERY: Duration = Duration::from_millis(500);
-/// How often the spans of a pass are.
-const EXAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// Among so many of the newest records of a thread a pass is looked for.
-const MOST_EXAMPLE: usize = 1 << 12;
-
 /// A watcher that hasn't taken a frame after so long is sent away.
 const SEND_WITHIN: Duration = Duration::from_secs(2);
 /// How long the end of a publisher waits for watchers to take the last frame.
@@ -70,9 +67,22 @@ impl Publisher {
     ///
     /// If this process publishes already, or there can be no such socket.
     pub fn start(profiler: &Arc<BrickProfiler>, facts: Facts) -> Result<Self, LiveError> {
+        let profiler = Arc::clone(profiler);
+        Self::start_with(move || Arc::clone(&profiler), facts)
+    }
+
+    /// As [`start`](Self::start), where profilers take turns: `current` says which one records.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        current: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
+        facts: Facts,
+    ) -> Result<Self, LiveError> {
         let folder = place::folder()?;
         remove_stale(&folder);
-        Self::start_at(profiler, facts, &place::socket_in(&folder, std::process::id()))
+        Self::listen(Box::new(current), facts, &place::socket_in(&folder, std::process::id()))
     }
 
     /// Starts to publish on a socket of the caller's choice. What keeps others from it besides its
@@ -86,13 +96,18 @@ impl Publisher {
         facts: Facts,
         path: &Path,
     ) -> Result<Self, LiveError> {
+        let profiler = Arc::clone(profiler);
+        Self::listen(Box::new(move || Arc::clone(&profiler)), facts, path)
+    }
+
+    fn listen(current: Current, facts: Facts, path: &Path) -> Result<Self, LiveError> {
         let name = || path.display().to_string();
         let listener = bind(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(io_error(name()))?;
-        let hello = Hello::new(profiler.clock().describe(), facts);
+        let hello = Hello::new(current().clock().describe(), facts);
         let shared = Arc::new(Shared {
-            profiler: Arc::clone(profiler),
+            current,
             hello: line_of(&Message::Hello(Box::new(hello)))?,
             ends: AtomicBool::new(false),
             watchers: Mutex::default(),
@@ -178,10 +193,12 @@ fn remove_stale(folder: &Path) {
     }
 }
 
+/// Says which profiler records.
+type Current = Box<dyn Fn() -> Arc<BrickProfiler> + Send + Sync>;
+
 /// What the threads of a publisher share.
-#[derive(Debug)]
 struct Shared {
-    profiler: Arc<BrickProfiler>,
+    current: Current,
     /// The first line.
     hello: Vec<u8>,
     ends: AtomicBool,
@@ -189,6 +206,12 @@ struct Shared {
     /// One of them has gone.
     gone: Condvar,
     maker: Mutex<Maker>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("watchers", &self.watchers).finish_non_exhaustive()
+    }
 }
 
 /// Somebody who watches.
@@ -259,14 +282,14 @@ impl Shared {
     /// Sends frames until the watcher or the publisher goes.
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         set_timeouts(stream)?;
-        self.profiler.sum_layers();
+        (self.current)().sum_layers();
         send_all(stream, &self.hello)?;
         lock(&self.maker).greet();
         let mut requests = Requests::new(stream);
         let mut sent = 0;
         loop {
             let began = Instant::now();
-            let (seq, line) = lock(&self.maker).frame(&self.profiler, false);
+            let (seq, line) = lock(&self.maker).frame(&(self.current)(), false);
             if seq > sent {
                 send_all(stream, &line)?;
                 sent = seq;
@@ -275,7 +298,7 @@ impl Shared {
                 return send_all(stream, &line_of_error(&why));
             }
             if self.ends() {
-                let (_, line) = lock(&self.maker).frame(&self.profiler, true);
+                let (_, line) = lock(&self.maker).frame(&(self.current)(), true);
                 return send_all(stream, &line);
             }
         }
@@ -347,7 +370,6 @@ struct Maker {
     made: Duration,
     last_at: Option<Instant>,
     layers_at: Option<Instant>,
-    example_at: Option<Instant>,
     is_last: bool,
     line: Arc<Vec<u8>>,
 }
@@ -355,7 +377,7 @@ struct Maker {
 impl Maker {
     /// Somebody has come who knows none of what isn't in every frame.
     fn greet(&mut self) {
-        (self.last_at, self.layers_at, self.example_at) = (None, None, None);
+        (self.last_at, self.layers_at) = (None, None);
     }
 
     /// The newest frame and its number; made anew if it is no longer fresh. The `last` one is made once.
@@ -370,16 +392,11 @@ impl Maker {
         self.is_last = last;
         let layers = last || is_due(self.layers_at, LAYERS_EVERY);
         let at_ns = profiler.clock().now();
-        let mut profile = light(profiler.snapshot(), layers);
+        // Another one may record than before.
+        profiler.sum_layers();
+        let profile = light(profiler.snapshot(), layers);
         if layers {
             self.layers_at = Some(now);
-        }
-        let mut example = None;
-        if is_due(self.example_at, EXAMPLE_EVERY)
-            && let Some(newest) = profiler.newest_pass(Phase::Decode, MOST_EXAMPLE)
-        {
-            self.example_at = Some(now);
-            example = add_example(&mut profile, newest);
         }
         let frame = Frame {
             seq: self.seq,
@@ -388,7 +405,6 @@ impl Maker {
             last,
             profile,
             layers,
-            example,
         };
         let line = line_of(&Message::Frame(Box::new(frame)));
         self.line = Arc::new(line.unwrap_or_else(|error| line_of_error(&error.to_string())));
@@ -399,39 +415,15 @@ impl Maker {
     }
 }
 
-/// Puts the spans of a pass into the profile of a frame; returns the pass.
-fn add_example(profile: &mut Profile, newest: Profile) -> Option<u32> {
-    let Profile { names, spans, passes, .. } = newest;
-    let serial = passes.first()?.serial;
-    profile.names = names;
-    profile.spans = spans;
-    profile.passes.retain(|pass| pass.serial != serial);
-    profile.passes.splice(0..0, passes);
-    Some(serial)
-}
-
 /// A snapshot without what no view of a running engine needs.
 fn light(mut profile: Profile, layers: bool) -> Profile {
-    let Profile { checksums, digests, graph, ptx, names, spans, dependencies, .. } = &mut profile;
-    checksums.clear();
-    digests.clear();
-    names.clear();
-    spans.clear();
-    dependencies.clear();
-    *graph = None;
-    *ptx = PtxRegistry::new();
     if !layers {
         profile.layers.clear();
+        profile.brick_kernels.clear();
     }
     without_histograms(&mut profile.totals);
-    keep_newest(&mut profile.passes);
     for device in &mut profile.devices {
-        device.dependencies.clear();
-        for stream in &mut device.streams {
-            stream.spans.clear();
-            without_histograms(&mut stream.totals);
-            keep_newest(&mut stream.passes);
-        }
+        device.streams.iter_mut().for_each(|stream| without_histograms(&mut stream.totals));
     }
     profile
 }
@@ -440,20 +432,6 @@ fn without_histograms(totals: &mut [Total]) {
     for BrickStats { histogram, .. } in totals.iter_mut().map(|total| &mut total.stats) {
         *histogram = Histogram::default();
     }
-}
-
-/// Keeps the newest pass of each thread and phase.
-fn keep_newest(passes: &mut Vec<Pass>) {
-    let mut seen: Vec<(u32, Phase)> = Vec::new();
-    let mut newest: Vec<Pass> = Vec::new();
-    for pass in passes.iter().rev() {
-        if !seen.contains(&(pass.lane, pass.phase)) {
-            seen.push((pass.lane, pass.phase));
-            newest.push(*pass);
-        }
-    }
-    newest.reverse();
-    *passes = newest;
 }
 
 fn line_of(message: &Message) -> Result<Vec<u8>, LiveError> {

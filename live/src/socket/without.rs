@@ -45,6 +45,18 @@ impl Publisher {
     /// # Errors
     ///
     /// [`LiveError::Unsupported`].
+    pub fn start_with(
+        _: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
+        _: Facts,
+    ) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
     pub fn start_at(_: &Arc<BrickProfiler>, _: Facts, _: &Path) -> Result<Self, LiveError> {
         Err(LiveError::Unsupported)
     }

@@ -8,8 +8,8 @@ use brickscope::stacks::Unit;
 use super::{Diff, Row, Verdict};
 use crate::benchmark::table::wrapped;
 use crate::flame::markdown::escaped;
-use crate::flame::names::{cut_front, padded, printable};
 use crate::flame::words::count;
+use crate::names::{cut_front, padded, printable};
 
 /// Rows of a table; JSON has them all.
 const MOST_ROWS: usize = 20;

@@ -1,15 +1,12 @@
 //! Opens pictures in Chromium, clicks and searches as a user does, and reads what became of them.
 //! Without a Chromium on `PATH` these tests say so and pass.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use brickscope::stacks::{Stacks, Unit};
 use serde::Deserialize;
-use tempfile::TempDir;
 
 use super::tests::{folded, function, look, spans};
 use super::*;
+use crate::chromium;
 
 /// What was seen in the browser.
 #[derive(Debug, Deserialize)]
@@ -99,58 +96,15 @@ window.addEventListener("load", function () { setTimeout(function () {
 }, 500); });
 ]]></script></svg>"##;
 
-/// The first of the usual names that is on `PATH` and starts: of some systems one only says what to
-/// install.
-fn chromium() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let programs = names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name)));
-    let starts = |program: &PathBuf| {
-        let version = Command::new(program).arg("--version").output();
-        version.is_ok_and(|output| output.status.success())
-    };
-    programs.into_iter().filter(|program| program.is_file()).find(starts)
-}
-
 /// Clicks the first frame whose tooltip starts with `click`, then searches for `term`. `None` without
 /// a browser.
 fn drive(svg: &str, click: &str, term: &str) -> Option<Seen> {
-    let Some(chromium) = chromium() else {
-        eprintln!("skipped: no Chromium on PATH, so no picture was opened in a browser");
-        return None;
-    };
     let quoted = |text: &str| serde_json::to_string(text).expect("JSON");
     let drive = DRIVE.replace("CLICK", &quoted(click)).replace("TERM", &quoted(term));
     let (before, after) = svg.split_once("<script").expect("inferno's script");
     let (frames, _) = after.rsplit_once("</svg>").expect("the end");
-    let dir = TempDir::new().expect("a temporary folder");
-    let file = dir.path().join("flame.svg");
-    std::fs::write(&file, format!("{before}{WATCH}<script{frames}{drive}")).expect("it is written");
-    let output = Command::new(chromium)
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,800"])
-        .args(["--disable-dev-shm-usage", "--virtual-time-budget=5000", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", dir.path().join("user").display()))
-        .arg(format!("file://{}", file.display()))
-        .output()
-        .expect("Chromium starts");
-    let dom = String::from_utf8(output.stdout).expect("UTF-8");
-    let Some((_, seen)) = dom.split_once(" seen=\"") else {
-        panic!("nothing was seen: {dom:.2000}\n{}", String::from_utf8_lossy(&output.stderr));
-    };
-    let (seen, _) = seen.split_once('"').expect("an end");
-    Some(serde_json::from_str(&decoded(seen)).expect("what was seen"))
-}
-
-/// The inverse of `encodeURIComponent`.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16)).expect("a digit");
-        bytes.push(if byte == b'%' { (digit() << 4 | digit()) as u8 } else { byte });
-    }
-    String::from_utf8(bytes).expect("UTF-8")
+    let page = format!("{before}{WATCH}<script{frames}{drive}");
+    chromium::seen(&page, "flame.svg", [1200, 800])
 }
 
 /// What holds of every picture.

@@ -8,8 +8,8 @@ use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
 use crate::benchmark::table::wrapped;
 use crate::flame::diff::named;
 use crate::flame::markdown::escaped;
-use crate::flame::names::{cut_front, padded, printable};
 use crate::flame::words::count;
+use crate::names::{cut_front, padded, printable};
 
 /// Rows of a family; JSON and CSV have all.
 const MOST_ROWS: usize = 10;

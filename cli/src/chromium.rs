@@ -1,0 +1,84 @@
+//! Pages in a real browser, for tests: headless Chromium without a framework.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+
+/// The first of the usual names that is on `PATH` and starts: of some systems one only says what to
+/// install.
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let programs = names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name)));
+    let starts = |program: &PathBuf| {
+        let version = Command::new(program).arg("--version").output();
+        version.is_ok_and(|output| output.status.success())
+    };
+    programs.into_iter().filter(|program| program.is_file()).find(starts)
+}
+
+/// Opens a page, as a file called `name`, in a window of some size. `None` without a browser.
+fn open(
+    dir: &Path,
+    page: &str,
+    name: &str,
+    [width, height]: [u32; 2],
+    arguments: &[String],
+) -> Option<Output> {
+    let Some(chromium) = chromium() else {
+        eprintln!("skipped: no Chromium on PATH, so nothing was opened in a browser");
+        return None;
+    };
+    let file = dir.join(name);
+    std::fs::write(&file, page).expect("it is written");
+    let output = Command::new(chromium)
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        .args(["--hide-scrollbars", "--virtual-time-budget=5000"])
+        .arg(format!("--window-size={width},{height}"))
+        .args(arguments)
+        .arg(format!("--user-data-dir={}", dir.join("user").display()))
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .expect("Chromium starts");
+    Some(output)
+}
+
+/// What a script of the page left in the attribute `seen` of the root: JSON by `encodeURIComponent`.
+/// `None` without a browser.
+pub(crate) fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Option<T> {
+    let dir = TempDir::new().expect("a temporary folder");
+    let output = open(dir.path(), page, name, window, &["--dump-dom".to_owned()])?;
+    let dom = String::from_utf8(output.stdout).expect("UTF-8");
+    let Some((_, seen)) = dom.split_once(" seen=\"") else {
+        panic!("nothing was seen: {dom:.2000}\n{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let (seen, _) = seen.split_once('"').expect("an end");
+    Some(serde_json::from_str(&decoded(seen)).expect("what was seen"))
+}
+
+/// A picture of the page as a PNG. `None` without a browser.
+pub(crate) fn screenshot(page: &str, name: &str, window: [u32; 2]) -> Option<Vec<u8>> {
+    let dir = TempDir::new().expect("a temporary folder");
+    let picture = dir.path().join("picture.png");
+    let to = format!("--screenshot={}", picture.display());
+    let output = open(dir.path(), page, name, window, &[to])?;
+    let picture = std::fs::read(picture);
+    Some(
+        picture
+            .unwrap_or_else(|_| panic!("no picture: {}", String::from_utf8_lossy(&output.stderr))),
+    )
+}
+
+/// The inverse of `encodeURIComponent`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16)).expect("a digit");
+        bytes.push(if byte == b'%' { (digit() << 4 | digit()) as u8 } else { byte });
+    }
+    String::from_utf8(bytes).expect("UTF-8")
+}

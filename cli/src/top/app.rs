@@ -1,0 +1,614 @@
+//! The state of the view, and what keys and frames do to it. Events in, state out: nothing here reads a
+//! clock, a file or a terminal, so that recorded frames make the same pictures again.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use brickscope::roofline::Roofline;
+use brickscope::{Absent, BrickKernel, Phase, Profile};
+use brickscope_live::socket::{Frame, Hello};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::numbers::{Beside, Numbers};
+use super::picture::{Picture, Pictures, Window};
+use super::process::{Activity, Memory, Reading};
+
+/// What happens to a view.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The engine isn't there yet: what it does.
+    Starting(String),
+    /// Somebody publishes.
+    Hello(Box<Hello>),
+    Frame(Box<Frame>),
+    Process(Result<Box<Reading>, Absent>),
+    /// Nobody publishes any more. With what is known of why.
+    Gone(Option<String>),
+    Key(KeyEvent),
+    /// The terminal has another size.
+    Resized,
+}
+
+/// How the engine is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    Starting(String),
+    Running,
+    /// It said that it ends.
+    Ended,
+    /// It went without a word. With what is known of why.
+    Died(Option<String>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum View {
+    Bricks,
+    Heat,
+    Tree,
+    System,
+}
+
+impl View {
+    const ALL: [Self; 4] = [Self::Bricks, Self::Heat, Self::Tree, Self::System];
+}
+
+/// What the table of bricks is sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Share,
+    Average,
+    Count,
+    Roof,
+    Name,
+}
+
+impl Sort {
+    const ALL: [Self; 5] = [Self::Share, Self::Average, Self::Count, Self::Roof, Self::Name];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Average => "average",
+            Self::Count => "count",
+            Self::Roof => "roof",
+            Self::Name => "name",
+        }
+    }
+}
+
+/// What is looked at: the newest, or what was when the view was paused.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) picture: Rc<Picture>,
+    pub(crate) window: Result<Rc<Window>, Absent>,
+}
+
+/// A brick of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) exclusive_ns: u64,
+    pub(crate) total_ns: u64,
+    pub(crate) count: u64,
+    pub(crate) p50_ns: Option<u64>,
+    pub(crate) p99_ns: Option<u64>,
+    /// The part of the roof that is reached, and what bounds.
+    pub(crate) roof: Option<(f64, &'static str)>,
+}
+
+/// A place in the tree: a layer, or a brick in one.
+pub(crate) type Place = (Option<u16>, Option<String>);
+
+/// A line of the tree.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Branch {
+    pub(crate) depth: usize,
+    pub(crate) name: String,
+    /// What can be folded, and whether it is open.
+    pub(crate) place: Option<(Place, bool)>,
+    pub(crate) ns: u64,
+    pub(crate) count: u64,
+    /// A kernel: its sums are of its brick in all layers.
+    pub(crate) is_of_all_layers: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) state: State,
+    pub(crate) hello: Option<Box<Hello>>,
+    pictures: Pictures,
+    /// `Some` while the view is paused.
+    frozen: Option<Seen>,
+    /// Readings of about the last seconds, the newest last.
+    readings: Vec<Reading>,
+    process_absent: Option<Absent>,
+    activity: Option<Activity>,
+    /// Whether the engine was ever seen to look at what disturbs it.
+    pub(crate) is_disturbance_known: bool,
+    pub(crate) view: View,
+    pub(crate) phase: Phase,
+    pub(crate) is_phase_chosen: bool,
+    pub(crate) is_recent: bool,
+    pub(crate) sort: Sort,
+    pub(crate) is_reversed: bool,
+    pub(crate) filter: String,
+    pub(crate) is_filtering: bool,
+    pub(crate) is_help: bool,
+    /// The brick whose kernels are shown.
+    pub(crate) drilled: Option<String>,
+    /// The selected line of the view, and of the heat map the column.
+    pub(crate) selected: usize,
+    pub(crate) column: usize,
+    pub(crate) open: HashSet<Place>,
+    pub(crate) has_colour: bool,
+    pub(crate) has_quit: bool,
+}
+
+impl App {
+    pub(crate) fn new(has_colour: bool) -> Self {
+        Self {
+            state: State::Starting("connecting".to_owned()),
+            hello: None,
+            pictures: Pictures::default(),
+            frozen: None,
+            readings: Vec::new(),
+            process_absent: None,
+            activity: None,
+            is_disturbance_known: false,
+            view: View::Bricks,
+            phase: Phase::Decode,
+            is_phase_chosen: false,
+            is_recent: false,
+            sort: Sort::Share,
+            is_reversed: false,
+            filter: String::new(),
+            is_filtering: false,
+            is_help: false,
+            drilled: None,
+            selected: 0,
+            column: 0,
+            open: HashSet::new(),
+            has_colour,
+            has_quit: false,
+        }
+    }
+
+    /// What comes of an event.
+    pub(crate) fn update(&mut self, event: Event) {
+        match event {
+            Event::Starting(what) => self.state = State::Starting(what),
+            Event::Hello(hello) => {
+                self.pictures = Pictures::new(hello.facts.clone());
+                self.hello = Some(hello);
+                self.state = State::Running;
+            }
+            Event::Frame(frame) => {
+                self.pictures.take(*frame);
+                if let Some(newest) = self.pictures.newest() {
+                    self.is_disturbance_known |=
+                        newest.profile.phases.iter().any(|phase| phase.disturbed > 0)
+                            || newest.profile.passes.iter().any(|pass| pass.disturbance.is_some());
+                    self.state = if newest.is_last { State::Ended } else { State::Running };
+                    // Until somebody asks for a phase, the one that there is.
+                    if !self.is_phase_chosen
+                        && newest.profile.phase(self.phase).is_none()
+                        && let Some(first) = newest.profile.phases.first()
+                    {
+                        self.phase = first.phase;
+                    } else if !self.is_phase_chosen && newest.profile.phase(Phase::Decode).is_some()
+                    {
+                        self.phase = Phase::Decode;
+                    }
+                }
+            }
+            Event::Process(Ok(reading)) => self.look(*reading),
+            Event::Process(Err(absent)) => self.process_absent = Some(absent),
+            Event::Gone(why) => {
+                if self.state != State::Ended {
+                    self.state = State::Died(why);
+                }
+            }
+            Event::Key(key) => self.press(key),
+            Event::Resized => {}
+        }
+    }
+
+    fn look(&mut self, reading: Reading) {
+        // The newest earlier one that is long enough ago.
+        let activity = self.readings.iter().rev().find_map(|before| reading.since(before));
+        self.activity = activity.or_else(|| self.activity.take());
+        self.readings.push(reading);
+        if self.readings.len() > 8 {
+            self.readings.remove(0);
+        }
+    }
+
+    /// What is looked at; `None` before the first frame.
+    pub(crate) fn seen(&self) -> Option<Seen> {
+        self.frozen.clone().or_else(|| self.newest())
+    }
+
+    fn newest(&self) -> Option<Seen> {
+        Some(Seen {
+            picture: Rc::clone(self.pictures.newest()?),
+            window: self.pictures.window().map(Rc::new),
+        })
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// The sums that are shown: of all, or of the last seconds.
+    pub(crate) fn shown<'s>(&self, seen: &'s Seen) -> Result<&'s Profile, Absent> {
+        if !self.is_recent {
+            return Ok(&seen.picture.profile);
+        }
+        seen.window.as_ref().map(|window| &window.profile).map_err(Absent::clone)
+    }
+
+    /// What the system says of the process.
+    pub(crate) fn memory(&self) -> Result<Memory, Absent> {
+        let newest = self.readings.last().and_then(|reading| reading.memory);
+        newest.ok_or_else(|| self.nothing_of_process())
+    }
+
+    pub(crate) fn activity(&self) -> Result<&Activity, Absent> {
+        self.activity.as_ref().ok_or_else(|| match self.process_absent {
+            None => Absent { reason: "it takes a second of looks".to_owned() },
+            Some(_) => self.nothing_of_process(),
+        })
+    }
+
+    fn nothing_of_process(&self) -> Absent {
+        self.process_absent.clone().unwrap_or_else(|| Absent {
+            reason: "the system doesn't tell of this process".to_owned(),
+        })
+    }
+
+    /// All figures of what is looked at.
+    pub(crate) fn numbers<'s>(&'s self, seen: &'s Seen) -> Numbers<'s> {
+        let state = match self.state {
+            State::Starting(_) | State::Running => "running",
+            State::Ended => "ended",
+            State::Died(_) => "died",
+        };
+        let pid = self.hello.as_ref().map_or(0, |hello| hello.pid);
+        let window = seen.window.as_ref().map(Rc::as_ref);
+        let (memory, activity) = (self.memory(), self.activity());
+        Numbers::of(&seen.picture, Beside { state, pid, window, memory, activity })
+    }
+}
+
+/// Keys.
+impl App {
+    fn press(&mut self, key: KeyEvent) {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            self.has_quit = true;
+            return;
+        }
+        if self.is_help {
+            self.is_help = false;
+            return;
+        }
+        if self.is_filtering {
+            match key.code {
+                KeyCode::Enter => self.is_filtering = false,
+                KeyCode::Esc => {
+                    self.is_filtering = false;
+                    self.filter.clear();
+                }
+                KeyCode::Backspace => drop(self.filter.pop()),
+                KeyCode::Char(c) if self.filter.chars().count() < 64 => self.filter.push(c),
+                _ => {}
+            }
+            self.selected = 0;
+            return;
+        }
+        match key.code {
+            KeyCode::Char('q') => self.has_quit = true,
+            KeyCode::Esc | KeyCode::Backspace if self.drilled.is_some() => {
+                self.drilled = None;
+            }
+            KeyCode::Esc if !self.filter.is_empty() => self.filter.clear(),
+            KeyCode::Esc => self.has_quit = true,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.is_help = true,
+            KeyCode::Char(' ') => {
+                self.frozen = if self.frozen.is_some() { None } else { self.newest() };
+            }
+            KeyCode::Tab => self.turn(1),
+            KeyCode::BackTab => self.turn(View::ALL.len() - 1),
+            KeyCode::Char(n @ '1'..='4') => self.show(View::ALL[n as usize - '1' as usize]),
+            KeyCode::Char('s') => {
+                let at = Sort::ALL.iter().position(|&sort| sort == self.sort).unwrap_or_default();
+                self.sort = Sort::ALL[(at + 1) % Sort::ALL.len()];
+            }
+            KeyCode::Char('S' | 'r') => self.is_reversed = !self.is_reversed,
+            KeyCode::Char('/') => {
+                self.is_filtering = true;
+                if self.view != View::Bricks {
+                    self.show(View::Bricks);
+                }
+                self.drilled = None;
+            }
+            KeyCode::Char('p') => {
+                self.phase = match self.phase {
+                    Phase::Prefill => Phase::Decode,
+                    Phase::Decode => Phase::Prefill,
+                };
+                self.is_phase_chosen = true;
+            }
+            KeyCode::Char('w') => self.is_recent = !self.is_recent,
+            KeyCode::Enter => self.enter(),
+            code => self.go(code),
+        }
+    }
+
+    fn turn(&mut self, by: usize) {
+        let at = View::ALL.iter().position(|&view| view == self.view).unwrap_or_default();
+        self.show(View::ALL[(at + by) % View::ALL.len()]);
+    }
+
+    fn show(&mut self, view: View) {
+        self.view = view;
+        self.drilled = None;
+        self.selected = 0;
+    }
+
+    fn enter(&mut self) {
+        match self.view {
+            View::Bricks if self.drilled.is_none() => {
+                let row = self.rows().into_iter().nth(self.selected);
+                self.drilled = row.map(|row| row.name);
+            }
+            View::Tree => self.fold(None),
+            _ => {}
+        }
+    }
+
+    /// Opens or closes what is selected in the tree; the other of the two where that isn't said.
+    fn fold(&mut self, open: Option<bool>) {
+        let Some(Branch { place: Some((place, is_open)), .. }) =
+            self.branches().into_iter().nth(self.selected)
+        else {
+            return;
+        };
+        if open.unwrap_or(!is_open) {
+            self.open.insert(place);
+        } else {
+            self.open.remove(&place);
+        }
+    }
+
+    fn go(&mut self, code: KeyCode) {
+        let last = self.lines().saturating_sub(1);
+        let is_heat = self.view == View::Heat;
+        self.selected = match code {
+            KeyCode::Up | KeyCode::Char('k') => self.selected.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.selected + 1,
+            KeyCode::PageUp => self.selected.saturating_sub(10),
+            KeyCode::PageDown => self.selected + 10,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last,
+            _ => self.selected,
+        }
+        .min(last);
+        match code {
+            KeyCode::Left if is_heat => self.column = self.column.saturating_sub(1),
+            KeyCode::Right if is_heat => {
+                let last = self.heat().map_or(0, |heat| heat.bricks.len().saturating_sub(1));
+                self.column = (self.column + 1).min(last);
+            }
+            KeyCode::Left if self.view == View::Tree => self.fold(Some(false)),
+            KeyCode::Right if self.view == View::Tree => self.fold(Some(true)),
+            KeyCode::Char('+') if self.view == View::Tree => {
+                let layers = self.heat().map(|heat| heat.layers).unwrap_or_default();
+                self.open.extend(layers.into_iter().map(|layer| (layer, None)));
+            }
+            KeyCode::Char('-') if self.view == View::Tree => self.open.clear(),
+            _ => {}
+        }
+    }
+
+    /// How many lines can be selected.
+    fn lines(&self) -> usize {
+        match self.view {
+            View::Bricks if self.drilled.is_some() => 1,
+            View::Bricks => self.rows().len(),
+            View::Heat => self.heat().map_or(0, |heat| heat.layers.len()),
+            View::Tree => self.branches().len(),
+            // It scrolls, and is clipped where it is drawn.
+            View::System => 200,
+        }
+    }
+}
+
+/// What the views show.
+impl App {
+    /// The bricks of the phase, filtered and sorted.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let Some(seen) = self.seen() else { return Vec::new() };
+        let Ok(profile) = self.shown(&seen) else { return Vec::new() };
+        let roofline = Roofline::of(profile, self.phase).ok();
+        let filter = self.filter.to_lowercase();
+        let bricks = profile.bricks(Some(self.phase));
+        let mut rows: Vec<Row> = bricks
+            .into_iter()
+            .enumerate()
+            .filter(|(_, brick)| brick.stats.name.to_lowercase().contains(&filter))
+            .map(|(at, brick)| {
+                let stats = &brick.stats;
+                // They are of whole spans, as the average is only where no brick lies inside.
+                let is_whole = stats.exclusive_ns == stats.total_ns;
+                let place = roofline.as_ref().and_then(|roofline| {
+                    // In the same order.
+                    roofline.bricks.get(at).filter(|row| row.name == stats.name)?.place.as_ref()
+                });
+                Row {
+                    name: stats.name.clone(),
+                    exclusive_ns: stats.exclusive_ns,
+                    total_ns: stats.total_ns,
+                    count: stats.count,
+                    p50_ns: brick.percentiles.p50_ns.filter(|_| is_whole),
+                    p99_ns: brick.percentiles.p99_ns.filter(|_| is_whole),
+                    roof: place.map(|place| (place.of_roof, place.bound.name())),
+                }
+            })
+            .collect();
+        let average = |row: &Row| row.exclusive_ns as f64 / row.count.max(1) as f64;
+        match self.sort {
+            Sort::Share => rows.sort_by_key(|row| std::cmp::Reverse(row.exclusive_ns)),
+            Sort::Average => rows.sort_by(|a, b| average(b).total_cmp(&average(a))),
+            Sort::Count => rows.sort_by_key(|row| std::cmp::Reverse(row.count)),
+            // The farthest from its roof first; those of which it isn't known last.
+            Sort::Roof => rows.sort_by(|a, b| {
+                let part = |row: &Row| row.roof.map_or(f64::INFINITY, |(part, _)| part);
+                part(a).total_cmp(&part(b))
+            }),
+            Sort::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
+        }
+        if self.is_reversed {
+            rows.reverse();
+        }
+        rows
+    }
+
+    /// The heat map of the phase.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub(crate) fn heat(&self) -> Result<Heat, Absent> {
+        let nothing = || Absent { reason: "no frame has come yet".to_owned() };
+        let seen = self.seen().ok_or_else(nothing)?;
+        let profile = self.shown(&seen)?;
+        let mut heat = Heat::default();
+        let rows = profile.layers.iter().filter(|row| row.phase == Some(self.phase));
+        // As the profile has bricks: the longest first.
+        for brick in profile.bricks(Some(self.phase)) {
+            if !heat.bricks.contains(&brick.stats.name) {
+                heat.bricks.push(brick.stats.name.clone());
+            }
+        }
+        for row in rows.clone() {
+            if !heat.bricks.contains(&row.name) {
+                heat.bricks.push(row.name.clone());
+            }
+            if !heat.layers.contains(&row.layer) {
+                heat.layers.push(row.layer);
+            }
+        }
+        if heat.layers.is_empty() {
+            let reason = super::numbers::layers_absent(&seen.picture).to_owned();
+            return Err(Absent { reason });
+        }
+        // What is in no layer last.
+        heat.layers.sort_by_key(|layer| layer.map_or(u32::MAX, u32::from));
+        heat.cells = vec![vec![None; heat.bricks.len()]; heat.layers.len()];
+        for row in rows {
+            let layer = heat.layers.iter().position(|&layer| layer == row.layer);
+            let brick = heat.bricks.iter().position(|name| *name == row.name);
+            if let (Some(layer), Some(brick)) = (layer, brick) {
+                heat.cells[layer][brick] = Some((row.exclusive_ns, row.count));
+            }
+        }
+        Ok(heat)
+    }
+
+    /// The kernels of a brick, the longest first.
+    pub(crate) fn kernels(&self, brick: &str) -> Vec<BrickKernel> {
+        let Some(seen) = self.seen() else { return Vec::new() };
+        let Ok(profile) = self.shown(&seen) else { return Vec::new() };
+        let inside = profile
+            .brick_kernels
+            .iter()
+            .filter(|row| row.phase == Some(self.phase) && row.brick == brick);
+        // Those of the same name that are launched differently are one line.
+        let mut kernels: Vec<BrickKernel> = Vec::new();
+        for row in inside {
+            match kernels.iter_mut().find(|known| known.kernel == row.kernel) {
+                Some(known) => {
+                    known.count = known.count.saturating_add(row.count);
+                    known.total_ns = known.total_ns.saturating_add(row.total_ns);
+                }
+                None => kernels.push(row.clone()),
+            }
+        }
+        kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total_ns));
+        kernels
+    }
+
+    /// The lines of the tree: layers, their bricks, their kernels, as far as they are open.
+    pub(crate) fn branches(&self) -> Vec<Branch> {
+        let Ok(heat) = self.heat() else { return Vec::new() };
+        let mut branches = Vec::new();
+        for (layer, cells) in heat.layers.iter().zip(&heat.cells) {
+            let bricks = heat.bricks.iter().zip(cells);
+            let mut bricks: Vec<_> = bricks
+                .filter_map(|(name, cell)| cell.map(|(ns, count)| (name, ns, count)))
+                .collect();
+            bricks.sort_by_key(|&(_, ns, _)| std::cmp::Reverse(ns));
+            let place = (*layer, None);
+            let is_open = self.open.contains(&place);
+            branches.push(Branch {
+                depth: 0,
+                name: match layer {
+                    Some(layer) => format!("layer {layer}"),
+                    None => "outside of layers".to_owned(),
+                },
+                place: Some((place, is_open)),
+                ns: bricks.iter().fold(0, |sum, &(_, ns, _)| u64::saturating_add(sum, ns)),
+                count: bricks.iter().fold(0, |sum, &(.., count)| u64::saturating_add(sum, count)),
+                is_of_all_layers: false,
+            });
+            if !is_open {
+                continue;
+            }
+            for (name, ns, count) in bricks {
+                let inside = self.kernels(name);
+                let place = (*layer, Some(name.clone()));
+                let is_open = self.open.contains(&place);
+                branches.push(Branch {
+                    depth: 1,
+                    name: name.clone(),
+                    place: (!inside.is_empty()).then_some((place, is_open)),
+                    ns,
+                    count,
+                    is_of_all_layers: false,
+                });
+                if is_open {
+                    branches.extend(inside.into_iter().map(|kernel| Branch {
+                        depth: 2,
+                        name: kernel.kernel,
+                        place: None,
+                        ns: kernel.total_ns,
+                        count: kernel.count,
+                        is_of_all_layers: true,
+                    }));
+                }
+            }
+        }
+        branches
+    }
+}
+
+/// Bricks by layer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Heat {
+    pub(crate) layers: Vec<Option<u16>>,
+    pub(crate) bricks: Vec<String>,
+    /// By layer, then by brick: nanoseconds and spans; `None` where the brick didn't run.
+    pub(crate) cells: Vec<Vec<Option<(u64, u64)>>>,
+}
+
+impl Heat {
+    /// The sum of all cells: layers are summed since somebody watches, so no wall will do.
+    pub(crate) fn total(&self) -> u64 {
+        self.cells.iter().flatten().flatten().fold(0, |sum, &(ns, _)| sum.saturating_add(ns))
+    }
+
+    /// The largest cell.
+    pub(crate) fn most(&self) -> u64 {
+        self.cells.iter().flatten().flatten().map(|&(ns, _)| ns).max().unwrap_or_default()
+    }
+}

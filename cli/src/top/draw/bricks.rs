@@ -1,0 +1,217 @@
+//! The table of bricks, with the shares of categories above it; and one brick by itself.
+
+use brickscope::roofline::Roofline;
+use brickscope::{Phase, Profile};
+use ratatui::text::{Line, Span};
+
+use super::{Paint, absent, bar, heading, in_sight, micros, percent, seconds};
+use crate::names::{cut, padded, printable};
+use crate::top::app::{App, Row, Seen};
+use crate::top::numbers::categories;
+
+pub(super) fn lines(
+    app: &App,
+    seen: &Seen,
+    paint: Paint,
+    width: usize,
+    room: usize,
+) -> Vec<Line<'static>> {
+    let profile = match app.shown(seen) {
+        Ok(profile) => profile,
+        Err(why) => return vec![Line::styled(heading(app, "bricks"), paint.bold()), absent(&why)],
+    };
+    if let Some(name) = &app.drilled {
+        return brick(app, profile, name, paint, width);
+    }
+    let mut lines = Vec::new();
+    // Bars only where there is room for a table below.
+    if room >= 13 {
+        lines.extend(bars(app.phase, profile, paint, width));
+    }
+    let backend = printable(profile.run.as_ref().map_or("", |run| run.backend.as_str()));
+    let mut what = format!("bricks by {}", app.sort.name());
+    if app.is_reversed {
+        what.push_str(", reversed");
+    }
+    if !app.filter.is_empty() {
+        what.push_str(&format!(", with \"{}\"", printable(&app.filter)));
+    }
+    if let Some(device) = &seen.picture.device {
+        what.push_str(&format!(" · clock of {}", printable(device)));
+    }
+    let mut heading = heading(app, &what);
+    heading.push_str(&match Roofline::of(profile, app.phase) {
+        Ok(_) => {
+            format!(" · roof of {}", if backend.is_empty() { "this machine" } else { &backend })
+        }
+        Err(why) => format!(" · no roof: {}", printable(&why.reason)),
+    });
+    lines.push(Line::styled(cut(&heading, width), paint.bold()));
+    let row = |mark: char, name: &str, cells: [&str; 8]| {
+        let [share, average, total, count, p50, p99, roof, bound] = cells;
+        let wide = if width >= 100 { format!("{total:>12}") } else { String::new() };
+        let name = padded(&cut(name, 19), 19);
+        format!(
+            "{mark}{name} {share:>6} {average:>9}{wide} {count:>8} {p50:>8} {p99:>8} {roof:>7} {bound:<7}"
+        )
+    };
+    let header = row(
+        ' ',
+        "Brick",
+        ["share", "avg µs", "total ms", "count", "p50 µs", "p99 µs", "of roof", "bound"],
+    );
+    lines.push(Line::raw(header));
+    let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);
+    let rows = app.rows();
+    let left = room.saturating_sub(lines.len() + 1);
+    let table: Vec<Line<'static>> = rows
+        .iter()
+        .enumerate()
+        .map(|(at, brick)| {
+            let is_selected = at == app.selected.min(rows.len().saturating_sub(1));
+            let known = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| micros(ns as f64));
+            let Row { exclusive_ns, count, .. } = *brick;
+            let (of_roof, bound) = brick.roof.map_or(("-".to_owned(), ""), |(part, bound)| {
+                (format!("{:.0}%", 100.0 * part), bound)
+            });
+            let text = row(
+                if is_selected { '>' } else { ' ' },
+                &printable(&brick.name),
+                [
+                    &percent(exclusive_ns, wall),
+                    &micros(exclusive_ns as f64 / count.max(1) as f64),
+                    &format!("{:.3}", exclusive_ns as f64 / 1e6),
+                    &count.to_string(),
+                    &known(brick.p50_ns),
+                    &known(brick.p99_ns),
+                    &of_roof,
+                    bound,
+                ],
+            );
+            if is_selected { Line::styled(text, paint.selected()) } else { Line::raw(text) }
+        })
+        .collect();
+    if table.is_empty() {
+        lines.push(Line::raw(match app.filter.is_empty() {
+            true => format!(" no brick of {} was recorded", app.phase),
+            false => " no brick has this in its name".to_owned(),
+        }));
+    }
+    lines.extend(in_sight(table, app.selected, left));
+    if let Some(total) = profile.phase(app.phase) {
+        let text = row(
+            ' ',
+            "unattributed",
+            [
+                &percent(total.unattributed_ns, wall),
+                &micros(total.unattributed_ns as f64 / total.passes.max(1) as f64),
+                &format!("{:.3}", total.unattributed_ns as f64 / 1e6),
+                &total.passes.to_string(),
+                "",
+                "",
+                "",
+                "",
+            ],
+        );
+        lines.push(Line::styled(text, paint.category(None)));
+    }
+    lines
+}
+
+/// A bar for each category, and one for what no brick explains.
+fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line<'static>> {
+    let Some(total) = profile.phase(phase) else { return Vec::new() };
+    let room = width.saturating_sub(24).min(60);
+    categories(profile, total)
+        .into_iter()
+        .map(|row| {
+            let name = row.category.map_or("unattributed", |category| category.name());
+            Line::from(vec![
+                Span::raw(format!(" {name:12} {:>6} ", percent(row.exclusive_ns, total.wall_ns))),
+                Span::styled(
+                    bar(row.share.unwrap_or_default(), room),
+                    paint.category(row.category),
+                ),
+            ])
+        })
+        .collect()
+}
+
+/// All that is known of one brick.
+fn brick(
+    app: &App,
+    profile: &Profile,
+    name: &str,
+    paint: Paint,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled(cut(&heading(app, &printable(name)), width), paint.bold())];
+    let bricks = profile.bricks(Some(app.phase));
+    let Some(brick) = bricks.iter().find(|brick| brick.stats.name == name) else {
+        lines.push(Line::raw(format!(" it has not run in {}", app.phase)));
+        return lines;
+    };
+    let stats = &brick.stats;
+    let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);
+    let mut time = format!(
+        " {} of {} wall is its own: {}, {} spans of {} µs",
+        percent(stats.exclusive_ns, wall),
+        app.phase,
+        seconds(stats.exclusive_ns),
+        stats.count,
+        micros(stats.exclusive_ns as f64 / stats.count.max(1) as f64)
+    );
+    if stats.exclusive_ns != stats.total_ns {
+        time.push_str(&format!(", with the bricks inside {}", seconds(stats.total_ns)));
+    }
+    lines.push(Line::raw(cut(&time, width)));
+    lines.push(Line::raw(format!(" by the {} clock", brick.source.name())));
+    match Roofline::of(profile, app.phase) {
+        Ok(roofline) => {
+            if let Some(row) = roofline.bricks.iter().find(|row| row.name == name) {
+                match &row.place {
+                    Some(place) => lines.push(Line::raw(format!(
+                        " {:.1} GB/s from {}, {:.1} GFLOP/s: {:.0}% of the roof, bound by {}",
+                        place.bytes_per_second / 1e9,
+                        printable(&place.level),
+                        place.flops_per_second / 1e9,
+                        100.0 * place.of_roof,
+                        place.bound.name()
+                    ))),
+                    None => lines.extend(row.absent.as_ref().map(|why| {
+                        Line::raw(format!(" distance from the roof absent: {}", why.reason))
+                    })),
+                }
+                lines.extend(
+                    row.notes.iter().map(|note| Line::raw(cut(&format!(" note: {note}"), width))),
+                );
+            }
+        }
+        Err(why) => lines.push(Line::raw(cut(&format!(" no roofline: {}", why.reason), width))),
+    }
+    lines.push(Line::raw(""));
+    let kernels = app.kernels(name);
+    if kernels.is_empty() {
+        lines.push(Line::raw(" No kernel was timed in it since somebody watches."));
+        return lines;
+    }
+    let since = if app.is_recent { "in the last 2 s" } else { "since somebody watches" };
+    let text = format!(
+        " {:34} {:>8} {:>10} {:>12}",
+        format!("Kernels, {since}"),
+        "count",
+        "avg µs",
+        "total"
+    );
+    lines.push(Line::styled(text, paint.bold()));
+    for kernel in kernels {
+        lines.push(Line::raw(format!(
+            " {} {:>8} {:>10} {:>12}",
+            padded(&cut(&printable(&kernel.kernel), 34), 34),
+            kernel.count,
+            micros(kernel.total_ns as f64 / kernel.count.max(1) as f64),
+            seconds(kernel.total_ns)
+        )));
+    }
+    lines
+}

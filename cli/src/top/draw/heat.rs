@@ -1,0 +1,109 @@
+//! Layers by bricks, as a map: darker letters took more.
+
+use ratatui::style::Color;
+use ratatui::text::{Line, Span};
+
+use super::{Paint, absent, heading_of_layers, in_sight, micros, percent, seconds};
+use crate::names::{cut, printable};
+use crate::top::app::{App, Heat};
+
+/// From the least to the most. A blank is a brick that didn't run.
+const DENSITY: &[u8] = b".:-=+*#%@";
+
+pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled(heading_of_layers(app, "layers by bricks"), paint.bold())];
+    let heat = match app.heat() {
+        Ok(heat) => heat,
+        Err(why) => {
+            lines.push(absent(&why));
+            return lines;
+        }
+    };
+    let most = heat.most();
+    let row = app.selected.min(heat.layers.len() - 1);
+    let column = app.column.min(heat.bricks.len().saturating_sub(1));
+    lines.push(Line::raw(cut(&cell(&heat, row, column), width)));
+    // As wide as fits; at least a letter and a gap.
+    let cells = width.saturating_sub(6) / heat.bricks.len().max(1);
+    let cells = cells.clamp(2, 6);
+    let n_shown = (width.saturating_sub(6) / cells).min(heat.bricks.len());
+    let first = (column + 1).saturating_sub(n_shown);
+    let shown = first..(first + n_shown).min(heat.bricks.len());
+    let mut header = vec![Span::raw("layer ")];
+    header.extend(shown.clone().map(|brick| {
+        let text = format!("{:<cells$}", letter(brick));
+        Span::styled(text, if brick == column { paint.selected() } else { paint.bold() })
+    }));
+    lines.push(Line::from(header));
+    let names = legend(&heat, shown.clone(), width);
+    let left = room.saturating_sub(lines.len() + names.len());
+    let rows = heat.layers.iter().zip(&heat.cells).enumerate().map(|(at, (layer, of_layer))| {
+        let mark = if at == row { '>' } else { ' ' };
+        let name = layer.map_or("ends".to_owned(), |layer| layer.to_string());
+        let mut spans = vec![Span::raw(format!("{mark}{name:>4} "))];
+        for brick in shown.clone() {
+            let level = of_layer[brick].map(|(ns, _)| level(ns, most));
+            let letter = level.map_or(' ', |level| char::from(DENSITY[level]));
+            let text = letter.to_string().repeat(cells - 1) + " ";
+            let style = match level {
+                Some(0..3) => paint.fg(Color::Blue),
+                Some(3..6) => paint.fg(Color::Yellow),
+                Some(_) => paint.fg(Color::Red),
+                None => paint.fg(Color::Reset),
+            };
+            spans.push(if at == row && brick == column {
+                Span::styled(text, paint.selected())
+            } else {
+                Span::styled(text, style)
+            });
+        }
+        Line::from(spans)
+    });
+    lines.extend(in_sight(rows.collect(), row, left.max(1)));
+    lines.extend(names);
+    lines
+}
+
+/// From 0 to 8, in equal steps of the most.
+fn level(ns: u64, most: u64) -> usize {
+    let share = ns as f64 / most.max(1) as f64;
+    ((share * DENSITY.len() as f64) as usize).min(DENSITY.len() - 1)
+}
+
+/// What is under the cursor, in words.
+fn cell(heat: &Heat, row: usize, column: usize) -> String {
+    let layer = heat.layers[row].map_or("outside of layers".to_owned(), |n| format!("layer {n}"));
+    let Some(name) = heat.bricks.get(column) else { return format!(" {layer}") };
+    let name = printable(name);
+    let Some((ns, count)) = heat.cells[row][column] else {
+        return format!(" {layer}, {} {name}: it doesn't run there", letter(column));
+    };
+    format!(
+        " {layer}, {} {name}: {} in {count} spans of {} µs, {} of all",
+        letter(column),
+        seconds(ns),
+        micros(ns as f64 / count.max(1) as f64),
+        percent(ns, heat.total())
+    )
+}
+
+fn letter(brick: usize) -> char {
+    ('A'..='Z').chain('a'..='z').nth(brick).unwrap_or('?')
+}
+
+/// Which letter is which brick, and what the letters of the map mean.
+fn legend(heat: &Heat, shown: std::ops::Range<usize>, width: usize) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for brick in shown {
+        let entry = format!(" {} {}", letter(brick), cut(&printable(&heat.bricks[brick]), 18));
+        if crate::names::columns(&line) + crate::names::columns(&entry) > width {
+            lines.push(Line::raw(std::mem::take(&mut line)));
+        }
+        line.push_str(&entry);
+    }
+    lines.push(Line::raw(line));
+    let density = std::str::from_utf8(DENSITY).unwrap_or_default();
+    lines.push(Line::raw(format!(" least {density} most: {}", seconds(heat.most()))));
+    lines
+}

@@ -1,0 +1,108 @@
+//! What is known of the process, the machine and the measurement itself.
+
+use ratatui::text::Line;
+
+use super::{Paint, bytes_of};
+use crate::names::{cut, padded, printable};
+use crate::top::app::{App, Seen};
+
+pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Line<'static>> {
+    let numbers = app.numbers(seen);
+    let profile = &seen.picture.profile;
+    let mut lines = Vec::new();
+    let mut section = |name: &str, of: Vec<String>| {
+        lines.push(Line::styled(format!(" {name}"), paint.bold()));
+        lines.extend(of.into_iter().map(|line| Line::raw(format!("   {line}"))));
+    };
+    let threads = match &numbers.activity.0 {
+        Ok(activity) => match &activity.threads {
+            Some(threads) => threads
+                .iter()
+                .map(|thread| {
+                    let name = padded(&cut(&printable(&thread.name), 16), 16);
+                    format!(
+                        "{name} {:>7}  busy {:>5.1}%  waiting for a core {:>5.1}%",
+                        thread.tid,
+                        100.0 * thread.busy,
+                        100.0 * thread.waiting
+                    )
+                })
+                .collect(),
+            None => vec!["absent: this kernel doesn't count their times".to_owned()],
+        },
+        Err(why) => vec![format!("absent: {}", why.reason)],
+    };
+    section("Threads, over the last second", threads);
+    let machine = numbers.activity.0.as_ref().ok().and_then(|activity| activity.machine);
+    section(
+        "CPU time of the machine",
+        vec![match machine {
+            Some(machine) => {
+                let stolen = machine.stolen.map(|part| format!(", stolen {:.1}%", 100.0 * part));
+                format!(
+                    "engine {:.1}%, this view {:.1}%, others {:.1}%{}",
+                    100.0 * machine.own,
+                    100.0 * machine.watcher,
+                    100.0 * machine.others,
+                    stolen.unwrap_or_default()
+                )
+            }
+            None => "absent: the system doesn't tell, or not yet".to_owned(),
+        }],
+    );
+    section(
+        "Memory",
+        vec![match &numbers.memory.0 {
+            Ok(memory) => {
+                let known = |bytes: Option<u64>| bytes.map_or("-".to_owned(), bytes_of);
+                format!(
+                    "resident {}, of which files {}; at most {}",
+                    bytes_of(memory.resident_bytes),
+                    known(memory.file_bytes),
+                    known(memory.peak_bytes)
+                )
+            }
+            Err(why) => format!("absent: {}", why.reason),
+        }],
+    );
+    section(
+        "Disturbance of the newest passes",
+        vec![match &numbers.disturbance.0 {
+            Ok(found) => {
+                let us = |ns: Option<u64>| {
+                    ns.map_or("-".to_owned(), |ns| format!("{:.0} µs", ns as f64 / 1e3))
+                };
+                format!(
+                    "{} in {} passes: waited {} for cores, {} switches, stolen {}",
+                    if found.is_disturbed() { "yes" } else { "no" },
+                    found.passes,
+                    us(found.run_queue_wait_ns),
+                    found.involuntary_switches.map_or("-".to_owned(), |n| n.to_string()),
+                    us(found.steal_ns)
+                )
+            }
+            Err(why) => format!("absent: {}", why.reason),
+        }],
+    );
+    let dropped: Vec<String> = numbers.dropped.lines().collect();
+    let none = vec!["nothing was lost, nothing went otherwise than meant".to_owned()];
+    section("Drops", if dropped.is_empty() { none } else { dropped });
+    section("Overhead", vec![printable(&profile.overhead.basis)]);
+    let clock = &profile.clock;
+    section("Clock", vec![printable(&clock.source)]);
+    section(
+        "Ceilings",
+        vec![match (&profile.ceilings, &profile.ceilings_absent) {
+            (Some(ceilings), _) => format!(
+                "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
+                ceilings.read_bytes_per_second / 1e9,
+                ceilings.flops_per_second / 1e9,
+                printable(&ceilings.basis)
+            ),
+            (None, Some(why)) => format!("absent: {}", printable(&why.reason)),
+            (None, None) => "absent: the engine doesn't say what this machine can do".to_owned(),
+        }],
+    );
+    let most = lines.len().saturating_sub(room);
+    lines.into_iter().skip(app.selected.min(most)).take(room).collect()
+}

@@ -1,0 +1,338 @@
+//! Screens of known frames: what an engine would have sent, through the format and back, to the state and
+//! onto a screen in memory.
+
+use std::sync::Arc;
+
+use brickscope::{
+    BrickId, BrickProfiler, Ceilings, HostLaunch, MockClock, Model, Phase, Run, Work,
+};
+use brickscope_live::socket::{Facts, Frame, Hello, Message, Messages};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::Color;
+
+use super::super::app::{App, Event, State};
+use super::super::process::{Cpus, Memory, Reading, Thread};
+use super::super::session::text;
+use super::draw;
+
+/// An engine on a clock that is turned by hand.
+struct Engine {
+    hand: MockClock,
+    profiler: Arc<BrickProfiler>,
+    seq: u64,
+    layers: u16,
+}
+
+impl Engine {
+    fn new() -> Self {
+        let hand = MockClock::default();
+        let profiler = Arc::new(BrickProfiler::with_clock(hand.clock()));
+        profiler.enable();
+        profiler.sum_layers();
+        profiler.set_kv_cache_tokens(128);
+        Self { hand, profiler, seq: 0, layers: 3 }
+    }
+
+    fn facts() -> Facts {
+        let model = Model {
+            path: "models/tiny.gguf".to_owned(),
+            name: Some("tiny \u{1b}[31m\u{202e} name".to_owned()),
+            quantization: "q4_k".to_owned(),
+            ..Model::default()
+        };
+        let run = Run { backend: "avx2".to_owned(), threads: 2, ..Run::default() };
+        let ceilings = Ceilings {
+            read_bytes_per_second: 10e9,
+            caches: Vec::new(),
+            flops_per_second: 100e9,
+            basis: "told by the test".to_owned(),
+            measured: None,
+        };
+        Facts { run: Some(run), model: Some(model), ceilings: Some(ceilings), ..Facts::default() }
+    }
+
+    fn brick(&self, brick: BrickId, kernel: &str, micros: u64, work: Work) {
+        let launch = HostLaunch { shape: "64×64".to_owned(), threads: 2 };
+        let kernel = self.profiler.kernel(kernel, Some(launch));
+        let timer = self.profiler.start_brick_kernel(brick, kernel);
+        self.hand.advance(1_000 * micros);
+        self.profiler.stop_brick_kernel(timer, work);
+    }
+
+    /// A pass: layers take longer from one to the next, and a millisecond is nobody's.
+    fn pass(&self, phase: Phase, tokens: u64, position: u64) {
+        let pass = self.profiler.begin_pass(phase);
+        for layer in 0..self.layers {
+            let timer = self.profiler.begin_layer(layer);
+            let moved = Work { elements: 64, flops: 100_000, bytes: 1_000_000 };
+            self.brick(BrickId::QkvProjection, "gemv_q4_k", 200 + 100 * u64::from(layer), moved);
+            self.brick(BrickId::Activation, "silu_mul", 20, Work::elements(64));
+            self.profiler.end_layer(timer);
+        }
+        self.brick(BrickId::LmHead, "gemv_q6_k", 400, Work::elements(64));
+        self.hand.advance(1_000_000);
+        self.profiler.end_pass(pass, tokens, position);
+    }
+
+    fn frame(&mut self, last: bool) -> Frame {
+        self.seq += 1;
+        let at_ns = self.profiler.clock().now();
+        let profile = self.profiler.snapshot();
+        Frame { seq: self.seq, at_ns, made_ns: 100_000 * self.seq, last, profile, layers: true }
+    }
+
+    fn hello(&self) -> Hello {
+        let mut hello = Hello::new(self.profiler.clock().describe(), Self::facts());
+        hello.pid = 4711;
+        hello
+    }
+}
+
+/// The state after these messages have gone through the format.
+fn replay(app: &mut App, messages: &[Message]) {
+    let mut recorded = Vec::new();
+    for message in messages {
+        serde_json::to_writer(&mut recorded, message).expect("it is data");
+        recorded.push(b'\n');
+    }
+    let mut messages = Messages::new(&recorded[..]);
+    while let Some(message) = messages.next().expect("it was written") {
+        app.update(match message {
+            Message::Hello(hello) => Event::Hello(hello),
+            Message::Frame(frame) => Event::Frame(frame),
+            other => panic!("{other:?}"),
+        });
+    }
+}
+
+/// An engine that has run for some seconds, and what is known of its process.
+fn running() -> (Engine, App) {
+    let mut engine = Engine::new();
+    engine.pass(Phase::Prefill, 60, 0);
+    let mut messages = vec![Message::Hello(Box::new(engine.hello()))];
+    for position in 0..1_500 {
+        if position % 100 == 0 {
+            messages.push(Message::Frame(Box::new(engine.frame(false))));
+        }
+        engine.pass(Phase::Decode, 1, 60 + position % 60);
+    }
+    messages.push(Message::Frame(Box::new(engine.frame(false))));
+    let mut app = App::new(false);
+    replay(&mut app, &messages);
+    for second in 0..3 {
+        let thread = |tid, name: &str, run_ns| Thread {
+            tid,
+            name: name.to_owned(),
+            run_ns,
+            wait_ns: 50_000_000 * second,
+        };
+        let reading = Reading {
+            at_ns: 1_000_000_000 * second,
+            memory: Some(Memory {
+                resident_bytes: 812_000_000,
+                peak_bytes: Some(900_000_000),
+                file_bytes: None,
+            }),
+            threads: Some(vec![
+                thread(4711, "engine", 900_000_000 * second),
+                thread(4712, "worker\n", 800_000_000 * second),
+            ]),
+            own: Some(170 * second),
+            watcher: Some(second),
+            cpus: Some(Cpus { busy: 180 * second, all: 200 * second, steal: Some(0) }),
+        };
+        app.update(Event::Process(Ok(Box::new(reading))));
+    }
+    (engine, app)
+}
+
+fn press(app: &mut App, keys: &str) {
+    for key in keys.chars() {
+        let code = match key {
+            '\n' => KeyCode::Enter,
+            '\t' => KeyCode::Tab,
+            '↓' => KeyCode::Down,
+            '→' => KeyCode::Right,
+            '⎋' => KeyCode::Esc,
+            key => KeyCode::Char(key),
+        };
+        app.update(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+    }
+}
+
+fn screen(app: &App) -> String {
+    text(app, 80, 24).expect("a screen in memory")
+}
+
+#[test]
+fn the_screens_of_a_running_engine() {
+    let (_engine, mut app) = running();
+    insta::assert_snapshot!("bricks", screen(&app));
+    insta::assert_snapshot!("bricks_wide", text(&app, 120, 40).expect("a screen in memory"));
+    press(&mut app, "\n");
+    insta::assert_snapshot!("brick", screen(&app));
+    press(&mut app, "⎋\t↓→");
+    insta::assert_snapshot!("heat", screen(&app));
+    press(&mut app, "\t\n↓\n");
+    insta::assert_snapshot!("tree", screen(&app));
+    press(&mut app, "\t");
+    insta::assert_snapshot!("system", screen(&app));
+    press(&mut app, "?");
+    insta::assert_snapshot!("help", screen(&app));
+}
+
+#[test]
+fn before_frames_come_and_after_the_engine_has_died() {
+    let mut app = App::new(false);
+    app.update(Event::Starting("warming up".to_owned()));
+    insta::assert_snapshot!("starting", text(&app, 80, 6).expect("a screen in memory"));
+    let (_engine, mut app) = running();
+    app.update(Event::Gone(Some("signal: 9 (SIGKILL)".to_owned())));
+    let died = screen(&app);
+    assert!(died.starts_with(" THE ENGINE HAS DIED: signal: 9 (SIGKILL)."), "{died}");
+    assert!(died.contains("QkvProjection"), "the last picture stays");
+    // And its keys.
+    press(&mut app, "2");
+    assert!(screen(&app).contains("layers by bricks"));
+    press(&mut app, "q");
+    assert!(app.has_quit);
+}
+
+#[test]
+fn an_engine_that_says_that_it_ends_has_not_died() {
+    let (mut engine, mut app) = running();
+    replay(&mut app, &[Message::Frame(Box::new(engine.frame(true)))]);
+    app.update(Event::Gone(None));
+    assert_eq!(app.state, State::Ended);
+    assert!(
+        screen(&app).lines().next().expect("a title").ends_with("ENDED, this is the last frame")
+    );
+}
+
+#[test]
+fn the_window_is_what_happened_lately_and_its_percentiles_are_absent() {
+    let (_engine, mut app) = running();
+    let all = app.rows();
+    press(&mut app, "w");
+    let recent = app.rows();
+    assert_eq!(all.len(), recent.len());
+    // Passes of 3.36 ms: frames come each 336 ms, so the first that is two seconds ago is the sixth.
+    let qkv = |rows: &[super::super::app::Row]| {
+        let row = rows.iter().find(|row| row.name == "QkvProjection").expect("it ran").clone();
+        (row.count, row.exclusive_ns, row.p50_ns.is_some())
+    };
+    let per_pass = 3;
+    assert_eq!(qkv(&all), (1_500 * per_pass, 1_500 * 900_000, true));
+    let (count, ns, has_percentiles) = qkv(&recent);
+    assert!(!has_percentiles);
+    assert_eq!(ns, count / per_pass * 900_000);
+    assert!((500..=1_000).contains(&(count / per_pass)), "{count}");
+    assert!(screen(&app).contains("the last 2 s"));
+}
+
+#[test]
+fn a_paused_view_stays_and_goes_on_where_the_engine_is() {
+    let (mut engine, mut app) = running();
+    press(&mut app, " ");
+    let before = app.rows();
+    (0..10).for_each(|position| engine.pass(Phase::Decode, 1, position));
+    replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
+    assert_eq!(app.rows(), before);
+    assert!(screen(&app).lines().next().expect("a title").ends_with("PAUSED, running"));
+    press(&mut app, " ");
+    assert_eq!(app.rows()[0].count, before[0].count + 30);
+}
+
+#[test]
+fn bricks_are_sorted_and_filtered() {
+    let (_engine, mut app) = running();
+    let names = |app: &App| app.rows().into_iter().map(|row| row.name).collect::<Vec<_>>();
+    assert_eq!(names(&app), ["QkvProjection", "LmHead", "Activation"]);
+    press(&mut app, "s");
+    assert_eq!(names(&app)[0], "LmHead", "by the average");
+    press(&mut app, "ss");
+    assert_eq!(names(&app)[0], "QkvProjection", "the only one of which the roof is known");
+    press(&mut app, "sS");
+    assert_eq!(names(&app), ["QkvProjection", "LmHead", "Activation"], "by name, reversed");
+    press(&mut app, "/head\n");
+    assert_eq!(names(&app), ["LmHead"]);
+    press(&mut app, "/⎋");
+    assert_eq!(names(&app).len(), 3);
+    press(&mut app, "/nothing\n");
+    assert!(screen(&app).contains("no brick has this in its name"));
+}
+
+#[test]
+fn an_engine_that_forgets_begins_anew() {
+    let (mut engine, mut app) = running();
+    engine.profiler.reset();
+    engine.pass(Phase::Decode, 1, 0);
+    replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
+    let seen = app.seen().expect("a picture");
+    assert!(seen.window.is_err(), "there is nothing before it");
+    assert_eq!(app.rows()[0].count, 3);
+}
+
+/// No size, state or key makes it panic, and nothing of a name goes to the terminal unescaped.
+#[test]
+fn any_size_will_do_and_hostile_names_are_spelt_out() {
+    let hostile = "\u{1b}[2J</script>\"'\n\r\t🔥\u{202e}";
+    let mut engine = Engine::new();
+    for _ in 0..3 {
+        let pass = engine.profiler.begin_pass(Phase::Decode);
+        let layer = engine.profiler.begin_layer(65_534);
+        for nth in 0..60 {
+            let kernel = engine.profiler.kernel(&format!("{nth}{hostile}"), None);
+            let timer = engine.profiler.start(&format!("{hostile}{nth}"));
+            let inner = engine.profiler.start_kernel(kernel);
+            engine.hand.advance(1_000);
+            engine.profiler.stop_kernel(inner, Work::default());
+            engine.profiler.stop(timer, 1);
+        }
+        engine.profiler.end_layer(layer);
+        engine.profiler.end_pass(pass, 1, u64::MAX);
+    }
+    let messages =
+        [Message::Hello(Box::new(engine.hello())), Message::Frame(Box::new(engine.frame(false)))];
+    for (width, height) in [(80, 24), (40, 10), (10, 3), (1, 1), (300, 100)] {
+        let mut app = App::new(true);
+        for keys in ["", "?", "x", "\n", "⎋2→→→↓↓", "3+\n↓\n", "4↓↓↓", "w", "p", "1", "G", "/z"]
+        {
+            press(&mut app, keys);
+            let _ = text(&app, width, height).expect("a screen in memory");
+            if keys.is_empty() {
+                replay(&mut app, &messages);
+            }
+            let shown = text(&app, width, height).expect("a screen in memory");
+            let odd = shown.chars().find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
+            assert_eq!(odd, None, "{shown}");
+        }
+        app.update(Event::Gone(Some(hostile.to_owned())));
+        let _ = text(&app, width, height).expect("a screen in memory");
+    }
+}
+
+#[test]
+fn without_colour_there_is_none_and_nothing_is_missing() {
+    let (_engine, mut app) = running();
+    for keys in ["", "2", "3\n", "4"] {
+        press(&mut app, keys);
+        let drawn = |app: &App| {
+            let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("in memory");
+            terminal.draw(|frame| draw(app, frame)).expect("in memory");
+            let cells = terminal.backend().buffer().content().to_vec();
+            let is_plain = |colour| colour == Color::Reset;
+            let plain = cells.iter().all(|cell| is_plain(cell.fg) && is_plain(cell.bg));
+            (plain, cells.iter().map(|cell| cell.symbol().to_owned()).collect::<String>())
+        };
+        app.has_colour = false;
+        let (is_plain, without) = drawn(&app);
+        assert!(is_plain);
+        app.has_colour = true;
+        let (is_plain, with) = drawn(&app);
+        assert!(!is_plain);
+        assert_eq!(with, without);
+    }
+}

@@ -1,0 +1,122 @@
+//! An engine of our own to watch: another process, so that the view outlives it.
+
+use std::io::Read;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::TopArgs;
+
+/// Of what the engine prints, so much is kept.
+const MOST_OUTPUT: usize = 1 << 20;
+/// How long an engine that was told to end may take to.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    child: Child,
+    /// Closed, it tells an endless run to end; so does the death of this process.
+    input: Option<ChildStdin>,
+    complaints: Arc<Mutex<Vec<u8>>>,
+    report: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Engine {
+    /// Runs `brickscope profile` as the arguments say.
+    pub(crate) fn start(args: &TopArgs) -> Result<Self> {
+        let program = std::env::current_exe().context("this program's file")?;
+        let mut command = Command::new(program);
+        command.arg("profile").args(&args.model).arg("--live");
+        match args.tokens {
+            Some(tokens) => command.arg("--tokens").arg(tokens.to_string()),
+            None => command.arg("--endless"),
+        };
+        if let Some(prompt) = &args.prompt {
+            command.arg("--prompt").arg(prompt);
+        }
+        if let Some(out) = &args.out {
+            command.arg("--out").arg(out);
+        }
+        if let Some(threads) = args.executor.threads {
+            command.arg("--threads").arg(threads.to_string());
+        }
+        if let Some(backend) = args.executor.backend {
+            command.arg("--backend").arg(backend.name());
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("the engine can't be started")?;
+        let complaints = Arc::default();
+        if let Some(stderr) = child.stderr.take() {
+            let kept = Arc::clone(&complaints);
+            thread::spawn(move || keep(stderr, &kept));
+        }
+        let report = child.stdout.take().map(|stdout| {
+            thread::spawn(move || {
+                let kept = Mutex::default();
+                keep(stdout, &kept);
+                kept.into_inner().unwrap_or_else(PoisonError::into_inner)
+            })
+        });
+        Ok(Self { input: child.stdin.take(), child, complaints, report })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has: in words, with the last thing that it said.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        let said = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let said = String::from_utf8_lossy(&said);
+        let last = said.trim_end().lines().next_back().unwrap_or_default().trim();
+        Some(if last.is_empty() { status.to_string() } else { format!("{status}: {last}") })
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Errors
+    ///
+    /// If it failed: what it said.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let status = self.child.wait().context("the engine")?;
+        if !status.success() {
+            bail!("the engine: {}", self.ended().unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// Ends it if it still runs, and returns what it printed.
+    pub(crate) fn end(mut self) -> Vec<u8> {
+        drop(self.input.take());
+        let until = Instant::now() + END_WITHIN;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.report.take().and_then(|report| report.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // By itself it would go on without anybody to see it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Keeps what is printed, up to a bound; what is beyond is read, lest the engine wait for a reader.
+fn keep(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut buffer) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MOST_OUTPUT {
+            kept.extend_from_slice(&buffer[..n]);
+        }
+    }
+}

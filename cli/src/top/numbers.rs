@@ -1,0 +1,237 @@
+//! The figures of a live view, for its screens and for scripts. What isn't known says why.
+
+use brickscope::roofline::Roofline;
+use brickscope::{
+    Absent, BrickCategory, BrickKernel, Disturbance, Dropped, Latency, LayerBrick, Model, Overhead,
+    Pass, Phase, PhaseTotal, Profile, Run, Total,
+};
+use serde::{Serialize, Serializer};
+
+use super::picture::{Picture, Window};
+use super::process::{Activity, Memory};
+
+/// A figure, or why it isn't known; in JSON the figure, or an object with `absent`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Known<T>(pub(crate) Result<T, Absent>);
+
+impl<T> Known<T> {
+    pub(crate) fn or(value: Option<T>, reason: &str) -> Self {
+        Self(value.ok_or_else(|| Absent { reason: reason.to_owned() }))
+    }
+}
+
+impl<T: Serialize> Serialize for Known<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Without<'a> {
+            absent: &'a str,
+        }
+        match &self.0 {
+            Ok(value) => value.serialize(to),
+            Err(Absent { reason }) => Without { absent: reason }.serialize(to),
+        }
+    }
+}
+
+/// All of them. The tables have the names that they have in `profile.json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Numbers<'p> {
+    /// `running`, `ended` in good order, or `died`.
+    pub(crate) state: &'static str,
+    pub(crate) pid: u32,
+    pub(crate) seq: u64,
+    pub(crate) at_ns: u64,
+    pub(crate) run: Option<&'p Run>,
+    pub(crate) model: Option<&'p Model>,
+    /// The device by whose clock the times are, if one ran the bricks.
+    pub(crate) device: Option<&'p str>,
+    pub(crate) phases: Vec<PhaseNumbers>,
+    pub(crate) latency: &'p Latency,
+    pub(crate) categories: Vec<CategoryNumbers>,
+    pub(crate) totals: &'p [Total],
+    /// By layer since somebody watches, as the kernels by brick.
+    pub(crate) layers: Known<&'p [LayerBrick]>,
+    pub(crate) brick_kernels: &'p [BrickKernel],
+    pub(crate) roofline: Vec<Known<Roofline>>,
+    pub(crate) kv_cache: Known<KvCache>,
+    pub(crate) memory: Known<Memory>,
+    pub(crate) activity: Known<&'p Activity>,
+    pub(crate) disturbance: Known<Disturbance>,
+    pub(crate) dropped: &'p Dropped,
+    pub(crate) overhead: OverheadNumbers<'p>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct PhaseNumbers {
+    #[serde(flatten)]
+    pub(crate) total: PhaseTotal,
+    /// Over all passes: tokens per second of their walls.
+    pub(crate) tokens_per_second: Option<f64>,
+    /// Over those of the last two seconds.
+    pub(crate) tokens_per_second_now: Known<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct CategoryNumbers {
+    pub(crate) phase: Phase,
+    /// `None` for what no brick explains.
+    pub(crate) category: Option<BrickCategory>,
+    pub(crate) exclusive_ns: u64,
+    /// Of the wall, 0 to 1.
+    pub(crate) share: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct KvCache {
+    /// After the newest pass.
+    pub(crate) tokens: u64,
+    pub(crate) room: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct OverheadNumbers<'p> {
+    #[serde(flatten)]
+    pub(crate) profiler: &'p Overhead,
+    /// The estimate for the profiler, as a part of the walls of all passes.
+    pub(crate) share: Known<f64>,
+    /// What making frames takes of the time of one core.
+    pub(crate) watching: Known<f64>,
+}
+
+/// What is known besides the picture.
+pub(crate) struct Beside<'p> {
+    pub(crate) state: &'static str,
+    pub(crate) pid: u32,
+    pub(crate) window: Result<&'p Window, &'p Absent>,
+    pub(crate) memory: Result<Memory, Absent>,
+    pub(crate) activity: Result<&'p Activity, Absent>,
+}
+
+impl<'p> Numbers<'p> {
+    pub(crate) fn of(picture: &'p Picture, beside: Beside<'p>) -> Self {
+        let profile = &picture.profile;
+        let Beside { state, pid, window, memory, activity } = beside;
+        let layers = if profile.layers.is_empty() {
+            Err(Absent { reason: layers_absent(picture).to_owned() })
+        } else {
+            Ok(&profile.layers[..])
+        };
+        Self {
+            state,
+            pid,
+            seq: picture.seq,
+            at_ns: picture.at_ns,
+            run: profile.run.as_ref(),
+            model: profile.model.as_ref(),
+            device: picture.device.as_deref(),
+            phases: profile.phases.iter().map(|total| PhaseNumbers::of(total, window)).collect(),
+            latency: &profile.latency,
+            categories: profile
+                .phases
+                .iter()
+                .flat_map(|total| categories(profile, total))
+                .collect(),
+            totals: &profile.totals,
+            layers: Known(layers),
+            brick_kernels: &profile.brick_kernels,
+            roofline: profile
+                .phases
+                .iter()
+                .map(|total| Known(Roofline::of(profile, total.phase)))
+                .collect(),
+            kv_cache: kv_cache(profile),
+            memory: Known(memory),
+            activity: Known(activity),
+            disturbance: disturbance(profile),
+            dropped: &profile.dropped,
+            overhead: OverheadNumbers {
+                profiler: &profile.overhead,
+                share: overhead_share(profile),
+                watching: watching(window),
+            },
+        }
+    }
+}
+
+impl PhaseNumbers {
+    pub(crate) fn of(total: &PhaseTotal, window: Result<&Window, &Absent>) -> Self {
+        let now = match window {
+            Ok(window) => Known::or(
+                window.profile.phase(total.phase).and_then(PhaseTotal::tokens_per_second),
+                "no pass ended in the last two seconds",
+            ),
+            Err(absent) => Known(Err(absent.clone())),
+        };
+        Self {
+            total: *total,
+            tokens_per_second: total.tokens_per_second(),
+            tokens_per_second_now: now,
+        }
+    }
+}
+
+/// The categories of a phase, and last what no brick explains.
+pub(crate) fn categories(profile: &Profile, total: &PhaseTotal) -> Vec<CategoryNumbers> {
+    let stats = profile.categories(Some(total.phase));
+    let rows = BrickCategory::ALL
+        .into_iter()
+        .map(|category| (Some(category), stats[category as usize].total_ns))
+        .chain([(None, total.unattributed_ns)]);
+    rows.map(|(category, exclusive_ns)| CategoryNumbers {
+        phase: total.phase,
+        category,
+        exclusive_ns,
+        share: (total.wall_ns > 0).then(|| exclusive_ns as f64 / total.wall_ns as f64),
+    })
+    .collect()
+}
+
+/// Why there is no table of bricks by layer.
+pub(crate) fn layers_absent(picture: &Picture) -> &'static str {
+    match picture.device {
+        Some(_) => "on a device bricks aren't summed by layer",
+        None => "the engine's bricks are in no layers, or none has ended since the view began",
+    }
+}
+
+/// The pass that ended last.
+pub(crate) fn newest_pass(profile: &Profile) -> Option<&Pass> {
+    profile.passes.iter().max_by_key(|pass| pass.start_ns.saturating_add(pass.wall_ns))
+}
+
+pub(crate) fn kv_cache(profile: &Profile) -> Known<KvCache> {
+    let fill = newest_pass(profile).zip(profile.observed.kv_cache_tokens);
+    Known(match fill {
+        Some((pass, room)) => {
+            Ok(KvCache { tokens: pass.position.saturating_add(pass.tokens), room })
+        }
+        None => Err(Absent {
+            reason: match profile.observed.kv_cache_tokens {
+                None => "the engine doesn't say how many tokens there is room for",
+                Some(_) => "no pass has ended yet",
+            }
+            .to_owned(),
+        }),
+    })
+}
+
+pub(crate) fn disturbance(profile: &Profile) -> Known<Disturbance> {
+    let newest = newest_pass(profile);
+    Known::or(newest.and_then(|pass| pass.disturbance), "nobody has looked since the newest pass")
+}
+
+pub(crate) fn overhead_share(profile: &Profile) -> Known<f64> {
+    let wall = profile.phases.iter().fold(0, |sum: u64, p| sum.saturating_add(p.wall_ns));
+    Known(match profile.overhead.estimate_ns() {
+        Some(estimate) if wall > 0 => Ok(estimate / wall as f64),
+        Some(_) => Err(Absent { reason: "no pass has ended yet".to_owned() }),
+        None => Err(Absent { reason: profile.overhead.basis.clone() }),
+    })
+}
+
+pub(crate) fn watching(window: Result<&Window, &Absent>) -> Known<f64> {
+    Known(match window {
+        Ok(window) => Ok(window.made_ns as f64 / window.ns as f64),
+        Err(absent) => Err(absent.clone()),
+    })
+}

@@ -1,0 +1,260 @@
+//! From frames to pictures: each frame with what doesn't change, and what happened since a moment ago.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::rc::Rc;
+
+use brickscope::{
+    Absent, BrickKernel, BrickStats, DeviceStream, Latency, LayerBrick, Percentiles, PhaseTotal,
+    Profile, Total,
+};
+use brickscope_live::socket::{Facts, Frame};
+
+/// How far back the newest moment is compared: long enough for a figure that doesn't flicker.
+const WINDOW_NS: u64 = 2_000_000_000;
+/// With less than this between two frames there is no figure.
+const LEAST_WINDOW_NS: u64 = 500_000_000;
+
+/// How an engine stood at a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Picture {
+    pub(crate) seq: u64,
+    /// By the clock of the profile.
+    pub(crate) at_ns: u64,
+    /// What making frames took until then.
+    pub(crate) made_ns: u64,
+    /// The engine ended in good order after it.
+    pub(crate) is_last: bool,
+    /// With the facts, and with the newest table of bricks by layer. Where a device ran the bricks, it is
+    /// what that did by its own clock.
+    pub(crate) profile: Profile,
+    /// The device, if one ran the bricks.
+    pub(crate) device: Option<String>,
+}
+
+/// What happened between two pictures.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Window {
+    /// How long that was.
+    pub(crate) ns: u64,
+    /// The sums of it; what isn't a sum is absent.
+    pub(crate) profile: Profile,
+    /// What making frames took of it.
+    pub(crate) made_ns: u64,
+}
+
+/// The pictures of an engine, as far as they are of use.
+#[derive(Debug, Default)]
+pub(crate) struct Pictures {
+    facts: Facts,
+    /// The newest that came.
+    layers: Vec<LayerBrick>,
+    kernels: Vec<BrickKernel>,
+    /// The newest last; the first is at least a window old, if there is such a one.
+    kept: VecDeque<Rc<Picture>>,
+}
+
+impl Pictures {
+    pub(crate) fn new(facts: Facts) -> Self {
+        Self { facts, ..Self::default() }
+    }
+
+    pub(crate) fn newest(&self) -> Option<&Rc<Picture>> {
+        self.kept.back()
+    }
+
+    pub(crate) fn take(&mut self, frame: Frame) {
+        let Frame { seq, at_ns, made_ns, last, mut profile, layers } = frame;
+        if layers {
+            self.layers.clone_from(&profile.layers);
+            self.kernels.clone_from(&profile.brick_kernels);
+        } else {
+            profile.layers.clone_from(&self.layers);
+            profile.brick_kernels.clone_from(&self.kernels);
+        }
+        self.describe(&mut profile);
+        let (profile, device) = where_it_ran(profile);
+        let picture = Picture { seq, at_ns, made_ns, is_last: last, profile, device };
+        // An engine may forget what it recorded, and begin anew.
+        if self.newest().is_some_and(|before| !goes_on(before, &picture)) {
+            self.kept.clear();
+        }
+        self.kept.push_back(Rc::new(picture));
+        while self.kept.get(1).is_some_and(|second| at_ns.saturating_sub(second.at_ns) >= WINDOW_NS)
+        {
+            self.kept.pop_front();
+        }
+    }
+
+    /// What happened lately.
+    ///
+    /// # Errors
+    ///
+    /// If there were too few pictures yet.
+    pub(crate) fn window(&self) -> Result<Window, Absent> {
+        let ends = self.kept.front().zip(self.kept.back());
+        ends.and_then(|(before, now)| Window::between(before, now))
+            .ok_or_else(|| Absent { reason: "it takes half a second of frames".to_owned() })
+    }
+
+    fn describe(&self, profile: &mut Profile) {
+        let Facts { run, model, machine, ceilings, ceilings_absent } = &self.facts;
+        profile.run.clone_from(run);
+        profile.model.clone_from(model);
+        profile.machine.clone_from(machine);
+        profile.ceilings.clone_from(ceilings);
+        profile.ceilings_absent.clone_from(ceilings_absent);
+    }
+}
+
+/// What a device did, if the host did nothing but issue the work and wait; and the device.
+fn where_it_ran(profile: Profile) -> (Profile, Option<String>) {
+    let waits = |total: &Total| total.stats.name == "DeviceWait";
+    let host_only_waits = profile.totals.is_empty() || profile.totals.iter().any(waits);
+    let attributed = |stream: &DeviceStream| {
+        stream.phases.iter().fold(0, |sum: u64, phase| sum.saturating_add(phase.attributed_ns))
+    };
+    let main = profile.devices.first().filter(|_| host_only_waits).and_then(|device| {
+        let streams = device.streams.iter().enumerate();
+        let timed = streams.filter(|(_, stream)| !stream.phases.is_empty());
+        timed.max_by_key(|(_, stream)| attributed(stream)).map(|(index, _)| index)
+    });
+    match main.and_then(|stream| profile.on_device(0, stream)) {
+        Some(on_device) => {
+            let device = Some(profile.devices[0].name.clone());
+            (Profile { observed: profile.observed, ..on_device }, device)
+        }
+        None => (profile, None),
+    }
+}
+
+/// Whether the sums of `now` can be those of `before` and more.
+fn goes_on(before: &Picture, now: &Picture) -> bool {
+    let phases = before.profile.phases.iter().all(|earlier| {
+        now.profile
+            .phase(earlier.phase)
+            .is_some_and(|later| later.passes >= earlier.passes && later.wall_ns >= earlier.wall_ns)
+    });
+    phases && now.at_ns >= before.at_ns && before.device == now.device
+}
+
+/// Rows by what they are of. Those of the same name, as kernels that are launched differently, are told
+/// apart by their order, which stays.
+fn numbered<'r, R, K: Hash + Eq + Clone>(
+    rows: &'r [R],
+    key: impl Fn(&'r R) -> K,
+) -> impl Iterator<Item = ((K, u32), &'r R)> {
+    let mut seen: HashMap<K, u32> = HashMap::new();
+    rows.iter().map(move |row| {
+        let key = key(row);
+        let nth = seen.entry(key.clone()).or_default();
+        *nth += 1;
+        ((key, *nth), row)
+    })
+}
+
+/// Each row of `now` less that of `before`, as `less` does it; rows in which nothing happened are left out.
+/// `None` if one fell.
+fn rows_between<'r, R, K: Hash + Eq + Clone>(
+    before: &'r [R],
+    now: &'r [R],
+    key: impl Fn(&'r R) -> K + Copy,
+    less: impl Fn(Option<&R>, &R) -> Option<(R, u64)>,
+) -> Option<Vec<R>> {
+    let earlier: HashMap<(K, u32), &R> = numbered(before, key).collect();
+    let mut rows = Vec::new();
+    for (key, row) in numbered(now, key) {
+        let (row, count) = less(earlier.get(&key).copied(), row)?;
+        if count > 0 {
+            rows.push(row);
+        }
+    }
+    Some(rows)
+}
+
+impl Window {
+    /// `None` if they are too close, or of sums that fell meanwhile.
+    fn between(before: &Picture, now: &Picture) -> Option<Self> {
+        let ns = now.at_ns.checked_sub(before.at_ns).filter(|&ns| ns >= LEAST_WINDOW_NS)?;
+        let mut profile = now.profile.clone();
+        profile.latency = Latency::default();
+        for phase in &mut profile.phases {
+            if let Some(earlier) = before.profile.phase(phase.phase) {
+                *phase = phase_between(earlier, phase)?;
+            }
+        }
+        profile.phases.retain(|phase| phase.passes > 0);
+        let before_it = &before.profile;
+        profile.totals = rows_between(
+            &before_it.totals,
+            &now.profile.totals,
+            |row| (row.phase, row.kind, row.source, row.stats.name.as_str()),
+            |earlier, row| {
+                let stats = match earlier {
+                    Some(earlier) => stats_between(&earlier.stats, &row.stats)?,
+                    None => row.stats.clone(),
+                };
+                let (count, percentiles) = (stats.count, Percentiles::default());
+                let row =
+                    Total { stats, std_dev_ns: None, percentiles, counters: None, ..row.clone() };
+                Some((row, count))
+            },
+        )?;
+        profile.layers = rows_between(
+            &before_it.layers,
+            &now.profile.layers,
+            |row| (row.phase, row.layer, row.name.as_str()),
+            |earlier, row| {
+                let mut row = row.clone();
+                if let Some(earlier) = earlier {
+                    row.count = row.count.checked_sub(earlier.count)?;
+                    row.total_ns = row.total_ns.checked_sub(earlier.total_ns)?;
+                    row.exclusive_ns = row.exclusive_ns.checked_sub(earlier.exclusive_ns)?;
+                }
+                let count = row.count;
+                Some((row, count))
+            },
+        )?;
+        profile.brick_kernels = rows_between(
+            &before_it.brick_kernels,
+            &now.profile.brick_kernels,
+            |row| (row.phase, row.brick.as_str(), row.kernel.as_str()),
+            |earlier, row| {
+                let mut row = row.clone();
+                if let Some(earlier) = earlier {
+                    row.count = row.count.checked_sub(earlier.count)?;
+                    row.total_ns = row.total_ns.checked_sub(earlier.total_ns)?;
+                }
+                let count = row.count;
+                Some((row, count))
+            },
+        )?;
+        let made_ns = now.made_ns.checked_sub(before.made_ns)?;
+        Some(Self { ns, profile, made_ns })
+    }
+}
+
+fn phase_between(before: &PhaseTotal, now: &PhaseTotal) -> Option<PhaseTotal> {
+    Some(PhaseTotal {
+        phase: now.phase,
+        passes: now.passes.checked_sub(before.passes)?,
+        disturbed: now.disturbed.checked_sub(before.disturbed)?,
+        tokens: now.tokens.checked_sub(before.tokens)?,
+        wall_ns: now.wall_ns.checked_sub(before.wall_ns)?,
+        attributed_ns: now.attributed_ns.checked_sub(before.attributed_ns)?,
+        unattributed_ns: now.unattributed_ns.checked_sub(before.unattributed_ns)?,
+    })
+}
+
+/// The sums; the least and the most of what lies between aren't known.
+fn stats_between(before: &BrickStats, now: &BrickStats) -> Option<BrickStats> {
+    Some(BrickStats {
+        count: now.count.checked_sub(before.count)?,
+        total_ns: now.total_ns.checked_sub(before.total_ns)?,
+        exclusive_ns: now.exclusive_ns.checked_sub(before.exclusive_ns)?,
+        total_elements: now.total_elements.checked_sub(before.total_elements)?,
+        total_flops: now.total_flops.checked_sub(before.total_flops)?,
+        total_bytes: now.total_bytes.checked_sub(before.total_bytes)?,
+        ..BrickStats::new(&now.name)
+    })
+}
