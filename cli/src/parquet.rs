@@ -253,3 +253,77 @@ impl Cells<'_> {
         self.text(row.transfer.map(|route| route.direction.name()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use ::parquet::file::reader::{FileReader, SerializedFileReader};
+    use ::parquet::record::RowAccessor;
+    use brickscope::{BrickProfiler, MockClock};
+
+    use super::*;
+
+    fn written(profile: &Profile, progress: &mut dyn FnMut(u64)) -> SerializedFileReader<File> {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        write(profile, &mut file, progress).expect("it has room");
+        SerializedFileReader::new(file).expect("Parquet")
+    }
+
+    #[test]
+    fn rows_are_in_groups_and_the_file_says_of_which_versions_it_is() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(1 << 18);
+        profiler.enable();
+        for nth in 0..=GROUP_ROWS as u64 {
+            let brick = profiler.start("a \"brick\"");
+            hand.advance(nth);
+            profiler.stop(brick, 0);
+        }
+        let mut profile = profiler.profile();
+        profile.spans[7].exclusive_ns = u64::MAX;
+        let mut told = Vec::new();
+        let file = written(&profile, &mut |rows| told.push(rows));
+        let n_rows = GROUP_ROWS as u64 + 1;
+        assert_eq!(told, [GROUP_ROWS as u64, n_rows]);
+
+        assert_eq!(file.metadata().num_row_groups(), 2);
+        let facts = file.metadata().file_metadata().key_value_metadata().expect("facts");
+        let fact = |key: &str| {
+            let fact = facts.iter().find(|fact| fact.key == key).expect("it is there");
+            fact.value.clone().expect("a value")
+        };
+        assert_eq!(fact("brickscope.table_version"), "1");
+        assert_eq!(fact("brickscope.version"), env!("CARGO_PKG_VERSION"));
+        let schema_version = brickscope::SCHEMA_VERSION.to_string();
+        assert_eq!(fact("brickscope.profile.schema_version"), schema_version);
+
+        let names: Vec<String> = file
+            .metadata()
+            .file_metadata()
+            .schema_descr()
+            .columns()
+            .iter()
+            .map(|column| column.name().to_owned())
+            .collect();
+        let at = |name: &str| names.iter().position(|other| other == name).expect("a column");
+        let mut sum = 0;
+        for (nth, row) in (0..).zip(file.get_row_iter(None).expect("rows")) {
+            let row = row.expect("a row");
+            assert_eq!(row.get_uint(at("row")).expect("a number"), nth);
+            assert_eq!(row.get_string(at("name")).expect("a text"), "a \"brick\"");
+            assert!(row.get_uint(at("device")).is_err() && row.get_string(at("ptx")).is_err());
+            sum += row.get_ulong(at("duration_ns")).expect("a number");
+            if nth == 7 {
+                assert_eq!(row.get_ulong(at("exclusive_ns")).expect("a number"), u64::MAX);
+            }
+        }
+        assert_eq!(sum, profile.totals[0].stats.total_ns);
+    }
+
+    #[test]
+    fn a_profile_of_nothing_is_a_table_of_nothing() {
+        let file = written(&Profile::empty(Default::default()), &mut |_| {});
+        assert_eq!(file.metadata().file_metadata().num_rows(), 0);
+    }
+}

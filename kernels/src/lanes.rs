@@ -94,6 +94,22 @@ pub(crate) fn load_i8(bytes: &[u8; 8]) -> __m256i {
     _mm256_cvtepi8_epi32(load_8_bytes(bytes))
 }
 
+/// The lower and the upper four bits of bytes.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(crate) fn halves(bytes: __m256i) -> [__m256i; 2] {
+    [_mm256_and_si256(bytes, _mm256_set1_epi32(15)), _mm256_srli_epi32::<4>(bytes)]
+}
+
+/// 16 for each of the lowest eight bits that is set, else 0.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(crate) fn fifth_bits(bits: u32) -> __m256i {
+    let each = _mm256_set1_epi32(bits.cast_signed());
+    let shifted = _mm256_srlv_epi32(each, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    _mm256_slli_epi32::<4>(_mm256_and_si256(shifted, _mm256_set1_epi32(1)))
+}
+
 /// A half float in the file's byte order.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]

@@ -445,7 +445,7 @@ mod products {
                         QuantType::TQ1_0 => block[52..].copy_from_slice(&d),
                         QuantType::TQ2_0 => block[64..].copy_from_slice(&d),
                         QuantType::I2_S => {}
-                        QuantType::Q4_K => {
+                        QuantType::Q4_K | QuantType::Q5_K | QuantType::Q4_1 | QuantType::Q5_1 => {
                             block[..2].copy_from_slice(&d);
                             block[2..4].copy_from_slice(&d);
                         }

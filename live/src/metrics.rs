@@ -231,17 +231,22 @@ fn refuse(mut stream: TcpStream) {
 struct Pictures {
     snapshot: Box<dyn Fn() -> Profile + Send + Sync>,
     names: Names,
-    last: [Mutex<Option<(Instant, Arc<String>)>>; 2],
+    last: [Mutex<Option<Picture>>; 2],
+}
+
+struct Picture {
+    taken: Instant,
+    text: Arc<String>,
 }
 
 impl Pictures {
     fn text(&self, dialect: Dialect) -> Arc<String> {
         // One at a time: who waits here gets the picture that is being taken.
         let mut last = self.last[dialect as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((taken, text)) = &*last
-            && taken.elapsed() < FRESH
+        if let Some(picture) = &*last
+            && picture.taken.elapsed() < FRESH
         {
-            return Arc::clone(text);
+            return Arc::clone(&picture.text);
         }
         let taken = Instant::now();
         let profile = (self.snapshot)();
@@ -249,7 +254,7 @@ impl Pictures {
         let options = Options { names: self.names, dialect };
         prometheus::write_with(&profile, options, &mut bytes).expect("memory is written to");
         let text = Arc::new(String::from_utf8(bytes).expect("it writes text"));
-        *last = Some((taken, Arc::clone(&text)));
+        *last = Some(Picture { taken, text: Arc::clone(&text) });
         text
     }
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use brickscope::export::prometheus::Names;
 use brickscope::{BrickProfiler, Phase, Profile};
-use brickscope_engine::{Cpu, Model, Session};
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::{Model, Session};
 use brickscope_kernels::Kernels;
 use brickscope_live::metrics::{
     FRESH, MOST_CONNECTIONS, MetricsError, MetricsOptions, MetricsServer,

@@ -137,9 +137,9 @@ fn who_sends_no_request_is_told_why_and_who_sends_nothing_gets_frames() {
         let mut messages = Messages::new(BufReader::new(stream));
         messages.hello().expect("it says who it is");
         let told = loop {
-            match messages.next().expect("a message").expect("not the end") {
-                Message::Error(told) => break told,
-                _ => {}
+            let message = messages.next().expect("a message").expect("not the end");
+            if let Message::Error(told) = message {
+                break told;
             }
         };
         assert_eq!(told, why);

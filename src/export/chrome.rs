@@ -195,6 +195,7 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
         }
         self.threads[place] = (pid, tid);
         let name = json(&track.name);
+        let sort_index = track.beside.unwrap_or(id);
         self.next()?;
         write!(
             self.out,
@@ -203,7 +204,7 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
         self.next()?;
         write!(
             self.out,
-            r#"{{"ph":"M","pid":{pid},"tid":{tid},"name":"thread_sort_index","args":{{"sort_index":{id}}}}}"#
+            r#"{{"ph":"M","pid":{pid},"tid":{tid},"name":"thread_sort_index","args":{{"sort_index":{sort_index}}}}}"#
         )
     }
 

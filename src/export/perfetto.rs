@@ -178,6 +178,9 @@ const MONOTONIC_RAW: u32 = 5;
 /// all of a trace.
 const OUR_CLOCK: u32 = 128;
 
+/// Each group has so many.
+const N_COUNTERS: u64 = Counter::GigabytesPerSecond as u64 + 1;
+
 /// Tracks of one name stay apart.
 const SIBLINGS_STAY_APART: i32 = 2;
 
@@ -288,11 +291,10 @@ impl<'p> Trace<'p> {
             counters: HashSet::new(),
             names: HashSet::new(),
         };
-        let begin_ns = self.timeline.begin_ns();
         file.head()?;
         let mut part = self.timeline.write_part(&mut file, tail, progress)?;
         let facts = facts(self.profile, self.parts, part.left_out);
-        let at = part.first_ns.or(begin_ns).unwrap_or_default();
+        let at = part.first_ns.unwrap_or_default();
         file.facts(at, facts)?;
         part.bytes = file.out.bytes;
         file.out.flush()?;
@@ -500,7 +502,7 @@ impl<W: Write + ?Sized> File<'_, W> {
     }
 
     fn track_uuid(&self, track: u32) -> u64 {
-        1 + self.n_groups() * (1 + Counter::ALL.len() as u64) + u64::from(track)
+        1 + self.n_groups() * (1 + N_COUNTERS) + u64::from(track)
     }
 
     /// Writes `self.event`, and clears it.
@@ -677,8 +679,7 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
     }
 
     fn counter(&mut self, group: Group, what: Counter, at_ns: u64, value: f64) -> io::Result<()> {
-        let n_counters = Counter::ALL.len() as u64;
-        let uuid = 1 + self.n_groups() + group as u64 * n_counters + what as u64;
+        let uuid = 1 + self.n_groups() + group as u64 * N_COUNTERS + what as u64;
         if self.counters.insert(uuid) {
             let parent_uuid = Some(self.group(group)?);
             let unit_name = Some(what.unit().to_owned());

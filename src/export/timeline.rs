@@ -83,9 +83,6 @@ pub(super) enum Counter {
 }
 
 impl Counter {
-    pub(super) const ALL: [Self; 3] =
-        [Self::TokensPerSecond, Self::Position, Self::GigabytesPerSecond];
-
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::TokensPerSecond => "tokens/s of the pass",
@@ -252,11 +249,6 @@ impl<'p> Timeline<'p> {
     /// Whether every part was written. There is one at least.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
-    }
-
-    /// When the first slice begins.
-    pub(super) fn begin_ns(&self) -> Option<u64> {
-        self.lanes.iter().filter_map(Lane::first_ns).min()
     }
 
     /// Writes the next part, but for its head and tail, which takes about `tail` bytes. `progress` is told

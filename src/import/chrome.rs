@@ -21,8 +21,8 @@ use crate::profile::{Lane, Name, NameKind, Pass, PhaseTotal, Profile, Span};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
 use crate::stats::BrickStats;
 
-/// Events at most: what is kept of each takes some 100 bytes.
-const MOST_EVENTS: usize = 1 << 25;
+/// Events at most: what is kept of each takes some 130 bytes, so all of them 2 GiB.
+const MOST_EVENTS: usize = 1 << 24;
 
 /// Names that spans can have a number of.
 const MOST_NAMES: usize = OTHER_KERNEL as usize;
@@ -309,12 +309,13 @@ fn profile(
         }
     }
     let phases = phases.map(|(phase, name)| (phase, wanted(name).copied()));
-    let nested = nest(&timed, origin, phases, &mut profile);
-    tables(nested.spans, reader, &mut profile);
+    let numbers = names(&reader.names, &mut profile);
+    let overlapping = nest(&timed, origin, phases, &numbers, &mut profile);
+    tables(&mut profile);
     let LeftOut { instants, counters, asyncs, flows, others, unbegun, backwards } = reader.left_out;
     let unended = reader.tracks.iter().map(|track| track.open.len() as u64).sum();
     for (why, count) in [
-        ("events that overlap another of their thread without nesting", nested.overlapping),
+        ("events that overlap another of their thread without nesting", overlapping),
         ("begins without an end", unended),
         ("ends without a begin", unbegun),
         ("events that end before they begin", backwards),
@@ -365,21 +366,25 @@ fn lanes(reader: &Reader<'_>) -> Vec<Lane> {
     reader.tracks.iter().map(lane).collect()
 }
 
-/// A span, and the number of its name in the file.
-type Named = (u32, Span);
-
-struct Nested {
-    spans: Vec<Named>,
-    overlapping: u64,
+/// The names of the profile; returns the number that each name of the file has there.
+fn names(names: &[String], profile: &mut Profile) -> Vec<u16> {
+    let kind = NameKind::Brick;
+    let known = names.iter().take(MOST_NAMES);
+    profile.names = known
+        .map(|name| Name { name: name.clone(), kind, host: None, device: None, transfer: None })
+        .collect();
+    (0..names.len()).map(|n| if n < MOST_NAMES { n as u16 } else { OTHER_BRICK }).collect()
 }
 
-/// From events in order to spans with parents; those that are passes become passes.
+/// From events in order to spans with parents; those that are passes become passes. Returns how many
+/// overlap others and are neither.
 fn nest(
     timed: &[Timed],
     origin: i64,
     phases: [(Phase, Option<u32>); 2],
+    numbers: &[u16],
     profile: &mut Profile,
-) -> Nested {
+) -> u64 {
     /// What the next event may lie in.
     #[derive(Clone, Copy)]
     struct Around {
@@ -388,7 +393,6 @@ fn nest(
         span: Option<usize>,
         pass: Option<usize>,
     }
-    let mut spans: Vec<Named> = Vec::new();
     let mut overlapping = 0;
     let mut stack: Vec<Around> = Vec::new();
     let mut lane = u32::MAX;
@@ -410,7 +414,7 @@ fn nest(
         if let (Some(&(phase, _)), None) = (phase, pass) {
             // What is around a pass explains none of it.
             if let Some(parent) = around.and_then(|around| around.span) {
-                spans[parent].1.exclusive_ns -= duration_ns;
+                profile.spans[parent].exclusive_ns -= duration_ns;
             }
             profile.passes.push(Pass {
                 serial: profile.passes.len() as u32 + 1,
@@ -431,7 +435,7 @@ fn nest(
         }
         let parent = around.and_then(|around| around.span);
         match (parent, pass) {
-            (Some(parent), _) => spans[parent].1.exclusive_ns -= duration_ns,
+            (Some(parent), _) => profile.spans[parent].exclusive_ns -= duration_ns,
             (None, Some(pass)) => {
                 let pass = &mut profile.passes[pass];
                 pass.attributed_ns += duration_ns;
@@ -439,9 +443,9 @@ fn nest(
             }
             (None, None) => {}
         }
-        stack.push(Around { end: event.end, span: Some(spans.len()), pass });
+        stack.push(Around { end: event.end, span: Some(profile.spans.len()), pass });
         let span = Span {
-            name: None,
+            name: Some(numbers[event.name as usize]),
             source: event.source,
             lane,
             pass: pass.map(|pass| profile.passes[pass].serial),
@@ -452,28 +456,18 @@ fn nest(
             exclusive_ns: duration_ns,
             work: Work::default(),
         };
-        spans.push((event.name, span));
+        profile.spans.push(span);
     }
-    Nested { spans, overlapping }
+    overlapping
 }
 
-/// Spans with the names of the profile, and what they and the passes add up to.
-fn tables(spans: Vec<Named>, reader: &Reader<'_>, profile: &mut Profile) {
-    let mut numbers: HashMap<u32, u16> = HashMap::new();
+/// What spans and passes add up to.
+fn tables(profile: &mut Profile) {
     let mut sums: Vec<((Option<Phase>, Source), BrickStats)> = Vec::new();
     let mut of_sum: HashMap<(Option<Phase>, Source, u16), usize> = HashMap::new();
-    for (name, mut span) in spans {
-        let number = *numbers.entry(name).or_insert_with(|| {
-            if profile.names.len() == MOST_NAMES {
-                return OTHER_BRICK;
-            }
-            let name = reader.names[name as usize].clone();
-            let kind = NameKind::Brick;
-            profile.names.push(Name { name, kind, host: None, device: None, transfer: None });
-            (profile.names.len() - 1) as u16
-        });
+    for span in &profile.spans {
+        let number = span.name.unwrap_or(OTHER_BRICK);
         profile.dropped.names += u64::from(number == OTHER_BRICK);
-        span.name = Some(number);
         let phase = span.pass.map(|serial| profile.passes[serial as usize - 1].phase);
         let index = *of_sum.entry((phase, span.source, number)).or_insert_with(|| {
             let name = profile.names.get(usize::from(number));
@@ -482,7 +476,6 @@ fn tables(spans: Vec<Named>, reader: &Reader<'_>, profile: &mut Profile) {
             sums.len() - 1
         });
         sums[index].1.add(span.duration_ns, span.exclusive_ns, span.work);
-        profile.spans.push(span);
     }
     profile.totals =
         sums.into_iter().map(|((phase, source), stats)| total(phase, source, stats)).collect();

@@ -153,16 +153,35 @@ impl Histogram {
     /// ([`least_count`](Self::least_count)).
     #[must_use]
     pub fn percentile(&self, quantile: f64) -> Option<u64> {
+        let [percentile] = self.percentiles([quantile]);
+        percentile
+    }
+
+    /// Several of them, the quantiles from the least to the most: what a live view asks for many times a
+    /// second, hence in one go over the buckets.
+    pub(crate) fn percentiles<const N: usize>(&self, quantiles: [f64; N]) -> [Option<u64>; N] {
         let count = self.count();
-        if count < Self::least_count(quantile)? {
-            return None;
-        }
-        let rank = ((quantile * count as f64).ceil() as u64).clamp(1, count);
-        let mut seen = 0;
-        self.buckets().find_map(|(bucket, count)| {
+        let ranks = quantiles.map(|quantile| {
+            let is_enough = Self::least_count(quantile).is_some_and(|least| count >= least);
+            is_enough.then(|| ((quantile * count as f64).ceil() as u64).clamp(1, count))
+        });
+        let mut found = [None; N];
+        let (mut seen, mut next) = (0, 0);
+        for (bucket, count) in self.buckets() {
             seen = u64::saturating_add(seen, count);
-            (seen >= rank).then(|| middle(bucket))
-        })
+            while let Some(&rank) = ranks.get(next) {
+                match rank {
+                    Some(rank) if seen < rank => break,
+                    Some(_) => found[next] = Some(middle(bucket)),
+                    None => {}
+                }
+                next += 1;
+            }
+            if next == N {
+                break;
+            }
+        }
+        found
     }
 
     /// How many values it takes to state a percentile: so many that with 99 % confidence at least

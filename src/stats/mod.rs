@@ -123,20 +123,23 @@ impl BrickStats {
     /// ([`Histogram::least_count`]).
     #[must_use]
     pub fn percentile_ns(&self, quantile: f64) -> Option<u64> {
-        // The histogram knows a value to its bucket only; the ends are known exactly.
+        self.histogram.percentile(quantile).map(|nanos| self.within(nanos))
+    }
+
+    /// The histogram knows a value to its bucket only; the ends are known exactly.
+    fn within(&self, nanos: u64) -> u64 {
         // Not `clamp`, which panics where a file says that the least exceeds the most.
-        Some(self.histogram.percentile(quantile)?.max(self.min_ns).min(self.max_ns))
+        nanos.max(self.min_ns).min(self.max_ns)
     }
 
     /// The percentiles that reports show.
     #[must_use]
     pub fn percentiles(&self) -> Percentiles {
-        Percentiles {
-            p50_ns: self.percentile_ns(0.5),
-            p90_ns: self.percentile_ns(0.9),
-            p95_ns: self.percentile_ns(0.95),
-            p99_ns: self.percentile_ns(0.99),
-        }
+        let [p50_ns, p90_ns, p95_ns, p99_ns] = self
+            .histogram
+            .percentiles([0.5, 0.9, 0.95, 0.99])
+            .map(|nanos| nanos.map(|nanos| self.within(nanos)));
+        Percentiles { p50_ns, p90_ns, p95_ns, p99_ns }
     }
 
     /// Mean microseconds of a span.

@@ -11,11 +11,12 @@ use crate::top::engine::Engine;
 use crate::top::session::{self, Once, Source};
 
 pub(crate) fn run(args: &TopArgs) -> Result<()> {
+    let watch = args.attach.as_deref().map(attach).transpose()?;
     if !args.once {
         session::needs_terminal()?;
     }
-    let source = match &args.attach {
-        Some(what) => Source::Watch(Box::new(attach(what)?)),
+    let source = match watch {
+        Some(watch) => Source::Watch(Box::new(watch)),
         None => Source::Engine(Engine::start(args)?),
     };
     if args.once {
@@ -23,6 +24,9 @@ pub(crate) fn run(args: &TopArgs) -> Result<()> {
     }
     let engine = session::run(source, args.rate)?;
     let report = engine.map(Engine::end).unwrap_or_default();
+    if args.tokens.is_some() && report.is_empty() {
+        eprintln!("note: the run was ended early, and nothing of it is written");
+    }
     // What the run printed, now that there is room for it.
     stdout().lock().write_all(&report).context("standard output")
 }

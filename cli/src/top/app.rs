@@ -1,7 +1,7 @@
 //! The state of the view, and what keys and frames do to it. Events in, state out: nothing here reads a
 //! clock, a file or a terminal, so that recorded frames make the same pictures again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use brickscope::roofline::Roofline;
@@ -483,70 +483,65 @@ impl App {
         let seen = self.seen().ok_or_else(nothing)?;
         let profile = self.shown(&seen)?;
         let mut heat = Heat::default();
+        // Maps, since a frame may name as many as fit a line of it.
+        let (mut bricks, mut layers) = (HashMap::new(), BTreeMap::new());
         let rows = profile.layers.iter().filter(|row| row.phase == Some(self.phase));
         // As the profile has bricks: the longest first.
-        for brick in profile.bricks(Some(self.phase)) {
-            if !heat.bricks.contains(&brick.stats.name) {
-                heat.bricks.push(brick.stats.name.clone());
+        let by_time = profile.bricks(Some(self.phase)).into_iter().map(|brick| &brick.stats.name);
+        for name in by_time.chain(rows.clone().map(|row| &row.name)) {
+            bricks.entry(name).or_insert_with(|| {
+                heat.bricks.push(name.clone());
+                heat.bricks.len() - 1
+            });
+        }
+        for row in rows {
+            // What is in no layer last.
+            let place = row.layer.map_or(u32::MAX, u32::from);
+            let (_, cells) = layers.entry(place).or_insert((row.layer, BTreeMap::new()));
+            if let Some(&brick) = bricks.get(&row.name) {
+                cells.insert(brick, (row.exclusive_ns, row.count));
             }
         }
-        for row in rows.clone() {
-            if !heat.bricks.contains(&row.name) {
-                heat.bricks.push(row.name.clone());
-            }
-            if !heat.layers.contains(&row.layer) {
-                heat.layers.push(row.layer);
-            }
-        }
-        if heat.layers.is_empty() {
+        if layers.is_empty() {
             let reason = super::numbers::layers_absent(&seen.picture).to_owned();
             return Err(Absent { reason });
         }
-        // What is in no layer last.
-        heat.layers.sort_by_key(|layer| layer.map_or(u32::MAX, u32::from));
-        heat.cells = vec![vec![None; heat.bricks.len()]; heat.layers.len()];
-        for row in rows {
-            let layer = heat.layers.iter().position(|&layer| layer == row.layer);
-            let brick = heat.bricks.iter().position(|name| *name == row.name);
-            if let (Some(layer), Some(brick)) = (layer, brick) {
-                heat.cells[layer][brick] = Some((row.exclusive_ns, row.count));
-            }
-        }
+        (heat.layers, heat.cells) = layers.into_values().unzip();
         Ok(heat)
     }
 
-    /// The kernels of a brick, the longest first.
-    pub(crate) fn kernels(&self, brick: &str) -> Vec<BrickKernel> {
-        let Some(seen) = self.seen() else { return Vec::new() };
-        let Ok(profile) = self.shown(&seen) else { return Vec::new() };
-        let inside = profile
-            .brick_kernels
-            .iter()
-            .filter(|row| row.phase == Some(self.phase) && row.brick == brick);
+    /// The kernels of each brick, the longest first.
+    pub(crate) fn kernels(&self) -> HashMap<String, Vec<BrickKernel>> {
+        let Some(seen) = self.seen() else { return HashMap::new() };
+        let Ok(profile) = self.shown(&seen) else { return HashMap::new() };
         // Those of the same name that are launched differently are one line.
-        let mut kernels: Vec<BrickKernel> = Vec::new();
-        for row in inside {
-            match kernels.iter_mut().find(|known| known.kernel == row.kernel) {
-                Some(known) => {
-                    known.count = known.count.saturating_add(row.count);
-                    known.total_ns = known.total_ns.saturating_add(row.total_ns);
-                }
-                None => kernels.push(row.clone()),
-            }
+        let mut sums: HashMap<(&str, &str), BrickKernel> = HashMap::new();
+        for row in profile.brick_kernels.iter().filter(|row| row.phase == Some(self.phase)) {
+            let key = (row.brick.as_str(), row.kernel.as_str());
+            let sum =
+                sums.entry(key).or_insert(BrickKernel { count: 0, total_ns: 0, ..row.clone() });
+            sum.count = sum.count.saturating_add(row.count);
+            sum.total_ns = sum.total_ns.saturating_add(row.total_ns);
         }
-        kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total_ns));
+        let mut kernels: HashMap<String, Vec<BrickKernel>> = HashMap::new();
+        for ((brick, _), sum) in sums {
+            kernels.entry(brick.to_owned()).or_default().push(sum);
+        }
+        for kernels in kernels.values_mut() {
+            kernels.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then(a.kernel.cmp(&b.kernel)));
+        }
         kernels
     }
 
     /// The lines of the tree: layers, their bricks, their kernels, as far as they are open.
     pub(crate) fn branches(&self) -> Vec<Branch> {
         let Ok(heat) = self.heat() else { return Vec::new() };
+        let kernels = self.kernels();
         let mut branches = Vec::new();
         for (layer, cells) in heat.layers.iter().zip(&heat.cells) {
-            let bricks = heat.bricks.iter().zip(cells);
-            let mut bricks: Vec<_> = bricks
-                .filter_map(|(name, cell)| cell.map(|(ns, count)| (name, ns, count)))
-                .collect();
+            let bricks =
+                cells.iter().map(|(&brick, &(ns, count))| (&heat.bricks[brick], ns, count));
+            let mut bricks: Vec<_> = bricks.collect();
             bricks.sort_by_key(|&(_, ns, _)| std::cmp::Reverse(ns));
             let place = (*layer, None);
             let is_open = self.open.contains(&place);
@@ -565,7 +560,7 @@ impl App {
                 continue;
             }
             for (name, ns, count) in bricks {
-                let inside = self.kernels(name);
+                let inside = kernels.get(name).map(Vec::as_slice).unwrap_or_default();
                 let place = (*layer, Some(name.clone()));
                 let is_open = self.open.contains(&place);
                 branches.push(Branch {
@@ -577,9 +572,9 @@ impl App {
                     is_of_all_layers: false,
                 });
                 if is_open {
-                    branches.extend(inside.into_iter().map(|kernel| Branch {
+                    branches.extend(inside.iter().map(|kernel| Branch {
                         depth: 2,
-                        name: kernel.kernel,
+                        name: kernel.kernel.clone(),
                         place: None,
                         ns: kernel.total_ns,
                         count: kernel.count,
@@ -597,18 +592,19 @@ impl App {
 pub(crate) struct Heat {
     pub(crate) layers: Vec<Option<u16>>,
     pub(crate) bricks: Vec<String>,
-    /// By layer, then by brick: nanoseconds and spans; `None` where the brick didn't run.
-    pub(crate) cells: Vec<Vec<Option<(u64, u64)>>>,
+    /// By layer, then by brick: nanoseconds and spans, of those that ran.
+    pub(crate) cells: Vec<BTreeMap<usize, (u64, u64)>>,
 }
 
 impl Heat {
     /// The sum of all cells: layers are summed since somebody watches, so no wall will do.
     pub(crate) fn total(&self) -> u64 {
-        self.cells.iter().flatten().flatten().fold(0, |sum, &(ns, _)| sum.saturating_add(ns))
+        let cells = self.cells.iter().flat_map(BTreeMap::values);
+        cells.fold(0, |sum, &(ns, _)| sum.saturating_add(ns))
     }
 
     /// The largest cell.
     pub(crate) fn most(&self) -> u64 {
-        self.cells.iter().flatten().flatten().map(|&(ns, _)| ns).max().unwrap_or_default()
+        self.cells.iter().flat_map(BTreeMap::values).map(|&(ns, _)| ns).max().unwrap_or_default()
     }
 }

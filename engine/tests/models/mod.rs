@@ -21,7 +21,13 @@ pub(crate) fn of(kind: QuantType) -> Model {
         QuantType::Q8_0 => ("tiny-Q8_0", false),
         QuantType::Q4_K => ("tiny-qwen2-Q4_K_M", false),
         QuantType::TQ2_0 => ("tiny-bitnet-TQ2_0", false),
-        QuantType::F32 | QuantType::BF16 | QuantType::Q6_K => ("tiny-F16", true),
+        QuantType::F32
+        | QuantType::BF16
+        | QuantType::Q4_1
+        | QuantType::Q5_0
+        | QuantType::Q5_1
+        | QuantType::Q5_K
+        | QuantType::Q6_K => ("tiny-F16", true),
         QuantType::TQ1_0 | QuantType::I2_S => ("tiny-bitnet-TQ2_0", true),
     };
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");

@@ -5,7 +5,8 @@
 //! kernels these don't round them to 8 bits, and each product is that of the decoded weights to
 //! within the rounding of `f32` sums.
 //!
-//! Each format's AVX2 loop is in the file of its name. The sum of a row doesn't depend on which rows
+//! Each format's AVX2 loop is in the file of its name, or of its kind: `of_32.rs` for those with one scale
+//! per 32 weights and fewer than 8 bits, `with_minimums.rs` for Q4_K and Q5_K. The sum of a row doesn't depend on which rows
 //! are asked for beside it, so that threads can share a matrix without a trace in the results.
 
 #[cfg(target_arch = "x86_64")]
@@ -13,15 +14,15 @@ mod f32;
 #[cfg(target_arch = "x86_64")]
 mod half;
 #[cfg(target_arch = "x86_64")]
-mod q4_0;
-#[cfg(target_arch = "x86_64")]
-mod q4_k;
+mod of_32;
 #[cfg(target_arch = "x86_64")]
 mod q6_k;
 #[cfg(target_arch = "x86_64")]
 mod q8_0;
 #[cfg(target_arch = "x86_64")]
 mod ternary;
+#[cfg(target_arch = "x86_64")]
+mod with_minimums;
 
 use std::ops::Range;
 
@@ -74,9 +75,13 @@ pub(crate) mod avx2 {
             QuantType::F32 => super::f32::gemv(out, bytes, x),
             QuantType::F16 => super::half::gemv_f16(out, bytes, x),
             QuantType::BF16 => super::half::gemv_bf16(out, bytes, x),
-            QuantType::Q4_0 => super::q4_0::gemv(out, bytes, x),
+            QuantType::Q4_0 => super::of_32::gemv_q4_0(out, bytes, x),
+            QuantType::Q4_1 => super::of_32::gemv_q4_1(out, bytes, x),
+            QuantType::Q5_0 => super::of_32::gemv_q5_0(out, bytes, x),
+            QuantType::Q5_1 => super::of_32::gemv_q5_1(out, bytes, x),
             QuantType::Q8_0 => super::q8_0::gemv(out, bytes, x),
-            QuantType::Q4_K => super::q4_k::gemv(out, bytes, x),
+            QuantType::Q4_K => super::with_minimums::gemv_q4_k(out, bytes, x),
+            QuantType::Q5_K => super::with_minimums::gemv_q5_k(out, bytes, x),
             QuantType::Q6_K => super::q6_k::gemv(out, bytes, x),
             QuantType::TQ1_0 => super::ternary::gemv_tq1_0(out, bytes, x),
             QuantType::TQ2_0 => super::ternary::gemv_tq2_0(out, bytes, x),

@@ -11,7 +11,11 @@
 pub(crate) mod f32;
 pub mod half;
 pub(crate) mod q4_0;
+pub(crate) mod q4_1;
 pub(crate) mod q4_k;
+pub(crate) mod q5_0;
+pub(crate) mod q5_1;
+pub(crate) mod q5_k;
 pub(crate) mod q6_k;
 pub(crate) mod q8_0;
 mod round;
@@ -31,10 +35,18 @@ pub enum QuantType {
     BF16,
     /// 4 bits and one scale per 32 weights.
     Q4_0,
+    /// 4 bits, with a scale and a minimum per 32 weights.
+    Q4_1,
+    /// 5 bits and one scale per 32 weights.
+    Q5_0,
+    /// 5 bits, with a scale and a minimum per 32 weights.
+    Q5_1,
     /// 8 bits and one scale per 32 weights.
     Q8_0,
     /// 4 bits, with a 6-bit scale and minimum per 32 weights.
     Q4_K,
+    /// 5 bits, with a 6-bit scale and minimum per 32 weights.
+    Q5_K,
     /// 6 bits, with an 8-bit scale per 16 weights.
     Q6_K,
     /// Ternary, five weights per byte.
@@ -48,13 +60,17 @@ pub enum QuantType {
 
 impl QuantType {
     /// Every type, in the order of the declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::F32,
         Self::F16,
         Self::BF16,
         Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
         Self::Q8_0,
         Self::Q4_K,
+        Self::Q5_K,
         Self::Q6_K,
         Self::TQ1_0,
         Self::TQ2_0,
@@ -74,8 +90,12 @@ impl QuantType {
             Self::F32 => 0,
             Self::F16 => 1,
             Self::Q4_0 => 2,
+            Self::Q4_1 => 3,
+            Self::Q5_0 => 6,
+            Self::Q5_1 => 7,
             Self::Q8_0 => 8,
             Self::Q4_K => 12,
+            Self::Q5_K => 13,
             Self::Q6_K => 14,
             Self::BF16 => 30,
             Self::TQ1_0 => 34,
@@ -91,8 +111,12 @@ impl QuantType {
             Self::F16 => "f16",
             Self::BF16 => "bf16",
             Self::Q4_0 => "q4_0",
+            Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
             Self::Q8_0 => "q8_0",
             Self::Q4_K => "q4_k",
+            Self::Q5_K => "q5_k",
             Self::Q6_K => "q6_k",
             Self::TQ1_0 => "tq1_0",
             Self::TQ2_0 => "tq2_0",
@@ -105,8 +129,12 @@ impl QuantType {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
             Self::Q4_0 => q4_0::LEN,
+            Self::Q4_1 => q4_1::LEN,
+            Self::Q5_0 => q5_0::LEN,
+            Self::Q5_1 => q5_1::LEN,
             Self::Q8_0 => q8_0::LEN,
             Self::Q4_K => q4_k::LEN,
+            Self::Q5_K => q5_k::LEN,
             Self::Q6_K => q6_k::LEN,
             Self::TQ1_0 | Self::TQ2_0 => ternary::LEN,
             Self::I2_S => ternary::I2_S_LEN,
@@ -120,8 +148,12 @@ impl QuantType {
             Self::F32 => 4,
             Self::F16 | Self::BF16 => 2,
             Self::Q4_0 => q4_0::BYTES,
+            Self::Q4_1 => q4_1::BYTES,
+            Self::Q5_0 => q5_0::BYTES,
+            Self::Q5_1 => q5_1::BYTES,
             Self::Q8_0 => q8_0::BYTES,
             Self::Q4_K => q4_k::BYTES,
+            Self::Q5_K => q5_k::BYTES,
             Self::Q6_K => q6_k::BYTES,
             Self::TQ1_0 => ternary::TQ1_0_BYTES,
             Self::TQ2_0 => ternary::TQ2_0_BYTES,
@@ -189,8 +221,12 @@ pub(crate) fn decode_row(kind: QuantType, bytes: &[u8], tensor_scale: f32, out: 
         QuantType::F16 => decode_blocks(bytes, out, half::decode_f16),
         QuantType::BF16 => decode_blocks(bytes, out, half::decode_bf16),
         QuantType::Q4_0 => decode_blocks(bytes, out, q4_0::decode),
+        QuantType::Q4_1 => decode_blocks(bytes, out, q4_1::decode),
+        QuantType::Q5_0 => decode_blocks(bytes, out, q5_0::decode),
+        QuantType::Q5_1 => decode_blocks(bytes, out, q5_1::decode),
         QuantType::Q8_0 => decode_blocks(bytes, out, q8_0::decode),
         QuantType::Q4_K => decode_blocks(bytes, out, q4_k::decode),
+        QuantType::Q5_K => decode_blocks(bytes, out, q5_k::decode),
         QuantType::Q6_K => decode_blocks(bytes, out, q6_k::decode),
         QuantType::TQ1_0 => decode_blocks(bytes, out, ternary::decode_tq1_0),
         QuantType::TQ2_0 => decode_blocks(bytes, out, ternary::decode_tq2_0),
@@ -215,7 +251,9 @@ fn decode_blocks<const BYTES: usize, const LEN: usize>(
 /// [`decode_row`] for what the compiler doesn't vectorise well by itself.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2 {
-    use super::{QuantType, half, q4_0, q4_k, q6_k, q8_0};
+    use std::arch::x86_64::{_mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_set1_ps};
+
+    use super::{QuantType, half, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
     use crate::lanes::{load_f16_bytes, store};
 
     /// A macro, because a function that is passed in isn't inlined where the target feature would
@@ -225,6 +263,24 @@ pub(crate) mod avx2 {
             let blocks = $bytes.as_chunks::<{ $format::BYTES }>().0;
             for (block, out) in blocks.iter().zip($out.as_chunks_mut().0) {
                 $format::avx2::decode(block, out);
+            }
+        }};
+    }
+
+    /// The same for codes with one scale, and what is added to its multiples.
+    macro_rules! decode_blocks_of_32 {
+        ($format:ident, $bytes:ident, $out:ident) => {{
+            let blocks = $bytes.as_chunks::<{ $format::BYTES }>().0;
+            for (block, out) in blocks.iter().zip($out.as_chunks_mut::<32>().0) {
+                let (d, offset) = $format::avx2::scale(block);
+                let (d, offset) = (_mm256_set1_ps(d), _mm256_set1_ps(offset));
+                let out = out.as_chunks_mut().0;
+                for i in 0..2 {
+                    for (half, q) in $format::avx2::codes(block, i).into_iter().enumerate() {
+                        let w = _mm256_fmadd_ps(_mm256_cvtepi32_ps(q), d, offset);
+                        store(&mut out[2 * half + i], w);
+                    }
+                }
             }
         }};
     }
@@ -240,9 +296,13 @@ pub(crate) mod avx2 {
                 }
                 super::decode_blocks(tail, out_tail, half::decode_f16);
             }
-            QuantType::Q4_0 => decode_blocks!(q4_0, bytes, out),
+            QuantType::Q4_0 => decode_blocks_of_32!(q4_0, bytes, out),
+            QuantType::Q4_1 => decode_blocks_of_32!(q4_1, bytes, out),
+            QuantType::Q5_0 => decode_blocks_of_32!(q5_0, bytes, out),
+            QuantType::Q5_1 => decode_blocks_of_32!(q5_1, bytes, out),
             QuantType::Q8_0 => decode_blocks!(q8_0, bytes, out),
             QuantType::Q4_K => decode_blocks!(q4_k, bytes, out),
+            QuantType::Q5_K => decode_blocks!(q5_k, bytes, out),
             QuantType::Q6_K => decode_blocks!(q6_k, bytes, out),
             _ => super::decode_row(kind, bytes, tensor_scale, out),
         }
@@ -270,8 +330,12 @@ pub fn quantize_row(kind: QuantType, x: &[f32], out: &mut Vec<u8>) {
         QuantType::F16 => encode_blocks(x, out, half::encode_f16),
         QuantType::BF16 => encode_blocks(x, out, half::encode_bf16),
         QuantType::Q4_0 => encode_blocks(x, out, q4_0::encode),
+        QuantType::Q4_1 => encode_blocks(x, out, q4_1::encode),
+        QuantType::Q5_0 => encode_blocks(x, out, q5_0::encode),
+        QuantType::Q5_1 => encode_blocks(x, out, q5_1::encode),
         QuantType::Q8_0 => encode_blocks(x, out, q8_0::encode),
         QuantType::Q4_K => encode_blocks(x, out, q4_k::encode),
+        QuantType::Q5_K => encode_blocks(x, out, q5_k::encode),
         QuantType::Q6_K => encode_blocks(x, out, q6_k::encode),
         QuantType::TQ1_0 => encode_blocks(x, out, ternary::encode_tq1_0),
         QuantType::TQ2_0 => encode_blocks(x, out, ternary::encode_tq2_0),

@@ -42,21 +42,21 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
 pub(crate) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{BYTES, LEN};
-    use crate::lanes::{f16, load_u8, piece, store};
+    use super::BYTES;
+    use crate::lanes::{f16, halves, load_u8, piece};
 
+    /// `d`, and what is added to its multiples.
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
-    pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
-        let d = _mm256_set1_ps(f16(*piece(block, 0)));
-        let (low_half, eight) = (_mm256_set1_epi32(15), _mm256_set1_epi32(8));
-        let out = out.as_chunks_mut().0;
-        for i in 0..2 {
-            let q = load_u8(piece(block, 2 + 8 * i));
-            let low = _mm256_sub_epi32(_mm256_and_si256(q, low_half), eight);
-            let high = _mm256_sub_epi32(_mm256_srli_epi32::<4>(q), eight);
-            store(&mut out[i], _mm256_mul_ps(d, _mm256_cvtepi32_ps(low)));
-            store(&mut out[i + 2], _mm256_mul_ps(d, _mm256_cvtepi32_ps(high)));
-        }
+    pub(crate) fn scale(block: &[u8; BYTES]) -> (f32, f32) {
+        let d = f16(*piece(block, 0));
+        (d, -8.0 * d)
+    }
+
+    /// The codes of weights `8i..` and `16 + 8i..`.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline]
+    pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [__m256i; 2] {
+        halves(load_u8(piece(block, 2 + 8 * i)))
     }
 }

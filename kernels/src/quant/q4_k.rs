@@ -11,15 +11,18 @@
 //! half, minimum in the high half) and their upper two bits on top of the first eight bytes.
 
 use super::half::{f16_at, f32_to_f16};
-use super::round::{inverse, nearest, range};
+use super::round::{inverse, nearest, range, to_code};
 
 pub(crate) const LEN: usize = 256;
 pub(crate) const BYTES: usize = 144;
-const _: () = assert!(BYTES == 2 + 2 + 12 + LEN / 2);
+const _: () = assert!(BYTES == HEAD + LEN / 2);
 
-/// The eight scales and the eight minimums, one per byte from the lowest on.
+/// What comes before the codes, here and in Q5_K.
+pub(crate) const HEAD: usize = 2 + 2 + 12;
+
+/// The eight scales and the eight minimums of a block's head, one per byte from the lowest on.
 #[inline(always)]
-pub(crate) fn unpack_scales(block: &[u8; BYTES]) -> (u64, u64) {
+pub(crate) fn unpack_scales(block: &[u8; HEAD]) -> (u64, u64) {
     const LOW_6: u32 = 0x3f3f_3f3f;
     const LOW_4: u32 = 0x0f0f_0f0f;
     const LOW_2: u32 = 0x0303_0303;
@@ -45,66 +48,75 @@ fn pack_scales(scales: [u8; 8], mins: [u8; 8]) -> [u8; 12] {
 }
 
 #[inline(always)]
-pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
-    let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
-    let (scales, mins) = unpack_scales(block);
+pub(crate) fn head_of<const BYTES: usize>(block: &[u8; BYTES]) -> &[u8; HEAD] {
+    block.first_chunk().expect("a block begins with its head")
+}
+
+/// The scale and the minimum of each sub-block.
+#[inline(always)]
+pub(crate) fn decode_scales(head: &[u8; HEAD]) -> [(f32, f32); 8] {
+    let (d, dmin) = (f16_at(head, 0), f16_at(head, 2));
+    let (scales, mins) = unpack_scales(head);
     let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
+    std::array::from_fn(|s| (d * f32::from(scales[s]), dmin * f32::from(mins[s])))
+}
+
+#[inline(always)]
+pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let subs = decode_scales(head_of(block));
     for c in 0..4 {
-        let (scale, min) = (d * f32::from(scales[2 * c]), dmin * f32::from(mins[2 * c]));
-        let (scale_2, min_2) =
-            (d * f32::from(scales[2 * c + 1]), dmin * f32::from(mins[2 * c + 1]));
+        let ((scale, min), (scale_2, min_2)) = (subs[2 * c], subs[2 * c + 1]);
         for l in 0..32 {
-            let q = block[16 + 32 * c + l];
+            let q = block[HEAD + 32 * c + l];
             out[64 * c + l] = scale * f32::from(q & 15) - min;
             out[64 * c + 32 + l] = scale_2 * f32::from(q >> 4) - min_2;
         }
     }
 }
 
-/// Each sub-block spans its range from the minimum (or 0, if that is less) to the maximum.
+/// The head of a block whose codes go from 0 to `most`, and for each sub-block what a weight is multiplied
+/// with and what is then added to make its code. Each spans its range from the minimum (or 0, if that is
+/// less) to the maximum.
 #[inline(always)]
-pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
-    let subs = x.as_chunks::<32>().0;
+pub(crate) fn encode_scales(x: &[f32; LEN], most: f32) -> ([u8; HEAD], [(f32, f32); 8]) {
     let (mut scales, mut mins) = ([0.0f32; 8], [0.0f32; 8]);
-    for (s, sub) in subs.iter().enumerate() {
+    for (s, sub) in x.as_chunks::<32>().0.iter().enumerate() {
         let (low, high) = range(sub);
         let low = low.min(0.0);
-        scales[s] = (high - low).max(0.0) / 15.0;
+        scales[s] = (high - low).max(0.0) / most;
         mins[s] = -low;
     }
     // Six bits each: in units of a 63rd of the largest.
     let (d, packed_scales) = to_six_bits(scales);
     let (dmin, packed_mins) = to_six_bits(mins);
+    let mut head = [0; HEAD];
+    head[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
+    head[2..4].copy_from_slice(&f32_to_f16(dmin).to_le_bytes());
+    head[4..].copy_from_slice(&pack_scales(packed_scales, packed_mins));
+    // With the scales as a reader will see them.
+    let subs = decode_scales(&head).map(|(scale, min)| {
+        let inverse = inverse(1.0, scale);
+        (inverse, min * inverse)
+    });
+    (head, subs)
+}
 
+#[inline(always)]
+pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
+    let (head, factors) = encode_scales(x, 15.0);
     let mut block = [0; BYTES];
-    block[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
-    block[2..4].copy_from_slice(&f32_to_f16(dmin).to_le_bytes());
-    block[4..16].copy_from_slice(&pack_scales(packed_scales, packed_mins));
-    // From here on with the scales as a reader will see them.
-    let (d, dmin) = (f16_at(&block, 0), f16_at(&block, 2));
+    block[..HEAD].copy_from_slice(&head);
+    let subs = x.as_chunks::<32>().0;
     for c in 0..4 {
-        let sub = |s: usize| {
-            let (scale, min) = (d * f32::from(packed_scales[s]), dmin * f32::from(packed_mins[s]));
-            let inverse = inverse(1.0, scale);
-            (inverse, min * inverse)
-        };
-        let ((low, low_min), (high, high_min)) = (sub(2 * c), sub(2 * c + 1));
+        let ((low, low_min), (high, high_min)) = (factors[2 * c], factors[2 * c + 1]);
         let (x_low, x_high) = (&subs[2 * c], &subs[2 * c + 1]);
         for l in 0..32 {
-            let q = quantize(x_low[l] * low + low_min);
-            let q_2 = quantize(x_high[l] * high + high_min);
-            block[16 + 32 * c + l] = (q | q_2 << 4) as u8;
+            let q = to_code(x_low[l] * low + low_min, 15.0);
+            let q_2 = to_code(x_high[l] * high + high_min, 15.0);
+            block[HEAD + 32 * c + l] = (q | q_2 << 4) as u8;
         }
     }
     block
-}
-
-/// To 0..=15. Clamped before it is rounded: floats have a minimum and a maximum instruction in
-/// every x86-64, 32-bit integers only from SSE4.1 on.
-#[inline(always)]
-fn quantize(x: f32) -> i32 {
-    let x = if x > 0.0 { x } else { 0.0 };
-    nearest(if x < 15.0 { x } else { 15.0 })
 }
 
 #[inline(always)]
@@ -119,28 +131,32 @@ fn to_six_bits(values: [f32; 8]) -> (f32, [u8; 8]) {
 pub(crate) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{BYTES, LEN, unpack_scales};
-    use crate::lanes::{f16, load_u8, piece, store};
+    use super::{BYTES, HEAD, LEN, head_of, unpack_scales};
+    use crate::lanes::{f16, halves, load_u8, piece, store};
+
+    /// The codes of weights `8i..` of sub-blocks `2c` and `2c + 1`.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline]
+    pub(crate) fn codes(block: &[u8; BYTES], c: usize, i: usize) -> [__m256i; 2] {
+        halves(load_u8(piece(block, HEAD + 32 * c + 8 * i)))
+    }
 
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         let (d, dmin) = (f16(*piece(block, 0)), f16(*piece(block, 2)));
-        let (scales, mins) = unpack_scales(block);
+        let (scales, mins) = unpack_scales(head_of(block));
         let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
-        let low_half = _mm256_set1_epi32(15);
         let out = out.as_chunks_mut().0;
         for c in 0..4 {
-            let scale = |s: usize| _mm256_set1_ps(d * f32::from(scales[s]));
-            let min = |s: usize| _mm256_set1_ps(dmin * f32::from(mins[s]));
-            let (low_scale, low_min) = (scale(2 * c), min(2 * c));
-            let (high_scale, high_min) = (scale(2 * c + 1), min(2 * c + 1));
             for i in 0..4 {
-                let q = load_u8(piece(block, 16 + 32 * c + 8 * i));
-                let low = _mm256_cvtepi32_ps(_mm256_and_si256(q, low_half));
-                let high = _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(q));
-                store(&mut out[8 * c + i], _mm256_fmsub_ps(low, low_scale, low_min));
-                store(&mut out[8 * c + 4 + i], _mm256_fmsub_ps(high, high_scale, high_min));
+                for (half, q) in codes(block, c, i).into_iter().enumerate() {
+                    let s = 2 * c + half;
+                    let scale = _mm256_set1_ps(d * f32::from(scales[s]));
+                    let min = _mm256_set1_ps(dmin * f32::from(mins[s]));
+                    let w = _mm256_fmsub_ps(_mm256_cvtepi32_ps(q), scale, min);
+                    store(&mut out[4 * s + i], w);
+                }
             }
         }
     }
@@ -154,9 +170,9 @@ mod tests {
     fn packed_scales_come_back() {
         let scales = [1, 63, 17, 32, 63, 5, 48, 21];
         let mins = [62, 0, 33, 9, 16, 63, 2, 47];
-        let mut block = [0; BYTES];
-        block[4..16].copy_from_slice(&pack_scales(scales, mins));
-        let (unpacked_scales, unpacked_mins) = unpack_scales(&block);
+        let mut head = [0; HEAD];
+        head[4..].copy_from_slice(&pack_scales(scales, mins));
+        let (unpacked_scales, unpacked_mins) = unpack_scales(&head);
         assert_eq!(unpacked_scales.to_le_bytes(), scales);
         assert_eq!(unpacked_mins.to_le_bytes(), mins);
     }

@@ -10,6 +10,14 @@ pub(super) fn nearest(x: f32) -> i32 {
     (x + SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32
 }
 
+/// To a code from 0 to `most`. Clamped before it is rounded: floats have a minimum and a maximum
+/// instruction in every x86-64, 32-bit integers only from SSE4.1 on.
+#[inline(always)]
+pub(super) fn to_code(x: f32, most: f32) -> i32 {
+    let x = if x > 0.0 { x } else { 0.0 };
+    nearest(if x < most { x } else { most })
+}
+
 /// `numerator / scale`, or 0 where that is infinite: a block of zeros, or of numbers so small that
 /// its scale is 0 as a half float anyway.
 #[inline(always)]

@@ -55,6 +55,79 @@ fn q4_0_has_the_first_sixteen_weights_in_the_low_halves() {
 }
 
 #[test]
+fn q4_1_has_a_minimum() {
+    let mut block = [0; 20];
+    block[..2].copy_from_slice(&HALF);
+    block[2..4].copy_from_slice(&0xc000u16.to_le_bytes()); // -2
+    block[4..].fill(0x44); // 4 is zero
+    block[4] = 0x4f; // weight 0: 15
+    block[4 + 5] = 0x04; // weight 21: 0
+    block[4 + 15] = 0x51; // weights 15 and 31: 1 and 5
+    assert_only(
+        &decode(QuantType::Q4_1, &block, 32),
+        &[(0, 5.5), (21, -2.0), (15, -1.5), (31, 0.5)],
+    );
+}
+
+#[test]
+fn the_fifth_bits_of_q5_0_are_in_the_order_of_the_weights() {
+    // All q are 16, which is zero: low bits 0, fifth bits set.
+    let mut zero = [0; 22];
+    zero[..2].copy_from_slice(&HALF);
+    zero[2..6].fill(0xff);
+    assert_only(&decode(QuantType::Q5_0, &zero, 32), &[]);
+    for at in 0..32 {
+        let mut block = zero;
+        block[6 + at % 16] = if at < 16 { 0x03 } else { 0x30 };
+        assert_only(&decode(QuantType::Q5_0, &block, 32), &[(at, 1.5)]);
+        block[2 + at / 8] &= !(1 << (at % 8));
+        assert_only(&decode(QuantType::Q5_0, &block, 32), &[(at, -6.5)]);
+    }
+}
+
+#[test]
+fn q5_1_has_a_minimum_before_its_fifth_bits() {
+    let mut zero = [0; 24];
+    zero[..2].copy_from_slice(&HALF);
+    zero[2..4].copy_from_slice(&0xc000u16.to_le_bytes()); // -2
+    zero[8..].fill(0x44); // 4 is zero
+    assert_only(&decode(QuantType::Q5_1, &zero, 32), &[]);
+    for at in 0..32 {
+        let mut block = zero;
+        block[4 + at / 8] |= 1 << (at % 8);
+        assert_only(&decode(QuantType::Q5_1, &block, 32), &[(at, 8.0)]);
+        block[8 + at % 16] = if at < 16 { 0x47 } else { 0x74 };
+        assert_only(&decode(QuantType::Q5_1, &block, 32), &[(at, 9.5)]);
+    }
+}
+
+#[test]
+fn q5_k_is_q4_k_with_a_bit_for_each_sub_block_in_every_byte() {
+    // Scales of 1 and minimums of 0 in all sub-blocks.
+    let mut zero = [0; 176];
+    zero[..2].copy_from_slice(&HALF);
+    zero[4..8].fill(1);
+    zero[12..16].fill(1);
+    assert_only(&decode(QuantType::Q5_K, &zero, 256), &[]);
+    for sub in 0..8 {
+        for l in [0, 1, 7, 8, 15, 31] {
+            let at = 32 * sub + l;
+            let mut block = zero;
+            block[48 + 32 * (sub / 2) + l] = if sub % 2 == 0 { 0x03 } else { 0x30 };
+            assert_only(&decode(QuantType::Q5_K, &block, 256), &[(at, 1.5)]);
+            block[16 + l] = 1 << sub;
+            assert_only(&decode(QuantType::Q5_K, &block, 256), &[(at, 9.5)]);
+        }
+    }
+    // A minimum of its own.
+    let mut block = zero;
+    block[2..4].copy_from_slice(&TWO);
+    block[4 + 4 + 2] = 3;
+    let third: Vec<(usize, f32)> = (64..96).map(|at| (at, -6.0)).collect();
+    assert_only(&decode(QuantType::Q5_K, &block, 256), &third);
+}
+
+#[test]
 fn q8_0_has_signed_bytes() {
     let mut block = [0; 34];
     block[..2].copy_from_slice(&TWO);
@@ -237,8 +310,12 @@ fn sizes_are_those_of_ggml() {
             ("f16", 1, 1, 2),
             ("bf16", 30, 1, 2),
             ("q4_0", 2, 32, 18),
+            ("q4_1", 3, 32, 20),
+            ("q5_0", 6, 32, 22),
+            ("q5_1", 7, 32, 24),
             ("q8_0", 8, 32, 34),
             ("q4_k", 12, 256, 144),
+            ("q5_k", 13, 256, 176),
             ("q6_k", 14, 256, 210),
             ("tq1_0", 34, 256, 54),
             ("tq2_0", 35, 256, 66),
@@ -248,7 +325,7 @@ fn sizes_are_those_of_ggml() {
     for kind in QuantType::ALL {
         assert_eq!(QuantType::from_ggml(kind.ggml_id()), Some(kind));
     }
-    assert_eq!(QuantType::from_ggml(3), None);
+    assert_eq!(QuantType::from_ggml(10), None);
 }
 
 #[test]
@@ -274,11 +351,19 @@ fn tolerance(kind: QuantType, largest: f32, x: f32) -> f32 {
         QuantType::BF16 => x.abs() / 256.0,
         // A step is an eighth, and there is none at the other end of the range.
         QuantType::Q4_0 => largest / 8.0 * 1.01 + 8.0 * HALF,
+        // Fifteen or 31 steps over up to twice the largest; scale and minimum are half floats.
+        QuantType::Q4_1 => largest * (1.0 / 15.0 + 3.0 / 2048.0) * 1.01 + 16.0 * HALF,
+        QuantType::Q5_0 => largest / 16.0 * 1.01 + 16.0 * HALF,
+        QuantType::Q5_1 => largest * (1.0 / 31.0 + 3.0 / 2048.0) * 1.01 + 32.0 * HALF,
         QuantType::Q8_0 => largest / 254.0 * 1.14 + 127.0 * HALF,
         // Fifteen steps, each with an error of up to half a 63rd, over twice the largest. The ends
         // of the range may fall off by that and by the minimum's error.
         QuantType::Q4_K => {
             largest * (1.0 / 15.0 + 1.0 / 63.0 + 0.5 / 63.0) * 1.01 + (15.0 + 1.0) * 63.0 * HALF
+        }
+        // Likewise.
+        QuantType::Q5_K => {
+            largest * (1.0 / 31.0 + 1.0 / 63.0 + 0.5 / 63.0) * 1.01 + (31.0 + 1.0) * 63.0 * HALF
         }
         // A step is a 32nd, and there is none at the other end of the range. A scale is a multiple
         // of a 128th, and there is no 128 of them with the other sign.

@@ -64,11 +64,10 @@ pub(super) fn lines(
     let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);
     let rows = app.rows();
     let left = room.saturating_sub(lines.len() + 1);
-    let table: Vec<Line<'static>> = rows
-        .iter()
-        .enumerate()
+    let selected = app.selected.min(rows.len().saturating_sub(1));
+    let table: Vec<Line<'static>> = in_sight(rows.iter().enumerate(), selected, left)
         .map(|(at, brick)| {
-            let is_selected = at == app.selected.min(rows.len().saturating_sub(1));
+            let is_selected = at == selected;
             let known = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| micros(ns as f64));
             let Row { exclusive_ns, count, .. } = *brick;
             let (of_roof, bound) = brick.roof.map_or(("-".to_owned(), ""), |(part, bound)| {
@@ -91,13 +90,13 @@ pub(super) fn lines(
             if is_selected { Line::styled(text, paint.selected()) } else { Line::raw(text) }
         })
         .collect();
-    if table.is_empty() {
+    if rows.is_empty() {
         lines.push(Line::raw(match app.filter.is_empty() {
             true => format!(" no brick of {} was recorded", app.phase),
             false => " no brick has this in its name".to_owned(),
         }));
     }
-    lines.extend(in_sight(table, app.selected, left));
+    lines.extend(table);
     if let Some(total) = profile.phase(app.phase) {
         let text = row(
             ' ',
@@ -190,7 +189,7 @@ fn brick(
         Err(why) => lines.push(Line::raw(cut(&format!(" no roofline: {}", why.reason), width))),
     }
     lines.push(Line::raw(""));
-    let kernels = app.kernels(name);
+    let kernels = app.kernels().remove(name).unwrap_or_default();
     if kernels.is_empty() {
         lines.push(Line::raw(" No kernel was timed in it since somebody watches."));
         return lines;

@@ -37,12 +37,13 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
     lines.push(Line::from(header));
     let names = legend(&heat, shown.clone(), width);
     let left = room.saturating_sub(lines.len() + names.len());
-    let rows = heat.layers.iter().zip(&heat.cells).enumerate().map(|(at, (layer, of_layer))| {
+    let rows = in_sight(heat.layers.iter().zip(&heat.cells).enumerate(), row, left.max(1));
+    lines.extend(rows.map(|(at, (layer, of_layer))| {
         let mark = if at == row { '>' } else { ' ' };
         let name = layer.map_or("ends".to_owned(), |layer| layer.to_string());
         let mut spans = vec![Span::raw(format!("{mark}{name:>4} "))];
         for brick in shown.clone() {
-            let level = of_layer[brick].map(|(ns, _)| level(ns, most));
+            let level = of_layer.get(&brick).map(|&(ns, _)| level(ns, most));
             let letter = level.map_or(' ', |level| char::from(DENSITY[level]));
             let text = letter.to_string().repeat(cells - 1) + " ";
             let style = match level {
@@ -58,8 +59,7 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
             });
         }
         Line::from(spans)
-    });
-    lines.extend(in_sight(rows.collect(), row, left.max(1)));
+    }));
     lines.extend(names);
     lines
 }
@@ -75,7 +75,7 @@ fn cell(heat: &Heat, row: usize, column: usize) -> String {
     let layer = heat.layers[row].map_or("outside of layers".to_owned(), |n| format!("layer {n}"));
     let Some(name) = heat.bricks.get(column) else { return format!(" {layer}") };
     let name = printable(name);
-    let Some((ns, count)) = heat.cells[row][column] else {
+    let Some(&(ns, count)) = heat.cells[row].get(&column) else {
         return format!(" {layer}, {} {name}: it doesn't run there", letter(column));
     };
     format!(

@@ -275,7 +275,7 @@ fn load(numbers: &Numbers<'_>) -> String {
                         threads.len()
                     ));
                 }
-                None => text.push_str("-"),
+                None => text.push('-'),
             }
             match activity.machine {
                 Some(machine) => text.push_str(&format!(
@@ -327,10 +327,10 @@ fn bar(share: f64, width: usize) -> String {
 }
 
 fn seconds(ns: u64) -> String {
-    match ns {
-        ..10_000_000 => format!("{:.3} ms", ns as f64 / 1e6),
-        ..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
+    match ns as f64 / 1e6 {
+        ms if ms < 10.0 => format!("{ms:.3} ms"),
+        ms if ms < 10_000.0 => format!("{ms:.1} ms"),
+        ms => format!("{:.1} s", ms / 1e3),
     }
 }
 
@@ -376,7 +376,11 @@ fn absent(why: &Absent) -> Line<'static> {
 }
 
 /// The lines that are in sight, such that the selected one is.
-fn in_sight<T>(lines: Vec<T>, selected: usize, room: usize) -> Vec<T> {
+fn in_sight<T>(
+    lines: impl Iterator<Item = T>,
+    selected: usize,
+    room: usize,
+) -> impl Iterator<Item = T> {
     let first = (selected + 1).saturating_sub(room);
-    lines.into_iter().skip(first).take(room).collect()
+    lines.skip(first).take(room)
 }

@@ -18,12 +18,11 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
     };
     let branches = app.branches();
     let selected = app.selected.min(branches.len().saturating_sub(1));
-    let rows = branches.iter().enumerate().map(|(at, branch)| {
+    let left = room.saturating_sub(2).max(1);
+    lines.extend(in_sight(branches.iter().enumerate(), selected, left).map(|(at, branch)| {
         let text = cut(&line(branch, at == selected, total), width);
         if at == selected { Line::styled(text, paint.selected()) } else { Line::raw(text) }
-    });
-    let left = room.saturating_sub(2).max(1);
-    lines.extend(in_sight(rows.collect(), selected, left));
+    }));
     lines.push(Line::raw(" Kernels are summed over all layers that their brick is in."));
     lines
 }

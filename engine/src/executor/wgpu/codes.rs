@@ -17,7 +17,7 @@ impl Scales {
     /// `None` of a type whose blocks have no scales.
     fn of(kind: QuantType) -> Option<Self> {
         let (d, bytes) = match kind {
-            QuantType::Q4_0 => (0, None),
+            QuantType::Q4_0 | QuantType::Q5_0 => (0, None),
             QuantType::Q6_K => (208, Some(192)),
             QuantType::TQ1_0 => (52, None),
             QuantType::TQ2_0 => (64, None),
@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn codes_times_scales_are_the_weights() {
         let weights: Vec<f32> = (0..512i16).map(|i| f32::from(i % 37 - 18) / 7.0).collect();
-        let types = [QuantType::Q4_0, QuantType::Q6_K, QuantType::TQ1_0, QuantType::TQ2_0];
+        let types =
+            [QuantType::Q4_0, QuantType::Q5_0, QuantType::Q6_K, QuantType::TQ1_0, QuantType::TQ2_0];
         for kind in types.into_iter().chain([QuantType::I2_S]) {
             let mut bytes = Vec::new();
             if kind == QuantType::I2_S {

@@ -46,11 +46,15 @@ pub(super) struct Weight {
 /// format that has room for its weights as they are.
 pub(super) fn format(kind: QuantType) -> Format {
     match kind {
-        QuantType::F32 | QuantType::BF16 => Format::F32,
+        // Codes with a minimum are no multiples of one scale.
+        QuantType::F32 | QuantType::BF16 | QuantType::Q4_1 | QuantType::Q5_1 | QuantType::Q5_K => {
+            Format::F32
+        }
         QuantType::F16 => Format::F16,
         QuantType::Q8_0 => Format::Q8_0,
         QuantType::Q4_K => Format::Q4_K,
         QuantType::Q4_0
+        | QuantType::Q5_0
         | QuantType::Q6_K
         | QuantType::TQ1_0
         | QuantType::TQ2_0

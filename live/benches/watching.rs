@@ -1,0 +1,185 @@
+//! `cargo bench -p brickscope-live --bench watching [-- 110m|1b|MODEL.gguf [THREADS [SECONDS [RATE]]]]`: what
+//! being watched costs an engine.
+//!
+//! Decode passes of the same positions, in blocks: nobody watches, somebody does, somebody does, nobody does.
+//! The one who watches is another process, which reads the frames and draws nothing; it may take a core that
+//! the engine wants, as `brickscope top` may. A frame falls into one pass of many, so blocks are compared by
+//! all of their time.
+
+use std::env;
+use std::error::Error;
+use std::io::{BufRead, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brickscope::{BrickProfiler, PairedRatio};
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::synth::{self, Shape, SynthQuant};
+use brickscope_engine::{Model, Session};
+use brickscope_kernels::Kernels;
+use brickscope_live::socket::{DEFAULT_RATE, Facts, Next, Publisher, Watch};
+
+/// The flag of the process that watches.
+const WATCHER: &str = "--watcher";
+const PROMPT: [u32; 8] = [1, 20, 300, 4, 50, 60, 7, 80];
+/// How long a block is to be.
+const BLOCK: Duration = Duration::from_millis(500);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    if let Some(at) = args.iter().position(|arg| arg == WATCHER) {
+        return done(watch(&args[at + 1..]));
+    }
+    if !args.iter().any(|arg| arg == "--bench") {
+        println!("nothing to test here: `cargo bench` runs this");
+        return ExitCode::SUCCESS;
+    }
+    let words: Vec<&str> =
+        args.iter().filter(|arg| !arg.starts_with("--")).map(String::as_str).collect();
+    done(run(&words))
+}
+
+fn done(result: Result<(), Box<dyn Error>>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Watches the process of this number while told so: a line to begin, a line to end. Answers each with the
+/// frames that it has seen.
+fn watch(args: &[String]) -> Result<(), Box<dyn Error>> {
+    let [pid, rate] = args else { return Err("a process and a rate".into()) };
+    let (pid, rate) = (pid.parse()?, rate.parse()?);
+    let mut frames = 0u64;
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().map_while(Result::ok).for_each(|_| drop(tell.send(())));
+    });
+    while told.recv().is_ok() {
+        let mut watch = Watch::process(pid)?;
+        watch.ask(rate)?;
+        let mut begun = false;
+        while told.try_recv().is_err() {
+            if let Next::Frame(_) = watch.next(Duration::from_millis(20))? {
+                frames += 1;
+                // Once the first is there, so that blocks have no start of a watch in them.
+                if !std::mem::replace(&mut begun, true) {
+                    println!("{frames}");
+                }
+            }
+        }
+        drop(watch);
+        println!("{frames}");
+    }
+    Ok(())
+}
+
+fn run(words: &[&str]) -> Result<(), Box<dyn Error>> {
+    let word = |at: usize| words.get(at).copied();
+    let name = word(0).unwrap_or("110m");
+    let threads: usize = word(1).map_or(Ok(1), str::parse)?;
+    let seconds: u64 = word(2).map_or(Ok(60), str::parse)?;
+    let rate: u32 = word(3).map_or(Ok(DEFAULT_RATE), str::parse)?;
+    let Some(shape) = Shape::ALL.into_iter().find(|shape| shape.name() == name) else {
+        return measure(&Model::open(name.as_ref())?, threads, seconds, rate);
+    };
+    let path = env::temp_dir().join(format!("brickscope-watching-{}.gguf", std::process::id()));
+    synth::write(shape, SynthQuant::Q8_0, 1, &path, &mut |_, _| ())?;
+    let model = Model::open(&path).map_err(Into::into);
+    let result = model.and_then(|model| measure(&model, threads, seconds, rate));
+    std::fs::remove_file(&path)?;
+    result
+}
+
+fn measure(model: &Model, threads: usize, seconds: u64, rate: u32) -> Result<(), Box<dyn Error>> {
+    let cpu = Cpu::new(Kernels::best(), threads.try_into()?)?;
+    let mut session = Session::new(model, cpu, 256)?;
+    let profiler = Arc::new(BrickProfiler::enabled());
+    let publisher = Publisher::start(&profiler, Facts::default())?;
+    let probe = session.profiled(&profiler);
+    let mut watcher = Watcher::start(rate)?;
+
+    let mut passes = 1;
+    let mut block = |passes: usize| -> Result<f64, Box<dyn Error>> {
+        session.clear();
+        session.forward_with(&probe, &PROMPT)?;
+        let mut wall = 0.0;
+        for _ in 0..passes {
+            if session.room() == 0 {
+                session.truncate(PROMPT.len());
+            }
+            let start = Instant::now();
+            session.forward_with(&probe, &[9])?;
+            wall += start.elapsed().as_secs_f64();
+        }
+        Ok(wall)
+    };
+    while block(passes)? < BLOCK.as_secs_f64() {
+        passes *= 2;
+    }
+    let (mut pairs, mut frames, mut watched) = (Vec::new(), 0, 0.0);
+    let until = Instant::now() + Duration::from_secs(seconds);
+    while pairs.len() < 6 || Instant::now() < until {
+        let a = block(passes)?;
+        let before = watcher.turn()?;
+        let (b, b2) = (block(passes)?, block(passes)?);
+        frames += watcher.turn()? - before;
+        watched += b + b2;
+        pairs.extend([(a, b), (block(passes)?, b2)]);
+    }
+    drop(watcher);
+    drop(publisher);
+    let ratio = PairedRatio::new(&pairs)?;
+    let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
+    println!("{passes} passes a block, {} pairs of blocks, {threads} threads", pairs.len());
+    println!("{:.1} frames in a second of watched passes", frames as f64 / watched);
+    println!(
+        "watched beside alone: {} (95 % interval {} to {}), by the sums {}",
+        percent(ratio.estimate),
+        percent(ratio.low),
+        percent(ratio.high),
+        percent(ratio.of_totals)
+    );
+    let began = Instant::now();
+    for _ in 0..100 {
+        std::hint::black_box(profiler.snapshot());
+    }
+    println!("a snapshot alone: {:.0} µs", began.elapsed().as_secs_f64() * 1e4);
+    Ok(())
+}
+
+/// The process that watches.
+struct Watcher {
+    child: Child,
+    said: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+}
+
+impl Watcher {
+    fn start(rate: u32) -> Result<Self, Box<dyn Error>> {
+        let mut child = Command::new(env::current_exe()?)
+            .args([WATCHER, &std::process::id().to_string(), &rate.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let said = child.stdout.take().ok_or("no output")?;
+        Ok(Self { child, said: std::io::BufReader::new(said).lines() })
+    }
+
+    /// Has it begin or end, and returns the frames so far.
+    fn turn(&mut self) -> Result<u64, Box<dyn Error>> {
+        self.child.stdin.as_mut().ok_or("no input")?.write_all(b"\n")?;
+        Ok(self.said.next().ok_or("the watcher has ended")??.parse()?)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
