@@ -40,7 +40,12 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
 
 /// Fills the tables of `profile` but for single spans, passes that are not the newest of their thread, and
 /// dependencies. Takes no longer for a long run than for a short one.
-pub(crate) fn fill_with_sums(profile: &mut Profile, recorder: &Recorder, with_others: bool) {
+pub(crate) fn fill_with_sums(
+    profile: &mut Profile,
+    recorder: &Recorder,
+    with_others: bool,
+    with_layers: bool,
+) {
     let mut tables = Tables::new(&profile.names, with_others);
     let mut layers = LayerTables::default();
     let (mut prompts, mut tokens) = (BrickStats::new(""), BrickStats::new(""));
@@ -48,13 +53,13 @@ pub(crate) fn fill_with_sums(profile: &mut Profile, recorder: &Recorder, with_ot
         let fold = log.fold();
         tables.add(Part {
             fold,
-            passes: fold.newest.as_slice(),
+            passes: &fold.newest(),
             lanes: vec![log.lane()],
             dropped: log.dropped(),
             begun: log.begun(),
             in_pass: log.in_pass(),
         });
-        if let Some(sums) = &fold.layers {
+        if let Some(sums) = fold.layers.as_ref().filter(|_| with_layers) {
             layers.add(sums);
         }
         fold.prompts().add_to(&mut prompts);

@@ -100,8 +100,9 @@ pub(crate) struct Fold {
     pub(crate) oddities: Oddities,
     /// The first of them.
     pub(crate) passes: Vec<PassRecord>,
-    /// The newest of all.
-    pub(crate) newest: Option<PassRecord>,
+    /// The newest of all, and the newest of which it is known what disturbed it.
+    newest: Option<PassRecord>,
+    looked_at: Option<PassRecord>,
     /// Whether spans are not kept, and few passes are.
     pub(crate) is_small: bool,
     /// Where somebody asked for them.
@@ -373,14 +374,23 @@ impl Fold {
         }
     }
 
-    /// From the begin of each prompt to its end, the one that is being read included.
-    pub(crate) fn prompts(&self) -> Sums {
-        let mut prompts = self.prompts.clone();
-        if let Some(Reading { start, end, .. }) = self.reading {
-            let wall = end.saturating_sub(start);
-            prompts.add(wall, wall, Work::default());
-        }
-        prompts
+    /// The newest pass of which it is known what disturbed it, and the newest.
+    pub(crate) fn newest(&self) -> Vec<PassRecord> {
+        let looked_at = self
+            .looked_at
+            .filter(|pass| self.newest.is_none_or(|newest| newest.serial != pass.serial));
+        looked_at.into_iter().chain(self.newest).collect()
+    }
+
+    /// The passes that come are those of another thread.
+    pub(crate) fn forget_newest(&mut self) {
+        (self.newest, self.looked_at) = (None, None);
+    }
+
+    /// From the begin of each prompt to its end, as far as that is known: the one whose pass came last may
+    /// go on.
+    pub(crate) fn prompts(&self) -> &Sums {
+        &self.prompts
     }
 
     /// The open pass will never end: what was recorded in it counts outside of passes.
@@ -414,6 +424,12 @@ impl Fold {
         for sums in &mut self.phases {
             let unseen = std::mem::take(&mut sums.unseen);
             sums.disturbed += if is_disturbed { unseen } else { 0 };
+        }
+        if let Some(newest) = &mut self.newest
+            && disturbance.passes > 0
+        {
+            newest.disturbance = Some(disturbance);
+            self.looked_at = Some(*newest);
         }
         let unseen = self.passes.iter_mut().rev().take_while(|pass| pass.disturbance.is_none());
         // Of those beyond the room for passes there is nothing to mark.

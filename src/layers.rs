@@ -175,7 +175,15 @@ impl LayerTables {
             total_ns: cell.total,
             exclusive_ns: cell.exclusive,
         });
-        let kernels = self.kernels.into_iter().map(|((of, brick, kernel), cell)| BrickKernel {
+        // Kernels of one name that are launched differently have numbers of their own.
+        let mut first: HashMap<&str, NameIdx> = HashMap::new();
+        let mut by_name: BTreeMap<_, Cell> = BTreeMap::new();
+        for ((of, brick, kernel), cell) in self.kernels {
+            let known = names.get(usize::from(kernel)).map(|name| name.name.as_str());
+            let kernel = known.map_or(kernel, |known| *first.entry(known).or_insert(kernel));
+            by_name.entry((of, brick, kernel)).or_default().add(cell);
+        }
+        let kernels = by_name.into_iter().map(|((of, brick, kernel), cell)| BrickKernel {
             phase: phase(of),
             brick: name(brick),
             kernel: name(kernel),

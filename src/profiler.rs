@@ -289,7 +289,7 @@ impl BrickProfiler {
         let sums_layers = self.recorder.sums_layers();
         self.recorder = Recorder::new(self.recorder.clock().clone(), spans_per_thread);
         if sums_layers {
-            self.recorder.sum_layers();
+            self.recorder.sum_layers(true);
         }
         self.refresh();
         self
@@ -987,18 +987,30 @@ impl BrickProfiler {
 
     /// As [`profile`](Self::profile), but only what a live view needs, at a cost that does not grow with the
     /// length of the run: sums. It has no single spans and dependencies, and of the passes only the newest of
-    /// each thread; no graph, sources of kernels, checksums or digests; nobody looks at the load of the
+    /// each thread, and the newest of which it is known what disturbed it; no graph, sources of kernels, checksums or digests; nobody looks at the load of the
     /// machine. Where [`sum_layers`](Self::sum_layers) asked for it, it has bricks by layer and kernels by
-    /// brick. The times of tokens are of all passes, of those too for which a profile has no room.
+    /// brick. The times of tokens are of all passes, of those too for which a profile has no room; a prompt
+    /// counts once a pass has come after it, since until then it may go on.
     #[must_use]
     pub fn snapshot(&self) -> Profile {
+        self.snapshot_with(true)
+    }
+
+    /// As [`snapshot`](Self::snapshot), without bricks by layer and kernels by brick, which take longer than
+    /// all the rest.
+    #[must_use]
+    pub fn snapshot_without_layers(&self) -> Profile {
+        self.snapshot_with(false)
+    }
+
+    fn snapshot_with(&self, layers: bool) -> Profile {
         let mut clock = self.recorder.clock().describe_unmeasured();
         if !self.recorder.clock().is_mock() {
             clock.absent =
                 Some("its step and cost take many readings: the profile has them".to_owned());
         }
         let (mut profile, refused) = self.described(clock);
-        collect::fill_with_sums(&mut profile, &self.recorder, refused);
+        collect::fill_with_sums(&mut profile, &self.recorder, refused, layers);
         let devices = lock(&self.devices).clone();
         profile.devices =
             devices.iter().map(|device| device.sums(&profile.names, refused)).collect();
@@ -1029,7 +1041,12 @@ impl BrickProfiler {
     /// [`snapshot`](Self::snapshot), which has no spans to make such sums of. A layer's sums are of what ran
     /// since, and so less than those of `totals`.
     pub fn sum_layers(&self) {
-        self.recorder.sum_layers();
+        self.recorder.sum_layers(true);
+    }
+
+    /// Ends that, and forgets these sums: rows are folded faster without.
+    pub fn stop_summing_layers(&self) {
+        self.recorder.sum_layers(false);
     }
 
     /// Says how many tokens there is room for in the KV cache.

@@ -16,6 +16,9 @@ use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 /// If anything fails, or panics, the temporary file is removed and `path` is as it was. Only a
 /// process that is killed leaves one behind: a hidden file that ends in `.partial`.
 ///
+/// A link is followed, and a file that is replaced keeps its permissions. What is no file, as a terminal, a
+/// pipe or `/dev/null`, is written to as it is.
+///
 /// # Errors
 ///
 /// Those of `write`, and what `failed` makes of those of the file system.
@@ -24,8 +27,23 @@ pub fn write_atomically<T, E>(
     failed: impl Fn(io::Error) -> E,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
 ) -> Result<T, E> {
+    let buffered = |file| BufWriter::with_capacity(1 << 18, file);
+    let before = fs::metadata(path).ok();
+    if before.as_ref().is_some_and(|before| !before.is_file()) {
+        let mut out = buffered(File::options().write(true).open(path).map_err(&failed)?);
+        let result = write(&mut out)?;
+        out.flush().map_err(&failed)?;
+        return Ok(result);
+    }
+    let path = &match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => fs::canonicalize(path).map_err(&failed)?,
+        _ => path.to_owned(),
+    };
     let (partial, file) = Partial::create(path).map_err(&failed)?;
-    let mut out = BufWriter::with_capacity(1 << 18, file);
+    if let Some(before) = before {
+        file.set_permissions(before.permissions()).map_err(&failed)?;
+    }
+    let mut out = buffered(file);
     let result = write(&mut out)?;
     let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
     // The rename must not reach the disk before the bytes do.
@@ -223,6 +241,29 @@ pub(crate) fn unix_seconds(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_permissions_kept_and_devices_stay_devices() {
+        use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+        let folder = std::env::temp_dir().join(format!("brickscope-save-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let (file, link, dangling) =
+            (folder.join("file"), folder.join("link"), folder.join("gone"));
+        fs::write(&file, "before").expect("a file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        symlink(&file, &link).expect("a link");
+        write_text(&link, "after").expect("it is a file");
+        assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "after");
+        assert_eq!(fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+        symlink(folder.join("nothing"), &dangling).expect("a link");
+        write_text(&dangling, "x").expect_err("it leads nowhere");
+        write_text("/dev/null".as_ref(), "x").expect("it takes all");
+        assert!(fs::metadata("/dev/null").expect("it is there").file_type().is_char_device());
+        fs::remove_dir_all(&folder).expect("it is ours");
+    }
 
     #[test]
     fn dates_are_read_as_they_are_written() {

@@ -201,6 +201,13 @@ proptest! {
         reconciles(&snapshot);
         prop_assert_eq!(&snapshot.phases, &profile.phases);
         prop_assert_eq!(&snapshot.totals, &profile.totals);
+        // A prompt counts once something has come after it.
+        let (counted, prompts) =
+            (snapshot.latency.first_token.count, profile.latency.first_token.count);
+        let goes_on = profile.passes.last().is_some_and(|pass| pass.phase == Phase::Prefill);
+        prop_assert_eq!(counted + u64::from(goes_on), prompts);
+        profiler.end_pass(profiler.begin_pass(Phase::Decode), 0, 0);
+        let (profile, snapshot) = (profiler.profile(), profiler.snapshot());
         let [latency, expected] = [&snapshot, &profile].map(|of| {
             let mut latency = of.latency.clone();
             // One of them is summed in whole numbers.

@@ -89,7 +89,10 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
         // The reader has gone, as `head` does: nobody is left to tell.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("brickscope: {error:#}");
+            // It may quote files of others, whose names may have a terminal's commands in them.
+            let text = format!("{error:#}");
+            let lines: Vec<String> = text.lines().map(brickscope::view::printable).collect();
+            eprintln!("brickscope: {}", lines.join("\n"));
             ExitCode::from(trouble)
         }
     }

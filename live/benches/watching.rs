@@ -58,7 +58,11 @@ fn watch(args: &[String]) -> Result<(), Box<dyn Error>> {
     let mut frames = 0u64;
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        std::io::stdin().lock().lines().map_while(Result::ok).for_each(|_| drop(tell.send(())));
+        for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if tell.send(()).is_err() {
+                return;
+            }
+        }
     });
     while told.recv().is_ok() {
         let mut watch = Watch::process(pid)?;

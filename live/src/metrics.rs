@@ -124,11 +124,8 @@ impl MetricsServer {
         let listener = TcpListener::bind(addr).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let pictures = Pictures {
-            snapshot: Box::new(snapshot),
-            names: options.names,
-            last: [const { Mutex::new(None) }; 2],
-        };
+        let pictures =
+            Pictures { snapshot: Box::new(snapshot), names: options.names, last: Mutex::new(None) };
         let shared = Arc::new(Shared {
             pictures,
             is_loopback: addr.ip().is_loopback(),
@@ -231,30 +228,35 @@ fn refuse(mut stream: TcpStream) {
 struct Pictures {
     snapshot: Box<dyn Fn() -> Profile + Send + Sync>,
     names: Names,
-    last: [Mutex<Option<Picture>>; 2],
+    last: Mutex<Option<(Instant, Pictured)>>,
 }
 
-struct Picture {
-    taken: Instant,
-    text: Arc<String>,
+/// A picture, and its texts by dialect as far as somebody asked for them.
+struct Pictured {
+    profile: Profile,
+    texts: [Option<Arc<String>>; 2],
 }
 
 impl Pictures {
     fn text(&self, dialect: Dialect) -> Arc<String> {
         // One at a time: who waits here gets the picture that is being taken.
-        let mut last = self.last[dialect as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(picture) = &*last
-            && picture.taken.elapsed() < FRESH
-        {
-            return Arc::clone(&picture.text);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let Pictured { profile, texts } = match &mut *last {
+            Some(pictured) if pictured.0.elapsed() < FRESH => &mut pictured.1,
+            stale => {
+                let taken = Instant::now();
+                let pictured = Pictured { profile: (self.snapshot)(), texts: Default::default() };
+                &mut stale.insert((taken, pictured)).1
+            }
+        };
+        if let Some(text) = &texts[dialect as usize] {
+            return Arc::clone(text);
         }
-        let taken = Instant::now();
-        let profile = (self.snapshot)();
         let mut bytes = Vec::new();
         let options = Options { names: self.names, dialect };
-        prometheus::write_with(&profile, options, &mut bytes).expect("memory is written to");
+        prometheus::write_with(profile, options, &mut bytes).expect("memory is written to");
         let text = Arc::new(String::from_utf8(bytes).expect("it writes text"));
-        *last = Some(Picture { taken, text: Arc::clone(&text) });
+        texts[dialect as usize] = Some(Arc::clone(&text));
         text
     }
 }

@@ -238,9 +238,10 @@ impl DeviceLog {
             let mut tables = Tables::new(names, with_others);
             let thread = Owner { name: Some(name.clone()), tid: None };
             let fold = &stream.fold;
+            let newest = fold.newest();
             let (passes, records) = match is_whole {
-                true => (&fold.passes[..], stream.records.clone()),
-                false => (fold.newest.as_slice(), Vec::new()),
+                true => (&fold.passes, stream.records.clone()),
+                false => (&newest, Vec::new()),
             };
             tables.add(Part {
                 fold,

@@ -366,6 +366,7 @@ impl ThreadLog {
         drained.up_to = 0;
         drained.tiles_up_to = 0;
         drained.fold.forget_unseen();
+        drained.fold.forget_newest();
         *lock(&self.load) = None;
         lock(&self.counting).clear();
         drained.thread = Owner::here();
@@ -1571,12 +1572,15 @@ impl Recorder {
         self.near.iter().chain(far).filter_map(OnceLock::get)
     }
 
-    /// Has bricks summed by layer, too, from here on.
-    pub(crate) fn sum_layers(&self) {
+    /// Has bricks summed by layer, too, from here on, or no longer.
+    pub(crate) fn sum_layers(&self, sums_layers: bool) {
         // What is adopted from here on asks for itself.
-        self.sums_layers.store(true, Relaxed);
+        if self.sums_layers.swap(sums_layers, Relaxed) == sums_layers {
+            return;
+        }
         self.collect(|mut log| {
-            log.drained.fold.layers.get_or_insert_default();
+            let layers = &mut log.drained.fold.layers;
+            *layers = sums_layers.then(|| layers.take().unwrap_or_default());
         });
     }
 

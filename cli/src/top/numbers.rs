@@ -216,8 +216,9 @@ pub(crate) fn kv_cache(profile: &Profile) -> Known<KvCache> {
 }
 
 pub(crate) fn disturbance(profile: &Profile) -> Known<Disturbance> {
-    let newest = newest_pass(profile);
-    Known::or(newest.and_then(|pass| pass.disturbance), "nobody has looked since the newest pass")
+    let looked_at = profile.passes.iter().filter(|pass| pass.disturbance.is_some());
+    let newest = looked_at.max_by_key(|pass| pass.start_ns.saturating_add(pass.wall_ns));
+    Known::or(newest.and_then(|pass| pass.disturbance), "nobody has looked yet")
 }
 
 pub(crate) fn overhead_share(profile: &Profile) -> Known<f64> {

@@ -12,6 +12,8 @@ use brickscope_live::socket::{Facts, Frame};
 
 /// How far back the newest moment is compared: long enough for a figure that doesn't flicker.
 const WINDOW_NS: u64 = 2_000_000_000;
+/// Pictures that are kept at most: more than there are in that time at the highest rate.
+const MOST_KEPT: usize = 64;
 /// With less than this between two frames there is no figure.
 const LEAST_WINDOW_NS: u64 = 500_000_000;
 
@@ -80,7 +82,12 @@ impl Pictures {
             self.kept.clear();
         }
         self.kept.push_back(Rc::new(picture));
-        while self.kept.get(1).is_some_and(|second| at_ns.saturating_sub(second.at_ns) >= WINDOW_NS)
+        // A publisher's clock may stand still.
+        while self.kept.len() > MOST_KEPT
+            || self
+                .kept
+                .get(1)
+                .is_some_and(|second| at_ns.saturating_sub(second.at_ns) >= WINDOW_NS)
         {
             self.kept.pop_front();
         }
@@ -138,8 +145,7 @@ fn goes_on(before: &Picture, now: &Picture) -> bool {
     phases && now.at_ns >= before.at_ns && before.device == now.device
 }
 
-/// Rows by what they are of. Those of the same name, as kernels that are launched differently, are told
-/// apart by their order, which stays.
+/// Rows by what they are of. Should two be of the same, they are told apart by their order.
 fn numbered<'r, R, K: Hash + Eq + Clone>(
     rows: &'r [R],
     key: impl Fn(&'r R) -> K,
@@ -188,7 +194,9 @@ impl Window {
         profile.totals = rows_between(
             &before_it.totals,
             &now.profile.totals,
-            |row| (row.phase, row.kind, row.source, row.stats.name.as_str()),
+            |row| {
+                (row.phase, row.kind, row.source, row.stats.name.as_str(), &row.host, &row.device)
+            },
             |earlier, row| {
                 let stats = match earlier {
                     Some(earlier) => stats_between(&earlier.stats, &row.stats)?,

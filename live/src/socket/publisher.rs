@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::{self, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +103,7 @@ impl Publisher {
     fn listen(current: Current, facts: Facts, path: &Path) -> Result<Self, LiveError> {
         let name = || path.display().to_string();
         let listener = bind(path)?;
+        // Until then whoever can enter the folder may connect, and is asked who he is where the system tells.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(io_error(name()))?;
         let hello = Hello::new(current().clock().describe(), facts);
@@ -164,8 +165,16 @@ fn bind(path: &Path) -> Result<UnixListener, LiveError> {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
         bound => return bound.map_err(failed),
     }
-    if UnixStream::connect(path).is_ok() {
-        return Err(LiveError::InUse(path.to_owned()));
+    // Never what is no socket: a path may be mistyped.
+    let found = std::fs::symlink_metadata(path).map_err(failed)?;
+    if !found.file_type().is_socket() {
+        let why = "there is something else than a socket";
+        return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, why)));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => return Err(LiveError::InUse(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        Err(error) => return Err(failed(error)),
     }
     std::fs::remove_file(path).map_err(failed)?;
     UnixListener::bind(path).map_err(failed)
@@ -229,6 +238,21 @@ impl Watcher {
     }
 }
 
+/// This thread is on the list of watchers until this is dropped, by a panic too.
+struct Listed<'s>(&'s Shared);
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let here = thread::current().id();
+        let mut watchers = lock(&self.0.watchers);
+        watchers.retain(|watcher| watcher.thread.id() != here);
+        if watchers.is_empty() {
+            lock(&self.0.maker).rest();
+        }
+        self.0.gone.notify_all();
+    }
+}
+
 impl Shared {
     fn ends(&self) -> bool {
         self.ends.load(Ordering::Acquire)
@@ -267,11 +291,9 @@ impl Shared {
         let Ok(kept) = stream.try_clone() else { return };
         let shared = Arc::clone(self);
         let served = thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
+            let listed = Listed(&shared);
             // A watcher that goes is no error.
-            let _ = shared.serve(&stream);
-            let here = thread::current().id();
-            lock(&shared.watchers).retain(|watcher| watcher.thread.id() != here);
-            shared.gone.notify_all();
+            let _ = listed.0.serve(&stream);
         });
         // The thread takes itself off the list, for which it waits until it is on it.
         if let Ok(handle) = served {
@@ -282,7 +304,6 @@ impl Shared {
     /// Sends frames until the watcher or the publisher goes.
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         set_timeouts(stream)?;
-        (self.current)().sum_layers();
         send_all(stream, &self.hello)?;
         lock(&self.maker).greet();
         let mut requests = Requests::new(stream);
@@ -293,6 +314,10 @@ impl Shared {
             if seq > sent {
                 send_all(stream, &line)?;
                 sent = seq;
+            }
+            // Nothing comes after an error.
+            if line.starts_with(ERROR) {
+                return Ok(());
             }
             if let Err(why) = requests.until(began + requests.interval(), || self.ends()) {
                 return send_all(stream, &line_of_error(&why));
@@ -363,9 +388,14 @@ impl<'s> Requests<'s> {
     }
 }
 
+/// How the line of an error begins.
+const ERROR: &[u8] = b"{\"error\"";
+
 /// Makes frames, each once for all who watch.
 #[derive(Debug, Default)]
 struct Maker {
+    /// Whoever sums layers for us.
+    sums: Option<Arc<BrickProfiler>>,
     seq: u64,
     made: Duration,
     last_at: Option<Instant>,
@@ -380,8 +410,15 @@ impl Maker {
         (self.last_at, self.layers_at) = (None, None);
     }
 
+    /// Nobody watches any more: what was done for watchers alone ends.
+    fn rest(&mut self) {
+        if let Some(profiler) = self.sums.take() {
+            profiler.stop_summing_layers();
+        }
+    }
+
     /// The newest frame and its number; made anew if it is no longer fresh. The `last` one is made once.
-    fn frame(&mut self, profiler: &BrickProfiler, last: bool) -> (u64, Arc<Vec<u8>>) {
+    fn frame(&mut self, profiler: &Arc<BrickProfiler>, last: bool) -> (u64, Arc<Vec<u8>>) {
         let now = Instant::now();
         let is_due =
             |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
@@ -393,8 +430,15 @@ impl Maker {
         let layers = last || is_due(self.layers_at, LAYERS_EVERY);
         let at_ns = profiler.clock().now();
         // Another one may record than before.
-        profiler.sum_layers();
-        let profile = light(profiler.snapshot(), layers);
+        if !self.sums.as_ref().is_some_and(|before| Arc::ptr_eq(before, profiler)) {
+            self.rest();
+            profiler.sum_layers();
+            self.sums = Some(Arc::clone(profiler));
+        }
+        let profile = light(match layers {
+            true => profiler.snapshot(),
+            false => profiler.snapshot_without_layers(),
+        });
         if layers {
             self.layers_at = Some(now);
         }
@@ -416,11 +460,7 @@ impl Maker {
 }
 
 /// A snapshot without what no view of a running engine needs.
-fn light(mut profile: Profile, layers: bool) -> Profile {
-    if !layers {
-        profile.layers.clear();
-        profile.brick_kernels.clear();
-    }
+fn light(mut profile: Profile) -> Profile {
     without_histograms(&mut profile.totals);
     for device in &mut profile.devices {
         device.streams.iter_mut().for_each(|stream| without_histograms(&mut stream.totals));
