@@ -7,7 +7,9 @@
 use std::collections::HashSet;
 use std::io;
 
+use super::refused;
 use crate::brick::Work;
+use crate::import::Format;
 use crate::profile::{Dependency, NameKind, Pass, Profile, Span};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
 
@@ -246,6 +248,16 @@ impl<'p> Timeline<'p> {
         }
     }
 
+    /// What lies at no moment can't be drawn.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if has_begins(self.profile) {
+            return Ok(());
+        }
+        Err(refused(
+            "there is no timeline: the file that this was imported from doesn't say when what it times began",
+        ))
+    }
+
     /// Whether every part was written. There is one at least.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
@@ -298,7 +310,7 @@ impl<'p> Timeline<'p> {
     fn close(&mut self, sink: &mut dyn Sink, mut part: Part) -> io::Result<Part> {
         for lane in &mut self.lanes {
             for stack in 0..lane.stacks.len() {
-                lane.pop_until(stack, sink, |_| true)?;
+                lane.pop_until(self.profile, stack, sink, |_| true)?;
             }
             lane.sums.clear();
         }
@@ -321,7 +333,7 @@ impl<'p> Timeline<'p> {
                 lane.stacks.push(Stack::default());
             }
             let passes = lane.passes;
-            lane.pop_until(nth, sink, |open| {
+            lane.pop_until(self.profile, nth, sink, |open| {
                 let is_inside = match (what, open.what) {
                     (What::Span(_, span), Opened::Span(outer)) => span.parent == Some(outer),
                     (What::Span(_, span), Opened::Pass(outer)) => {
@@ -481,6 +493,7 @@ impl<'p> Lane<'p> {
     /// Ends what is open on a track, from the innermost on, while `is_over`.
     fn pop_until(
         &mut self,
+        profile: &Profile,
         stack: usize,
         sink: &mut dyn Sink,
         is_over: impl Fn(&Open) -> bool,
@@ -492,16 +505,25 @@ impl<'p> Lane<'p> {
                 let pass = &self.passes[index as usize];
                 let at = self.sums.iter().rposition(|sums| sums.serial == pass.serial);
                 let sums = at.map(|at| self.sums.remove(at));
-                self.count(pass, sums, sink)?;
+                let told = told_tokens(profile, pass);
+                self.count(pass, told, sums, sink)?;
             }
         }
         Ok(())
     }
 
     /// The figures of a pass that is over.
-    fn count(&self, pass: &Pass, sums: Option<Sums>, sink: &mut dyn Sink) -> io::Result<()> {
+    fn count(
+        &self,
+        pass: &Pass,
+        told: Option<(u64, u64)>,
+        sums: Option<Sums>,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
         let at = pass.start_ns;
-        sink.counter(self.group, Counter::Position, at, pass.position as f64)?;
+        if let Some((_, position)) = told {
+            sink.counter(self.group, Counter::Position, at, position as f64)?;
+        }
         if pass.wall_ns == 0 {
             return Ok(());
         }
@@ -733,6 +755,19 @@ pub(super) fn name_of(profile: &Profile, index: u16) -> Option<&str> {
         None if index == OTHER_BRICK || index == OTHER_KERNEL => Some("(other)"),
         None => None,
     }
+}
+
+/// Whether anybody knows when passes and spans began: of these formats no file says it, and zeros stand for it.
+pub(super) fn has_begins(profile: &Profile) -> bool {
+    let untold = [Format::LlamaBench, Format::VkPerfLogger, Format::Folded];
+    let of = profile.imported.as_ref();
+    of.is_none_or(|of| untold.iter().all(|format| format.name() != of.format))
+}
+
+/// The tokens of a pass and its position; an imported file may tell neither.
+pub(super) fn told_tokens(profile: &Profile, pass: &Pass) -> Option<(u64, u64)> {
+    let is_told = profile.imported.is_none() || pass.tokens > 0;
+    is_told.then_some((pass.tokens, pass.position))
 }
 
 /// What of the work was stated: elements, FLOPs, bytes.
