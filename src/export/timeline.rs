@@ -9,6 +9,7 @@ use std::io;
 
 use super::refused;
 use crate::brick::Work;
+use crate::device::issued;
 use crate::import::Format;
 use crate::profile::{Dependency, NameKind, Pass, Profile, Span};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
@@ -669,51 +670,36 @@ fn borders(profile: &Profile) -> Vec<u64> {
     borders
 }
 
-/// Arrows from passes that the host issued to what a stream did of them.
-///
-/// Host and device number passes each by themselves. What a pass is known by on both sides is its phase, its
-/// tokens and the tokens before it: where as many of a kind are on both sides, they are the same, in order.
+/// Arrows from passes that the host issued to what a stream did of them, as far as
+/// [one can tell](crate::DeviceStream::issued_by).
 fn link_passes(profile: &Profile, lanes: &mut [Lane<'_>], borders: &[u64]) {
-    type Known = (u8, u64, u64);
-    let key = |pass: &Pass| (pass.phase as u8, pass.tokens, pass.position);
     let stretch = |at: u64| borders.partition_point(|&border| border <= at);
     // Where each pass of the host is: its lane, and its place there.
-    let mut issued: Vec<(Known, u64, usize, usize)> = Vec::new();
     let n_host = profile.lanes.len() + 1;
+    let mut issued_at = vec![(0, 0); profile.passes.len()];
     for (lane, of) in lanes.iter().enumerate().take(n_host) {
         for (at, &(index, _)) in of.pass_order.iter().enumerate() {
-            let pass = &profile.passes[index as usize];
-            issued.push((key(pass), pass.start_ns, lane, at));
+            issued_at[index as usize] = (lane, at);
         }
     }
-    issued.sort_unstable();
     let mut id = 0;
     // A pass has one arrow, to the first stream that did something for it.
     for lane in n_host..lanes.len() {
         let of = &lanes[lane];
-        let mut done: Vec<(Known, u64, usize)> = (of.pass_order.iter().enumerate())
-            .map(|(at, &(index, _))| {
-                let pass = &of.passes[index as usize];
-                (key(pass), pass.start_ns, at)
-            })
-            .collect();
-        done.sort_unstable();
-        let issued = issued.chunk_by(|a, b| a.0 == b.0);
-        let mut done = done.chunk_by(|a, b| a.0 == b.0).peekable();
-        for issued in issued {
-            while done.next_if(|done| done[0].0 < issued[0].0).is_some() {}
-            let Some(done) = done.next_if(|done| done[0].0 == issued[0].0) else { continue };
-            if issued.len() != done.len() {
-                continue;
-            }
-            for (&(_, begin, from, from_at), &(_, start, at)) in issued.iter().zip(done) {
-                let is_free = lanes[from].pass_order[from_at].1.is_none();
-                // Nothing runs before it is issued; and both ends are to be in one part.
-                if is_free && begin <= start && stretch(begin) == stretch(start) {
-                    id += 1;
-                    lanes[from].pass_order[from_at].1 = Some(Flow { id, is_end: false });
-                    lanes[lane].pass_order[at].1 = Some(Flow { id, is_end: true });
-                }
+        let mut done_at = vec![0; of.passes.len()];
+        for (at, &(index, _)) in of.pass_order.iter().enumerate() {
+            done_at[index as usize] = at;
+        }
+        for (issued, done) in issued(&profile.passes, of.passes) {
+            let (begin, start) =
+                (profile.passes[issued].start_ns, lanes[lane].passes[done].start_ns);
+            let ((from, from_at), at) = (issued_at[issued], done_at[done]);
+            let is_free = lanes[from].pass_order[from_at].1.is_none();
+            // Both ends are to be in one part.
+            if is_free && stretch(begin) == stretch(start) {
+                id += 1;
+                lanes[from].pass_order[from_at].1 = Some(Flow { id, is_end: false });
+                lanes[lane].pass_order[at].1 = Some(Flow { id, is_end: true });
             }
         }
     }

@@ -82,7 +82,9 @@ class Profile:
         return sums
 
     def is_whole(self):
-        """Whether every span was kept."""
+        """Whether every span was kept. An imported file may have had sums alone."""
+        if self.json.get("imported") and not self.json["spans"]["rows"]:
+            return False
         tables = self.tables.values()
         return all(table["dropped"]["spans"] + table["dropped"]["passes"] == 0 for table in tables)
 
