@@ -122,7 +122,7 @@ def main(profile_path, speedscope, folded, pprof):
     if folded != "-":
         same("folded stacks beside speedscope", of_folded(folded), stacks)
     # By phase, to the nanosecond. What a device of several streams did has walls over all of them.
-    if not profile.json.get("devices") and (profile.json["spans"]["rows"] or not profile.json.get("imported")):
+    if not profile.json.get("devices"):
         sums = collections.Counter()
         for names, weight in stacks.items():
             sums[names[0]] += weight
