@@ -374,10 +374,12 @@ pub struct PhaseTotal {
 }
 
 impl PhaseTotal {
-    /// Tokens per second of wall.
+    /// Tokens per second of wall; `None` without a wall or a token: an imported file may not say how many
+    /// there were.
     #[must_use]
     pub fn tokens_per_second(&self) -> Option<f64> {
-        (self.wall_ns > 0).then(|| self.tokens as f64 * 1e9 / self.wall_ns as f64)
+        (self.wall_ns > 0 && self.tokens > 0)
+            .then(|| self.tokens as f64 * 1e9 / self.wall_ns as f64)
     }
 }
 

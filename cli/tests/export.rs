@@ -105,9 +105,25 @@ fn large_timelines_are_several_files_that_open_each() {
         slices += events.iter().filter(|event| event["ph"] == "X").count();
     }
     assert_eq!(slices, 200 * 21);
+    // Larger ones are fewer: those of before that are left would be taken for parts of it.
+    let others = ["my.trace.x.json", "my.trace.07.json", "my.trace.7.jsonl", "trace.7.json"];
+    for other in others {
+        std::fs::write(dir.path().join(other), "another's").expect("written");
+    }
+    let told = export(dir.path(), &["-f", "chrome", "--part-size", "256k", "-o", file]);
+    let fewer = told.lines().count();
+    assert!((2..parts.len()).contains(&fewer), "{told}");
+    for (nth, part) in (1..).zip(&parts) {
+        assert_eq!(Path::new(part).exists(), nth <= fewer, "{part}");
+    }
     // One that fits is one file, by its own name.
-    let told = export(dir.path(), &["-f", "chrome", "-o", file]);
-    assert_eq!(told, format!("{file}\n"));
+    let mut command = brickscope(&["export"]);
+    let output = run(command.arg(dir.path()).args(["-f", "chrome", "-o", file]));
+    assert_eq!(text(&output.stdout), format!("{file}\n"));
+    let removed = format!("removed {fewer} parts of an earlier export");
+    assert!(text(&output.stderr).contains(&removed), "{}", text(&output.stderr));
+    assert!(parts.iter().all(|part| !Path::new(part).exists()));
+    assert!(others.iter().all(|other| dir.path().join(other).exists()));
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub use error::{DeviceError, Misuse};
 pub use executor::{Device, DeviceInfo, StreamId};
 pub use issued::{Grain, Issued};
 pub(crate) use log::DeviceLog;
+pub(crate) use profile::issued;
 pub use profile::{DeviceProfile, DeviceStream, GrainTotal, LayerTotal};
 pub use simulated::SimulatedDevice;
 pub use timer::DeviceTimer;

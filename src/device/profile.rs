@@ -109,6 +109,44 @@ pub struct DeviceStream {
     pub spans: Vec<Span>,
 }
 
+impl DeviceStream {
+    /// Which of the host's passes issued which of this stream's: pairs of places in `host` and in `passes`.
+    ///
+    /// Host and device number passes each by themselves. What a pass is known by on both sides is its phase,
+    /// its tokens and the tokens before it: where as many of a kind are on both sides, they are the same, in
+    /// order. Of others nobody can tell.
+    #[must_use]
+    pub fn issued_by(&self, host: &[Pass]) -> Vec<(usize, usize)> {
+        issued(host, &self.passes)
+    }
+}
+
+/// See [`DeviceStream::issued_by`].
+pub(crate) fn issued(host: &[Pass], done: &[Pass]) -> Vec<(usize, usize)> {
+    type Known = (u8, u64, u64);
+    let sorted = |passes: &[Pass]| {
+        let key = |pass: &Pass| (pass.phase as u8, pass.tokens, pass.position);
+        let mut sorted: Vec<(Known, u64, usize)> =
+            (0..).zip(passes).map(|(at, pass)| (key(pass), pass.start_ns, at)).collect();
+        sorted.sort_unstable();
+        sorted
+    };
+    let (issued, done) = (sorted(host), sorted(done));
+    let mut done = done.chunk_by(|a, b| a.0 == b.0).peekable();
+    let mut pairs = Vec::new();
+    for issued in issued.chunk_by(|a, b| a.0 == b.0) {
+        while done.next_if(|done| done[0].0 < issued[0].0).is_some() {}
+        let Some(done) = done.next_if(|done| done[0].0 == issued[0].0) else { continue };
+        if issued.len() == done.len() {
+            let both = issued.iter().zip(done);
+            // Nothing runs before it is issued.
+            let both = both.filter(|((_, begin, _), (_, start, _))| begin <= start);
+            pairs.extend(both.map(|(&(_, _, host), &(_, _, done))| (host, done)));
+        }
+    }
+    pairs
+}
+
 /// The passes of a phase that were timed at one grain: `timed_ns` + `gaps_ns` = `wall_ns`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrainTotal {

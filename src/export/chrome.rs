@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use super::facts::{self, Fact, facts};
 use super::timeline::{
     Counter, Group, Kind, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of, stated,
+    told_tokens,
 };
 use super::{Counted, Value, launch};
 use crate::profile::Profile;
@@ -30,7 +31,7 @@ pub struct Trace<'p> {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Those of `out`; and there is none of an imported run whose file doesn't say when its passes began.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     Trace::new(profile, u64::MAX).write_part(out, &mut |_| {}).map(drop)
 }
@@ -66,12 +67,13 @@ impl<'p> Trace<'p> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Those of `out`; and there is none of an imported run whose file doesn't say when its passes began.
     pub fn write_part(
         &mut self,
         out: &mut (impl Write + ?Sized),
         progress: &mut dyn FnMut(u64),
     ) -> io::Result<Part> {
+        self.timeline.check()?;
         self.parts += 1;
         let tail = facts::bytes(&facts(self.profile, self.parts, 0));
         let mut file = File {
@@ -232,8 +234,9 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
         match slice.what {
             What::Pass(pass) => {
                 write!(self.out, "\"pass\":{}", pass.serial)?;
-                self.count("tokens", Some(pass.tokens))?;
-                self.count("position", Some(pass.position))?;
+                let told = told_tokens(self.profile, pass);
+                self.count("tokens", told.map(|(tokens, _)| tokens))?;
+                self.count("position", told.map(|(_, position)| position))?;
                 self.count("attributed_ns", Some(pass.attributed_ns))?;
                 self.count("unattributed_ns", Some(pass.unattributed_ns))?;
                 self.count("disturbed", pass.is_disturbed().then_some(1))?;
@@ -268,8 +271,18 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
     }
 
     fn hand_off(&mut self, id: u64, from: (u32, u64), to: (u32, u64)) -> io::Result<()> {
-        self.arrow(id, false, "hand-off", from)?;
-        self.arrow(id, true, "hand-off", to)
+        for (is_end, name, at) in [(false, "hand-off", from), (true, "take-over", to)] {
+            // An arrow is drawn from slice to slice, and here may be none: work is handed off between them.
+            let (pid, tid) = self.thread(at.0);
+            let ts = Micros(at.1);
+            self.next()?;
+            write!(
+                self.out,
+                r#"{{"ph":"X","pid":{pid},"tid":{tid},"ts":{ts},"dur":0.000,"name":"{name}","cat":"hand-off","args":{{}}}}"#
+            )?;
+            self.arrow(id, is_end, "hand-off", at)?;
+        }
+        Ok(())
     }
 
     fn counter(&mut self, group: Group, what: Counter, at_ns: u64, value: f64) -> io::Result<()> {

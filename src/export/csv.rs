@@ -9,6 +9,7 @@
 use std::io::{self, Write};
 
 use super::rows::{Table, rows, tables};
+use super::timeline::{has_begins, told_tokens};
 use crate::profile::{Profile, Total};
 
 const SPANS: &str = "device,stream,row,parent,lane,track,tid,pass,phase,layer,kind,name,source,\
@@ -82,6 +83,7 @@ pub fn spans(
 /// Those of `out`.
 pub fn passes(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write!(out, "{PASSES}\r\n")?;
+    let has_begins = has_begins(profile);
     let mut line = Line::default();
     for table in tables(profile) {
         for pass in table.passes {
@@ -89,9 +91,10 @@ pub fn passes(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<
             line.count(Some(pass.serial));
             line.text(Some(pass.phase.name()));
             line.count(Some(pass.lane));
-            line.count(Some(pass.tokens));
-            line.count(Some(pass.position));
-            line.count(Some(pass.start_ns));
+            let told = told_tokens(profile, pass);
+            line.count(told.map(|(tokens, _)| tokens));
+            line.count(told.map(|(_, position)| position));
+            line.count(has_begins.then_some(pass.start_ns));
             line.count(Some(pass.wall_ns));
             line.count(Some(pass.attributed_ns));
             line.count(Some(pass.unattributed_ns));
@@ -187,7 +190,8 @@ impl Line {
 
     fn total(&mut self, total: &Total) {
         let stats = &total.stats;
-        let is_any = stats.count > 0;
+        // Of sums that another program made neither is known, and of some not even how many there were.
+        let has_ends = stats.min_ns <= stats.max_ns;
         let stated = |count: u64| (count > 0).then_some(count);
         self.text(total.phase.map(|phase| phase.name()));
         self.text(Some(match total.kind {
@@ -197,11 +201,11 @@ impl Line {
         self.text(Some(&stats.name));
         self.text(total.category.map(|category| category.name()));
         self.text(Some(total.source.name()));
-        self.count(Some(stats.count));
+        self.count(stated(stats.count));
         self.count(Some(stats.total_ns));
         self.count(Some(stats.exclusive_ns));
-        self.count(is_any.then_some(stats.min_ns));
-        self.count(is_any.then_some(stats.max_ns));
+        self.count(has_ends.then_some(stats.min_ns));
+        self.count(has_ends.then_some(stats.max_ns));
         self.number(total.std_dev_ns);
         let percentiles = &total.percentiles;
         for percentile in

@@ -114,8 +114,10 @@ fn metric(family: &Family, when: &When) -> Json {
         .iter()
         .filter_map(|point| data_point(point, matches!(family.kind, Kind::Counter), when))
         .collect();
+    // As our Prometheus text calls them, once a collector has made underscores of dots.
+    let info = if matches!(family.kind, Kind::Info) { ".info" } else { "" };
     let mut metric = json!({
-        "name": format!("brickscope.{}", family.name),
+        "name": format!("brickscope.{}{info}", family.name),
         "description": format!("{}.", family.help),
         "unit": unit,
     });

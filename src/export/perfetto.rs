@@ -14,6 +14,7 @@ use super::Counted;
 use super::facts::{self, Fact, facts};
 use super::timeline::{
     Counter, Group, Kind, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of, stated,
+    told_tokens,
 };
 use crate::brick::Phase;
 use crate::profile::{Name, Profile};
@@ -248,7 +249,7 @@ pub struct Trace<'p> {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Those of `out`; and there is none of an imported run whose file doesn't say when its passes began.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     Trace::new(profile, u64::MAX).write_part(out, &mut |_| {}).map(drop)
 }
@@ -273,12 +274,13 @@ impl<'p> Trace<'p> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Those of `out`; and there is none of an imported run whose file doesn't say when its passes began.
     pub fn write_part(
         &mut self,
         out: &mut (impl Write + ?Sized),
         progress: &mut dyn FnMut(u64),
     ) -> io::Result<Part> {
+        self.timeline.check()?;
         self.parts += 1;
         let tail = facts::bytes(&facts(self.profile, self.parts, 0));
         let mut file = File {
@@ -599,8 +601,9 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
         let (kind, name_iid, late) = match slice.what {
             What::Pass(pass) => {
                 self.count("pass", Some(pass.serial.into()));
-                self.count("tokens", Some(pass.tokens));
-                self.count("position", Some(pass.position));
+                let told = told_tokens(self.profile, pass);
+                self.count("tokens", told.map(|(tokens, _)| tokens));
+                self.count("position", told.map(|(_, position)| position));
                 self.count("attributed_ns", Some(pass.attributed_ns));
                 self.count("unattributed_ns", Some(pass.unattributed_ns));
                 self.count("disturbed", pass.is_disturbed().then_some(1));

@@ -7,7 +7,10 @@
 use std::collections::HashSet;
 use std::io;
 
+use super::refused;
 use crate::brick::Work;
+use crate::device::issued;
+use crate::import::Format;
 use crate::profile::{Dependency, NameKind, Pass, Profile, Span};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
 
@@ -246,6 +249,16 @@ impl<'p> Timeline<'p> {
         }
     }
 
+    /// What lies at no moment can't be drawn.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if has_begins(self.profile) {
+            return Ok(());
+        }
+        Err(refused(
+            "there is no timeline: the file that this was imported from doesn't say when what it times began",
+        ))
+    }
+
     /// Whether every part was written. There is one at least.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
@@ -298,7 +311,7 @@ impl<'p> Timeline<'p> {
     fn close(&mut self, sink: &mut dyn Sink, mut part: Part) -> io::Result<Part> {
         for lane in &mut self.lanes {
             for stack in 0..lane.stacks.len() {
-                lane.pop_until(stack, sink, |_| true)?;
+                lane.pop_until(self.profile, stack, sink, |_| true)?;
             }
             lane.sums.clear();
         }
@@ -321,7 +334,7 @@ impl<'p> Timeline<'p> {
                 lane.stacks.push(Stack::default());
             }
             let passes = lane.passes;
-            lane.pop_until(nth, sink, |open| {
+            lane.pop_until(self.profile, nth, sink, |open| {
                 let is_inside = match (what, open.what) {
                     (What::Span(_, span), Opened::Span(outer)) => span.parent == Some(outer),
                     (What::Span(_, span), Opened::Pass(outer)) => {
@@ -481,6 +494,7 @@ impl<'p> Lane<'p> {
     /// Ends what is open on a track, from the innermost on, while `is_over`.
     fn pop_until(
         &mut self,
+        profile: &Profile,
         stack: usize,
         sink: &mut dyn Sink,
         is_over: impl Fn(&Open) -> bool,
@@ -492,16 +506,25 @@ impl<'p> Lane<'p> {
                 let pass = &self.passes[index as usize];
                 let at = self.sums.iter().rposition(|sums| sums.serial == pass.serial);
                 let sums = at.map(|at| self.sums.remove(at));
-                self.count(pass, sums, sink)?;
+                let told = told_tokens(profile, pass);
+                self.count(pass, told, sums, sink)?;
             }
         }
         Ok(())
     }
 
     /// The figures of a pass that is over.
-    fn count(&self, pass: &Pass, sums: Option<Sums>, sink: &mut dyn Sink) -> io::Result<()> {
+    fn count(
+        &self,
+        pass: &Pass,
+        told: Option<(u64, u64)>,
+        sums: Option<Sums>,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
         let at = pass.start_ns;
-        sink.counter(self.group, Counter::Position, at, pass.position as f64)?;
+        if let Some((_, position)) = told {
+            sink.counter(self.group, Counter::Position, at, position as f64)?;
+        }
         if pass.wall_ns == 0 {
             return Ok(());
         }
@@ -647,51 +670,36 @@ fn borders(profile: &Profile) -> Vec<u64> {
     borders
 }
 
-/// Arrows from passes that the host issued to what a stream did of them.
-///
-/// Host and device number passes each by themselves. What a pass is known by on both sides is its phase, its
-/// tokens and the tokens before it: where as many of a kind are on both sides, they are the same, in order.
+/// Arrows from passes that the host issued to what a stream did of them, as far as
+/// [one can tell](crate::DeviceStream::issued_by).
 fn link_passes(profile: &Profile, lanes: &mut [Lane<'_>], borders: &[u64]) {
-    type Known = (u8, u64, u64);
-    let key = |pass: &Pass| (pass.phase as u8, pass.tokens, pass.position);
     let stretch = |at: u64| borders.partition_point(|&border| border <= at);
     // Where each pass of the host is: its lane, and its place there.
-    let mut issued: Vec<(Known, u64, usize, usize)> = Vec::new();
     let n_host = profile.lanes.len() + 1;
+    let mut issued_at = vec![(0, 0); profile.passes.len()];
     for (lane, of) in lanes.iter().enumerate().take(n_host) {
         for (at, &(index, _)) in of.pass_order.iter().enumerate() {
-            let pass = &profile.passes[index as usize];
-            issued.push((key(pass), pass.start_ns, lane, at));
+            issued_at[index as usize] = (lane, at);
         }
     }
-    issued.sort_unstable();
     let mut id = 0;
     // A pass has one arrow, to the first stream that did something for it.
     for lane in n_host..lanes.len() {
         let of = &lanes[lane];
-        let mut done: Vec<(Known, u64, usize)> = (of.pass_order.iter().enumerate())
-            .map(|(at, &(index, _))| {
-                let pass = &of.passes[index as usize];
-                (key(pass), pass.start_ns, at)
-            })
-            .collect();
-        done.sort_unstable();
-        let issued = issued.chunk_by(|a, b| a.0 == b.0);
-        let mut done = done.chunk_by(|a, b| a.0 == b.0).peekable();
-        for issued in issued {
-            while done.next_if(|done| done[0].0 < issued[0].0).is_some() {}
-            let Some(done) = done.next_if(|done| done[0].0 == issued[0].0) else { continue };
-            if issued.len() != done.len() {
-                continue;
-            }
-            for (&(_, begin, from, from_at), &(_, start, at)) in issued.iter().zip(done) {
-                let is_free = lanes[from].pass_order[from_at].1.is_none();
-                // Nothing runs before it is issued; and both ends are to be in one part.
-                if is_free && begin <= start && stretch(begin) == stretch(start) {
-                    id += 1;
-                    lanes[from].pass_order[from_at].1 = Some(Flow { id, is_end: false });
-                    lanes[lane].pass_order[at].1 = Some(Flow { id, is_end: true });
-                }
+        let mut done_at = vec![0; of.passes.len()];
+        for (at, &(index, _)) in of.pass_order.iter().enumerate() {
+            done_at[index as usize] = at;
+        }
+        for (issued, done) in issued(&profile.passes, of.passes) {
+            let (begin, start) =
+                (profile.passes[issued].start_ns, lanes[lane].passes[done].start_ns);
+            let ((from, from_at), at) = (issued_at[issued], done_at[done]);
+            let is_free = lanes[from].pass_order[from_at].1.is_none();
+            // Both ends are to be in one part.
+            if is_free && stretch(begin) == stretch(start) {
+                id += 1;
+                lanes[from].pass_order[from_at].1 = Some(Flow { id, is_end: false });
+                lanes[lane].pass_order[at].1 = Some(Flow { id, is_end: true });
             }
         }
     }
@@ -733,6 +741,19 @@ pub(super) fn name_of(profile: &Profile, index: u16) -> Option<&str> {
         None if index == OTHER_BRICK || index == OTHER_KERNEL => Some("(other)"),
         None => None,
     }
+}
+
+/// Whether anybody knows when passes and spans began: of these formats no file says it, and zeros stand for it.
+pub(super) fn has_begins(profile: &Profile) -> bool {
+    let untold = [Format::LlamaBench, Format::VkPerfLogger, Format::Folded];
+    let of = profile.imported.as_ref();
+    of.is_none_or(|of| untold.iter().all(|format| format.name() != of.format))
+}
+
+/// The tokens of a pass and its position; an imported file may tell neither.
+pub(super) fn told_tokens(profile: &Profile, pass: &Pass) -> Option<(u64, u64)> {
+    let is_told = profile.imported.is_none() || pass.tokens > 0;
+    is_told.then_some((pass.tokens, pass.position))
 }
 
 /// What of the work was stated: elements, FLOPs, bytes.

@@ -28,7 +28,8 @@ const MOST_EVENTS: usize = 1 << 24;
 const MOST_NAMES: usize = OTHER_KERNEL as usize;
 
 /// PyTorch's categories of what ran on a device, by its clock.
-const ON_DEVICE: [&str; 3] = ["kernel", "gpu_memcpy", "gpu_memset"];
+/// The last are ranges of the program, from the first of its kernels to the end of the last.
+const ON_DEVICE: [&str; 4] = ["kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"];
 
 /// An event, as far as it matters. Numbers keep their digits; `pid` and `tid` may be words.
 #[derive(Deserialize)]

@@ -33,8 +33,9 @@ pub(super) fn headline(profile: &Profile) -> String {
     };
     let mut parts = Vec::new();
     let name = heading(phase);
-    match host.and_then(|total| total.tokens_per_second()) {
-        Some(rate) => parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock")),
+    match host.map(|total| total.tokens_per_second()) {
+        Some(Some(rate)) => parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock")),
+        Some(None) => parts.push(format!("{name}: no rate, since no token was told")),
         None => parts.push(format!("{name}: the host timed no pass")),
     }
     for (index, device) in profile.devices.iter().enumerate() {

@@ -99,6 +99,6 @@ fn times_of_tokens_have_the_names_of_the_conventions_too() {
 #[test]
 fn an_empty_profile_says_what_recorded_it() {
     let json = written(&BrickProfiler::new().profile());
-    assert_eq!(metric(&json, "brickscope.build")["gauge"]["dataPoints"][0]["asInt"], "1");
+    assert_eq!(metric(&json, "brickscope.build.info")["gauge"]["dataPoints"][0]["asInt"], "1");
     assert_eq!(json["resourceMetrics"][0]["resource"]["attributes"][0]["key"], "service.name");
 }

@@ -17,6 +17,8 @@ type Slice = (String, u64, u64);
 struct Read {
     tracks: BTreeMap<u64, Vec<Slice>>,
     arrows: [usize; 2],
+    /// The track and the moment of each end of an arrow.
+    ends: Vec<(u64, u64)>,
 }
 
 /// The slices that there must be, on the host and on all streams.
@@ -37,9 +39,10 @@ fn expected(profile: &Profile) -> Vec<Slice> {
     slices
 }
 
+/// All of spans and passes; those of no time where work is handed off are for the arrows.
 fn slices(parts: &[Read]) -> Vec<Slice> {
-    let mut all: Vec<Slice> =
-        parts.iter().flat_map(|part| part.tracks.values().flatten().cloned()).collect();
+    let all = parts.iter().flat_map(|part| part.tracks.values().flatten());
+    let mut all: Vec<Slice> = all.filter(|(kind, ..)| kind != "hand-off").cloned().collect();
     all.sort();
     all
 }
@@ -57,6 +60,14 @@ fn nests(part: &Read) -> bool {
             open.push(end);
             is_inside
         })
+    })
+}
+
+/// Whether each end of an arrow lies in a slice of its track, since a viewer draws it from there.
+fn ends_are_in_slices(part: &Read) -> bool {
+    part.ends.iter().all(|(track, at)| {
+        let mut slices = part.tracks.get(track).into_iter().flatten();
+        slices.any(|(_, start, duration)| (*start..=start + duration).contains(at))
     })
 }
 
@@ -105,16 +116,20 @@ fn read_chrome(bytes: &[u8]) -> Read {
             let at = line.find(key).unwrap_or_else(|| panic!("{key} in {line}")) + key.len();
             line[at..].split([',', '}']).next().expect("a number")
         };
+        let track = || {
+            event["tid"].as_u64().expect("a thread")
+                | event["pid"].as_u64().expect("a process") << 32
+        };
         match event["ph"].as_str() {
             Some("X") => {
-                let track = event["tid"].as_u64().expect("a thread")
-                    | event["pid"].as_u64().expect("a process") << 32;
                 let kind = event["cat"].as_str().expect("a category").to_owned();
                 let slice = (kind, nanos(after("\"ts\":")), nanos(after("\"dur\":")));
-                read.tracks.entry(track).or_default().push(slice);
+                read.tracks.entry(track()).or_default().push(slice);
             }
-            Some("s") => read.arrows[0] += 1,
-            Some("f") => read.arrows[1] += 1,
+            Some(end @ ("s" | "f")) => {
+                read.arrows[usize::from(end == "f")] += 1;
+                read.ends.push((track(), nanos(after("\"ts\":"))));
+            }
             _ => {}
         }
     }
@@ -199,6 +214,7 @@ proptest! {
             prop_assert_eq!(slices(&parts), expected(&profile));
             for part in &parts {
                 prop_assert!(nests(part), "{:?}", part);
+                prop_assert!(ends_are_in_slices(part), "{:?}", part);
                 prop_assert_eq!(part.arrows[0], part.arrows[1]);
             }
             let arrows: usize = parts.iter().map(|part| part.arrows[0]).sum();

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use brickscope::compare::{CompareError, Options as Comparing, Process, Side, compare};
 use brickscope::import::{Format, ImportError, Options, WeightUnit, read};
-use brickscope::{BrickId, BrickProfiler, MockClock, NameKind, Phase, Profile, Source, view};
+use brickscope::{
+    BrickId, BrickProfiler, MockClock, NameKind, Phase, Profile, Source, export, view,
+};
 
 const LLAMA_BENCH: &str = include_str!("data/llama-bench.json");
 const CANDLE: &str = include_str!("data/candle.json");
@@ -175,6 +177,11 @@ fn a_trace_in_an_object_has_processes_and_what_ran_on_a_device() {
     let kernel = &profile.bricks(None)[..];
     let kernel = kernel.iter().find(|t| t.stats.name.starts_with("sgemm")).expect("a kernel");
     assert_eq!((kernel.source, kernel.stats.total_ns), (Source::Device, 30_250));
+    // A range of the program as it lies on the device.
+    let range = TORCH.replace("\"cat\": \"kernel\"", "\"cat\": \"gpu_user_annotation\"");
+    assert_ne!(range, TORCH);
+    let range = imported(&range, Format::Chrome);
+    assert!(range.totals.iter().any(|total| total.source == Source::Device));
     // Of a moment in the calendar, in microseconds with three digits after the point.
     assert_eq!(sums(&profile, None, "aten::linear"), (1, 50_500, 10_500));
     let addmm = profile.spans.iter().find(|span| span.parent.is_some()).expect("it is inside");
@@ -263,6 +270,66 @@ fn an_option_of_another_format_is_a_mistake() {
         let said = refused("", format, &options);
         assert!(said.contains("is for files of"), "{said}");
     }
+}
+
+/// The cells of a column of a table as CSV; those in quotes are empty here.
+fn column(csv: &[u8], name: &str) -> Vec<String> {
+    let text = std::str::from_utf8(csv).expect("UTF-8");
+    let text: String = text.split('"').step_by(2).collect();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().expect("names of columns");
+    let at = head.iter().position(|head| *head == name).expect("a column");
+    lines.map(|cells| cells[at].to_owned()).collect()
+}
+
+#[test]
+fn what_a_file_does_not_tell_is_no_number_in_exports() {
+    let unit = Options { unit: Some(WeightUnit::Microseconds), ..Options::default() };
+    for profile in [
+        imported(VULKAN, Format::VkPerfLogger),
+        import(FOLDED, Format::Folded, &unit).expect("times"),
+    ] {
+        let mut out = Vec::new();
+        export::csv::totals(&profile, &mut out).expect("a vector has room");
+        for name in ["min_ns", "max_ns", "p50_ns"] {
+            assert!(column(&out, name).iter().all(String::is_empty), "{name}");
+        }
+        // Of stacks it isn't known how often a function ran.
+        let counts = column(&out, "count");
+        assert!(counts.iter().all(|count| count != "0"), "{counts:?}");
+    }
+    // A pass whose tokens nobody told.
+    let profile = import(CANDLE, Format::Chrome, &passes_of("model")).expect("it has them");
+    assert_eq!(profile.phases[0].tokens_per_second(), None);
+    let mut out = Vec::new();
+    export::csv::passes(&profile, &mut out).expect("a vector has room");
+    assert_eq!(column(&out, "tokens"), ["", ""]);
+    assert_eq!(column(&out, "position"), ["", ""]);
+    assert!(column(&out, "start_ns").iter().all(|cell| !cell.is_empty()));
+    let mut out = Vec::new();
+    export::chrome::write(&profile, &mut out).expect("it says when all was");
+    let trace = String::from_utf8(out).expect("UTF-8");
+    for never in ["\"tokens\"", "\"position\"", "KV cache"] {
+        assert!(!trace.contains(never), "{never} in {trace}");
+    }
+}
+
+#[test]
+fn what_lies_at_no_moment_is_in_no_timeline() {
+    for (text, format) in [(LLAMA_BENCH, Format::LlamaBench), (VULKAN, Format::VkPerfLogger)] {
+        let profile = imported(text, format);
+        let mut out = Vec::new();
+        let refused = export::chrome::write(&profile, &mut out).expect_err("nobody knows when");
+        assert!(refused.to_string().contains("doesn't say when"), "{refused}");
+        assert!(out.is_empty());
+        #[cfg(feature = "perfetto")]
+        export::perfetto::write(&profile, &mut out).expect_err("nobody knows when");
+        assert!(out.is_empty());
+    }
+    let mut out = Vec::new();
+    export::csv::passes(&imported(LLAMA_BENCH, Format::LlamaBench), &mut out).expect("room");
+    assert!(column(&out, "start_ns").iter().all(String::is_empty));
+    assert!(column(&out, "tokens").iter().all(|tokens| !tokens.is_empty()));
 }
 
 fn side(profile: &Profile) -> Side {

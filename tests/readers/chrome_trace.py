@@ -3,8 +3,10 @@
     chrome_trace.py PROFILE.json TRACE.json…
 """
 
+import bisect
 import collections
 import decimal
+import itertools
 import json
 import pathlib
 import sys
@@ -23,6 +25,21 @@ def nanoseconds(micros):
     return int(nanos)
 
 
+def lie_in_slices(path, ends, tracks):
+    """Ends the check where an end of an arrow is in no slice of its track: viewers draw it from slices."""
+    spans = {}
+    for place, found in tracks.items():
+        # With the latest end of what began so far, the slices being sorted by their begin.
+        found = sorted(found)
+        latest = list(itertools.accumulate((start + duration for start, duration in found), max))
+        spans[place] = [start for start, _ in found], latest
+    for place, at in ends:
+        starts, latest = spans.get(place, ([], []))
+        nth = bisect.bisect_right(starts, at)
+        if nth == 0 or latest[nth - 1] < at:
+            sys.exit(f"{path}: the arrow at {at} ns on thread {place} is in no slice")
+
+
 def main(profile_path, *paths):
     profile = Profile(profile_path)
     slices, positions, flows, n_events = collections.Counter(), [], 0, 0
@@ -34,7 +51,7 @@ def main(profile_path, *paths):
         jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
         trace = json.loads(text, parse_float=decimal.Decimal)
         named, tracks = set(), collections.defaultdict(list)
-        begun, ended = collections.Counter(), collections.Counter()
+        begun, ended, ends = collections.Counter(), collections.Counter(), []
         for event in trace["traceEvents"]:
             n_events += 1
             place = (event["pid"], event.get("tid"))
@@ -42,8 +59,9 @@ def main(profile_path, *paths):
                 named.add((event["name"], *place) if "tid" in event else (event["name"], event["pid"]))
             elif event["ph"] == "X":
                 start, duration = nanoseconds(event["ts"]), nanoseconds(event["dur"])
-                slices[event["cat"], event["name"], start, duration] += 1
                 tracks[place].append((start, duration))
+                if event["cat"] != "hand-off":
+                    slices[event["cat"], event["name"], start, duration] += 1
                 if ("thread_name", *place) not in named or ("process_name", event["pid"]) not in named:
                     sys.exit(f"{path}: nothing names the thread of {event}")
                 if "row" in event["args"]:
@@ -51,11 +69,13 @@ def main(profile_path, *paths):
                     with_rows[event["args"]["row"], start, duration, work] += 1
             elif event["ph"] in "sf":
                 (begun if event["ph"] == "s" else ended)[event["id"]] += 1
+                ends.append((place, nanoseconds(event["ts"])))
                 flows += event["ph"] == "f"
             elif event["ph"] == "C" and event["name"] == "tokens in the KV cache":
                 positions.append((nanoseconds(event["ts"]), float(event["args"]["tokens"])))
         for place, found in tracks.items():
             nests(f"{path}, thread {place}", found)
+        lie_in_slices(path, ends, tracks)
         same(f"{path}: flows that begin and that end", begun, ended)
         same(f"{path}: version", trace["otherData"]["brickscope"], profile.json["brickscope_version"])
     same("slices", slices, profile.slices())
@@ -64,7 +84,7 @@ def main(profile_path, *paths):
         work = tuple(span[key] for key in ("pass", "layer", "elements", "flops", "bytes"))
         rows[row, span["start_ns"], span["duration_ns"], work] += 1
     same("rows", with_rows, rows)
-    same("positions", sorted(positions), sorted((one["start_ns"], float(one["position"])) for _, _, one in profile.passes()))
+    same("positions", sorted(positions), profile.positions())
     print(f"{len(paths)} parts, {n_events} events, {flows} flows")
 
 

@@ -39,6 +39,15 @@ class Profile:
             for one in table["passes"]:
                 yield *place, one
 
+    def position(self, one):
+        """The position of a pass, or None where an imported file doesn't tell it."""
+        return one["position"] if one["tokens"] or not self.json.get("imported") else None
+
+    def positions(self):
+        """(start, position) of each pass, as counters have it."""
+        told = ((one["start_ns"], self.position(one)) for _, _, one in self.passes())
+        return sorted((start, float(position)) for start, position in told if position is not None)
+
     def name(self, index):
         if index is None:
             return "layer", None
@@ -73,7 +82,9 @@ class Profile:
         return sums
 
     def is_whole(self):
-        """Whether every span was kept."""
+        """Whether every span was kept. An imported file may have had sums alone."""
+        if self.json.get("imported") and not self.json["spans"]["rows"]:
+            return False
         tables = self.tables.values()
         return all(table["dropped"]["spans"] + table["dropped"]["passes"] == 0 for table in tables)
 

@@ -161,13 +161,12 @@ def main(profile_path, *paths):
         same("sums", +sums, +profile.sums())
 
     anchors = [{128: a["at_ns"], 3: a["monotonic_ns"], 5: a["monotonic_raw_ns"]} for a in profile.json["clock"].get("anchors", [])]
-    positions = sorted((one["start_ns"], float(one["position"])) for _, _, one in profile.passes())
     for part in parts:
         same("clock snapshots", part.clocks[: len(anchors)], anchors)
         if part.facts is None or part.facts["brickscope"] != profile.json["brickscope_version"]:
             part.fail("nothing says what the run was")
     found = sorted(value for part in parts for value in part.counters["tokens in the KV cache"])
-    same("positions", found, positions)
+    same("positions", found, profile.positions())
     dependencies = len(profile.json.get("dependencies", [])) + sum(
         len(device.get("dependencies", [])) for device in profile.json.get("devices", [])
     )

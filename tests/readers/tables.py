@@ -89,12 +89,12 @@ def main(profile_path, spans_csv, passes_csv, totals_csv, parquet):
 
     passes = [tuple(row[key] for key in ("device", "stream", "pass", "wall_ns", "position")) for row in lines(passes_csv)]
     cell = lambda value: "" if value is None else str(value)
-    same("passes", passes, [tuple(map(cell, (d, s, p["serial"], p["wall_ns"], p["position"]))) for d, s, p in profile.passes()])
+    same("passes", passes, [tuple(map(cell, (d, s, p["serial"], p["wall_ns"], profile.position(p)))) for d, s, p in profile.passes()])
 
     totals = [(row["phase"], row["kind"], text(row["name"]), row["count"], row["total_ns"], row["exclusive_ns"]) for row in lines(totals_csv)]
     told = [total for table in profile.tables.values() for total in table["totals"]]
     keys = ("phase", "kind", "name", "count", "total_ns", "exclusive_ns")
-    same("totals", totals, [tuple(cell(total[key]) for key in keys) for total in told])
+    same("totals", totals, [tuple(cell(total[key] or None if key == "count" else total[key]) for key in keys) for total in told])
 
     table = duckdb.read_parquet(parquet)
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]

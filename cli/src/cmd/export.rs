@@ -1,5 +1,6 @@
 //! `brickscope export`: a run in the form that another program reads.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
@@ -185,6 +186,13 @@ impl Target {
             }
             anyhow::Ok(paths)
         })?;
+        if let (Self::File(path), written @ 1..) = (self, paths.len()) {
+            let removed = remove_stale(path, written)?;
+            if removed > 0 {
+                let s = if removed == 1 { "" } else { "s" };
+                eprintln!("note: removed {removed} part{s} of an earlier export of this name");
+            }
+        }
         if left_out > 0 {
             eprintln!("note: {left_out} spans overlap so many others that they have no track");
         }
@@ -220,6 +228,40 @@ fn numbered(path: &Path, part: usize) -> PathBuf {
         name.push(extension);
     }
     path.with_file_name(name)
+}
+
+/// Removes the parts of an earlier export to `path` that this one, of so many, didn't write anew: read beside
+/// the others they would be taken for parts of it. A first part of several has replaced the one without a number.
+fn remove_stale(path: &Path, written: usize) -> Result<usize> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut removed = 0;
+    let cannot = || folder.display().to_string();
+    for entry in fs::read_dir(folder).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?;
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let part = part_of(path, &entry.file_name());
+        if is_file && part.is_some_and(|part| written == 1 || part > written) {
+            let stale = entry.path();
+            fs::remove_file(&stale).with_context(|| stale.display().to_string())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Which part of `path` a file of this name is, as [`numbered`] calls them.
+fn part_of(path: &Path, name: &OsStr) -> Option<usize> {
+    let stem = path.file_stem()?.to_str()?;
+    let rest = name.to_str()?.strip_prefix(stem)?.strip_prefix('.')?;
+    let part = match path.extension() {
+        Some(extension) => rest.strip_suffix(extension.to_str()?)?.strip_suffix('.')?,
+        None => rest,
+    };
+    let part = part.parse().ok().filter(|&part| part > 0)?;
+    (numbered(path, part).file_name() == Some(name)).then_some(part)
 }
 
 fn print(path: &Path) -> Result<()> {

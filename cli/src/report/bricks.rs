@@ -2,7 +2,7 @@
 
 use brickscope::{BrickCategory, Phase, Source as Clock, Total};
 
-use super::figure::{Unit, absent, count, counted, div, percent, scaled, sum};
+use super::figure::{From, Unit, absent, count, counted, div, percent, scaled, sum};
 use super::html::{Table, bar, details, note, reason, said};
 use super::source::{Source, heading};
 
@@ -62,6 +62,11 @@ pub(super) fn colour(category: Option<BrickCategory>) -> &'static str {
     }
 }
 
+/// How often something ran; of sums that another program made it may be unknown, which is 0 there.
+fn number(n: u64, from: From) -> String {
+    if n == 0 { absent("-") } else { count(n, from) }
+}
+
 /// A name with the colour of its category before it.
 fn named(total: &Total) -> String {
     let mark = if total.source == Clock::HostOrder {
@@ -114,8 +119,14 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
             || absent("-"),
             |mean| each_unit.show(mean, div(from("total_ns"), from("count"))),
         );
-        let withheld =
-            || "<abbr class=\"absent\" title=\"too few spans to state it\">-</abbr>".to_owned();
+        // Of sums that another program made there is no spread at any number.
+        let has_spread = stats.histogram.count() == stats.count && stats.count > 0;
+        let withheld = || match has_spread {
+            true => {
+                "<abbr class=\"absent\" title=\"too few spans to state it\">-</abbr>".to_owned()
+            }
+            false => absent("-"),
+        };
         let at = |ns: Option<u64>, field: &str| {
             ns.map_or_else(withheld, |ns| each_unit.show(ns, from(field)))
         };
@@ -124,7 +135,7 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
             &bar(stats.exclusive_ns as f64 / whole as f64, colour(brick.category)),
             &share(stats.exclusive_ns, from("exclusive_ns")),
             &unit.show(stats.exclusive_ns, from("exclusive_ns")),
-            &count(stats.count, from("count")),
+            &number(stats.count, from("count")),
             &mean,
             &at(brick.percentiles.p50_ns, "p50_ns"),
             &at(brick.percentiles.p99_ns, "p99_ns"),
@@ -142,7 +153,7 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
                 "",
                 &share(ns, froms("exclusive_ns")),
                 &unit.show(ns, froms("exclusive_ns")),
-                &count(spans, froms("count")),
+                &number(spans, froms("count")),
             ],
         );
     }
@@ -196,7 +207,7 @@ fn categories(source: &Source<'_>, phase: Phase, html: &mut String) {
             let totals = profile.totals.iter().filter(of);
             sum(totals.map(|total| source.of_total(total, field)).collect())
         };
-        if stats.count == 0 {
+        if stats.count == 0 && stats.total_ns == 0 {
             continue;
         }
         any = true;
@@ -207,7 +218,7 @@ fn categories(source: &Source<'_>, phase: Phase, html: &mut String) {
             &bar(share, class),
             &percent(share, div(froms("exclusive_ns"), source.of_phase(phase, "wall_ns"))),
             &unit.show(stats.total_ns, froms("exclusive_ns")),
-            &count(stats.count, froms("count")),
+            &number(stats.count, froms("count")),
         ]);
     }
     if any {
@@ -253,7 +264,7 @@ fn kernels(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
         table.row(&[
             &said(&stats.name),
             &launch,
-            &count(stats.count, from("count")),
+            &number(stats.count, from("count")),
             &unit.show(stats.total_ns, from("total_ns")),
             &mean,
             &rate(stats.total_bytes, "total_bytes"),

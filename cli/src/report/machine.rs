@@ -69,8 +69,15 @@ fn run(profile: &Profile) -> String {
         if run.threads > 0 {
             facts.row("threads", &count(run.threads, at("/run/threads")));
         }
-        facts.row("tokens of the prompt", &count(run.prompt_tokens, at("/run/prompt_tokens")));
-        facts.row("tokens generated", &count(run.generated_tokens, at("/run/generated_tokens")));
+        for (name, tokens, field) in [
+            ("tokens of the prompt", run.prompt_tokens, "prompt_tokens"),
+            ("tokens generated", run.generated_tokens, "generated_tokens"),
+        ] {
+            // What an imported file doesn't tell is 0.
+            if tokens > 0 || profile.imported.is_none() {
+                facts.row(name, &count(tokens, at(format!("/run/{field}"))));
+            }
+        }
     }
     facts.told("collected", Some(&profile.created));
     facts.told("by brickscope", Some(&profile.brickscope_version));
@@ -84,10 +91,21 @@ fn model(profile: &Profile) -> String {
     facts.told("file", Some(&model.path));
     facts.told("architecture", Some(&model.architecture));
     facts.told("quantisation", Some(&model.quantization));
-    facts.row("weights", &scaled(model.parameters, 1e6, " million", at("/model/parameters")));
-    facts.row("size of the file", &scaled(model.file_bytes, 1e6, " MB", at("/model/file_bytes")));
-    facts.row("layers", &count(model.layers, at("/model/layers")));
-    facts.row("embedding", &count(model.embedding_length, at("/model/embedding_length")));
+    // What an imported file doesn't tell is 0.
+    let is_told = |number: u64| number > 0 || profile.imported.is_none();
+    if is_told(model.parameters) {
+        facts.row("weights", &scaled(model.parameters, 1e6, " million", at("/model/parameters")));
+    }
+    if is_told(model.file_bytes) {
+        let size = scaled(model.file_bytes, 1e6, " MB", at("/model/file_bytes"));
+        facts.row("size of the file", &size);
+    }
+    if is_told(model.layers.into()) {
+        facts.row("layers", &count(model.layers, at("/model/layers")));
+    }
+    if is_told(model.embedding_length.into()) {
+        facts.row("embedding", &count(model.embedding_length, at("/model/embedding_length")));
+    }
     if model.synthetic {
         facts.row("weights are", "random: the timings are real, the text is noise");
     }
@@ -178,7 +196,10 @@ fn how_known(profile: &Profile) -> String {
     if let Some(span_ns) = profile.overhead.span_ns {
         facts.row("a span costs", &time(span_ns, overhead("span_ns")));
     }
-    facts.row("spans recorded", &count(profile.overhead.spans, overhead("spans")));
+    // Another program's spans are none that this one recorded.
+    if profile.imported.is_none() {
+        facts.row("spans recorded", &count(profile.overhead.spans, overhead("spans")));
+    }
     facts.told("how that is known", Some(&profile.overhead.basis));
     match (&profile.other_load, &profile.other_load_absent) {
         (Some(load), _) => {

@@ -112,15 +112,24 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
             || absent("n/a"),
             |rate| scaled(rate, 1.0, "", div(mul(json!(1e9), of("tokens")), of("wall_ns"))),
         );
-        cards.push((
-            name.to_owned(),
-            format!("{rate} <small>tokens/s</small>"),
-            format!(
-                "{} in {}",
-                counted(total.tokens, "token", of("tokens")),
-                time(total.wall_ns, of("wall_ns"))
-            ),
-        ));
+        // The file doesn't say how many.
+        let is_untold = total.tokens == 0 && profile.imported.is_some();
+        let card = if is_untold {
+            let passes = counted(total.passes, "pass", of("passes"));
+            let beside = format!("in {passes}, of which the file doesn’t tell the tokens");
+            (name.to_owned(), time(total.wall_ns, of("wall_ns")), beside)
+        } else {
+            (
+                name.to_owned(),
+                format!("{rate} <small>tokens/s</small>"),
+                format!(
+                    "{} in {}",
+                    counted(total.tokens, "token", of("tokens")),
+                    time(total.wall_ns, of("wall_ns"))
+                ),
+            )
+        };
+        cards.push(card);
         let share = total.unattributed_ns as f64 / total.wall_ns as f64;
         cards.push((
             format!("{name}, unattributed"),

@@ -126,6 +126,83 @@ pub(super) fn on_a_device() -> Profile {
     profiler.profile()
 }
 
+/// Host and device number passes each by themselves.
+#[test]
+fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
+    let mut profile = on_a_device();
+    // As if the host had made one pass more before, without the device.
+    for pass in &mut profile.passes {
+        pass.serial += 1;
+    }
+    for span in &mut profile.spans {
+        span.pass = span.pass.map(|pass| pass + 1);
+    }
+    let drawn = |profile: &Profile| {
+        let mut pictures = Vec::new();
+        let html = super::timeline::section(
+            profile,
+            "",
+            &mut super::page::Names::default(),
+            &mut pictures,
+        );
+        let starts = pictures.iter().flat_map(|picture| {
+            let pass = &profile.passes[picture["pass"].as_u64().expect("a pass") as usize];
+            let tracks = picture["tracks"].as_array().expect("tracks").iter();
+            let on_device = tracks.filter(|track| track["base"] != "");
+            let rows = on_device.flat_map(|track| track["rows"].as_array().expect("rows"));
+            let within = |row: &serde_json::Value| {
+                let start = row[4].as_i64().expect("a start");
+                (0..pass.wall_ns as i64).contains(&start)
+            };
+            rows.map(within).collect::<Vec<_>>()
+        });
+        (starts.collect::<Vec<bool>>(), html)
+    };
+    let (within, html) = drawn(&profile);
+    assert!(!within.is_empty() && within.iter().all(|&within| within), "{within:?}");
+    assert!(!html.contains("nobody can tell"));
+    // Of passes of a kind that the host has none of nobody can tell.
+    for pass in &mut profile.devices[0].streams[0].passes {
+        pass.position += 100;
+    }
+    let (within, html) = drawn(&profile);
+    assert!(within.is_empty(), "{within:?}");
+    assert!(html.contains("nobody can tell"), "{html}");
+}
+
+#[test]
+fn what_an_imported_file_does_not_tell_is_no_zero() {
+    use brickscope::import::{Format, Options, read};
+    let data = |name: &str| {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/import/data");
+        std::fs::read_to_string(folder.join(name)).expect("it is there")
+    };
+    let passes = Options { decode: Some("model".to_owned()), ..Options::default() };
+    let microseconds =
+        Options { unit: Some(brickscope::import::WeightUnit::Microseconds), ..Options::default() };
+    for (file, format, options) in [
+        ("llama-bench.json", Format::LlamaBench, Options::default()),
+        ("candle.json", Format::Chrome, passes),
+        ("vk-perf-logger.txt", Format::VkPerfLogger, Options::default()),
+        ("stacks.folded", Format::Folded, microseconds),
+    ] {
+        let profile = read(&data(file), file.as_ref(), format, &options).expect("it is read");
+        let (page, _) = traced(&profile);
+        assert!(!page.contains("spans recorded"), "{file}");
+        for figure in page.split("value=0 ").skip(1) {
+            let figure = figure.split("</").next().expect("there is one");
+            let untold = ["/count", "tokens", "/position", "/layers", "_length", "/overhead/spans"];
+            assert!(!untold.iter().any(|field| figure.contains(field)), "{file}: {figure}");
+        }
+        if format != Format::Chrome {
+            assert!(!page.contains("too few spans"), "{file}");
+        } else {
+            assert!(section(&page, "timeline").contains("pass "), "{file}");
+            assert!(!section(&page, "timeline").contains("at position"), "{file}");
+        }
+    }
+}
+
 pub(super) fn page(profile: &Profile) -> String {
     let run = Run { name: "runs/today".to_owned(), profile, receipt: None };
     let mut steps = 0;

@@ -24,11 +24,37 @@ struct Chosen<'p> {
     index: usize,
 }
 
+/// The serial of a stream's pass by that of the host's pass that issued it. A device numbers passes by itself.
+type Issued = HashMap<u32, u32>;
+
+/// What each stream of each device did for which of the host's passes, as far as one can tell; and the streams
+/// of which that isn't known for all that they did.
+fn issued(profile: &Profile) -> (Vec<Vec<Issued>>, Vec<String>) {
+    let mut untold = Vec::new();
+    let of_devices = profile.devices.iter().map(|device| {
+        let of_streams = device.streams.iter().map(|stream| {
+            let pairs = stream.issued_by(&profile.passes).into_iter();
+            let serials = |(host, done): (usize, usize)| {
+                Some((profile.passes.get(host)?.serial, stream.passes.get(done)?.serial))
+            };
+            let has_spans = passes_of(&stream.spans);
+            let issued: Issued =
+                pairs.filter_map(serials).filter(|(_, done)| has_spans.contains(done)).collect();
+            if issued.len() < has_spans.len() {
+                untold.push(format!("{}, {}", device.name, stream.name));
+            }
+            issued
+        });
+        of_streams.collect()
+    });
+    (of_devices.collect(), untold)
+}
+
 /// The typical pass of each phase and the slowest, as far as spans of them were kept.
-fn choose(profile: &Profile) -> Vec<Chosen<'_>> {
-    let streams = profile.devices.iter().flat_map(|device| &device.streams);
-    let (has_spans, on_device) = (passes_of(&profile.spans), streams.map(|s| passes_of(&s.spans)));
-    let on_device: HashSet<u32> = on_device.flatten().collect();
+fn choose<'p>(profile: &'p Profile, issued: &[Vec<Issued>]) -> Vec<Chosen<'p>> {
+    let has_spans = passes_of(&profile.spans);
+    let on_device: HashSet<u32> =
+        issued.iter().flatten().flat_map(|of| of.keys().copied()).collect();
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for phase in [Phase::Decode, Phase::Prefill] {
         let is_seen = |pass: &&Pass| {
@@ -113,7 +139,17 @@ pub(super) fn section(
     names: &mut Names,
     pictures: &mut Vec<Value>,
 ) -> String {
-    let chosen = choose(profile);
+    let (issued, untold) = issued(profile);
+    let untold = if untold.is_empty() {
+        String::new()
+    } else {
+        note(&format!(
+            "Passes of {} are missing here: a device numbers passes by itself, and of these nobody can tell which \
+             of the host’s they were. Other exports have them.",
+            said(&untold.join("; "))
+        ))
+    };
+    let chosen = choose(profile, &issued);
     if chosen.is_empty() {
         let has_passes = !profile.passes.is_empty();
         return reason(if profile.phases.is_empty() {
@@ -122,7 +158,7 @@ pub(super) fn section(
             "No spans of any pass were kept, so none can be drawn."
         } else {
             "The passes were not kept one by one."
-        });
+        }) + &untold;
     }
     let host = Source::host(profile, run);
     let mut html = String::from("<fieldset class=\"choice js\"><legend>Pass</legend>\n");
@@ -137,15 +173,16 @@ pub(super) fn section(
     for (nth, chosen) in chosen.iter().enumerate() {
         let hidden = if nth == 0 { "" } else { " data-later" };
         html.push_str(&format!("<div class=\"pass\" data-pass=\"{nth}\"{hidden}>\n"));
-        html.push_str(&pass(&host, chosen, names, pictures));
+        html.push_str(&pass(&host, chosen, &issued, names, pictures));
         html.push_str("</div>\n");
     }
-    html
+    html + &untold
 }
 
 fn pass(
     host: &Source<'_>,
     chosen: &Chosen<'_>,
+    issued: &[Vec<Issued>],
     names: &mut Names,
     pictures: &mut Vec<Value>,
 ) -> String {
@@ -154,13 +191,20 @@ fn pass(
     let end = pass.start_ns.saturating_add(pass.wall_ns);
     let at = |field: &str| host.at(&format!("/passes/{}/{field}", chosen.index));
     let mut html = format!(
-        "<h3>{}: pass {}, {}, {} at position {}</h3>\n",
+        "<h3>{}: pass {}, {}",
         chosen.label,
         count(pass.serial, at("serial")),
         time(pass.wall_ns, at("wall_ns")),
-        counted(pass.tokens, "token", at("tokens")),
-        count(pass.position, at("position"))
     );
+    // An imported file may tell neither.
+    if profile.imported.is_none() || pass.tokens > 0 {
+        html.push_str(&format!(
+            ", {} at position {}",
+            counted(pass.tokens, "token", at("tokens")),
+            count(pass.position, at("position"))
+        ));
+    }
+    html.push_str("</h3>\n");
     let number = pictures.len();
     html.push_str(&format!(
         "<div class=\"picture js\" data-timeline=\"{number}\"></div>\n<noscript><p class=\"note\">The picture takes \
@@ -201,8 +245,10 @@ fn pass(
     }
     for (device, of) in profile.devices.iter().enumerate() {
         for (stream, what) in of.streams.iter().enumerate() {
+            let issued = issued.get(device).and_then(|streams| streams.get(stream));
+            let Some(serial) = issued.and_then(|of| of.get(&pass.serial)) else { continue };
             let of_pass = what.spans.iter().enumerate();
-            let (spans, all) = longest(of_pass.filter(|(_, span)| span.pass == Some(pass.serial)));
+            let (spans, all) = longest(of_pass.filter(|(_, span)| span.pass == Some(*serial)));
             if spans.is_empty() || tracks.len() > 16 {
                 continue;
             }
