@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope::Profile;
 use brickscope::receipt::Receipt;
 
@@ -175,6 +175,21 @@ pub(crate) fn profile_in(run: &Path) -> PathBuf {
 /// The receipt in the folder of a run.
 pub(crate) fn receipt_in(run: &Path) -> PathBuf {
     run.join(RECEIPT)
+}
+
+/// Refuses to write where one of `runs` has what was measured.
+pub(crate) fn spare(out: &Path, runs: &[&Path]) -> Result<()> {
+    let Ok(out) = fs::canonicalize(out) else { return Ok(()) };
+    for run in runs {
+        for kept in [run.to_path_buf(), profile_in(run), receipt_in(run)] {
+            ensure!(
+                fs::canonicalize(&kept).ok().as_ref() != Some(&out) || kept.is_dir(),
+                "{} is the run itself: name another file",
+                kept.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The folder of a run that was named by it, or by its profile.json.

@@ -169,3 +169,24 @@ fn a_file_that_cannot_be_written_is_named() {
         assert!(said.contains("/nonexistent/folder/file"), "{said}");
     }
 }
+
+#[test]
+fn what_was_measured_is_never_written_over() {
+    let dir = folder(2);
+    let kept = dir.path().join("profile.json");
+    let before = std::fs::read(&kept).expect("it is there");
+    let link = dir.path().join("link.csv");
+    std::os::unix::fs::symlink(&kept, &link).expect("a link");
+    for (command, out) in [("export", &kept), ("export", &link), ("report", &kept)] {
+        let mut command = brickscope(&[command]);
+        command.arg(dir.path()).arg("--output").arg(out);
+        if command.get_args().next() == Some("export".as_ref()) {
+            command.args(["--format", "csv"]);
+        }
+        let output = command.output().expect("it starts");
+        assert!(!output.status.success(), "{command:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains("is the run itself"), "{told}");
+        assert_eq!(std::fs::read(&kept).expect("it is there"), before);
+    }
+}

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope::export::Part;
 use brickscope::stacks::{self, Stacks};
 use brickscope::{Profile, export, write_atomically};
@@ -20,6 +20,9 @@ const PART_BYTES: u64 = 256 << 20;
 pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     check(args)?;
     let reading = progress::note("reading the run");
+    if let Some(out) = &args.output {
+        run_dir::spare(out, &[&args.run])?;
+    }
     let profile = run_dir::load(&args.run);
     reading.finish_and_clear();
     let profile = profile?;
@@ -172,6 +175,12 @@ impl Target {
                 Self::Stdout => return to_stdout(|out| part(out).map(drop)).map(|()| Vec::new()),
                 Self::File(path) => path,
             };
+            // Parts get names of their own, and the first may have to be renamed.
+            ensure!(
+                fs::metadata(path).map_or(true, |found| found.is_file()),
+                "{} is no file, and a timeline may take several: `-o -` writes to standard output",
+                path.display()
+            );
             let mut paths = vec![path.clone()];
             let mut is_last = to_file(path, &mut part)?;
             if !is_last {

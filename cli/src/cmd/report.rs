@@ -18,6 +18,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         Some(out) => out.clone(),
         None => beside(args)?,
     };
+    let runs: Vec<&Path> = [Some(&args.run), args.other.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::as_path)
+        .collect();
+    run_dir::spare(&out, &runs)?;
     let (page, headline) = match &args.other {
         None => one(&args.run)?,
         Some(other) => two(&args.run, other, args.force)?,
