@@ -73,7 +73,7 @@ pub enum MetricsError {
         addr: SocketAddr,
     },
     /// Nobody can listen there.
-    #[error("metrics can't be served at {addr}: {source}")]
+    #[error("metrics can't be served at {addr}")]
     Listen {
         /// The address.
         addr: SocketAddr,

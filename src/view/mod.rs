@@ -39,6 +39,12 @@ pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
 pub use self::tree::TreeOptions;
 
+/// What went otherwise than meant on the devices of `profile`, a sentence each.
+#[must_use]
+pub fn device_notes(profile: &crate::profile::Profile) -> Vec<String> {
+    device::notes(profile)
+}
+
 /// `text` with control characters made visible, so that a name can't break a line or a terminal, nor
 /// be read as what it isn't.
 #[must_use]

@@ -58,6 +58,8 @@ pub(crate) struct Numbers<'p> {
     pub(crate) activity: Known<&'p Activity>,
     pub(crate) disturbance: Known<Disturbance>,
     pub(crate) dropped: &'p Dropped,
+    /// What was lost, or is not shown, elsewhere than in these sums.
+    pub(crate) elsewhere: &'p [String],
     pub(crate) overhead: OverheadNumbers<'p>,
 }
 
@@ -144,6 +146,7 @@ impl<'p> Numbers<'p> {
             activity: Known(activity),
             disturbance: disturbance(profile),
             dropped: &profile.dropped,
+            elsewhere: &picture.elsewhere,
             overhead: OverheadNumbers {
                 profiler: &profile.overhead,
                 share: overhead_share(profile),

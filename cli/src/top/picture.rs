@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 use brickscope::{
-    Absent, BrickKernel, BrickStats, DeviceStream, Latency, LayerBrick, Percentiles, PhaseTotal,
-    Profile, Total,
+    Absent, BrickKernel, BrickStats, DeviceStream, Dropped, Latency, LayerBrick, Percentiles,
+    PhaseTotal, Profile, Total, view,
 };
 use brickscope_live::socket::{Facts, Frame};
 
@@ -32,6 +32,8 @@ pub(crate) struct Picture {
     pub(crate) profile: Profile,
     /// The device, if one ran the bricks.
     pub(crate) device: Option<String>,
+    /// What was lost, or is not shown, elsewhere than in `profile`.
+    pub(crate) elsewhere: Vec<String>,
 }
 
 /// What happened between two pictures.
@@ -75,8 +77,8 @@ impl Pictures {
             profile.brick_kernels.clone_from(&self.kernels);
         }
         self.describe(&mut profile);
-        let (profile, device) = where_it_ran(profile);
-        let picture = Picture { seq, at_ns, made_ns, is_last: last, profile, device };
+        let (profile, device, elsewhere) = where_it_ran(profile);
+        let picture = Picture { seq, at_ns, made_ns, is_last: last, profile, device, elsewhere };
         // An engine may forget what it recorded, and begin anew.
         if self.newest().is_some_and(|before| !goes_on(before, &picture)) {
             self.kept.clear();
@@ -114,8 +116,12 @@ impl Pictures {
     }
 }
 
-/// What a device did, if the host did nothing but issue the work and wait; and the device.
-fn where_it_ran(profile: Profile) -> (Profile, Option<String>) {
+/// What a device did, if the host did nothing but issue the work and wait; the device; and what there is to
+/// say of what isn't shown.
+fn where_it_ran(mut profile: Profile) -> (Profile, Option<String>, Vec<String>) {
+    // While an engine runs, some are.
+    profile.devices.iter_mut().for_each(|device| device.unsettled_passes = 0);
+    let mut elsewhere = view::device_notes(&profile);
     let waits = |total: &Total| total.stats.name == "DeviceWait";
     let host_only_waits = profile.totals.is_empty() || profile.totals.iter().any(waits);
     let attributed = |stream: &DeviceStream| {
@@ -128,10 +134,18 @@ fn where_it_ran(profile: Profile) -> (Profile, Option<String>) {
     });
     match main.and_then(|stream| profile.on_device(0, stream)) {
         Some(on_device) => {
+            let of_host =
+                Dropped { open_passes: 0, unfinished: 0, disturbed_passes: 0, ..profile.dropped };
+            elsewhere.extend(of_host.lines().map(|line| format!("on the host: {line}")));
+            let timed = profile.devices.iter().flat_map(|device| &device.streams);
+            let others = timed.filter(|stream| !stream.phases.is_empty()).count() - 1;
+            if others > 0 {
+                elsewhere.push(format!("streams of devices that aren't shown: {others}"));
+            }
             let device = Some(profile.devices[0].name.clone());
-            (Profile { observed: profile.observed, ..on_device }, device)
+            (Profile { observed: profile.observed, ..on_device }, device, elsewhere)
         }
-        None => (profile, None),
+        None => (profile, None, elsewhere),
     }
 }
 

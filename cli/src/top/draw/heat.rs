@@ -64,10 +64,11 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
     lines
 }
 
-/// From 0 to 8, in equal steps of the most.
+/// From 0 to 8, each half the next: the head of a model takes many times what a brick of a layer does, and
+/// would leave the layers blank.
 fn level(ns: u64, most: u64) -> usize {
-    let share = ns as f64 / most.max(1) as f64;
-    ((share * DENSITY.len() as f64) as usize).min(DENSITY.len() - 1)
+    let halvings = (most.max(1) as f64 / ns.max(1) as f64).log2().round();
+    (DENSITY.len() - 1).saturating_sub(halvings as usize)
 }
 
 /// What is under the cursor, in words.
@@ -104,6 +105,9 @@ fn legend(heat: &Heat, shown: std::ops::Range<usize>, width: usize) -> Vec<Line<
     }
     lines.push(Line::raw(line));
     let density = std::str::from_utf8(DENSITY).unwrap_or_default();
-    lines.push(Line::raw(format!(" least {density} most: {}", seconds(heat.most()))));
+    lines.push(Line::raw(format!(
+        " {density}, each half the next; the last: {}",
+        seconds(heat.most())
+    )));
     lines
 }

@@ -175,7 +175,7 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
     if dropped.open_passes > 0 && app.state != State::Ended {
         lost.unfinished = 0;
     }
-    let lost: Vec<String> = lost.lines().collect();
+    let lost: Vec<String> = lost.lines().chain(numbers.elsewhere.iter().cloned()).collect();
     if !lost.is_empty() {
         let text = format!(" LOST     {}", lost.join("; "));
         lines.push(Line::styled(
@@ -212,7 +212,12 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
 /// Time to first token and time per output token.
 fn tokens(numbers: &Numbers<'_>) -> String {
     let latency = numbers.latency;
-    let ms = |ns: f64| format!("{:.2}", ns / 1e6);
+    // Three digits, so that a p99 is in sight on 80 columns.
+    let ms = |ns: f64| match ns / 1e6 {
+        ms if ms < 9.995 => format!("{ms:.2}"),
+        ms if ms < 99.95 => format!("{ms:.1}"),
+        ms => format!("{ms:.0}"),
+    };
     let first = &latency.first_token;
     let mut text = match first.mean_ns {
         Some(mean) => format!(" TTFT     {} ms mean of {}", ms(mean), first.count),

@@ -4,7 +4,7 @@ use ratatui::text::Line;
 
 use super::{Paint, bytes_of};
 use crate::names::{cut, padded, printable};
-use crate::top::app::{App, Seen};
+use crate::top::app::{App, Seen, State};
 
 pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Line<'static>> {
     let numbers = app.numbers(seen);
@@ -84,10 +84,20 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
             Err(why) => format!("absent: {}", why.reason),
         }],
     );
-    let dropped: Vec<String> = numbers.dropped.lines().collect();
+    let mut dropped = *numbers.dropped;
+    if dropped.open_passes > 0 && app.state != State::Ended {
+        // It goes on, and so do the spans in it.
+        (dropped.open_passes, dropped.unfinished) = (0, 0);
+    }
+    let dropped: Vec<String> = dropped.lines().chain(numbers.elsewhere.iter().cloned()).collect();
     let none = vec!["nothing was lost, nothing went otherwise than meant".to_owned()];
     section("Drops", if dropped.is_empty() { none } else { dropped });
-    section("Overhead", vec![printable(&profile.overhead.basis)]);
+    let estimate = profile
+        .overhead
+        .estimate_ns()
+        .map(|ns| format!("{:.1} ms of {} spans; ", ns / 1e6, profile.overhead.spans));
+    let basis = printable(&profile.overhead.basis);
+    section("Overhead", vec![format!("{}{basis}", estimate.unwrap_or_default())]);
     let clock = &profile.clock;
     section("Clock", vec![printable(&clock.source)]);
     section(
