@@ -289,7 +289,7 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
     terminal.press("Escape");
     terminal.press("2");
     let screen = terminal.wait_for("layers by bricks");
-    assert!(screen.contains("least .:-=+*#%@ most"), "{screen}");
+    assert!(screen.contains(".:-=+*#%@, each half the next"), "{screen}");
     terminal.press("3");
     terminal.wait_for("+ layer 0");
     terminal.press("Enter");
