@@ -39,14 +39,16 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
 }
 
 /// Fills the tables of `profile` but for single spans, passes that are not the newest of their thread, and
-/// dependencies. Takes no longer for a long run than for a short one.
+/// dependencies. Takes no longer for a long run than for a short one. The details are histograms of `totals`
+/// with their percentiles, bricks by layer, and kernels by brick.
 pub(crate) fn fill_with_sums(
     profile: &mut Profile,
     recorder: &Recorder,
     with_others: bool,
-    with_layers: bool,
+    with_details: bool,
 ) {
     let mut tables = Tables::new(&profile.names, with_others);
+    tables.totals.with_histograms = with_details;
     let mut layers = LayerTables::default();
     let (mut prompts, mut tokens) = (BrickStats::new(""), BrickStats::new(""));
     recorder.collect(|log| {
@@ -59,7 +61,7 @@ pub(crate) fn fill_with_sums(
             begun: log.begun(),
             in_pass: log.in_pass(),
         });
-        if let Some(sums) = fold.layers.as_ref().filter(|_| with_layers) {
+        if let Some(sums) = fold.layers.as_ref().filter(|_| with_details) {
             layers.add(sums);
         }
         fold.prompts().add_to(&mut prompts);
@@ -239,13 +241,14 @@ struct Totals {
     /// By their numbers; those for whose names there was no room come after the others.
     names: Vec<Name>,
     with_others: bool,
+    with_histograms: bool,
     /// In the order of the tables: by phase, then by source, then by name.
     rows: BTreeMap<(u8, u8, usize), Total>,
 }
 
 impl Totals {
     fn new(names: &[Name], with_others: bool) -> Self {
-        Self { names: names.to_vec(), with_others, rows: BTreeMap::new() }
+        Self { names: names.to_vec(), with_others, with_histograms: true, rows: BTreeMap::new() }
     }
 
     fn add(&mut self, fold: &Fold) {
@@ -263,7 +266,10 @@ impl Totals {
                     row.insert(new_total(self.names.get(place), index, phase, source))
                 }
             };
-            sums.add_to(&mut total.stats);
+            match self.with_histograms {
+                true => sums.add_to(&mut total.stats),
+                false => sums.add_without_histogram(&mut total.stats),
+            }
             if let Some(counters) = sums.counters() {
                 total.counters.get_or_insert_default().merge(counters);
             }

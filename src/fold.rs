@@ -200,6 +200,13 @@ impl Sums {
 
     /// Adds these spans to `stats`.
     pub(crate) fn add_to(&self, stats: &mut BrickStats) {
+        self.add_without_histogram(stats);
+        // By itself, without a copy in between.
+        stats.histogram.merge(&self.histogram);
+    }
+
+    /// The same but for the distribution, which is most of what there is to read.
+    pub(crate) fn add_without_histogram(&self, stats: &mut BrickStats) {
         if self.count == 0 {
             return;
         }
@@ -229,8 +236,6 @@ impl Sums {
             total_bytes: self.work.bytes,
             histogram: Histogram::default(),
         });
-        // By itself, without a copy in between.
-        stats.histogram.merge(&self.histogram);
     }
 }
 

@@ -996,21 +996,21 @@ impl BrickProfiler {
         self.snapshot_with(true)
     }
 
-    /// As [`snapshot`](Self::snapshot), without bricks by layer and kernels by brick, which take longer than
-    /// all the rest.
+    /// As [`snapshot`](Self::snapshot), without what takes longer than all the rest: bricks by layer, kernels
+    /// by brick, and the histograms of `totals` on the host, hence their percentiles.
     #[must_use]
-    pub fn snapshot_without_layers(&self) -> Profile {
+    pub fn snapshot_without_details(&self) -> Profile {
         self.snapshot_with(false)
     }
 
-    fn snapshot_with(&self, layers: bool) -> Profile {
+    fn snapshot_with(&self, details: bool) -> Profile {
         let mut clock = self.recorder.clock().describe_unmeasured();
         if !self.recorder.clock().is_mock() {
             clock.absent =
                 Some("its step and cost take many readings: the profile has them".to_owned());
         }
         let (mut profile, refused) = self.described(clock);
-        collect::fill_with_sums(&mut profile, &self.recorder, refused, layers);
+        collect::fill_with_sums(&mut profile, &self.recorder, refused, details);
         let devices = lock(&self.devices).clone();
         profile.devices =
             devices.iter().map(|device| device.sums(&profile.names, refused)).collect();

@@ -4,7 +4,9 @@
 //! Decode passes of the same positions, in blocks: nobody watches, somebody does, somebody does, nobody does.
 //! The one who watches is another process, which reads the frames and draws nothing; it may take a core that
 //! the engine wants, as `brickscope top` may. A frame falls into one pass of many, so blocks are compared by
-//! all of their time.
+//! all of their time. Beside that are two figures by which to judge it: how much the blocks that nobody watched
+//! differ from one another, which is what such a run cannot tell apart, and the CPU time that making and
+//! reading the frames took, which on a machine whose cores are all busy is what they cost.
 
 use std::env;
 use std::error::Error;
@@ -23,8 +25,10 @@ use brickscope_live::socket::{DEFAULT_RATE, Facts, Next, Publisher, Watch};
 /// The flag of the process that watches.
 const WATCHER: &str = "--watcher";
 const PROMPT: [u32; 8] = [1, 20, 300, 4, 50, 60, 7, 80];
+/// What the publisher calls its threads.
+const THREAD: &str = "brickscope-live";
 /// How long a block is to be.
-const BLOCK: Duration = Duration::from_millis(500);
+const BLOCK: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -69,7 +73,7 @@ fn watch(args: &[String]) -> Result<(), Box<dyn Error>> {
         watch.ask(rate)?;
         let mut begun = false;
         while told.try_recv().is_err() {
-            if let Next::Frame(_) = watch.next(Duration::from_millis(20))? {
+            if let Next::Frame(_) = watch.next(Duration::from_millis(100))? {
                 frames += 1;
                 // Once the first is there, so that blocks have no start of a watch in them.
                 if !std::mem::replace(&mut begun, true) {
@@ -126,28 +130,49 @@ fn measure(model: &Model, threads: usize, seconds: u64, rate: u32) -> Result<(),
     while block(passes)? < BLOCK.as_secs_f64() {
         passes *= 2;
     }
-    let (mut pairs, mut frames, mut watched) = (Vec::new(), 0, 0.0);
+    let (mut pairs, mut alone) = (Vec::new(), Vec::new());
     let until = Instant::now() + Duration::from_secs(seconds);
     while pairs.len() < 6 || Instant::now() < until {
         let a = block(passes)?;
-        let before = watcher.turn()?;
+        watcher.turn()?;
         let (b, b2) = (block(passes)?, block(passes)?);
-        frames += watcher.turn()? - before;
-        watched += b + b2;
-        pairs.extend([(a, b), (block(passes)?, b2)]);
+        watcher.turn()?;
+        let a2 = block(passes)?;
+        pairs.extend([(a, b), (a2, b2)]);
+        // Swapped in turn, as the order is in those of the others.
+        alone.push(if alone.len() % 2 == 0 { (a, a2) } else { (a2, a) });
     }
+    // Of one long watch: what it takes to begin is no part of what it costs.
+    let before = watcher.turn()?;
+    let (made, read, began) = (publisher_cpu()?, watcher.cpu()?, Instant::now());
+    while began.elapsed() < Duration::from_secs(seconds / 4).max(BLOCK) {
+        block(passes)?;
+    }
+    let watched = began.elapsed().as_secs_f64();
+    // Before it ends: the thread that makes frames does, too.
+    let (made, read) = (publisher_cpu()? - made, watcher.cpu()? - read);
+    let frames = watcher.turn()? - before;
     drop(watcher);
     drop(publisher);
     let ratio = PairedRatio::new(&pairs)?;
     let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
+    let print = |what: &str, ratio: &PairedRatio| {
+        println!(
+            "{what}: {} (95 % interval {} to {}), by the sums {}",
+            percent(ratio.estimate),
+            percent(ratio.low),
+            percent(ratio.high),
+            percent(ratio.of_totals)
+        );
+    };
     println!("{passes} passes a block, {} pairs of blocks, {threads} threads", pairs.len());
-    println!("{:.1} frames in a second of watched passes", frames as f64 / watched);
+    println!("{:.1} frames in a second of a long watch", frames as f64 / watched);
+    print("watched beside alone", &ratio);
+    print("alone beside alone", &PairedRatio::new(&alone)?);
     println!(
-        "watched beside alone: {} (95 % interval {} to {}), by the sums {}",
-        percent(ratio.estimate),
-        percent(ratio.low),
-        percent(ratio.high),
-        percent(ratio.of_totals)
+        "CPU time: {:.3} % of a core to make and send the frames, {:.3} % to read them",
+        made as f64 / watched / 1e7,
+        read as f64 / watched / 1e7
     );
     let began = Instant::now();
     for _ in 0..100 {
@@ -155,6 +180,24 @@ fn measure(model: &Model, threads: usize, seconds: u64, rate: u32) -> Result<(),
     }
     println!("a snapshot alone: {:.0} µs", began.elapsed().as_secs_f64() * 1e4);
     Ok(())
+}
+
+/// The CPU time so far, in nanoseconds, of the publisher's threads.
+fn publisher_cpu() -> Result<u64, Box<dyn Error>> {
+    cpu("self", |thread| thread == THREAD)
+}
+
+/// The CPU time so far, in nanoseconds, of the threads of a process whose names are asked for.
+fn cpu(process: &str, is_asked_for: impl Fn(&str) -> bool) -> Result<u64, Box<dyn Error>> {
+    let mut sum = 0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let thread = thread?.path();
+        if is_asked_for(std::fs::read_to_string(thread.join("comm"))?.trim_end()) {
+            let times = std::fs::read_to_string(thread.join("schedstat"))?;
+            sum += times.split(' ').next().ok_or("no time")?.parse::<u64>()?;
+        }
+    }
+    Ok(sum)
 }
 
 /// The process that watches.
@@ -178,6 +221,13 @@ impl Watcher {
     fn turn(&mut self) -> Result<u64, Box<dyn Error>> {
         self.child.stdin.as_mut().ok_or("no input")?.write_all(b"\n")?;
         Ok(self.said.next().ok_or("the watcher has ended")??.parse()?)
+    }
+}
+
+impl Watcher {
+    /// Its CPU time so far, in nanoseconds.
+    fn cpu(&self) -> Result<u64, Box<dyn Error>> {
+        cpu(&self.child.id().to_string(), |_| true)
     }
 }
 

@@ -97,9 +97,40 @@ fn a_watcher_hears_who_publishes_then_frames_and_a_last_one() {
     assert_eq!(last.profile.phase(Phase::Decode).expect("passes").tokens, 2);
     // Of what ran since somebody watches, by layer.
     let [row] = &last.profile.layers[..] else { panic!("{:?}", last.profile.layers) };
-    assert!(last.layers);
+    assert!(last.details);
     assert_eq!((row.layer, row.count, row.exclusive_ns), (Some(0), 1, 90_000));
     assert!(!engine.path.exists(), "the socket is removed");
+}
+
+#[test]
+fn frames_without_details_take_those_of_an_earlier_one() {
+    let engine = Engine::start();
+    let mut watch = engine.watch();
+    watch.ask(20).expect("asked");
+    // Layers are summed from the first frame on, and seven spans have a median.
+    drop(frame(&mut watch));
+    (0..7).for_each(|position| engine.token(position));
+    let mut earlier = frame(&mut watch);
+    while !earlier.details || earlier.profile.totals.is_empty() {
+        earlier = frame(&mut watch);
+    }
+    let mut later = frame(&mut watch);
+    while later.details {
+        later = frame(&mut watch);
+    }
+    assert!(
+        later.profile.layers.is_empty() && later.profile.totals[0].percentiles.p50_ns.is_none()
+    );
+    later.take_details_of(&earlier);
+    assert_eq!(later.profile.totals[0].percentiles.p50_ns, Some(90_000));
+    assert_eq!(later.profile.layers, earlier.profile.layers);
+    assert_eq!(later.profile.layers.len(), 1);
+
+    // What was recorded since an engine forgot is of other spans.
+    later.profile.totals[0].stats.count = 1;
+    later.profile.totals[0].percentiles = brickscope::Percentiles::default();
+    later.take_details_of(&earlier);
+    assert_eq!(later.profile.totals[0].percentiles.p50_ns, None);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 use brickscope::{
-    Absent, BrickKernel, BrickStats, DeviceStream, Dropped, Latency, LayerBrick, Percentiles,
-    PhaseTotal, Profile, Total, view,
+    Absent, BrickStats, DeviceStream, Dropped, Latency, Percentiles, PhaseTotal, Profile, Total,
+    view,
 };
 use brickscope_live::socket::{Facts, Frame};
 
@@ -51,9 +51,8 @@ pub(crate) struct Window {
 #[derive(Debug, Default)]
 pub(crate) struct Pictures {
     facts: Facts,
-    /// The newest that came.
-    layers: Vec<LayerBrick>,
-    kernels: Vec<BrickKernel>,
+    /// The newest that came with all details.
+    detailed: Option<Frame>,
     /// The newest last; the first is at least a window old, if there is such a one.
     kept: VecDeque<Rc<Picture>>,
 }
@@ -67,15 +66,13 @@ impl Pictures {
         self.kept.back()
     }
 
-    pub(crate) fn take(&mut self, frame: Frame) {
-        let Frame { seq, at_ns, made_ns, last, mut profile, layers } = frame;
-        if layers {
-            self.layers.clone_from(&profile.layers);
-            self.kernels.clone_from(&profile.brick_kernels);
-        } else {
-            profile.layers.clone_from(&self.layers);
-            profile.brick_kernels.clone_from(&self.kernels);
+    pub(crate) fn take(&mut self, mut frame: Frame) {
+        if frame.details {
+            self.detailed = Some(frame.clone());
+        } else if let Some(before) = &self.detailed {
+            frame.take_details_of(before);
         }
+        let Frame { seq, at_ns, made_ns, last, mut profile, .. } = frame;
         self.describe(&mut profile);
         let (profile, device, elsewhere) = where_it_ran(profile);
         let picture = Picture { seq, at_ns, made_ns, is_last: last, profile, device, elsewhere };

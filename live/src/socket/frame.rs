@@ -1,6 +1,8 @@
 //! What goes over the socket.
 
-use brickscope::{Absent, Ceilings, ClockInfo, Machine, Model, Profile, Run, SCHEMA_VERSION};
+use brickscope::{
+    Absent, Ceilings, ClockInfo, Machine, Model, Profile, Run, SCHEMA_VERSION, Total,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_RATE, FORMAT, LEAST_RATE, MOST_RATE};
@@ -100,13 +102,51 @@ pub struct Frame {
     #[serde(default)]
     pub last: bool,
     /// [`BrickProfiler::snapshot`](brickscope::BrickProfiler::snapshot) without histograms. `layers` and
-    /// `brick_kernels` are in every so many frames only ([`Frame::layers`]), and are of what ran since
-    /// somebody first watched.
+    /// `brick_kernels` are of what ran since somebody first watched.
     pub profile: Profile,
-    /// Whether `profile.layers` and `profile.brick_kernels` are of this frame. Where they aren't, these tables
-    /// are empty, and those of an earlier frame still the newest.
+    /// Whether `profile.layers`, `profile.brick_kernels` and the percentiles in `profile.totals` are of this
+    /// frame, as they are in every so many only. Where they aren't, they are empty, and those of an earlier
+    /// frame still the newest: [`Frame::take_details_of`].
     #[serde(default)]
-    pub layers: bool,
+    pub details: bool,
+}
+
+impl Frame {
+    /// Takes from `before`, an earlier frame, the details that this one is without. Does nothing to one that
+    /// has them.
+    ///
+    /// So the newest frame of a watch is whole again, and after it the next.
+    pub fn take_details_of(&mut self, before: &Self) {
+        if self.details {
+            return;
+        }
+        let (own, before) = (&mut self.profile, &before.profile);
+        own.layers.clone_from(&before.layers);
+        own.brick_kernels.clone_from(&before.brick_kernels);
+        take_percentiles(&mut own.totals, &before.totals);
+    }
+}
+
+/// The rows are in the same order in all frames; there may be more of them from one to the next.
+fn take_percentiles(totals: &mut [Total], before: &[Total]) {
+    let mut before = before.iter();
+    for row in totals {
+        let mut ahead = before.clone();
+        if let Some(found) = ahead.find(|found| is_same(found, row)) {
+            // Else the engine has forgotten what it had recorded.
+            if found.stats.count > row.stats.count {
+                return;
+            }
+            row.percentiles = found.percentiles;
+            before = ahead;
+        }
+    }
+}
+
+fn is_same(a: &Total, b: &Total) -> bool {
+    (a.phase, a.kind, a.source) == (b.phase, b.kind, b.source)
+        && a.stats.name == b.stats.name
+        && (&a.host, &a.device) == (&b.host, &b.device)
 }
 
 /// A line from a watcher.

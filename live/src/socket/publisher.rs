@@ -28,7 +28,7 @@ const THREAD: &str = "brickscope-live";
 const FRESH: Duration = Duration::from_millis(40);
 /// How often the tables of bricks by layer and of kernels by brick are in a frame: they are most of one, and
 /// nobody reads them faster.
-const LAYERS_EVERY: Duration = Duration::from_millis(500);
+const DETAILS_EVERY: Duration = Duration::from_millis(500);
 /// A watcher that hasn't taken a frame after so long is sent away.
 const SEND_WITHIN: Duration = Duration::from_secs(2);
 /// How long the end of a publisher waits for watchers to take the last frame.
@@ -399,7 +399,7 @@ struct Maker {
     seq: u64,
     made: Duration,
     last_at: Option<Instant>,
-    layers_at: Option<Instant>,
+    details_at: Option<Instant>,
     is_last: bool,
     line: Arc<Vec<u8>>,
 }
@@ -407,7 +407,7 @@ struct Maker {
 impl Maker {
     /// Somebody has come who knows none of what isn't in every frame.
     fn greet(&mut self) {
-        (self.last_at, self.layers_at) = (None, None);
+        (self.last_at, self.details_at) = (None, None);
     }
 
     /// Nobody watches any more: what was done for watchers alone ends.
@@ -427,7 +427,7 @@ impl Maker {
         }
         self.seq += 1;
         self.is_last = last;
-        let layers = last || is_due(self.layers_at, LAYERS_EVERY);
+        let details = last || is_due(self.details_at, DETAILS_EVERY);
         let at_ns = profiler.clock().now();
         // Another one may record than before.
         if !self.sums.as_ref().is_some_and(|before| Arc::ptr_eq(before, profiler)) {
@@ -435,12 +435,12 @@ impl Maker {
             profiler.sum_layers();
             self.sums = Some(Arc::clone(profiler));
         }
-        let profile = light(match layers {
+        let profile = light(match details {
             true => profiler.snapshot(),
-            false => profiler.snapshot_without_layers(),
+            false => profiler.snapshot_without_details(),
         });
-        if layers {
-            self.layers_at = Some(now);
+        if details {
+            self.details_at = Some(now);
         }
         let frame = Frame {
             seq: self.seq,
@@ -448,7 +448,7 @@ impl Maker {
             made_ns: u64::try_from(self.made.as_nanos()).unwrap_or(u64::MAX),
             last,
             profile,
-            layers,
+            details,
         };
         let line = line_of(&Message::Frame(Box::new(frame)));
         self.line = Arc::new(line.unwrap_or_else(|error| line_of_error(&error.to_string())));

@@ -80,7 +80,7 @@ impl Engine {
         self.seq += 1;
         let at_ns = self.profiler.clock().now();
         let profile = self.profiler.snapshot();
-        Frame { seq: self.seq, at_ns, made_ns: 100_000 * self.seq, last, profile, layers: true }
+        Frame { seq: self.seq, at_ns, made_ns: 100_000 * self.seq, last, profile, details: true }
     }
 
     fn hello(&self) -> Hello {
