@@ -43,6 +43,7 @@
 //! matrix), `pool.rs` (lending a closure to threads) and `saturate/` (loads and stores of the loops behind
 //! ceilings). The kernels themselves are safe code.
 
+mod activations;
 pub mod add;
 pub mod attention;
 mod backend;
