@@ -90,6 +90,12 @@ impl Kernels {
         }
     }
 
+    /// Whether this CPU was found to have AVX2, FMA and F16C, and these kernels may use them.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_avx2(self) -> bool {
+        matches!(self.isa, Isa::Avx2 | Isa::Avx512)
+    }
+
     /// Whether products of `n` tokens with weights of this type round activations to whole numbers of 8
     /// bits, in blocks as long as those of the weights.
     pub fn rounds_activations(self, kind: QuantType, n: usize) -> bool {
