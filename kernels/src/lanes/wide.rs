@@ -91,6 +91,17 @@ pub(crate) fn store_i8x8(out: &mut [i8; 8], v: __m256i) {
     *out = bytes.to_le_bytes().map(|byte| byte.cast_signed());
 }
 
+/// Asks for all cache lines of `bytes`, to be brought into the second level.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+#[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
+pub(crate) fn prefetch(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        // SAFETY: a prefetch is a hint. It reads nothing that the program could see.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
+    }
+}
+
 /// A half float in the file's byte order, in all lanes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]

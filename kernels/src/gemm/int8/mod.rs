@@ -14,17 +14,22 @@
 //! for all rows (128 makes Q8_0's codes unsigned, Q4_0's 0 stands for -8) is taken off where a sum of whole
 //! numbers begins: it is a multiple of the sum of some activations.
 //!
-//! `panel.rs` unpacks weights, `tokens.rs` rounds activations, `tile.rs` multiplies.
+//! While a piece is multiplied the next is fetched: its rows are short pieces of memory far from each other,
+//! of which the hardware would fetch none ahead.
+//!
+//! `unpack.rs` fills the panel of `panel.rs` with weights, `tokens.rs` rounds activations, `tile.rs`
+//! multiplies.
 
 mod panel;
 mod tile;
 mod tokens;
+mod unpack;
 
 pub(crate) use tokens::Rounded;
 
 use crate::matmul::Columns;
 use crate::{Matrix, QuantType};
-use panel::{PANEL_ROWS, Panel};
+use panel::{PANEL_ROWS, Panel, prefetch_rows};
 use tokens::{Block, Blocks};
 
 /// How many tokens a tile has at most.
@@ -34,7 +39,7 @@ const DEPTH: usize = 512;
 
 /// Whether there is such a loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
-    matches!(kind, QuantType::Q8_0 | QuantType::Q4_K | QuantType::Q6_K)
+    !matches!(kind, QuantType::F32 | QuantType::F16 | QuantType::BF16)
 }
 
 /// The columns of `out` that this thread has to fill, with all tokens of all parts.
@@ -82,11 +87,17 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
         for at in (0..w.cols()).step_by(DEPTH) {
             let depth = at..w.cols().min(at + DEPTH);
             panel.fill(&w, first..last, depth.clone());
+            let (next, next_depth) = match depth.end < w.cols() {
+                true => (first..last, depth.end..w.cols().min(depth.end + DEPTH)),
+                false => (last..rows.end.min(last + PANEL_ROWS), 0..w.cols().min(DEPTH)),
+            };
             let blocks = depth.start / (4 * WORDS)..depth.end / (4 * WORDS);
             // As even as they can be: a tile of few tokens loads as many weights as one of many.
             let tiles = tokens.len().div_ceil(TILE_TOKENS);
             for tile in 0..tiles {
                 let some = tokens.len() * tile / tiles..tokens.len() * (tile + 1) / tiles;
+                let share = |n: usize| next.start + next.len() * n / tiles;
+                prefetch_rows(&w, share(tile)..share(tile + 1), next_depth.clone());
                 let sums = &mut sums[some.clone()];
                 macro_rules! tile {
                     ($($n:literal),*) => {

@@ -53,8 +53,8 @@ fn blocks<const WORDS: usize, const SUMS: usize, const MINIMUMS: bool, const T: 
                 dots[t] = [_mm512_set1_epi32(tokens[t][b].sums[0]); 2];
             }
         }
-        for s in 0..WORDS {
-            step(&mut dots, &codes[b][s].0, &tokens, b, s);
+        for (s, codes) in codes[b].iter().enumerate() {
+            step(&mut dots, &codes.0, &tokens, b, s);
         }
         let scales = [load_16(&scales[b].0[0]), load_16(&scales[b].0[1])];
         for t in 0..T {
@@ -105,8 +105,8 @@ fn super_blocks<
         let mut acc = [[_mm512_setzero_ps(); 2]; T];
         if MINIMUMS {
             let mut dots = [[_mm512_setzero_si512(); 2]; T];
-            for s in 0..SUMS {
-                let pair = [load_64_bytes(&pairs[b][s].0[0]), load_64_bytes(&pairs[b][s].0[1])];
+            for (s, pair) in pairs[b].iter().enumerate() {
+                let pair = [load_64_bytes(&pair.0[0]), load_64_bytes(&pair.0[1])];
                 for t in 0..T {
                     let two = _mm512_set1_epi32(tokens[t][b].sums[s]);
                     for r in 0..2 {
@@ -121,7 +121,7 @@ fn super_blocks<
                 }
             }
         }
-        for g in 0..GROUPS {
+        for (g, scales) in scales[b].iter().enumerate() {
             let mut dots = [[_mm512_setzero_si512(); 2]; T];
             if !MINIMUMS {
                 for t in 0..T {
@@ -133,7 +133,7 @@ fn super_blocks<
                 step(&mut dots, &codes[b][s].0, &tokens, b, s);
             }
             for r in 0..2 {
-                let scale = load_16(&scales[b][g].0[r]);
+                let scale = load_16(&scales.0[r]);
                 for t in 0..T {
                     acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t][r]), scale, acc[t][r]);
                 }
@@ -171,5 +171,9 @@ fn step<const WORDS: usize, const SUMS: usize, const T: usize>(
 /// Cut to one length that the compiler can see, or each load would be bounds-checked.
 #[inline(always)]
 fn cut<B, const T: usize>(tokens: [&[B]; T], n: usize) -> [&[B]; T] {
-    tokens.map(|blocks| &blocks[..n])
+    let mut cut: [&[B]; T] = [&[]; T];
+    for (cut, blocks) in cut.iter_mut().zip(tokens) {
+        *cut = &blocks[..n];
+    }
+    cut
 }

@@ -99,13 +99,15 @@ fn blocks<const WORDS: usize, const SUMS: usize>(
     x: &Activations,
     sums: impl Fn(&[i8], f32) -> [i32; SUMS],
 ) -> Vec<Block<WORDS, SUMS>> {
+    let nothing = Block { q: [0; WORDS], sums: [0; SUMS], scale: 0.0 };
+    let mut blocks = vec![nothing; x.scales.len()];
     let of_block = x.q.chunks_exact(4 * WORDS).zip(&x.scales);
-    let block = |(q, &scale): (&[i8], &f32)| {
-        let mut words = [0; WORDS];
-        for (word, q) in words.iter_mut().zip(q.as_chunks::<4>().0) {
+    for (block, (q, &scale)) in blocks.iter_mut().zip(of_block) {
+        for (word, q) in block.q.iter_mut().zip(q.as_chunks::<4>().0) {
             *word = i32::from_le_bytes(q.map(i8::cast_unsigned));
         }
-        Block { q: words, sums: sums(q, scale), scale }
-    };
-    of_block.map(block).collect()
+        block.sums = sums(q, scale);
+        block.scale = scale;
+    }
+    blocks
 }
