@@ -10,6 +10,14 @@ pub(crate) fn load_i8(bytes: &[i8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
+/// 16 signed bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_i8x16(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the array has the 16 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
 /// 32 unsigned bytes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
