@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use crate::lanes::wide::{prefetch, store_64_bytes};
+use crate::lanes::wide::{prefetch, store_u8x64};
 use crate::{Matrix, QuantType};
 
 pub(super) const PANEL_ROWS: usize = 32;
@@ -68,7 +68,7 @@ impl Panel {
     pub(super) fn set_codes(&mut self, half: usize, unit: usize, rows: [__m512i; LANES]) {
         let unit = &mut self.codes.as_chunks_mut::<{ UNIT / 4 }>().0[unit];
         for (codes, columns) in unit.iter_mut().zip(transpose(rows)) {
-            store_64_bytes(&mut codes.0[half], columns);
+            store_u8x64(&mut codes.0[half], columns);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use super::panel::{LANES, Panel, UNIT};
 use crate::lanes::piece;
 use crate::lanes::wide::{
-    load_16_bytes, load_64_bytes, load_f16x16, load_u8, load_u64x8, store_16, store_64_bytes,
+    load_f16x16, load_i8x16, load_u8, load_u8x64, load_u64x8, store_f32x16, store_u8x64,
 };
 use crate::quant::ternary::{I2_S_BYTES, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
 use crate::quant::{q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
@@ -30,16 +30,16 @@ impl Panel {
         }
         match w.kind() {
             QuantType::Q4_0 => {
-                self.unpack_of_32::<{ q4_0::BYTES }, 2, false, false>(half, blocks!());
+                self.unpack_of_32::<{ q4_0::BYTES }, { q4_0::QS }, false, false>(half, blocks!());
             }
             QuantType::Q4_1 => {
-                self.unpack_of_32::<{ q4_1::BYTES }, 4, false, true>(half, blocks!());
+                self.unpack_of_32::<{ q4_1::BYTES }, { q4_1::QS }, false, true>(half, blocks!());
             }
             QuantType::Q5_0 => {
-                self.unpack_of_32::<{ q5_0::BYTES }, 6, true, false>(half, blocks!());
+                self.unpack_of_32::<{ q5_0::BYTES }, { q5_0::QS }, true, false>(half, blocks!());
             }
             QuantType::Q5_1 => {
-                self.unpack_of_32::<{ q5_1::BYTES }, 8, true, true>(half, blocks!());
+                self.unpack_of_32::<{ q5_1::BYTES }, { q5_1::QS }, true, true>(half, blocks!());
             }
             QuantType::Q8_0 => self.unpack_q8_0(half, blocks!()),
             QuantType::Q4_K => self.unpack_q4_k(half, blocks!()),
@@ -69,7 +69,7 @@ impl Panel {
             self.set_codes(half, unit, codes);
         }
         for b in 0..n {
-            store_16(&mut self.scales[b].0[half], f16_of(&rows, b, 0));
+            store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, 0));
         }
     }
 
@@ -92,8 +92,7 @@ impl Panel {
             let mut codes = [_mm512_setzero_si512(); LANES];
             for i in 0..LANES {
                 let [a, b] = [&rows[i][..n][2 * unit], &rows[i][..n][second]];
-                let two =
-                    _mm256_set_m128i(load_16_bytes(piece(b, QS)), load_16_bytes(piece(a, QS)));
+                let two = _mm256_set_m128i(load_i8x16(piece(b, QS)), load_i8x16(piece(a, QS)));
                 let two = _mm512_castsi256_si512(two);
                 let twice = _mm512_shuffle_i32x4::<0b01_01_00_00>(two, two);
                 let shifted = _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
@@ -107,9 +106,9 @@ impl Panel {
             self.set_codes(half, unit, codes);
         }
         for b in 0..n {
-            store_16(&mut self.scales[b].0[half], f16_of(&rows, b, 0));
+            store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, 0));
             if MINIMUMS {
-                store_16(&mut self.minimums[b].0[half], f16_of(&rows, b, 2));
+                store_f32x16(&mut self.minimums[b].0[half], f16_of(&rows, b, 2));
             }
         }
     }
@@ -148,16 +147,16 @@ impl Panel {
         for g in 0..8 {
             let scale = _mm512_and_si512(lower_words(&scales, 8 * g), low);
             let scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), d);
-            store_16(&mut self.scales[8 * block + g as usize].0[half], scale);
+            store_f32x16(&mut self.scales[8 * block + g as usize].0[half], scale);
         }
         for p in 0..4 {
             let two = lower_words(&minimums, 16 * p);
             let first = _mm512_and_si512(two, low);
             let second = _mm512_slli_epi32::<8>(_mm512_and_si512(two, _mm512_set1_epi32(0xff00)));
             let pair = &mut self.pairs[4 * block + p as usize].0[half];
-            store_64_bytes(pair, _mm512_or_si512(first, second));
+            store_u8x64(pair, _mm512_or_si512(first, second));
         }
-        store_16(&mut self.minimums[block].0[half], _mm512_sub_ps(_mm512_setzero_ps(), dmin));
+        store_f32x16(&mut self.minimums[block].0[half], _mm512_sub_ps(_mm512_setzero_ps(), dmin));
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -188,7 +187,7 @@ impl Panel {
                 let mut codes = [_mm512_setzero_si512(); LANES];
                 for i in 0..LANES {
                     let block = &rows[i][b];
-                    let ql = load_64_bytes(piece(block, 64 * h));
+                    let ql = load_u8x64(piece(block, 64 * h));
                     let low = _mm512_srl_epi16(ql, _mm_cvtsi32_si128(4 * high as i32));
                     let qh = load_u8(piece(block, q6_k::QH + 32 * h));
                     let bits = shifted(qh, 4 * high as i64, 4 * high as i64 + 2, 3);
@@ -209,8 +208,8 @@ impl Panel {
                 }
             }
             for (g, scales) in scales.as_chunks::<LANES>().0.iter().enumerate() {
-                let scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(scales)));
-                store_16(&mut self.scales[16 * b + g].0[half], _mm512_mul_ps(scale, d));
+                let scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_i8x16(scales)));
+                store_f32x16(&mut self.scales[16 * b + g].0[half], _mm512_mul_ps(scale, d));
             }
         }
     }
@@ -226,11 +225,11 @@ impl Panel {
             for c in 0..4 {
                 let mut codes = [_mm512_setzero_si512(); LANES];
                 for i in 0..LANES {
-                    codes[i] = load_64_bytes(piece(&of_rows[i], UNIT * c));
+                    codes[i] = load_u8x64(piece(&of_rows[i], UNIT * c));
                 }
                 self.set_codes(half, 4 * b + c, codes);
             }
-            store_16(&mut self.scales[b].0[half], f16_of(&rows, b, TQ1_0_BYTES - 2));
+            store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, TQ1_0_BYTES - 2));
         }
     }
 
@@ -246,19 +245,19 @@ impl Panel {
                 }
                 self.set_codes(half, 4 * b + c, codes);
             }
-            store_16(&mut self.scales[b].0[half], f16_of(&rows, b, TQ2_0_BYTES - 2));
+            store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, TQ2_0_BYTES - 2));
         }
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_i2_s(&mut self, half: usize, scale: f32, rows: [&[[u8; I2_S_BYTES]]; LANES]) {
-        let n = rows[0].len();
-        for b in 0..n {
+        let block = |i: usize, b: usize| &rows[i][b];
+        for b in 0..rows[0].len() {
             for c in 0..2 {
                 let bit = 6 - 4 * c as i64;
                 let mut codes = [_mm512_setzero_si512(); LANES];
                 for i in 0..LANES {
-                    codes[i] = shifted(load_u8(piece(&rows[i][b], 0)), bit, bit - 2, 3);
+                    codes[i] = shifted(load_u8(block(i, b)), bit, bit - 2, 3);
                 }
                 self.set_codes(half, 2 * b + c, codes);
             }
