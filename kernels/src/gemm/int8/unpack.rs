@@ -256,8 +256,8 @@ impl Panel {
             for c in 0..2 {
                 let bit = 6 - 4 * c as i64;
                 let mut codes = [_mm512_setzero_si512(); LANES];
-                for i in 0..LANES {
-                    codes[i] = shifted(load_u8(block(i, b)), bit, bit - 2, 3);
+                for (i, codes) in codes.iter_mut().enumerate() {
+                    *codes = shifted(load_u8(block(i, b)), bit, bit - 2, 3);
                 }
                 self.set_codes(half, 2 * b + c, codes);
             }
