@@ -1049,7 +1049,7 @@ pub(crate) struct SynthArgs {
     #[arg(long, default_value = "tiny")]
     pub(crate) shape: Shape,
 
-    /// How to store the weights: q8_0, q4_k, f16 or f32.
+    /// How to store the weights: tq2_0, q4_0, q4_k, q6_k, q8_0, f16 or f32.
     #[arg(long, default_value = "q8_0")]
     pub(crate) quant: SynthQuant,
 
