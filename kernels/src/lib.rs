@@ -38,11 +38,13 @@
 //!
 //! # Unsafe
 //!
-//! Five places: `lanes.rs` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
+//! Six places: `lanes.rs` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
 //! calls into code that needs AVX2), `matmul.rs` (threads that write to different columns of one
-//! matrix), `pool.rs` (lending a closure to threads) and `saturate/` (loads and stores of the loops behind
+//! matrix), `rows.rs` (threads that write to different rows), `pool.rs` (lending a closure to
+//! threads) and `saturate/` (loads and stores of the loops behind
 //! ceilings). The kernels themselves are safe code.
 
+mod activations;
 pub mod add;
 pub mod attention;
 mod backend;
@@ -58,6 +60,7 @@ mod pool;
 pub mod quant;
 pub mod rms_norm;
 pub mod rope;
+mod rows;
 mod saturate;
 pub mod silu_mul;
 pub mod simd;

@@ -24,6 +24,9 @@ mod ternary;
 #[cfg(target_arch = "x86_64")]
 mod with_minimums;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod int8;
+
 use std::ops::Range;
 
 use crate::Matrix;
@@ -54,6 +57,25 @@ pub mod scalar {
             w.dequantize_row(row, &mut weights);
             *out = dot(&weights, x);
         }
+    }
+}
+
+/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else as AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512 {
+    use std::ops::Range;
+
+    use super::int8;
+    use crate::Matrix;
+    use crate::activations::Activations;
+
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
+        if x.is_empty() || !int8::is_written(w.kind()) {
+            return super::avx2::gemv_rows(out, w, rows, x);
+        }
+        super::check(out.len(), &w, &rows, x.len());
+        int8::gemv_rows(out, w, rows, &Activations::rounded_avx512(w.kind(), x));
     }
 }
 
