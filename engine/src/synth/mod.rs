@@ -123,15 +123,8 @@ impl Shape {
 
 impl SynthQuant {
     /// All of them, the smallest files first.
-    pub const ALL: [Self; 7] = [
-        Self::TQ2_0,
-        Self::Q4_0,
-        Self::Q4_K,
-        Self::Q6_K,
-        Self::Q8_0,
-        Self::F16,
-        Self::F32,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::TQ2_0, Self::Q4_0, Self::Q4_K, Self::Q6_K, Self::Q8_0, Self::F16, Self::F32];
 
     /// The name, as on the command line.
     pub const fn name(self) -> &'static str {
