@@ -332,6 +332,12 @@ pub struct Model {
     pub embedding_length: u32,
     /// The weights are random: the timings are real, the text is noise.
     pub synthetic: bool,
+    /// Where the weights were while the CPU read them, in a few words: `mapped file` or `large pages`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights_in: Option<String>,
+    /// How long it took to copy the file there, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_in_ns: Option<u64>,
 }
 
 /// What the profiler itself cost.

@@ -518,6 +518,8 @@ fn profile() -> Profile {
         layers: 2,
         embedding_length: 4096,
         synthetic: true,
+        weights_in: Some("large pages".to_owned()),
+        copied_in_ns: Some(150_000_000),
     });
     profile.run = Some(Run {
         backend: "avx2".to_owned(),

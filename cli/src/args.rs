@@ -240,10 +240,26 @@ pub(crate) struct ExecutorArgs {
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// The kernels: scalar or avx2, or a device, wgpu or cuda. By default the fastest that run on this
-    /// CPU.
+    /// The kernels: scalar, avx2 or avx512, or a device, wgpu or cuda. By default the fastest that run on
+    /// this CPU.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
+
+    /// Leave the weights in the file, mapped, rather than copy them into large pages of memory, from which
+    /// a CPU reads faster.
+    #[arg(long)]
+    pub(crate) mmap: bool,
+}
+
+impl ExecutorArgs {
+    /// The words of a command line that say the same.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let Self { threads, backend, mmap } = self;
+        let threads = threads.map(|threads| format!("--threads={threads}"));
+        let backend = backend.map(|backend| format!("--backend={}", backend.name()));
+        let mmap = mmap.then(|| "--mmap".to_owned());
+        [threads, backend, mmap].into_iter().flatten().collect()
+    }
 }
 
 /// Measure how fast a model runs, repeatedly, and write a receipt.

@@ -5,25 +5,41 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use brickscope_engine::executor::Cpu;
+use brickscope_engine::gguf::Placement;
 use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Architecture, Model};
 use brickscope_kernels::Kernels;
 
 use crate::args::ExecutorArgs;
-use crate::progress;
+use crate::{device, progress};
 
 /// The model that stands in where none is given.
 pub(crate) const DEFAULT_SHAPE: Shape = Shape::M110;
 pub(crate) const DEFAULT_QUANT: SynthQuant = SynthQuant::Q8_0;
 pub(crate) const DEFAULT_SEED: u64 = 1;
 
-/// The model at `path`, or the one that stands in.
+/// The model at `path`, or the one that stands in, for who looks at it or hands it to a device.
 pub(crate) fn model(path: Option<&Path>) -> Result<Model> {
-    let path = match path {
-        Some(path) => path.to_owned(),
-        None => stand_in()?,
-    };
-    Ok(Model::open(&path)?)
+    Ok(Model::open(&at(path)?)?)
+}
+
+/// The same for what runs there: the CPU reads weights faster from memory than from a mapped file.
+pub(crate) fn model_to_run(path: Option<&Path>, on: &ExecutorArgs) -> Result<Model> {
+    if on.mmap || device::asked(on).is_some() {
+        return model(path);
+    }
+    let path = at(path)?;
+    let bar = progress::bytes("loading", 0);
+    let loaded = Model::load(&path, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    Ok(loaded?)
+}
+
+fn at(path: Option<&Path>) -> Result<PathBuf> {
+    path.map_or_else(stand_in, |path| Ok(path.to_owned()))
 }
 
 /// The folder for what was made or measured once and is of use again.
@@ -86,5 +102,22 @@ pub(crate) fn describe(model: &Model) -> brickscope::Model {
         layers: model.config.n_layers as u32,
         embedding_length: model.config.dim as u32,
         synthetic,
+        weights_in: weights_in(model).map(str::to_owned),
+        copied_in_ns: match model.gguf.placement() {
+            Placement::Copied { took } => u64::try_from(took.as_nanos()).ok(),
+            _ => None,
+        },
+    }
+}
+
+/// What a mapped file is called where it is said where weights are.
+pub(crate) const MAPPED: &str = "mapped file";
+
+/// Where the weights are, if a file is open.
+pub(crate) fn weights_in(model: &Model) -> Option<&'static str> {
+    match model.gguf.placement() {
+        Placement::Mapped => Some(MAPPED),
+        Placement::Copied { .. } => Some("large pages"),
+        _ => None,
     }
 }

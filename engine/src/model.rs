@@ -148,6 +148,15 @@ impl Model {
         Self::from_gguf(Gguf::open(path)?)
     }
 
+    /// Copies a model file into memory: see [`Gguf::load`].
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn load(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, Error> {
+        Self::from_gguf(Gguf::load(path, progress)?)
+    }
+
     /// The model in an open file.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ pub enum Backend {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, VL and DQ.
+    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products round activations to 8 bits.
     Avx512,
     /// 64-bit ARM.
     Neon,
@@ -106,16 +106,12 @@ impl std::error::Error for UnsupportedBackend {}
 /// The best instruction set that this CPU has, whether or not kernels for it are written yet
 /// ([`Kernels::best`](crate::Kernels::best) is about the latter).
 ///
-/// [`Backend::Avx512`] asks for F, BW, VL and DQ, [`Backend::Avx2`] for AVX2, FMA and F16C. The
+/// [`Backend::Avx512`] asks for F, BW, VL, DQ and VNNI, [`Backend::Avx2`] for AVX2, FMA and F16C. The
 /// answer never changes while a process runs.
 pub fn detect_backend() -> Backend {
     #[cfg(target_arch = "x86_64")]
     {
-        let has_avx512 = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512dq");
-        if has_avx512 {
+        if has_avx512() {
             return Backend::Avx512;
         }
         if has_avx2() {
@@ -132,6 +128,18 @@ pub(crate) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
+}
+
+/// Whether this CPU has all that the AVX-512 kernels are compiled for. Those without VNNI (Skylake-X) run
+/// the AVX2 kernels, which they run nearly as fast.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_avx512() -> bool {
+    has_avx2()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vnni")
 }
 
 #[cfg(test)]

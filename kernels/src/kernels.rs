@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
+use crate::activations::Activations;
 use crate::backend::{Backend, UnsupportedBackend};
+use crate::gemm::Tokens;
 use crate::matmul::Columns;
 use crate::{
     Matrix, QuantType, RopePairs, ThreadPool, add, attention, gemm, gemv, matmul, rms_norm, rope,
@@ -28,16 +30,26 @@ enum Isa {
     // Invariant: made only where the CPU was asked and has AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    // Invariant: made only where the CPU was asked and has what `has_avx512` asks for, AVX2 among it.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
 }
 
-/// Calls `room::scalar::function` or `room::avx2::function`.
+/// Calls `room::scalar::function`, `room::avx2::function`, or the third of the named: for AVX-512 `avx2`
+/// again where wider vectors would gain nothing.
 macro_rules! dispatch {
     ($kernels:ident, $room:ident, $function:ident, $($argument:expr),*) => {
+        dispatch!($kernels, $room / avx2, $function, $($argument),*)
+    };
+    ($kernels:ident, $room:ident / $avx512:ident, $function:ident, $($argument:expr),*) => {
         match $kernels.isa {
             Isa::Scalar => $room::scalar::$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an `Isa::Avx2` exists only where the CPU has what the function needs.
             Isa::Avx2 => unsafe { $room::avx2::$function($($argument),*) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+            Isa::Avx512 => unsafe { $room::$avx512::$function($($argument),*) },
         }
     };
 }
@@ -47,21 +59,25 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// If this CPU can't run them, they aren't written yet (AVX-512, NEON), or `backend` is a GPU's.
+    /// If this CPU can't run them, they aren't written yet (NEON), or `backend` is a GPU's.
     pub fn new(backend: Backend) -> Result<Self, UnsupportedBackend> {
         match backend {
             Backend::Scalar => Ok(Self { isa: Isa::Scalar }),
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2 if crate::backend::has_avx2() => Ok(Self { isa: Isa::Avx2 }),
-            Backend::Avx2 => Err(UnsupportedBackend::NotOnThisCpu(backend)),
-            Backend::Avx512 | Backend::Neon => Err(UnsupportedBackend::NotWritten(backend)),
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 if crate::backend::has_avx512() => Ok(Self { isa: Isa::Avx512 }),
+            Backend::Avx2 | Backend::Avx512 => Err(UnsupportedBackend::NotOnThisCpu(backend)),
+            Backend::Neon => Err(UnsupportedBackend::NotWritten(backend)),
             Backend::Wgpu | Backend::Cuda => Err(UnsupportedBackend::Gpu(backend)),
         }
     }
 
     /// The fastest kernels that are written and that this CPU can run.
     pub fn best() -> Self {
-        Self::new(Backend::Avx2).unwrap_or(Self { isa: Isa::Scalar })
+        Self::new(Backend::Avx512)
+            .or_else(|_| Self::new(Backend::Avx2))
+            .unwrap_or(Self { isa: Isa::Scalar })
     }
 
     /// What these kernels run on.
@@ -70,7 +86,48 @@ impl Kernels {
             Isa::Scalar => Backend::Scalar,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => Backend::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Backend::Avx512,
         }
+    }
+
+    /// Whether this CPU was found to have AVX2, FMA and F16C, and these kernels may use them.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_avx2(self) -> bool {
+        matches!(self.isa, Isa::Avx2 | Isa::Avx512)
+    }
+
+    /// Whether products of `n` tokens with weights of this type round activations to whole numbers of 8
+    /// bits, in blocks as long as those of the weights.
+    pub fn rounds_activations(self, kind: QuantType, n: usize) -> bool {
+        match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if n == 1 => gemv::int8::is_written(kind),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => gemm::int8::is_written(kind),
+            _ => {
+                let _ = (kind, n);
+                false
+            }
+        }
+    }
+
+    /// What products of `n` tokens with weights of this type take `x` for, a whole row or several: see
+    /// [`rounds_activations`](Self::rounds_activations).
+    ///
+    /// # Panics
+    ///
+    /// If they round and `x` isn't whole blocks of the type.
+    pub fn rounded_activations(self, kind: QuantType, x: &[f32], n: usize) -> Vec<f32> {
+        if !self.rounds_activations(kind, n) {
+            return x.to_vec();
+        }
+        assert!(
+            x.len().is_multiple_of(kind.block_len()),
+            "{} activations aren't whole blocks of {kind}",
+            x.len()
+        );
+        Activations::rounded(kind, x).values().collect()
     }
 
     /// `out = x / sqrt(mean(x²) + eps) * weight`.
@@ -179,7 +236,7 @@ impl Kernels {
     ///
     /// If a length differs, or `w` hasn't these rows.
     pub fn gemv_rows(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
-        dispatch!(self, gemv, gemv_rows, out, w, rows, x);
+        dispatch!(self, gemv / avx512, gemv_rows, out, w, rows, x);
     }
 
     /// `out = X·Wᵀ` for `n` tokens: `x` is `(n, w.cols())` and `out` is `(n, w.rows())`, both
@@ -193,11 +250,30 @@ impl Kernels {
         if n == 1 {
             return self.gemv(out, w, x);
         }
-        self.gemm_columns(&mut Columns::new(out, n, w.rows()), w, x, n);
+        let mut out = Columns::new(out, n, w.rows());
+        self.gemm_columns(&mut out, w, &self.tokens(w, x, n), n);
     }
 
-    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: &[f32], n: usize) {
-        dispatch!(self, gemm, gemm_columns, out, w, x, n);
+    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+        dispatch!(self, gemm / avx512, gemm_columns, out, w, x, n);
+    }
+
+    /// `n` rows of activations as [`gemm_columns`](Self::gemm_columns) multiplies them with `w`: made once,
+    /// for all threads.
+    ///
+    /// # Panics
+    ///
+    /// If `x` has another length.
+    pub(crate) fn tokens<'a>(self, w: Matrix, x: &'a [f32], n: usize) -> Tokens<'a> {
+        gemm::check_tokens(&w, x.len(), n);
+        match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if gemm::int8::is_written(w.kind()) && !x.is_empty() => {
+                // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+                Tokens::Rounded(vec![unsafe { gemm::int8::Rounded::new(w.kind(), x, n) }])
+            }
+            _ => Tokens::Floats(x),
+        }
     }
 
     /// [`gemm`](Self::gemm) on all threads of `pool`. The result is the same to the bit on any number
@@ -221,7 +297,7 @@ macro_rules! names {
                 match self.isa {
                     Isa::Scalar => concat!($operation, "_scalar"),
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx2 => concat!($operation, "_avx2"),
+                    Isa::Avx2 | Isa::Avx512 => concat!($operation, "_avx2"),
                 }
             })*
         }
@@ -281,6 +357,14 @@ impl Kernels {
             (Isa::Avx2, 1) => by_kind!("gemv", "avx2"),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, _) => by_kind!("gemm", "avx2"),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, 1) if self.rounds_activations(kind, 1) => by_kind!("gemv", "avx512"),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, 1) => by_kind!("gemv", "avx2"),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, _) if self.rounds_activations(kind, n) => by_kind!("gemm", "avx512"),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, _) => by_kind!("gemm", "avx2"),
         }
     }
 }

@@ -136,6 +136,9 @@ fn facts(profile: &Profile) -> Vec<Fact> {
             Fact::must("quantisation", &*model.quantization),
             Fact::must("bytes of the model", model.file_bytes.to_string()),
         ]);
+        if let Some(place) = &model.weights_in {
+            facts.push(Fact::may("weights in", place.as_str()));
+        }
     }
     if let Some(machine) = &profile.machine {
         let told = |value: Option<String>| value.unwrap_or_else(|| "not told".to_owned());

@@ -245,6 +245,12 @@ fn what_ran(profile: &Profile, text: &mut String) {
             let note = "random weights: the timings are real, the text is noise";
             lines.push(("", note.to_owned()));
         }
+        if let Some(place) = &model.weights_in {
+            let copied = model
+                .copied_in_ns
+                .map_or(String::new(), |ns| format!(", copied there in {:.2} s", ns as f64 / 1e9));
+            lines.push(("", format!("weights in {}{copied}", printable(place))));
+        }
     }
     if let Some(machine) = &profile.machine {
         let cpu = machine.cpu.as_deref().unwrap_or("unnamed CPU");

@@ -63,12 +63,7 @@ fn arguments(args: &BenchmarkArgs, out: &Path) -> Vec<OsString> {
     ] {
         words.extend([flag.into(), value.into()]);
     }
-    if let Some(threads) = args.executor.threads {
-        words.extend(["--threads".into(), threads.to_string().into()]);
-    }
-    if let Some(backend) = args.executor.backend {
-        words.extend(["--backend".into(), backend.name().into()]);
-    }
+    words.extend(args.executor.words().into_iter().map(Into::into));
     for (flag, is_set) in [("--no-profiler", args.no_profiler), ("--overwrite", args.overwrite)] {
         words.extend(is_set.then(|| flag.into()));
     }

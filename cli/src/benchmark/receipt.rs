@@ -20,6 +20,8 @@ use crate::{progress, source};
 pub(crate) struct Before {
     pub(crate) model: Model,
     pub(crate) run: Run,
+    /// Where the weights are.
+    pub(crate) weights: &'static str,
     pub(crate) ceilings: Result<brickscope::Ceilings, Absent>,
 }
 
@@ -38,7 +40,7 @@ pub(crate) struct After<'p> {
 
 /// The receipt, without its seal.
 pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
-    let Before { model, run, ceilings } = before;
+    let Before { model, run, weights, ceilings } = before;
     let After { timestamp, tests: measured, profile, mut load, throttled } = after;
     let deterministic = measured.iter().all(|measured| measured.is_deterministic);
     let spans = measured.iter().map(|measured| measured.spans).sum();
@@ -84,7 +86,7 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         tokens_generated: decode.map_or(0, |test| test.output_tokens),
         tokens_per_second: decode.and_then(|test| test.aggregates.median_ts),
         kernels,
-        environment: environment(),
+        environment: environment(weights),
         model,
         run,
         binary: binary(),
@@ -146,12 +148,16 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
     Ceilings { read_bytes_per_second, flops_per_second, caches, basis, measured }
 }
 
-/// What the program knows of its build.
-fn environment() -> BTreeMap<String, String> {
+/// Where a receipt's environment says that the weights were while they were read.
+pub(crate) const WEIGHTS: &str = "WEIGHTS";
+
+/// What the program knows of its build, and of where the weights are.
+fn environment(weights: &str) -> BTreeMap<String, String> {
     let os = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
     let known = [
         ("BRICKSCOPE_VERSION", env!("CARGO_PKG_VERSION")),
         ("OS", &os),
+        (WEIGHTS, weights),
         ("RUST_VERSION", env!("BRICKSCOPE_BUILD_RUST_VERSION")),
         ("RUSTFLAGS", env!("BRICKSCOPE_BUILD_RUSTFLAGS")),
         ("TARGET", env!("BRICKSCOPE_BUILD_TARGET")),

@@ -89,7 +89,7 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
 /// Measures in this process, and writes the run.
 fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
-    let model = source::model(args.model.as_deref())?;
+    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
     let cpu = source::cpu(&args.executor)?;
     let context = plans.iter().map(Plan::context).max().unwrap_or_default();
     let mut session = Session::new(&model, cpu, context)?;
@@ -206,7 +206,12 @@ fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<
         set: args.set.clone(),
         profiled: !args.no_profiler,
     };
-    Ok(Before { model: hashed, run, ceilings })
+    Ok(Before {
+        model: hashed,
+        run,
+        weights: source::weights_in(model).unwrap_or("buffer"),
+        ceilings,
+    })
 }
 
 /// Periods so far in which the control group's CPU limit stopped this process.

@@ -32,7 +32,7 @@ const WARM_UP: usize = 4;
 const SLOW: f64 = 1.25;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    let model = source::model(args.model.as_deref())?;
+    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
     let prompt = source::prompt(&model, &args.prompt)?;
     if args.tokens < 2 {
         bail!("--check-overhead decodes tokens: that takes --tokens 2 or more");

@@ -25,7 +25,7 @@ use crate::{device, kept, metrics, progress, source};
 const MAX_LOG: usize = 1 << 23;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    let model = source::model(args.model.as_deref())?;
+    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
     let prompt = source::prompt(&model, &args.prompt)?;
     let ran = measure(args, &model, &prompt)?;
     report(args, &model, &prompt, ran)

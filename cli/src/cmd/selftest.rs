@@ -217,7 +217,7 @@ fn ids(model: &Model, n: usize) -> Vec<u32> {
 }
 
 fn logits(model: &Model, cuda: Cuda<'_>, context: usize) -> Result<Check> {
-    let cpu = source::cpu(&ExecutorArgs { threads: None, backend: None })?;
+    let cpu = source::cpu(&ExecutorArgs { threads: None, backend: None, mmap: true })?;
     let mut host = Session::new(model, cpu, context)?;
     let mut device = GpuSession::new(model, cuda);
     let tokens = ids(model, PROMPT + 8);

@@ -12,8 +12,10 @@ use brickscope::receipt::{
 use serde_json::json;
 
 use crate::args::VerifyReceiptArgs;
+use crate::benchmark::receipt::WEIGHTS;
 use crate::cmd::receipt::receipt_file;
 use crate::progress;
+use crate::source::MAPPED;
 
 /// Verifies, prints what came of it, and returns whether the receipt is accepted.
 pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
@@ -101,6 +103,9 @@ fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi
     for (flag, value) in flags {
         // As one word, so that no value is taken for a flag.
         words.push(format!("{flag}={value}").into());
+    }
+    if receipt.environment.get(WEIGHTS).is_some_and(|stated| stated == MAPPED) {
+        words.push("--mmap".into());
     }
     words.extend(["--out".into(), out.into()]);
     Ok(words)

@@ -33,12 +33,7 @@ pub(crate) fn model(
     command.arg("profile").args(model);
     command.arg("--out").arg(dir).arg("--json");
     command.arg(format!("--prompt={}", args.prompt)).arg(format!("--tokens={}", args.tokens));
-    if let Some(threads) = args.executor.threads {
-        command.arg(format!("--threads={threads}"));
-    }
-    if let Some(backend) = args.executor.backend {
-        command.arg(format!("--backend={}", backend.name()));
-    }
+    command.args(args.executor.words());
     // What it prints is in the folder, too.
     let watched = watch(args, command, Stdio::null(), via, abilities, dir)?;
     if !watched.status.success() {

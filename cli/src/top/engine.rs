@@ -40,12 +40,7 @@ impl Engine {
         if let Some(out) = &args.out {
             command.arg("--out").arg(out);
         }
-        if let Some(threads) = args.executor.threads {
-            command.arg("--threads").arg(threads.to_string());
-        }
-        if let Some(backend) = args.executor.backend {
-            command.arg("--backend").arg(backend.name());
-        }
+        command.args(args.executor.words());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("the engine can't be started")?;
         let complaints = Arc::default();

@@ -1,21 +1,23 @@
-//! Where a model's bytes live: a file mapped into memory, or a buffer.
+//! Where a model's bytes live: a file mapped into memory, a copy of it, or a buffer.
 //!
 //! The engine's only `unsafe` is here, beside that of calls into the CUDA driver.
 #![allow(unsafe_code)]
 
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
 
 /// A model file's bytes. Cloning shares them.
 #[derive(Clone)]
 pub(super) enum Bytes {
     /// A file, mapped: pages arrive when they are first read.
     Mapped(Arc<Mmap>),
+    /// A copy of a file, in large pages as far as the system gave them.
+    Copied(Arc<Mmap>),
     /// A buffer that somebody filled.
     Owned(Arc<[u8]>),
 }
@@ -28,20 +30,42 @@ impl Bytes {
     /// this process. If one overwrites it, the bytes change under a shared reference: formally
     /// undefined, in practice wrong numbers, because the directory was copied out when the file was
     /// opened and all ranges come from that copy. Every engine that maps models accepts this. The
-    /// alternative is to copy gigabytes at each start, which `Gguf::from_bytes` offers.
+    /// alternative is to copy gigabytes at each start, which `Gguf::load` does.
     pub(super) fn map(file: &File) -> io::Result<Self> {
         // SAFETY: the map is read only, and nothing in this process writes to the file; of other
         // processes see above.
         unsafe { Mmap::map(file) }.map(|map| Self::Mapped(Arc::new(map)))
     }
+
+    /// Copies a file of this length into memory. `progress` is told how many bytes are there.
+    pub(super) fn copy(
+        file: &mut File,
+        len: usize,
+        progress: &mut dyn FnMut(u64),
+    ) -> io::Result<Self> {
+        let mut copy = MmapMut::map_anon(len)?;
+        // Before the pages come. Where it is refused they are small, and all else is the same.
+        #[cfg(target_os = "linux")]
+        let _ = copy.advise(memmap2::Advice::HugePage);
+        let mut done = 0;
+        for piece in copy.chunks_mut(COPIED_AT_ONCE) {
+            file.read_exact(piece)?;
+            done += piece.len() as u64;
+            progress(done);
+        }
+        Ok(Self::Copied(Arc::new(copy.make_read_only()?)))
+    }
 }
+
+/// Large enough that the calls cost nothing.
+const COPIED_AT_ONCE: usize = 8 << 20;
 
 impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Mapped(map) => map,
+            Self::Mapped(map) | Self::Copied(map) => map,
             Self::Owned(bytes) => bytes,
         }
     }
@@ -51,6 +75,7 @@ impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mapped(map) => write!(f, "{} bytes, mapped", map.len()),
+            Self::Copied(map) => write!(f, "{} bytes, copied", map.len()),
             Self::Owned(bytes) => write!(f, "{} bytes", bytes.len()),
         }
     }

@@ -28,6 +28,7 @@
 
 mod error;
 mod map;
+mod memory;
 mod read;
 mod tensor;
 mod value;
@@ -39,6 +40,7 @@ use std::io;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub use error::Error;
 pub use read::parse;
@@ -57,6 +59,8 @@ const DEFAULT_ALIGNMENT: u32 = 32;
 pub struct Gguf {
     directory: Directory,
     bytes: Bytes,
+    /// How long it took.
+    copying: Option<Duration>,
 }
 
 impl Gguf {
@@ -67,16 +71,35 @@ impl Gguf {
     ///
     /// If the file can't be opened, or isn't the model file it should be.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let map = || {
-            let file = File::open(path)?;
-            // A folder opens too, but to map one fails with "No such device".
-            if file.metadata()?.is_dir() {
-                return Err(io::ErrorKind::IsADirectory.into());
-            }
-            Bytes::map(&file)
-        };
-        let bytes = map().map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
-        Ok(Self { directory: parse(&bytes, path)?, bytes })
+        let bytes = open(path).and_then(|file| Bytes::map(&file));
+        let bytes = bytes.map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
+        Ok(Self { directory: parse(&bytes, path)?, bytes, copying: None })
+    }
+
+    /// Copies a file into memory, in pages of 2 MiB where the system gives them, and reads its directory.
+    /// `progress` is told how many bytes of how many are there.
+    ///
+    /// What runs on a CPU reads weights faster so: a processor that walks its page tables every 4 KiB reads
+    /// 18 GB/s where it reads 27 from large pages (docs/performance.md). Where the system has no such pages, or less memory left
+    /// than the file is long, the file is mapped as by [`open`](Self::open); [`placement`](Self::placement)
+    /// tells.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read, or isn't the model file it should be.
+    pub fn load(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, Error> {
+        let fault = |cause| Error::Open { file: path.to_owned(), cause };
+        let mut file = open(path).map_err(fault)?;
+        let mapped = Bytes::map(&file).map_err(fault)?;
+        // First, so that what is no model isn't copied.
+        let directory = parse(&mapped, path)?;
+        let len = mapped.len() as u64;
+        if !memory::gives_large_pages() || !memory::has_room_for(len) {
+            return Ok(Self { directory, bytes: mapped, copying: None });
+        }
+        let begun = Instant::now();
+        let bytes = Bytes::copy(&mut file, mapped.len(), &mut |done| progress(done, len));
+        Ok(Self { directory, bytes: bytes.map_err(fault)?, copying: Some(begun.elapsed()) })
     }
 
     /// Reads a model that is in memory. `name` stands for it in error messages.
@@ -89,7 +112,7 @@ impl Gguf {
         name: impl Into<PathBuf>,
     ) -> Result<Self, Error> {
         let bytes = Bytes::Owned(bytes.into());
-        Ok(Self { directory: parse(&bytes, &name.into())?, bytes })
+        Ok(Self { directory: parse(&bytes, &name.into())?, bytes, copying: None })
     }
 
     /// A tensor's bytes. In a mapped file they begin at a multiple of the file's alignment; in
@@ -100,6 +123,16 @@ impl Gguf {
     /// If the tensor is from another file and reaches past the end of this one.
     pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {
         &self.bytes[self.range(tensor)]
+    }
+
+    /// Where the bytes are.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        match (&self.bytes, self.copying) {
+            (Bytes::Mapped(_), _) => Placement::Mapped,
+            (_, Some(took)) => Placement::Copied { took },
+            (_, None) => Placement::Given,
+        }
     }
 
     /// How long the file is.
@@ -114,6 +147,30 @@ impl Deref for Gguf {
     fn deref(&self) -> &Directory {
         &self.directory
     }
+}
+
+/// Where a model's bytes are while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placement {
+    /// In the file, mapped: in pages of 4 KiB, which arrive when they are first read.
+    Mapped,
+    /// In memory, in pages of 2 MiB as far as the system gave them.
+    Copied {
+        /// How long it took to copy the file there.
+        took: Duration,
+    },
+    /// In a buffer that the caller filled.
+    Given,
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    // A folder opens too, but to map one fails with "No such device".
+    if file.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(file)
 }
 
 /// What a model file says before its data begins.

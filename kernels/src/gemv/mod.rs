@@ -1,9 +1,9 @@
 //! Matrix times vector, `out = W·x`: what decoding spends nearly all of its time on.
 //!
 //! It is bound by how fast the weights come out of memory, so they are read once, in the format in
-//! which they are stored, and decoded in registers. Activations stay `f32`: unlike llama.cpp's
+//! which they are stored, and decoded in registers. On AVX2 activations stay `f32`: unlike llama.cpp's
 //! kernels these don't round them to 8 bits, and each product is that of the decoded weights to
-//! within the rounding of `f32` sums.
+//! within the rounding of `f32` sums. Those for AVX-512, in `int8/`, do.
 //!
 //! Each format's AVX2 loop is in the file of its name, or of its kind: `of_32.rs` for those with one scale
 //! per 32 weights and fewer than 8 bits, `with_minimums.rs` for Q4_K and Q5_K. The sum of a row doesn't depend on which rows
@@ -23,6 +23,9 @@ mod q8_0;
 mod ternary;
 #[cfg(target_arch = "x86_64")]
 mod with_minimums;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod int8;
 
 use std::ops::Range;
 
@@ -54,6 +57,25 @@ pub mod scalar {
             w.dequantize_row(row, &mut weights);
             *out = dot(&weights, x);
         }
+    }
+}
+
+/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else as AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512 {
+    use std::ops::Range;
+
+    use super::int8;
+    use crate::Matrix;
+    use crate::activations::Activations;
+
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
+        if x.is_empty() || !int8::is_written(w.kind()) {
+            return super::avx2::gemv_rows(out, w, rows, x);
+        }
+        super::check(out.len(), &w, &rows, x.len());
+        int8::gemv_rows(out, w, rows, &Activations::rounded_avx512(w.kind(), x));
     }
 }
 

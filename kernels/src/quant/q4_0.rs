@@ -10,13 +10,14 @@ use super::round::inverse;
 
 pub(crate) const LEN: usize = 32;
 pub(crate) const BYTES: usize = 18;
-const _: () = assert!(BYTES == 2 + LEN / 2);
+pub(crate) const QS: usize = 2;
+const _: () = assert!(BYTES == QS + LEN / 2);
 
 #[inline(always)]
 pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = f16_at(block, 0);
     for j in 0..16 {
-        let q = block[2 + j];
+        let q = block[QS + j];
         out[j] = d * (i32::from(q & 15) - 8) as f32;
         out[j + 16] = d * (i32::from(q >> 4) - 8) as f32;
     }
@@ -32,7 +33,7 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
     let mut block = [0; BYTES];
     block[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
     for j in 0..16 {
-        block[2 + j] = quantize(x[j]) | quantize(x[j + 16]) << 4;
+        block[QS + j] = quantize(x[j]) | quantize(x[j + 16]) << 4;
     }
     block
 }
@@ -42,7 +43,7 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
 pub(crate) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::BYTES;
+    use super::{BYTES, QS};
     use crate::lanes::{f16, halves, load_u8, piece};
 
     /// `d`, and what is added to its multiples.
@@ -57,6 +58,6 @@ pub(crate) mod avx2 {
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [__m256i; 2] {
-        halves(load_u8(piece(block, 2 + 8 * i)))
+        halves(load_u8(piece(block, QS + 8 * i)))
     }
 }

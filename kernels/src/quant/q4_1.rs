@@ -10,13 +10,14 @@ use super::round::{inverse, range, to_code};
 
 pub(crate) const LEN: usize = 32;
 pub(crate) const BYTES: usize = 20;
-const _: () = assert!(BYTES == 2 + 2 + LEN / 2);
+pub(crate) const QS: usize = 2 + 2;
+const _: () = assert!(BYTES == QS + LEN / 2);
 
 #[inline(always)]
 pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let (d, m) = (f16_at(block, 0), f16_at(block, 2));
     for j in 0..16 {
-        let q = block[4 + j];
+        let q = block[QS + j];
         out[j] = d * f32::from(q & 15) + m;
         out[j + 16] = d * f32::from(q >> 4) + m;
     }
@@ -33,7 +34,7 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
     block[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
     block[2..4].copy_from_slice(&f32_to_f16(low).to_le_bytes());
     for j in 0..16 {
-        block[4 + j] = quantize(x[j]) | quantize(x[j + 16]) << 4;
+        block[QS + j] = quantize(x[j]) | quantize(x[j + 16]) << 4;
     }
     block
 }
@@ -43,7 +44,7 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
 pub(crate) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::BYTES;
+    use super::{BYTES, QS};
     use crate::lanes::{f16, halves, load_u8, piece};
 
     /// `d`, and what is added to its multiples.
@@ -57,6 +58,6 @@ pub(crate) mod avx2 {
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [__m256i; 2] {
-        halves(load_u8(piece(block, 4 + 8 * i)))
+        halves(load_u8(piece(block, QS + 8 * i)))
     }
 }

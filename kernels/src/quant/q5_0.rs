@@ -13,8 +13,8 @@ use super::round::inverse;
 
 pub(crate) const LEN: usize = 32;
 pub(crate) const BYTES: usize = 22;
-const QH: usize = 2;
-const QS: usize = QH + 4;
+pub(crate) const QH: usize = 2;
+pub(crate) const QS: usize = QH + 4;
 const _: () = assert!(BYTES == QS + LEN / 2);
 
 #[inline(always)]

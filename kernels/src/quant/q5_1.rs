@@ -13,8 +13,8 @@ use super::round::{inverse, range, to_code};
 
 pub(crate) const LEN: usize = 32;
 pub(crate) const BYTES: usize = 24;
-const QH: usize = 4;
-const QS: usize = QH + 4;
+pub(crate) const QH: usize = 4;
+pub(crate) const QS: usize = QH + 4;
 const _: () = assert!(BYTES == QS + LEN / 2);
 
 #[inline(always)]

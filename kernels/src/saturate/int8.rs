@@ -44,7 +44,7 @@ impl Kernels {
             return None;
         }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an AVX2 backend exists only where the CPU has AVX2; the line above found that it
+        // SAFETY: these kernels may use AVX2, or the line above would have found a reason; the line above found that it
         // has the instructions of the other loop.
         #[allow(unsafe_code)]
         return unsafe {
@@ -63,7 +63,7 @@ impl Kernels {
     /// Why [`int8_tile`](Self::int8_tile) has nothing to say, if it hasn't.
     pub fn int8_absent(self, int8: Int8) -> Option<&'static str> {
         #[cfg(target_arch = "x86_64")]
-        if self.backend() == crate::Backend::Avx2 {
+        if self.has_avx2() {
             let has_vnni = is_x86_feature_detected!("avx512vnni")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512f");

@@ -11,8 +11,8 @@ impl Kernels {
     /// additions, in independent chains and without touching memory; returns what comes out.
     pub fn multiply_add(self, rounds: usize) -> f32 {
         #[cfg(target_arch = "x86_64")]
-        if self.backend() == crate::Backend::Avx2 {
-            // SAFETY: the AVX2 backend exists only where the CPU has AVX2, FMA and F16C.
+        if self.has_avx2() {
+            // SAFETY: the line above says that the CPU has AVX2, FMA and F16C.
             #[allow(unsafe_code)]
             return unsafe { avx2::multiply_add(rounds) };
         }

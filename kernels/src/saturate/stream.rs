@@ -17,8 +17,8 @@ pub enum Place {
 macro_rules! on_avx2 {
     ($kernels:ident, $place:ident, $function:ident($($argument:expr),*)) => {
         #[cfg(target_arch = "x86_64")]
-        if $kernels.backend() == crate::Backend::Avx2 {
-            // SAFETY: the AVX2 backend exists only where the CPU has AVX2, FMA and F16C.
+        if $kernels.has_avx2() {
+            // SAFETY: the line above says that the CPU has AVX2, FMA and F16C.
             #[allow(unsafe_code)]
             return unsafe {
                 match $place {
@@ -43,8 +43,8 @@ impl Kernels {
     pub fn read_streams(self, words: &[f64], streams: usize) -> u64 {
         assert!([1, 2, 4].contains(&streams), "read_streams: {streams} streams, not 1, 2 or 4");
         #[cfg(target_arch = "x86_64")]
-        if self.backend() == crate::Backend::Avx2 {
-            // SAFETY: the AVX2 backend exists only where the CPU has AVX2, FMA and F16C.
+        if self.has_avx2() {
+            // SAFETY: the line above says that the CPU has AVX2, FMA and F16C.
             #[allow(unsafe_code)]
             return unsafe {
                 match streams {

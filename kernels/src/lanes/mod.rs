@@ -5,6 +5,8 @@
 //! inside a function with the target feature it is safe as it is.
 #![allow(unsafe_code)]
 
+pub(crate) mod wide;
+
 use std::arch::x86_64::*;
 
 /// How far ahead of the load a weight stream is fetched. The hardware prefetcher stops at the end

@@ -1,0 +1,43 @@
+//! Whole numbers times whole numbers: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds
+//! up 32 products at a time.
+//!
+//! `vpdpbusd` multiplies unsigned with signed bytes. Weights are the unsigned side: their codes as they are
+//! stored, or with an offset that makes them so. What the offset adds is the same for all rows, a multiple
+//! of the sum of some activations, and these sums are made once.
+
+mod of_32;
+mod q4_k;
+mod q6_k;
+mod q8_0;
+mod ternary;
+
+use std::ops::Range;
+
+use crate::activations::Activations;
+use crate::{Matrix, QuantType};
+
+/// Whether there is such a loop for this type.
+pub(crate) fn is_written(kind: QuantType) -> bool {
+    use QuantType::{I2_S, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, TQ1_0, TQ2_0};
+    let of_32 = matches!(kind, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0);
+    of_32 || matches!(kind, Q4_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
+}
+
+/// `out = W[rows]·x`, of a type that there is a loop for.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Activations) {
+    let bytes = w.rows_bytes(rows);
+    match w.kind() {
+        QuantType::Q8_0 => q8_0::gemv(out, bytes, x),
+        QuantType::Q4_0 => of_32::gemv_q4_0(out, bytes, x),
+        QuantType::Q4_1 => of_32::gemv_q4_1(out, bytes, x),
+        QuantType::Q5_0 => of_32::gemv_q5_0(out, bytes, x),
+        QuantType::Q5_1 => of_32::gemv_q5_1(out, bytes, x),
+        QuantType::TQ1_0 => ternary::gemv_tq1_0(out, bytes, x),
+        QuantType::TQ2_0 => ternary::gemv_tq2_0(out, bytes, x),
+        QuantType::I2_S => ternary::gemv_i2_s(out, bytes, w.tensor_scale(), x),
+        QuantType::Q4_K => q4_k::gemv(out, bytes, x),
+        QuantType::Q6_K => q6_k::gemv(out, bytes, x),
+        kind => unreachable!("no int8 loop for {kind}"),
+    }
+}

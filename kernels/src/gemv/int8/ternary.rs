@@ -1,0 +1,171 @@
+//! Rows of the ternary formats. The layouts are drawn in `quant/ternary.rs`.
+//!
+//! So few bytes hold so many weights that instructions are what is scarce. Vectors are of 64 bytes, which in
+//! TQ2_0 and I2_S is 256 weights, and the activations are put once in the order in which the codes come out
+//! of them. A code is the weight plus one: the sum of the activations is taken off where a lane's sum begins.
+
+use std::arch::x86_64::*;
+
+use crate::activations::Activations;
+use crate::lanes::wide::{
+    f16_everywhere16, load_f32x16, load_i8x64, load_i32x16, load_u8_padded, load_u8x64, sum16,
+};
+use crate::lanes::{piece, prefetch_ahead};
+use crate::quant::ternary::{I2_S_BYTES, I2_S_LEN, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
+
+/// What 64 bytes of four codes each are multiplied with.
+#[repr(align(64))]
+struct OfPairs {
+    /// With the lowest pairs of bits of all bytes, then the next.
+    q: [[i8; 64]; 4],
+    /// Where the sums of sixteen lanes begin.
+    begin: [i32; 16],
+}
+
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
+    let scales = &x.scales[..];
+    let x: Vec<OfPairs> = x.q.as_chunks::<LEN>().0.iter().map(of_tq2_0).collect();
+    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * TQ2_0_BYTES)) {
+        let mut acc = _mm512_setzero_ps();
+        let blocks = row.as_chunks::<TQ2_0_BYTES>().0;
+        for ((block, x), scale) in blocks.iter().zip(&x).zip(scales) {
+            prefetch_ahead(block);
+            let dot = _mm512_cvtepi32_ps(products(piece(block, 0), x));
+            let scale = _mm512_mul_ps(f16_everywhere16(*piece(block, 64)), _mm512_set1_ps(*scale));
+            acc = _mm512_fmadd_ps(scale, dot, acc);
+        }
+        *out = sum16(acc);
+    }
+}
+
+/// The first 32 bytes have the codes of the first half.
+fn of_tq2_0(q: &[i8; LEN]) -> OfPairs {
+    let mut x = OfPairs { q: [[0; 64]; 4], begin: [0; 16] };
+    for (i, run) in q.as_chunks::<32>().0.iter().enumerate() {
+        x.q[i % 4][32 * (i / 4)..][..32].copy_from_slice(run);
+    }
+    x.begin[0] = -sum_of(q);
+    x
+}
+
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &Activations) {
+    let row_bytes = x.scales.len() * I2_S_BYTES;
+    let x: Vec<_> = of_i2_s(x).collect();
+    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(row_bytes)) {
+        let mut acc = _mm512_setzero_ps();
+        let (pairs, last) = row.as_chunks::<64>();
+        for (pair, (x, scales)) in pairs.iter().zip(&x) {
+            prefetch_ahead(pair);
+            let dot = _mm512_cvtepi32_ps(products(pair, x));
+            acc = _mm512_fmadd_ps(load_f32x16(scales), dot, acc);
+        }
+        if !last.is_empty() {
+            let mut pair = [0; 64];
+            pair[..last.len()].copy_from_slice(last);
+            let (x, scales) = &x[pairs.len()];
+            let dot = _mm512_cvtepi32_ps(products(&pair, x));
+            acc = _mm512_fmadd_ps(load_f32x16(scales), dot, acc);
+        }
+        *out = scale * sum16(acc);
+    }
+}
+
+/// Of two blocks each, with the scales of sixteen lanes. If there is no second its scale is zero.
+fn of_i2_s(x: &Activations) -> impl Iterator<Item = (OfPairs, [f32; 16])> {
+    let pairs = x.q.as_chunks::<I2_S_LEN>().0.chunks(2).zip(x.scales.chunks(2));
+    pairs.map(|(pair, pair_scales)| {
+        let mut x = OfPairs { q: [[0; 64]; 4], begin: [0; 16] };
+        let mut scales = [0.0; 16];
+        for (i, (q, scale)) in pair.iter().zip(pair_scales).enumerate() {
+            for (run, q) in q.as_chunks::<32>().0.iter().enumerate() {
+                // The highest pair of bits is the first here.
+                x.q[3 - run][32 * i..][..32].copy_from_slice(q);
+            }
+            x.begin[8 * i] = -sum_of(q);
+            scales[8 * i..][..8].fill(*scale);
+        }
+        (x, scales)
+    })
+}
+
+fn sum_of(q: &[i8]) -> i32 {
+    q.iter().map(|&q| i32::from(q)).sum()
+}
+
+/// The products of 256 weights, sixteen sums of sixteen.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn products(codes: &[u8; 64], x: &OfPairs) -> __m512i {
+    let codes = load_u8x64(codes);
+    let pair = _mm512_set1_epi8(3);
+    let mut dot = load_i32x16(&x.begin);
+    dot = _mm512_dpbusd_epi32(dot, _mm512_and_si512(codes, pair), load_i8x64(&x.q[0]));
+    let codes_1 = _mm512_and_si512(_mm512_srli_epi16::<2>(codes), pair);
+    dot = _mm512_dpbusd_epi32(dot, codes_1, load_i8x64(&x.q[1]));
+    let codes_2 = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), pair);
+    dot = _mm512_dpbusd_epi32(dot, codes_2, load_i8x64(&x.q[2]));
+    let codes_3 = _mm512_and_si512(_mm512_srli_epi16::<6>(codes), pair);
+    _mm512_dpbusd_epi32(dot, codes_3, load_i8x64(&x.q[3]))
+}
+
+/// What the 52 bytes of a block are multiplied with.
+#[repr(align(64))]
+struct OfDigits {
+    /// With the bytes that have each digit next after their point. The last has nothing for the four bytes
+    /// of four digits.
+    q: [[i8; 64]; 5],
+    /// The same, negated.
+    negative: [[i8; 64]; 5],
+    /// Where the sums of sixteen lanes begin.
+    begin: [i32; 16],
+    scale: f32,
+}
+
+/// Three times a byte is 256 times its next digit plus what is left, the byte that has the digit after it.
+/// So no digit is ever made: `256 * Σ digit·x` is `3 * Σ byte·x - Σ left·x`.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
+    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
+    let x: Vec<OfDigits> = blocks.map(|(q, scale)| of_tq1_0(q, *scale)).collect();
+    // All lanes. A compiler that knew so would turn three times three times a byte into nine times, for
+    // which there is no instruction.
+    let all = std::hint::black_box(u64::MAX);
+    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * TQ1_0_BYTES)) {
+        let mut acc = _mm512_setzero_ps();
+        for (block, x) in row.as_chunks::<TQ1_0_BYTES>().0.iter().zip(&x) {
+            prefetch_ahead(block);
+            let mut rest = load_u8_padded::<52>(piece(block, 0));
+            let (mut whole, mut left) = (_mm512_setzero_si512(), load_i32x16(&x.begin));
+            for n in 0..5 {
+                whole = _mm512_dpbusd_epi32(whole, rest, load_i8x64(&x.q[n]));
+                rest = _mm512_add_epi8(_mm512_maskz_add_epi8(all, rest, rest), rest);
+                left = _mm512_dpbusd_epi32(left, rest, load_i8x64(&x.negative[n]));
+            }
+            let twice = _mm512_add_epi32(whole, whole);
+            let dot = _mm512_add_epi32(_mm512_add_epi32(whole, left), twice);
+            let d = f16_everywhere16(*piece(block, 52));
+            let scale = _mm512_mul_ps(d, _mm512_set1_ps(x.scale));
+            acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), acc);
+        }
+        *out = sum16(acc);
+    }
+}
+
+fn of_tq1_0(q: &[i8; LEN], scale: f32) -> OfDigits {
+    let mut x =
+        OfDigits { q: [[0; 64]; 5], negative: [[0; 64]; 5], begin: [0; 16], scale: scale / 256.0 };
+    for (n, to) in x.q.iter_mut().enumerate() {
+        to[..32].copy_from_slice(&q[32 * n..][..32]);
+        to[32..48].copy_from_slice(&q[160 + 16 * n..][..16]);
+        if n < 4 {
+            to[48..52].copy_from_slice(&q[240 + 4 * n..][..4]);
+        }
+    }
+    for (to, from) in x.negative.as_flattened_mut().iter_mut().zip(x.q.as_flattened()) {
+        *to = -from;
+    }
+    x.begin[0] = -256 * sum_of(q);
+    x
+}

@@ -1,0 +1,170 @@
+//! What the kernels for AVX-512 load and store besides.
+
+use std::arch::x86_64::*;
+
+/// 32 signed bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_i8(bytes: &[i8; 32]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 16 signed bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_i8x16(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the array has the 16 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// 32 unsigned bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_u8(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 64 signed bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_i8x64(bytes: &[i8; 64]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// 64 unsigned bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_u8x64(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Fewer than 64 unsigned bytes, and zeros after them.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_u8_padded<const N: usize>(bytes: &[u8; N]) -> __m512i {
+    const { assert!(N < 64) };
+    // SAFETY: the mask has a bit for each byte of the array, and no other byte is read.
+    unsafe { _mm512_maskz_loadu_epi8((1 << N) - 1, bytes.as_ptr().cast()) }
+}
+
+/// 32 integers of 16 bits.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_i16x32(x: &[i16; 32]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
+}
+
+/// Sixteen integers.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_i32x16(x: &[i32; 16]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
+}
+
+/// Sixteen floats.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_f32x16(x: &[f32; 16]) -> __m512 {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_ps(x.as_ptr()) }
+}
+
+/// Eight integers.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_i32(x: &[i32; 8]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+}
+
+/// 64 bytes, signed or not.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_64_bytes(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Writes 64 bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn store_64_bytes(out: &mut [u8; 64], v: __m512i) {
+    // SAFETY: the array has the 64 bytes that are written; `storeu` needs no alignment.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
+}
+
+/// 16 bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_16_bytes(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the array has the 16 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Sixteen floats.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_16(x: &[f32; 16]) -> __m512 {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_ps(x.as_ptr()) }
+}
+
+/// Writes sixteen floats.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn store_16(out: &mut [f32; 16], v: __m512) {
+    // SAFETY: the array has the 64 bytes that are written; `storeu` needs no alignment.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), v) }
+}
+
+/// Eight whole numbers of 64 bits.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_u64x8(x: &[u64; 8]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
+}
+
+/// Sixteen half floats, by their bits.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_f16x16(bits: &[u16; 16]) -> __m512 {
+    // SAFETY: the array has the 32 bytes that are read; `loadu` needs no alignment.
+    let bits = unsafe { _mm256_loadu_si256(bits.as_ptr().cast()) };
+    _mm512_cvtph_ps(bits)
+}
+
+/// Writes eight integers as bytes; one that doesn't fit becomes the nearest that does.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn store_i8x8(out: &mut [i8; 8], v: __m256i) {
+    let bytes = _mm_cvtsi128_si64(_mm256_cvtsepi32_epi8(v));
+    *out = bytes.to_le_bytes().map(|byte| byte.cast_signed());
+}
+
+/// The sum of sixteen lanes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn sum16(v: __m512) -> f32 {
+    super::sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)))
+}
+
+/// A half float in the file's byte order, in all lanes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn f16_everywhere(bytes: [u8; 2]) -> __m256 {
+    _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(bytes)))
+}
+
+/// A half float in the file's byte order, in all sixteen lanes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn f16_everywhere16(bytes: [u8; 2]) -> __m512 {
+    _mm512_cvtph_ps(_mm256_set1_epi16(i16::from_le_bytes(bytes)))
+}
