@@ -18,7 +18,7 @@ const MAX_LOG: usize = 1 << 16;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let created = Profile::empty(Default::default()).created;
-    let model = source::model(args.model.as_deref())?;
+    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
     let prompt = source::prompt(&model, &args.prompt)?;
     let best = source::cpu(&args.executor)?;
     // The last token is chosen and not run.
