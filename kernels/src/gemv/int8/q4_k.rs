@@ -33,14 +33,14 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Activations) {
 
             let zero = _mm512_setzero_si512();
             let mut total = zero;
-            for half in 0..2 {
+            for (half, spread) in spread.iter().enumerate() {
                 let codes = load_u8x64(piece(block, HEAD + 64 * half));
                 let low = _mm512_and_si512(codes, nibble);
                 let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble);
                 let low = _mm512_dpbusd_epi32(zero, low, load_i8x64(&q.0[2 * half]));
                 let high = _mm512_dpbusd_epi32(zero, high, load_i8x64(&q.0[2 * half + 1]));
                 let both = _mm512_packs_epi32(low, high);
-                total = _mm512_dpwssd_epi32(total, both, _mm512_shuffle_epi8(scales, spread[half]));
+                total = _mm512_dpwssd_epi32(total, both, _mm512_shuffle_epi8(scales, *spread));
             }
             let d = _mm512_mul_ps(f16_everywhere16(*piece(block, 0)), _mm512_set1_ps(*x_scale));
             acc = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(total), acc);
