@@ -195,13 +195,22 @@ impl Panel {
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_tq1_0(&mut self, half: usize, rows: [&[[u8; TQ1_0_BYTES]]; LANES]) {
         for b in 0..rows[0].len() {
-            let mut of_rows = [[[0; LEN]]; LANES];
-            for i in 0..LANES {
-                of_rows[i] = [tq1_0_codes(&rows[i][b])];
+            let mut fractions = turned(&rows, b, 0);
+            for n in 0..5 {
+                self.set_codes(half, 8 * b + n, next_digits(&mut fractions));
             }
-            for run in 0..8 {
-                let codes = turned(&of_rows.each_ref().map(|row| &row[..]), 0, RUN * run);
-                self.set_codes(half, 8 * b + run, codes);
+            // The 32 bytes that end with the last: the run of sixteen is their words 3 to 6, that of four
+            // their word 7.
+            let mut fractions = turned(&rows, b, 20);
+            let codes = &mut self.codes.as_chunks_mut::<{ LEN / 4 }>().0[b];
+            for n in 0..5 {
+                let digits = next_digits(&mut fractions);
+                for word in 0..4 {
+                    store_u8x64(&mut codes[40 + 4 * n + word].0[half], digits[3 + word]);
+                }
+                if n < 4 {
+                    store_u8x64(&mut codes[60 + n].0[half], digits[7]);
+                }
             }
             let d = f16_of(&rows, b, TQ1_0_BYTES - 2);
             store_f32x16(&mut self.scales[b].0[half], d);
@@ -235,30 +244,21 @@ impl Panel {
     }
 }
 
-/// A block's digits in base 3, in the order of its weights.
+/// The digits in base 3 that come next in fractions of 256ths, which become what follows them: three times a
+/// fraction is its digit and the rest.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn tq1_0_codes(block: &[u8; TQ1_0_BYTES]) -> [u8; LEN] {
-    let mut codes = [0; LEN];
-    let (fives, last) = codes.split_at_mut(240);
-    let (first, second) = fives.split_at_mut(160);
-    digits::<32>(first, piece(block, 0));
-    digits::<16>(second, piece(block, 32));
-    digits::<4>(last, piece(block, 48));
-    codes
-}
-
-/// The first digits of all bytes, then the second, and so on.
-#[inline(always)]
-fn digits<const N: usize>(codes: &mut [u8], bytes: &[u8; N]) {
-    let mut fractions = *bytes;
-    for codes in codes.as_chunks_mut::<N>().0 {
-        for m in 0..N {
-            // Three times the fraction, in 256ths, is the digit and the next fraction.
-            codes[m] = u8::from(fractions[m] >= 86) + u8::from(fractions[m] >= 171);
-            fractions[m] = fractions[m].wrapping_mul(3);
-        }
+fn next_digits(fractions: &mut [__m512i; RUN / 4]) -> [__m512i; RUN / 4] {
+    let one = _mm512_set1_epi8(1);
+    let (third, two_thirds) = (_mm512_set1_epi8(86), _mm512_set1_epi8(171_u8.cast_signed()));
+    let mut digits = *fractions;
+    for (digit, fraction) in digits.iter_mut().zip(fractions) {
+        let some = _mm512_maskz_mov_epi8(_mm512_cmpge_epu8_mask(*fraction, third), one);
+        let two = _mm512_cmpge_epu8_mask(*fraction, two_thirds);
+        *digit = _mm512_mask_add_epi8(some, two, some, one);
+        *fraction = _mm512_add_epi8(*fraction, _mm512_add_epi8(*fraction, *fraction));
     }
+    digits
 }
 
 /// The half floats at a place in a block of each row.
