@@ -110,7 +110,7 @@ fn run(args: &Args) -> Result<()> {
         let all = json!({
             "machine": machine,
             "llama_cpp": { "version": peer, "built_with": built_with },
-            "ours": { "backend": backend, "version": env!("CARGO_PKG_VERSION") },
+            "ours": { "backend": backend },
             "prompt": args.prompt,
             "tokens": args.tokens,
             "rounds": args.rounds,
