@@ -7,6 +7,7 @@
 
 use std::arch::x86_64::*;
 
+use super::{by_fours, side_by_side};
 use crate::activations::Activations;
 use crate::lanes::wide::{load_i8x64, load_i16x32, load_u8x64, sum16};
 use crate::lanes::{load4, piece, prefetch_ahead};
@@ -83,12 +84,7 @@ macro_rules! gemv {
 
             #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
             #[inline]
-            fn add(
-                four: &[u8; FOUR],
-                x: &OfFour,
-                acc: __m512,
-                offsets: __m128,
-            ) -> (__m512, __m128) {
+            fn add(acc: &mut __m512, offsets: &mut __m128, four: &[u8; FOUR], x: &OfFour) {
                 let words = [load_u8x64(piece(four, 0)), load_u8x64(piece(four, FOUR - 64))];
                 let [low, high] = halves(pick(words, &CODES));
                 let [low, high] = $fifth(words, [low, high]);
@@ -97,30 +93,36 @@ macro_rules! gemv {
                 let d = halves_to_floats(pick(words, &D));
                 let factor = if $factor == 0 { d } else { halves_to_floats(pick(words, &FACTOR)) };
                 let scales = everywhere_in_four(_mm_mul_ps(d, load4(&x.scales)));
-                (
-                    _mm512_fmadd_ps(scales, _mm512_cvtepi32_ps(dot), acc),
-                    _mm_fmadd_ps(factor, load4(&x.sums), offsets),
-                )
+                *acc = _mm512_fmadd_ps(scales, _mm512_cvtepi32_ps(dot), *acc);
+                *offsets = _mm_fmadd_ps(factor, load4(&x.sums), *offsets);
             }
 
             let row_bytes = x.scales.len() * BYTES;
             let x = in_fours(x, $times);
-            for (out, row) in out.iter_mut().zip(bytes.chunks_exact(row_bytes)) {
-                let (mut acc, mut offsets) = (_mm512_setzero_ps(), _mm_setzero_ps());
-                let (fours, rest) = row.as_chunks::<FOUR>();
-                for (four, x) in fours.iter().zip(&x) {
-                    prefetch_ahead(four);
-                    if FOUR > 80 {
-                        prefetch_ahead(&four[64..]);
+            let (x_whole, x_rest) = x.split_at(row_bytes / FOUR);
+            for (out, rows) in by_fours(out, bytes, row_bytes) {
+                let mut acc = [_mm512_setzero_ps(); 4];
+                let mut offsets = [_mm_setzero_ps(); 4];
+                for (fours, x) in side_by_side(rows).zip(x_whole) {
+                    for r in 0..4 {
+                        prefetch_ahead(fours[r]);
+                        if FOUR > 80 {
+                            prefetch_ahead(&fours[r][64..]);
+                        }
+                        add(&mut acc[r], &mut offsets[r], fours[r], x);
                     }
-                    (acc, offsets) = add(four, x, acc, offsets);
                 }
-                if !rest.is_empty() {
-                    let mut four = [0; FOUR];
-                    four[..rest.len()].copy_from_slice(rest);
-                    (acc, offsets) = add(&four, &x[fours.len()], acc, offsets);
+                for x in x_rest {
+                    for r in 0..4 {
+                        let rest = row_bytes - row_bytes % FOUR;
+                        let mut four = [0; FOUR];
+                        four[..row_bytes % FOUR].copy_from_slice(&rows[r][rest..]);
+                        add(&mut acc[r], &mut offsets[r], &four, x);
+                    }
                 }
-                *out = sum16(_mm512_add_ps(acc, _mm512_zextps128_ps512(offsets)));
+                for (r, out) in out.iter_mut().enumerate() {
+                    *out = sum16(_mm512_add_ps(acc[r], _mm512_zextps128_ps512(offsets[r])));
+                }
             }
         }
     };
