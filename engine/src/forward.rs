@@ -15,7 +15,7 @@ use brickscope_kernels::rope_tables;
 
 use crate::config::Config;
 use crate::executor::work;
-use crate::executor::{Cpu, Routine, Routines, pick};
+use crate::executor::{Cpu, MULTIPLY_ADDS_OF_SOFTMAX, Routine, Routines};
 use crate::gguf::Gguf;
 use crate::kv_cache::KvCache;
 use crate::model::Model;
@@ -178,6 +178,11 @@ impl<P: Probe> Pass<'_, P> {
         let n_pairs = c.n_rot / 2;
         let scale = 1.0 / (head as f32).sqrt();
         let pairs = c.architecture.rope_pairs();
+        // The rows of attention are short at first and long at last: who has them is decided anew in
+        // each pass.
+        let seen = work::pairs(n_heads, pos, n);
+        let of_dots = cpu.deal(n, n_heads, seen * head);
+        let of_softmax = cpu.deal(n, n_heads, seen * MULTIPLY_ADDS_OF_SOFTMAX);
 
         let x = &mut scratch.x[..n * dim];
         let h = &mut scratch.h[..n * dim];
@@ -271,8 +276,8 @@ impl<P: Probe> Pass<'_, P> {
                 let visible = |row: usize| pos + row / n_heads + 1;
                 let kv_head = |row: usize| row % n_heads / heads_per_kv * head;
                 let work = work::scores(n_heads, head, kv_dim, pos, n);
-                p.brick_kernel(AttentionScore, pick(routines.scores, n), work, || {
-                    cpu.each_row(n, s, context, |row, s| {
+                p.brick_kernel(AttentionScore, routines.scores.pick(of_dots), work, || {
+                    cpu.each_row(of_dots, s, context, |row, s| {
                         let q = &q[row * head..(row + 1) * head];
                         let keys = &keys[kv_head(row)..];
                         k.scores(&mut s[..visible(row)], q, keys, kv_dim, scale);
@@ -280,28 +285,35 @@ impl<P: Probe> Pass<'_, P> {
                 });
                 p.tap(
                     Value::Scores,
-                    Some(pick(routines.scores, n)),
+                    Some(routines.scores.pick(of_dots)),
                     Operation::Scores { q, keys },
                     s,
                 );
                 let work = work::softmax(n_heads, pos, n);
-                p.brick_kernel(AttentionSoftmax, pick(routines.softmax, n), work, || {
-                    cpu.each_row(n, s, context, |row, s| k.softmax(&mut s[..visible(row)]));
+                p.brick_kernel(AttentionSoftmax, routines.softmax.pick(of_softmax), work, || {
+                    cpu.each_row(of_softmax, s, context, |row, s| {
+                        k.softmax(&mut s[..visible(row)])
+                    });
                 });
-                p.tap(Value::Probabilities, Some(pick(routines.softmax, n)), Operation::Softmax, s);
+                p.tap(
+                    Value::Probabilities,
+                    Some(routines.softmax.pick(of_softmax)),
+                    Operation::Softmax,
+                    s,
+                );
                 let values = &mut kv.v[..context * kv_dim];
                 p.tap(Value::CachedValues, None, Operation::Exact, values);
                 let values = &*values;
                 let work = work::weighted_sum(n_heads, head, kv_dim, pos, n);
-                p.brick_kernel(AttentionOutput, pick(routines.weighted_sum, n), work, || {
-                    cpu.each_row(n, a, head, |row, a| {
+                p.brick_kernel(AttentionOutput, routines.weighted_sum.pick(of_dots), work, || {
+                    cpu.each_row(of_dots, a, head, |row, a| {
                         let s = &s[row * context..][..visible(row)];
                         k.weighted_sum(a, s, &values[kv_head(row)..], kv_dim);
                     });
                 });
                 p.tap(
                     Value::Attention,
-                    Some(pick(routines.weighted_sum, n)),
+                    Some(routines.weighted_sum.pick(of_dots)),
                     Operation::WeightedSum { p: s, values },
                     a,
                 );

@@ -84,7 +84,7 @@ impl Run {
     }
 }
 
-/// Scalar, and the fastest: on a machine without AVX2 the comparison is to the bit.
+/// Scalar, and the fastest: on a machine with neither AVX2 nor AVX-512 the comparison is to the bit.
 fn both() -> [Kernels; 2] {
     [Kernels::new(brickscope_kernels::Backend::Scalar).unwrap(), Kernels::best()]
 }

@@ -179,6 +179,7 @@ fn logits_of_the_models_in_the_repository_agree_on_every_backend() {
     for name in names {
         check(&fixtures(), &name, Backend::Scalar, 1);
         check(&fixtures(), &name, Backend::Avx2, 1);
+        check(&fixtures(), &name, Backend::Avx512, 1);
     }
 }
 
@@ -259,6 +260,7 @@ fn all_shared_models_agree_where_their_folder_is() {
     }
     for name in names {
         check(&folder, &name, Backend::Avx2, 2);
+        check(&folder, &name, Backend::Avx512, 2);
     }
 }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use crate::activations::Activations;
 use crate::backend::{Backend, UnsupportedBackend};
+use crate::gemm::Tokens;
 use crate::matmul::Columns;
 use crate::{
     Matrix, QuantType, RopePairs, ThreadPool, add, attention, gemm, gemv, matmul, rms_norm, rope,
@@ -101,7 +102,9 @@ impl Kernels {
     pub fn rounds_activations(self, kind: QuantType, n: usize) -> bool {
         match self.isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => n == 1 && gemv::int8::is_written(kind),
+            Isa::Avx512 if n == 1 => gemv::int8::is_written(kind),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => gemm::int8::is_written(kind),
             _ => {
                 let _ = (kind, n);
                 false
@@ -247,11 +250,30 @@ impl Kernels {
         if n == 1 {
             return self.gemv(out, w, x);
         }
-        self.gemm_columns(&mut Columns::new(out, n, w.rows()), w, x, n);
+        let mut out = Columns::new(out, n, w.rows());
+        self.gemm_columns(&mut out, w, &self.tokens(w, x, n), n);
     }
 
-    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: &[f32], n: usize) {
-        dispatch!(self, gemm, gemm_columns, out, w, x, n);
+    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+        dispatch!(self, gemm / avx512, gemm_columns, out, w, x, n);
+    }
+
+    /// `n` rows of activations as [`gemm_columns`](Self::gemm_columns) multiplies them with `w`: made once,
+    /// for all threads.
+    ///
+    /// # Panics
+    ///
+    /// If `x` has another length.
+    pub(crate) fn tokens<'a>(self, w: Matrix, x: &'a [f32], n: usize) -> Tokens<'a> {
+        gemm::check_tokens(&w, x.len(), n);
+        match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if gemm::int8::is_written(w.kind()) && !x.is_empty() => {
+                // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+                Tokens::Rounded(vec![unsafe { gemm::int8::Rounded::new(w.kind(), x, n) }])
+            }
+            _ => Tokens::Floats(x),
+        }
     }
 
     /// [`gemm`](Self::gemm) on all threads of `pool`. The result is the same to the bit on any number
@@ -339,6 +361,8 @@ impl Kernels {
             (Isa::Avx512, 1) if self.rounds_activations(kind, 1) => by_kind!("gemv", "avx512"),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, 1) => by_kind!("gemv", "avx2"),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, _) if self.rounds_activations(kind, n) => by_kind!("gemm", "avx512"),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, _) => by_kind!("gemm", "avx2"),
         }

@@ -10,7 +10,7 @@
 //! quant::quantize_row(QuantType::Q8_0, &weights, &mut bytes);
 //! let w = Matrix::new(QuantType::Q8_0, 2, 32, &bytes)?;
 //!
-//! let kernels = Kernels::best(); // AVX2 where the CPU has it
+//! let kernels = Kernels::best(); // AVX-512 or AVX2 where the CPU has it
 //! let x = [1.0; 32];
 //! let mut y = [0.0; 2];
 //! kernels.gemv(&mut y, w, &x);
@@ -23,24 +23,29 @@
 //!
 //! One operation is one file, and every method of [`Kernels`] names its file:
 //!
-//! | operation | scalar | AVX2 |
-//! |---|---|---|
-//! | [`rms_norm`] | yes | yes |
-//! | [`softmax`] | yes | yes, with a polynomial `exp` |
-//! | [`rope`] | yes | yes |
-//! | [`silu_mul`] (SwiGLU, and its ReLU² sibling) | yes | yes |
-//! | [`add`] (residuals, biases) | yes | yes |
-//! | [`attention`] (one head against a cache) | yes | yes |
-//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] |
+//! | operation | scalar | AVX2 | AVX-512 with VNNI |
+//! |---|---|---|---|
+//! | [`rms_norm`] | yes | yes | AVX2's |
+//! | [`softmax`] | yes | yes, with a polynomial `exp` | AVX2's |
+//! | [`rope`] | yes | yes | AVX2's |
+//! | [`silu_mul`] (SwiGLU, and its ReLU² sibling) | yes | yes | AVX2's |
+//! | [`add`] (residuals, biases) | yes | yes | AVX2's |
+//! | [`attention`] (one head against a cache) | yes | yes | AVX2's |
+//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] | quantised ones, times activations rounded to 8 bits |
+//!
+//! Scalar and AVX2 multiply weights with activations as they are. AVX-512 rounds activations to whole numbers
+//! of 8 bits, in blocks as long as those of the weights, as llama.cpp does on every CPU:
+//! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become.
 //!
 //! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
 //! and [`ThreadPool`] is what [`Kernels::matmul`] splits its rows over.
 //!
 //! # Unsafe
 //!
-//! Five places: `lanes.rs` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
+//! Six places: `lanes.rs` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
 //! calls into code that needs AVX2), `matmul.rs` (threads that write to different columns of one
-//! matrix), `pool.rs` (lending a closure to threads) and `saturate/` (loads and stores of the loops behind
+//! matrix), `rows.rs` (threads that write to different rows), `pool.rs` (lending a closure to
+//! threads) and `saturate/` (loads and stores of the loops behind
 //! ceilings). The kernels themselves are safe code.
 
 mod activations;
@@ -59,6 +64,7 @@ mod pool;
 pub mod quant;
 pub mod rms_norm;
 pub mod rope;
+mod rows;
 mod saturate;
 pub mod silu_mul;
 pub mod simd;

@@ -7,7 +7,9 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::OnceLock;
 
+use crate::gemm::Tokens;
 use crate::{Kernels, Matrix, ThreadPool};
 
 /// Some columns of a row-major matrix, to be written.
@@ -57,6 +59,20 @@ impl<'a> Columns<'a> {
         // SAFETY: checked to be one of this view's elements, which by the invariant are valid and
         // nobody else's.
         unsafe { self.start.add(row * self.stride + column).write(value) }
+    }
+
+    /// Writes neighbours of one row.
+    #[inline]
+    pub(crate) fn set_run(&mut self, row: usize, first: usize, values: &[f32]) {
+        let columns = &self.columns;
+        assert!(row < self.n_rows && columns.start <= first && first <= columns.end);
+        assert!(values.len() <= columns.end - first);
+        // SAFETY: checked to be elements of this view, which by the invariant are valid and nobody
+        // else's; so `values` doesn't overlap with them.
+        unsafe {
+            let start = self.start.add(row * self.stride + first);
+            start.copy_from_nonoverlapping(values.as_ptr(), values.len());
+        }
     }
 }
 
@@ -119,6 +135,7 @@ pub(crate) fn matmul(
     let Columns { start, n_rows, stride, .. } = Columns::new(out, n, w.rows());
     let shared = Shared { start, n_rows, stride };
     let threads = pool.threads();
+    let tokens = if n == 1 { Tokens::Floats(x) } else { tokens(kernels, pool, w, x, n) };
     pool.run(&|thread| {
         let rows = share(w.rows(), thread, threads);
         if n == 1 {
@@ -131,9 +148,37 @@ pub(crate) fn matmul(
             // SAFETY: the shares of the threads are disjoint, and `out` stays borrowed until `run`
             // has returned.
             let mut out = unsafe { shared.share(rows) };
-            kernels.gemm_columns(&mut out, w, x, n);
+            kernels.gemm_columns(&mut out, w, &tokens, n);
         }
     });
+}
+
+/// The activations as the kernels multiply them. Where they have to be made anew, each thread makes those
+/// of some tokens.
+fn tokens<'a>(
+    kernels: Kernels,
+    pool: &ThreadPool,
+    w: Matrix,
+    x: &'a [f32],
+    n: usize,
+) -> Tokens<'a> {
+    // About 10 µs of work: less isn't worth a second hand-off.
+    const WORTH_SHARING: usize = 1 << 16;
+    let threads = pool.threads();
+    if threads == 1 || x.len() < WORTH_SHARING || !kernels.rounds_activations(w.kind(), n) {
+        return kernels.tokens(w, x, n);
+    }
+    let size = n.div_ceil(threads);
+    let parts: Vec<OnceLock<Tokens>> = (0..threads).map(|_| OnceLock::new()).collect();
+    pool.run(&|thread| {
+        let some = (thread * size).min(n)..((thread + 1) * size).min(n);
+        let n = some.len();
+        let x = &x[some.start * w.cols()..some.end * w.cols()];
+        // Nobody else has this thread's cell.
+        let _ = parts[thread].set(kernels.tokens(w, x, n));
+    });
+    let parts = parts.into_iter().filter_map(OnceLock::into_inner);
+    parts.reduce(Tokens::and).unwrap_or(Tokens::Floats(x))
 }
 
 #[cfg(test)]

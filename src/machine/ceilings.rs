@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use brickscope_kernels::{Backend, Int8, Kernels, ThreadPool};
+use brickscope_kernels::{Backend, Int8, Kernels, QuantType, ThreadPool};
 
 use crate::machine::meter::Meter;
 use crate::machine::survey::{Bandwidth, Move, Peak, Survey};
@@ -40,11 +40,21 @@ impl Ceilings {
         Ok(Self {
             read_bytes_per_second: memory.per_second,
             caches: caches.collect(),
-            flops_per_second: meter.flops(NANOS),
+            flops_per_second: peak_of(kernels, meter),
             basis: Self::basis("measured before the run", threads, kernels.backend().name()),
             measured: Some(save::now_rfc3339()),
         })
     }
+}
+
+/// The most multiplications and additions that the products of these kernels can do: of 8 bits where they
+/// multiply such.
+fn peak_of(kernels: Kernels, meter: &Meter) -> f64 {
+    let floats = meter.flops(NANOS);
+    if !kernels.rounds_activations(QuantType::Q8_0, 1) {
+        return floats;
+    }
+    meter.int8(Int8::Vnni, NANOS).map_or(floats, |bytes| bytes.max(floats))
 }
 
 impl Survey {

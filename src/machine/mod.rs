@@ -84,7 +84,8 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 pub struct Ceilings {
     /// Bytes read from memory in a second, by as many threads as the run had.
     pub read_bytes_per_second: f64,
-    /// Single-precision FLOPs in a second, by the same threads with the run's instruction set.
+    /// Multiplications and additions in a second, by the same threads with the run's instruction set, of
+    /// what its matrix products multiply: `f32`, or bytes with `avx512`.
     pub flops_per_second: f64,
     /// How they were obtained.
     pub basis: String,

@@ -101,9 +101,16 @@ impl Survey {
     /// What bounds a run of this survey's backend on `threads` threads, if that was measured.
     #[must_use]
     pub fn ceilings(&self, threads: u32) -> Option<Ceilings> {
-        let peak = self.peaks.iter().find(|peak| {
-            peak.numbers == "f32" && peak.backend == self.backend && peak.threads == threads
+        // Of all numbers that its kernels multiply.
+        let is_int8 = |peak: &Peak| {
+            self.backend == "avx512" && peak.numbers == "int8" && peak.instructions.contains("VNNI")
+        };
+        let peaks = self.peaks.iter().filter(|peak| {
+            peak.backend == self.backend
+                && peak.threads == threads
+                && (peak.numbers == "f32" || is_int8(peak))
         });
+        let peak = peaks.filter_map(|peak| peak.ops_per_second).max_by(f64::total_cmp);
         let read = |level: &str| {
             let rows = self.bandwidth.iter();
             let mut rows = rows.filter(|row| row.how == Move::Read && row.threads == threads);
@@ -118,7 +125,7 @@ impl Survey {
         });
         Some(Ceilings {
             read_bytes_per_second: read("memory")?,
-            flops_per_second: peak?.ops_per_second?,
+            flops_per_second: peak?,
             basis: Ceilings::basis("measured by `brickscope machine`", threads, &self.backend),
             measured: Some(self.measured.clone()),
             caches: caches.collect(),

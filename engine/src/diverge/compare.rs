@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use brickscope::Digest;
 
+use super::rounding::Rounding;
 use super::tolerance::Bounds;
 use super::{Divergence, Diverging, Element, KernelPair, Names, Report, WORST};
 use crate::executor::Routine;
@@ -28,6 +29,7 @@ impl Sent {
 pub(super) struct Comparison<'m> {
     names: [Names; 2],
     bounds: Bounds<'m>,
+    rounding: Rounding,
     /// Room for the tolerances of a tensor.
     tolerances: Vec<f32>,
     n_tensors: u64,
@@ -40,10 +42,16 @@ pub(super) struct Comparison<'m> {
 }
 
 impl<'m> Comparison<'m> {
-    pub(super) fn new(model: &'m Model, is_exact: bool, names: [Names; 2]) -> Self {
+    pub(super) fn new(
+        model: &'m Model,
+        is_exact: bool,
+        names: [Names; 2],
+        rounding: Rounding,
+    ) -> Self {
         Self {
             names,
             bounds: Bounds::new(model, is_exact),
+            rounding,
             tolerances: Vec::new(),
             n_tensors: 0,
             n_elements: 0,
@@ -56,7 +64,7 @@ impl<'m> Comparison<'m> {
 
     /// A new one for the same run.
     pub(super) fn again(&self) -> Self {
-        Self::new(self.bounds.model(), self.bounds.is_exact(), self.names.clone())
+        Self::new(self.bounds.model(), self.bounds.is_exact(), self.names.clone(), self.rounding)
     }
 
     /// Notes whether the first difference came again.
@@ -78,13 +86,17 @@ impl<'m> Comparison<'m> {
         );
         self.n_tensors += 1;
         self.n_elements += a.len() as u64;
-        let is_equal = a.iter().zip(&*b).all(|(a, b)| a.to_bits() == b.to_bits());
+        let rounded = self.rounding.as_b_rounds(&at.operation, a, &self.bounds);
+        let expected = rounded.as_deref().unwrap_or(a);
+        let is_equal = expected.iter().zip(&*b).all(|(a, b)| a.to_bits() == b.to_bits());
         let mut most = 0.0_f64;
         if !is_equal {
-            self.bounds.fill(at, a, &mut self.tolerances);
+            self.bounds.fill(at, expected, &mut self.tolerances);
             let wants_equal = self.bounds.wants_equal(&at.operation);
             let mut beyond = Beyond::default();
-            for (i, ((&a, &b), &tolerance)) in a.iter().zip(&*b).zip(&self.tolerances).enumerate() {
+            for (i, ((&a, &b), &tolerance)) in
+                expected.iter().zip(&*b).zip(&self.tolerances).enumerate()
+            {
                 let Some(difference) = difference(a, b, wants_equal) else { continue };
                 // Infinite only for what has no meaning, such as scores that nobody sees.
                 if tolerance == f32::INFINITY {
@@ -101,7 +113,7 @@ impl<'m> Comparison<'m> {
             }
             if beyond.n > 0 {
                 most = f64::INFINITY.min(beyond.worst.first().map_or(most, |worst| worst.1));
-                self.note(at, sent, b, &beyond);
+                self.note(at, sent, expected, b, &beyond);
             }
         }
         self.note_kernels(at, sent, most);
@@ -126,7 +138,7 @@ impl<'m> Comparison<'m> {
     }
 
     /// Notes a tensor that differs.
-    fn note(&mut self, at: &At<'_>, sent: &Sent, b: &[f32], beyond: &Beyond) {
+    fn note(&mut self, at: &At<'_>, sent: &Sent, expected: &[f32], b: &[f32], beyond: &Beyond) {
         let (layer, value) = (at.layer, at.value);
         let n_beyond = beyond.n as u64;
         match self.places.iter_mut().find(|place| (place.layer, place.value) == (layer, value)) {
@@ -141,7 +153,7 @@ impl<'m> Comparison<'m> {
         }
         let element = |i: usize| {
             let (position, head, index) = place(at, b.len(), i);
-            let (a, b) = (sent.data[i], b[i]);
+            let (a, b) = (expected[i], b[i]);
             // Zeros of different signs are 0 apart.
             let difference = difference(a, b, false).unwrap_or(0.0);
             let tolerance = f64::from(self.tolerances[i]);

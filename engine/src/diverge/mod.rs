@@ -13,6 +13,7 @@
 //! order, and holds no more than three of them at a time. `docs/diverge.md` tells more.
 
 mod compare;
+mod rounding;
 mod side;
 mod tolerance;
 
@@ -28,6 +29,7 @@ use crate::sample::{Sampler, Sampling};
 use crate::tap::{At, Value};
 use crate::weights::Layer;
 use compare::{Comparison, Sent};
+use rounding::Rounding;
 pub use side::{Names, Side};
 
 /// How many of the worst elements are kept.
@@ -95,7 +97,8 @@ pub struct Element {
     pub head: Option<usize>,
     /// The place in the token's row; of scores and probabilities, the position of the key.
     pub index: usize,
-    /// What `a` has.
+    /// What `a` has. Of a matrix product for which one side rounds its input to 8 bits and the other
+    /// doesn't: what `a` would have if it rounded as `b` does.
     pub a: f32,
     /// What `b` has.
     pub b: f32,
@@ -157,7 +160,8 @@ pub fn diverge<'a, 'b>(
     let (model, batch) = (a.model(), a.batch().min(b.batch()));
     let is_exact = a.kernels().is_some_and(|kernels| b.kernels() == Some(kernels));
     let names = [a.names(), b.names()];
-    let comparison = RefCell::new(Comparison::new(model, is_exact, names));
+    let rounding = Rounding::new([a.kernels(), b.kernels()]);
+    let comparison = RefCell::new(Comparison::new(model, is_exact, names, rounding));
 
     let mut sampler = Sampler::new(Sampling::Greedy);
     let mut tokens = prompt.to_vec();

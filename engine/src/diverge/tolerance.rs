@@ -56,6 +56,11 @@ impl<'m> Bounds<'m> {
         self.model
     }
 
+    /// The matrix of `a` with this number.
+    pub(super) fn matrix(&self, index: usize) -> Option<&'m Tensor> {
+        Some(self.matrices.get(index)?.as_ref()?.w)
+    }
+
     pub(super) fn is_exact(&self) -> bool {
         self.is_exact
     }

@@ -4,7 +4,42 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brickscope_kernels::{Kernels, Matrix, ThreadPool};
+use brickscope_kernels::{Backend, Kernels, Matrix, ThreadPool};
+
+/// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 6 to 12 µs
+/// on one thread (0.05 to 0.09 ns each, for `q·k` and `p·v` with AVX2), and the hand-over 0.1 µs where
+/// the workers spin, as they do between the matrices of a pass, 0.7 where they offer their cores to
+/// others, and perhaps 2 where the cores share no cache. So two threads that halve the rows save more
+/// than it costs everywhere.
+const WORTH: usize = 1 << 17;
+
+/// The same of the scalar kernels, of which `q·k` takes 0.6 ns a multiply-add and `p·v` 0.1.
+const WORTH_SCALAR: usize = 1 << 15;
+
+/// How many multiply-adds of those a score takes in a softmax: 0.6 ns with AVX2.
+pub(crate) const MULTIPLY_ADDS_OF_SOFTMAX: usize = 10;
+
+/// How the rows of a brick are dealt out to threads. Rows don't depend on each other, so each is the
+/// same to the bit whoever has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deal {
+    /// The calling thread has all.
+    Alone,
+    /// So many threads have some each that lie together: the heads of one token, of which those that
+    /// read the same keys are neighbours.
+    Together {
+        /// Of the pool's.
+        threads: usize,
+    },
+    /// All threads take the next few rows when they are done with their last: causal attention makes
+    /// later tokens' rows longer.
+    Interleaved,
+}
+
+/// On how many of `threads` threads a token's heads are dealt out together.
+pub(crate) fn together(n_heads: usize, threads: usize) -> usize {
+    n_heads.clamp(1, threads)
+}
 
 /// Runs operations on the CPU.
 #[derive(Debug, Clone)]
@@ -41,26 +76,47 @@ impl Cpu {
         self.kernels.matmul(&self.pool, out, w, x, n);
     }
 
-    /// Calls `run(i, row)` for each row of `rows`, on all threads if there are several tokens: the
-    /// hand-over to another thread costs more than the rows of one token.
+    /// How rows are dealt out, `n_heads` of each of `n_tokens` tokens, that take so many multiply-adds
+    /// together.
+    pub(crate) fn deal(&self, n_tokens: usize, n_heads: usize, multiply_adds: usize) -> Deal {
+        let threads = self.threads();
+        let worth = match self.kernels.backend() {
+            Backend::Scalar => WORTH_SCALAR,
+            _ => WORTH,
+        };
+        if threads == 1 || multiply_adds < worth {
+            Deal::Alone
+        } else if n_tokens > 1 && n_tokens * n_heads >= threads {
+            Deal::Interleaved
+        } else {
+            match together(n_heads, threads) {
+                1 => Deal::Alone,
+                threads => Deal::Together { threads },
+            }
+        }
+    }
+
+    /// Calls `run(i, row)` for each row of `rows`, as they are dealt out.
     // Always, since the compiler's mind would otherwise hang on what else is in the pass: with taps in
     // its source it was called, without them it wasn't. There is one copy in any case, as each call
     // has a closure of its own.
     #[inline(always)]
     pub(crate) fn each_row(
         &self,
-        n_tokens: usize,
+        deal: Deal,
         rows: &mut [f32],
         row_len: usize,
         run: impl Fn(usize, &mut [f32]) + Sync,
     ) {
-        if n_tokens == 1 || self.threads() == 1 {
-            rows.chunks_exact_mut(row_len).enumerate().for_each(|(i, row)| run(i, row));
-            return;
+        match deal {
+            Deal::Alone => {
+                rows.chunks_exact_mut(row_len).enumerate().for_each(|(i, row)| run(i, row));
+                return;
+            }
+            Deal::Together { threads } => return self.pool.run_rows(threads, rows, row_len, run),
+            Deal::Interleaved => {}
         }
         let n_rows = rows.len() / row_len;
-        // Causal attention makes later rows longer, so shares are interleaved: a thread takes the
-        // next few rows when it is done with its last.
         let rows_at_once = n_rows.div_ceil(8 * self.threads()).max(1);
         let shares = Mutex::new(rows.chunks_mut(rows_at_once * row_len).enumerate());
         self.pool.run(&|_| {
@@ -72,5 +128,55 @@ impl Cpu {
                 }
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(backend: Backend, threads: usize) -> Cpu {
+        let kernels = Kernels::new(backend).expect("it runs here");
+        Cpu::new(kernels, NonZeroUsize::new(threads).expect("not 0")).expect("threads")
+    }
+
+    #[test]
+    fn rows_are_dealt_out_where_they_are_worth_the_hand_over() {
+        let three = cpu(Backend::Scalar, 3);
+        let (short, long) = (WORTH_SCALAR - 1, WORTH_SCALAR);
+        for (tokens, heads, multiply_adds, expected) in [
+            (1, 32, short, Deal::Alone),
+            (1, 32, long, Deal::Together { threads: 3 }),
+            (1, 2, long, Deal::Together { threads: 2 }),
+            (1, 1, long, Deal::Alone),
+            (2, 32, short, Deal::Alone),
+            (2, 32, long, Deal::Interleaved),
+            // Fewer rows than threads.
+            (2, 1, long, Deal::Alone),
+            (3, 1, long, Deal::Interleaved),
+        ] {
+            let what = format!("{tokens} tokens, {heads} heads, {multiply_adds}");
+            assert_eq!(three.deal(tokens, heads, multiply_adds), expected, "{what}");
+            assert_eq!(cpu(Backend::Scalar, 1).deal(tokens, heads, multiply_adds), Deal::Alone);
+        }
+        let Ok(fast) = Kernels::new(Backend::Avx2) else { return };
+        let two = Cpu::new(fast, NonZeroUsize::MIN.saturating_add(1)).expect("threads");
+        assert_eq!(two.deal(1, 4, WORTH - 1), Deal::Alone);
+        assert_eq!(two.deal(1, 4, WORTH), Deal::Together { threads: 2 });
+    }
+
+    #[test]
+    fn each_row_is_run_once_however_they_are_dealt_out() {
+        for threads in 1..4 {
+            let cpu = cpu(Backend::Scalar, threads);
+            for deal in [Deal::Alone, Deal::Together { threads: 2 }, Deal::Interleaved] {
+                let mut rows = [0.0; 2 * 13];
+                cpu.each_row(deal, &mut rows, 2, |i, row| {
+                    row.iter_mut().for_each(|x| *x += 1.0 + i as f32);
+                });
+                let expected: Vec<f32> = (0..13).flat_map(|i| [1.0 + i as f32; 2]).collect();
+                assert_eq!(rows[..], expected, "{deal:?} on {threads} threads");
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use brickscope_kernels::QuantType;
 
 use crate::config::Config;
 use crate::executor::Cpu;
+use crate::executor::cpu::{Deal, together};
 use crate::weights::Weights;
 
 /// A kernel with the shape that it runs on: an index into [`Routines::list`].
@@ -29,6 +30,26 @@ impl Routine {
 /// A routine for one token and one for several, which may be another kernel.
 pub(crate) type OneOrMany = [Routine; 2];
 
+/// A routine for each way in which rows are dealt out: on one thread, the heads of one token on some,
+/// or the rows of several tokens on all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ByDeal {
+    alone: Routine,
+    together: Routine,
+    interleaved: Routine,
+}
+
+impl ByDeal {
+    /// The routine for rows that are dealt out like this.
+    pub(crate) fn pick(self, deal: Deal) -> Routine {
+        match deal {
+            Deal::Alone => self.alone,
+            Deal::Together { .. } => self.together,
+            Deal::Interleaved => self.interleaved,
+        }
+    }
+}
+
 /// All routines that a model uses on an executor.
 #[derive(Debug)]
 pub struct Routines {
@@ -41,9 +62,9 @@ pub struct Routines {
     pub(crate) attn_sub_norm: Routine,
     pub(crate) ffn_sub_norm: Routine,
     pub(crate) rope: Routine,
-    pub(crate) scores: OneOrMany,
-    pub(crate) softmax: OneOrMany,
-    pub(crate) weighted_sum: OneOrMany,
+    pub(crate) scores: ByDeal,
+    pub(crate) softmax: ByDeal,
+    pub(crate) weighted_sum: ByDeal,
     pub(crate) silu_mul: Routine,
     pub(crate) add: Routine,
     pub(crate) add_q_bias: Routine,
@@ -69,10 +90,15 @@ impl Routines {
             matmul[tensor.index] = pair;
         }
         let heads = format!("{} heads of {}", config.n_heads, config.head_dim);
-        let mut one_or_many = |name| [1, all].map(|threads| made.routine(name, &heads, threads));
-        let scores = one_or_many(kernels.scores_name());
-        let softmax = one_or_many(kernels.softmax_name());
-        let weighted_sum = one_or_many(kernels.weighted_sum_name());
+        let mut by_deal = |name| {
+            let threads = [1, together(config.n_heads, all), all];
+            let [alone, together, interleaved] =
+                threads.map(|threads| made.routine(name, &heads, threads));
+            ByDeal { alone, together, interleaved }
+        };
+        let scores = by_deal(kernels.scores_name());
+        let softmax = by_deal(kernels.softmax_name());
+        let weighted_sum = by_deal(kernels.weighted_sum_name());
         let mut alone = |name: &str, width: usize| made.routine(name, &width.to_string(), 1);
         let (dim, head_dim) = (config.dim, config.head_dim);
         let norm = kernels.rms_norm_name();
@@ -107,13 +133,8 @@ impl Routines {
     /// pass without a probe, which has no use for the name.
     pub(crate) fn matmul(&self, index: usize, n: usize) -> Routine {
         debug_assert!(index < self.matmul.len());
-        self.matmul.get(index).map_or(self.add, |&pair| pick(pair, n))
+        self.matmul.get(index).map_or(self.add, |pair| pair[usize::from(n > 1)])
     }
-}
-
-/// The routine for `n` tokens.
-pub(crate) fn pick(routines: OneOrMany, n: usize) -> Routine {
-    routines[usize::from(n > 1)]
 }
 
 /// Rows of the embedding are dequantised one by one, by the scalar code on every backend.

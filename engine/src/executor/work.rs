@@ -49,21 +49,21 @@ pub(crate) fn rope(q_and_k_dim: usize, n: usize) -> Work {
 }
 
 /// How many (query head, visible token) pairs a pass of `n` tokens at `pos` has.
-fn pairs(n_heads: usize, pos: usize, n: usize) -> u64 {
+pub(crate) fn pairs(n_heads: usize, pos: usize, n: usize) -> usize {
     let visible = n * pos + n * (n + 1) / 2;
-    (n_heads * visible) as u64
+    n_heads * visible
 }
 
 /// `q·k` for each pair; each cached key is read once.
 pub(crate) fn scores(n_heads: usize, head_dim: usize, kv_dim: usize, pos: usize, n: usize) -> Work {
-    let pairs = pairs(n_heads, pos, n);
+    let pairs = pairs(n_heads, pos, n) as u64;
     let bytes = 4 * ((pos + n) * kv_dim + n * n_heads * head_dim) as u64 + 4 * pairs;
     Work { elements: pairs, flops: 2 * pairs * head_dim as u64, bytes }
 }
 
 /// Maximum, difference, exponential, sum and quotient: five for each pair.
 pub(crate) fn softmax(n_heads: usize, pos: usize, n: usize) -> Work {
-    let pairs = pairs(n_heads, pos, n);
+    let pairs = pairs(n_heads, pos, n) as u64;
     Work { elements: pairs, flops: 5 * pairs, bytes: 8 * pairs }
 }
 

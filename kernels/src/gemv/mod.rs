@@ -1,9 +1,9 @@
 //! Matrix times vector, `out = W·x`: what decoding spends nearly all of its time on.
 //!
 //! It is bound by how fast the weights come out of memory, so they are read once, in the format in
-//! which they are stored, and decoded in registers. Activations stay `f32`: unlike llama.cpp's
+//! which they are stored, and decoded in registers. On AVX2 activations stay `f32`: unlike llama.cpp's
 //! kernels these don't round them to 8 bits, and each product is that of the decoded weights to
-//! within the rounding of `f32` sums.
+//! within the rounding of `f32` sums. Those for AVX-512, in `int8/`, do.
 //!
 //! Each format's AVX2 loop is in the file of its name, or of its kind: `of_32.rs` for those with one scale
 //! per 32 weights and fewer than 8 bits, `with_minimums.rs` for Q4_K and Q5_K. The sum of a row doesn't depend on which rows

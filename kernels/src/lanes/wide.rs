@@ -92,6 +92,63 @@ pub(crate) fn load_i32(x: &[i32; 8]) -> __m256i {
     unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
 }
 
+/// 64 bytes, signed or not.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_64_bytes(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Writes 64 bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn store_64_bytes(out: &mut [u8; 64], v: __m512i) {
+    // SAFETY: the array has the 64 bytes that are written; `storeu` needs no alignment.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
+}
+
+/// 16 bytes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_16_bytes(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the array has the 16 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Sixteen floats.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_16(x: &[f32; 16]) -> __m512 {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_ps(x.as_ptr()) }
+}
+
+/// Writes sixteen floats.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn store_16(out: &mut [f32; 16], v: __m512) {
+    // SAFETY: the array has the 64 bytes that are written; `storeu` needs no alignment.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), v) }
+}
+
+/// Eight whole numbers of 64 bits.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_u64x8(x: &[u64; 8]) -> __m512i {
+    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
+}
+
+/// Sixteen half floats, by their bits.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_f16x16(bits: &[u16; 16]) -> __m512 {
+    // SAFETY: the array has the 32 bytes that are read; `loadu` needs no alignment.
+    let bits = unsafe { _mm256_loadu_si256(bits.as_ptr().cast()) };
+    _mm512_cvtph_ps(bits)
+}
+
 /// Writes eight integers as bytes; one that doesn't fit becomes the nearest that does.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]

@@ -14,18 +14,59 @@
 //!
 //! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod int8;
+
 use std::ops::Range;
 
 use crate::Matrix;
 use crate::matmul::Columns;
 
-fn check(out: &Columns, w: &Matrix, rows: &Range<usize>, x: usize, n: usize) {
+/// Rows of activations as a kernel multiplies them.
+pub(crate) enum Tokens<'a> {
+    /// As they are.
+    Floats(&'a [f32]),
+    /// Rounded to 8 bits for the integer kernels. Each part has some whole rows.
+    #[cfg(target_arch = "x86_64")]
+    Rounded(Vec<int8::Rounded>),
+}
+
+impl<'a> Tokens<'a> {
+    /// These, then others of the same kind.
+    pub(crate) fn and(self, others: Self) -> Self {
+        match (self, others) {
+            #[cfg(target_arch = "x86_64")]
+            (Self::Rounded(mut rounded), Self::Rounded(others)) => {
+                rounded.extend(others);
+                Self::Rounded(rounded)
+            }
+            // Those of no rows aren't rounded.
+            (first, _) => first,
+        }
+    }
+
+    fn floats(&self) -> &'a [f32] {
+        match self {
+            Self::Floats(x) => x,
+            #[cfg(target_arch = "x86_64")]
+            Self::Rounded(_) => unreachable!("only the integer kernels round activations"),
+        }
+    }
+}
+
+/// # Panics
+///
+/// If `x`, the number of activations, isn't that of `n` rows.
+pub(crate) fn check_tokens(w: &Matrix, x: usize, n: usize) {
     assert!(
         Some(x) == n.checked_mul(w.cols()),
         "gemm: x has {x} elements, but {n} rows of {} columns need {:?}",
         w.cols(),
         n.checked_mul(w.cols())
     );
+}
+
+fn check(out: &Columns, w: &Matrix, rows: &Range<usize>, n: usize) {
     assert!(
         out.n_rows() == n && out.columns() == *rows && rows.end <= w.rows(),
         "gemm: out has {} rows with columns {:?}, but needs {n} with {rows:?} of {w:?}",
@@ -36,7 +77,7 @@ fn check(out: &Columns, w: &Matrix, rows: &Range<usize>, x: usize, n: usize) {
 
 /// The reference.
 pub mod scalar {
-    use super::check;
+    use super::{Tokens, check};
     use crate::Matrix;
     use crate::dot::scalar::dot;
     use crate::matmul::Columns;
@@ -47,13 +88,16 @@ pub mod scalar {
     ///
     /// If `x` or `out` has another length.
     pub fn gemm(out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
-        gemm_columns(&mut Columns::new(out, n, w.rows()), w, x, n);
+        let mut out = Columns::new(out, n, w.rows());
+        super::check_tokens(&w, x.len(), n);
+        gemm_columns(&mut out, w, &Tokens::Floats(x), n);
     }
 
     /// The columns of `out` that this thread has to fill.
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &[f32], n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
         let rows = out.columns();
-        check(out, &w, &rows, x.len(), n);
+        let x = x.floats();
+        check(out, &w, &rows, n);
         let mut weights = vec![0.0; w.cols()];
         for row in rows {
             w.dequantize_row(row, &mut weights);
@@ -64,12 +108,31 @@ pub mod scalar {
     }
 }
 
+/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else as AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512 {
+    use super::{Tokens, check, int8};
+    use crate::Matrix;
+    use crate::matmul::Columns;
+
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+        match x {
+            Tokens::Floats(_) => super::avx2::gemm_columns(out, w, x, n),
+            Tokens::Rounded(parts) => {
+                check(out, &w, &out.columns(), n);
+                int8::gemm_columns(out, w, parts);
+            }
+        }
+    }
+}
+
 /// Sixteen rows of weights at a time, in tiles of four by three.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2 {
     use std::ops::Range;
 
-    use super::check;
+    use super::{Tokens, check};
     use crate::Matrix;
     use crate::dot::avx2::tile;
     use crate::matmul::Columns;
@@ -81,9 +144,10 @@ pub(crate) mod avx2 {
     const DEPTH: usize = 512;
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &[f32], n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
         let rows = out.columns();
-        check(out, &w, &rows, x.len(), n);
+        let x = x.floats();
+        check(out, &w, &rows, n);
         let cols = w.cols();
         let mut weights = vec![0.0; GROUP.min(rows.len()) * cols];
         let mut sums = vec![[0.0; GROUP]; n];

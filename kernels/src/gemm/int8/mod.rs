@@ -1,0 +1,113 @@
+//! Whole numbers times whole numbers: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds
+//! up 64 products at a time.
+//!
+//! ```text
+//!           512 columns
+//! 32 rows ┌──────────┬─ ─ ─     codes, a byte each, 16 KiB per piece: stay in L1. Four columns of sixteen
+//!         └──────────┴─ ─ ─     rows are a vector
+//! n rows  ┌──────────┬─ ─ ─     activations, 6 rows at a time against 32 of weights: 12 sums in
+//!         └──────────┴─ ─ ─     registers, 8 loads for 12 instructions of 64 multiply-adds
+//! ```
+//!
+//! All formats are multiplied by one loop. Beside the codes it takes the scales of each run of columns that
+//! has its own, sixteen rows to a vector, and where a format has minimums these. An offset that is the same
+//! for all rows (128 makes Q8_0's codes unsigned, Q4_0's 0 stands for -8) is taken off where a sum of whole
+//! numbers begins: it is a multiple of the sum of some activations.
+//!
+//! `panel.rs` unpacks weights, `tokens.rs` rounds activations, `tile.rs` multiplies.
+
+mod panel;
+mod tile;
+mod tokens;
+
+pub(crate) use tokens::Rounded;
+
+use crate::matmul::Columns;
+use crate::{Matrix, QuantType};
+use panel::{PANEL_ROWS, Panel};
+use tokens::{Block, Blocks};
+
+/// How many tokens a tile has at most.
+const TILE_TOKENS: usize = 6;
+/// How many columns are unpacked at a time: a multiple of all formats' blocks.
+const DEPTH: usize = 512;
+
+/// Whether there is such a loop for this type.
+pub(crate) fn is_written(kind: QuantType) -> bool {
+    matches!(kind, QuantType::Q8_0 | QuantType::Q4_K | QuantType::Q6_K)
+}
+
+/// The columns of `out` that this thread has to fill, with all tokens of all parts.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Rounded]) {
+    /// Calls `multiply` with the rows of all parts.
+    macro_rules! multiply {
+        ($of:ident, $groups:literal, $minimums:literal) => {{
+            let mut tokens = Vec::new();
+            for part in parts {
+                let Blocks::$of(blocks) = part.blocks() else {
+                    unreachable!("activations rounded for {}", w.kind())
+                };
+                tokens.extend(blocks.chunks_exact(blocks.len() / part.n()));
+            }
+            multiply::<_, _, $groups, $minimums>(out, w, &tokens);
+        }};
+    }
+    match w.kind() {
+        QuantType::Q8_0 | QuantType::Q4_0 | QuantType::Q5_0 => multiply!(Of32, 1, false),
+        QuantType::Q4_1 | QuantType::Q5_1 => multiply!(Of32, 1, true),
+        QuantType::Q4_K | QuantType::Q5_K => multiply!(OfMinimums, 8, true),
+        QuantType::Q6_K => multiply!(OfSixteens, 16, false),
+        QuantType::TQ1_0 | QuantType::TQ2_0 => multiply!(Of256, 1, false),
+        QuantType::I2_S => multiply!(Of128, 1, false),
+        kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
+            unreachable!("no int8 loop for {kind}")
+        }
+    }
+}
+
+/// A block of activations has `4 * WORDS` of them and meets `GROUPS` scales of a row of weights.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MINIMUMS: bool>(
+    out: &mut Columns,
+    w: Matrix,
+    tokens: &[&[Block<WORDS, SUMS>]],
+) {
+    let rows = out.columns();
+    let mut panel = Panel::default();
+    let mut sums = vec![[[0.0; 16]; 2]; tokens.len()];
+    for first in rows.clone().step_by(PANEL_ROWS) {
+        let last = rows.end.min(first + PANEL_ROWS);
+        sums.fill([[0.0; 16]; 2]);
+        for at in (0..w.cols()).step_by(DEPTH) {
+            let depth = at..w.cols().min(at + DEPTH);
+            panel.fill(&w, first..last, depth.clone());
+            let blocks = depth.start / (4 * WORDS)..depth.end / (4 * WORDS);
+            // As even as they can be: a tile of few tokens loads as many weights as one of many.
+            let tiles = tokens.len().div_ceil(TILE_TOKENS);
+            for tile in 0..tiles {
+                let some = tokens.len() * tile / tiles..tokens.len() * (tile + 1) / tiles;
+                let sums = &mut sums[some.clone()];
+                macro_rules! tile {
+                    ($($n:literal),*) => {
+                        match sums.len() {
+                            $($n => {
+                                let mut few: [&[Block<WORDS, SUMS>]; $n] = [&[]; $n];
+                                for (few, token) in few.iter_mut().zip(&tokens[some]) {
+                                    *few = &token[blocks.clone()];
+                                }
+                                let sums = sums.first_chunk_mut::<$n>().expect("as many");
+                                tile::tile::<WORDS, SUMS, GROUPS, MINIMUMS, $n>(&panel, few, sums);
+                            })*
+                            n => unreachable!("a tile of {n} tokens"),
+                        }
+                    };
+                }
+                tile!(1, 2, 3, 4, 5, 6);
+            }
+        }
+        for (token, sums) in sums.iter().enumerate() {
+            out.set_run(token, first, &sums.as_flattened()[..last - first]);
+        }
+    }
+}

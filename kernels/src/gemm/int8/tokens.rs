@@ -1,0 +1,111 @@
+//! Activations as the tiles read them: a block's numbers, their sums and their scale side by side.
+
+use crate::QuantType;
+use crate::activations::Activations;
+
+/// `4 * WORDS` neighbours of one token.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block<const WORDS: usize, const SUMS: usize> {
+    /// Four signed bytes each, as `vpdpbusd` takes them.
+    pub(super) q: [i32; WORDS],
+    /// What the sums of products begin with, or what minimums are multiplied with: see [`Blocks`].
+    pub(super) sums: [i32; SUMS],
+    pub(super) scale: f32,
+}
+
+/// Rows of blocks as long as the format's.
+pub(super) enum Blocks {
+    /// One sum: the offset of all codes times the sum of the activations, or for formats with minimums the
+    /// bits of the `f32` that the minimum is multiplied with.
+    Of32(Vec<Block<8, 1>>),
+    /// As those.
+    Of128(Vec<Block<32, 1>>),
+    /// As those.
+    Of256(Vec<Block<64, 1>>),
+    /// With the sums of eight runs of 32, which fit in 16 bits, by pairs.
+    OfMinimums(Vec<Block<64, 4>>),
+    /// With the offset times the sum of each run of 16.
+    OfSixteens(Vec<Block<64, 16>>),
+}
+
+/// Some tokens, rounded.
+pub(crate) struct Rounded {
+    n: usize,
+    blocks: Blocks,
+}
+
+impl Rounded {
+    /// `n` rows, at least one, that aren't empty.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(crate) fn new(kind: QuantType, x: &[f32], n: usize) -> Self {
+        let x = Activations::rounded_avx512(kind, x);
+        let offset = offset(kind);
+        let blocks = match kind {
+            QuantType::Q4_1 | QuantType::Q5_1 => {
+                Blocks::Of32(blocks(&x, |q, scale| [(scale * sum(q) as f32).to_bits() as i32]))
+            }
+            QuantType::Q4_K | QuantType::Q5_K => Blocks::OfMinimums(blocks(&x, |q, _| {
+                let mut sums = [0; 4];
+                for (sums, q) in sums.iter_mut().zip(q.as_chunks::<64>().0) {
+                    *sums = sum(&q[..32]) & 0xffff | sum(&q[32..]) << 16;
+                }
+                sums
+            })),
+            QuantType::Q6_K => Blocks::OfSixteens(blocks(&x, |q, _| {
+                let mut sums = [0; 16];
+                for (sums, q) in sums.iter_mut().zip(q.as_chunks::<16>().0) {
+                    *sums = offset * sum(q);
+                }
+                sums
+            })),
+            QuantType::TQ1_0 | QuantType::TQ2_0 => {
+                Blocks::Of256(blocks(&x, |q, _| [offset * sum(q)]))
+            }
+            QuantType::I2_S => Blocks::Of128(blocks(&x, |q, _| [offset * sum(q)])),
+            _ => Blocks::Of32(blocks(&x, |q, _| [offset * sum(q)])),
+        };
+        Self { n, blocks }
+    }
+
+    pub(super) fn n(&self) -> usize {
+        self.n
+    }
+
+    pub(super) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+}
+
+/// What is added to each code of a panel to make the weight in units of its scale.
+fn offset(kind: QuantType) -> i32 {
+    match kind {
+        QuantType::Q8_0 => -128,
+        QuantType::Q6_K => -32,
+        QuantType::Q5_0 => -16,
+        QuantType::Q4_0 => -8,
+        QuantType::TQ1_0 | QuantType::TQ2_0 | QuantType::I2_S => -1,
+        _ => 0,
+    }
+}
+
+#[inline(always)]
+fn sum(q: &[i8]) -> i32 {
+    q.iter().map(|&q| i32::from(q)).sum()
+}
+
+/// The blocks, with what `sums` makes of the numbers and the scale of each.
+#[inline(always)]
+fn blocks<const WORDS: usize, const SUMS: usize>(
+    x: &Activations,
+    sums: impl Fn(&[i8], f32) -> [i32; SUMS],
+) -> Vec<Block<WORDS, SUMS>> {
+    let of_block = x.q.chunks_exact(4 * WORDS).zip(&x.scales);
+    let block = |(q, &scale): (&[i8], &f32)| {
+        let mut words = [0; WORDS];
+        for (word, q) in words.iter_mut().zip(q.as_chunks::<4>().0) {
+            *word = i32::from_le_bytes(q.map(i8::cast_unsigned));
+        }
+        Block { q: words, sums: sums(q, scale), scale }
+    };
+    of_block.map(block).collect()
+}
