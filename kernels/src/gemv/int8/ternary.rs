@@ -12,7 +12,7 @@ use crate::lanes::wide::{
     f16x4, load_f32x16, load_i8x64, load_i32x16, load_u8_padded, load_u8x64, sum_fourths,
     sum_neighbours, three_times,
 };
-use crate::lanes::{piece, prefetch_ahead};
+use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::ternary::{I2_S_BYTES, I2_S_LEN, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
 
 /// What 64 bytes of four codes each are multiplied with.
@@ -28,12 +28,14 @@ struct OfPairs {
 pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
     let x: Vec<_> = blocks.map(|(q, scale)| (of_tq2_0(q), *scale)).collect();
-    for (out, rows) in by_fours(out, bytes, x.len() * TQ2_0_BYTES) {
+    let row_bytes = x.len() * TQ2_0_BYTES;
+    for at in by_fours(out.len()) {
+        let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
         for (blocks, (x, scale)) in side_by_side::<TQ2_0_BYTES>(rows).zip(&x) {
             let (mut dots, mut d) = ([_mm512_setzero_si512(); 4], [[0; 2]; 4]);
             for r in 0..4 {
-                prefetch_ahead(blocks[r]);
+                prefetch_ahead_of_four(blocks[r]);
                 dots[r] = products(piece(blocks[r], 0), x);
                 d[r] = *piece(blocks[r], 64);
             }
@@ -41,7 +43,10 @@ pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
             let dots = _mm512_cvtepi32_ps(sum_neighbours(dots));
             acc = _mm512_fmadd_ps(_mm512_broadcast_f32x4(scales), dots, acc);
         }
-        out.copy_from_slice(&sum_fourths(acc)[..out.len()]);
+        let sums = sum_fourths(acc);
+        for r in 0..4 {
+            out[at[r]] = sums[r];
+        }
     }
 }
 
@@ -60,12 +65,13 @@ pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &Activatio
     let row_bytes = x.scales.len() * I2_S_BYTES;
     let x: Vec<_> = of_i2_s(x).collect();
     let (x_whole, x_rest) = x.split_at(row_bytes / 64);
-    for (out, rows) in by_fours(out, bytes, row_bytes) {
+    for at in by_fours(out.len()) {
+        let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
         for (pairs, (x, scales)) in side_by_side(rows).zip(x_whole) {
             let mut dots = [_mm512_setzero_si512(); 4];
             for r in 0..4 {
-                prefetch_ahead(pairs[r]);
+                prefetch_ahead_of_four(pairs[r]);
                 dots[r] = products(pairs[r], x);
             }
             let dots = _mm512_cvtepi32_ps(sum_neighbours(dots));
@@ -81,8 +87,9 @@ pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &Activatio
             let dots = _mm512_cvtepi32_ps(sum_neighbours(dots));
             acc = _mm512_fmadd_ps(load_f32x16(scales), dots, acc);
         }
-        for (out, sum) in out.iter_mut().zip(sum_fourths(acc)) {
-            *out = scale * sum;
+        let sums = sum_fourths(acc);
+        for r in 0..4 {
+            out[at[r]] = scale * sums[r];
         }
     }
 }
@@ -144,7 +151,9 @@ struct OfDigits {
 pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
     let x: Vec<OfDigits> = blocks.map(|(q, scale)| of_tq1_0(q, *scale)).collect();
-    for (out, rows) in by_fours(out, bytes, x.len() * TQ1_0_BYTES) {
+    let row_bytes = x.len() * TQ1_0_BYTES;
+    for at in by_fours(out.len()) {
+        let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
         for (blocks, x) in side_by_side::<TQ1_0_BYTES>(rows).zip(&x) {
             let mut rest = [_mm512_setzero_si512(); 4];
@@ -152,7 +161,7 @@ pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
             let mut left = [load_i32x16(&x.begin); 4];
             let mut d = [[0; 2]; 4];
             for r in 0..4 {
-                prefetch_ahead(blocks[r]);
+                prefetch_ahead_of_four(blocks[r]);
                 rest[r] = load_u8_padded::<52>(piece(blocks[r], 0));
                 d[r] = *piece(blocks[r], 52);
             }
@@ -170,7 +179,10 @@ pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
             let scales = _mm512_broadcast_f32x4(scales);
             acc = _mm512_fmadd_ps(scales, _mm512_cvtepi32_ps(dots), acc);
         }
-        out.copy_from_slice(&sum_fourths(acc)[..out.len()]);
+        let sums = sum_fourths(acc);
+        for r in 0..4 {
+            out[at[r]] = sums[r];
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::lanes::wide::{
     load_i8x16, load_i8x64, load_i16x8, load_u8, load_u8x64, sum_fourths, sum_neighbours,
     sum_neighbours4,
 };
-use crate::lanes::{piece, prefetch_ahead, store4};
+use crate::lanes::{piece, prefetch_ahead_of_four, store4};
 use crate::quant::q4_k::{HEAD, LEN};
 
 /// What a block is multiplied with.
@@ -51,7 +51,9 @@ macro_rules! gemv {
 
             let x = in_blocks(x);
             let spread = [0, 1].map(|half| scales_of_fours(half));
-            for (out, rows) in by_fours(out, bytes, x.len() * BYTES) {
+            let row_bytes = x.len() * BYTES;
+            for at in by_fours(out.len()) {
+                let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
                 let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm_setzero_ps());
                 for (blocks, x) in side_by_side::<BYTES>(rows).zip(&x) {
                     let mut totals = [_mm512_setzero_si512(); 4];
@@ -59,7 +61,7 @@ macro_rules! gemv {
                     for r in 0..4 {
                         let block = blocks[r];
                         for line in [0, 64, 128] {
-                            prefetch_ahead(&block[line..]);
+                            prefetch_ahead_of_four(&block[line..]);
                         }
                         heads[r] = i32::from_le_bytes(*piece(block, 0));
                         let scales = scales_and_mins(piece(block, 0));
@@ -93,7 +95,9 @@ macro_rules! gemv {
                 for (sum, min) in sums.iter_mut().zip(mins) {
                     *sum -= min;
                 }
-                out.copy_from_slice(&sums[..out.len()]);
+                for r in 0..4 {
+                    out[at[r]] = sums[r];
+                }
             }
         }
     };
