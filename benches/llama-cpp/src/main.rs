@@ -150,7 +150,7 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
     let name = path.display().to_string();
     let say = |what: &str| eprintln!("{}: {what}", name.escape_debug());
     say("loading it three times");
-    let ours = Model::open(path)?;
+    let ours = Model::load(path, &mut |_, _| ())?;
     let repacked = llama::Model::load(library, path, true)?;
     let plain = llama::Model::load(library, path, false)?;
 
