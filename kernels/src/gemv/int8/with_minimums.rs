@@ -6,13 +6,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{by_fours, side_by_side};
 use crate::activations::Activations;
-use crate::lanes::wide::{
-    load_i8x16, load_i8x64, load_i16x8, load_u8, load_u8x64, sum_fourths, sum_neighbours,
-    sum_neighbours4,
-};
-use crate::lanes::{piece, prefetch_ahead_of_four, store4};
+use crate::lanes::wide::{load_i8x16, load_i8x64, load_i16x8, load_u8, load_u8x64, sum16};
+use crate::lanes::{f16, piece, prefetch_ahead, sum};
 use crate::quant::q4_k::{HEAD, LEN};
 
 /// What a block is multiplied with.
@@ -51,53 +47,36 @@ macro_rules! gemv {
 
             let x = in_blocks(x);
             let spread = [0, 1].map(|half| scales_of_fours(half));
-            let row_bytes = x.len() * BYTES;
-            for at in by_fours(out.len()) {
-                let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
+            let nibble = _mm512_set1_epi8(15);
+            for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * BYTES)) {
                 let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm_setzero_ps());
-                for (blocks, x) in side_by_side::<BYTES>(rows).zip(&x) {
-                    let mut totals = [_mm512_setzero_si512(); 4];
-                    let (mut mins, mut heads) = ([_mm_setzero_si128(); 4], [0; 4]);
-                    for r in 0..4 {
-                        let block = blocks[r];
-                        for line in [0, 64, 128] {
-                            prefetch_ahead_of_four(&block[line..]);
-                        }
-                        heads[r] = i32::from_le_bytes(*piece(block, 0));
-                        let scales = scales_and_mins(piece(block, 0));
-                        let row_mins = _mm256_extracti128_si256::<1>(scales);
-                        mins[r] = _mm_madd_epi16(row_mins, load_i16x8(&x.sums));
-                        let scales = _mm512_castsi256_si512(scales);
-                        let nibble = _mm512_set1_epi8(15);
-                        for half in 0..2 {
-                            let codes = load_u8x64(piece(block, CODES + 64 * half));
-                            let low = _mm512_and_si512(codes, nibble);
-                            let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble);
-                            let [low, high] = $fifth(block, half, [low, high]);
-                            let zero = _mm512_setzero_si512();
-                            let low = _mm512_dpbusd_epi32(zero, low, load_i8x64(&x.q[2 * half]));
-                            let high =
-                                _mm512_dpbusd_epi32(zero, high, load_i8x64(&x.q[2 * half + 1]));
-                            let both = _mm512_packs_epi32(low, high);
-                            let scales = _mm512_permutexvar_epi16(spread[half], scales);
-                            totals[r] = _mm512_dpwssd_epi32(totals[r], both, scales);
-                        }
+                for (block, x) in row.as_chunks::<BYTES>().0.iter().zip(&x) {
+                    for line in [0, 64, 128] {
+                        prefetch_ahead(&block[line..]);
                     }
-                    let [d, dmin] = floats_of_heads(heads);
-                    let x_scale = _mm_set1_ps(x.scale);
-                    let d = _mm512_broadcast_f32x4(_mm_mul_ps(d, x_scale));
-                    acc = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(sum_neighbours(totals)), acc);
-                    let mins = _mm_cvtepi32_ps(sum_neighbours4(mins));
-                    mins_acc = _mm_fmadd_ps(_mm_mul_ps(dmin, x_scale), mins, mins_acc);
+                    let scales = scales_and_mins(piece(block, 0));
+                    let mins = _mm256_extracti128_si256::<1>(scales);
+                    let mins = _mm_cvtepi32_ps(_mm_madd_epi16(mins, load_i16x8(&x.sums)));
+                    let scales = _mm512_castsi256_si512(scales);
+                    let mut total = _mm512_setzero_si512();
+                    for (half, spread) in spread.iter().enumerate() {
+                        let codes = load_u8x64(piece(block, CODES + 64 * half));
+                        let low = _mm512_and_si512(codes, nibble);
+                        let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble);
+                        let [low, high] = $fifth(block, half, [low, high]);
+                        let zero = _mm512_setzero_si512();
+                        let low = _mm512_dpbusd_epi32(zero, low, load_i8x64(&x.q[2 * half]));
+                        let high = _mm512_dpbusd_epi32(zero, high, load_i8x64(&x.q[2 * half + 1]));
+                        let both = _mm512_packs_epi32(low, high);
+                        let scales = _mm512_permutexvar_epi16(*spread, scales);
+                        total = _mm512_dpwssd_epi32(total, both, scales);
+                    }
+                    let d = _mm512_set1_ps(f16(*piece(block, 0)) * x.scale);
+                    let dmin = _mm_set1_ps(f16(*piece(block, 2)) * x.scale);
+                    acc = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(total), acc);
+                    mins_acc = _mm_fmadd_ps(dmin, mins, mins_acc);
                 }
-                let (mut sums, mut mins) = (sum_fourths(acc), [0.0; 4]);
-                store4(&mut mins, mins_acc);
-                for (sum, min) in sums.iter_mut().zip(mins) {
-                    *sum -= min;
-                }
-                for r in 0..4 {
-                    out[at[r]] = sums[r];
-                }
+                *out = sum16(acc) - sum(_mm256_zextps128_ps256(mins_acc));
             }
         }
     };
@@ -151,13 +130,4 @@ fn scales_and_mins(head: &[u8; HEAD]) -> __m256i {
 fn scales_of_fours(half: i64) -> __m512i {
     let four = |s: i64| (4 * half + s) * 0x0001_0001_0001_0001;
     _mm512_setr_epi64(four(0), four(1), four(0), four(1), four(2), four(3), four(2), four(3))
-}
-
-/// `d` and `dmin` of four blocks.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-fn floats_of_heads([a, b, c, d]: [i32; 4]) -> [__m128; 2] {
-    let apart = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    let floats = _mm256_cvtph_ps(_mm_shuffle_epi8(_mm_setr_epi32(a, b, c, d), apart));
-    [_mm256_castps256_ps128(floats), _mm256_extractf128_ps::<1>(floats)]
 }
