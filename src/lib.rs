@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod backends;
 pub mod brick;
 mod checksum;
 mod clock;

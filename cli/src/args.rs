@@ -55,7 +55,7 @@ pub(crate) enum Command {
 /// `brickscope show` reads.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope profile\n  brickscope profile model.gguf --prompt \"Hello\" --tokens 128 --threads 2\n  brickscope profile model.gguf --json | jq .phases\n  brickscope profile --check-overhead --threads 2"
+    after_help = "Examples:\n  brickscope profile\n  brickscope profile model.gguf --prompt \"Hello\" --tokens 128 --threads 2\n  brickscope profile model.gguf --json | jq .phases\n  brickscope profile --check-overhead --threads 2\n  brickscope profile model.gguf --compare-backends --tokens 16"
 )]
 pub(crate) struct ProfileArgs {
     /// The GGUF file to run.
@@ -123,6 +123,24 @@ pub(crate) struct ProfileArgs {
     )]
     pub(crate) overhead_seconds: f64,
 
+    /// Hold the backends of this CPU against each other, instead of profiling one: one table of bricks by
+    /// backend, with time, GB/s, GFLOP/s and the part of that backend's measured roof. Each runs the same
+    /// prompt and the same tokens, in turns. Writes no run; --json has the time of every round.
+    #[arg(long, conflicts_with_all = NOT_WITH_COMPARE_BACKENDS)]
+    pub(crate) compare_backends: bool,
+
+    /// With --compare-backends: how many turns each backend has. Of each brick the round counts whose
+    /// time is in the middle.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        requires = "compare_backends",
+        conflicts_with_all = NOT_WITH_COMPARE_BACKENDS,
+        value_parser = clap::value_parser!(u32).range(1..=MAX_ROUNDS)
+    )]
+    pub(crate) rounds: u32,
+
     /// Read hardware counters at each brick: cycles, instructions, cache and branch misses. Short
     /// bricks become slower by it.
     #[arg(long)]
@@ -153,6 +171,27 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) executor: ExecutorArgs,
 }
+
+/// Rounds of a comparison of backends at most.
+const MAX_ROUNDS: i64 = 100;
+
+/// What has no meaning where backends are compared, or would disturb that.
+const NOT_WITH_COMPARE_BACKENDS: [&str; 14] = [
+    "check_overhead",
+    "overhead_seconds",
+    "out",
+    "sync",
+    "grain",
+    "temperature",
+    "counters",
+    "shares",
+    "leave_out_disturbed",
+    "metrics",
+    "live",
+    "endless",
+    "backend",
+    "seed",
+];
 
 /// Metrics of a run while it runs.
 #[derive(Debug, clap::Args)]
@@ -1065,7 +1104,7 @@ pub(crate) struct SynthArgs {
     #[arg(long, default_value = "tiny")]
     pub(crate) shape: Shape,
 
-    /// How to store the weights: q8_0, q4_k, f16 or f32.
+    /// How to store the weights: tq2_0, q4_0, q4_k, q6_k, q8_0, f16 or f32.
     #[arg(long, default_value = "q8_0")]
     pub(crate) quant: SynthQuant,
 

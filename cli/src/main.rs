@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     match &args.command {
         // By itself, so that while the model runs the stack holds little else: samplers copy only some
         // kilobytes of it.
-        Command::Profile(args) if !args.check_overhead => {
+        Command::Profile(args) if !args.check_overhead && !args.compare_backends => {
             ended(sampled(|| cmd::profile::run(args)), 1)
         }
         others => run(others),
@@ -62,6 +62,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Diverge(args) => return yes_or_no(cmd::diverge::run(args).map(|found| !found)),
         Command::VerifyReceipt(args) => return yes_or_no(cmd::verify_receipt::run(args)),
         Command::Selftest(args) => return yes_or_no(cmd::selftest::run(args)),
+        Command::Profile(args) if args.compare_backends => cmd::compare_backends::run(args),
         Command::Profile(args) => cmd::check_overhead::run(args),
         Command::Benchmark(args) => cmd::benchmark::run(args),
         Command::Show(args) => cmd::show::run(args),

@@ -59,7 +59,10 @@ fn the_tiny_model_has_all_that_a_llama_has() {
         (SynthQuant::F32, TensorType::F32, TensorType::F32, 0),
         (SynthQuant::F16, TensorType::F16, TensorType::F16, 1),
         (SynthQuant::Q8_0, TensorType::Q8_0, TensorType::Q8_0, 7),
+        (SynthQuant::Q6_K, TensorType::Q6_K, TensorType::Q6_K, 18),
         (SynthQuant::Q4_K, TensorType::Q4_K, TensorType::Q6_K, 15),
+        (SynthQuant::Q4_0, TensorType::Q4_0, TensorType::Q6_K, 2),
+        (SynthQuant::TQ2_0, TensorType::TQ2_0, TensorType::Q6_K, 37),
     ] {
         tiny(quant, 7, &path);
         let model = Gguf::open(&path).unwrap();
@@ -176,7 +179,8 @@ fn names_are_read_as_they_are_written() {
     let error = "q9".parse::<SynthQuant>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no synthetic quantisation `q9`: choose one of q4_k, q8_0, f16, f32"
+        "there is no synthetic quantisation `q9`: choose one of tq2_0, q4_0, q4_k, q6_k, q8_0, f16, \
+         f32"
     );
 }
 

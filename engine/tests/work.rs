@@ -107,7 +107,7 @@ fn a_token_reads_each_weight_of_the_file_once() {
 #[test]
 fn synthetic_models_agree_in_every_format() {
     let folder = std::env::temp_dir().join(format!("brickscope-work-{}", std::process::id()));
-    for quant in [SynthQuant::Q8_0, SynthQuant::Q4_K, SynthQuant::F16, SynthQuant::F32] {
+    for quant in SynthQuant::ALL {
         let path = synth::cached(Shape::Tiny, quant, 1, &folder, &mut |_, _| ());
         agrees(&path.expect("a model"));
     }

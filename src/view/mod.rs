@@ -1,5 +1,6 @@
 //! Text for people. Every function here is a function of what was measured; none measures.
 
+mod backends;
 mod comparison;
 mod device;
 mod dot;
@@ -22,6 +23,7 @@ mod tree;
 #[cfg(feature = "presentar-tui")]
 mod tui;
 
+pub use self::backends::backends;
 pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };

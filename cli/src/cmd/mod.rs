@@ -3,6 +3,7 @@
 pub(crate) mod benchmark;
 pub(crate) mod check_overhead;
 pub(crate) mod compare;
+pub(crate) mod compare_backends;
 pub(crate) mod diverge;
 pub(crate) mod doctor;
 pub(crate) mod export;

@@ -58,8 +58,14 @@ pub enum Shape {
 pub enum SynthQuant {
     /// 8 bits and a scale per 32 weights.
     Q8_0,
+    /// 6 bits.
+    Q6_K,
     /// 4 bits; the head has 6, as in files that are called `Q4_K_M`.
     Q4_K,
+    /// 4 bits and a scale per 32 weights; the head has 6, as llama.cpp makes it.
+    Q4_0,
+    /// Ternary; the head has 6 bits, as llama.cpp makes it.
+    TQ2_0,
     /// Half floats.
     F16,
     /// Floats.
@@ -117,13 +123,17 @@ impl Shape {
 
 impl SynthQuant {
     /// All of them, the smallest files first.
-    pub const ALL: [Self; 4] = [Self::Q4_K, Self::Q8_0, Self::F16, Self::F32];
+    pub const ALL: [Self; 7] =
+        [Self::TQ2_0, Self::Q4_0, Self::Q4_K, Self::Q6_K, Self::Q8_0, Self::F16, Self::F32];
 
     /// The name, as on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Q8_0 => "q8_0",
+            Self::Q6_K => "q6_k",
             Self::Q4_K => "q4_k",
+            Self::Q4_0 => "q4_0",
+            Self::TQ2_0 => "tq2_0",
             Self::F16 => "f16",
             Self::F32 => "f32",
         }
@@ -133,7 +143,10 @@ impl SynthQuant {
     fn types(self) -> (TensorType, TensorType) {
         match self {
             Self::Q8_0 => (TensorType::Q8_0, TensorType::Q8_0),
+            Self::Q6_K => (TensorType::Q6_K, TensorType::Q6_K),
             Self::Q4_K => (TensorType::Q4_K, TensorType::Q6_K),
+            Self::Q4_0 => (TensorType::Q4_0, TensorType::Q6_K),
+            Self::TQ2_0 => (TensorType::TQ2_0, TensorType::Q6_K),
             Self::F16 => (TensorType::F16, TensorType::F16),
             Self::F32 => (TensorType::F32, TensorType::F32),
         }
@@ -144,8 +157,11 @@ impl SynthQuant {
         match self {
             Self::F32 => 0,
             Self::F16 => 1,
+            Self::Q4_0 => 2,
             Self::Q8_0 => 7,
             Self::Q4_K => 15,
+            Self::Q6_K => 18,
+            Self::TQ2_0 => 37,
         }
     }
 }
@@ -179,7 +195,7 @@ impl FromStr for SynthQuant {
         let unknown = || UnknownName {
             name: name.to_owned(),
             what: "quantisation",
-            known: "q4_k, q8_0, f16, f32",
+            known: "tq2_0, q4_0, q4_k, q6_k, q8_0, f16, f32",
         };
         Self::ALL.into_iter().find(|quant| quant.name() == name).ok_or_else(unknown)
     }

@@ -92,42 +92,18 @@ pub(crate) fn load_i32(x: &[i32; 8]) -> __m256i {
     unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
 }
 
-/// 64 bytes, signed or not.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn load_64_bytes(bytes: &[u8; 64]) -> __m512i {
-    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
-    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
-}
-
 /// Writes 64 bytes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-pub(crate) fn store_64_bytes(out: &mut [u8; 64], v: __m512i) {
+pub(crate) fn store_u8x64(out: &mut [u8; 64], v: __m512i) {
     // SAFETY: the array has the 64 bytes that are written; `storeu` needs no alignment.
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
-}
-
-/// 16 bytes.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn load_16_bytes(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: the array has the 16 bytes that are read; `loadu` needs no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
-/// Sixteen floats.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn load_16(x: &[f32; 16]) -> __m512 {
-    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
-    unsafe { _mm512_loadu_ps(x.as_ptr()) }
 }
 
 /// Writes sixteen floats.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-pub(crate) fn store_16(out: &mut [f32; 16], v: __m512) {
+pub(crate) fn store_f32x16(out: &mut [f32; 16], v: __m512) {
     // SAFETY: the array has the 64 bytes that are written; `storeu` needs no alignment.
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), v) }
 }
@@ -149,12 +125,15 @@ pub(crate) fn load_f16x16(bits: &[u16; 16]) -> __m512 {
     _mm512_cvtph_ps(bits)
 }
 
-/// Writes eight integers as bytes; one that doesn't fit becomes the nearest that does.
+/// Asks for all cache lines of `bytes`, to be brought into the second level.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-pub(crate) fn store_i8x8(out: &mut [i8; 8], v: __m256i) {
-    let bytes = _mm_cvtsi128_si64(_mm256_cvtsepi32_epi8(v));
-    *out = bytes.to_le_bytes().map(|byte| byte.cast_signed());
+#[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
+pub(crate) fn prefetch(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        // SAFETY: a prefetch is a hint. It reads nothing that the program could see.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
+    }
 }
 
 /// Three times each byte, of which the lowest eight bits are kept.
@@ -207,6 +186,14 @@ pub(crate) fn sum16(v: __m512) -> f32 {
     super::sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)))
 }
 
+/// Writes sixteen integers as bytes; one that doesn't fit becomes the nearest that does.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn store_i8x16(out: &mut [i8; 16], v: __m512i) {
+    // SAFETY: the array has the 16 bytes that are written; `storeu` needs no alignment.
+    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(v)) }
+}
+
 /// A half float in the file's byte order, in all lanes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
@@ -225,4 +212,11 @@ pub(crate) fn f16x4([a, b, c, d]: [[u8; 2]; 4]) -> __m128 {
         i16::from_le_bytes(d),
     ];
     _mm_cvtph_ps(_mm_setr_epi16(a, b, c, d, 0, 0, 0, 0))
+}
+
+/// A half float in the file's byte order, in all sixteen lanes.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn f16_everywhere16(bytes: [u8; 2]) -> __m512 {
+    _mm512_cvtph_ps(_mm256_set1_epi16(i16::from_le_bytes(bytes)))
 }

@@ -13,7 +13,8 @@ use crate::quant::q6_k::{BYTES, D, LEN, QH, SCALES};
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Activations) {
-    let (q, sums) = (x.q.as_chunks::<LEN>().0, x.sums.as_chunks::<16>().0);
+    let q: Vec<Aligned> = x.q.as_chunks::<LEN>().0.iter().map(|q| Aligned(*q)).collect();
+    let sums = x.sums.as_chunks::<16>().0;
     let spread = [0, 4, 8, 12].map(|first| scales_of_pair(first));
     let (nibble, pair) = (_mm256_set1_epi8(15), _mm256_set1_epi8(0x30));
     let zero = _mm256_setzero_si256();
@@ -32,7 +33,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Activations) {
             let offset = _mm256_slli_epi32::<5>(_mm256_madd_epi16(scales, sums));
             let mut total = _mm256_sub_epi32(zero, offset);
 
-            let q = q.as_chunks::<32>().0;
+            let q = q.0.as_chunks::<32>().0;
             for h in 0..2 {
                 let (a, b) = (load_u8(piece(block, 64 * h)), load_u8(piece(block, 64 * h + 32)));
                 let high = load_u8(piece(block, QH + 32 * h));
@@ -63,6 +64,10 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Activations) {
         *out = sum(acc);
     }
 }
+
+/// The activations of a block, aligned, as a load that crosses a cache line takes two.
+#[repr(align(64))]
+struct Aligned([i8; LEN]);
 
 /// Which of sixteen scales go where, so that `_mm256_packs_epi32` of the sums of 32 weights and of the next
 /// 32 meets theirs, which begin at `first`: the lower half has the first 16 of both, the upper the others.

@@ -1,49 +1,96 @@
 //! Q8_0 rows. The layout is drawn in `quant/q8_0.rs`.
 //!
 //! Codes are signed, and 128 more is made of each. What that adds to a lane's sum is taken off where the sum
-//! begins.
+//! begins. Blocks go eight at a time, so that their scales are one vector.
 
 use std::arch::x86_64::*;
 
 use crate::activations::Activations;
-use crate::lanes::wide::{f16_everywhere, load_i8, load_i32, load_u8};
-use crate::lanes::{piece, prefetch_ahead, sum};
+use crate::lanes::wide::{load_i8x64, load_i32x16, load_u8};
+use crate::lanes::{load, piece, prefetch_ahead};
 use crate::quant::q8_0::{BYTES, LEN};
+
+/// So many blocks are taken together.
+const EIGHT: usize = 8;
+
+/// What eight blocks are multiplied with. Aligned, as a load that crosses a cache line takes two.
+#[repr(align(64))]
+struct OfEight {
+    /// Two blocks in each.
+    q: [[i8; 2 * LEN]; 4],
+    /// Where their sums begin.
+    begin: [[i32; 16]; 4],
+    scales: [f32; EIGHT],
+}
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Activations) {
-    let begin: Vec<i32> = x.sums.iter().map(|sum| -128 * sum).collect();
-    let begin = begin.as_chunks::<8>().0;
-    let (q, scales) = (x.q.as_chunks::<LEN>().0, &x.scales[..]);
-    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(q.len() * BYTES)) {
-        let mut acc = [_mm256_setzero_ps(); 2];
-        let (pairs, last) = row.as_chunks::<BYTES>().0.as_chunks::<2>();
-        let (q_pairs, q_last) = q.as_chunks::<2>();
-        let (begin_pairs, begin_last) = begin.as_chunks::<2>();
-        let (scale_pairs, scale_last) = scales.as_chunks::<2>();
-        let x_pairs = q_pairs.iter().zip(begin_pairs).zip(scale_pairs);
-        for (pair, ((q, begin), scale)) in pairs.iter().zip(x_pairs) {
-            prefetch_ahead(&pair[0]);
-            for i in 0..2 {
-                let (scale, dot) = product(&pair[i], &q[i], &begin[i], scale[i]);
-                acc[i] = _mm256_fmadd_ps(scale, dot, acc[i]);
-            }
+    let row_bytes = x.scales.len() * BYTES;
+    let x = in_eights(x);
+    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(row_bytes)) {
+        let mut acc = [_mm512_setzero_ps(); 2];
+        let (eights, last) = row.as_chunks::<{ EIGHT * BYTES }>();
+        for (eight, x) in eights.iter().zip(&x) {
+            add(&mut acc, eight, x);
         }
-        let x_last = q_last.iter().zip(begin_last).zip(scale_last);
-        for (block, ((q, begin), scale)) in last.iter().zip(x_last) {
-            let (scale, dot) = product(block, q, begin, *scale);
-            acc[0] = _mm256_fmadd_ps(scale, dot, acc[0]);
+        if !last.is_empty() {
+            // Scales of zero, so that nothing is added.
+            let mut eight = [0; EIGHT * BYTES];
+            eight[..last.len()].copy_from_slice(last);
+            add(&mut acc, &eight, &x[eights.len()]);
         }
-        *out = sum(_mm256_add_ps(acc[0], acc[1]));
+        *out = crate::lanes::wide::sum16(_mm512_add_ps(acc[0], acc[1]));
     }
 }
 
-/// The scale of a block's products, and their sums by fours.
+/// Adds the products of eight blocks.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn product(block: &[u8; BYTES], q: &[i8; LEN], begin: &[i32; 8], scale: f32) -> (__m256, __m256) {
-    let codes = _mm256_xor_si256(load_u8(piece(block, 2)), _mm256_set1_epi8(-128));
-    let dot = _mm256_dpbusd_epi32(load_i32(begin), codes, load_i8(q));
-    let scale = _mm256_mul_ps(f16_everywhere(*piece(block, 0)), _mm256_set1_ps(scale));
-    (scale, _mm256_cvtepi32_ps(dot))
+fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &OfEight) {
+    for line in [0, 64, 128, 192] {
+        prefetch_ahead(&eight[line..]);
+    }
+    let scale = |i: usize| i16::from_le_bytes(*piece(eight, BYTES * i));
+    let scales = _mm_set_epi16(
+        scale(7),
+        scale(6),
+        scale(5),
+        scale(4),
+        scale(3),
+        scale(2),
+        scale(1),
+        scale(0),
+    );
+    let scales = _mm256_mul_ps(_mm256_cvtph_ps(scales), load(&x.scales));
+    let scales = _mm512_castps256_ps512(scales);
+    for i in 0..4 {
+        let block = |i: usize| load_u8(piece(eight, BYTES * i + 2));
+        let codes = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(block(2 * i)), block(2 * i + 1));
+        let codes = _mm512_xor_si512(codes, _mm512_set1_epi8(-128));
+        let dot = _mm512_dpbusd_epi32(load_i32x16(&x.begin[i]), codes, load_i8x64(&x.q[i]));
+        let (a, b) = (2 * i as i32, 2 * i as i32 + 1);
+        let both = _mm512_set_epi32(b, b, b, b, b, b, b, b, a, a, a, a, a, a, a, a);
+        let scale = _mm512_permutexvar_ps(both, scales);
+        acc[i % 2] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), acc[i % 2]);
+    }
+}
+
+/// The activations of eight blocks each. Blocks that are missing at the end have scales of zero.
+fn in_eights(x: &Activations) -> Vec<OfEight> {
+    let q = x.q.as_chunks::<LEN>().0.chunks(EIGHT);
+    let sums = x.sums.as_chunks::<8>().0.chunks(EIGHT);
+    q.zip(sums)
+        .zip(x.scales.chunks(EIGHT))
+        .map(|((q, sums), scales)| {
+            let mut of =
+                OfEight { q: [[0; 2 * LEN]; 4], begin: [[0; 16]; 4], scales: [0.0; EIGHT] };
+            of.scales[..scales.len()].copy_from_slice(scales);
+            for (i, (q, sums)) in q.iter().zip(sums).enumerate() {
+                of.q[i / 2][LEN * (i % 2)..][..LEN].copy_from_slice(q);
+                let begin = &mut of.begin[i / 2][8 * (i % 2)..][..8];
+                begin.iter_mut().zip(sums).for_each(|(begin, sum)| *begin = -128 * sum);
+            }
+            of
+        })
+        .collect()
 }

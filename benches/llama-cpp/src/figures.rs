@@ -1,0 +1,138 @@
+//! What the turns of one model on so many threads say.
+
+use anyhow::{Context as _, Result};
+use brickscope::PairedRatio;
+
+use crate::turns::{Agreement, Arm, Turn};
+
+/// All turns of a model on so many threads.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) threads: usize,
+    pub(crate) prefill: Phase,
+    pub(crate) decode: Phase,
+    pub(crate) agreement: Agreement,
+    /// Bytes read in a second by loops that do nothing else, once each round; or why not.
+    pub(crate) bandwidth: Result<Vec<f64>, String>,
+}
+
+/// One phase: so many tokens in each turn.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    pub(crate) tokens: usize,
+    /// Seconds of each turn, by arm in the order of [`Arm`].
+    pub(crate) seconds: [Vec<f64>; 3],
+    /// The arm of llama.cpp that is faster by medians.
+    pub(crate) better: Arm,
+    /// The time of that one over ours: how many times as fast ours is.
+    pub(crate) ratio: PairedRatio,
+}
+
+impl Phase {
+    fn new(turns: &[Vec<Turn>; 3], tokens: usize, of: fn(&Turn) -> f64) -> Result<Self> {
+        let seconds = turns.each_ref().map(|turns| turns.iter().map(of).collect::<Vec<_>>());
+        // Chosen when all is known, which can only favour llama.cpp.
+        let [repacked, plain, ours] = &seconds;
+        let better = if median(repacked) <= median(plain) { Arm::Repacked } else { Arm::Plain };
+        let theirs = if better == Arm::Repacked { repacked } else { plain };
+        let pairs: Vec<_> = ours.iter().copied().zip(theirs.iter().copied()).collect();
+        Ok(Self { tokens, ratio: PairedRatio::new(&pairs)?, seconds, better })
+    }
+
+    /// Tokens a second, by the median of the turns.
+    pub(crate) fn rate(&self, arm: Arm) -> f64 {
+        self.tokens as f64 / median(&self.seconds[arm as usize])
+    }
+}
+
+impl Cell {
+    /// From the turns of each arm, in the order in which they were taken.
+    pub(crate) fn new(
+        threads: usize,
+        turns: &[Vec<Turn>; 3],
+        [prompt, answer]: [usize; 2],
+        bandwidth: Result<Vec<f64>, String>,
+    ) -> Result<Self> {
+        let [repacked, plain, ours] = turns;
+        let mut agreement = Agreement::default();
+        for (arm, turns) in [(Arm::Repacked, repacked), (Arm::Plain, plain)] {
+            for (turn, ours) in turns.iter().zip(ours) {
+                let add = agreement.add(&turn.logits, &ours.logits);
+                add.with_context(|| format!("llama.cpp ({}) and ours", arm.name()))?;
+            }
+        }
+        Ok(Self {
+            threads,
+            prefill: Phase::new(turns, prompt, |turn| turn.prefill)?,
+            decode: Phase::new(turns, answer, |turn| turn.decode)?,
+            agreement,
+            bandwidth,
+        })
+    }
+
+    /// The most bytes a second that were read in any round.
+    pub(crate) fn roof(&self) -> Option<f64> {
+        self.bandwidth.as_ref().ok()?.iter().copied().max_by(f64::total_cmp)
+    }
+
+    /// The part of [`roof`](Self::roof) at which an arm reads weights when it decodes, `bytes` for each
+    /// token.
+    pub(crate) fn share_of_roof(&self, arm: Arm, bytes: usize) -> Option<f64> {
+        self.roof().map(|roof| self.decode.rate(arm) * bytes as f64 / roof)
+    }
+}
+
+/// The one in the middle, or the mean of the two. Of none it is not a number.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+    if n % 2 == 1 { at(n / 2) } else { (at((n / 2).wrapping_sub(1)) + at(n / 2)) / 2.0 }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Six turns each, slower from one to the next. llama.cpp is better plain in prefill, repacked in decode.
+    pub(crate) fn made(threads: usize) -> Cell {
+        let turns = |prefill: f64, decode: f64| -> Vec<Turn> {
+            let drift = (0..6).map(|i| 1.0 + 0.01 * f64::from(i));
+            let turn = |d: f64| Turn {
+                prefill: d * prefill,
+                decode: d * decode,
+                logits: vec![0.0, 1.0, 2.0],
+            };
+            drift.map(turn).collect()
+        };
+        let arms = [turns(1.2, 2.5), turns(0.6, 2.6), turns(0.8, 1.25)];
+        Cell::new(threads, &arms, [128, 32], Ok(vec![30e9, 40e9, 35e9])).unwrap()
+    }
+
+    #[test]
+    fn the_better_of_the_two_counts_in_each_phase() {
+        let Cell { prefill, decode, agreement, .. } = made(1);
+        assert_eq!((prefill.better, decode.better), (Arm::Plain, Arm::Repacked));
+        assert!((prefill.ratio.estimate - (0.6 / 0.8 - 1.0)).abs() < 1e-12, "ours takes longer");
+        assert!((decode.ratio.estimate - 1.0).abs() < 1e-12, "ours is twice as fast");
+        assert!((decode.rate(Arm::Ours) - 32.0 / (1.25 * 1.025)).abs() < 1e-9);
+        assert_eq!((agreement.compared, agreement.same_top_1), (12, 12));
+    }
+
+    #[test]
+    fn the_roof_is_the_best_round() {
+        let cell = made(1);
+        assert_eq!(cell.roof(), Some(40e9));
+        let share = cell.share_of_roof(Arm::Ours, 1_000_000_000).unwrap();
+        assert!((share - 32.0 / (1.25 * 1.025) / 40.0).abs() < 1e-9);
+        let without = Cell { bandwidth: Err("no memory".to_owned()), ..cell };
+        assert_eq!(without.share_of_roof(Arm::Ours, 1), None);
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0, 2.0, 3.0])), (2.0, 2.5));
+        assert!(median(&[]).is_nan());
+    }
+}

@@ -1,0 +1,231 @@
+//! brickscope's engine beside llama.cpp, in turns, in one process. At the root of the repository:
+//!
+//! ```text
+//! RUSTFLAGS="-Ctarget-cpu=native -Ctarget-cpu=x86-64" \
+//!   cargo run --release --manifest-path benches/llama-cpp/Cargo.toml -- MODEL.gguf
+//! ```
+//!
+//! llama.cpp's build reads the first of the two flags, and is built for this CPU; rustc reads the
+//! last, and our engine is built as it is shipped.
+
+mod figures;
+mod llama;
+mod table;
+mod turns;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use brickscope::{Absent, Ceilings, LoadWatch, Machine};
+use brickscope_engine::executor::Cpu;
+use brickscope_engine::gguf::Directory;
+use brickscope_engine::{Model, Session, synth};
+use brickscope_kernels::Kernels;
+use clap::Parser;
+use serde_json::json;
+
+use crate::figures::Cell;
+use crate::turns::{Arm, Engine, Turn};
+
+/// The tokens are the same in every run.
+const SEED: u64 = 1;
+
+/// With more of the machine's CPU time in other hands than this, figures say as much of those.
+const QUIET: f64 = 0.03;
+
+/// Hold brickscope's engine against llama.cpp: prefill and decode of the same tokens, in turns.
+///
+/// llama.cpp takes part twice, with its repacking of weights and without; the better of the two counts
+/// in each line. Beside them is the bandwidth at which this machine reads memory, measured in every round.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Example:\n  brickscope-bench-llama-cpp 1b-q4_k.gguf 1b-q8_0.gguf --threads 1,2 --rounds 10"
+)]
+struct Args {
+    /// Model files.
+    #[arg(required = true, value_name = "MODEL.gguf")]
+    models: Vec<PathBuf>,
+
+    /// Numbers of threads, one after the other.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    threads: Vec<NonZeroUsize>,
+
+    /// Rounds for each model and number of threads, of two turns an arm. Intervals take three.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(3..))]
+    rounds: u16,
+
+    /// Tokens to decode, after the prompt.
+    #[arg(long, default_value = "32")]
+    tokens: NonZeroUsize,
+
+    /// Tokens of the prompt.
+    #[arg(long, default_value = "128")]
+    prompt: NonZeroUsize,
+
+    /// Print everything that was measured as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let library = llama::Library::start();
+    let built_with = library.built_with();
+    let missing = missing(&built_with);
+    ensure!(
+        missing.is_empty(),
+        "llama.cpp was built without {}, which this CPU has, and is slow for that. Build it with\n  \
+         RUSTFLAGS=\"-Ctarget-cpu=native -Ctarget-cpu=x86-64\"",
+        missing.join(", ")
+    );
+    // A file that can't be read is noticed before minutes have gone into others.
+    for path in &args.models {
+        Model::open(path)?;
+    }
+    let load = LoadWatch::start();
+    let models = args.models.iter().map(|path| measure(&library, path, args));
+    let models = models.collect::<Result<Vec<_>>>()?;
+    let load = load.and_then(|watch| watch.so_far());
+
+    let machine = Machine::detect();
+    let peer = format!("llama.cpp with ggml {}", library.version());
+    let backend = Kernels::best().backend().name();
+    if args.json {
+        let (load, absent) = match load {
+            Ok(load) => (Some(load), None),
+            Err(Absent { reason }) => (None, Some(reason)),
+        };
+        let all = json!({
+            "machine": machine,
+            "llama_cpp": { "version": peer, "built_with": built_with },
+            "ours": { "backend": backend, "version": env!("CARGO_PKG_VERSION") },
+            "prompt": args.prompt,
+            "tokens": args.tokens,
+            "rounds": args.rounds,
+            "load_by_others": { "measured": load, "absent": absent },
+            "models": table::json(&models),
+        });
+        println!("{all:#}");
+        return Ok(());
+    }
+    let cpu = machine.cpu.as_deref().unwrap_or("unnamed processor");
+    let cpus = machine.logical_cpus.map_or_else(String::new, |n| format!(", {n} CPUs"));
+    println!("{cpu}{cpus}, {} {}", machine.os, machine.arch);
+    println!("{peer}, beside brickscope's engine on {backend}");
+    println!(
+        "prompts of {} tokens, {} decoded after each; {} rounds of two turns an arm",
+        args.prompt, args.tokens, args.rounds
+    );
+    println!("llama.cpp is built with {}", built_with.into_iter().collect::<Vec<_>>().join(" "));
+    match load {
+        Ok(load) => {
+            let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+            let steal = load.steal_share().map_or_else(|| "an unknown share".to_owned(), percent);
+            println!(
+                "of the machine's CPU time others had {}, its hypervisor {steal}{}",
+                percent(load.others_share()),
+                if load.others_share() > QUIET { ": repeat this on an idle machine" } else { "" }
+            );
+        }
+        Err(Absent { reason }) => println!("{reason}"),
+    }
+    print!("\n{}", table::text(&models));
+    Ok(())
+}
+
+/// All turns of a model.
+fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::Model> {
+    let name = path.display().to_string();
+    let say = |what: &str| eprintln!("{}: {what}", name.escape_debug());
+    say("loading it three times");
+    let ours = Model::open(path)?;
+    let repacked = llama::Model::load(library, path, true)?;
+    let plain = llama::Model::load(library, path, false)?;
+
+    let n_tokens = [args.prompt.get(), args.tokens.get()];
+    let room = n_tokens[0].saturating_add(n_tokens[1]);
+    let limit = ours.config.context_length;
+    ensure!(room <= limit, "{name}: it was made for {limit} tokens, and this takes {room}");
+    let tokens = synth::random_tokens(&ours.tokenizer, SEED, room);
+    ensure!(tokens.len() == room, "{name}: there are no tokens in its vocabulary");
+    let (prompt, answer) = tokens.split_at(n_tokens[0]);
+
+    let mut cells = Vec::new();
+    for &threads in &args.threads {
+        let cpu = Cpu::new(Kernels::best(), threads).context("threads for our engine")?;
+        let mut ours = Session::new(&ours, cpu.clone(), room)?;
+        let mut repacked = llama::Context::new(&repacked, threads, room)?;
+        let mut plain = llama::Context::new(&plain, threads, room)?;
+        let mut turns: [Vec<Turn>; 3] = Default::default();
+        let mut bandwidth = Ok(Vec::new());
+        for round in 0..usize::from(args.rounds) {
+            say(&format!("threads: {threads}, round {} of {}", round + 1, args.rounds));
+            for arm in Arm::round(round) {
+                let engine: &mut dyn Engine = match arm {
+                    Arm::Repacked => &mut repacked,
+                    Arm::Plain => &mut plain,
+                    Arm::Ours => &mut ours,
+                };
+                turns[arm as usize].push(Turn::take(engine, prompt, answer)?);
+            }
+            if let Ok(rates) = &mut bandwidth {
+                match Ceilings::measure(cpu.kernels, cpu.pool()) {
+                    Ok(ceilings) => rates.push(ceilings.read_bytes_per_second),
+                    Err(Absent { reason }) => bandwidth = Err(reason),
+                }
+            }
+        }
+        let cell = Cell::new(threads.get(), &turns, n_tokens, bandwidth);
+        cells.push(cell.with_context(|| name.clone())?);
+    }
+    Ok(table::Model {
+        parameters: ours.n_parameters(),
+        quantization: ours.quantization(),
+        bytes: bytes_per_token(&ours.gguf),
+        file: name,
+        cells,
+    })
+}
+
+/// Bytes of the matrices that a token reads: all, but of an embedding that isn't the head, too, only
+/// one row.
+fn bytes_per_token(file: &Directory) -> usize {
+    let is_tied = file.tensor("output.weight").is_none();
+    let matrices = file.tensors.iter().filter(|tensor| tensor.dims.len() > 1);
+    let read = matrices.map(|tensor| match &*tensor.name {
+        "token_embd.weight" if !is_tied => tensor.n_bytes / tensor.n_rows(),
+        _ => tensor.n_bytes,
+    });
+    read.sum()
+}
+
+/// Features of this CPU that llama.cpp has kernels for and wasn't built with, by its names.
+fn missing(built_with: &BTreeSet<String>) -> Vec<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    let has = [
+        ("AVX2", is_x86_feature_detected!("avx2")),
+        ("FMA", is_x86_feature_detected!("fma")),
+        ("F16C", is_x86_feature_detected!("f16c")),
+        ("AVX512", is_x86_feature_detected!("avx512f")),
+        ("AVX512_VBMI", is_x86_feature_detected!("avx512vbmi")),
+        ("AVX512_VNNI", is_x86_feature_detected!("avx512vnni")),
+        ("AVX512_BF16", is_x86_feature_detected!("avx512bf16")),
+    ];
+    #[cfg(target_arch = "aarch64")]
+    let has = [("DOTPROD", std::arch::is_aarch64_feature_detected!("dotprod"))];
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let has: [(&str, bool); 0] = [];
+    has.iter().filter(|(name, has)| *has && !built_with.contains(*name)).map(|&(n, _)| n).collect()
+}

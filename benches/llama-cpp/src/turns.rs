@@ -1,0 +1,218 @@
+//! The three arms, in turns.
+//!
+//! A round is there and back again, `A B ours ours B A`, and A and B, llama.cpp with and without its
+//! repacking, change places from round to round. So in each half of a round each arm has had one turn,
+//! what changes slowly is the same in all, and ours goes first as often as last.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use brickscope_engine::Session;
+
+use crate::llama;
+
+/// Before each turn: so that the threads of the arm before have stopped looking for work. OpenMP's do that
+/// for some milliseconds, ours for half of one.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Who takes a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arm {
+    /// llama.cpp, weights repacked.
+    Repacked,
+    /// llama.cpp, weights as they are in the file.
+    Plain,
+    /// brickscope's engine.
+    Ours,
+}
+
+impl Arm {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Repacked => "repacked",
+            Self::Plain => "plain",
+            Self::Ours => "ours",
+        }
+    }
+
+    /// Who takes the turns of a round.
+    pub(crate) fn round(number: usize) -> [Self; 6] {
+        let [a, b] = match number % 2 {
+            0 => [Self::Repacked, Self::Plain],
+            _ => [Self::Plain, Self::Repacked],
+        };
+        [a, b, Self::Ours, Self::Ours, b, a]
+    }
+}
+
+/// What runs tokens.
+pub(crate) trait Engine {
+    /// Forgets all tokens.
+    fn clear(&mut self);
+
+    /// Runs `tokens` after those so far; returns the logits that follow the last of them.
+    fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]>;
+}
+
+impl Engine for Session<'_> {
+    fn clear(&mut self) {
+        Session::clear(self);
+    }
+
+    fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+        Ok(Session::forward(self, tokens)?)
+    }
+}
+
+impl Engine for llama::Context<'_> {
+    fn clear(&mut self) {
+        llama::Context::clear(self);
+    }
+
+    fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+        llama::Context::forward(self, tokens)
+    }
+}
+
+/// A turn: the prompt in one call, then each token of the answer in one.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    /// Seconds for the prompt.
+    pub(crate) prefill: f64,
+    /// Seconds for the answer.
+    pub(crate) decode: f64,
+    /// The logits at the end of the prompt.
+    pub(crate) logits: Vec<f32>,
+}
+
+impl Turn {
+    pub(crate) fn take(engine: &mut dyn Engine, prompt: &[u32], answer: &[u32]) -> Result<Self> {
+        thread::sleep(PAUSE);
+        // One token, untimed: threads wake up, and the first pages are there.
+        engine.clear();
+        engine.forward(&prompt[..1])?;
+        engine.clear();
+
+        let began = Instant::now();
+        let logits = engine.forward(prompt)?;
+        let prefill = began.elapsed().as_secs_f64();
+        let logits = logits.to_vec();
+
+        let began = Instant::now();
+        for token in answer {
+            engine.forward(std::slice::from_ref(token))?;
+        }
+        let decode = began.elapsed().as_secs_f64();
+        Ok(Self { prefill, decode, logits })
+    }
+}
+
+/// How far our logits are from llama.cpp's, over many ends of prompts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Agreement {
+    /// Ends of prompts that were compared.
+    pub(crate) compared: usize,
+    /// At so many of them the same token is the likeliest.
+    pub(crate) same_top_1: usize,
+    /// The largest difference of two logits.
+    pub(crate) max_difference: f64,
+    /// The standard deviation of llama.cpp's logits, the least of all ends of prompts.
+    pub(crate) deviation: f64,
+}
+
+impl Agreement {
+    /// Compares two more.
+    ///
+    /// # Errors
+    ///
+    /// If they can't be of the same model: they aren't as many, aren't numbers, or some differ by more
+    /// than the logits of a prompt do among themselves.
+    pub(crate) fn add(&mut self, llama: &[f32], ours: &[f32]) -> Result<()> {
+        ensure!(
+            llama.len() == ours.len() && !llama.is_empty(),
+            "llama.cpp has {} logits for a token, ours are {}",
+            llama.len(),
+            ours.len()
+        );
+        let are_numbers = llama.iter().chain(ours).all(|logit| logit.is_finite());
+        ensure!(are_numbers, "there are logits that aren't numbers");
+        let pairs = || llama.iter().zip(ours).map(|(&a, &b)| (f64::from(a), f64::from(b)));
+        let n = llama.len() as f64;
+        let mean = pairs().map(|(a, _)| a).sum::<f64>() / n;
+        let deviation = (pairs().map(|(a, _)| (a - mean) * (a - mean)).sum::<f64>() / n).sqrt();
+        let difference = pairs().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        ensure!(
+            difference <= deviation,
+            "the logits at the end of the prompt are up to {difference:.3} apart, with a standard \
+             deviation of {deviation:.3}: the two don't compute the same model"
+        );
+        self.deviation = if self.compared == 0 { deviation } else { self.deviation.min(deviation) };
+        self.max_difference = self.max_difference.max(difference);
+        self.compared += 1;
+        self.same_top_1 += usize::from(top_1(llama) == top_1(ours));
+        Ok(())
+    }
+}
+
+/// Which is the largest, the first of equals.
+fn top_1(logits: &[f32]) -> Option<usize> {
+    (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_of_rounds_have_each_arm_once_and_ours_comes_first_in_every_other() {
+        for number in 0..4 {
+            let round = Arm::round(number);
+            for half in round.chunks(3) {
+                assert!(
+                    [Arm::Repacked, Arm::Plain].iter().all(|arm| half.contains(arm)),
+                    "{round:?}"
+                );
+            }
+            assert_eq!((round[2], round[3]), (Arm::Ours, Arm::Ours));
+        }
+        assert_ne!(Arm::round(0)[0], Arm::round(1)[0]);
+    }
+
+    #[test]
+    fn logits_agree_or_are_of_another_model() {
+        let llama = [0.0, 1.0, 4.0, 2.0];
+        let mut agreement = Agreement::default();
+        agreement.add(&llama, &[0.25, 1.0, 4.0, 2.0]).unwrap();
+        agreement.add(&llama, &[0.0, 1.0, 3.0, 3.5]).unwrap_err();
+        agreement.add(&llama, &[0.0, 1.0, 3.0, 3.25]).unwrap();
+        assert_eq!((agreement.compared, agreement.same_top_1), (2, 1));
+        assert_eq!(agreement.max_difference, 1.25);
+        let error = agreement.add(&llama, &[2.0, 4.0, 1.0, 0.0]).unwrap_err().to_string();
+        assert!(error.contains("3.000 apart, with a standard deviation of 1.479"), "{error}");
+        agreement.add(&llama, &[f32::NAN; 4]).unwrap_err();
+        agreement.add(&llama, &[0.0; 3]).unwrap_err();
+        assert_eq!(agreement.compared, 2);
+    }
+
+    #[test]
+    fn a_turn_forgets_what_was_before_and_runs_each_token_once() {
+        #[derive(Default)]
+        struct Fake(Vec<u32>, Vec<Vec<u32>>, Vec<f32>);
+        impl Engine for Fake {
+            fn clear(&mut self) {
+                self.1.push(std::mem::take(&mut self.0));
+            }
+            fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+                self.0.extend(tokens);
+                self.2 = vec![self.0.len() as f32];
+                Ok(&self.2)
+            }
+        }
+        let mut fake = Fake(vec![9], vec![], vec![]);
+        let turn = Turn::take(&mut fake, &[1, 2, 3], &[4, 5]).unwrap();
+        assert_eq!(fake.1, [vec![9], vec![1]]);
+        assert_eq!(fake.0, [1, 2, 3, 4, 5]);
+        assert_eq!(turn.logits, [3.0], "at the end of the prompt, not of the answer");
+    }
+}

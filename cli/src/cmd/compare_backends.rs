@@ -1,0 +1,219 @@
+//! `brickscope profile --compare-backends`: the same tokens on each backend of this CPU, brick by brick.
+
+use std::io::{Write, stdout};
+
+use anyhow::{Context, Result};
+use brickscope::backends::{BackendComparison, BackendRounds};
+use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, Profile, Run, view};
+use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
+use brickscope_kernels::Kernels;
+use serde::Serialize;
+
+use super::profile::log_capacity;
+use crate::args::ProfileArgs;
+use crate::{kept, names, progress, source};
+
+/// Rows of a round's trace kept at most: they only tell which spans stated no work.
+const MAX_LOG: usize = 1 << 16;
+
+pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
+    let created = Profile::empty(Default::default()).created;
+    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
+    let prompt = source::prompt(&model, &args.prompt)?;
+    let best = source::cpu(&args.executor)?;
+    // The last token is chosen and not run.
+    let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
+
+    let (mut sides, mut left_out) = (Vec::new(), Vec::new());
+    for backend in Backend::ALL {
+        match Kernels::new(backend) {
+            Ok(kernels) => {
+                // All have the same threads: those of another would look for work a while longer.
+                let mut cpu = best.clone();
+                cpu.kernels = kernels;
+                sides.push(Side::new(&model, Session::new(&model, cpu, context)?, context));
+            }
+            Err(why) => left_out.push(LeftOut { backend: backend.name(), reason: why.to_string() }),
+        }
+    }
+    let note = progress::note("measuring what this machine can do");
+    for side in &mut sides {
+        let ceilings = kept::ceilings(side.session.cpu().kernels, side.session.cpu().pool());
+        side.ceilings = Some(ceilings);
+    }
+    note.finish_and_clear();
+
+    let decoded = chosen(&model, best.clone(), &prompt, args.tokens, context)?;
+    let turns = args.rounds as usize * sides.len();
+    let turn = prompt.len() + decoded.len();
+    let bar = progress::tokens("running", ((turns + sides.len()) * turn) as u64);
+    for side in &mut sides {
+        side.warm_up(&prompt, &decoded)?;
+        bar.inc(turn as u64);
+    }
+    let count = sides.len();
+    for round in 0..args.rounds as usize {
+        // Another one begins in each round, so that none always comes after the same.
+        for nth in 0..count {
+            let side = &mut sides[(round + nth) % count];
+            side.turn(&prompt, &decoded, &mut || bar.inc(1))?;
+            bar.inc(prompt.len() as u64);
+        }
+    }
+    bar.finish_and_clear();
+
+    let threads = best.threads();
+    for side in &mut sides {
+        side.describe(&prompt, &decoded);
+    }
+    let rounds: Vec<_> = sides
+        .iter()
+        .map(|side| BackendRounds { backend: side.backend(), rounds: &side.rounds })
+        .collect();
+    let comparison = BackendComparison::new(&rounds).map_err(|why| anyhow::anyhow!(why.reason))?;
+    let report = Report {
+        created,
+        model: source::describe(&model),
+        machine: Machine::detect(),
+        clock: sides[0].rounds.first().map(|round| round.clock.clone()).unwrap_or_default(),
+        threads,
+        prompt_tokens: prompt.len(),
+        decoded_tokens: decoded.len(),
+        comparison,
+        left_out,
+    };
+    let text =
+        if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
+    stdout().lock().write_all(text.as_bytes()).context("standard output")
+}
+
+/// The tokens that all backends decode: the likeliest, on the fastest of them.
+fn chosen(
+    model: &Model,
+    cpu: brickscope_engine::executor::Cpu,
+    prompt: &[u32],
+    n_tokens: usize,
+    context: usize,
+) -> Result<Vec<u32>> {
+    let mut session = Session::new(model, cpu, context)?;
+    let options = GenerateOptions { n_tokens, sampling: Sampling::Greedy };
+    let bar = progress::tokens("choosing", context as u64);
+    let mut show = |done: usize| bar.set_position(done as u64);
+    let mut tokens = generate(&mut session, None, prompt, options, &mut show)?.tokens;
+    bar.finish_and_clear();
+    tokens.pop();
+    Ok(tokens)
+}
+
+/// A backend and its rounds.
+struct Side<'m> {
+    session: Session<'m>,
+    profiler: BrickProfiler,
+    ceilings: Option<Result<brickscope::Ceilings, brickscope::Absent>>,
+    rounds: Vec<Profile>,
+}
+
+impl<'m> Side<'m> {
+    fn new(model: &Model, session: Session<'m>, context: usize) -> Self {
+        let capacity = log_capacity(model, session.batch(), context).min(MAX_LOG);
+        let profiler = BrickProfiler::new().with_log_capacity(capacity);
+        Self { session, profiler, ceilings: None, rounds: Vec::new() }
+    }
+
+    fn backend(&self) -> &'static str {
+        self.session.cpu().kernels.backend().name()
+    }
+
+    /// Brings the weights and the code into memory, unmeasured.
+    fn warm_up(&mut self, prompt: &[u32], decoded: &[u32]) -> Result<()> {
+        self.session.forward(&prompt[..prompt.len().min(self.session.batch())])?;
+        if let Some(&token) = decoded.first() {
+            self.session.forward(&[token])?;
+        }
+        self.session.clear();
+        Ok(())
+    }
+
+    /// One round: the prompt, and the tokens one by one.
+    fn turn(
+        &mut self,
+        prompt: &[u32],
+        decoded: &[u32],
+        decoded_one: &mut dyn FnMut(),
+    ) -> Result<()> {
+        self.session.clear();
+        self.profiler.reset();
+        self.profiler.enable();
+        let probe = self.session.profiled(&self.profiler);
+        self.session.forward_with(&probe, prompt)?;
+        for &token in decoded {
+            self.session.forward_with(&probe, &[token])?;
+            decoded_one();
+        }
+        self.profiler.disable();
+        self.rounds.push(self.profiler.profile());
+        Ok(())
+    }
+
+    /// What the profiles of all rounds have in common.
+    fn describe(&mut self, prompt: &[u32], decoded: &[u32]) {
+        let run = Run {
+            command: std::env::args().collect(),
+            backend: self.backend().to_owned(),
+            threads: self.session.cpu().threads() as u32,
+            prompt_tokens: prompt.len() as u64,
+            generated_tokens: decoded.len() as u64,
+            seed: None,
+        };
+        for round in &mut self.rounds {
+            round.run = Some(run.clone());
+            match &self.ceilings {
+                Some(Ok(ceilings)) => round.ceilings = Some(ceilings.clone()),
+                Some(Err(absent)) => round.ceilings_absent = Some(absent.clone()),
+                None => {}
+            }
+        }
+    }
+}
+
+/// A backend that has no row.
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    backend: &'static str,
+    reason: String,
+}
+
+/// What is printed, and in this form with `--json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    created: String,
+    model: brickscope::Model,
+    machine: Machine,
+    clock: ClockInfo,
+    threads: usize,
+    prompt_tokens: usize,
+    /// In each round.
+    decoded_tokens: usize,
+    #[serde(flatten)]
+    comparison: BackendComparison,
+    left_out: Vec<LeftOut>,
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let Self { model, threads, .. } = self;
+        let run = format!(
+            "{}, {threads} thread{}",
+            names::printable(&model.quantization),
+            if *threads == 1 { "" } else { "s" }
+        );
+        let name = names::printable(model.name.as_deref().unwrap_or(&model.path));
+        // One line on an 80-column terminal, whatever the model is called.
+        let name = names::cut(&name, 78_usize.saturating_sub(names::columns(&run)));
+        let mut text = format!("{name}, {run}\n\n{}", view::backends(&self.comparison));
+        for LeftOut { backend, reason } in &self.left_out {
+            text += &format!("without {backend}: {reason}\n");
+        }
+        text
+    }
+}
