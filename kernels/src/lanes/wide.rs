@@ -51,15 +51,6 @@ pub(crate) fn load_u8x64(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// Fewer than 64 unsigned bytes, and zeros after them.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn load_u8_padded<const N: usize>(bytes: &[u8; N]) -> __m512i {
-    const { assert!(N < 64) };
-    // SAFETY: the mask has a bit for each byte of the array, and no other byte is read.
-    unsafe { _mm512_maskz_loadu_epi8((1 << N) - 1, bytes.as_ptr().cast()) }
-}
-
 /// 32 integers of 16 bits.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]

@@ -59,3 +59,42 @@ fn side_by_side<const BYTES: usize>(rows: [&[u8]; 4]) -> impl Iterator<Item = [&
     let [a, b, c, d] = rows.map(|row| row.as_chunks::<BYTES>().0.iter());
     a.zip(b).zip(c.zip(d)).map(|((a, b), (c, d))| [a, b, c, d])
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Backend, Kernels, Matrix, QuantType, quant};
+
+    #[test]
+    fn every_row_is_in_one_of_the_fours() {
+        for n_rows in 0..20 {
+            let mut rows: Vec<usize> = super::by_fours(n_rows).flatten().collect();
+            rows.sort();
+            rows.dedup();
+            assert_eq!(rows, (0..n_rows).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_in_every_row() {
+        let Ok(kernels) = Kernels::new(Backend::Avx512) else {
+            return eprintln!("skipped: no AVX-512 VNNI");
+        };
+        for kind in QuantType::ALL.into_iter().filter(|kind| super::is_written(*kind)) {
+            // Blocks that aren't a multiple of what is multiplied at a time.
+            let (rows, cols) = (5, 3 * kind.block_len());
+            let (weights, mut bytes) = (vec![0.0; rows * cols], Vec::new());
+            match kind {
+                QuantType::I2_S => quant::quantize_i2_s(&weights, &mut bytes),
+                _ => quant::quantize_row(kind, &weights, &mut bytes),
+            }
+            let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+            for at in [0, cols - 1] {
+                let mut x = vec![1.0; cols];
+                x[at] = f32::INFINITY;
+                let mut out = [0.0; 5];
+                kernels.gemv(&mut out, w, &x);
+                assert!(out.iter().all(|y| y.is_nan()), "{kind}: {out:?}");
+            }
+        }
+    }
+}

@@ -9,8 +9,8 @@ use std::arch::x86_64::*;
 use super::{by_fours, side_by_side};
 use crate::activations::Activations;
 use crate::lanes::wide::{
-    f16x4, load_f32x16, load_i8x64, load_i32x16, load_u8_padded, load_u8x64, sum_fourths,
-    sum_neighbours, three_times,
+    f16x4, load_f32x16, load_i8x64, load_i32x16, load_u8, load_u8x64, sum_fourths, sum_neighbours,
+    three_times,
 };
 use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::ternary::{I2_S_BYTES, I2_S_LEN, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
@@ -132,7 +132,8 @@ fn products(codes: &[u8; 64], x: &OfPairs) -> __m512i {
     _mm512_dpbusd_epi32(dot, codes_3, load_i8x64(&x.q[3]))
 }
 
-/// What the 52 bytes of a block are multiplied with.
+/// What the 52 bytes of a block are multiplied with, as two loads of 32 have them: the last twelve of the
+/// first come again, with nothing.
 #[repr(align(64))]
 struct OfDigits {
     /// With the bytes that have each digit next after their point. The last has nothing for the four bytes
@@ -162,7 +163,8 @@ pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
             let mut d = [[0; 2]; 4];
             for r in 0..4 {
                 prefetch_ahead_of_four(blocks[r]);
-                rest[r] = load_u8_padded::<52>(piece(blocks[r], 0));
+                let (first, last) = (load_u8(piece(blocks[r], 0)), load_u8(piece(blocks[r], 20)));
+                rest[r] = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), last);
                 d[r] = *piece(blocks[r], 52);
             }
             for n in 0..5 {
@@ -191,9 +193,9 @@ fn of_tq1_0(q: &[i8; LEN], scale: f32) -> OfDigits {
         OfDigits { q: [[0; 64]; 5], negative: [[0; 64]; 5], begin: [0; 16], scale: scale / 256.0 };
     for (n, to) in x.q.iter_mut().enumerate() {
         to[..32].copy_from_slice(&q[32 * n..][..32]);
-        to[32..48].copy_from_slice(&q[160 + 16 * n..][..16]);
+        to[44..60].copy_from_slice(&q[160 + 16 * n..][..16]);
         if n < 4 {
-            to[48..52].copy_from_slice(&q[240 + 4 * n..][..4]);
+            to[60..].copy_from_slice(&q[240 + 4 * n..][..4]);
         }
     }
     for (to, from) in x.negative.as_flattened_mut().iter_mut().zip(x.q.as_flattened()) {
