@@ -25,17 +25,23 @@ pub(crate) fn model(path: Option<&Path>) -> Result<Model> {
 
 /// The same for what runs there: the CPU reads weights faster from memory than from a mapped file.
 pub(crate) fn model_to_run(path: Option<&Path>, on: &ExecutorArgs) -> Result<Model> {
+    let mut model = model(path)?;
+    copy_weights(&mut model, on)?;
+    Ok(model)
+}
+
+/// Copies weights into memory, if the CPU is to read them and nobody said to leave them in the file.
+pub(crate) fn copy_weights(model: &mut Model, on: &ExecutorArgs) -> Result<()> {
     if on.mmap || device::asked(on).is_some() {
-        return model(path);
+        return Ok(());
     }
-    let path = at(path)?;
     let bar = progress::bytes("loading", 0);
-    let loaded = Model::load(&path, &mut |done, total| {
+    let copied = model.copy_into_memory(&mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    Ok(loaded?)
+    Ok(copied?)
 }
 
 fn at(path: Option<&Path>) -> Result<PathBuf> {

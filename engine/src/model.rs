@@ -157,6 +157,15 @@ impl Model {
         Self::from_gguf(Gguf::load(path, progress)?)
     }
 
+    /// Copies the weights of an open file into memory: see [`Gguf::copy_into_memory`].
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read.
+    pub fn copy_into_memory(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+        Ok(self.gguf.copy_into_memory(progress)?)
+    }
+
     /// The model in an open file.
     ///
     /// # Errors

@@ -81,15 +81,14 @@ pub(crate) mod scalar {
     }
 }
 
-/// Eight at a time.
+/// Sixteen at a time.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::arch::x86_64::*;
 
     use super::{Activations, LEAST, group_of};
     use crate::QuantType;
-    use crate::lanes::load;
-    use crate::lanes::wide::store_i8x8;
+    use crate::lanes::wide::{load_f32x16, store_i8x16};
 
     impl Activations {
         /// As [`rounded`](Self::rounded), to the bit.
@@ -106,40 +105,32 @@ pub(crate) mod avx512 {
         }
     }
 
-    /// Rounds a block. Returns its scale.
+    /// Rounds a block, a multiple of sixteen. Returns its scale.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
-    fn round_block(q: &mut [i8], x: &[f32]) -> f32 {
-        let magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(i32::MAX));
-        let mut most = _mm256_setzero_si256();
-        for eight in x.as_chunks::<8>().0 {
+    pub(crate) fn round_block(q: &mut [i8], x: &[f32]) -> f32 {
+        let (q, x) = (q.as_chunks_mut::<16>().0, x.as_chunks::<16>().0);
+        let magnitude = _mm512_set1_epi32(i32::MAX);
+        let mut most = _mm512_setzero_si512();
+        for x in x {
             // Magnitudes are in order as whole numbers too, with NaN above infinity: so none is lost.
-            let bits = _mm256_castps_si256(_mm256_and_ps(load(eight), magnitude));
-            most = _mm256_max_epi32(most, bits);
+            let bits = _mm512_and_si512(_mm512_castps_si512(load_f32x16(x)), magnitude);
+            most = _mm512_max_epi32(most, bits);
         }
-        let most = f32::from_bits(largest(most).cast_unsigned());
+        let most = f32::from_bits(_mm512_reduce_max_epi32(most).cast_unsigned());
         if !most.is_finite() {
-            q.fill(0);
+            q.as_flattened_mut().fill(0);
             return f32::NAN;
         }
         if most < LEAST {
-            q.fill(0);
+            q.as_flattened_mut().fill(0);
             return 0.0;
         }
-        let inverse = _mm256_set1_ps(127.0 / most);
-        for (q, x) in q.as_chunks_mut::<8>().0.iter_mut().zip(x.as_chunks::<8>().0) {
-            store_i8x8(q, _mm256_cvtps_epi32(_mm256_mul_ps(load(x), inverse)));
+        let inverse = _mm512_set1_ps(127.0 / most);
+        for (q, x) in q.iter_mut().zip(x) {
+            store_i8x16(q, _mm512_cvtps_epi32(_mm512_mul_ps(load_f32x16(x), inverse)));
         }
         most / 127.0
-    }
-
-    /// The largest of eight.
-    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    #[inline]
-    fn largest(v: __m256i) -> i32 {
-        let four = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
-        let two = _mm_max_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
-        _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two)))
     }
 }
 

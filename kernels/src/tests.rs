@@ -531,18 +531,65 @@ mod products {
     }
 
     #[test]
+    fn threads_that_share_the_rounding_give_the_same_bits() {
+        if cfg!(miri) {
+            return;
+        }
+        // Enough activations to be worth sharing; fewer tokens than threads, and more.
+        for (rows, cols, n) in [(3, 32_768, 2), (17, 512, 129)] {
+            for n_threads in 2..=3 {
+                let pool = ThreadPool::new(NonZeroUsize::new(n_threads).unwrap()).unwrap();
+                for (kind, bytes) in matrices(rows, cols, 7) {
+                    let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+                    let kernels = Kernels::best();
+                    let x = noise(8, n * cols);
+                    let (mut alone, mut shared) = (vec![0.0; n * rows], vec![1.0; n * rows]);
+                    kernels.gemm(&mut alone, w, &x, n);
+                    kernels.matmul(&pool, &mut shared, w, &x, n);
+                    assert_eq!(alone, shared, "{kind}, {n} tokens, {n_threads} threads");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_token_has_the_same_bits_whatever_tokens_are_beside_it() {
-        let (rows, cols, n) = (21, 600, 8);
-        let bytes = encode(QuantType::F16, &noise(1, rows * cols));
-        let w = Matrix::new(QuantType::F16, rows, cols, &bytes).unwrap();
-        let x = noise(2, n * cols);
-        for kernels in backends() {
-            let mut all = vec![0.0; n * rows];
-            kernels.gemm(&mut all, w, &x, n);
-            for n in 2..n {
-                let mut some = vec![0.0; n * rows];
-                kernels.gemm(&mut some, w, &x[..n * cols], n);
-                assert_eq!(some, all[..n * rows], "{n} tokens");
+        let (rows, cols, n) = if cfg!(miri) { (3, 256, 3) } else { (37, 768, 15) };
+        for (kind, bytes) in matrices(rows, cols, 1) {
+            let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+            let x = noise(2, n * cols);
+            for kernels in backends() {
+                let mut all = vec![0.0; n * rows];
+                kernels.gemm(&mut all, w, &x, n);
+                for n in 2..n {
+                    let mut some = vec![0.0; n * rows];
+                    kernels.gemm(&mut some, w, &x[..n * cols], n);
+                    assert_eq!(some, all[..n * rows], "{kind}, {n} tokens");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_comes_through_for_its_token_alone() {
+        let (rows, cols, n) = (5, 512, 3);
+        for (kind, bytes) in matrices(rows, cols, 11) {
+            let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+            for bad in [f32::NAN, f32::INFINITY] {
+                let mut x = noise(12, n * cols);
+                x[cols + 300] = bad;
+                for kernels in backends() {
+                    let name = kernels.matmul_name(kind, n);
+                    let mut out = vec![0.0; n * rows];
+                    kernels.gemm(&mut out, w, &x, n);
+                    for (i, token) in out.chunks_exact(rows).enumerate() {
+                        let finite = token.iter().all(|y| y.is_finite());
+                        assert_eq!(finite, i != 1, "{name}, token {i}: {token:?}");
+                        if i == 1 && kernels.rounds_activations(kind, n) {
+                            assert!(token.iter().all(|y| y.is_nan()), "{name}: {token:?}");
+                        }
+                    }
+                }
             }
         }
     }

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::io::{Write, stdout};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use brickscope::{
     Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Machine, Profile, Run, SyncMode, view,
 };
+use brickscope_engine::executor::Cpu;
 use brickscope_engine::{
     GenerateOptions, Generated, Gpu, GpuSession, Model, Sampling, Session, generate, generate_on,
 };
@@ -23,12 +25,47 @@ use crate::{device, kept, metrics, progress, source};
 
 /// Rows of the trace kept at most, of all threads that record: half a gigabyte of them.
 const MAX_LOG: usize = 1 << 23;
+/// For how long a run waits for the view that started it.
+const WATCHER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
+    let mut model = source::model(args.model.as_deref())?;
     let prompt = source::prompt(&model, &args.prompt)?;
-    let ran = measure(args, &model, &prompt)?;
+    let started = Profile::empty(Default::default()).created;
+    let ran = match device::asked(&args.executor) {
+        Some(backend) => measure_on_device(args, &model, &prompt, backend, &started)?,
+        None => {
+            let host = prepare(args, &model, &prompt, &started)?;
+            source::copy_weights(&mut model, &args.executor)?;
+            measure(args, &model, &prompt, host)?
+        }
+    };
     report(args, &model, &prompt, ran)
+}
+
+/// What there is to a run on the CPU before its model is in memory.
+struct Host {
+    cpu: Cpu,
+    dir: RunDir,
+    ceilings: Result<Ceilings, Absent>,
+    /// Tokens that the run has room for.
+    context: usize,
+}
+
+fn prepare(args: &ProfileArgs, model: &Model, prompt: &[u32], started: &str) -> Result<Host> {
+    ensure!(args.grain.is_none(), "--grain is about a device's time: add --backend");
+    let cpu = source::cpu(&args.executor)?;
+    // The last token is chosen and not run.
+    let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
+    // So that what it refuses is refused now.
+    drop(Session::new(model, cpu.clone(), context)?);
+    // Before the run, so that a folder that can't be written to isn't found out after it.
+    let dir = RunDir::create(args.out.as_deref(), started)?;
+    // Before the weights, since that takes memory, too.
+    let note = progress::note("measuring what this machine can do");
+    let ceilings = kept::ceilings(cpu.kernels, cpu.pool());
+    note.finish_and_clear();
+    Ok(Host { cpu, dir, ceilings, context })
 }
 
 /// A run, before anything is made of it.
@@ -44,21 +81,10 @@ struct Ran {
 // The two halves of a run are functions of their own, so that while the model runs the stack holds
 // little else: samplers copy only some kilobytes of it.
 #[inline(never)]
-fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32]) -> Result<Ran> {
-    let started = Profile::empty(Default::default()).created;
-    if let Some(backend) = device::asked(&args.executor) {
-        return measure_on_device(args, model, prompt, backend, &started);
-    }
-    ensure!(args.grain.is_none(), "--grain is about a device's time: add --backend");
-    let cpu = source::cpu(&args.executor)?;
-    // The last token is chosen and not run.
-    let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
+fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32], host: Host) -> Result<Ran> {
+    let Host { cpu, dir, ceilings, context } = host;
     let mut session = Session::new(model, cpu, context)?;
-    // Before the run, so that a folder that can't be written to isn't found out after it.
-    let dir = RunDir::create(args.out.as_deref(), &started)?;
-    let note = progress::note("measuring what this machine can do");
-    let ceilings = kept::ceilings(session.cpu().kernels, session.cpu().pool());
-    note.set_message("warming up");
+    let note = progress::note("warming up");
 
     let mut capacity = log_capacity(model, session.batch(), context);
     // Nobody will see single spans of a run that is never written.
@@ -243,6 +269,10 @@ fn publish(
         ceilings_absent: ceilings.as_ref().err().cloned(),
     };
     let publisher = Publisher::start(profiler, facts).context("--live")?;
+    if args.await_watcher {
+        // Who started this and didn't come has its reasons; the run is one all the same.
+        let _ = publisher.wait_for_watcher(WATCHER_WITHIN);
+    }
     let live = Arc::new(Mutex::new(Some(publisher)));
     if args.endless {
         let live = Arc::clone(&live);

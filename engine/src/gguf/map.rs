@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use memmap2::{Mmap, MmapMut};
 #[derive(Clone)]
 pub(super) enum Bytes {
     /// A file, mapped: pages arrive when they are first read.
-    Mapped(Arc<Mmap>),
+    Mapped(Arc<(Mmap, File)>),
     /// A copy of a file, in large pages as far as the system gave them.
     Copied(Arc<Mmap>),
     /// A buffer that somebody filled.
@@ -31,18 +31,19 @@ impl Bytes {
     /// undefined, in practice wrong numbers, because the directory was copied out when the file was
     /// opened and all ranges come from that copy. Every engine that maps models accepts this. The
     /// alternative is to copy gigabytes at each start, which `Gguf::load` does.
-    pub(super) fn map(file: &File) -> io::Result<Self> {
+    pub(super) fn map(file: File) -> io::Result<Self> {
         // SAFETY: the map is read only, and nothing in this process writes to the file; of other
         // processes see above.
-        unsafe { Mmap::map(file) }.map(|map| Self::Mapped(Arc::new(map)))
+        unsafe { Mmap::map(&file) }.map(|map| Self::Mapped(Arc::new((map, file))))
     }
 
-    /// Copies a file of this length into memory. `progress` is told how many bytes are there.
-    pub(super) fn copy(
-        file: &mut File,
-        len: usize,
-        progress: &mut dyn FnMut(u64),
-    ) -> io::Result<Self> {
+    /// A mapped file's copy in memory; `None` of what isn't mapped. `progress` is told how many bytes are there.
+    ///
+    /// It is read, not copied out of the map, so that never both are in memory.
+    pub(super) fn copy(&self, progress: &mut dyn FnMut(u64)) -> io::Result<Option<Self>> {
+        let Self::Mapped(mapped) = self else { return Ok(None) };
+        let (len, mut file) = (mapped.0.len(), &mapped.1);
+        file.rewind()?;
         let mut copy = MmapMut::map_anon(len)?;
         // Before the pages come. Where it is refused they are small, and all else is the same.
         #[cfg(target_os = "linux")]
@@ -53,7 +54,7 @@ impl Bytes {
             done += piece.len() as u64;
             progress(done);
         }
-        Ok(Self::Copied(Arc::new(copy.make_read_only()?)))
+        Ok(Some(Self::Copied(Arc::new(copy.make_read_only()?))))
     }
 }
 
@@ -65,7 +66,8 @@ impl Deref for Bytes {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Mapped(map) | Self::Copied(map) => map,
+            Self::Mapped(mapped) => &mapped.0,
+            Self::Copied(copy) => copy,
             Self::Owned(bytes) => bytes,
         }
     }
@@ -74,7 +76,7 @@ impl Deref for Bytes {
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mapped(map) => write!(f, "{} bytes, mapped", map.len()),
+            Self::Mapped(mapped) => write!(f, "{} bytes, mapped", mapped.0.len()),
             Self::Copied(map) => write!(f, "{} bytes, copied", map.len()),
             Self::Owned(bytes) => write!(f, "{} bytes", bytes.len()),
         }

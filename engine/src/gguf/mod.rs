@@ -71,7 +71,7 @@ impl Gguf {
     ///
     /// If the file can't be opened, or isn't the model file it should be.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let bytes = open(path).and_then(|file| Bytes::map(&file));
+        let bytes = open(path).and_then(Bytes::map);
         let bytes = bytes.map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
         Ok(Self { directory: parse(&bytes, path)?, bytes, copying: None })
     }
@@ -88,18 +88,28 @@ impl Gguf {
     ///
     /// If the file can't be read, or isn't the model file it should be.
     pub fn load(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, Error> {
-        let fault = |cause| Error::Open { file: path.to_owned(), cause };
-        let mut file = open(path).map_err(fault)?;
-        let mapped = Bytes::map(&file).map_err(fault)?;
-        // First, so that what is no model isn't copied.
-        let directory = parse(&mapped, path)?;
-        let len = mapped.len() as u64;
+        let mut gguf = Self::open(path)?;
+        gguf.copy_into_memory(progress)?;
+        Ok(gguf)
+    }
+
+    /// Does for an open file what [`load`](Self::load) does.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read.
+    pub fn copy_into_memory(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+        let len = self.bytes.len() as u64;
         if !memory::gives_large_pages() || !memory::has_room_for(len) {
-            return Ok(Self { directory, bytes: mapped, copying: None });
+            return Ok(());
         }
         let begun = Instant::now();
-        let bytes = Bytes::copy(&mut file, mapped.len(), &mut |done| progress(done, len));
-        Ok(Self { directory, bytes: bytes.map_err(fault)?, copying: Some(begun.elapsed()) })
+        let copy = self.bytes.copy(&mut |done| progress(done, len));
+        let copy = copy.map_err(|cause| Error::Open { file: self.path.clone(), cause })?;
+        if let Some(copy) = copy {
+            (self.bytes, self.copying) = (copy, Some(begun.elapsed()));
+        }
+        Ok(())
     }
 
     /// Reads a model that is in memory. `name` stands for it in error messages.
@@ -203,5 +213,34 @@ impl Directory {
     pub fn range(&self, tensor: &TensorInfo) -> Range<usize> {
         let start = self.data_start + tensor.offset;
         start..start + tensor.n_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_in_memory_is_the_file() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models/tiny-Q8_0.gguf");
+        let mapped = Gguf::open(&path).expect("the fixture");
+        let mut told = Vec::new();
+        let copied = Gguf::load(&path, &mut |done, total| told.push((done, total))).expect("it");
+        assert_eq!(mapped.placement(), Placement::Mapped);
+        assert_eq!(mapped.bytes[..], copied.bytes[..]);
+        let len = mapped.file_len() as u64;
+        match copied.placement() {
+            Placement::Copied { took } => {
+                assert!(took > Duration::ZERO);
+                assert_eq!(told.last(), Some(&(len, len)));
+            }
+            // Where the system has no large pages, or no room.
+            Placement::Mapped => assert!(told.is_empty()),
+            Placement::Given => panic!("nobody gave it"),
+        }
+        // What is no file is left as it is.
+        let mut given = Gguf::from_bytes(mapped.bytes.to_vec(), "given").expect("the same");
+        given.copy_into_memory(&mut |_, _| panic!("nothing to copy")).expect("nothing to do");
+        assert_eq!(given.placement(), Placement::Given);
     }
 }

@@ -129,9 +129,22 @@ pub(crate) fn piece<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
 /// Asks for the cache line that is 4 KiB past `bytes`, on its way to being needed.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-#[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
 pub(crate) fn prefetch_ahead<T>(data: &[T]) {
-    let ahead = data.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES);
+    prefetch::<PREFETCH_BYTES, T>(data);
+}
+
+/// The same for one of four streams that are read side by side.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(crate) fn prefetch_ahead_of_four<T>(data: &[T]) {
+    prefetch::<{ PREFETCH_BYTES / 4 }, T>(data);
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+#[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
+fn prefetch<const BYTES: usize, T>(data: &[T]) {
+    let ahead = data.as_ptr().cast::<u8>().wrapping_add(BYTES);
     // SAFETY: a prefetch is a hint. It reads nothing that the program could see and doesn't fault,
     // wherever it points.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) }

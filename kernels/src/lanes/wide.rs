@@ -1,5 +1,6 @@
 //! What the kernels for AVX-512 load and store besides.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// 32 signed bytes.
@@ -16,6 +17,14 @@ pub(crate) fn load_i8(bytes: &[i8; 32]) -> __m256i {
 pub(crate) fn load_i8x16(bytes: &[u8; 16]) -> __m128i {
     // SAFETY: the array has the 16 bytes that are read; `loadu` needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Eight integers of 16 bits.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn load_i16x8(x: &[i16; 8]) -> __m128i {
+    // SAFETY: the array has the 16 bytes that are read; `loadu` needs no alignment.
+    unsafe { _mm_loadu_si128(x.as_ptr().cast()) }
 }
 
 /// 32 unsigned bytes.
@@ -83,42 +92,18 @@ pub(crate) fn load_i32(x: &[i32; 8]) -> __m256i {
     unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
 }
 
-/// 64 bytes, signed or not.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn load_64_bytes(bytes: &[u8; 64]) -> __m512i {
-    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
-    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
-}
-
 /// Writes 64 bytes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-pub(crate) fn store_64_bytes(out: &mut [u8; 64], v: __m512i) {
+pub(crate) fn store_u8x64(out: &mut [u8; 64], v: __m512i) {
     // SAFETY: the array has the 64 bytes that are written; `storeu` needs no alignment.
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
-}
-
-/// 16 bytes.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn load_16_bytes(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: the array has the 16 bytes that are read; `loadu` needs no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
-/// Sixteen floats.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn load_16(x: &[f32; 16]) -> __m512 {
-    // SAFETY: the array has the 64 bytes that are read; `loadu` needs no alignment.
-    unsafe { _mm512_loadu_ps(x.as_ptr()) }
 }
 
 /// Writes sixteen floats.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-pub(crate) fn store_16(out: &mut [f32; 16], v: __m512) {
+pub(crate) fn store_f32x16(out: &mut [f32; 16], v: __m512) {
     // SAFETY: the array has the 64 bytes that are written; `storeu` needs no alignment.
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), v) }
 }
@@ -140,12 +125,49 @@ pub(crate) fn load_f16x16(bits: &[u16; 16]) -> __m512 {
     _mm512_cvtph_ps(bits)
 }
 
-/// Writes eight integers as bytes; one that doesn't fit becomes the nearest that does.
+/// Asks for all cache lines of `bytes`, to be brought into the second level.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-pub(crate) fn store_i8x8(out: &mut [i8; 8], v: __m256i) {
-    let bytes = _mm_cvtsi128_si64(_mm256_cvtsepi32_epi8(v));
-    *out = bytes.to_le_bytes().map(|byte| byte.cast_signed());
+#[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
+pub(crate) fn prefetch(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        // SAFETY: a prefetch is a hint. It reads nothing that the program could see.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
+    }
+}
+
+/// Three times each byte, of which the lowest eight bits are kept.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn three_times(v: __m512i) -> __m512i {
+    let mut twice = _mm512_add_epi8(v, v);
+    // A compiler that sees three times three times makes nine times of it, for which there is no
+    // instruction: so it is made not to see.
+    // SAFETY: there are no instructions.
+    unsafe {
+        asm!("/* {0} */", inout(zmm_reg) twice, options(pure, nomem, nostack, preserves_flags))
+    };
+    _mm512_add_epi8(twice, v)
+}
+
+/// The sums of each four neighbours of four vectors: of the first of each, then of the next of each.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn sum_neighbours([a, b, c, d]: [__m512i; 4]) -> __m512i {
+    let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
+}
+
+/// The sums of every fourth lane.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn sum_fourths(v: __m512) -> [f32; 4] {
+    let eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let mut sums = [0.0; 4];
+    super::store4(&mut sums, four);
+    sums
 }
 
 /// The sum of sixteen lanes.
@@ -155,6 +177,14 @@ pub(crate) fn sum16(v: __m512) -> f32 {
     super::sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)))
 }
 
+/// Writes sixteen integers as bytes; one that doesn't fit becomes the nearest that does.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn store_i8x16(out: &mut [i8; 16], v: __m512i) {
+    // SAFETY: the array has the 16 bytes that are written; `storeu` needs no alignment.
+    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(v)) }
+}
+
 /// A half float in the file's byte order, in all lanes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
@@ -162,9 +192,15 @@ pub(crate) fn f16_everywhere(bytes: [u8; 2]) -> __m256 {
     _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(bytes)))
 }
 
-/// A half float in the file's byte order, in all sixteen lanes.
+/// Four half floats in the file's byte order.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-pub(crate) fn f16_everywhere16(bytes: [u8; 2]) -> __m512 {
-    _mm512_cvtph_ps(_mm256_set1_epi16(i16::from_le_bytes(bytes)))
+pub(crate) fn f16x4([a, b, c, d]: [[u8; 2]; 4]) -> __m128 {
+    let [a, b, c, d] = [
+        i16::from_le_bytes(a),
+        i16::from_le_bytes(b),
+        i16::from_le_bytes(c),
+        i16::from_le_bytes(d),
+    ];
+    _mm_cvtph_ps(_mm_setr_epi16(a, b, c, d, 0, 0, 0, 0))
 }

@@ -14,17 +14,24 @@
 //! for all rows (128 makes Q8_0's codes unsigned, Q4_0's 0 stands for -8) is taken off where a sum of whole
 //! numbers begins: it is a multiple of the sum of some activations.
 //!
-//! `panel.rs` unpacks weights, `tokens.rs` rounds activations, `tile.rs` multiplies.
+//! While a piece is multiplied the next is fetched: its rows are short pieces of memory far from each other,
+//! of which the hardware would fetch none ahead.
+//!
+//! `unpack.rs` fills the panel of `panel.rs` with weights, `tokens.rs` rounds activations, `tile.rs`
+//! multiplies.
 
 mod panel;
 mod tile;
 mod tokens;
+mod unpack;
 
 pub(crate) use tokens::Rounded;
 
+use std::ops::Range;
+
 use crate::matmul::Columns;
 use crate::{Matrix, QuantType};
-use panel::{PANEL_ROWS, Panel};
+use panel::{PANEL_ROWS, Panel, prefetch_rows};
 use tokens::{Block, Blocks};
 
 /// How many tokens a tile has at most.
@@ -34,7 +41,7 @@ const DEPTH: usize = 512;
 
 /// Whether there is such a loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
-    matches!(kind, QuantType::Q8_0 | QuantType::Q4_K | QuantType::Q6_K)
+    !matches!(kind, QuantType::F32 | QuantType::F16 | QuantType::BF16)
 }
 
 /// The columns of `out` that this thread has to fill, with all tokens of all parts.
@@ -73,41 +80,68 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
     w: Matrix,
     tokens: &[&[Block<WORDS, SUMS>]],
 ) {
-    let rows = out.columns();
+    let (rows, cols) = (out.columns(), w.cols());
     let mut panel = Panel::default();
     let mut sums = vec![[[0.0; 16]; 2]; tokens.len()];
+    // As even as they can be: a tile of few tokens loads as many weights as one of many.
+    let tiles = tokens.len().div_ceil(TILE_TOKENS);
     for first in rows.clone().step_by(PANEL_ROWS) {
         let last = rows.end.min(first + PANEL_ROWS);
-        sums.fill([[0.0; 16]; 2]);
-        for at in (0..w.cols()).step_by(DEPTH) {
-            let depth = at..w.cols().min(at + DEPTH);
+        for at in (0..cols).step_by(DEPTH) {
+            let depth = at..cols.min(at + DEPTH);
             panel.fill(&w, first..last, depth.clone());
-            let blocks = depth.start / (4 * WORDS)..depth.end / (4 * WORDS);
-            // As even as they can be: a tile of few tokens loads as many weights as one of many.
-            let tiles = tokens.len().div_ceil(TILE_TOKENS);
+            let (next, next_depth) = match depth.end < cols {
+                true => (first..last, depth.end..cols.min(depth.end + DEPTH)),
+                false => (last..rows.end.min(last + PANEL_ROWS), 0..cols.min(DEPTH)),
+            };
+            let blocks = at / (4 * WORDS)..depth.end / (4 * WORDS);
             for tile in 0..tiles {
-                let some = tokens.len() * tile / tiles..tokens.len() * (tile + 1) / tiles;
-                let sums = &mut sums[some.clone()];
-                macro_rules! tile {
-                    ($($n:literal),*) => {
-                        match sums.len() {
-                            $($n => {
-                                let mut few: [&[Block<WORDS, SUMS>]; $n] = [&[]; $n];
-                                for (few, token) in few.iter_mut().zip(&tokens[some]) {
-                                    *few = &token[blocks.clone()];
-                                }
-                                let sums = sums.first_chunk_mut::<$n>().expect("as many");
-                                tile::tile::<WORDS, SUMS, GROUPS, MINIMUMS, $n>(&panel, few, sums);
-                            })*
-                            n => unreachable!("a tile of {n} tokens"),
-                        }
-                    };
+                let share = |n: usize| next.start + next.len() * n / tiles;
+                prefetch_rows(&w, share(tile)..share(tile + 1), next_depth.clone());
+
+                let few = tokens.len() * tile / tiles..tokens.len() * (tile + 1) / tiles;
+                let sums = &mut sums[few.clone()];
+                if at == 0 {
+                    sums.fill([[0.0; 16]; 2]);
                 }
-                tile!(1, 2, 3, 4, 5, 6);
+                let (few, token) = (&tokens[few.clone()], few.start);
+                add_tile::<WORDS, SUMS, GROUPS, MINIMUMS>(&panel, few, blocks.clone(), sums);
+                if depth.end == cols {
+                    // Each of these lines is far from the last: written now, they are on their way
+                    // during the next tile.
+                    for (i, sums) in sums.iter().enumerate() {
+                        out.set_run(token + i, first, &sums.as_flattened()[..last - first]);
+                    }
+                }
             }
         }
-        for (token, sums) in sums.iter().enumerate() {
-            out.set_run(token, first, &sums.as_flattened()[..last - first]);
-        }
     }
+}
+
+/// Adds to `sums` the products of a panel with some blocks of at most [`TILE_TOKENS`] tokens.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn add_tile<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MINIMUMS: bool>(
+    panel: &Panel,
+    tokens: &[&[Block<WORDS, SUMS>]],
+    blocks: Range<usize>,
+    sums: &mut [[[f32; 16]; 2]],
+) {
+    macro_rules! tile_of {
+        ($($n:literal),*) => {
+            match tokens.len() {
+                $($n => {
+                    let mut few: [&[Block<WORDS, SUMS>]; $n] = [&[]; $n];
+                    for (few, token) in few.iter_mut().zip(tokens) {
+                        *few = &token[blocks.clone()];
+                    }
+                    let sums = sums.first_chunk_mut().expect("as many as tokens");
+                    tile::tile::<WORDS, SUMS, GROUPS, MINIMUMS, $n>(panel, few, sums);
+                })*
+                n => unreachable!("a tile of {n} tokens"),
+            }
+        };
+    }
+    const { assert!(TILE_TOKENS == 6) }
+    tile_of!(1, 2, 3, 4, 5, 6);
 }

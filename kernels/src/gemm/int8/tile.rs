@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::panel::Panel;
 use super::tokens::Block;
-use crate::lanes::wide::{load_16, load_64_bytes, store_16};
+use crate::lanes::wide::{load_f32x16, load_u8x64, store_f32x16};
 
 /// Adds to `sums` the products of a panel with `T` tokens' blocks.
 ///
@@ -44,7 +44,7 @@ fn blocks<const WORDS: usize, const SUMS: usize, const MINIMUMS: bool, const T: 
 
     let mut acc = [[_mm512_setzero_ps(); 2]; T];
     for t in 0..T {
-        acc[t] = [load_16(&sums[t][0]), load_16(&sums[t][1])];
+        acc[t] = [load_f32x16(&sums[t][0]), load_f32x16(&sums[t][1])];
     }
     for b in 0..n {
         let mut dots = [[_mm512_setzero_si512(); 2]; T];
@@ -53,10 +53,10 @@ fn blocks<const WORDS: usize, const SUMS: usize, const MINIMUMS: bool, const T: 
                 dots[t] = [_mm512_set1_epi32(tokens[t][b].sums[0]); 2];
             }
         }
-        for s in 0..WORDS {
-            step(&mut dots, &codes[b][s].0, &tokens, b, s);
+        for (s, codes) in codes[b].iter().enumerate() {
+            step(&mut dots, &codes.0, &tokens, b, s);
         }
-        let scales = [load_16(&scales[b].0[0]), load_16(&scales[b].0[1])];
+        let scales = [load_f32x16(&scales[b].0[0]), load_f32x16(&scales[b].0[1])];
         for t in 0..T {
             let scale = _mm512_set1_ps(tokens[t][b].scale);
             for r in 0..2 {
@@ -65,7 +65,7 @@ fn blocks<const WORDS: usize, const SUMS: usize, const MINIMUMS: bool, const T: 
             }
         }
         if MINIMUMS {
-            let minimums = [load_16(&minimums[b].0[0]), load_16(&minimums[b].0[1])];
+            let minimums = [load_f32x16(&minimums[b].0[0]), load_f32x16(&minimums[b].0[1])];
             for t in 0..T {
                 let sum = f32::from_bits(tokens[t][b].sums[0].cast_unsigned());
                 for r in 0..2 {
@@ -75,8 +75,8 @@ fn blocks<const WORDS: usize, const SUMS: usize, const MINIMUMS: bool, const T: 
         }
     }
     for t in 0..T {
-        store_16(&mut sums[t][0], acc[t][0]);
-        store_16(&mut sums[t][1], acc[t][1]);
+        store_f32x16(&mut sums[t][0], acc[t][0]);
+        store_f32x16(&mut sums[t][1], acc[t][1]);
     }
 }
 
@@ -105,8 +105,8 @@ fn super_blocks<
         let mut acc = [[_mm512_setzero_ps(); 2]; T];
         if MINIMUMS {
             let mut dots = [[_mm512_setzero_si512(); 2]; T];
-            for s in 0..SUMS {
-                let pair = [load_64_bytes(&pairs[b][s].0[0]), load_64_bytes(&pairs[b][s].0[1])];
+            for (s, pair) in pairs[b].iter().enumerate() {
+                let pair = [load_u8x64(&pair.0[0]), load_u8x64(&pair.0[1])];
                 for t in 0..T {
                     let two = _mm512_set1_epi32(tokens[t][b].sums[s]);
                     for r in 0..2 {
@@ -115,13 +115,13 @@ fn super_blocks<
                 }
             }
             for r in 0..2 {
-                let minimum = load_16(&minimums[b].0[r]);
+                let minimum = load_f32x16(&minimums[b].0[r]);
                 for t in 0..T {
                     acc[t][r] = _mm512_mul_ps(_mm512_cvtepi32_ps(dots[t][r]), minimum);
                 }
             }
         }
-        for g in 0..GROUPS {
+        for (g, scales) in scales[b].iter().enumerate() {
             let mut dots = [[_mm512_setzero_si512(); 2]; T];
             if !MINIMUMS {
                 for t in 0..T {
@@ -133,7 +133,7 @@ fn super_blocks<
                 step(&mut dots, &codes[b][s].0, &tokens, b, s);
             }
             for r in 0..2 {
-                let scale = load_16(&scales[b][g].0[r]);
+                let scale = load_f32x16(&scales.0[r]);
                 for t in 0..T {
                     acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t][r]), scale, acc[t][r]);
                 }
@@ -142,8 +142,8 @@ fn super_blocks<
         for t in 0..T {
             let scale = _mm512_set1_ps(tokens[t][b].scale);
             for r in 0..2 {
-                let sum = load_16(&sums[t][r]);
-                store_16(&mut sums[t][r], _mm512_fmadd_ps(acc[t][r], scale, sum));
+                let sum = load_f32x16(&sums[t][r]);
+                store_f32x16(&mut sums[t][r], _mm512_fmadd_ps(acc[t][r], scale, sum));
             }
         }
     }
@@ -159,9 +159,10 @@ fn step<const WORDS: usize, const SUMS: usize, const T: usize>(
     block: usize,
     word: usize,
 ) {
-    let codes = [load_64_bytes(&codes[0]), load_64_bytes(&codes[1])];
+    let codes = [load_u8x64(&codes[0]), load_u8x64(&codes[1])];
     for t in 0..T {
-        let four = _mm512_set1_epi32(tokens[t][block].q[word]);
+        let four = tokens[t][block].q[word].map(i8::cast_unsigned);
+        let four = _mm512_set1_epi32(i32::from_le_bytes(four));
         for r in 0..2 {
             dots[t][r] = _mm512_dpbusd_epi32(dots[t][r], codes[r], four);
         }
@@ -171,5 +172,9 @@ fn step<const WORDS: usize, const SUMS: usize, const T: usize>(
 /// Cut to one length that the compiler can see, or each load would be bounds-checked.
 #[inline(always)]
 fn cut<B, const T: usize>(tokens: [&[B]; T], n: usize) -> [&[B]; T] {
-    tokens.map(|blocks| &blocks[..n])
+    let mut cut: [&[B]; T] = [&[]; T];
+    for (cut, blocks) in cut.iter_mut().zip(tokens) {
+        *cut = &blocks[..n];
+    }
+    cut
 }

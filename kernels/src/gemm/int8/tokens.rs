@@ -1,13 +1,16 @@
 //! Activations as the tiles read them: a block's numbers, their sums and their scale side by side.
 
+use std::arch::x86_64::*;
+
 use crate::QuantType;
-use crate::activations::Activations;
+use crate::activations::avx512::round_block;
+use crate::lanes::wide::load_i8x16;
 
 /// `4 * WORDS` neighbours of one token.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block<const WORDS: usize, const SUMS: usize> {
-    /// Four signed bytes each, as `vpdpbusd` takes them.
-    pub(super) q: [i32; WORDS],
+    /// By fours, as `vpdpbusd` takes them.
+    pub(super) q: [[i8; 4]; WORDS],
     /// What the sums of products begin with, or what minimums are multiplied with: see [`Blocks`].
     pub(super) sums: [i32; SUMS],
     pub(super) scale: f32,
@@ -38,20 +41,19 @@ impl Rounded {
     /// `n` rows, at least one, that aren't empty.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn new(kind: QuantType, x: &[f32], n: usize) -> Self {
-        let x = Activations::rounded_avx512(kind, x);
         let offset = offset(kind);
         let blocks = match kind {
             QuantType::Q4_1 | QuantType::Q5_1 => {
-                Blocks::Of32(blocks(&x, |q, scale| [(scale * sum(q) as f32).to_bits() as i32]))
+                Blocks::Of32(blocks(x, |q, scale| [(scale * sum(q) as f32).to_bits() as i32]))
             }
-            QuantType::Q4_K | QuantType::Q5_K => Blocks::OfMinimums(blocks(&x, |q, _| {
+            QuantType::Q4_K | QuantType::Q5_K => Blocks::OfMinimums(blocks(x, |q, _| {
                 let mut sums = [0; 4];
                 for (sums, q) in sums.iter_mut().zip(q.as_chunks::<64>().0) {
                     *sums = sum(&q[..32]) & 0xffff | sum(&q[32..]) << 16;
                 }
                 sums
             })),
-            QuantType::Q6_K => Blocks::OfSixteens(blocks(&x, |q, _| {
+            QuantType::Q6_K => Blocks::OfSixteens(blocks(x, |q, _| {
                 let mut sums = [0; 16];
                 for (sums, q) in sums.iter_mut().zip(q.as_chunks::<16>().0) {
                     *sums = offset * sum(q);
@@ -59,10 +61,10 @@ impl Rounded {
                 sums
             })),
             QuantType::TQ1_0 | QuantType::TQ2_0 => {
-                Blocks::Of256(blocks(&x, |q, _| [offset * sum(q)]))
+                Blocks::Of256(blocks(x, |q, _| [offset * sum(q)]))
             }
-            QuantType::I2_S => Blocks::Of128(blocks(&x, |q, _| [offset * sum(q)])),
-            _ => Blocks::Of32(blocks(&x, |q, _| [offset * sum(q)])),
+            QuantType::I2_S => Blocks::Of128(blocks(x, |q, _| [offset * sum(q)])),
+            _ => Blocks::Of32(blocks(x, |q, _| [offset * sum(q)])),
         };
         Self { n, blocks }
     }
@@ -88,24 +90,31 @@ fn offset(kind: QuantType) -> i32 {
     }
 }
 
-#[inline(always)]
+/// The sum of a multiple of sixteen.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
 fn sum(q: &[i8]) -> i32 {
-    q.iter().map(|&q| i32::from(q)).sum()
+    let ones = _mm_set1_epi8(1);
+    let mut fours = _mm_setzero_si128();
+    for q in q.as_chunks::<16>().0 {
+        fours = _mm_dpbusd_epi32(fours, ones, load_i8x16(&q.map(i8::cast_unsigned)));
+    }
+    let twos = _mm_add_epi32(fours, _mm_shuffle_epi32::<0b01_00_11_10>(fours));
+    _mm_cvtsi128_si32(_mm_add_epi32(twos, _mm_shuffle_epi32::<0b10_11_00_01>(twos)))
 }
 
 /// The blocks, with what `sums` makes of the numbers and the scale of each.
-#[inline(always)]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
 fn blocks<const WORDS: usize, const SUMS: usize>(
-    x: &Activations,
+    x: &[f32],
     sums: impl Fn(&[i8], f32) -> [i32; SUMS],
 ) -> Vec<Block<WORDS, SUMS>> {
-    let of_block = x.q.chunks_exact(4 * WORDS).zip(&x.scales);
-    let block = |(q, &scale): (&[i8], &f32)| {
-        let mut words = [0; WORDS];
-        for (word, q) in words.iter_mut().zip(q.as_chunks::<4>().0) {
-            *word = i32::from_le_bytes(q.map(i8::cast_unsigned));
-        }
-        Block { q: words, sums: sums(q, scale), scale }
-    };
-    of_block.map(block).collect()
+    let nothing = Block { q: [[0; 4]; WORDS], sums: [0; SUMS], scale: 0.0 };
+    let mut blocks = vec![nothing; x.len() / (4 * WORDS)];
+    for (block, x) in blocks.iter_mut().zip(x.chunks_exact(4 * WORDS)) {
+        block.scale = round_block(block.q.as_flattened_mut(), x);
+        block.sums = sums(block.q.as_flattened(), block.scale);
+    }
+    blocks
 }

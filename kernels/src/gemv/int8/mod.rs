@@ -4,12 +4,15 @@
 //! `vpdpbusd` multiplies unsigned with signed bytes. Weights are the unsigned side: their codes as they are
 //! stored, or with an offset that makes them so. What the offset adds is the same for all rows, a multiple
 //! of the sum of some activations, and these sums are made once.
+//!
+//! Where instructions are scarce, not memory, vectors are of 64 bytes, the activations are put once in the
+//! order in which the codes come out of the weights, and four rows share each load of them.
 
 mod of_32;
-mod q4_k;
 mod q6_k;
 mod q8_0;
 mod ternary;
+mod with_minimums;
 
 use std::ops::Range;
 
@@ -18,9 +21,9 @@ use crate::{Matrix, QuantType};
 
 /// Whether there is such a loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
-    use QuantType::{I2_S, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, TQ1_0, TQ2_0};
+    use QuantType::{I2_S, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, TQ1_0, TQ2_0};
     let of_32 = matches!(kind, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0);
-    of_32 || matches!(kind, Q4_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
+    of_32 || matches!(kind, Q4_K | Q5_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
 }
 
 /// `out = W[rows]·x`, of a type that there is a loop for.
@@ -36,8 +39,23 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Acti
         QuantType::TQ1_0 => ternary::gemv_tq1_0(out, bytes, x),
         QuantType::TQ2_0 => ternary::gemv_tq2_0(out, bytes, x),
         QuantType::I2_S => ternary::gemv_i2_s(out, bytes, w.tensor_scale(), x),
-        QuantType::Q4_K => q4_k::gemv(out, bytes, x),
+        QuantType::Q4_K => with_minimums::gemv_q4_k(out, bytes, x),
+        QuantType::Q5_K => with_minimums::gemv_q5_k(out, bytes, x),
         QuantType::Q6_K => q6_k::gemv(out, bytes, x),
         kind => unreachable!("no int8 loop for {kind}"),
     }
+}
+
+/// Which rows are multiplied together: one of each quarter, since the prefetchers of a CPU follow four streams
+/// in different pages, but not four in one. Of the last four some may be the same.
+fn by_fours(n_rows: usize) -> impl Iterator<Item = [usize; 4]> {
+    let quarter = n_rows.div_ceil(4);
+    (0..quarter).map(move |i| [0, 1, 2, 3].map(|r| (r * quarter + i).min(n_rows - 1)))
+}
+
+/// The blocks of four rows, side by side.
+#[inline(always)]
+fn side_by_side<const BYTES: usize>(rows: [&[u8]; 4]) -> impl Iterator<Item = [&[u8; BYTES]; 4]> {
+    let [a, b, c, d] = rows.map(|row| row.as_chunks::<BYTES>().0.iter());
+    a.zip(b).zip(c.zip(d)).map(|((a, b), (c, d))| [a, b, c, d])
 }

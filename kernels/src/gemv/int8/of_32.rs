@@ -7,9 +7,10 @@
 
 use std::arch::x86_64::*;
 
+use super::{by_fours, side_by_side};
 use crate::activations::Activations;
-use crate::lanes::wide::{load_i8x64, load_i16x32, load_u8x64, sum16};
-use crate::lanes::{load4, piece, prefetch_ahead};
+use crate::lanes::wide::{load_i8x64, load_i16x32, load_i32x16, load_u8x64, sum16};
+use crate::lanes::{load, piece, prefetch_ahead_of_four};
 
 /// What four blocks are multiplied with.
 #[repr(align(64))]
@@ -18,21 +19,33 @@ struct OfFour {
     low: [i8; 64],
     /// With the upper halves.
     high: [i8; 64],
-    scales: [f32; 4],
-    /// The sum of each block's activations, times as much as its factor is added.
-    sums: [f32; 4],
+    /// Where the sums of each block's four lanes begin.
+    begin: [i32; 16],
+    /// For two rows.
+    scales: [f32; 8],
+    /// The sum of each block's activations, for two rows.
+    sums: [f32; 8],
 }
 
-/// Activations in the order of the codes, followed by zeros up to whole fours.
-fn in_fours(x: &Activations, times: f32) -> Vec<OfFour> {
+/// Activations in the order of the codes, followed by zeros up to whole fours. Codes have `offset` added.
+fn in_fours(x: &Activations, offset: i32) -> Vec<OfFour> {
     let blocks = x.q.as_chunks::<32>().0.chunks(4).zip(x.scales.chunks(4).zip(x.sums.chunks(4)));
     let fours = blocks.map(|(blocks, (scales, sums))| {
-        let mut four = OfFour { low: [0; 64], high: [0; 64], scales: [0.0; 4], sums: [0.0; 4] };
+        let mut four = OfFour {
+            low: [0; 64],
+            high: [0; 64],
+            begin: [0; 16],
+            scales: [0.0; 8],
+            sums: [0.0; 8],
+        };
         for (i, q) in blocks.iter().enumerate() {
             four.low[16 * i..][..16].copy_from_slice(&q[..16]);
             four.high[16 * i..][..16].copy_from_slice(&q[16..]);
-            four.scales[i] = scales[i];
-            four.sums[i] = times * sums[i] as f32 * scales[i];
+            four.begin[4 * i] = -offset * sums[i];
+            for row in 0..2 {
+                four.scales[4 * row + i] = scales[i];
+                four.sums[4 * row + i] = sums[i] as f32 * scales[i];
+            }
         }
         four
     });
@@ -69,70 +82,121 @@ const fn one_each(bytes: usize, at: usize) -> [i16; 32] {
     words
 }
 
+/// The word at `at` of each block in the first 64 bytes of one row, then of another.
+const fn one_each_of_two(bytes: usize, at: usize) -> [i16; 32] {
+    let mut words = [0; 32];
+    let mut i = 0;
+    while i < 8 {
+        words[i] = (i / 4 * 32 + (i % 4 * bytes + at) / 2) as i16;
+        i += 1;
+    }
+    words
+}
+
 /// A macro, because the lengths of arrays can't be worked out of a parameter.
 macro_rules! gemv {
-    ($name:ident, $format:ident, $factor:literal times $times:literal, $fifth:expr) => {
+    ($name:ident, $format:ident, minus $offset:literal, minimum at $minimum:literal, $fifth:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &Activations) {
             use crate::quant::$format::{BYTES, QS};
 
             const FOUR: usize = 4 * BYTES;
             const CODES: [i16; 32] = eights(BYTES, QS, 1);
-            const D: [i16; 32] = one_each(BYTES, 0);
-            const FACTOR: [i16; 32] = one_each(BYTES, $factor);
+            // No block begins with it: 0 is none.
+            const MINIMUM: usize = $minimum;
 
+            /// The products of four blocks, four sums of eight for each.
             #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
             #[inline]
-            fn add(
-                four: &[u8; FOUR],
-                x: &OfFour,
-                acc: __m512,
-                offsets: __m128,
-            ) -> (__m512, __m128) {
-                let words = [load_u8x64(piece(four, 0)), load_u8x64(piece(four, FOUR - 64))];
-                let [low, high] = halves(pick(words, &CODES));
+            fn products(words: [__m512i; 2], x: &OfFour) -> __m512 {
+                let [low, high] = nibbles(pick(words, &CODES));
                 let [low, high] = $fifth(words, [low, high]);
-                let dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), low, load_i8x64(&x.low));
-                let dot = _mm512_dpbusd_epi32(dot, high, load_i8x64(&x.high));
-                let d = halves_to_floats(pick(words, &D));
-                let factor = if $factor == 0 { d } else { halves_to_floats(pick(words, &FACTOR)) };
-                let scales = everywhere_in_four(_mm_mul_ps(d, load4(&x.scales)));
-                (
-                    _mm512_fmadd_ps(scales, _mm512_cvtepi32_ps(dot), acc),
-                    _mm_fmadd_ps(factor, load4(&x.sums), offsets),
-                )
+                let dot = _mm512_dpbusd_epi32(load_i32x16(&x.begin), low, load_i8x64(&x.low));
+                _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(dot, high, load_i8x64(&x.high)))
+            }
+
+            /// The half float at `AT` of each block of two rows.
+            #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+            #[inline]
+            fn floats<const AT: usize>(words: [[__m512i; 2]; 2]) -> __m256 {
+                let halves = if 3 * BYTES + AT + 2 <= 64 {
+                    let which = const { one_each_of_two(BYTES, AT) };
+                    _mm512_castsi512_si128(pick([words[0][0], words[1][0]], &which))
+                } else {
+                    let which = const { one_each(BYTES, AT) };
+                    _mm_unpacklo_epi64(
+                        _mm512_castsi512_si128(pick(words[0], &which)),
+                        _mm512_castsi512_si128(pick(words[1], &which)),
+                    )
+                };
+                _mm256_cvtph_ps(halves)
+            }
+
+            /// Adds the products of two rows.
+            #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+            #[inline]
+            fn add(acc: &mut [__m512; 2], mins: &mut __m256, fours: [&[u8; FOUR]; 2], x: &OfFour) {
+                let words = [
+                    [load_u8x64(piece(fours[0], 0)), load_u8x64(piece(fours[0], FOUR - 64))],
+                    [load_u8x64(piece(fours[1], 0)), load_u8x64(piece(fours[1], FOUR - 64))],
+                ];
+                let scales = _mm256_mul_ps(floats::<0>(words), load(&x.scales));
+                for row in 0..2 {
+                    let scale = everywhere_in_four(scales, row as i32);
+                    acc[row] = _mm512_fmadd_ps(scale, products(words[row], x), acc[row]);
+                }
+                if MINIMUM > 0 {
+                    let minimums = floats::<MINIMUM>(words);
+                    *mins = _mm256_fmadd_ps(minimums, load(&x.sums), *mins);
+                }
             }
 
             let row_bytes = x.scales.len() * BYTES;
-            let x = in_fours(x, $times);
-            for (out, row) in out.iter_mut().zip(bytes.chunks_exact(row_bytes)) {
-                let (mut acc, mut offsets) = (_mm512_setzero_ps(), _mm_setzero_ps());
-                let (fours, rest) = row.as_chunks::<FOUR>();
-                for (four, x) in fours.iter().zip(&x) {
-                    prefetch_ahead(four);
-                    if FOUR > 80 {
-                        prefetch_ahead(&four[64..]);
+            let x = in_fours(x, $offset);
+            let (x_whole, x_rest) = x.split_at(row_bytes / FOUR);
+            for at in by_fours(out.len()) {
+                let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
+                let mut acc = [[_mm512_setzero_ps(); 2]; 2];
+                let mut mins = [_mm256_setzero_ps(); 2];
+                for (fours, x) in side_by_side::<FOUR>(rows).zip(x_whole) {
+                    for four in fours {
+                        prefetch_ahead_of_four(four);
+                        if FOUR > 80 {
+                            prefetch_ahead_of_four(&four[64..]);
+                        }
                     }
-                    (acc, offsets) = add(four, x, acc, offsets);
+                    add(&mut acc[0], &mut mins[0], [fours[0], fours[1]], x);
+                    add(&mut acc[1], &mut mins[1], [fours[2], fours[3]], x);
                 }
-                if !rest.is_empty() {
-                    let mut four = [0; FOUR];
-                    four[..rest.len()].copy_from_slice(rest);
-                    (acc, offsets) = add(&four, &x[fours.len()], acc, offsets);
+                for x in x_rest {
+                    let mut fours = [[0; FOUR]; 4];
+                    for (four, row) in fours.iter_mut().zip(rows) {
+                        let rest = row.as_chunks::<FOUR>().1;
+                        four[..rest.len()].copy_from_slice(rest);
+                    }
+                    add(&mut acc[0], &mut mins[0], [&fours[0], &fours[1]], x);
+                    add(&mut acc[1], &mut mins[1], [&fours[2], &fours[3]], x);
                 }
-                *out = sum16(_mm512_add_ps(acc, _mm512_zextps128_ps512(offsets)));
+                for two in 0..2 {
+                    let mins =
+                        [_mm256_castps256_ps128(mins[two]), _mm256_extractf128_ps::<1>(mins[two])];
+                    for row in 0..2 {
+                        let total = _mm512_add_ps(acc[two][row], _mm512_zextps128_ps512(mins[row]));
+                        out[at[2 * two + row]] = sum16(total);
+                    }
+                }
             }
         }
     };
 }
 
-gemv!(gemv_q4_0, q4_0, 0 times -8.0, |_, codes| codes);
-gemv!(gemv_q4_1, q4_1, 2 times 1.0, |_, codes| codes);
-gemv!(gemv_q5_0, q5_0, 0 times -16.0, |words, codes| {
+gemv!(gemv_q4_0, q4_0, minus 8, minimum at 0, |_, codes| codes);
+gemv!(gemv_q4_1, q4_1, minus 0, minimum at 2, |_, codes| codes);
+gemv!(gemv_q5_0, q5_0, minus 16, minimum at 0, |words, codes| {
     const BITS: [i16; 32] = eights(BYTES, crate::quant::q5_0::QH, 4);
     with_fifth_bits(codes, pick(words, &BITS))
 });
-gemv!(gemv_q5_1, q5_1, 2 times 1.0, |words, codes| {
+gemv!(gemv_q5_1, q5_1, minus 0, minimum at 2, |words, codes| {
     const BITS: [i16; 32] = eights(BYTES, crate::quant::q5_1::QH, 4);
     with_fifth_bits(codes, pick(words, &BITS))
 });
@@ -146,7 +210,7 @@ fn pick(words: [__m512i; 2], which: &[i16; 32]) -> __m512i {
 /// The lower and the upper four bits of bytes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn halves(bytes: __m512i) -> [__m512i; 2] {
+fn nibbles(bytes: __m512i) -> [__m512i; 2] {
     let low = _mm512_set1_epi8(15);
     [_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low)]
 }
@@ -170,17 +234,11 @@ fn with_fifth_bits([low, high]: [__m512i; 2], bits: __m512i) -> [__m512i; 2] {
     ]
 }
 
-/// The first four half floats.
+/// Each of the four floats of a row in the four lanes that a block has.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn halves_to_floats(halves: __m512i) -> __m128 {
-    _mm_cvtph_ps(_mm512_castsi512_si128(halves))
-}
-
-/// Each of four floats in the four lanes that a block has.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-fn everywhere_in_four(v: __m128) -> __m512 {
+fn everywhere_in_four(v: __m256, row: i32) -> __m512 {
     let lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    _mm512_permutexvar_ps(lanes, _mm512_castps128_ps512(v))
+    let lanes = _mm512_add_epi32(lanes, _mm512_set1_epi32(4 * row));
+    _mm512_permutexvar_ps(lanes, _mm512_castps256_ps512(v))
 }

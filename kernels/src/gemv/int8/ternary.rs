@@ -6,11 +6,13 @@
 
 use std::arch::x86_64::*;
 
+use super::{by_fours, side_by_side};
 use crate::activations::Activations;
 use crate::lanes::wide::{
-    f16_everywhere16, load_f32x16, load_i8x64, load_i32x16, load_u8_padded, load_u8x64, sum16,
+    f16x4, load_f32x16, load_i8x64, load_i32x16, load_u8_padded, load_u8x64, sum_fourths,
+    sum_neighbours, three_times,
 };
-use crate::lanes::{piece, prefetch_ahead};
+use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::ternary::{I2_S_BYTES, I2_S_LEN, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
 
 /// What 64 bytes of four codes each are multiplied with.
@@ -24,18 +26,27 @@ struct OfPairs {
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
-    let scales = &x.scales[..];
-    let x: Vec<OfPairs> = x.q.as_chunks::<LEN>().0.iter().map(of_tq2_0).collect();
-    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * TQ2_0_BYTES)) {
+    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
+    let x: Vec<_> = blocks.map(|(q, scale)| (of_tq2_0(q), *scale)).collect();
+    let row_bytes = x.len() * TQ2_0_BYTES;
+    for at in by_fours(out.len()) {
+        let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
-        let blocks = row.as_chunks::<TQ2_0_BYTES>().0;
-        for ((block, x), scale) in blocks.iter().zip(&x).zip(scales) {
-            prefetch_ahead(block);
-            let dot = _mm512_cvtepi32_ps(products(piece(block, 0), x));
-            let scale = _mm512_mul_ps(f16_everywhere16(*piece(block, 64)), _mm512_set1_ps(*scale));
-            acc = _mm512_fmadd_ps(scale, dot, acc);
+        for (blocks, (x, scale)) in side_by_side::<TQ2_0_BYTES>(rows).zip(&x) {
+            let (mut dots, mut d) = ([_mm512_setzero_si512(); 4], [[0; 2]; 4]);
+            for r in 0..4 {
+                prefetch_ahead_of_four(blocks[r]);
+                dots[r] = products(piece(blocks[r], 0), x);
+                d[r] = *piece(blocks[r], 64);
+            }
+            let scales = _mm_mul_ps(f16x4(d), _mm_set1_ps(*scale));
+            let dots = _mm512_cvtepi32_ps(sum_neighbours(dots));
+            acc = _mm512_fmadd_ps(_mm512_broadcast_f32x4(scales), dots, acc);
         }
-        *out = sum16(acc);
+        let sums = sum_fourths(acc);
+        for r in 0..4 {
+            out[at[r]] = sums[r];
+        }
     }
 }
 
@@ -53,22 +64,33 @@ fn of_tq2_0(q: &[i8; LEN]) -> OfPairs {
 pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &Activations) {
     let row_bytes = x.scales.len() * I2_S_BYTES;
     let x: Vec<_> = of_i2_s(x).collect();
-    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(row_bytes)) {
+    let (x_whole, x_rest) = x.split_at(row_bytes / 64);
+    for at in by_fours(out.len()) {
+        let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
-        let (pairs, last) = row.as_chunks::<64>();
-        for (pair, (x, scales)) in pairs.iter().zip(&x) {
-            prefetch_ahead(pair);
-            let dot = _mm512_cvtepi32_ps(products(pair, x));
-            acc = _mm512_fmadd_ps(load_f32x16(scales), dot, acc);
+        for (pairs, (x, scales)) in side_by_side(rows).zip(x_whole) {
+            let mut dots = [_mm512_setzero_si512(); 4];
+            for r in 0..4 {
+                prefetch_ahead_of_four(pairs[r]);
+                dots[r] = products(pairs[r], x);
+            }
+            let dots = _mm512_cvtepi32_ps(sum_neighbours(dots));
+            acc = _mm512_fmadd_ps(load_f32x16(scales), dots, acc);
         }
-        if !last.is_empty() {
-            let mut pair = [0; 64];
-            pair[..last.len()].copy_from_slice(last);
-            let (x, scales) = &x[pairs.len()];
-            let dot = _mm512_cvtepi32_ps(products(&pair, x));
-            acc = _mm512_fmadd_ps(load_f32x16(scales), dot, acc);
+        for (x, scales) in x_rest {
+            let mut dots = [_mm512_setzero_si512(); 4];
+            for r in 0..4 {
+                let mut pair = [0; 64];
+                pair[..I2_S_BYTES].copy_from_slice(&rows[r][row_bytes - I2_S_BYTES..]);
+                dots[r] = products(&pair, x);
+            }
+            let dots = _mm512_cvtepi32_ps(sum_neighbours(dots));
+            acc = _mm512_fmadd_ps(load_f32x16(scales), dots, acc);
         }
-        *out = scale * sum16(acc);
+        let sums = sum_fourths(acc);
+        for r in 0..4 {
+            out[at[r]] = scale * sums[r];
+        }
     }
 }
 
@@ -129,27 +151,38 @@ struct OfDigits {
 pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
     let x: Vec<OfDigits> = blocks.map(|(q, scale)| of_tq1_0(q, *scale)).collect();
-    // All lanes. A compiler that knew so would turn three times three times a byte into nine times, for
-    // which there is no instruction.
-    let all = std::hint::black_box(u64::MAX);
-    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * TQ1_0_BYTES)) {
+    let row_bytes = x.len() * TQ1_0_BYTES;
+    for at in by_fours(out.len()) {
+        let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
-        for (block, x) in row.as_chunks::<TQ1_0_BYTES>().0.iter().zip(&x) {
-            prefetch_ahead(block);
-            let mut rest = load_u8_padded::<52>(piece(block, 0));
-            let (mut whole, mut left) = (_mm512_setzero_si512(), load_i32x16(&x.begin));
-            for n in 0..5 {
-                whole = _mm512_dpbusd_epi32(whole, rest, load_i8x64(&x.q[n]));
-                rest = _mm512_add_epi8(_mm512_maskz_add_epi8(all, rest, rest), rest);
-                left = _mm512_dpbusd_epi32(left, rest, load_i8x64(&x.negative[n]));
+        for (blocks, x) in side_by_side::<TQ1_0_BYTES>(rows).zip(&x) {
+            let mut rest = [_mm512_setzero_si512(); 4];
+            let mut whole = [_mm512_setzero_si512(); 4];
+            let mut left = [load_i32x16(&x.begin); 4];
+            let mut d = [[0; 2]; 4];
+            for r in 0..4 {
+                prefetch_ahead_of_four(blocks[r]);
+                rest[r] = load_u8_padded::<52>(piece(blocks[r], 0));
+                d[r] = *piece(blocks[r], 52);
             }
+            for n in 0..5 {
+                for r in 0..4 {
+                    whole[r] = _mm512_dpbusd_epi32(whole[r], rest[r], load_i8x64(&x.q[n]));
+                    rest[r] = three_times(rest[r]);
+                    left[r] = _mm512_dpbusd_epi32(left[r], rest[r], load_i8x64(&x.negative[n]));
+                }
+            }
+            let (whole, left) = (sum_neighbours(whole), sum_neighbours(left));
             let twice = _mm512_add_epi32(whole, whole);
-            let dot = _mm512_add_epi32(_mm512_add_epi32(whole, left), twice);
-            let d = f16_everywhere16(*piece(block, 52));
-            let scale = _mm512_mul_ps(d, _mm512_set1_ps(x.scale));
-            acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), acc);
+            let dots = _mm512_add_epi32(_mm512_add_epi32(whole, left), twice);
+            let scales = _mm_mul_ps(f16x4(d), _mm_set1_ps(x.scale));
+            let scales = _mm512_broadcast_f32x4(scales);
+            acc = _mm512_fmadd_ps(scales, _mm512_cvtepi32_ps(dots), acc);
         }
-        *out = sum16(acc);
+        let sums = sum_fourths(acc);
+        for r in 0..4 {
+            out[at[r]] = sums[r];
+        }
     }
 }
 
