@@ -165,6 +165,10 @@ pub(crate) struct ProfileArgs {
     #[arg(long, hide = true, requires = "live", conflicts_with_all = ["out", "json", "check_overhead"])]
     pub(crate) endless: bool,
 
+    /// Begin when somebody watches.
+    #[arg(long, hide = true, requires = "live")]
+    pub(crate) await_watcher: bool,
+
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
 

@@ -62,6 +62,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Writes neighbours of one row.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn set_run(&mut self, row: usize, first: usize, values: &[f32]) {
         let columns = &self.columns;

@@ -531,6 +531,28 @@ mod products {
     }
 
     #[test]
+    fn threads_that_share_the_rounding_give_the_same_bits() {
+        if cfg!(miri) {
+            return;
+        }
+        // Enough activations to be worth sharing; fewer tokens than threads, and more.
+        for (rows, cols, n) in [(3, 32_768, 2), (17, 512, 129)] {
+            for n_threads in 2..=3 {
+                let pool = ThreadPool::new(NonZeroUsize::new(n_threads).unwrap()).unwrap();
+                for (kind, bytes) in matrices(rows, cols, 7) {
+                    let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+                    let kernels = Kernels::best();
+                    let x = noise(8, n * cols);
+                    let (mut alone, mut shared) = (vec![0.0; n * rows], vec![1.0; n * rows]);
+                    kernels.gemm(&mut alone, w, &x, n);
+                    kernels.matmul(&pool, &mut shared, w, &x, n);
+                    assert_eq!(alone, shared, "{kind}, {n} tokens, {n_threads} threads");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_token_has_the_same_bits_whatever_tokens_are_beside_it() {
         let (rows, cols, n) = if cfg!(miri) { (3, 256, 3) } else { (37, 768, 15) };
         for (kind, bytes) in matrices(rows, cols, 1) {

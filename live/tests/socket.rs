@@ -134,6 +134,17 @@ fn frames_without_details_take_those_of_an_earlier_one() {
 }
 
 #[test]
+fn an_engine_can_wait_for_somebody_who_watches() {
+    let engine = Engine::start();
+    let publisher = engine.publisher.as_ref().expect("it publishes");
+    assert!(!publisher.wait_for_watcher(Duration::from_millis(1)), "nobody has come");
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(frame(&mut engine.watch())));
+        assert!(publisher.wait_for_watcher(Duration::from_secs(60)));
+    });
+}
+
+#[test]
 fn only_its_user_can_reach_the_socket() {
     let engine = Engine::start();
     let mode = std::fs::metadata(&engine.path).expect("it is there").permissions().mode();

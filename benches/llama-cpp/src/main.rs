@@ -110,7 +110,7 @@ fn run(args: &Args) -> Result<()> {
         let all = json!({
             "machine": machine,
             "llama_cpp": { "version": peer, "built_with": built_with },
-            "ours": { "backend": backend, "version": env!("CARGO_PKG_VERSION") },
+            "ours": { "backend": backend },
             "prompt": args.prompt,
             "tokens": args.tokens,
             "rounds": args.rounds,
@@ -150,7 +150,7 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
     let name = path.display().to_string();
     let say = |what: &str| eprintln!("{}: {what}", name.escape_debug());
     say("loading it three times");
-    let ours = Model::open(path)?;
+    let ours = Model::load(path, &mut |_, _| ())?;
     let repacked = llama::Model::load(library, path, true)?;
     let plain = llama::Model::load(library, path, false)?;
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{Write, stdout};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use brickscope::{
@@ -24,6 +25,8 @@ use crate::{device, kept, metrics, progress, source};
 
 /// Rows of the trace kept at most, of all threads that record: half a gigabyte of them.
 const MAX_LOG: usize = 1 << 23;
+/// For how long a run waits for the view that started it.
+const WATCHER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let mut model = source::model(args.model.as_deref())?;
@@ -266,6 +269,10 @@ fn publish(
         ceilings_absent: ceilings.as_ref().err().cloned(),
     };
     let publisher = Publisher::start(profiler, facts).context("--live")?;
+    if args.await_watcher {
+        // Who started this and didn't come has its reasons; the run is one all the same.
+        let _ = publisher.wait_for_watcher(WATCHER_WITHIN);
+    }
     let live = Arc::new(Mutex::new(Some(publisher)));
     if args.endless {
         let live = Arc::clone(&live);

@@ -29,7 +29,7 @@ impl Engine {
     pub(crate) fn start(args: &TopArgs) -> Result<Self> {
         let program = std::env::current_exe().context("this program's file")?;
         let mut command = Command::new(program);
-        command.arg("profile").args(&args.model).arg("--live");
+        command.arg("profile").args(&args.model).args(["--live", "--await-watcher"]);
         match args.tokens {
             Some(tokens) => command.arg("--tokens").arg(tokens.to_string()),
             None => command.arg("--endless"),

@@ -13,6 +13,9 @@
 //! ```
 //!
 //! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
+//!
+//! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
+//! quantised weights as whole numbers: `int8/` tells how.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod int8;

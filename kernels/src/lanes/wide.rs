@@ -150,15 +150,6 @@ pub(crate) fn sum_neighbours([a, b, c, d]: [__m512i; 4]) -> __m512i {
     _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
 }
 
-/// The sums of four vectors of four.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn sum_neighbours4([a, b, c, d]: [__m128i; 4]) -> __m128i {
-    let ab = _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
-    let cd = _mm_add_epi32(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
-    _mm_add_epi32(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd))
-}
-
 /// The sums of every fourth lane.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
@@ -203,11 +194,4 @@ pub(crate) fn f16x4([a, b, c, d]: [[u8; 2]; 4]) -> __m128 {
         i16::from_le_bytes(d),
     ];
     _mm_cvtph_ps(_mm_setr_epi16(a, b, c, d, 0, 0, 0, 0))
-}
-
-/// A half float in the file's byte order, in all sixteen lanes.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-pub(crate) fn f16_everywhere16(bytes: [u8; 2]) -> __m512 {
-    _mm512_cvtph_ps(_mm256_set1_epi16(i16::from_le_bytes(bytes)))
 }

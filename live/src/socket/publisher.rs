@@ -112,7 +112,7 @@ impl Publisher {
             hello: line_of(&Message::Hello(Box::new(hello)))?,
             ends: AtomicBool::new(false),
             watchers: Mutex::default(),
-            gone: Condvar::new(),
+            changed: Condvar::new(),
             maker: Mutex::default(),
         });
         let publisher = Self { shared: Arc::clone(&shared), path: path.to_owned() };
@@ -127,6 +127,15 @@ impl Publisher {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Waits until somebody watches, for so long at most, and returns whether somebody does: for an engine
+    /// that would be done before anybody could have come.
+    #[must_use]
+    pub fn wait_for_watcher(&self, within: Duration) -> bool {
+        let watchers = lock(&self.shared.watchers);
+        let wait = self.shared.changed.wait_timeout_while(watchers, within, |all| all.is_empty());
+        !wait.unwrap_or_else(PoisonError::into_inner).0.is_empty()
     }
 }
 
@@ -147,7 +156,7 @@ impl Drop for Publisher {
             }
             watchers = self
                 .shared
-                .gone
+                .changed
                 .wait_timeout(watchers, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
@@ -212,8 +221,8 @@ struct Shared {
     hello: Vec<u8>,
     ends: AtomicBool,
     watchers: Mutex<Vec<Watcher>>,
-    /// One of them has gone.
-    gone: Condvar,
+    /// One of them has come or gone.
+    changed: Condvar,
     maker: Mutex<Maker>,
 }
 
@@ -249,7 +258,7 @@ impl Drop for Listed<'_> {
         if watchers.is_empty() {
             lock(&self.0.maker).rest();
         }
-        self.0.gone.notify_all();
+        self.0.changed.notify_all();
     }
 }
 
@@ -298,6 +307,7 @@ impl Shared {
         // The thread takes itself off the list, for which it waits until it is on it.
         if let Ok(handle) = served {
             watchers.push(Watcher { stream: kept, thread: handle.thread().clone() });
+            self.changed.notify_all();
         }
     }
 

@@ -9,8 +9,8 @@ use crate::{Matrix, QuantType};
 pub(super) const PANEL_ROWS: usize = 32;
 /// A panel's rows are two vectors.
 pub(super) const LANES: usize = 16;
-/// How many columns are unpacked together: sixteen vectors of four.
-pub(super) const UNIT: usize = 64;
+/// How many columns are written together: eight vectors of four.
+pub(super) const RUN: usize = 32;
 
 /// What begins at a cache line, so that no vector is in two.
 #[derive(Debug, Clone, Copy)]
@@ -56,18 +56,18 @@ impl Panel {
             QuantType::Q6_K => (16 * blocks, 0, 0),
             _ => (blocks, 0, 0),
         };
-        self.codes.resize(cols.next_multiple_of(UNIT) / 4, Aligned([[0; 64]; 2]));
+        self.codes.resize(cols / 4, Aligned([[0; 64]; 2]));
         self.scales.resize(scales, Aligned([[0.0; LANES]; 2]));
         self.minimums.resize(minimums, Aligned([[0.0; LANES]; 2]));
         self.pairs.resize(pairs, Aligned([[0; 64]; 2]));
     }
 
-    /// Writes 64 columns, given by rows.
+    /// Writes the codes of columns `32 * run` and on.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
-    pub(super) fn set_codes(&mut self, half: usize, unit: usize, rows: [__m512i; LANES]) {
-        let unit = &mut self.codes.as_chunks_mut::<{ UNIT / 4 }>().0[unit];
-        for (codes, columns) in unit.iter_mut().zip(transpose(rows)) {
+    pub(super) fn set_codes(&mut self, half: usize, run: usize, columns: [__m512i; RUN / 4]) {
+        let run = &mut self.codes.as_chunks_mut::<{ RUN / 4 }>().0[run];
+        for (codes, columns) in run.iter_mut().zip(columns) {
             store_u8x64(&mut codes.0[half], columns);
         }
     }
@@ -86,42 +86,4 @@ pub(super) fn prefetch_rows(w: &Matrix, rows: Range<usize>, depth: Range<usize>)
     for row in rows {
         prefetch(&w.row_bytes(row)[bytes.clone()]);
     }
-}
-
-/// Sixteen rows of sixteen words of 32 bits become columns.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-fn transpose(r: [__m512i; 16]) -> [__m512i; 16] {
-    // Within quarters of vectors: pairs of rows, then fours.
-    let mut pairs = r;
-    for i in 0..8 {
-        pairs[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        pairs[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    // fours[4i + j]: column j of each quarter, of rows 4i to 4i + 3.
-    let mut fours = r;
-    for i in 0..4 {
-        fours[4 * i] = _mm512_unpacklo_epi64(pairs[4 * i], pairs[4 * i + 2]);
-        fours[4 * i + 1] = _mm512_unpackhi_epi64(pairs[4 * i], pairs[4 * i + 2]);
-        fours[4 * i + 2] = _mm512_unpacklo_epi64(pairs[4 * i + 1], pairs[4 * i + 3]);
-        fours[4 * i + 3] = _mm512_unpackhi_epi64(pairs[4 * i + 1], pairs[4 * i + 3]);
-    }
-    // Quarters change places: column 4q + j is quarter q of the four vectors j.
-    let mut columns = r;
-    for j in 0..4 {
-        let [a, b, c, d] = [fours[j], fours[4 + j], fours[8 + j], fours[12 + j]];
-        let even = [
-            _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b),
-            _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d),
-        ];
-        let odd = [
-            _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b),
-            _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d),
-        ];
-        columns[j] = _mm512_shuffle_i32x4::<0b10_00_10_00>(even[0], even[1]);
-        columns[8 + j] = _mm512_shuffle_i32x4::<0b11_01_11_01>(even[0], even[1]);
-        columns[4 + j] = _mm512_shuffle_i32x4::<0b10_00_10_00>(odd[0], odd[1]);
-        columns[12 + j] = _mm512_shuffle_i32x4::<0b11_01_11_01>(odd[0], odd[1]);
-    }
-    columns
 }

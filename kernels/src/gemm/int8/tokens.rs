@@ -1,7 +1,10 @@
 //! Activations as the tiles read them: a block's numbers, their sums and their scale side by side.
 
+use std::arch::x86_64::*;
+
 use crate::QuantType;
 use crate::activations::avx512::round_block;
+use crate::lanes::wide::load_i8x16;
 
 /// `4 * WORDS` neighbours of one token.
 #[derive(Debug, Clone, Copy)]
@@ -87,9 +90,17 @@ fn offset(kind: QuantType) -> i32 {
     }
 }
 
-#[inline(always)]
+/// The sum of a multiple of sixteen.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
 fn sum(q: &[i8]) -> i32 {
-    q.iter().map(|&q| i32::from(q)).sum()
+    let ones = _mm_set1_epi8(1);
+    let mut fours = _mm_setzero_si128();
+    for q in q.as_chunks::<16>().0 {
+        fours = _mm_dpbusd_epi32(fours, ones, load_i8x16(&q.map(i8::cast_unsigned)));
+    }
+    let twos = _mm_add_epi32(fours, _mm_shuffle_epi32::<0b01_00_11_10>(fours));
+    _mm_cvtsi128_si32(_mm_add_epi32(twos, _mm_shuffle_epi32::<0b10_11_00_01>(twos)))
 }
 
 /// The blocks, with what `sums` makes of the numbers and the scale of each.

@@ -1,14 +1,15 @@
 //! How each format's blocks are unpacked into a panel. The layouts are drawn in `quant/`.
 //!
-//! 64 columns of a row are a vector, a byte each: what of the block's bytes belongs to 32 columns is put in
-//! either half, shifted to where the lowest bits are. Sixteen rows of these are then turned around.
+//! 32 bytes of each of sixteen rows are turned around first: eight vectors of four bytes of each row. Then
+//! the codes are taken out of these, four columns of sixteen rows at a time. Where a block's fifth bits are in
+//! the order of its columns, codes are made first.
 
 use std::arch::x86_64::*;
 
-use super::panel::{LANES, Panel, UNIT};
+use super::panel::{LANES, Panel, RUN};
 use crate::lanes::piece;
 use crate::lanes::wide::{
-    load_f16x16, load_i8x16, load_u8, load_u8x64, load_u64x8, store_f32x16, store_u8x64,
+    load_f16x16, load_i8x16, load_i32x16, load_u8, load_u64x8, store_f32x16, store_u8x64,
 };
 use crate::quant::ternary::{I2_S_BYTES, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
 use crate::quant::{q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
@@ -56,19 +57,13 @@ impl Panel {
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_q8_0(&mut self, half: usize, rows: [&[[u8; q8_0::BYTES]]; LANES]) {
-        let n = rows[0].len();
-        for unit in 0..n.div_ceil(2) {
-            // There may be no second: what is in its place is never read.
-            let second = (2 * unit + 1).min(n - 1);
-            let mut codes = [_mm512_setzero_si512(); LANES];
-            for i in 0..LANES {
-                let row = &rows[i][..n];
-                let two = join(load_u8(piece(&row[2 * unit], 2)), load_u8(piece(&row[second], 2)));
-                codes[i] = _mm512_xor_si512(two, _mm512_set1_epi8(-128));
+        let sign = _mm512_set1_epi8(-128);
+        for b in 0..rows[0].len() {
+            let mut codes = turned(&rows, b, 2);
+            for codes in &mut codes {
+                *codes = _mm512_xor_si512(*codes, sign);
             }
-            self.set_codes(half, unit, codes);
-        }
-        for b in 0..n {
+            self.set_codes(half, b, codes);
             store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, 0));
         }
     }
@@ -86,26 +81,19 @@ impl Panel {
         half: usize,
         rows: [&[[u8; BYTES]]; LANES],
     ) {
-        let n = rows[0].len();
-        for unit in 0..n.div_ceil(2) {
-            let second = (2 * unit + 1).min(n - 1);
-            let mut codes = [_mm512_setzero_si512(); LANES];
+        for b in 0..rows[0].len() {
+            let mut codes = [_mm256_setzero_si256(); LANES];
             for i in 0..LANES {
-                let [a, b] = [&rows[i][..n][2 * unit], &rows[i][..n][second]];
-                let two = _mm256_set_m128i(load_i8x16(piece(b, QS)), load_i8x16(piece(a, QS)));
-                let two = _mm512_castsi256_si512(two);
-                let twice = _mm512_shuffle_i32x4::<0b01_01_00_00>(two, two);
-                let shifted = _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
-                codes[i] = _mm512_and_si512(shifted, _mm512_set1_epi8(15));
+                let block = &rows[i][b];
+                let twos = load_i8x16(piece(block, QS));
+                let twos = _mm256_set_m128i(_mm_srli_epi16::<4>(twos), twos);
+                codes[i] = _mm256_and_si256(twos, _mm256_set1_epi8(15));
                 if FIFTH_BITS {
-                    let bits = |block| u64::from(u32::from_le_bytes(*piece(block, QS - 4)));
-                    let fifth = _mm512_maskz_set1_epi8(bits(a) | bits(b) << 32, 16);
-                    codes[i] = _mm512_or_si512(codes[i], fifth);
+                    let bits = u32::from_le_bytes(*piece(block, QS - 4));
+                    codes[i] = _mm256_or_si256(codes[i], _mm256_maskz_set1_epi8(bits, 16));
                 }
             }
-            self.set_codes(half, unit, codes);
-        }
-        for b in 0..n {
+            self.set_codes(half, b, turn(codes));
             store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, 0));
             if MINIMUMS {
                 store_f32x16(&mut self.minimums[b].0[half], f16_of(&rows, b, 2));
@@ -115,15 +103,11 @@ impl Panel {
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_q4_k(&mut self, half: usize, rows: [&[[u8; q4_k::BYTES]]; LANES]) {
-        let n = rows[0].len();
-        for b in 0..n {
+        for b in 0..rows[0].len() {
             for c in 0..4 {
-                let mut codes = [_mm512_setzero_si512(); LANES];
-                for i in 0..LANES {
-                    let bytes = load_u8(piece(&rows[i][b], q4_k::HEAD + 32 * c));
-                    codes[i] = shifted(bytes, 0, 4, 15);
-                }
-                self.set_codes(half, 4 * b + c, codes);
+                let twos = turned(&rows, b, q4_k::HEAD + 32 * c);
+                self.set_codes(half, 8 * b + 2 * c, bits::<4>(twos, 0));
+                self.set_codes(half, 8 * b + 2 * c + 1, bits::<4>(twos, 4));
             }
             self.set_heads(half, b, &rows);
         }
@@ -161,18 +145,15 @@ impl Panel {
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_q5_k(&mut self, half: usize, rows: [&[[u8; q5_k::BYTES]]; LANES]) {
-        let n = rows[0].len();
-        for b in 0..n {
+        for b in 0..rows[0].len() {
+            let eights = turned(&rows, b, q5_k::QH);
             for c in 0..4 {
-                let mut codes = [_mm512_setzero_si512(); LANES];
-                for i in 0..LANES {
-                    let block = &rows[i][b];
-                    let low = shifted(load_u8(piece(block, q5_k::QS + 32 * c)), 0, 4, 15);
-                    let bit = 2 * c as i64;
-                    let fifth = shifted(load_u8(piece(block, q5_k::QH)), bit, bit + 1, 1);
-                    codes[i] = _mm512_or_si512(low, _mm512_slli_epi16::<4>(fifth));
+                let twos = turned(&rows, b, q5_k::QS + 32 * c);
+                for i in 0..2 {
+                    let low = bits::<4>(twos, 4 * i);
+                    let fifth = bits::<1>(eights, 2 * c as u32 + i);
+                    self.set_codes(half, 8 * b + 2 * c + i as usize, above(low, fifth));
                 }
-                self.set_codes(half, 4 * b + c, codes);
             }
             self.set_heads(half, b, &rows);
         }
@@ -180,116 +161,104 @@ impl Panel {
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_q6_k(&mut self, half: usize, rows: [&[[u8; q6_k::BYTES]]; LANES]) {
-        let n = rows[0].len();
-        for b in 0..n {
-            for c in 0..4u32 {
-                let (h, high) = (c as usize / 2, c % 2);
-                let mut codes = [_mm512_setzero_si512(); LANES];
-                for i in 0..LANES {
-                    let block = &rows[i][b];
-                    let ql = load_u8x64(piece(block, 64 * h));
-                    let low = _mm512_srl_epi16(ql, _mm_cvtsi32_si128(4 * high as i32));
-                    let qh = load_u8(piece(block, q6_k::QH + 32 * h));
-                    let bits = shifted(qh, 4 * high as i64, 4 * high as i64 + 2, 3);
-                    codes[i] = _mm512_or_si512(
-                        _mm512_and_si512(low, _mm512_set1_epi8(15)),
-                        _mm512_slli_epi16::<4>(bits),
-                    );
+        for b in 0..rows[0].len() {
+            for h in 0..2 {
+                let low = [turned(&rows, b, 64 * h), turned(&rows, b, 64 * h + 32)];
+                let high = turned(&rows, b, q6_k::QH + 32 * h);
+                for i in 0..4 {
+                    let low = bits::<4>(low[i % 2], i as u32 / 2 * 4);
+                    let codes = above(low, bits::<2>(high, 2 * i as u32));
+                    self.set_codes(half, 8 * b + 4 * h + i, codes);
                 }
-                self.set_codes(half, 4 * b + c as usize, codes);
             }
             let d = f16_of(&rows, b, q6_k::D);
-            // Sixteen rows of sixteen scales: whose are whose turns around.
-            let mut scales = [0; 16 * LANES];
+            // Four scales of each row in each.
+            let mut words = [[0; LANES]; 4];
             for i in 0..LANES {
-                let of_row: &[u8; 16] = piece(&rows[i][b], q6_k::SCALES);
-                for g in 0..16 {
-                    scales[LANES * g + i] = of_row[g];
+                for (word, words) in words.iter_mut().enumerate() {
+                    words[i] = i32::from_le_bytes(*piece(&rows[i][b], q6_k::SCALES + 4 * word));
                 }
             }
-            for (g, scales) in scales.as_chunks::<LANES>().0.iter().enumerate() {
-                let scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_i8x16(scales)));
-                store_f32x16(&mut self.scales[16 * b + g].0[half], _mm512_mul_ps(scale, d));
+            let scales = self.scales.as_chunks_mut::<16>().0[b].as_chunks_mut::<4>().0;
+            for (scales, words) in scales.iter_mut().zip(&words) {
+                let mut words = load_i32x16(words);
+                for scales in scales {
+                    let scale = _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(words));
+                    let scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), d);
+                    store_f32x16(&mut scales.0[half], scale);
+                    words = _mm512_srli_epi32::<8>(words);
+                }
             }
         }
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_tq1_0(&mut self, half: usize, rows: [&[[u8; TQ1_0_BYTES]]; LANES]) {
-        let n = rows[0].len();
-        for b in 0..n {
-            let mut of_rows = [[0; LEN]; LANES];
-            for i in 0..LANES {
-                of_rows[i] = tq1_0_codes(&rows[i][b]);
+        for b in 0..rows[0].len() {
+            let mut fractions = turned(&rows, b, 0);
+            for n in 0..5 {
+                self.set_codes(half, 8 * b + n, next_digits(&mut fractions));
             }
-            for c in 0..4 {
-                let mut codes = [_mm512_setzero_si512(); LANES];
-                for i in 0..LANES {
-                    codes[i] = load_u8x64(piece(&of_rows[i], UNIT * c));
+            // The 32 bytes that end with the last: the run of sixteen is their words 3 to 6, that of four
+            // their word 7.
+            let mut fractions = turned(&rows, b, 20);
+            let codes = &mut self.codes.as_chunks_mut::<{ LEN / 4 }>().0[b];
+            for n in 0..5 {
+                let digits = next_digits(&mut fractions);
+                for word in 0..4 {
+                    store_u8x64(&mut codes[40 + 4 * n + word].0[half], digits[3 + word]);
                 }
-                self.set_codes(half, 4 * b + c, codes);
+                if n < 4 {
+                    store_u8x64(&mut codes[60 + n].0[half], digits[7]);
+                }
             }
-            store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, TQ1_0_BYTES - 2));
+            let d = f16_of(&rows, b, TQ1_0_BYTES - 2);
+            store_f32x16(&mut self.scales[b].0[half], d);
         }
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_tq2_0(&mut self, half: usize, rows: [&[[u8; TQ2_0_BYTES]]; LANES]) {
-        let n = rows[0].len();
-        for b in 0..n {
-            for c in 0..4 {
-                let (run, bit) = (c / 2, 4 * (c as i64 % 2));
-                let mut codes = [_mm512_setzero_si512(); LANES];
-                for i in 0..LANES {
-                    codes[i] = shifted(load_u8(piece(&rows[i][b], 32 * run)), bit, bit + 2, 3);
+        for b in 0..rows[0].len() {
+            for run in 0..2 {
+                let fours = turned(&rows, b, 32 * run);
+                for l in 0..4 {
+                    let codes = bits::<2>(fours, 2 * l as u32);
+                    self.set_codes(half, 8 * b + 4 * run + l, codes);
                 }
-                self.set_codes(half, 4 * b + c, codes);
             }
-            store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, TQ2_0_BYTES - 2));
+            let d = f16_of(&rows, b, TQ2_0_BYTES - 2);
+            store_f32x16(&mut self.scales[b].0[half], d);
         }
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_i2_s(&mut self, half: usize, scale: f32, rows: [&[[u8; I2_S_BYTES]]; LANES]) {
-        let block = |i: usize, b: usize| &rows[i][b];
         for b in 0..rows[0].len() {
-            for c in 0..2 {
-                let bit = 6 - 4 * c as i64;
-                let mut codes = [_mm512_setzero_si512(); LANES];
-                for i in 0..LANES {
-                    codes[i] = shifted(load_u8(block(i, b)), bit, bit - 2, 3);
-                }
-                self.set_codes(half, 2 * b + c, codes);
+            let fours = turned(&rows, b, 0);
+            for l in 0..4 {
+                self.set_codes(half, 4 * b + l, bits::<2>(fours, 6 - 2 * l as u32));
             }
             self.scales[b].0[half] = [scale; LANES];
         }
     }
 }
 
-/// A block's digits in base 3, in the order of its weights.
+/// The digits in base 3 that come next in fractions of 256ths, which become what follows them: three times a
+/// fraction is its digit and the rest.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn tq1_0_codes(block: &[u8; TQ1_0_BYTES]) -> [u8; LEN] {
-    let mut codes = [0; LEN];
-    let (fives, last) = codes.split_at_mut(240);
-    let (first, second) = fives.split_at_mut(160);
-    digits::<32>(first, piece(block, 0));
-    digits::<16>(second, piece(block, 32));
-    digits::<4>(last, piece(block, 48));
-    codes
-}
-
-/// The first digits of all bytes, then the second, and so on.
-#[inline(always)]
-fn digits<const N: usize>(codes: &mut [u8], bytes: &[u8; N]) {
-    let mut fractions = *bytes;
-    for codes in codes.as_chunks_mut::<N>().0 {
-        for m in 0..N {
-            // Three times the fraction, in 256ths, is the digit and the next fraction.
-            codes[m] = u8::from(fractions[m] >= 86) + u8::from(fractions[m] >= 171);
-            fractions[m] = fractions[m].wrapping_mul(3);
-        }
+fn next_digits(fractions: &mut [__m512i; RUN / 4]) -> [__m512i; RUN / 4] {
+    let one = _mm512_set1_epi8(1);
+    let (third, two_thirds) = (_mm512_set1_epi8(86), _mm512_set1_epi8(171_u8.cast_signed()));
+    let mut digits = *fractions;
+    for (digit, fraction) in digits.iter_mut().zip(fractions) {
+        let some = _mm512_maskz_mov_epi8(_mm512_cmpge_epu8_mask(*fraction, third), one);
+        let two = _mm512_cmpge_epu8_mask(*fraction, two_thirds);
+        *digit = _mm512_mask_add_epi8(some, two, some, one);
+        *fraction = _mm512_add_epi8(*fraction, _mm512_add_epi8(*fraction, *fraction));
     }
+    digits
 }
 
 /// The half floats at a place in a block of each row.
@@ -310,13 +279,28 @@ fn join(low: __m256i, high: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
 }
 
-/// The bytes twice, each shifted to the right by one and by the other distance, and what of them is in a mask.
+/// So many bits of each byte, after some others.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn shifted(bytes: __m256i, first: i64, second: i64, mask: i8) -> __m512i {
-    let distances = _mm512_setr_epi64(first, first, first, first, second, second, second, second);
-    let shifted = _mm512_srlv_epi64(_mm512_broadcast_i64x4(bytes), distances);
-    _mm512_and_si512(shifted, _mm512_set1_epi8(mask))
+fn bits<const N: u32>(bytes: [__m512i; RUN / 4], after: u32) -> [__m512i; RUN / 4] {
+    let (after, mask) = (_mm_cvtsi32_si128(after as i32), _mm512_set1_epi8((1 << N) - 1));
+    let mut bits = bytes;
+    for bits in &mut bits {
+        // What comes from a neighbour is masked away.
+        *bits = _mm512_and_si512(_mm512_srl_epi16(*bits, after), mask);
+    }
+    bits
+}
+
+/// Codes of more than 4 bits.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn above(low: [__m512i; RUN / 4], high: [__m512i; RUN / 4]) -> [__m512i; RUN / 4] {
+    let mut codes = low;
+    for (codes, high) in codes.iter_mut().zip(high) {
+        *codes = _mm512_or_si512(*codes, _mm512_slli_epi16::<4>(high));
+    }
+    codes
 }
 
 /// Of each of sixteen, 32 bits after so many others.
@@ -329,4 +313,50 @@ fn lower_words(rows: &[u64; LANES], after: i64) -> __m512i {
         _mm512_cvtepi64_epi32(_mm512_srl_epi64(load_u64x8(first), distance)),
         _mm512_cvtepi64_epi32(_mm512_srl_epi64(load_u64x8(second), distance)),
     )
+}
+
+/// 32 bytes of a block of each row, turned around.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn turned<const BYTES: usize>(
+    rows: &[&[[u8; BYTES]]; LANES],
+    block: usize,
+    at: usize,
+) -> [__m512i; RUN / 4] {
+    let mut bytes = [_mm256_setzero_si256(); LANES];
+    for i in 0..LANES {
+        bytes[i] = load_u8(piece(&rows[i][block], at));
+    }
+    turn(bytes)
+}
+
+/// Sixteen rows of eight words of 32 bits become columns.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn turn(rows: [__m256i; LANES]) -> [__m512i; RUN / 4] {
+    // In quarters of vectors: words 0 to 3 and 4 to 7 of one row, then of the row four after it.
+    let mut r = [_mm512_setzero_si512(); 8];
+    for i in 0..4 {
+        r[i] = join(rows[i], rows[4 + i]);
+        r[4 + i] = join(rows[8 + i], rows[12 + i]);
+    }
+    let mut columns = r;
+    // fours[h][j]: word j of each quarter, of the four rows that follow each other.
+    let mut fours = [[r[0]; 4]; 2];
+    for h in 0..2 {
+        let [a, b, c, d] = [r[4 * h], r[4 * h + 1], r[4 * h + 2], r[4 * h + 3]];
+        let (low, low_2) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+        let (high, high_2) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+        fours[h] = [
+            _mm512_unpacklo_epi64(low, low_2),
+            _mm512_unpackhi_epi64(low, low_2),
+            _mm512_unpacklo_epi64(high, high_2),
+            _mm512_unpackhi_epi64(high, high_2),
+        ];
+    }
+    for j in 0..4 {
+        columns[j] = _mm512_shuffle_i32x4::<0b10_00_10_00>(fours[0][j], fours[1][j]);
+        columns[4 + j] = _mm512_shuffle_i32x4::<0b11_01_11_01>(fours[0][j], fours[1][j]);
+    }
+    columns
 }

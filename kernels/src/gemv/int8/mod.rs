@@ -9,11 +9,10 @@
 //! order in which the codes come out of the weights, and four rows share each load of them.
 
 mod of_32;
-mod q4_k;
-mod q5_k;
 mod q6_k;
 mod q8_0;
 mod ternary;
+mod with_minimums;
 
 use std::ops::Range;
 
@@ -40,8 +39,8 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Acti
         QuantType::TQ1_0 => ternary::gemv_tq1_0(out, bytes, x),
         QuantType::TQ2_0 => ternary::gemv_tq2_0(out, bytes, x),
         QuantType::I2_S => ternary::gemv_i2_s(out, bytes, w.tensor_scale(), x),
-        QuantType::Q4_K => q4_k::gemv(out, bytes, x),
-        QuantType::Q5_K => q5_k::gemv(out, bytes, x),
+        QuantType::Q4_K => with_minimums::gemv_q4_k(out, bytes, x),
+        QuantType::Q5_K => with_minimums::gemv_q5_k(out, bytes, x),
         QuantType::Q6_K => q6_k::gemv(out, bytes, x),
         kind => unreachable!("no int8 loop for {kind}"),
     }

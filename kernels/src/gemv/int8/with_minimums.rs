@@ -1,0 +1,133 @@
+//! Rows of Q4_K and Q5_K. The layouts are drawn in `quant/q4_k.rs` and `quant/q5_k.rs`.
+//!
+//! A sub-block contributes `d * scale * Σ q·x - dmin * min * Σ x`, and within a block all but `d` and `dmin`
+//! are whole numbers. A lane's sum of four products is 4 · 31 · 127 at most, which fits into 16 bits: so the
+//! sums of four sub-blocks become one vector, which is multiplied with the scales of all four at once.
+
+use std::arch::x86_64::*;
+
+use crate::activations::Activations;
+use crate::lanes::wide::{load_i8x16, load_i8x64, load_i16x8, load_u8, load_u8x64, sum16};
+use crate::lanes::{f16, piece, prefetch_ahead, sum};
+use crate::quant::q4_k::{HEAD, LEN};
+
+/// What a block is multiplied with.
+#[repr(align(64))]
+struct OfBlock {
+    /// Of sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7: in the order of the lower halves of 64 bytes of
+    /// codes, their upper halves, and those of the other 64.
+    q: [[i8; 64]; 4],
+    /// The sum of each sub-block.
+    sums: [i16; 8],
+    scale: f32,
+}
+
+fn in_blocks(x: &Activations) -> Vec<OfBlock> {
+    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<8>().0).zip(&x.scales);
+    let blocks = blocks.map(|((q, sums), scale)| {
+        let mut x = OfBlock { q: [[0; 64]; 4], sums: [0; 8], scale: *scale };
+        for (s, q) in q.as_chunks::<32>().0.iter().enumerate() {
+            x.q[s / 4 * 2 + s % 2][s / 2 % 2 * 32..][..32].copy_from_slice(q);
+            // At most 32 · 127.
+            x.sums[s] = sums[s] as i16;
+        }
+        x
+    });
+    blocks.collect()
+}
+
+/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
+/// from its caller.
+macro_rules! gemv {
+    ($name:ident, $bytes:expr, $codes_at:expr, $fifth:expr) => {
+        #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &Activations) {
+            const BYTES: usize = $bytes;
+            const CODES: usize = $codes_at;
+
+            let x = in_blocks(x);
+            let spread = [0, 1].map(|half| scales_of_fours(half));
+            let nibble = _mm512_set1_epi8(15);
+            for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * BYTES)) {
+                let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm_setzero_ps());
+                for (block, x) in row.as_chunks::<BYTES>().0.iter().zip(&x) {
+                    for line in [0, 64, 128] {
+                        prefetch_ahead(&block[line..]);
+                    }
+                    let scales = scales_and_mins(piece(block, 0));
+                    let mins = _mm256_extracti128_si256::<1>(scales);
+                    let mins = _mm_cvtepi32_ps(_mm_madd_epi16(mins, load_i16x8(&x.sums)));
+                    let scales = _mm512_castsi256_si512(scales);
+                    let mut total = _mm512_setzero_si512();
+                    for (half, spread) in spread.iter().enumerate() {
+                        let codes = load_u8x64(piece(block, CODES + 64 * half));
+                        let low = _mm512_and_si512(codes, nibble);
+                        let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble);
+                        let [low, high] = $fifth(block, half, [low, high]);
+                        let zero = _mm512_setzero_si512();
+                        let low = _mm512_dpbusd_epi32(zero, low, load_i8x64(&x.q[2 * half]));
+                        let high = _mm512_dpbusd_epi32(zero, high, load_i8x64(&x.q[2 * half + 1]));
+                        let both = _mm512_packs_epi32(low, high);
+                        let scales = _mm512_permutexvar_epi16(*spread, scales);
+                        total = _mm512_dpwssd_epi32(total, both, scales);
+                    }
+                    let d = _mm512_set1_ps(f16(*piece(block, 0)) * x.scale);
+                    let dmin = _mm_set1_ps(f16(*piece(block, 2)) * x.scale);
+                    acc = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(total), acc);
+                    mins_acc = _mm_fmadd_ps(dmin, mins, mins_acc);
+                }
+                *out = sum16(acc) - sum(_mm256_zextps128_ps256(mins_acc));
+            }
+        }
+    };
+}
+
+gemv!(gemv_q4_k, crate::quant::q4_k::BYTES, HEAD, |_, _, codes| codes);
+gemv!(gemv_q5_k, crate::quant::q5_k::BYTES, crate::quant::q5_k::QS, |block, half, codes| {
+    with_fifth_bits(codes, piece(block, crate::quant::q5_k::QH), 4 * half)
+});
+
+/// Adds 16 where a bit is set: for the lower halves that of sub-blocks `first` and `first + 2`, for the upper
+/// those after them.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn with_fifth_bits([low, high]: [__m512i; 2], bits: &[u8; 32], first: usize) -> [__m512i; 2] {
+    let bits = _mm512_broadcast_i64x4(load_u8(bits));
+    // Where the bit of the sub-block comes to be the fifth of its byte.
+    let turn = |s: usize| {
+        let [low, high] = [s, s + 2].map(|s| ((4 + 32 - s) % 32) as i32);
+        _mm512_inserti64x4::<1>(_mm512_set1_epi32(low), _mm256_set1_epi32(high))
+    };
+    let fifth = _mm512_set1_epi8(16);
+    // a | b & c
+    [
+        _mm512_ternarylogic_epi32::<0xf8>(low, _mm512_rolv_epi32(bits, turn(first)), fifth),
+        _mm512_ternarylogic_epi32::<0xf8>(high, _mm512_rolv_epi32(bits, turn(first + 1)), fifth),
+    ]
+}
+
+/// The eight scales and the eight minimums of a block's head, as words.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn scales_and_mins(head: &[u8; HEAD]) -> __m256i {
+    let head = load_i8x16(head);
+    // The four bytes that have the low bits of scales 0-3, scales 4-7, minimums 0-3, minimums 4-7.
+    let low = _mm_shuffle_epi32::<0b11_10_11_01>(head);
+    let low = _mm_srlv_epi32(low, _mm_setr_epi32(0, 0, 0, 4));
+    let six = 0x3f3f_3f3f;
+    let low = _mm_and_si128(low, _mm_setr_epi32(six, 0x0f0f_0f0f, six, 0x0f0f_0f0f));
+    // The upper two bits of scales 4-7 and of minimums 4-7.
+    let high = _mm_srli_epi32::<2>(_mm_shuffle_epi32::<0b10_10_01_01>(head));
+    let high_bits = _mm_setr_epi32(0, 0x3030_3030, 0, 0x3030_3030);
+    // a | b & c
+    _mm256_cvtepu8_epi16(_mm_ternarylogic_epi32::<0xf8>(low, high, high_bits))
+}
+
+/// Which of eight scales go where, so that `_mm512_packs_epi32` of the sums of sub-blocks `s`, `s + 2` and of
+/// `s + 1`, `s + 3` meets the scale of each: in the lower half four of `s`, then four of the next, twice.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn scales_of_fours(half: i64) -> __m512i {
+    let four = |s: i64| (4 * half + s) * 0x0001_0001_0001_0001;
+    _mm512_setr_epi64(four(0), four(1), four(0), four(1), four(2), four(3), four(2), four(3))
+}
