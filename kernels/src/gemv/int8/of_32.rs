@@ -161,9 +161,7 @@ macro_rules! gemv {
                 for (fours, x) in side_by_side::<FOUR>(rows).zip(x_whole) {
                     for four in fours {
                         prefetch_ahead_of_four(four);
-                        if FOUR > 80 {
-                            prefetch_ahead_of_four(&four[64..]);
-                        }
+                        prefetch_ahead_of_four(&four[64..]);
                     }
                     add(&mut acc[0], &mut mins[0], [fours[0], fours[1]], x);
                     add(&mut acc[1], &mut mins[1], [fours[2], fours[3]], x);
