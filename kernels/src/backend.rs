@@ -92,7 +92,10 @@ impl fmt::Display for UnsupportedBackend {
                 write!(f, "this CPU can't run the {backend} kernels: use scalar")
             }
             Self::NotWritten(backend) => {
-                write!(f, "the {backend} kernels aren't written yet: use avx2 or scalar")
+                write!(
+                    f,
+                    "the {backend} kernels aren't written yet: use another backend of this CPU, such as scalar"
+                )
             }
             Self::Gpu(backend) => {
                 write!(f, "{backend} is a GPU backend, and these are the CPU's kernels")

@@ -42,7 +42,7 @@
 //!
 //! # Unsafe
 //!
-//! Six places: `lanes.rs` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
+//! Six places: `lanes/` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
 //! calls into code that needs AVX2), `matmul.rs` (threads that write to different columns of one
 //! matrix), `rows.rs` (threads that write to different rows), `pool.rs` (lending a closure to
 //! threads) and `saturate/` (loads and stores of the loops behind
