@@ -250,7 +250,7 @@ pub(crate) struct ExecutorArgs {
     pub(crate) backend: Option<Backend>,
 
     /// Leave the weights in the file, mapped, rather than copy them into large pages of memory, from which
-    /// a CPU reads faster.
+    /// a CPU reads faster. For a device, and by `logits`, they are never copied.
     #[arg(long)]
     pub(crate) mmap: bool,
 }

@@ -110,7 +110,7 @@ pub(crate) fn describe(model: &Model) -> brickscope::Model {
         synthetic,
         weights_in: weights_in(model).map(str::to_owned),
         copied_in_ns: match model.gguf.placement() {
-            Placement::Copied { took } => u64::try_from(took.as_nanos()).ok(),
+            Placement::Copied { took, .. } => u64::try_from(took.as_nanos()).ok(),
             _ => None,
         },
     }
@@ -123,7 +123,17 @@ pub(crate) const MAPPED: &str = "mapped file";
 pub(crate) fn weights_in(model: &Model) -> Option<&'static str> {
     match model.gguf.placement() {
         Placement::Mapped => Some(MAPPED),
-        Placement::Copied { .. } => Some("large pages"),
+        // The last page of a file is rarely a whole one.
+        Placement::Copied { in_large_pages: Some(bytes), .. }
+            if bytes >= model.gguf.file_len() as u64 / 10 * 9 =>
+        {
+            Some("large pages")
+        }
+        Placement::Copied { in_large_pages: Some(1..), .. } => {
+            Some("memory, partly in large pages")
+        }
+        Placement::Copied { in_large_pages: Some(0), .. } => Some("memory, in small pages"),
+        Placement::Copied { in_large_pages: None, .. } => Some("memory"),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The operations of a forward pass on a chosen backend.
 //!
 //! Every method hands its arguments to the function of the same name in its operation's file. This
-//! is one of two places where code compiled for AVX2 is called from code that isn't (`simd.rs` is
+//! is one of two places where code compiled for AVX2 and AVX-512 is called from code that isn't (`simd.rs` is
 //! the other).
 #![allow(unsafe_code)]
 

@@ -43,7 +43,7 @@
 //! # Unsafe
 //!
 //! Six places: `lanes/` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
-//! calls into code that needs AVX2), `matmul.rs` (threads that write to different columns of one
+//! calls into code that needs AVX2 or AVX-512), `matmul.rs` (threads that write to different columns of one
 //! matrix), `rows.rs` (threads that write to different rows), `pool.rs` (lending a closure to
 //! threads) and `saturate/` (loads and stores of the loops behind
 //! ceilings). The kernels themselves are safe code.

@@ -85,7 +85,7 @@ pub struct Ceilings {
     /// Bytes read from memory in a second, by as many threads as the run had.
     pub read_bytes_per_second: f64,
     /// Multiplications and additions in a second, by the same threads with the run's instruction set, of
-    /// what its matrix products multiply: `f32`, or bytes with `avx512`.
+    /// what its matrix products multiply: `f32`, or bytes with `avx512`, whatever the weights are.
     pub flops_per_second: f64,
     /// How they were obtained.
     pub basis: String,

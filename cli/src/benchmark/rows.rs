@@ -13,6 +13,8 @@ use brickscope_engine::Model;
 use serde_json::{Map, Value, json};
 
 use crate::args::Format;
+use crate::benchmark::receipt::WEIGHTS;
+use crate::source::MAPPED;
 
 /// A process's receipt, and where it lies.
 #[derive(Debug, Clone)]
@@ -55,6 +57,8 @@ const REAL: &str = "REAL";
 /// llama-bench's columns.
 fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Column> {
     let Receipt { machine, run, timestamp, environment, binary, .. } = &measurement.receipt;
+    let is_mapped = environment.get(WEIGHTS).is_none_or(|stated| stated == MAPPED);
+    let load_mode = if is_mapped { "mmap" } else { "none" };
     let of = &test.aggregates;
     let whole = |value: Option<f64>| value.map(|value| value.round() as u64);
     vec![
@@ -84,7 +88,7 @@ fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Colum
         ("devices", json!("none"), TEXT),
         ("tensor_split", json!("0.00"), TEXT),
         ("tensor_buft_overrides", json!("none"), TEXT),
-        ("load_mode", json!("mmap"), TEXT),
+        ("load_mode", json!(load_mode), TEXT),
         ("lazy_mode", json!("off"), TEXT),
         ("embeddings", json!(false), INTEGER),
         ("no_op_offload", json!(0), INTEGER),

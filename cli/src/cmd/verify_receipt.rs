@@ -104,7 +104,8 @@ fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi
         // As one word, so that no value is taken for a flag.
         words.push(format!("{flag}={value}").into());
     }
-    if receipt.environment.get(WEIGHTS).is_some_and(|stated| stated == MAPPED) {
+    // Those that don't say were measured before weights were copied.
+    if receipt.environment.get(WEIGHTS).is_none_or(|stated| stated == MAPPED) {
         words.push("--mmap".into());
     }
     words.extend(["--out".into(), out.into()]);

@@ -15,6 +15,10 @@ pub enum Error {
     #[error("cannot open {file}: {cause}")]
     Open { file: PathBuf, cause: io::Error },
 
+    /// The file was there, but couldn't be read to the end: it may have become shorter.
+    #[error("cannot read {file} into memory: {cause}")]
+    Read { file: PathBuf, cause: io::Error },
+
     /// The file doesn't begin with `GGUF`.
     #[error("{file} is not a GGUF file: it begins with \"{}\" where \"GGUF\" should be (byte 0)", magic.escape_ascii())]
     NotGguf { file: PathBuf, magic: [u8; 4] },

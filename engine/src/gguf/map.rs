@@ -5,11 +5,13 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use memmap2::{Mmap, MmapMut};
+use memmap2::Mmap;
+#[cfg(target_os = "linux")]
+use memmap2::MmapMut;
 
 /// A model file's bytes. Cloning shares them.
 #[derive(Clone)]
@@ -37,20 +39,26 @@ impl Bytes {
         unsafe { Mmap::map(&file) }.map(|map| Self::Mapped(Arc::new((map, file))))
     }
 
+    /// `None`: this system isn't known to have large pages.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn copy(&self, _: &mut dyn FnMut(u64)) -> io::Result<Option<Self>> {
+        Ok(None)
+    }
+
     /// A mapped file's copy in memory; `None` of what isn't mapped. `progress` is told how many bytes are there.
     ///
-    /// It is read, not copied out of the map, so that never both are in memory.
+    /// It is read, not copied out of the map, so that this process never has both in memory.
+    #[cfg(target_os = "linux")]
     pub(super) fn copy(&self, progress: &mut dyn FnMut(u64)) -> io::Result<Option<Self>> {
         let Self::Mapped(mapped) = self else { return Ok(None) };
-        let (len, mut file) = (mapped.0.len(), &mapped.1);
-        file.rewind()?;
+        let (len, file) = (mapped.0.len(), &mapped.1);
         let mut copy = MmapMut::map_anon(len)?;
         // Before the pages come. Where it is refused they are small, and all else is the same.
-        #[cfg(target_os = "linux")]
         let _ = copy.advise(memmap2::Advice::HugePage);
         let mut done = 0;
         for piece in copy.chunks_mut(COPIED_AT_ONCE) {
-            file.read_exact(piece)?;
+            // At a place of its own: others may share the file.
+            std::os::unix::fs::FileExt::read_exact_at(file, piece, done)?;
             done += piece.len() as u64;
             progress(done);
         }
@@ -59,6 +67,7 @@ impl Bytes {
 }
 
 /// Large enough that the calls cost nothing.
+#[cfg(target_os = "linux")]
 const COPIED_AT_ONCE: usize = 8 << 20;
 
 impl Deref for Bytes {

@@ -59,8 +59,8 @@ const DEFAULT_ALIGNMENT: u32 = 32;
 pub struct Gguf {
     directory: Directory,
     bytes: Bytes,
-    /// How long it took.
-    copying: Option<Duration>,
+    /// How long it took, and how many bytes came to lie in large pages, if the system says.
+    copying: Option<(Duration, Option<u64>)>,
 }
 
 impl Gguf {
@@ -105,9 +105,11 @@ impl Gguf {
         }
         let begun = Instant::now();
         let copy = self.bytes.copy(&mut |done| progress(done, len));
-        let copy = copy.map_err(|cause| Error::Open { file: self.path.clone(), cause })?;
+        let copy = copy.map_err(|cause| Error::Read { file: self.path.clone(), cause })?;
         if let Some(copy) = copy {
-            (self.bytes, self.copying) = (copy, Some(begun.elapsed()));
+            let took = begun.elapsed();
+            self.copying = Some((took, memory::in_large_pages(&copy)));
+            self.bytes = copy;
         }
         Ok(())
     }
@@ -140,7 +142,7 @@ impl Gguf {
     pub fn placement(&self) -> Placement {
         match (&self.bytes, self.copying) {
             (Bytes::Mapped(_), _) => Placement::Mapped,
-            (_, Some(took)) => Placement::Copied { took },
+            (_, Some((took, in_large_pages))) => Placement::Copied { took, in_large_pages },
             (_, None) => Placement::Given,
         }
     }
@@ -169,6 +171,8 @@ pub enum Placement {
     Copied {
         /// How long it took to copy the file there.
         took: Duration,
+        /// How many bytes came to lie in large pages; `None` if the system doesn't say.
+        in_large_pages: Option<u64>,
     },
     /// In a buffer that the caller filled.
     Given,
@@ -230,7 +234,7 @@ mod tests {
         assert_eq!(mapped.bytes[..], copied.bytes[..]);
         let len = mapped.file_len() as u64;
         match copied.placement() {
-            Placement::Copied { took } => {
+            Placement::Copied { took, .. } => {
                 assert!(took > Duration::ZERO);
                 assert_eq!(told.last(), Some(&(len, len)));
             }

@@ -107,7 +107,7 @@ pub struct Frame {
     /// Whether `profile.layers`, `profile.brick_kernels` and the percentiles in `profile.totals` are of this
     /// frame, as they are in every so many only. Where they aren't, they are empty, and those of an earlier
     /// frame still the newest: [`Frame::take_details_of`].
-    #[serde(default)]
+    #[serde(default, alias = "layers")]
     pub details: bool,
 }
 
@@ -121,6 +121,11 @@ impl Frame {
             return;
         }
         let (own, before) = (&mut self.profile, &before.profile);
+        let passes = |profile: &Profile| profile.phases.iter().map(|p| p.passes).sum::<u64>();
+        // The engine has forgotten what it had recorded.
+        if passes(before) > passes(own) {
+            return;
+        }
         own.layers.clone_from(&before.layers);
         own.brick_kernels.clone_from(&before.brick_kernels);
         take_percentiles(&mut own.totals, &before.totals);

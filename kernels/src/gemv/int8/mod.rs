@@ -1,5 +1,5 @@
 //! Whole numbers times whole numbers: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds
-//! up 32 products at a time.
+//! up four products in each of eight or sixteen lanes.
 //!
 //! `vpdpbusd` multiplies unsigned with signed bytes. Weights are the unsigned side: their codes as they are
 //! stored, or with an offset that makes them so. What the offset adds is the same for all rows, a multiple
