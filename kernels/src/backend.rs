@@ -92,10 +92,7 @@ impl fmt::Display for UnsupportedBackend {
                 write!(f, "this CPU can't run the {backend} kernels: use scalar")
             }
             Self::NotWritten(backend) => {
-                write!(
-                    f,
-                    "the {backend} kernels aren't written yet: use another backend of this CPU, such as scalar"
-                )
+                write!(f, "the {backend} kernels aren't written yet: use scalar")
             }
             Self::Gpu(backend) => {
                 write!(f, "{backend} is a GPU backend, and these are the CPU's kernels")
