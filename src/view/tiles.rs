@@ -97,6 +97,9 @@ fn notes(profile: &Profile) -> Vec<String> {
     if !absent.is_empty() {
         notes.push(format!("no {} tiles: the code that ran told of none", absent.join(" and ")));
     }
+    if profile.dropped.left_out_passes > 0 {
+        notes.push("of all passes: tiles are only summed, so none could be left out".to_owned());
+    }
     if let Some(balance) = &profile.tile_balance {
         notes.push(balanced(balance));
     }
