@@ -888,12 +888,16 @@ fn tiled() -> Profile {
         profiler.add_tiles(TileLevel::Macro, begun..done, 1, 4_096, 200_000_000);
         begun..done
     };
-    let slower = [share(1_500), share(1_000)];
-    let other = std::thread::Builder::new().name("kernels-1\u{1b}[31m".to_owned());
-    std::thread::scope(|scope| {
-        let shares = other.spawn_scoped(scope, || [share(1_000), share(1_000)]);
-        shares.expect("a thread").join().expect("no panic");
-    });
+    // Named, since a test runs on a thread of the name that its runner chooses.
+    let on = |name: &str, micros: [u64; 2]| {
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        std::thread::scope(|scope| {
+            let shares = thread.spawn_scoped(scope, || micros.map(share)).expect("a thread");
+            shares.join().expect("no panic")
+        })
+    };
+    let slower = on("engine", [1_500, 1_000]);
+    on("kernels-1\u{1b}[31m", [1_000, 1_000]);
     slower.into_iter().for_each(|slower| profiler.add_tiled_product(slower, 2));
     profiler.profile()
 }
@@ -945,7 +949,10 @@ fn tiles_of_no_time_have_no_rate_and_no_imbalance() {
     let profile = profiler.profile();
     assert_eq!(profile.tile_balance.and_then(|balance| balance.imbalance()), None);
     let report = brickscope::view::report(&profile);
-    assert!(report.contains("imbalance of 2 products: not known, no share took any time"), "{report}");
+    assert!(
+        report.contains("imbalance of 2 products: not known, no share took any time"),
+        "{report}"
+    );
     assert!(report.contains("no midi and micro tiles"), "{report}");
 }
 
