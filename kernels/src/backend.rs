@@ -12,7 +12,7 @@ pub enum Backend {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products round activations to 8 bits.
     Avx512,
-    /// 64-bit ARM.
+    /// 64-bit ARM. Run under qemu alone so far, and never on a processor.
     Neon,
     /// A GPU through WebGPU.
     Wgpu,
@@ -79,8 +79,6 @@ impl std::error::Error for UnknownBackend {}
 pub enum UnsupportedBackend {
     /// The kernels exist, but this CPU can't run them.
     NotOnThisCpu(Backend),
-    /// Nobody has written these kernels yet.
-    NotWritten(Backend),
     /// A GPU backend, which isn't a matter of this crate.
     Gpu(Backend),
 }
@@ -90,9 +88,6 @@ impl fmt::Display for UnsupportedBackend {
         match self {
             Self::NotOnThisCpu(backend) => {
                 write!(f, "this CPU can't run the {backend} kernels: use scalar")
-            }
-            Self::NotWritten(backend) => {
-                write!(f, "the {backend} kernels aren't written yet: use scalar")
             }
             Self::Gpu(backend) => {
                 write!(f, "{backend} is a GPU backend, and these are the CPU's kernels")
@@ -118,8 +113,11 @@ pub fn detect_backend() -> Backend {
             return Backend::Avx2;
         }
     }
-    // Every 64-bit ARM has NEON.
-    if cfg!(target_arch = "aarch64") { Backend::Neon } else { Backend::Scalar }
+    #[cfg(target_arch = "aarch64")]
+    if has_neon() {
+        return Backend::Neon;
+    }
+    Backend::Scalar
 }
 
 /// Whether this CPU has all that the AVX2 kernels are compiled for.
@@ -140,6 +138,13 @@ pub(crate) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vnni")
+}
+
+/// Whether this CPU has all that the NEON kernels are compiled for, which every 64-bit ARM that runs
+/// programs of an operating system has.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn has_neon() -> bool {
+    std::arch::is_aarch64_feature_detected!("neon")
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub mod dot;
 pub mod gemm;
 pub mod gemv;
 mod kernels;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod matmul;
 mod matrix;
