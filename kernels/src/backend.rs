@@ -12,7 +12,7 @@ pub enum Backend {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products round activations to 8 bits.
     Avx512,
-    /// 64-bit ARM. Run under qemu alone so far, and never on a processor.
+    /// 64-bit ARM. See [`caveat`](Self::caveat).
     Neon,
     /// A GPU through WebGPU.
     Wgpu,
@@ -34,6 +34,16 @@ impl Backend {
             Self::Neon => "neon",
             Self::Wgpu => "wgpu",
             Self::Cuda => "cuda",
+        }
+    }
+
+    /// What nobody knows yet of the kernels for a CPU, for whoever reads their figures.
+    pub const fn caveat(self) -> Option<&'static str> {
+        match self {
+            Self::Neon => {
+                Some("NEON kernels: tested under qemu, never run on silicon, speed unknown")
+            }
+            _ => None,
         }
     }
 }
@@ -98,8 +108,7 @@ impl fmt::Display for UnsupportedBackend {
 
 impl std::error::Error for UnsupportedBackend {}
 
-/// The best instruction set that this CPU has, whether or not kernels for it are written yet
-/// ([`Kernels::best`](crate::Kernels::best) is about the latter).
+/// The best instruction set that this CPU has kernels for: that of [`Kernels::best`](crate::Kernels::best).
 ///
 /// [`Backend::Avx512`] asks for F, BW, VL, DQ and VNNI, [`Backend::Avx2`] for AVX2, FMA and F16C. The
 /// answer never changes while a process runs.
@@ -164,6 +173,11 @@ mod tests {
             "sse9".parse::<Backend>().unwrap_err().to_string(),
             "there is no backend `sse9`: choose one of scalar, avx2, avx512, neon, wgpu, cuda"
         );
+    }
+
+    #[test]
+    fn what_is_detected_is_what_runs() {
+        assert_eq!(crate::Kernels::best().backend(), detect_backend());
     }
 
     #[test]
