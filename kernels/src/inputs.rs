@@ -5,6 +5,7 @@
 //! for all of them: by the first product that needs it, which later ones of the same type find done. Weights of
 //! another type are other blocks in another order, and get a rounding of their own.
 
+#[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
 use crate::gemm::Tokens;

@@ -1,7 +1,7 @@
 //! Matrix times matrix, `out = X·Wᵀ`: what the prompt's tokens go through together.
 //!
 //! Every weight is used once per token, so here it pays to decode a row of weights once into `f32`
-//! and multiply it with all tokens. The AVX2 version does so for sixteen rows at a time, in pieces
+//! and multiply it with all tokens. With AVX2 and NEON that is done for sixteen rows at a time, in pieces
 //! of 512 columns:
 //!
 //! ```text
@@ -114,7 +114,7 @@ pub(crate) mod avx512 {
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match x {
-            Tokens::Floats(_) => super::avx2::gemm_columns(out, w, x, n),
+            Tokens::Floats(_) => super::eight_lanes::gemm_columns(out, w, x, n),
             Tokens::Rounded(parts) => {
                 check(out, &w, &out.columns(), n);
                 int8::gemm_columns(out, w, parts);
@@ -124,15 +124,15 @@ pub(crate) mod avx512 {
 }
 
 /// Sixteen rows of weights at a time, in tiles of four by three.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use std::ops::Range;
 
     use super::{Tokens, check};
     use crate::Matrix;
-    use crate::dot::avx2::tile;
+    use crate::dot::eight_lanes::tile;
     use crate::matmul::Columns;
-    use crate::quant::avx2::decode_row;
+    use crate::quant::eight_lanes::decode_row;
     use crate::tiles::{self, Tell, TileLevel, Untold};
 
     /// How many rows of weights are decoded at a time.
@@ -140,7 +140,8 @@ pub(crate) mod avx2 {
     /// How many of their columns are multiplied before going on.
     const DEPTH: usize = 512;
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match out.tiles() {
             None => multiply(out, w, x, n, Untold),
@@ -148,7 +149,8 @@ pub(crate) mod avx2 {
         }
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, told: impl Tell) {
         let rows = out.columns();
         let x = x.floats();
@@ -200,7 +202,8 @@ pub(crate) mod avx2 {
     }
 
     /// Adds the products of `R` rows of weights, the first of which is `first`, with all of `x`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     fn all_tokens<const R: usize>(
         rows: [&[f32]; R],
