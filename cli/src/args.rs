@@ -153,7 +153,7 @@ pub(crate) struct ProfileArgs {
 
     /// Time the tiles that products of several tokens are cut into: each thread's share, the blocks that stay
     /// in a core's caches, and the runs of register tiles in these. The report gets GFLOP/s of each level, and
-    /// how evenly threads shared the work. It costs the prefill less than 2 %.
+    /// how evenly threads shared the work. Short prompts and small matrices become slower by it.
     #[arg(long)]
     pub(crate) tiles: bool,
 
