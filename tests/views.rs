@@ -947,7 +947,7 @@ fn tiles_of_no_time_have_no_rate_and_no_imbalance() {
     profiler.add_tiles(TileLevel::Macro, 5..5, 1, 1, 2);
     profiler.add_tiled_product(5..5, 2);
     // Readings in the wrong order are no time.
-    profiler.add_tiled_product(7..5, u64::MAX);
+    profiler.add_tiled_product(std::ops::Range { start: 7, end: 5 }, u64::MAX);
     let profile = profiler.profile();
     assert_eq!(profile.tile_balance.and_then(|balance| balance.imbalance()), None);
     let report = brickscope::view::report(&profile);
