@@ -272,6 +272,11 @@ impl Kernels {
                 // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
                 Tokens::Rounded(vec![unsafe { gemm::int8::Rounded::new(w.kind(), x, n) }])
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if !x.is_empty() => {
+                // SAFETY: as above.
+                Tokens::Packed(vec![unsafe { gemm::float::Packed::new(x, n) }])
+            }
             _ => Tokens::Floats(x),
         }
     }
@@ -362,9 +367,7 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, 1) => by_kind!("gemv", "avx2"),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, _) if self.rounds_activations(kind, n) => by_kind!("gemm", "avx512"),
-            #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, _) => by_kind!("gemm", "avx2"),
+            (Isa::Avx512, _) => by_kind!("gemm", "avx512"),
         }
     }
 }

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use crate::gemm::Tokens;
-use crate::{Kernels, Matrix, ThreadPool};
+use crate::gemm::{TILE_TOKENS, Tokens};
+use crate::{Backend, Kernels, Matrix, ThreadPool};
 
 /// Some columns of a row-major matrix, to be written.
 pub(crate) struct Columns<'a> {
@@ -166,10 +166,14 @@ fn tokens<'a>(
     // About 10 µs of work: less isn't worth a second hand-off.
     const WORTH_SHARING: usize = 1 << 16;
     let threads = pool.threads();
-    if threads == 1 || x.len() < WORTH_SHARING || !kernels.rounds_activations(w.kind(), n) {
+    if threads == 1 || x.len() < WORTH_SHARING || kernels.backend() != Backend::Avx512 {
         return kernels.tokens(w, x, n);
     }
-    let size = n.div_ceil(threads);
+    let size = match kernels.rounds_activations(w.kind(), n) {
+        true => n.div_ceil(threads),
+        // A tile of few tokens takes as long as one of many.
+        false => n.div_ceil(threads).next_multiple_of(TILE_TOKENS),
+    };
     let parts: Vec<OnceLock<Tokens>> = (0..threads).map(|_| OnceLock::new()).collect();
     pool.run(&|thread| {
         let some = (thread * size).min(n)..((thread + 1) * size).min(n);

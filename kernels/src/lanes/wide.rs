@@ -150,6 +150,39 @@ pub(crate) fn sum_neighbours([a, b, c, d]: [__m512i; 4]) -> __m512i {
     _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
 }
 
+/// Sixteen rows of sixteen lanes as their columns.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn transpose(rows: [__m512; 16]) -> [__m512; 16] {
+    // In each quarter of a vector four rows of four lanes are turned, of four neighbours at a time.
+    let mut fours = [[_mm512_setzero_ps(); 4]; 4];
+    for (fours, rows) in fours.iter_mut().zip(rows.as_chunks::<4>().0) {
+        let [a, b, c, d] = *rows;
+        let low = |a, b| _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+        let high = |a, b| _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+        let (ab, cd) = (low(a, b), low(c, d));
+        fours[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+        fours[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+        let (ab, cd) = (high(a, b), high(c, d));
+        fours[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+        fours[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+    }
+    // Then quarters go to their vectors.
+    let mut columns = [_mm512_setzero_ps(); 16];
+    for i in 0..4 {
+        let [a, b, c, d] = fours.map(|fours| fours[i]);
+        let ab = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+        let cd = _mm512_shuffle_f32x4::<0b10_00_10_00>(c, d);
+        columns[i] = _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd);
+        columns[8 + i] = _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd);
+        let ab = _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
+        let cd = _mm512_shuffle_f32x4::<0b11_01_11_01>(c, d);
+        columns[4 + i] = _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd);
+        columns[12 + i] = _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd);
+    }
+    columns
+}
+
 /// The sums of every fourth lane.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]

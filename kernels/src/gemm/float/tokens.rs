@@ -1,0 +1,77 @@
+//! Activations as the strips read them: those of one column side by side.
+
+use std::arch::x86_64::_mm512_setzero_ps;
+use std::ops::Range;
+
+use crate::gemm::TILE_TOKENS;
+use crate::gemm::pieces::Aligned;
+use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
+
+/// Tokens of a vector.
+pub(super) const LANES: usize = 16;
+const _: () = assert!(TILE_TOKENS == 2 * LANES);
+/// One column of a tile: zeros where it has fewer tokens.
+pub(super) type Column = Aligned<[[f32; LANES]; 2]>;
+
+/// Some tokens.
+#[derive(Debug)]
+pub(super) struct Tile {
+    n: usize,
+    columns: Vec<Column>,
+}
+
+impl Tile {
+    pub(super) fn n(&self) -> usize {
+        self.n
+    }
+
+    pub(super) fn columns(&self, depth: Range<usize>) -> &[Column] {
+        &self.columns[depth]
+    }
+
+    /// Up to [`TILE_TOKENS`] rows.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn new(rows: &[&[f32]]) -> Self {
+        let cols = rows[0].len();
+        let mut columns = Vec::with_capacity(cols);
+        let mut some = [Aligned([[0.0; LANES]; 2]); LANES];
+        let whole = cols - cols % LANES;
+        for at in (0..whole).step_by(LANES) {
+            for (half, rows) in rows.chunks(LANES).enumerate() {
+                let mut lanes = [_mm512_setzero_ps(); LANES];
+                for (lanes, row) in lanes.iter_mut().zip(rows) {
+                    *lanes = load_f32x16(row[at..].first_chunk().expect("whole sixteens"));
+                }
+                for (column, lanes) in some.iter_mut().zip(transpose(lanes)) {
+                    store_f32x16(&mut column.0[half], lanes);
+                }
+            }
+            columns.extend_from_slice(&some);
+        }
+        for at in whole..cols {
+            let mut column = Aligned([[0.0; LANES]; 2]);
+            for (lane, row) in column.0.as_flattened_mut().iter_mut().zip(rows) {
+                *lane = row[at];
+            }
+            columns.push(column);
+        }
+        Self { n: rows.len(), columns }
+    }
+}
+
+/// Some rows of activations, in tiles.
+#[derive(Debug)]
+pub(crate) struct Packed(Vec<Tile>);
+
+impl Packed {
+    /// `n` rows, at least one, that aren't empty.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(crate) fn new(x: &[f32], n: usize) -> Self {
+        let rows: Vec<&[f32]> = x.chunks_exact(x.len() / n).collect();
+        Self(rows.chunks(TILE_TOKENS).map(|rows| Tile::new(rows)).collect())
+    }
+
+    pub(super) fn tiles(&self) -> &[Tile] {
+        &self.0
+    }
+}
