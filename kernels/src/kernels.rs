@@ -363,9 +363,7 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, _) => by_kind!("gemm", "avx2"),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, 1) if self.rounds_activations(kind, 1) => by_kind!("gemv", "avx512"),
-            #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, 1) => by_kind!("gemv", "avx2"),
+            (Isa::Avx512, 1) => by_kind!("gemv", "avx512"),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, _) => by_kind!("gemm", "avx512"),
         }

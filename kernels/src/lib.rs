@@ -69,6 +69,8 @@ mod saturate;
 pub mod silu_mul;
 pub mod simd;
 pub mod softmax;
+#[cfg(target_arch = "x86_64")]
+mod spare;
 #[cfg(test)]
 mod tests;
 

@@ -1,11 +1,15 @@
 //! The inner loop: 8 rows of weights with up to 32 tokens.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::DEPTH;
 use super::tokens::{Column, LANES};
+use crate::Matrix;
+use crate::gemm::pieces::bytes_of;
 use crate::lanes::wide::{load_f32x16, store_f32x16};
 use crate::lanes::{load, store};
+use crate::quant::avx2::decode_row;
 
 pub(super) const STRIP_ROWS: usize = 8;
 
@@ -26,6 +30,16 @@ impl Default for Strip {
 pub(super) struct Sums(pub(super) [[[f32; LANES]; 2]; STRIP_ROWS]);
 
 impl Strip {
+    /// Decodes some columns of up to 8 rows. In the place of rows that aren't there may be anything.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn decode(&mut self, w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
+        let bytes = bytes_of(w, depth.clone());
+        for (weights, row) in self.0.iter_mut().zip(rows) {
+            let bytes = &w.row_bytes(row)[bytes.clone()];
+            decode_row(w.kind(), bytes, w.tensor_scale(), &mut weights[..depth.len()]);
+        }
+    }
+
     /// Adds the products with some columns of `n` tokens to `sums`.
     ///
     /// A token's sums are the same to the bit whatever `n` is.
