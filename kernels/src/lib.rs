@@ -30,11 +30,12 @@
 //! | [`rope`] | yes | yes | AVX2's |
 //! | [`silu_mul`] (SwiGLU, and its ReLU² sibling) | yes | yes | AVX2's |
 //! | [`add`] (residuals, biases) | yes | yes | AVX2's |
-//! | [`attention`] (one head against a cache) | yes | yes | AVX2's |
-//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] | quantised ones, times activations rounded to 8 bits |
+//! | [`attention`] (one head against a cache) | yes | yes | yes |
+//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] | every [`QuantType`]; quantised ones times activations rounded to 8 bits |
 //!
-//! Scalar and AVX2 multiply weights with activations as they are. AVX-512 rounds activations to whole numbers
-//! of 8 bits, in blocks as long as those of the weights, as llama.cpp does on every CPU:
+//! Scalar and AVX2 multiply weights with activations as they are, as does AVX-512 where weights are floats. For
+//! other weights it rounds activations to whole numbers of 8 bits, in blocks as long as those of the weights, as
+//! llama.cpp does on every CPU:
 //! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become.
 //!
 //! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,

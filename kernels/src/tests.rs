@@ -712,6 +712,8 @@ fn names_say_which_routine_runs() {
         }
         assert_eq!(kernels.rms_norm_name(), format!("rms_norm_{isa}"));
         assert_eq!(kernels.relu_squared_mul_name(), format!("relu_squared_mul_{isa}"));
+        assert_eq!(kernels.scores_name(), format!("scores_{own}"));
+        assert_eq!(kernels.weighted_sum_name(), format!("weighted_sum_{own}"));
     }
     assert_eq!(Kernels::best(), *backends().last().unwrap(), "the last is the fastest");
 }
