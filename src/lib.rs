@@ -49,8 +49,8 @@ pub use crate::graph::{
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
     Bandwidth, CacheCeiling, CacheLevel, Ceilings, CounterReading, CounterSums, CpuLimit,
-    Disturbance, LoadWatch, Machine, MachineDetails, Missing, Move, OtherLoad, Peak, Survey,
-    cpu_frequency_khz, probe_counters, probe_sampling,
+    Disturbance, LoadWatch, Machine, MachineDetails, Missing, Move, Numbers, OtherLoad, Peak,
+    Survey, cpu_frequency_khz, probe_counters, probe_sampling,
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{

@@ -583,6 +583,7 @@ fn profile_with_ceilings() -> Profile {
         basis: "made up: 2 threads, avx2".to_owned(),
         measured: Some("2026-11-21T10:00:00Z".to_owned()),
         caches: vec![cache("L1", 64_000, 400e9), cache("L3", 32_000_000, 180e9)],
+        ..Ceilings::default()
     });
     // FLOPs, bytes of the whole phase, which takes 101 µs of norms and 400 µs of projections.
     for (name, flops, bytes) in [
@@ -697,6 +698,7 @@ fn a_machine_is_a_table_of_its_ceilings() {
                 numbers: numbers.to_owned(),
                 backend: backend.to_owned(),
                 instructions: instructions.to_owned(),
+                is_used: numbers == "f32",
                 threads,
                 ops_per_second,
                 absent,

@@ -63,7 +63,7 @@ fn prepare(args: &ProfileArgs, model: &Model, prompt: &[u32], started: &str) -> 
     let dir = RunDir::create(args.out.as_deref(), started)?;
     // Before the weights, since that takes memory, too.
     let note = progress::note("measuring what this machine can do");
-    let ceilings = kept::ceilings(cpu.kernels, cpu.pool());
+    let ceilings = kept::ceilings(model, cpu.kernels, cpu.pool());
     note.finish_and_clear();
     Ok(Host { cpu, dir, ceilings, context })
 }

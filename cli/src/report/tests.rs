@@ -67,12 +67,12 @@ fn slower(named: &str, by: u64) -> Profile {
         read_bytes_per_second: 50e9,
         flops_per_second: 200e9,
         basis: "measured 2026-11-21 and kept: 2 threads, avx2".to_owned(),
-        measured: None,
         caches: vec![CacheCeiling {
             level: "L3".to_owned(),
             bytes: 1 << 25,
             read_bytes_per_second: 180e9,
         }],
+        ..Ceilings::default()
     });
     profile.machine = Some(Machine {
         os: "linux".to_owned(),
