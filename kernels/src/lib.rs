@@ -36,7 +36,11 @@
 //! Scalar and AVX2 multiply weights with activations as they are, as does AVX-512 where weights are floats. For
 //! other weights it rounds activations to whole numbers of 8 bits, in blocks as long as those of the weights, as
 //! llama.cpp does on every CPU:
-//! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become.
+//! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become. Matrices
+//! that share their [`Inputs`] share the rounding.
+//!
+//! On AVX2 and AVX-512 products of several tokens are cut into tiles for caches and registers; a
+//! [`TileWatch`] is told of them, with two readings of its clock for each.
 //!
 //! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
 //! and [`ThreadPool`] is what [`Kernels::matmul`] splits its rows over.
@@ -56,6 +60,7 @@ mod backend;
 pub mod dot;
 pub mod gemm;
 pub mod gemv;
+mod inputs;
 mod kernels;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -74,8 +79,10 @@ pub mod softmax;
 mod spare;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
+pub use inputs::Inputs;
 pub use kernels::Kernels;
 pub use matmul::threads_for_rows;
 pub use matrix::{Matrix, MatrixError};
@@ -83,3 +90,4 @@ pub use pool::{ThreadPool, Watch};
 pub use quant::QuantType;
 pub use rope::{RopePairs, rope_tables};
 pub use saturate::{INT8_DEPTH, Int8, Place};
+pub use tiles::{TileLevel, TileWatch, TileWork};

@@ -14,6 +14,11 @@
 //!
 //! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
 //!
+//! As tiles a thread's share of rows is a macro tile, sixteen rows with all tokens, from decoding to results, a
+//! midi tile, and four rows by three tokens a micro tile. A micro tile takes a few readings of a clock, so a
+//! run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all that they
+//! have is shares.
+//!
 //! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
 //! quantised weights as whole numbers: `int8/` tells how. Those for weights that are floats stay what they
 //! are, and are turned so that a vector has sixteen tokens: `float/` does.
@@ -30,41 +35,25 @@ use std::ops::Range;
 use crate::Matrix;
 use crate::matmul::Columns;
 
-/// How many tokens are best made anew together: a multiple of this.
+/// How many tokens are best put side by side together: a multiple of this.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const TILE_TOKENS: usize = 32;
 
 /// Rows of activations as a kernel multiplies them.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Tokens<'a> {
     /// As they are.
     Floats(&'a [f32]),
     /// Rounded to 8 bits for the integer kernels. Each part has some whole rows.
     #[cfg(target_arch = "x86_64")]
-    Rounded(Vec<int8::Rounded>),
+    Rounded(&'a [int8::Rounded]),
     /// As they are, with several tokens side by side. Each part has some whole rows.
     #[cfg(target_arch = "x86_64")]
-    Packed(Vec<float::Packed>),
+    Packed(&'a [float::Packed]),
 }
 
 impl<'a> Tokens<'a> {
-    /// These, then others of the same kind.
-    pub(crate) fn and(self, others: Self) -> Self {
-        match (self, others) {
-            #[cfg(target_arch = "x86_64")]
-            (Self::Rounded(mut rounded), Self::Rounded(others)) => {
-                rounded.extend(others);
-                Self::Rounded(rounded)
-            }
-            #[cfg(target_arch = "x86_64")]
-            (Self::Packed(mut packed), Self::Packed(others)) => {
-                packed.extend(others);
-                Self::Packed(packed)
-            }
-            // Those of no rows are left as they are.
-            (first, _) => first,
-        }
-    }
-
-    fn floats(&self) -> &'a [f32] {
+    fn floats(self) -> &'a [f32] {
         match self {
             Self::Floats(x) => x,
             #[cfg(target_arch = "x86_64")]
@@ -111,11 +100,11 @@ pub mod scalar {
     pub fn gemm(out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
         let mut out = Columns::new(out, n, w.rows());
         super::check_tokens(&w, x.len(), n);
-        gemm_columns(&mut out, w, &Tokens::Floats(x), n);
+        gemm_columns(&mut out, w, Tokens::Floats(x), n);
     }
 
     /// The columns of `out` that this thread has to fill.
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         let rows = out.columns();
         let x = x.floats();
         check(out, &w, &rows, n);
@@ -137,7 +126,7 @@ pub(crate) mod avx512 {
     use crate::matmul::Columns;
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match x {
             // No tokens, or no columns.
             Tokens::Floats(_) => super::avx2::gemm_columns(out, w, x, n),
@@ -163,6 +152,7 @@ pub(crate) mod avx2 {
     use crate::dot::avx2::tile;
     use crate::matmul::Columns;
     use crate::quant::avx2::decode_row;
+    use crate::tiles::{self, Tell, TileLevel, Untold};
 
     /// How many rows of weights are decoded at a time.
     const GROUP: usize = 16;
@@ -170,7 +160,15 @@ pub(crate) mod avx2 {
     const DEPTH: usize = 512;
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
+        match out.tiles() {
+            None => multiply(out, w, x, n, Untold),
+            Some(told) => multiply(out, w, x, n, told),
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, told: impl Tell) {
         let rows = out.columns();
         let x = x.floats();
         check(out, &w, &rows, n);
@@ -178,6 +176,8 @@ pub(crate) mod avx2 {
         let mut weights = vec![0.0; GROUP.min(rows.len()) * cols];
         let mut sums = vec![[0.0; GROUP]; n];
 
+        // Groups touch end to end, so each begins at the reading at which the one before it ended.
+        let mut begun = told.now();
         for first in rows.clone().step_by(GROUP) {
             let group = first..rows.end.min(first + GROUP);
             for (i, row) in group.clone().enumerate() {
@@ -188,6 +188,7 @@ pub(crate) mod avx2 {
             for at in (0..cols).step_by(DEPTH) {
                 let depth = at..cols.min(at + DEPTH);
                 let row = |r: usize| &weights[r * cols..][..cols][depth.clone()];
+                let from = told.now();
                 let mut r = 0;
                 while r + 4 <= group.len() {
                     let rows = [row(r), row(r + 1), row(r + 2), row(r + 3)];
@@ -198,12 +199,22 @@ pub(crate) mod avx2 {
                     all_tokens([row(r)], r, &mut sums, x, cols, depth.clone());
                     r += 1;
                 }
+                let of_rows = group.len() / 4 + group.len() % 4;
+                let micro = || {
+                    let tiles = of_rows * n.div_ceil(3);
+                    tiles::work(TileLevel::Micro, tiles, group.len(), depth.len(), n)
+                };
+                told.tile(micro, from, told.now());
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (row, sum) in group.clone().zip(sums) {
                     out.set(i, row, *sum);
                 }
             }
+            let done = told.now();
+            let midi = || tiles::work(TileLevel::Midi, 1, group.len(), cols, n);
+            told.tile(midi, begun, done);
+            begun = done;
         }
     }
 

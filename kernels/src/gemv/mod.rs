@@ -33,7 +33,20 @@ use std::ops::Range;
 
 use crate::Matrix;
 
-fn check(out: usize, w: &Matrix, rows: &Range<usize>, x: usize) {
+/// A vector of activations as a kernel multiplies it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Vector<'a> {
+    /// As it is.
+    Floats(&'a [f32]),
+    /// Rounded to 8 bits for the integer kernels.
+    #[cfg(target_arch = "x86_64")]
+    Arranged(&'a int8::Arranged),
+}
+
+/// # Panics
+///
+/// If a length differs, or `w` hasn't these rows.
+pub(crate) fn check(out: usize, w: &Matrix, rows: &Range<usize>, x: usize) {
     assert!(x == w.cols(), "gemv: x has {x} elements, but {w:?} has {} columns", w.cols());
     assert!(rows.start <= rows.end && rows.end <= w.rows(), "gemv: rows {rows:?} of {w:?}");
     assert!(out == rows.len(), "gemv: out has {out} elements for {} rows", rows.len());
@@ -62,13 +75,12 @@ pub mod scalar {
     }
 }
 
-/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else sixteen floats at a time.
+/// Activations as they are: sixteen floats at a time. Those that are arranged go to `int8/`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::ops::Range;
 
-    use super::{float, int8};
-    use crate::activations::Activations;
+    use super::float;
     use crate::{Matrix, QuantType};
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -77,11 +89,12 @@ pub(crate) mod avx512 {
         if x.is_empty() {
             return out.fill(0.0);
         }
+        let bytes = w.rows_bytes(rows);
         match w.kind() {
-            QuantType::F32 => float::gemv_f32(out, w.rows_bytes(rows), x),
-            QuantType::F16 => float::gemv_f16(out, w.rows_bytes(rows), x),
-            QuantType::BF16 => float::gemv_bf16(out, w.rows_bytes(rows), x),
-            kind => int8::gemv_rows(out, w, rows, &Activations::rounded_avx512(kind, x)),
+            QuantType::F32 => float::gemv_f32(out, bytes, x),
+            QuantType::F16 => float::gemv_f16(out, bytes, x),
+            QuantType::BF16 => float::gemv_bf16(out, bytes, x),
+            kind => unreachable!("activations for {kind} are arranged"),
         }
     }
 }

@@ -16,6 +16,9 @@
 //! Tokens are put side by side once for all threads (`tokens.rs`), sums are turned back where they are written.
 //! While a strip is multiplied the next is fetched, some lines with each tile of tokens: its rows are short pieces
 //! of memory far from each other, of which the hardware would fetch none ahead.
+//!
+//! As tiles 256 columns of 128 rows with all tokens, from decoding to sums, are a midi tile, a strip of them with up
+//! to 32 tokens a micro tile: those of a strip are timed as a whole.
 
 mod strip;
 mod tokens;
@@ -30,6 +33,7 @@ use crate::Matrix;
 use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
 use crate::matmul::Columns;
 use crate::spare::Spare;
+use crate::tiles::{self, Tell, TileLevel, Untold};
 use strip::{STRIP_ROWS, Strip, Sums};
 use tokens::{LANES, Tile};
 
@@ -43,13 +47,23 @@ static SUMS: Spare<Sums> = Spare::new();
 /// The columns of `out` that this thread has to fill, with all tokens of all parts.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
+    match out.tiles() {
+        None => multiply(out, w, parts, Untold),
+        Some(told) => multiply(out, w, parts, told),
+    }
+}
+
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
     let (rows, cols) = (out.columns(), w.cols());
-    let tiles: Vec<&Tile> = parts.iter().flat_map(Packed::tiles).collect();
+    let of_tokens: Vec<&Tile> = parts.iter().flat_map(Packed::tiles).collect();
+    let n_tokens = of_tokens.iter().map(|tile| tile.n()).sum();
     let mut strip = Strip::default();
     let mut sums = SUMS.take();
     // Of a tile with all strips, then of the next.
     let n_strips = rows.len().min(ROWS).div_ceil(STRIP_ROWS);
-    sums.resize(n_strips * tiles.len(), Sums::default());
+    sums.resize(n_strips * of_tokens.len(), Sums::default());
+    let mut begun = told.now();
     for first in rows.clone().step_by(ROWS) {
         let last = rows.end.min(first + ROWS);
         for at in (0..cols).step_by(DEPTH) {
@@ -59,13 +73,15 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
                 false => (last, 0..cols.min(DEPTH)),
             };
             for (i, top) in (first..last).step_by(STRIP_ROWS).enumerate() {
-                strip.decode(&w, top..last.min(top + STRIP_ROWS), depth.clone());
-                let (next, next_depth) = match top + STRIP_ROWS < last {
-                    true => (top + STRIP_ROWS..last.min(top + 2 * STRIP_ROWS), depth.clone()),
+                let bottom = last.min(top + STRIP_ROWS);
+                strip.decode(&w, top..bottom, depth.clone());
+                let decoded = told.now();
+                let (next, next_depth) = match bottom < last {
+                    true => (bottom..last.min(bottom + STRIP_ROWS), depth.clone()),
                     false => (next..rows.end.min(next + STRIP_ROWS), next_depth.clone()),
                 };
-                let share = |tile: usize| next.start + next.len() * tile / tiles.len();
-                for (t, tile) in tiles.iter().enumerate() {
+                let share = |tile: usize| next.start + next.len() * tile / of_tokens.len();
+                for (t, tile) in of_tokens.iter().enumerate() {
                     prefetch_rows(&w, share(t)..share(t + 1), next_depth.clone());
                     let sums = &mut sums[n_strips * t + i];
                     if at == 0 {
@@ -73,12 +89,23 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
                     }
                     strip.add(sums, tile.columns(depth.clone()), tile.n());
                 }
+                let work = |rows| {
+                    tiles::work(TileLevel::Micro, of_tokens.len(), rows, depth.len(), n_tokens)
+                };
+                told.tile(|| work(bottom - top), decoded, told.now());
             }
-        }
-        let mut token = 0;
-        for (tile, sums) in tiles.iter().zip(sums.chunks_exact(n_strips)) {
-            write(out, sums, first..last, token..token + tile.n());
-            token += tile.n();
+            if depth.end == cols {
+                let mut token = 0;
+                for (tile, sums) in of_tokens.iter().zip(sums.chunks_exact(n_strips)) {
+                    write(out, sums, first..last, token..token + tile.n());
+                    token += tile.n();
+                }
+            }
+            // Pieces touch end to end, so each begins at the reading at which the one before it ended.
+            let done = told.now();
+            let work = || tiles::work(TileLevel::Midi, 1, last - first, depth.len(), n_tokens);
+            told.tile(work, begun, done);
+            begun = done;
         }
     }
     SUMS.put(sums);

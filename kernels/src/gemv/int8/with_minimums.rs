@@ -12,8 +12,9 @@ use crate::lanes::{f16, piece, prefetch_ahead, sum};
 use crate::quant::q4_k::{HEAD, LEN};
 
 /// What a block is multiplied with.
+#[derive(Debug)]
 #[repr(align(64))]
-struct OfBlock {
+pub(super) struct OfBlock {
     /// Of sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7: in the order of the lower halves of 64 bytes of
     /// codes, their upper halves, and those of the other 64.
     q: [[i8; 64]; 4],
@@ -22,7 +23,7 @@ struct OfBlock {
     scale: f32,
 }
 
-fn in_blocks(x: &Activations) -> Vec<OfBlock> {
+pub(super) fn in_blocks(x: &Activations) -> Vec<OfBlock> {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<8>().0).zip(&x.scales);
     let blocks = blocks.map(|((q, sums), scale)| {
         let mut x = OfBlock { q: [[0; 64]; 4], sums: [0; 8], scale: *scale };
@@ -41,16 +42,15 @@ fn in_blocks(x: &Activations) -> Vec<OfBlock> {
 macro_rules! gemv {
     ($name:ident, $bytes:expr, $codes_at:expr, $fifth:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &Activations) {
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[OfBlock]) {
             const BYTES: usize = $bytes;
             const CODES: usize = $codes_at;
 
-            let x = in_blocks(x);
             let spread = [0, 1].map(|half| scales_of_fours(half));
             let nibble = _mm512_set1_epi8(15);
             for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * BYTES)) {
                 let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm_setzero_ps());
-                for (block, x) in row.as_chunks::<BYTES>().0.iter().zip(&x) {
+                for (block, x) in row.as_chunks::<BYTES>().0.iter().zip(x) {
                     for line in [0, 64, 128] {
                         prefetch_ahead(&block[line..]);
                     }
