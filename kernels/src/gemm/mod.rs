@@ -20,15 +20,24 @@
 //! have is shares.
 //!
 //! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
-//! quantised weights as whole numbers: `int8/` tells how.
+//! quantised weights as whole numbers: `int8/` tells how. Those for weights that are floats stay what they
+//! are, and are turned so that a vector has sixteen tokens: `float/` does.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod float;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod int8;
+#[cfg(target_arch = "x86_64")]
+mod pieces;
 
 use std::ops::Range;
 
 use crate::Matrix;
 use crate::matmul::Columns;
+
+/// How many tokens are best put side by side together: a multiple of this.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const TILE_TOKENS: usize = 32;
 
 /// Rows of activations as a kernel multiplies them.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +47,9 @@ pub(crate) enum Tokens<'a> {
     /// Rounded to 8 bits for the integer kernels. Each part has some whole rows.
     #[cfg(target_arch = "x86_64")]
     Rounded(&'a [int8::Rounded]),
+    /// As they are, with several tokens side by side. Each part has some whole rows.
+    #[cfg(target_arch = "x86_64")]
+    Packed(&'a [float::Packed]),
 }
 
 impl<'a> Tokens<'a> {
@@ -45,7 +57,9 @@ impl<'a> Tokens<'a> {
         match self {
             Self::Floats(x) => x,
             #[cfg(target_arch = "x86_64")]
-            Self::Rounded(_) => unreachable!("only the integer kernels round activations"),
+            Self::Rounded(_) | Self::Packed(_) => {
+                unreachable!("only the kernels for AVX-512 make activations anew")
+            }
         }
     }
 }
@@ -104,20 +118,25 @@ pub mod scalar {
     }
 }
 
-/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else as AVX2.
+/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else sixteen tokens at a time.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
-    use super::{Tokens, check, int8};
+    use super::{Tokens, check, float, int8};
     use crate::Matrix;
     use crate::matmul::Columns;
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match x {
+            // No tokens, or no columns.
             Tokens::Floats(_) => super::eight_lanes::gemm_columns(out, w, x, n),
             Tokens::Rounded(parts) => {
                 check(out, &w, &out.columns(), n);
                 int8::gemm_columns(out, w, parts);
+            }
+            Tokens::Packed(parts) => {
+                check(out, &w, &out.columns(), n);
+                float::gemm_columns(out, w, parts);
             }
         }
     }
