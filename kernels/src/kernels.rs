@@ -10,10 +10,11 @@ use std::ops::Range;
 use crate::activations::Activations;
 use crate::backend::{Backend, UnsupportedBackend};
 use crate::gemm::Tokens;
+use crate::gemv::Vector;
 use crate::matmul::Columns;
 use crate::{
-    Matrix, QuantType, RopePairs, ThreadPool, add, attention, gemm, gemv, matmul, rms_norm, rope,
-    silu_mul, softmax,
+    Inputs, Matrix, QuantType, RopePairs, ThreadPool, TileWatch, add, attention, gemm, gemv,
+    matmul, rms_norm, rope, silu_mul, softmax,
 };
 
 /// The operations, on a backend chosen once. `Copy`: pass it around.
@@ -249,7 +250,20 @@ impl Kernels {
     ///
     /// If a length differs, or `w` hasn't these rows.
     pub fn gemv_rows(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
-        dispatch!(self, gemv / avx512, gemv_rows, out, w, rows, x);
+        gemv::check(out.len(), &w, &rows, x.len());
+        self.gemv_vector(out, w, rows, Inputs::new(x, 1).vector(self, w.kind()));
+    }
+
+    pub(crate) fn gemv_vector(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: Vector) {
+        match x {
+            Vector::Floats(x) => dispatch!(self, gemv / avx512, gemv_rows, out, w, rows, x),
+            #[cfg(target_arch = "x86_64")]
+            Vector::Arranged(x) => {
+                assert!(self.isa == Isa::Avx512, "only AVX-512 rounds activations");
+                // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+                unsafe { gemv::int8::gemv_rows(out, w, rows, x) }
+            }
+        }
     }
 
     /// `out = X·Wᵀ` for `n` tokens: `x` is `(n, w.cols())` and `out` is `(n, w.rows())`, both
@@ -264,29 +278,28 @@ impl Kernels {
             return self.gemv(out, w, x);
         }
         let mut out = Columns::new(out, n, w.rows());
-        self.gemm_columns(&mut out, w, &self.tokens(w, x, n), n);
+        gemm::check_tokens(&w, x.len(), n);
+        self.gemm_columns(&mut out, w, Inputs::new(x, n).tokens(self, None, w.kind()), n);
     }
 
-    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         dispatch!(self, gemm / avx512, gemm_columns, out, w, x, n);
     }
 
-    /// `n` rows of activations as [`gemm_columns`](Self::gemm_columns) multiplies them with `w`: made once,
-    /// for all threads.
-    ///
-    /// # Panics
-    ///
-    /// If `x` has another length.
-    pub(crate) fn tokens<'a>(self, w: Matrix, x: &'a [f32], n: usize) -> Tokens<'a> {
-        gemm::check_tokens(&w, x.len(), n);
-        match self.isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if gemm::int8::is_written(w.kind()) && !x.is_empty() => {
-                // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
-                Tokens::Rounded(vec![unsafe { gemm::int8::Rounded::new(w.kind(), x, n) }])
-            }
-            _ => Tokens::Floats(x),
-        }
+    /// A vector as [`gemv_vector`](Self::gemv_vector) multiplies it where activations are rounded.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn arranged(self, kind: QuantType, x: &[f32]) -> gemv::int8::Arranged {
+        assert!(self.isa == Isa::Avx512, "only AVX-512 rounds activations");
+        // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+        unsafe { gemv::int8::Arranged::new(kind, x) }
+    }
+
+    /// Some rows, as [`gemm_columns`](Self::gemm_columns) multiplies them where activations are rounded.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn rounded(self, kind: QuantType, x: &[f32], n: usize) -> gemm::int8::Rounded {
+        assert!(self.isa == Isa::Avx512, "only AVX-512 rounds activations");
+        // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+        unsafe { gemm::int8::Rounded::new(kind, x, n) }
     }
 
     /// [`gemm`](Self::gemm) on all threads of `pool`. The result is the same to the bit on any number
@@ -296,7 +309,26 @@ impl Kernels {
     ///
     /// If a length differs, or it is called from inside [`ThreadPool::run`] of the same pool.
     pub fn matmul(self, pool: &ThreadPool, out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
-        matmul::matmul(self, pool, out, w, x, n);
+        self.matmul_inputs(pool, out, w, &mut Inputs::new(x, n), None);
+    }
+
+    /// [`matmul`](Self::matmul) of inputs that other matrices are multiplied with, too: what the kernels make
+    /// of them is made once. The result is the same to the bit.
+    ///
+    /// `tiles` is told of the tiles of products of several tokens. Without it no clock is read.
+    ///
+    /// # Panics
+    ///
+    /// As [`matmul`](Self::matmul).
+    pub fn matmul_inputs(
+        self,
+        pool: &ThreadPool,
+        out: &mut [f32],
+        w: Matrix,
+        x: &mut Inputs<'_>,
+        tiles: Option<&dyn TileWatch>,
+    ) {
+        matmul::matmul(self, pool, out, w, x, tiles);
     }
 }
 

@@ -37,7 +37,11 @@
 //!
 //! Scalar, AVX2 and NEON multiply weights with activations as they are. AVX-512 rounds activations to whole numbers
 //! of 8 bits, in blocks as long as those of the weights, as llama.cpp does on every CPU:
-//! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become.
+//! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become. Matrices
+//! that share their [`Inputs`] share the rounding.
+//!
+//! On AVX2 and AVX-512 products of several tokens are cut into tiles for caches and registers; a
+//! [`TileWatch`] is told of them, with two readings of its clock for each.
 //!
 //! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
 //! and [`ThreadPool`] is what [`Kernels::matmul`] splits its rows over.
@@ -57,6 +61,7 @@ mod backend;
 pub mod dot;
 pub mod gemm;
 pub mod gemv;
+mod inputs;
 mod kernels;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
@@ -73,8 +78,10 @@ pub mod simd;
 pub mod softmax;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
+pub use inputs::Inputs;
 pub use kernels::Kernels;
 pub use matmul::threads_for_rows;
 pub use matrix::{Matrix, MatrixError};
@@ -82,3 +89,4 @@ pub use pool::{ThreadPool, Watch};
 pub use quant::QuantType;
 pub use rope::{RopePairs, rope_tables};
 pub use saturate::{INT8_DEPTH, Int8, Place};
+pub use tiles::{TileLevel, TileWatch, TileWork};

@@ -93,6 +93,9 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32], host: Host) -> Res
     }
     if args.shares {
         capacity = shares_capacity(capacity, session.cpu().threads());
+    } else if args.tiles {
+        // All threads record then, and all logs have the same capacity.
+        capacity = capacity.min(MAX_LOG / session.cpu().threads());
     }
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
@@ -114,6 +117,9 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32], host: Host) -> Res
         serve(args, model, &profiler, described, ceilings)?
     };
     profiler.enable();
+    if args.tiles {
+        session.profile_tiles(&profiler);
+    }
     let live = publish(args, model, prompt, (backend, threads), &profiler, &ceilings)?;
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
@@ -156,7 +162,9 @@ fn measure_on_device(
     backend: Backend,
     started: &str,
 ) -> Result<Ran> {
-    for (flag, is_asked) in [("--counters", args.counters), ("--shares", args.shares)] {
+    let of_the_cpu =
+        [("--counters", args.counters), ("--shares", args.shares), ("--tiles", args.tiles)];
+    for (flag, is_asked) in of_the_cpu {
         ensure!(
             !is_asked,
             "{flag} is about the CPU's threads, and --backend {backend} runs on a device"

@@ -4,7 +4,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brickscope_kernels::{Backend, Kernels, Matrix, ThreadPool};
+use brickscope_kernels::{Backend, Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
 /// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 6 to 12 µs
 /// on one thread (0.05 to 0.09 ns each, for `q·k` and `p·v` with AVX2), and the hand-over 0.1 µs where
@@ -71,9 +71,15 @@ impl Cpu {
         &self.pool
     }
 
-    /// `out = X·Wᵀ` for `n` tokens, on all threads.
-    pub(crate) fn matmul(&self, out: &mut [f32], w: Matrix<'_>, x: &[f32], n: usize) {
-        self.kernels.matmul(&self.pool, out, w, x, n);
+    /// `out = X·Wᵀ` for all tokens of `x`, on all threads. `tiles` is told of its tiles.
+    pub(crate) fn matmul(
+        &self,
+        out: &mut [f32],
+        w: Matrix<'_>,
+        x: &mut Inputs<'_>,
+        tiles: Option<&dyn TileWatch>,
+    ) {
+        self.kernels.matmul_inputs(&self.pool, out, w, x, tiles);
     }
 
     /// How rows are dealt out, `n_heads` of each of `n_tokens` tokens, that take so many multiply-adds

@@ -31,7 +31,20 @@ use std::ops::Range;
 
 use crate::Matrix;
 
-fn check(out: usize, w: &Matrix, rows: &Range<usize>, x: usize) {
+/// A vector of activations as a kernel multiplies it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Vector<'a> {
+    /// As it is.
+    Floats(&'a [f32]),
+    /// Rounded to 8 bits for the integer kernels.
+    #[cfg(target_arch = "x86_64")]
+    Arranged(&'a int8::Arranged),
+}
+
+/// # Panics
+///
+/// If a length differs, or `w` hasn't these rows.
+pub(crate) fn check(out: usize, w: &Matrix, rows: &Range<usize>, x: usize) {
     assert!(x == w.cols(), "gemv: x has {x} elements, but {w:?} has {} columns", w.cols());
     assert!(rows.start <= rows.end && rows.end <= w.rows(), "gemv: rows {rows:?} of {w:?}");
     assert!(out == rows.len(), "gemv: out has {out} elements for {} rows", rows.len());
@@ -60,22 +73,16 @@ pub mod scalar {
     }
 }
 
-/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else as AVX2.
+/// Activations as they are: as AVX2. Those that are arranged go to `int8/`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::ops::Range;
 
-    use super::int8;
     use crate::Matrix;
-    use crate::activations::Activations;
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
-        if x.is_empty() || !int8::is_written(w.kind()) {
-            return super::eight_lanes::gemv_rows(out, w, rows, x);
-        }
-        super::check(out.len(), &w, &rows, x.len());
-        int8::gemv_rows(out, w, rows, &Activations::rounded_avx512(w.kind(), x));
+        super::eight_lanes::gemv_rows(out, w, rows, x);
     }
 }
 
