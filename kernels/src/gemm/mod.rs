@@ -17,9 +17,9 @@
 //! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
 //!
 //! As tiles a thread's share of rows is a macro tile, sixteen rows with all tokens, from decoding to results, a
-//! midi tile, and four rows by three tokens (two on NEON) a micro tile. A micro tile takes a few readings of a clock, so a
-//! run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all that they
-//! have is shares.
+//! midi tile, and four rows by three tokens, or two on NEON, a micro tile. A micro tile takes a few readings of a
+//! clock, so a run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all
+//! that they have is shares.
 //!
 //! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
 //! quantised weights as whole numbers: `int8/` tells how.
