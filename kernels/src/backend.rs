@@ -176,6 +176,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_known_of_neon_fits_a_line() {
+        let caveats: Vec<_> = Backend::ALL.into_iter().filter_map(Backend::caveat).collect();
+        assert!(caveats.len() == 1 && caveats[0].starts_with("NEON kernels: "), "{caveats:?}");
+        assert!("note: ".len() + caveats[0].len() <= 80);
+    }
+
+    #[test]
     fn what_is_detected_is_what_runs() {
         assert_eq!(crate::Kernels::best().backend(), detect_backend());
     }
