@@ -10,7 +10,8 @@ pub enum Backend {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products round activations to 8 bits.
+    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products with quantised weights round activations to
+    /// 8 bits.
     Avx512,
     /// 64-bit ARM. See [`caveat`](Self::caveat).
     Neon,

