@@ -50,6 +50,7 @@ pub(crate) fn fill_with_sums(
     let mut tables = Tables::new(&profile.names, with_others);
     tables.totals.with_histograms = with_details;
     let mut layers = LayerTables::default();
+    let mut unplaced = 0;
     let (mut prompts, mut tokens) = (BrickStats::new(""), BrickStats::new(""));
     recorder.collect(|log| {
         let fold = log.fold();
@@ -62,6 +63,7 @@ pub(crate) fn fill_with_sums(
             in_pass: log.in_pass(),
         });
         if let Some(sums) = fold.layers.as_ref().filter(|_| with_details) {
+            unplaced += sums.forgotten;
             layers.add(sums);
         }
         fold.prompts().add_to(&mut prompts);
@@ -71,6 +73,7 @@ pub(crate) fn fill_with_sums(
     tables.finish(profile);
     // Which of them found their other side is not looked for.
     profile.dropped.dependencies = 0;
+    profile.dropped.unplaced_kernels = unplaced;
     (profile.layers, profile.brick_kernels) = layers.finish(&profile.names);
     profile.latency = Latency::of_sums(&prompts, &tokens);
 }

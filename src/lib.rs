@@ -37,8 +37,8 @@ pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Anchor, Clock, ClockInfo, MockClock};
 pub use crate::device::{
     Alignment, Bracket, Busy, Device, DeviceError, DeviceInfo, DeviceProfile, DeviceStream,
-    DeviceTimer, Drift, Grain, GrainChoice, GrainTotal, Issued, LayerTotal, Misuse,
-    SimulatedDevice, StampCost, StreamId, SyncMode, Ticks,
+    DeviceTimer, Drift, Grain, GrainChoice, GrainTotal, Issued, Launch, LaunchKind, LayerTotal,
+    Misuse, SimulatedDevice, StampCost, StreamId, SyncMode, Ticks,
 };
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{

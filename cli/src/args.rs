@@ -251,8 +251,8 @@ pub(crate) struct ExecutorArgs {
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// The kernels: scalar, avx2 or avx512, or a device, wgpu or cuda. By default the fastest that run on
-    /// this CPU.
+    /// The kernels: scalar, avx2, avx512 or neon (tested under qemu, never run on silicon), or a device,
+    /// wgpu or cuda. By default the fastest that run on this CPU.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
 
@@ -957,7 +957,7 @@ pub(crate) struct DivergeArgs {
     /// The GGUF file.
     pub(crate) model: PathBuf,
 
-    /// The kernels of side a, the reference: scalar, avx2, `cpu` for the fastest that run on this CPU,
+    /// The kernels of side a, the reference: scalar, avx2, neon, `cpu` for the fastest that run on this CPU,
     /// or a device, wgpu or cuda.
     #[arg(long, value_name = "BACKEND", default_value = "scalar")]
     pub(crate) a: CpuOr,

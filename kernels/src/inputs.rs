@@ -6,6 +6,7 @@
 //! another type are other blocks in another order, and get a rounding of their own. So do the kernels that put the
 //! floats of several tokens side by side.
 
+#[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
 use crate::gemm::Tokens;

@@ -1,8 +1,8 @@
 //! The operations of a forward pass on a chosen backend.
 //!
 //! Every method hands its arguments to the function of the same name in its operation's file. This
-//! is one of two places where code compiled for AVX2 and AVX-512 is called from code that isn't (`simd.rs` is
-//! the other).
+//! is one of two places where code compiled for AVX2, AVX-512 and NEON is called from code that isn't
+//! (`simd.rs` is the other).
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -34,23 +34,29 @@ enum Isa {
     // Invariant: made only where the CPU was asked and has what `has_avx512` asks for, AVX2 among it.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    // Invariant: made only where the CPU was asked and has NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
-/// Calls `room::scalar::function`, `room::avx2::function`, or the third of the named: for AVX-512 `avx2`
-/// again where wider vectors would gain nothing.
+/// Calls `room::scalar::function`, `room::eight_lanes::function` for AVX2 and NEON, or the third of the named: for
+/// AVX-512 `eight_lanes` again where wider vectors would gain nothing.
 macro_rules! dispatch {
     ($kernels:ident, $room:ident, $function:ident, $($argument:expr),*) => {
-        dispatch!($kernels, $room / avx2, $function, $($argument),*)
+        dispatch!($kernels, $room / eight_lanes, $function, $($argument),*)
     };
     ($kernels:ident, $room:ident / $avx512:ident, $function:ident, $($argument:expr),*) => {
         match $kernels.isa {
             Isa::Scalar => $room::scalar::$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an `Isa::Avx2` exists only where the CPU has what the function needs.
-            Isa::Avx2 => unsafe { $room::avx2::$function($($argument),*) },
+            Isa::Avx2 => unsafe { $room::eight_lanes::$function($($argument),*) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
             Isa::Avx512 => unsafe { $room::$avx512::$function($($argument),*) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: an `Isa::Neon` exists only where the CPU has what the function needs.
+            Isa::Neon => unsafe { $room::eight_lanes::$function($($argument),*) },
         }
     };
 }
@@ -60,7 +66,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// If this CPU can't run them, they aren't written yet (NEON), or `backend` is a GPU's.
+    /// If this CPU can't run them, or `backend` is a GPU's.
     pub fn new(backend: Backend) -> Result<Self, UnsupportedBackend> {
         match backend {
             Backend::Scalar => Ok(Self { isa: Isa::Scalar }),
@@ -68,16 +74,20 @@ impl Kernels {
             Backend::Avx2 if crate::backend::has_avx2() => Ok(Self { isa: Isa::Avx2 }),
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512 if crate::backend::has_avx512() => Ok(Self { isa: Isa::Avx512 }),
-            Backend::Avx2 | Backend::Avx512 => Err(UnsupportedBackend::NotOnThisCpu(backend)),
-            Backend::Neon => Err(UnsupportedBackend::NotWritten(backend)),
+            #[cfg(target_arch = "aarch64")]
+            Backend::Neon if crate::backend::has_neon() => Ok(Self { isa: Isa::Neon }),
+            Backend::Avx2 | Backend::Avx512 | Backend::Neon => {
+                Err(UnsupportedBackend::NotOnThisCpu(backend))
+            }
             Backend::Wgpu | Backend::Cuda => Err(UnsupportedBackend::Gpu(backend)),
         }
     }
 
     /// The fastest kernels that are written and that this CPU can run.
     pub fn best() -> Self {
-        Self::new(Backend::Avx512)
-            .or_else(|_| Self::new(Backend::Avx2))
+        [Backend::Avx512, Backend::Avx2, Backend::Neon]
+            .into_iter()
+            .find_map(|backend| Self::new(backend).ok())
             .unwrap_or(Self { isa: Isa::Scalar })
     }
 
@@ -89,13 +99,16 @@ impl Kernels {
             Isa::Avx2 => Backend::Avx2,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => Backend::Avx512,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => Backend::Neon,
         }
     }
 
-    /// Whether this CPU was found to have AVX2, FMA and F16C, and these kernels may use them.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn has_avx2(self) -> bool {
-        matches!(self.isa, Isa::Avx2 | Isa::Avx512)
+    /// Whether this CPU was found to have what the loops over eight lanes need (AVX2, FMA and F16C, or
+    /// NEON), and these kernels may use it.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    pub(crate) fn has_eight_lanes(self) -> bool {
+        self.isa != Isa::Scalar
     }
 
     /// Whether products of `n` tokens with weights of this type round activations to whole numbers of 8
@@ -347,6 +360,8 @@ macro_rules! names {
                     Isa::Avx2 => concat!($operation, "_avx2"),
                     #[cfg(target_arch = "x86_64")]
                     Isa::Avx512 => concat!($operation, "_", $avx512),
+                    #[cfg(target_arch = "aarch64")]
+                    Isa::Neon => concat!($operation, "_neon"),
                 }
             })*
         }
@@ -410,6 +425,10 @@ impl Kernels {
             (Isa::Avx512, 1) => by_kind!("gemv", "avx512"),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, _) => by_kind!("gemm", "avx512"),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, 1) => by_kind!("gemv", "neon"),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, _) => by_kind!("gemm", "neon"),
         }
     }
 }

@@ -60,7 +60,7 @@ fn prepare(args: &ProfileArgs, model: &Model, prompt: &[u32], started: &str) -> 
     // So that what it refuses is refused now.
     drop(Session::new(model, cpu.clone(), context)?);
     // Before the run, so that a folder that can't be written to isn't found out after it.
-    let dir = RunDir::create(args.out.as_deref(), started)?;
+    let dir = RunDir::create_late(args.out.as_deref(), started)?;
     // Before the weights, since that takes memory, too.
     let note = progress::note("measuring what this machine can do");
     let ceilings = kept::ceilings(model, cpu.kernels, cpu.pool());
@@ -194,7 +194,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
 
     fn run<G: Gpu + Send + 'm>(self, mut session: GpuSession<'m, G>) -> Result<Ran> {
         let Self { args, prompt, context, started, backend, note } = self;
-        let dir = RunDir::create(args.out.as_deref(), started)?;
+        let dir = RunDir::create_late(args.out.as_deref(), started)?;
         // The first dispatch of each kernel compiles it, on many drivers.
         for warm_up in [&prompt[..prompt.len().min(session.batch())], &prompt[..1]] {
             session.forward(warm_up)?;

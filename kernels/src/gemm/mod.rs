@@ -1,7 +1,7 @@
 //! Matrix times matrix, `out = X·Wᵀ`: what the prompt's tokens go through together.
 //!
 //! Every weight is used once per token, so here it pays to decode a row of weights once into `f32`
-//! and multiply it with all tokens. The AVX2 version does so for sixteen rows at a time, in pieces
+//! and multiply it with all tokens. With AVX2 and NEON that is done for sixteen rows at a time, in pieces
 //! of 512 columns:
 //!
 //! ```text
@@ -12,12 +12,14 @@
 //!         └──────────┴─ ─ ─     12 sums in registers, 7 loads for 12 multiply-adds
 //! ```
 //!
+//! NEON has two of activations at a time, for want of registers.
+//!
 //! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
 //!
 //! As tiles a thread's share of rows is a macro tile, sixteen rows with all tokens, from decoding to results, a
-//! midi tile, and four rows by three tokens a micro tile. A micro tile takes a few readings of a clock, so a
-//! run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all that they
-//! have is shares.
+//! midi tile, and four rows by three tokens, or two on NEON, a micro tile. A micro tile takes a few readings of a
+//! clock, so a run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all
+//! that they have is shares.
 //!
 //! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
 //! quantised weights as whole numbers: `int8/` tells how. Those for weights that are floats stay what they
@@ -129,7 +131,7 @@ pub(crate) mod avx512 {
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match x {
             // No tokens, or no columns.
-            Tokens::Floats(_) => super::avx2::gemm_columns(out, w, x, n),
+            Tokens::Floats(_) => super::eight_lanes::gemm_columns(out, w, x, n),
             Tokens::Rounded(parts) => {
                 check(out, &w, &out.columns(), n);
                 int8::gemm_columns(out, w, parts);
@@ -143,23 +145,28 @@ pub(crate) mod avx512 {
 }
 
 /// Sixteen rows of weights at a time, in tiles of four by three.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use std::ops::Range;
 
     use super::{Tokens, check};
     use crate::Matrix;
-    use crate::dot::avx2::tile;
+    use crate::dot::eight_lanes::tile;
     use crate::matmul::Columns;
-    use crate::quant::avx2::decode_row;
+    use crate::quant::eight_lanes::decode_row;
     use crate::tiles::{self, Tell, TileLevel, Untold};
 
     /// How many rows of weights are decoded at a time.
     const GROUP: usize = 16;
     /// How many of their columns are multiplied before going on.
     const DEPTH: usize = 512;
+    /// How many tokens four rows of weights are multiplied with at a time: the sums of three fill three
+    /// quarters of AVX2's registers. NEON's are twice as many of half the width, and with three the compiler
+    /// runs out of them.
+    const TOKENS: usize = if cfg!(target_arch = "x86_64") { 3 } else { 2 };
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match out.tiles() {
             None => multiply(out, w, x, n, Untold),
@@ -167,7 +174,8 @@ pub(crate) mod avx2 {
         }
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, told: impl Tell) {
         let rows = out.columns();
         let x = x.floats();
@@ -201,7 +209,7 @@ pub(crate) mod avx2 {
                 }
                 let of_rows = group.len() / 4 + group.len() % 4;
                 let micro = || {
-                    let tiles = of_rows * n.div_ceil(3);
+                    let tiles = of_rows * n.div_ceil(TOKENS);
                     tiles::work(TileLevel::Micro, tiles, group.len(), depth.len(), n)
                 };
                 told.tile(micro, from, told.now());
@@ -219,7 +227,8 @@ pub(crate) mod avx2 {
     }
 
     /// Adds the products of `R` rows of weights, the first of which is `first`, with all of `x`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     fn all_tokens<const R: usize>(
         rows: [&[f32]; R],
@@ -230,13 +239,16 @@ pub(crate) mod avx2 {
         depth: Range<usize>,
     ) {
         let token = |i: usize| &x[i * cols..][..cols][depth.clone()];
-        let (threes, rest) = sums.as_chunks_mut::<3>();
-        let n_threes = 3 * threes.len();
-        for (i, sums) in threes.iter_mut().enumerate() {
-            let i = 3 * i;
-            let tile = tile(rows, [token(i), token(i + 1), token(i + 2)]);
+        let (tiles, rest) = sums.as_chunks_mut::<TOKENS>();
+        let n_tiled = TOKENS * tiles.len();
+        for (i, sums) in tiles.iter_mut().enumerate() {
+            let mut tokens: [&[f32]; TOKENS] = [&[]; TOKENS];
+            for (n, own) in tokens.iter_mut().enumerate() {
+                *own = token(TOKENS * i + n);
+            }
+            let tile = tile(rows, tokens);
             for r in 0..R {
-                for i in 0..3 {
+                for i in 0..TOKENS {
                     sums[i][first + r] += tile[r][i];
                 }
             }
@@ -244,13 +256,13 @@ pub(crate) mod avx2 {
         match rest {
             [] => {}
             [sums] => {
-                let tile = tile(rows, [token(n_threes)]);
+                let tile = tile(rows, [token(n_tiled)]);
                 for r in 0..R {
                     sums[first + r] += tile[r][0];
                 }
             }
             rest => {
-                let tile = tile(rows, [token(n_threes), token(n_threes + 1)]);
+                let tile = tile(rows, [token(n_tiled), token(n_tiled + 1)]);
                 for r in 0..R {
                     for i in 0..2 {
                         rest[i][first + r] += tile[r][i];

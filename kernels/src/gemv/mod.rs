@@ -1,29 +1,29 @@
 //! Matrix times vector, `out = W·x`: what decoding spends nearly all of its time on.
 //!
 //! It is bound by how fast the weights come out of memory, so they are read once, in the format in
-//! which they are stored, and decoded in registers. On AVX2 activations stay `f32`: unlike llama.cpp's
+//! which they are stored, and decoded in registers. On AVX2 and NEON activations stay `f32`: unlike llama.cpp's
 //! kernels these don't round them to 8 bits, and each product is that of the decoded weights to
 //! within the rounding of `f32` sums. Those for AVX-512, in `int8/`, do, but where weights are floats (`float.rs`).
 //!
-//! Each format's AVX2 loop is in the file of its name, or of its kind: `of_32.rs` for those with one scale
+//! Each format's loop of eight lanes is in the file of its name, or of its kind: `of_32.rs` for those with one scale
 //! per 32 weights and fewer than 8 bits, `with_minimums.rs` for Q4_K and Q5_K. The sum of a row doesn't depend on which rows
 //! are asked for beside it, so that threads can share a matrix without a trace in the results.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod f32;
 #[cfg(target_arch = "x86_64")]
 mod float;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod half;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod of_32;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod q6_k;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod q8_0;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod ternary;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod with_minimums;
 
 #[cfg(target_arch = "x86_64")]
@@ -100,13 +100,14 @@ pub(crate) mod avx512 {
 }
 
 /// Weights decoded in registers, eight at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use std::ops::Range;
 
     use crate::{Matrix, QuantType};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
         super::check(out.len(), &w, &rows, x.len());
         if x.is_empty() {
@@ -133,17 +134,18 @@ pub(crate) mod avx2 {
 
     /// The sum of each `N` neighbours of `x`. A minimum or an offset that a sub-block's weights
     /// share is multiplied with it once, instead of being added to each weight of each row.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn sums<const N: usize>(x: &[f32]) -> Vec<f32> {
-        use std::arch::x86_64::*;
+        use crate::lanes::{add, load, sum, zero};
 
         let mut sums = Vec::with_capacity(x.len() / N);
         for group in x.as_chunks::<N>().0 {
-            let mut acc = _mm256_setzero_ps();
+            let mut acc = zero();
             for eight in group.as_chunks::<8>().0 {
-                acc = _mm256_add_ps(acc, crate::lanes::load(eight));
+                acc = add(acc, load(eight));
             }
-            sums.push(crate::lanes::sum(acc));
+            sums.push(sum(acc));
         }
         sums
     }

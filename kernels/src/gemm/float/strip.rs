@@ -9,7 +9,7 @@ use crate::Matrix;
 use crate::gemm::pieces::bytes_of;
 use crate::lanes::wide::{load_f32x16, store_f32x16};
 use crate::lanes::{load, store};
-use crate::quant::avx2::decode_row;
+use crate::quant::eight_lanes::decode_row;
 
 pub(super) const STRIP_ROWS: usize = 8;
 
