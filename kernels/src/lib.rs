@@ -41,7 +41,7 @@
 //! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become. Matrices
 //! that share their [`Inputs`] share the rounding.
 //!
-//! On AVX2 and AVX-512 products of several tokens are cut into tiles for caches and registers; a
+//! On AVX2, NEON and AVX-512 products of several tokens are cut into tiles for caches and registers; a
 //! [`TileWatch`] is told of them, with two readings of its clock for each.
 //!
 //! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
