@@ -29,6 +29,10 @@ impl Default for Strip {
 #[repr(align(64))]
 pub(super) struct Sums(pub(super) [[[f32; LANES]; 2]; STRIP_ROWS]);
 
+#[expect(
+    clippy::needless_range_loop,
+    reason = "by number loops are unrolled, and sums stay in registers"
+)]
 impl Strip {
     /// Decodes some columns of up to 8 rows. In the place of rows that aren't there may be anything.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -47,7 +51,7 @@ impl Strip {
     pub(super) fn add(&self, sums: &mut Sums, columns: &[Column], n: usize) {
         match n {
             ..=8 => self.add_eight(sums, columns),
-            ..=LANES => self.add_lanes::<1>(sums, columns),
+            9..=LANES => self.add_lanes::<1>(sums, columns),
             _ => self.add_lanes::<2>(sums, columns),
         }
     }
