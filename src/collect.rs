@@ -53,6 +53,7 @@ pub(crate) fn fill_with_sums(
     let mut tables = Tables::new(&names, with_others);
     tables.totals.with_histograms = with_details;
     let mut layers = LayerTables::default();
+    let mut unplaced = 0;
     let (mut prompts, mut tokens) = (BrickStats::new(""), BrickStats::new(""));
     recorder.collect(|log| {
         let fold = log.fold();
@@ -65,6 +66,7 @@ pub(crate) fn fill_with_sums(
             in_pass: log.in_pass(),
         });
         if let Some(sums) = fold.layers.as_ref().filter(|_| with_details) {
+            unplaced += sums.forgotten;
             layers.add(sums);
         }
         fold.prompts().add_to(&mut prompts);
@@ -74,6 +76,7 @@ pub(crate) fn fill_with_sums(
     tables.finish(profile);
     // Which of them found their other side is not looked for.
     profile.dropped.dependencies = 0;
+    profile.dropped.unplaced_kernels = unplaced;
     (profile.layers, profile.brick_kernels) = layers.finish(&names);
     profile.names = names;
     profile.latency = Latency::of_sums(&prompts, &tokens);

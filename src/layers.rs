@@ -9,7 +9,8 @@ use crate::fold::Slot;
 use crate::profile::{BrickKernel, LayerBrick, Name, Span};
 use crate::recorder::{Kind, NONE, NameIdx, Record};
 
-/// Kernels whose brick has not ended; beyond that they belong to none, since nothing around them ends.
+/// Kernels whose brick has not ended; beyond that they belong to none, since nothing around them ends. They are
+/// counted.
 const MOST_WAITING: usize = 4096;
 
 /// Sums of the rows of one log.
@@ -19,6 +20,8 @@ pub(crate) struct LayerSums {
     slots: [Sums; Slot::ALL.len()],
     /// Kernels since the last brick that held them all: order, name and duration.
     waiting: Vec<(u32, NameIdx, u64)>,
+    /// Kernels that were too many to wait for their brick.
+    pub(crate) forgotten: u64,
 }
 
 #[derive(Debug, Default)]
@@ -117,6 +120,7 @@ impl LayerSums {
         match record.kind {
             Kind::Kernel => {
                 if self.waiting.len() == MOST_WAITING {
+                    self.forgotten += MOST_WAITING as u64;
                     self.waiting.clear();
                 }
                 self.waiting.push((record.order, record.name, record.duration));
@@ -232,5 +236,39 @@ impl LayerTables {
             total_ns: cell.total,
         });
         (bricks.collect(), kernels.collect())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::brick::{Source, Work};
+
+    fn record(kind: Kind, order: u32) -> Record {
+        Record {
+            start: order.into(),
+            duration: 1,
+            exclusive: 0,
+            work: Work::default(),
+            pass: 1,
+            order,
+            name: 0,
+            layer: NONE,
+            flags: 0,
+            kind,
+            source: Source::Host,
+        }
+    }
+
+    #[test]
+    fn kernels_that_wait_too_long_for_their_brick_are_counted() {
+        let (mut sums, most) = (LayerSums::default(), MOST_WAITING as u32);
+        (1..=most).for_each(|order| sums.take(&record(Kind::Kernel, order)));
+        assert_eq!(sums.forgotten, 0, "there is room for so many");
+        (most + 1..most + 8).for_each(|order| sums.take(&record(Kind::Kernel, order)));
+        sums.take(&record(Kind::Brick, 0));
+        let in_brick: u64 =
+            sums.slots.iter().flat_map(|s| s.kernels.values()).map(|c| c.count).sum();
+        assert_eq!((in_brick, sums.forgotten), (7, u64::from(most)));
     }
 }

@@ -37,8 +37,8 @@ pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Anchor, Clock, ClockInfo, MockClock};
 pub use crate::device::{
     Alignment, Bracket, Busy, Device, DeviceError, DeviceInfo, DeviceProfile, DeviceStream,
-    DeviceTimer, Drift, Grain, GrainChoice, GrainTotal, Issued, LayerTotal, Misuse,
-    SimulatedDevice, StampCost, StreamId, SyncMode, Ticks,
+    DeviceTimer, Drift, Grain, GrainChoice, GrainTotal, Issued, Launch, LaunchKind, LayerTotal,
+    Misuse, SimulatedDevice, StampCost, StreamId, SyncMode, Ticks,
 };
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{
@@ -49,8 +49,8 @@ pub use crate::graph::{
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
     Bandwidth, CacheCeiling, CacheLevel, Ceilings, CounterReading, CounterSums, CpuLimit,
-    Disturbance, LoadWatch, Machine, MachineDetails, Missing, Move, OtherLoad, Peak, Survey,
-    cpu_frequency_khz, probe_counters, probe_sampling,
+    Disturbance, LoadWatch, Machine, MachineDetails, Missing, Move, Numbers, OtherLoad, Peak,
+    Survey, cpu_frequency_khz, probe_counters, probe_sampling,
 };
 pub use crate::paired::{PairedError, PairedRatio};
 pub use crate::profile::{
@@ -64,7 +64,7 @@ pub use crate::profiler::{
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};
-pub use crate::tile::{TileLevel, TileStats, TileTimer};
+pub use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
 pub use crate::view::TreeOptions;
 #[cfg(feature = "kernels")]
 pub use brickscope_kernels::{Backend, detect_backend, simd};

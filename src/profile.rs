@@ -28,7 +28,7 @@ use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
 use crate::save;
 use crate::stats::{BrickStats, CategoryStats, Percentiles, by_category};
-use crate::tile::TileStats;
+use crate::tile::{TileBalance, TileStats, TileThread};
 
 /// The version of the file format that this crate writes. It reads all versions up to this one.
 pub const SCHEMA_VERSION: u32 = 2;
@@ -84,6 +84,12 @@ pub struct Profile {
     pub passes: Vec<Pass>,
     /// Tiles by level.
     pub tiles: Vec<TileStats>,
+    /// Tiles by thread and level.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tile_threads: Vec<TileThread>,
+    /// How evenly threads shared the products that macro tiles are of, if that was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile_balance: Option<TileBalance>,
     /// Fingerprints of kernel outputs, in the order in which they were recorded.
     pub checksums: Vec<KernelChecksum>,
     /// Digests of kernel outputs, which compare across machines, in the order in which they were
@@ -219,11 +225,19 @@ pub struct Dropped {
     pub disturbed_passes: u64,
     /// Passes that were disturbed and left out of the statistics, because that was asked for.
     pub left_out_passes: u64,
+    /// In a [snapshot](crate::BrickProfiler::snapshot), kernels that are in no row of `brick_kernels`: more than there
+    /// is room for ran before the brick around them ended. The totals have them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unplaced_kernels: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Dropped {
     /// Each counter, by the name of its field.
-    pub(crate) fn counts(&self) -> [(&'static str, u64); 15] {
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 16] {
         // Taken apart, so that a new one can't be forgotten.
         let &Self {
             spans,
@@ -241,6 +255,7 @@ impl Dropped {
             open_passes,
             disturbed_passes,
             left_out_passes,
+            unplaced_kernels,
         } = self;
         [
             ("spans", spans),
@@ -258,6 +273,7 @@ impl Dropped {
             ("open_passes", open_passes),
             ("disturbed_passes", disturbed_passes),
             ("left_out_passes", left_out_passes),
+            ("unplaced_kernels", unplaced_kernels),
         ]
     }
 
@@ -284,6 +300,11 @@ impl Dropped {
                 "their times say less of the model than of that",
             ),
             ("disturbed passes left out of the tables", self.left_out_passes, ""),
+            (
+                "kernels too many to wait for the end of their brick",
+                self.unplaced_kernels,
+                "no brick has them; the totals do",
+            ),
         ]
         .into_iter()
         .filter(|&(_, count, _)| count > 0)
@@ -608,6 +629,8 @@ impl Profile {
             latency: Latency::default(),
             passes: Vec::new(),
             tiles: Vec::new(),
+            tile_threads: Vec::new(),
+            tile_balance: None,
             checksums: Vec::new(),
             digests: Vec::new(),
             observed: Observed::default(),
@@ -995,6 +1018,10 @@ pub enum ProfileError {
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // Of text that isn't any the system has only this to say.
+            Self::Io { path, source } if source.kind() == std::io::ErrorKind::InvalidData => {
+                write!(f, "{} is not a brickscope profile: it is no text", path.display())
+            }
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Self::Json { path, source } if source.is_eof() => {
                 write!(f, "{} is not a whole brickscope profile: {source}", path.display())

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use brickscope::compare::{
-    Brick, Change, Comparison, Fact, Options, Outcome, Process, Side, Test, TestChange, Turn,
-    Verdict, compare,
+    Brick, Change, Comparison, Fact, Options, Outcome, Process, Sample, Side, Test, TestChange,
+    Turn, Verdict, compare,
 };
 use brickscope::{Phase, view};
 use serde::Deserialize;
@@ -51,6 +51,7 @@ fn recorded() -> Vec<Process> {
             phase: Some(of.phase),
             tokens: of.tokens,
             facts: Vec::new(),
+            sample: Sample::Repetition,
             wall_ns: column(0),
             unattributed_ns: column(1),
             bricks: bricks.collect(),
@@ -312,6 +313,7 @@ fn made(number: u64, slower: f64, noise: f64, random: &mut Random) -> Process {
             phase: Some(phase),
             tokens,
             facts: Vec::new(),
+            sample: Sample::Repetition,
             wall_ns: (0..3).map(|i| sum(i) + unattributed_ns[i]).collect(),
             unattributed_ns,
             bricks,
@@ -365,6 +367,34 @@ fn a_slower_brick_as_text_markdown_and_for_bencher() {
     let json: serde_json::Value =
         serde_json::from_str(&view::comparison_json(&comparison)).expect("JSON");
     assert_eq!((&json["outcome"], &json["tests"][1]["name"]), (&"slower".into(), &"tg128".into()));
+}
+
+#[test]
+fn what_only_one_side_has_is_absent_on_the_other() {
+    let [a, mut b] = made_sides(12, 1.0, 0.01);
+    for test in b.processes.iter_mut().flat_map(|process| &mut process.tests) {
+        test.bricks.retain(|brick| brick.category != "Attention");
+    }
+    for (sides, letter) in [([a.clone(), b.clone()], "A"), ([b, a], "B")] {
+        let comparison = compared(&sides);
+        let test = &comparison.tests[0];
+        let row = test.categories.iter().find(|row| row.name == "Attention").expect("a row");
+        assert_eq!((row.a_ns.is_some(), row.b_ns.is_some()), (letter == "A", letter == "B"));
+        assert_eq!(row.share.is_some(), letter == "A");
+        assert_eq!(row.reason, Some(format!("only {letter} has it")));
+        assert_eq!((row.change, row.verdict), (None, Verdict::Inconclusive));
+        let text = text(&comparison);
+        assert!(text.contains(&format!("only in {letter}: QkvProjection")), "{text}");
+        let line = text.lines().find(|line| line.starts_with("Attention")).expect("a line");
+        assert_eq!(line.contains("absent"), letter == "B", "{line}");
+        let json: serde_json::Value =
+            serde_json::from_str(&view::comparison_json(&comparison)).expect("JSON");
+        let rows = json["tests"][0]["categories"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["name"] == "Attention").expect("a row");
+        assert_eq!((row["a_ns"].is_null(), row["b_ns"].is_null()), (letter == "B", letter == "A"));
+        let bencher = view::comparison_bmf(&comparison);
+        assert_eq!(bencher.contains("category/Attention"), letter == "B");
+    }
 }
 
 #[test]

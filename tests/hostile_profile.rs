@@ -5,9 +5,9 @@ use brickscope::export::{folded, otlp, speedscope};
 use brickscope::stacks::{By, Level, Stacks};
 use brickscope::{
     Alignment, BrickStats, CacheCeiling, Ceilings, Dependency, DeviceProfile, DeviceStream,
-    Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Lane, Latency, LayerTotal, Name, NameKind,
-    Pass, Phase, PhaseTotal, Point, Profile, Route, Source, Span, StampCost, Ticks, Total,
-    TransferDirection, TreeOptions, Work, view,
+    Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Lane, Latency, Launch, LaunchKind,
+    LayerTotal, Name, NameKind, Pass, Phase, PhaseTotal, Point, Profile, Route, Source, Span,
+    StampCost, Ticks, Total, TransferDirection, TreeOptions, Work, view,
 };
 use proptest::prelude::*;
 
@@ -171,8 +171,9 @@ fn stream() -> impl Strategy<Value = DeviceStream> {
         prop::collection::vec(layers, 0..3),
         prop::collection::vec(pass(), 0..3),
         prop::collection::vec(span(), 0..8),
+        prop::collection::btree_map(index(), (number(), 0..3_usize), 0..4),
     )
-        .prop_map(|(phases, totals, grains, layers, passes, spans)| DeviceStream {
+        .prop_map(|(phases, totals, grains, layers, passes, spans, launches)| DeviceStream {
             name: "s\n".to_owned(),
             dropped: Dropped::default(),
             phases,
@@ -182,6 +183,14 @@ fn stream() -> impl Strategy<Value = DeviceStream> {
             layers,
             passes,
             spans,
+            launches: launches
+                .into_iter()
+                .map(|(span, (issued_ns, kind))| Launch {
+                    span,
+                    issued_ns,
+                    kind: [LaunchKind::Issued, LaunchKind::Recorded, LaunchKind::Replayed][kind],
+                })
+                .collect(),
         })
 }
 

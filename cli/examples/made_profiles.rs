@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use brickscope::{
-    BrickId, BrickProfiler, BrickStats, ClockInfo, DeviceLaunch, HostLaunch, Lane, MockClock, Name,
-    NameKind, Pass, Phase, PhaseTotal, Profile, SimulatedDevice, Source, Span, StreamId, Total,
-    TransferDirection, Work, export,
+    BrickId, BrickProfiler, BrickStats, ClockInfo, Device, DeviceLaunch, DeviceTimer, HostLaunch,
+    Lane, MockClock, Name, NameKind, Pass, Phase, PhaseTotal, Profile, SimulatedDevice, Source,
+    Span, StreamId, Total, TransferDirection, Work, export,
 };
 
 type Anyhow<T> = Result<T, Box<dyn std::error::Error>>;
@@ -31,6 +31,7 @@ fn main() -> Anyhow<()> {
                 ("threads", threads()),
                 ("hostile", hostile()),
                 ("device", device()),
+                ("graph", graph()),
                 ("many", many(3_000)),
             ] {
                 let folder = Path::new(folder).join(name);
@@ -186,6 +187,50 @@ fn device() -> Profile {
         let wait = profiler.start("DeviceWait");
         timer.settle(&mut device, true).expect("it is there");
         profiler.stop(wait, 1);
+        profiler.end_pass(pass, 1, position);
+    }
+    timer.finish(&mut device).expect("it is there");
+    profiler.profile()
+}
+
+/// Prefill by launches, decode by a graph that is replayed, on a device whose clock runs away from the host's:
+/// so some kernels seem to begin before they are launched.
+fn graph() -> Profile {
+    let stream = StreamId(0);
+    let mut device = SimulatedDevice::new(1).with_drift(-400.0);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let gemv = profiler.device_kernel("q4_k_gemv", DeviceLaunch::default());
+    let mut timer = profiler.device_timer(&mut device).expect("it has a clock");
+    let work = Work { elements: 2048, flops: 4096, bytes: 1 << 20 };
+    let issue = |timer: &mut DeviceTimer<'_>, device: &mut SimulatedDevice, phase| {
+        timer.begin_pass(device, phase, 1, 0).expect("none is open");
+        for layer in 0..3 {
+            timer.brick(device, stream, Some(layer), BrickId::DownProjection, work).expect("room");
+            for _ in 0..2 {
+                timer.kernel(device, stream, gemv, work).expect("a brick runs");
+                device.launch(stream, 5_000);
+            }
+        }
+    };
+    let pass = profiler.begin_pass(Phase::Prefill);
+    issue(&mut timer, &mut device, Phase::Prefill);
+    timer.end_pass(&mut device).expect("it is open");
+    timer.settle(&mut device, true).expect("it is there");
+    profiler.end_pass(pass, 1, 0);
+    issue(&mut timer, &mut device, Phase::Decode);
+    let recorded = timer.end_recorded(&mut device).expect("room").expect("a pass is open");
+    for position in 1..9 {
+        device.host_works(100_000);
+        let pass = profiler.begin_pass(Phase::Decode);
+        let mut same = |_, work| work;
+        timer.replayed(&mut device, &recorded, 1, position, &mut same).expect("none is open");
+        device.begin_set(recorded.set()).expect("it is there");
+        for mark in 0..recorded.n_marks() {
+            device.mark(stream, recorded.set(), mark).expect("it is there");
+            device.launch(stream, 5_000);
+        }
+        timer.settle(&mut device, true).expect("it is there");
         profiler.end_pass(pass, 1, position);
     }
     timer.finish(&mut device).expect("it is there");

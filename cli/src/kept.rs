@@ -6,7 +6,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use brickscope::{Absent, Ceilings, CpuLimit, LoadWatch, Machine, Survey, write_atomically};
+use brickscope::{
+    Absent, Ceilings, CpuLimit, LoadWatch, Machine, Numbers, Survey, write_atomically,
+};
+use brickscope_engine::Model;
 use brickscope_kernels::{Kernels, ThreadPool};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -96,7 +99,9 @@ impl Keep for Ceilings {
     fn is_sound(&self) -> bool {
         let rates = [self.read_bytes_per_second, self.flops_per_second];
         let caches = self.caches.iter().map(|cache| cache.read_bytes_per_second);
-        rates.into_iter().chain(caches).all(is_rate)
+        let mut rates = rates.into_iter().chain(self.int8_ops_per_second).chain(caches);
+        // Before it was told of what the peak is, it was of either.
+        self.numbers == Some(Numbers::F32) && rates.all(is_rate)
     }
 }
 
@@ -221,19 +226,30 @@ pub(crate) fn remark(others_share: Option<f64>) -> Option<String> {
     Some(format!("others used {share} of the CPUs meanwhile, so it may be more"))
 }
 
-/// The ceilings of a run.
+/// The ceilings of a run of `model`.
 ///
 /// # Errors
 ///
 /// Why there are none.
-pub(crate) fn ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings, Absent> {
+pub(crate) fn ceilings(
+    model: &Model,
+    kernels: Kernels,
+    pool: &ThreadPool,
+) -> Result<Ceilings, Absent> {
     let (Kept { value, others_share, .. }, source) = ceilings_or_kept(kernels, pool)?;
+    let mut value = of_model(model, kernels, value);
     if source.is_kept {
         return Ok(value.kept());
     }
-    let remark = remark(others_share).map_or(String::new(), |remark| format!("; {remark}"));
-    let basis = value.basis.clone() + &remark;
-    Ok(Ceilings { basis, ..value })
+    if let Some(remark) = remark(others_share) {
+        value.basis += &format!("; {remark}");
+    }
+    Ok(value)
+}
+
+/// Those with the peak of what the products of `model` multiply.
+fn of_model(model: &Model, kernels: Kernels, ceilings: Ceilings) -> Ceilings {
+    if model.rounds_activations(kernels) { ceilings.of_int8_products() } else { ceilings }
 }
 
 /// As [`ceilings`], for who holds a run to them: those that others may have lowered are none.
@@ -241,7 +257,11 @@ pub(crate) fn ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings, 
 /// # Errors
 ///
 /// Why there are none.
-pub(crate) fn sure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings, Absent> {
+pub(crate) fn sure_ceilings(
+    model: &Model,
+    kernels: Kernels,
+    pool: &ThreadPool,
+) -> Result<Ceilings, Absent> {
     let (Kept { value, others_share, .. }, source) = ceilings_or_kept(kernels, pool)?;
     if let Some(share) = much(others_share) {
         let reason = format!(
@@ -249,6 +269,7 @@ pub(crate) fn sure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceili
         );
         return Err(Absent { reason });
     }
+    let value = of_model(model, kernels, value);
     Ok(if source.is_kept { value.kept() } else { value })
 }
 
@@ -303,6 +324,7 @@ mod tests {
         let value = Ceilings {
             read_bytes_per_second: 50e9,
             flops_per_second: 200e9,
+            numbers: Some(Numbers::F32),
             basis: "measured before the run: 2 threads, scalar".to_owned(),
             measured: Some("2026-11-21T10:00:00Z".to_owned()),
             ..Ceilings::default()

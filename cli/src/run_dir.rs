@@ -1,5 +1,7 @@
 //! The folder that a run is written to.
 
+use std::cell::OnceCell;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -11,6 +13,9 @@ use crate::flame::load;
 
 /// The profile in a run's folder.
 const PROFILE: &str = "profile.json";
+
+/// Where runs go that nobody named a folder for.
+const RUNS: &str = "brickscope-runs";
 
 /// The receipt of a benchmark.
 const RECEIPT: &str = "receipt.json";
@@ -24,6 +29,15 @@ pub(crate) struct RunDir {
     path: PathBuf,
     /// Whether what is in it may be removed.
     overwrite: bool,
+    /// Of a folder that is only there when something is written to it: how it is made then, and which it became.
+    late: Option<Late>,
+}
+
+#[derive(Debug)]
+struct Late {
+    /// What a new folder is named for; `None` for one with a name.
+    created: Option<String>,
+    made: OnceCell<PathBuf>,
 }
 
 impl RunDir {
@@ -31,6 +45,25 @@ impl RunDir {
     /// run is refused.
     pub(crate) fn create(path: Option<&Path>, created: &str) -> Result<Self> {
         Self::open(path, created, false)
+    }
+
+    /// As [`create`](Self::create), for a run that writes nothing until its end: that the folder can be written
+    /// to is tried now, and it is made when the run is saved, so that one that is killed leaves none.
+    pub(crate) fn create_late(path: Option<&Path>, created: &str) -> Result<Self> {
+        let absent = first_absent(path.unwrap_or(Path::new(RUNS)));
+        let mut dir = Self::create(path, created)?;
+        // Only what wasn't there is removed: of a folder with a name that may be nothing.
+        let absent = absent.or_else(|| path.is_none().then(|| dir.path.clone()));
+        if let Some(absent) = absent {
+            for folder in dir.path.ancestors().take_while(|folder| folder.starts_with(&absent)) {
+                if fs::remove_dir(folder).is_err() {
+                    break;
+                }
+            }
+        }
+        let created = path.is_none().then(|| created.to_owned());
+        dir.late = Some(Late { created, made: OnceCell::new() });
+        Ok(dir)
     }
 
     /// As [`create`](Self::create); with `overwrite` a folder that holds a run will do.
@@ -42,7 +75,7 @@ impl RunDir {
                 path.to_owned()
             }
             None => {
-                let parent = Path::new("brickscope-runs");
+                let parent = Path::new(RUNS);
                 new_folder(parent, created).with_context(|| cannot(parent))?
             }
         };
@@ -64,16 +97,36 @@ impl RunDir {
         fs::write(&probe, b"")
             .and_then(|()| fs::remove_file(&probe))
             .with_context(|| cannot(&path))?;
-        Ok(Self { path, overwrite })
+        Ok(Self { path, overwrite, late: None })
     }
 
+    /// Of one that is made late, after that.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.late.as_ref().and_then(|late| late.made.get()).unwrap_or(&self.path)
     }
 
     /// Writes the profile of the run.
     pub(crate) fn save(&self, profile: &Profile) -> Result<()> {
-        Ok(profile.save(&self.path.join(PROFILE))?)
+        self.make()
+            .with_context(|| format!("the run can't be written to {}", self.path.display()))?;
+        Ok(profile.save(&self.path().join(PROFILE))?)
+    }
+
+    /// Makes the folder, if it is made late.
+    fn make(&self) -> io::Result<()> {
+        let Some(late) = self.late.as_ref().filter(|late| late.made.get().is_none()) else {
+            return Ok(());
+        };
+        let path = match &late.created {
+            // Others may have begun in the same second.
+            Some(created) => new_folder(Path::new(RUNS), created)?,
+            None => {
+                fs::create_dir_all(&self.path)?;
+                self.path.clone()
+            }
+        };
+        late.made.get_or_init(|| path);
+        Ok(())
     }
 
     /// Writes the receipt of a benchmark, and the profile if there is one. Whenever this is cut short,
@@ -147,9 +200,19 @@ fn remove(file: &Path) -> Result<()> {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
+        if self.late.as_ref().is_some_and(|late| late.made.get().is_none()) {
+            return;
+        }
         // Of a run that failed nothing is left; a folder with something in it stays.
-        let _ = fs::remove_dir(&self.path);
+        let _ = fs::remove_dir(self.path());
     }
+}
+
+/// The outermost folder on the way to `path` that isn't there; `None` if all are.
+fn first_absent(path: &Path) -> Option<PathBuf> {
+    let absent =
+        path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+    absent.last().map(Path::to_owned)
 }
 
 /// Makes a folder in `parent` that wasn't there, whoever else makes one in the same second.
@@ -204,5 +267,73 @@ pub(crate) fn folder_of(run: &Path) -> &Path {
 /// Reads the profile of a run: its folder, or the file itself.
 pub(crate) fn load(run: &Path) -> Result<Profile> {
     let path = if run.is_dir() { run.join(PROFILE) } else { run.to_owned() };
+    if let Some(what) = what_else(&path) {
+        bail!("{} is {what}", path.display());
+    }
     Ok(Profile::load(&path)?)
+}
+
+/// What a file is that is no run, and which command takes it, by its first bytes.
+fn what_else(path: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    fs::File::open(path).ok()?.take(8).read_to_end(&mut start).ok()?;
+    let file = path.display();
+    match &start[..] {
+        [b'G', b'G', b'U', b'F', ..] => Some(format!(
+            "a model (GGUF), and no run of one: `brickscope profile {file}` runs it and makes one"
+        )),
+        [0x1f, 0x8b, ..] => Some(format!(
+            "packed by gzip, and no run: `brickscope import {file}` reads files of other programs so"
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_killed_leaves_no_folder() {
+        let parent = TempDir::new().expect("a temporary folder");
+        let path = parent.path().join("runs").join("one");
+        // As after a kill nothing is dropped.
+        std::mem::forget(RunDir::create_late(Some(&path), "").expect("it can be written to"));
+        assert!(!parent.path().join("runs").exists());
+
+        let dir = RunDir::create_late(Some(&path), "").expect("it can be written to");
+        dir.save(&Profile::empty(Default::default())).expect("there is room");
+        assert!(dir.path() == path && profile_in(&path).is_file());
+        drop(dir);
+        assert!(profile_in(&path).is_file());
+        let again = RunDir::create_late(Some(&path), "").expect_err("it holds a run");
+        assert!(again.to_string().contains("holds a run already"), "{again}");
+    }
+
+    #[test]
+    fn a_folder_that_was_there_stays() {
+        let parent = TempDir::new().expect("a temporary folder");
+        drop(RunDir::create_late(Some(parent.path()), "").expect("it can be written to"));
+        assert!(parent.path().is_dir());
+    }
+
+    #[test]
+    fn what_is_no_run_is_named_with_the_command_for_it() {
+        let folder = TempDir::new().expect("a temporary folder");
+        let said = |bytes: &[u8]| {
+            let path = folder.path().join("file");
+            fs::write(&path, bytes).expect("there is room");
+            let error = load(&path).expect_err("it is no run");
+            format!("{error:#}").replace(path.to_str().expect("UTF-8"), "FILE")
+        };
+        assert_eq!(
+            said(b"GGUF\x03\0\0\0 and more"),
+            "FILE is a model (GGUF), and no run of one: `brickscope profile FILE` runs it and makes one"
+        );
+        assert!(said(b"\x1f\x8b\x08\0").contains("brickscope import FILE"));
+        assert_eq!(said(b"\xff\xfe\0"), "FILE is not a brickscope profile: it is no text");
+        assert!(said(b"{").starts_with("FILE is not a whole brickscope profile"));
+    }
 }

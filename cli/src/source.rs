@@ -95,6 +95,9 @@ pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
         Some(backend) => Kernels::new(backend).context("--backend")?,
         None => Kernels::best(),
     };
+    if let Some(caveat) = kernels.backend().caveat() {
+        eprintln!("note: {caveat}");
+    }
     let threads = match args.threads {
         Some(threads) => threads,
         None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),

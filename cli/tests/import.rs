@@ -62,6 +62,12 @@ fn each_file_becomes_a_run_that_every_command_reads() {
             let output = run(brickscope(command).arg(dir.path()));
             assert!(text(&output.stdout).contains(name), "{name}, {command:?}");
         }
+        // What has no times can't be in forms of times, which is said.
+        let is_samples = args.contains(&"samples");
+        let output = run(brickscope(&["export", "--format", "csv", "-o", "-"]).arg(dir.path()));
+        assert_eq!(text(&output.stderr).contains("there is nothing in this one"), is_samples);
+        let output = run(brickscope(&["report", "-o", "-"]).arg(dir.path()));
+        assert_eq!(text(&output.stdout).contains("Samples by function"), is_samples, "{name}");
     }
 }
 

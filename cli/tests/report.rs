@@ -67,7 +67,10 @@ fn without_a_name_it_goes_into_the_folder_of_the_run() {
     assert_eq!(said["file"], at(&dir, "a/report.html"));
     let bytes = fs::metadata(at(&dir, "a/report.html")).expect("written").len();
     assert_eq!(said["bytes"], bytes);
-    run(&mut brickscope(&["report", &at(&dir, "a"), &at(&dir, "b")]));
+    let output = run(&mut brickscope(&["report", &at(&dir, "a"), &at(&dir, "b")]));
+    // A path is as long as it is.
+    let said = text(&output.stdout).lines().filter(|line| !line.contains("comparison.html"));
+    assert!(said.clone().count() > 1 && said.clone().all(|line| line.chars().count() <= 80));
     let page = fs::read_to_string(at(&dir, "b/comparison.html")).expect("written");
     // One process a side tells nothing.
     assert!(page.contains("Inconclusive") && page.contains("Both runs"), "{page:.3000}");

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use brickscope::{Phase, Profile, Source};
+use brickscope::{LaunchKind, NameKind, Phase, Profile, Source};
 
 fn brickscope(args: &[&str], envs: &[(&str, &str)]) -> Output {
     Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
@@ -60,6 +60,18 @@ fn a_profile_on_a_device_has_its_times() {
     assert!(bricks.iter().all(|b| b.source == Source::Device && b.stats.total_ns > 0));
     let shapes: Vec<_> = gpu.totals.iter().filter_map(|t| t.device.as_ref()).collect();
     assert!(shapes.iter().any(|on| on.shape == "512×256 q6_k as i8"), "{shapes:?}");
+    // Each kernel was recorded at a moment of its own, before it began as well as the clocks are aligned.
+    let stream = &device.streams[0];
+    let is_kernel = |name: u16| gpu.names[usize::from(name)].kind == NameKind::Kernel;
+    let kernels = stream.spans.iter().filter(|span| span.name.is_some_and(is_kernel));
+    assert_eq!(stream.launches.len(), kernels.count());
+    assert!(stream.launches.iter().all(|launch| launch.kind == LaunchKind::Recorded));
+    assert!(stream.launches.is_sorted_by_key(|launch| launch.issued_ns));
+    let error = device.clock_error_ns().expect("it was looked at");
+    for launch in &stream.launches {
+        let delay = launch.delay_ns(&stream.spans[launch.span as usize]);
+        assert!(delay >= 0 || delay.unsigned_abs() <= error, "{launch:?} {delay} {error}");
+    }
 }
 
 #[test]

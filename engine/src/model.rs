@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use brickscope_kernels::Kernels;
+
 use crate::config::Config;
 use crate::gguf::{self, Gguf, TensorType};
 use crate::tokenizer::{self, Model as TokenizerModel, Special, TokenType, Tokenizer, Vocabulary};
@@ -218,6 +220,15 @@ impl Model {
         }
         let most = elements.into_iter().max_by_key(|&(_, n)| n);
         most.map_or_else(String::new, |(kind, _)| kind.name().to_lowercase())
+    }
+
+    /// Whether any of this model's products would round activations to 8 bits with these kernels: then the
+    /// peak of a run is that of bytes.
+    #[must_use]
+    pub fn rounds_activations(&self, kernels: Kernels) -> bool {
+        // But for the first, of which rows are looked up.
+        let mut matrices = self.weights.matrices().skip(1);
+        matrices.any(|w| [1, 2].iter().any(|&n| kernels.rounds_activations(w.kind, n)))
     }
 }
 

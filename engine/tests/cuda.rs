@@ -4,12 +4,13 @@
 //! The driver is loaded by its name when a program first asks for it, so each test runs itself once more,
 //! as a process that finds the fake one.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use brickscope::{BrickId, BrickProfiler, Grain, NameKind, Phase, Profile, SyncMode};
+use brickscope::{BrickId, BrickProfiler, Grain, LaunchKind, NameKind, Phase, Profile, SyncMode};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::executor::cuda::{Cuda, CudaError, CudaExecutor, CudaOptions, Stamps};
 use brickscope_engine::executor::gpu::{Gpu, GpuSession, Slot};
@@ -314,6 +315,29 @@ fn kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampl
             .collect();
         let n_kernels = assert_kernels_have_their_times(&gpu, &serials);
         assert!(n_kernels > 3 * 15 * model.config.n_layers, "{n_kernels}");
+        // Kernels of prefill were launched one by one; those of a graph with it, at one moment each.
+        let stream = &profile.devices[0].streams[0];
+        let mut newest = 0;
+        let mut n_launches = 0;
+        for pass in &stream.passes {
+            let launches = stream
+                .launches
+                .iter()
+                .filter(|launch| stream.spans[launch.span as usize].pass == Some(pass.serial));
+            let moments: BTreeSet<u64> = launches.clone().map(|launch| launch.issued_ns).collect();
+            let (kind, n_moments) = match pass.phase {
+                Phase::Prefill => (LaunchKind::Issued, launches.clone().count()),
+                Phase::Decode => (LaunchKind::Replayed, 1),
+            };
+            assert!(launches.clone().all(|launch| launch.kind == kind));
+            assert!(moments.len() <= n_moments && moments.first() >= Some(&newest), "{moments:?}");
+            newest = moments.last().copied().expect("it has kernels");
+            n_launches += launches.count();
+        }
+        let kernels = gpu.spans.iter().filter(|span| {
+            span.name.is_some_and(|name| gpu.names[usize::from(name)].kind == NameKind::Kernel)
+        });
+        assert_eq!((n_launches, stream.launches.len()), (kernels.count(), n_launches));
         // Each brick's sources are known, with registers and the grid.
         for name in gpu.names.iter().filter(|name| name.device.is_some()) {
             let device = name.device.as_ref().expect("looked for");

@@ -49,15 +49,14 @@ pub mod scalar {
 }
 
 /// Four keys at a time, or 64 elements of a value.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::check;
-    use crate::dot::avx2::tile;
-    use crate::lanes::{load, store};
+    use crate::dot::eight_lanes::tile;
+    use crate::lanes::{load, mul_add, splat, store, zero};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn scores(out: &mut [f32], q: &[f32], k: &[f32], stride: usize, scale: f32) {
         check("scores", out.len(), q.len(), k.len(), stride);
         let key = |t: usize| &k[t * stride..][..q.len()];
@@ -74,7 +73,8 @@ pub(crate) mod avx2 {
         }
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn weighted_sum(out: &mut [f32], p: &[f32], v: &[f32], stride: usize) {
         check("weighted_sum", p.len(), out.len(), v.len(), stride);
         let (wide, rest) = out.as_chunks_mut::<64>();
@@ -93,7 +93,8 @@ pub(crate) mod avx2 {
     }
 
     /// `8 * N` columns of the sum, kept in registers over all rows.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     fn columns<const N: usize>(
         out: &mut [[f32; 8]],
@@ -102,12 +103,12 @@ pub(crate) mod avx2 {
         at: usize,
         stride: usize,
     ) {
-        let mut acc = [_mm256_setzero_ps(); N];
+        let mut acc = [zero(); N];
         for (t, p) in p.iter().enumerate() {
             let row = &v[t * stride + at..][..8 * N];
-            let p = _mm256_set1_ps(*p);
+            let p = splat(*p);
             for (acc, v) in acc.iter_mut().zip(row.as_chunks::<8>().0) {
-                *acc = _mm256_fmadd_ps(p, load(v), *acc);
+                *acc = mul_add(p, load(v), *acc);
             }
         }
         for (out, acc) in out.iter_mut().zip(acc) {

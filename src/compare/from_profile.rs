@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::{Brick, Fact, Process, Test};
+use super::{Brick, Fact, Process, Sample, Test};
 use crate::brick::{BrickCategory, BrickId, Phase};
 use crate::profile::{NameKind, Pass, Profile};
 
@@ -108,6 +108,7 @@ fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Opt
         name: phase.name().to_owned(),
         phase: Some(phase),
         tokens: first.tokens,
+        sample: Sample::Pass,
         facts: facts.collect(),
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
         unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),

@@ -1,6 +1,6 @@
 //! Receipts as processes.
 
-use super::{Brick, Fact, Process, Test, Turn};
+use super::{Brick, Fact, Process, Sample, Test, Turn};
 use crate::brick::Phase;
 use crate::receipt::Receipt;
 use crate::receipt::v1;
@@ -56,6 +56,7 @@ fn test(test: &v1::Test) -> Test {
         name: test.name.clone(),
         phase,
         tokens: samples.first().map_or(0, |sample| sample.tokens),
+        sample: Sample::Repetition,
         facts: vec![
             Fact::must(&format!("input of {}", test.name), short(&test.input_sha256)),
             Fact::may(&format!("tokens chosen in {}", test.name), short(&test.output_sha256)),

@@ -117,6 +117,8 @@ pub struct Test {
     pub phase: Option<Phase>,
     /// Tokens of one sample.
     pub tokens: u64,
+    /// What a sample is of.
+    pub sample: Sample,
     /// What it was given, and what it came to.
     pub facts: Vec<Fact>,
     /// How long each sample took, in nanoseconds, without those of the warm-up.
@@ -125,6 +127,28 @@ pub struct Test {
     pub unattributed_ns: Vec<u64>,
     /// Its bricks.
     pub bricks: Vec<Brick>,
+}
+
+/// What one sample of a test is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sample {
+    /// All of the test's work, done once.
+    #[default]
+    Repetition,
+    /// One pass, of which the work may take several.
+    Pass,
+}
+
+impl Sample {
+    /// What its wall is called.
+    #[must_use]
+    pub const fn whole(self) -> &'static str {
+        match self {
+            Self::Repetition => "whole",
+            Self::Pass => "one pass",
+        }
+    }
 }
 
 /// A brick of a test.
@@ -204,6 +228,8 @@ pub struct TestChange {
     pub phase: Option<Phase>,
     /// Tokens of one sample.
     pub tokens: u64,
+    /// What a sample is of.
+    pub sample: Sample,
     /// The wall.
     pub whole: Change,
     /// Its categories, those that take longest first. A sample's time of one is the sum of its bricks'.
@@ -224,13 +250,13 @@ pub struct TestChange {
 pub struct Change {
     /// Of what.
     pub name: String,
-    /// Its part of the test's wall on side A, 0 to 1.
-    pub share: f64,
+    /// Its part of the test's wall on side A, 0 to 1; `None` if A has none of it.
+    pub share: Option<f64>,
     /// Nanoseconds of one sample on side A: the geometric mean of its processes' medians, from 20 on
-    /// without the fifth at either end.
-    pub a_ns: f64,
+    /// without the fifth at either end. `None` if no process of A has it.
+    pub a_ns: Option<f64>,
     /// The same of side B.
-    pub b_ns: f64,
+    pub b_ns: Option<f64>,
     /// The 95 % interval of `b_ns`; `None` for a single process.
     pub b_interval_ns: Option<(f64, f64)>,
     /// B ÷ A − 1: 0.03 says that B takes 3 % longer.
@@ -432,6 +458,7 @@ impl Rows {
             name: name.to_owned(),
             phase: sides[0][0].phase,
             tokens: sides[0][0].tokens,
+            sample: sides[0][0].sample,
             whole: whole.change.clone(),
             categories: Vec::new(),
             bricks: Vec::new(),
@@ -457,7 +484,10 @@ impl Rows {
         let mut categories: Vec<Row> =
             categories.iter().map(|name| row(name, &|test| category_ns(test, name))).collect();
 
-        let share_of = |row: &Row| row.change.share.max(row.change.b_ns / whole.change.b_ns);
+        let share_of = |row: &Row| {
+            let of_b = row.change.b_ns.zip(whole.change.b_ns).map(|(part, whole)| part / whole);
+            row.change.share.into_iter().chain(of_b).fold(0.0, f64::max)
+        };
         bricks.retain(|row| {
             let share = share_of(row);
             let is_small = share < options.min_share;
@@ -468,7 +498,8 @@ impl Rows {
         });
         categories.retain(|row| share_of(row) >= options.min_share);
         for rows in [&mut bricks, &mut categories] {
-            rows.sort_by(|x, y| y.change.a_ns.total_cmp(&x.change.a_ns));
+            let key = |row: &Row| row.change.a_ns.unwrap_or(0.0);
+            rows.sort_by(|x, y| key(y).total_cmp(&key(x)));
         }
         test.small.sort_by(|x, y| y.1.total_cmp(&x.1));
         Self { test, whole, categories, bricks }
@@ -499,13 +530,10 @@ impl Row {
         let typical = |times: &[Option<f64>]| {
             let known: Vec<Option<f64>> = times.iter().copied().filter(Option::is_some).collect();
             // Zeros have no logarithm; where there are any, the plain middle has to do.
-            logs(&known)
-                .and_then(|logs| ratio::typical(&logs))
-                .map_or_else(
-                    || median(&known.into_iter().flatten().collect::<Vec<f64>>()),
-                    |(log, _)| Some(log.exp()),
-                )
-                .unwrap_or(0.0)
+            logs(&known).and_then(|logs| ratio::typical(&logs)).map_or_else(
+                || median(&known.into_iter().flatten().collect::<Vec<f64>>()),
+                |(log, _)| Some(log.exp()),
+            )
         };
         let [a_ns, b_ns] = times.each_ref().map(|times| typical(times));
         let both = logs(&times[0]).zip(logs(&times[1]));
@@ -522,6 +550,8 @@ impl Row {
         });
         let fewest = times[0].len().min(times[1].len());
         let reason = match (&both, &ratio) {
+            (None, _) if a_ns.is_none() => Some("only B has it".to_owned()),
+            (None, _) if b_ns.is_none() => Some("only A has it".to_owned()),
             (None, _) => Some("some processes spent no time in it".to_owned()),
             (_, None) => Some(format!(
                 "{}: how far processes differ takes {} a side, and 5 to be of use",
@@ -536,7 +566,7 @@ impl Row {
         Self {
             change: Change {
                 name: name.to_owned(),
-                share: a_ns / typical(&walls[0]),
+                share: a_ns.zip(typical(&walls[0])).map(|(part, wall)| part / wall),
                 a_ns,
                 b_ns,
                 b_interval_ns,

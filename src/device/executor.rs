@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::device::clock::{Bracket, Ticks};
 use crate::device::error::DeviceError;
+use crate::device::launch::LaunchKind;
 
 /// A queue of a device, which does its work in the order in which it was put there: its place in
 /// [`DeviceInfo::streams`].
@@ -37,6 +38,11 @@ pub struct DeviceInfo {
 pub trait Device {
     /// What it is. Says the same at each call.
     fn describe(&self) -> DeviceInfo;
+
+    /// How what is launched while a pass is issued gets to the device: by itself, unless it says otherwise.
+    fn launches(&self) -> LaunchKind {
+        LaunchKind::Issued
+    }
 
     /// The marks of `set` are written anew from now on.
     ///

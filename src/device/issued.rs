@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::brick::{Phase, Work};
+use crate::device::launch::LaunchKind;
 use crate::recorder::NameIdx;
 
 /// What has a device time of its own; the rest is inside.
@@ -51,6 +52,8 @@ pub struct Issued {
     pub(crate) n_marks: u32,
     /// When it was issued, by the host's clock.
     pub(crate) issued_ns: u64,
+    /// How its launches get to the device.
+    pub(crate) launches: LaunchKind,
     /// Which reset it came after.
     pub(crate) generation: u64,
     /// How many marks it would take at each grain.
@@ -105,6 +108,8 @@ pub(crate) struct Event {
     pub(crate) layer: Option<u16>,
     /// Which call it came from, among those that begin bricks, kernels and transfers.
     pub(crate) call: u32,
+    /// When the host issued the brick or kernel that begins here, by its clock: before it marked the stream.
+    pub(crate) issued_ns: u64,
     pub(crate) what: What,
 }
 

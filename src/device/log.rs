@@ -14,6 +14,7 @@ use crate::device::budget::Budget;
 use crate::device::clock::Alignment;
 use crate::device::executor::DeviceInfo;
 use crate::device::issued::{Event, Grain, Issued, NEXT_MARK, What};
+use crate::device::launch::{Launch, LaunchKind};
 use crate::device::profile::{DeviceProfile, DeviceStream, GrainTotal, LayerTotal};
 use crate::fold::Fold;
 use crate::latency::Latency;
@@ -68,6 +69,8 @@ pub(crate) struct State {
 struct StreamLog {
     fold: Fold,
     records: Vec<Record>,
+    /// When those of them were launched that are no layers, and no bricks of kernels: by their order.
+    launches: Vec<Launched>,
     /// Spans that there was no room for.
     dropped: u64,
     /// Bricks that have no end.
@@ -78,6 +81,14 @@ struct StreamLog {
     last_end: u64,
     grains: BTreeMap<(Phase, Grain), GrainTotal>,
     layers: BTreeMap<(Phase, Option<u16>), LayerTotal>,
+}
+
+/// A launch of the span with this order.
+#[derive(Debug, Clone, Copy)]
+struct Launched {
+    issued_ns: u64,
+    order: u32,
+    kind: LaunchKind,
 }
 
 impl DeviceLog {
@@ -207,7 +218,7 @@ impl DeviceLog {
         let (serial, hand_offs) = (state.passes.wrapping_add(1).max(1), state.hand_offs);
         for (index, stream) in state.streams.iter_mut().enumerate() {
             let events = of_stream(pass, index).map(|event| (event, moment(event)));
-            Pen::new(stream, self.capacity, pass.grain, phase, serial, begin, hand_offs)
+            Pen::new(stream, self.capacity, pass, (phase, serial), begin, hand_offs)
                 .write(pass, events);
         }
         state.passes = serial;
@@ -275,6 +286,7 @@ impl DeviceLog {
                 layers: stream.layers.values().cloned().collect(),
                 passes: filled.passes,
                 spans: filled.spans,
+                launches: if is_whole { stream.rows_of_launches() } else { Vec::new() },
             });
         }
         let dependencies = points.dependencies();
@@ -320,6 +332,23 @@ impl StreamLog {
         log.fold.is_small = capacity == 0;
         log
     }
+
+    /// The launches, by the rows that `collect.rs` makes of spans: in the order of their begins.
+    fn rows_of_launches(&self) -> Vec<Launch> {
+        let spans = self.records.iter().filter(|record| record.kind.is_span());
+        let mut orders: Vec<u32> = spans.map(|record| record.order).collect();
+        orders.sort_unstable();
+        let mut launches: Vec<Launch> = self
+            .launches
+            .iter()
+            .filter_map(|&Launched { order, issued_ns, kind }| {
+                let row = orders.binary_search(&order).ok()?;
+                Some(Launch { span: u32::try_from(row).ok()?, issued_ns, kind })
+            })
+            .collect();
+        launches.sort_unstable_by_key(|launch| launch.span);
+        launches
+    }
 }
 
 /// A span that has begun.
@@ -331,6 +360,8 @@ struct Begun {
     layer: u16,
     at: i64,
     order: u32,
+    /// When it was launched; `None` where what is inside was, and of layers.
+    issued_ns: Option<u64>,
 }
 
 /// Writes the rows of one pass on one stream.
@@ -340,6 +371,7 @@ struct Pen<'s> {
     grain: Grain,
     phase: Phase,
     serial: u32,
+    launches: LaunchKind,
     /// What moments count from, by the host's clock.
     begin: u64,
     /// Hand-offs of passes before.
@@ -361,18 +393,18 @@ impl<'s> Pen<'s> {
     fn new(
         stream: &'s mut StreamLog,
         capacity: usize,
-        grain: Grain,
-        phase: Phase,
-        serial: u32,
+        pass: &Issued,
+        (phase, serial): (Phase, u32),
         begin: u64,
         hand_offs: u64,
     ) -> Self {
         Self {
             stream,
             capacity,
-            grain,
+            grain: pass.grain,
             phase,
             serial,
+            launches: pass.launches,
             begin,
             hand_offs,
             layer: None,
@@ -425,11 +457,16 @@ impl<'s> Pen<'s> {
                     if self.layer.is_none() {
                         self.begin_layer(layer, at);
                     }
-                    self.brick = Some(self.begun(name, work, layer, at));
+                    let begun = self.begun(name, work, layer, at);
+                    self.brick = Some(Begun { issued_ns: Some(event.issued_ns), ..begun });
                 }
                 What::Kernel(name, work) => {
                     self.end_kernel(at);
-                    self.kernel = Some(self.begun(name, work, layer, at));
+                    if let Some(brick) = &mut self.brick {
+                        brick.issued_ns = None;
+                    }
+                    let begun = self.begun(name, work, layer, at);
+                    self.kernel = Some(Begun { issued_ns: Some(event.issued_ns), ..begun });
                 }
             }
         }
@@ -446,7 +483,7 @@ impl<'s> Pen<'s> {
     fn begun(&mut self, name: u16, work: Work, layer: u16, at: i64) -> Begun {
         let order = self.stream.order;
         self.stream.order = order.wrapping_add(1);
-        Begun { name, work, layer, at, order }
+        Begun { name, work, layer, at, order, issued_ns: None }
     }
 
     fn row(&self, kind: Kind, at: i64) -> Record {
@@ -465,23 +502,26 @@ impl<'s> Pen<'s> {
         }
     }
 
-    fn put(&mut self, record: Record) {
+    /// Whether it was kept.
+    fn put(&mut self, record: Record) -> bool {
         let stream = &mut *self.stream;
         stream.fold.take(&record);
         if matches!(record.kind, Kind::Pass) || self.capacity == 0 {
-            return;
+            return false;
         }
-        if stream.records.len() < self.capacity {
+        let is_kept = stream.records.len() < self.capacity;
+        if is_kept {
             stream.records.push(record);
         } else if record.kind.is_span() {
             stream.dropped += 1;
         }
+        is_kept
     }
 
     fn span(&mut self, kind: Kind, begun: Begun, end: i64) -> u64 {
         let duration = end.abs_diff(begun.at);
         let exclusive = if kind == Kind::Brick { duration } else { 0 };
-        self.put(Record {
+        let is_kept = self.put(Record {
             duration,
             exclusive,
             work: begun.work,
@@ -490,6 +530,10 @@ impl<'s> Pen<'s> {
             layer: begun.layer,
             ..self.row(kind, begun.at)
         });
+        if let Some(issued_ns) = begun.issued_ns.filter(|_| is_kept) {
+            let (order, kind) = (begun.order, self.launches);
+            self.stream.launches.push(Launched { issued_ns, order, kind });
+        }
         duration
     }
 

@@ -9,6 +9,7 @@ use crate::clock::ClockInfo;
 use crate::device::budget::{GrainChoice, StampCost};
 use crate::device::clock::{Alignment, Drift, Ticks};
 use crate::device::issued::Grain;
+use crate::device::launch::{Launch, launch_table};
 use crate::latency::Latency;
 use crate::profile::{
     Absent, Dependency, Dropped, Lane, Overhead, Pass, PhaseTotal, Point, Profile, Span, Total,
@@ -107,6 +108,10 @@ pub struct DeviceStream {
     /// Every span that was kept; its lane is 0.
     #[serde(with = "span_table")]
     pub spans: Vec<Span>,
+    /// When the host launched them, in the order of `spans`: of kernels, and of bricks without kernels that
+    /// have times of their own. Layers have none, nor have spans of earlier versions' profiles.
+    #[serde(default, with = "launch_table", skip_serializing_if = "Vec::is_empty")]
+    pub launches: Vec<Launch>,
 }
 
 impl DeviceStream {

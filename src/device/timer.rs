@@ -12,6 +12,7 @@ use crate::device::clock::Alignment;
 use crate::device::error::{DeviceError, Misuse};
 use crate::device::executor::{Device, DeviceInfo, StreamId};
 use crate::device::issued::{Event, Grain, Issued, NEXT_MARK, Needs, What};
+use crate::device::launch::LaunchKind;
 use crate::device::log::DeviceLog;
 use crate::graph::TransferDirection;
 use crate::profile::Route;
@@ -38,6 +39,8 @@ struct Running {
     layer: Option<u16>,
     /// Its last mark in this pass.
     last_mark: Option<u32>,
+    /// When the brick or kernel was issued that began last.
+    issued_ns: u64,
     /// The mark at which the brick began.
     brick_mark: u32,
     /// Kernels of the running brick so far, and the call of the first.
@@ -214,6 +217,8 @@ impl DeviceTimer<'_> {
             device.begin_set(set)?;
             let start = self.profiler.clock().now();
             for mark in 0..marks {
+                // With the reading that a launch takes.
+                std::hint::black_box(self.profiler.clock().now());
                 device.mark(StreamId(0), set, mark)?;
             }
             host.push(self.profiler.clock().now().saturating_sub(start));
@@ -327,6 +332,7 @@ impl DeviceTimer<'_> {
             set,
             n_marks: 0,
             issued_ns: self.profiler.clock().now(),
+            launches: device.launches(),
             generation: self.log.begun(),
             needs: Needs::default(),
             events: pass.events,
@@ -481,6 +487,8 @@ impl DeviceTimer<'_> {
             return Err(Misuse::NoBrick.into());
         }
         let (layer, mark, nth) = (running.layer, running.brick_mark, running.kernels);
+        // Of the first: it begins with the brick, at one mark.
+        let issued_ns = running.issued_ns;
         running.kernels += 1;
         let call = self.calls;
         self.calls += 1;
@@ -492,7 +500,7 @@ impl DeviceTimer<'_> {
         let what = What::Kernel(kernel.0, work);
         if nth == 0 {
             self.streams[usize::from(stream.0)].first_kernel = call;
-            pass.events.push(Event { stream: stream.0, mark, layer, call, what });
+            pass.events.push(Event { stream: stream.0, mark, layer, call, issued_ns, what });
         } else if pass.grain == Grain::Kernel {
             self.event(device, stream, layer, call, what)?;
         } else if nth == 1 {
@@ -537,7 +545,8 @@ impl DeviceTimer<'_> {
         {
             let number = self.hand_offs;
             self.hand_offs += 1;
-            let event = Event { stream: on.0, mark, layer: None, call: 0, what: What::End };
+            let what = What::End;
+            let event = Event { stream: on.0, mark, layer: None, call: 0, issued_ns: 0, what };
             let take = What::TakeOver(number);
             pass.events.push(Event { what: What::HandOff(number), ..event });
             pass.events.push(Event { stream: stream.0, mark: NEXT_MARK, what: take, ..event });
@@ -724,6 +733,7 @@ impl DeviceTimer<'_> {
         spare.clear();
         spare.extend_from_slice(&recorded.events);
         for event in &mut spare {
+            event.issued_ns = issued_ns;
             if let What::Brick(_, of_it) | What::Kernel(_, of_it) = &mut event.what {
                 *of_it = work(event.call as usize, *of_it);
             }
@@ -738,6 +748,7 @@ impl DeviceTimer<'_> {
             set,
             n_marks,
             issued_ns,
+            launches: LaunchKind::Replayed,
             generation,
             needs,
             events,
@@ -808,8 +819,14 @@ impl DeviceTimer<'_> {
         }
         let set = pass.set;
         pass.n_marks += 1;
-        pass.events.push(Event { stream: stream.0, mark, layer, call, what });
-        self.streams[usize::from(stream.0)].last_mark = Some(mark);
+        let running = &mut self.streams[usize::from(stream.0)];
+        running.last_mark = Some(mark);
+        if matches!(what, What::Brick(..) | What::Kernel(..)) {
+            // Before the mark, as the device may make it at once.
+            running.issued_ns = self.profiler.clock().now();
+        }
+        let issued_ns = running.issued_ns;
+        pass.events.push(Event { stream: stream.0, mark, layer, call, issued_ns, what });
         match device.mark(stream, set, mark) {
             Ok(()) => Ok(Some(mark)),
             Err(error) => {

@@ -8,11 +8,12 @@ use std::io::{self, Write};
 
 use super::facts::{self, Fact, facts};
 use super::timeline::{
-    Counter, Group, Kind, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of, stated,
-    told_tokens,
+    Counter, Group, Kind, Launched, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of,
+    stated, told_tokens,
 };
 use super::{Counted, Value, launch};
-use crate::profile::Profile;
+use crate::device::LaunchKind;
+use crate::profile::{Profile, Span};
 
 /// Numbers of processes and threads that no system gives: of what isn't one.
 const NOT_OF_SYSTEM: u64 = 1 << 30;
@@ -173,6 +174,28 @@ impl<W: Write + ?Sized> File<'_, W> {
         count.map_or(Ok(()), |count| write!(self.out, ",\"{name}\":{count}"))
     }
 
+    /// The name of a span, as JSON.
+    fn span_name(&self, span: &Span) -> String {
+        match (span.name, span.layer) {
+            (None, Some(layer)) => format!("\"layer {layer}\""),
+            (None, None) => "\"layer\"".to_owned(),
+            (Some(index), _) => {
+                name_of(self.profile, index).map_or_else(|| format!("\"#{index}\""), json)
+            }
+        }
+    }
+
+    /// A slice of no time, since arrows are drawn from slice to slice.
+    fn point(&mut self, at: (u32, u64), name: &str, category: &str) -> io::Result<()> {
+        let (pid, tid) = self.thread(at.0);
+        let ts = Micros(at.1);
+        self.next()?;
+        write!(
+            self.out,
+            r#"{{"ph":"X","pid":{pid},"tid":{tid},"ts":{ts},"dur":0.000,"name":{name},"cat":"{category}","args":{{}}}}"#
+        )
+    }
+
     /// An end of an arrow, in the slice that is there.
     fn arrow(&mut self, id: u64, is_end: bool, name: &str, at: (u32, u64)) -> io::Result<()> {
         let (pid, tid) = self.thread(at.0);
@@ -215,16 +238,7 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
         let (ts, dur) = (Micros(slice.start_ns), Micros(slice.duration_ns));
         let (kind, name) = match slice.what {
             What::Pass(pass) => ("pass", json(pass.phase.name())),
-            What::Span(_, span) => {
-                let name = match (span.name, span.layer) {
-                    (None, Some(layer)) => format!("\"layer {layer}\""),
-                    (None, None) => "\"layer\"".to_owned(),
-                    (Some(index), _) => {
-                        name_of(self.profile, index).map_or_else(|| format!("\"#{index}\""), json)
-                    }
-                };
-                (kind_of(self.profile, span).name(), name)
-            }
+            What::Span(_, span) => (kind_of(self.profile, span).name(), self.span_name(span)),
         };
         self.next()?;
         write!(
@@ -257,6 +271,15 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
                 if let Some(of_name) = of_name {
                     self.out.write_all(of_name.as_bytes())?;
                 }
+                if let Some(launch) = &slice.launch {
+                    write!(self.out, ",\"launch\":\"{}\"", launch.kind.name())?;
+                    self.count("issued_ns", Some(launch.issued_ns))?;
+                    write!(self.out, ",\"start_after_launch_ns\":{}", launch.delay_ns)?;
+                    self.count("clock_error_ns", launch.error_ns)?;
+                    if let Some(oddity) = launch.oddity() {
+                        write!(self.out, ",\"oddity\":\"{oddity}\"")?;
+                    }
+                }
             }
         }
         self.out.write_all(b"}}")?;
@@ -270,16 +293,26 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
         Ok(())
     }
 
+    fn launch(
+        &mut self,
+        track: u32,
+        launch: &Launched,
+        span: &Span,
+        id: Option<u64>,
+    ) -> io::Result<()> {
+        let name = match launch.kind {
+            LaunchKind::Replayed => "\"graph\"".to_owned(),
+            _ => self.span_name(span),
+        };
+        let at = (track, launch.issued_ns);
+        self.point(at, &name, "launch")?;
+        id.map_or(Ok(()), |id| self.arrow(id, false, "launch", at))
+    }
+
     fn hand_off(&mut self, id: u64, from: (u32, u64), to: (u32, u64)) -> io::Result<()> {
         for (is_end, name, at) in [(false, "hand-off", from), (true, "take-over", to)] {
-            // An arrow is drawn from slice to slice, and here may be none: work is handed off between them.
-            let (pid, tid) = self.thread(at.0);
-            let ts = Micros(at.1);
-            self.next()?;
-            write!(
-                self.out,
-                r#"{{"ph":"X","pid":{pid},"tid":{tid},"ts":{ts},"dur":0.000,"name":"{name}","cat":"hand-off","args":{{}}}}"#
-            )?;
+            // Work is handed off between slices.
+            self.point(at, &format!("\"{name}\""), "hand-off")?;
             self.arrow(id, is_end, "hand-off", at)?;
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! What a timeline says of its run beside the slices: what ran, what was lost, and what is absent, with
 //! the reason.
 
+use super::timeline::{Kind, kind_of};
+use crate::device::{DeviceStream, Launch};
 use crate::profile::{Absent, NameKind, Profile};
 
 /// A fact's value.
@@ -135,11 +137,42 @@ impl Facts {
             self.text(&name("lost"), device.lost.as_ref());
             self.text(&name("failure"), device.failure.as_ref());
             for (stream_nth, stream) in device.streams.iter().enumerate() {
+                let of_stream = |what: &str| name(&format!("stream.{stream_nth}.{what}"));
+                self.launches(profile, stream, &of_stream);
                 for (nth, line) in (1..).zip(stream.dropped.lines()) {
                     self.text(&name(&format!("stream.{stream_nth}.dropped.{nth}")), Some(&line));
                 }
             }
         }
+    }
+
+    /// What is to be known of a stream's launches, or why there are none.
+    fn launches(
+        &mut self,
+        profile: &Profile,
+        stream: &DeviceStream,
+        name: &dyn Fn(&str) -> String,
+    ) {
+        let mut spans = stream.spans.iter();
+        if stream.launches.is_empty() {
+            let reason = match spans.any(|span| kind_of(profile, span) != Kind::Layer) {
+                true => {
+                    "the profile doesn't say when the host launched what ran: earlier versions did not record it"
+                }
+                false if !stream.passes.is_empty() => {
+                    "no brick or kernel that was kept has a time of its own"
+                }
+                false => return,
+            };
+            self.text(&name("absent.launches"), Some(&reason.to_owned()));
+            return;
+        }
+        let before = |launch: &&Launch| {
+            let span = stream.spans.get(launch.span as usize);
+            span.is_some_and(|span| launch.delay_ns(span) < 0)
+        };
+        let n = stream.launches.iter().filter(before).count() as u64;
+        self.count(&name("spans that seem to begin before their launch"), (n > 0).then_some(n));
     }
 
     /// Hardware counters, which are known as sums, not over time.

@@ -13,11 +13,12 @@ use prost::Message;
 use super::Counted;
 use super::facts::{self, Fact, facts};
 use super::timeline::{
-    Counter, Group, Kind, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of, stated,
-    told_tokens,
+    Counter, Group, Kind, Launched, Part, Sink, Slice, Timeline, Track, What, kind_of, name_of,
+    stated, told_tokens,
 };
 use crate::brick::Phase;
-use crate::profile::{Name, Profile};
+use crate::device::LaunchKind;
+use crate::profile::{Name, Profile, Span};
 
 #[derive(Clone, PartialEq, Message)]
 struct TracePacket {
@@ -152,6 +153,8 @@ struct DebugAnnotation {
     name_iid: Option<u64>,
     #[prost(uint64, optional, tag = "3")]
     uint_value: Option<u64>,
+    #[prost(int64, optional, tag = "4")]
+    int_value: Option<i64>,
     #[prost(double, optional, tag = "5")]
     double_value: Option<f64>,
     #[prost(string, optional, tag = "6")]
@@ -193,11 +196,12 @@ const LAYERS: u64 = 1 << 18;
 const HAND_OFF: u64 = PASSES + 8;
 const TAKE_OVER: u64 = PASSES + 9;
 const RUN: u64 = PASSES + 10;
+const GRAPH: u64 = PASSES + 11;
 
-const CATEGORIES: [&str; 6] = ["pass", "layer", "brick", "kernel", "hand-off", "run"];
+const CATEGORIES: [&str; 7] = ["pass", "layer", "brick", "kernel", "hand-off", "run", "launch"];
 
 /// What slices are annotated with.
-const KEYS: [&str; 26] = [
+const KEYS: [&str; 31] = [
     "row",
     "pass",
     "layer",
@@ -224,6 +228,11 @@ const KEYS: [&str; 26] = [
     "disturbed",
     "left_out",
     "phase",
+    "launch",
+    "issued_ns",
+    "start_after_launch_ns",
+    "clock_error_ns",
+    "oddity",
 ];
 
 fn key(name: &str) -> Option<u64> {
@@ -313,11 +322,14 @@ struct Words {
     texts: HashMap<String, u64>,
     /// Of sources.
     sources: [u64; 3],
+    /// Of how launches get to a device.
+    launches: [u64; 3],
 }
 
 impl Words {
     fn of(profile: &Profile) -> Self {
-        let mut words = Self { of_name: Vec::new(), texts: HashMap::new(), sources: [0; 3] };
+        let mut words =
+            Self { of_name: Vec::new(), texts: HashMap::new(), sources: [0; 3], launches: [0; 3] };
         words.sources = crate::brick::Source::ALL.map(|source| words.text(source.name()));
         for name in &profile.names {
             let of_name = words.of_launch(name);
@@ -326,6 +338,7 @@ impl Words {
         for phase in Phase::ALL {
             words.text(phase.name());
         }
+        words.launches = LaunchKind::ALL.map(|kind| words.text(kind.name()));
         words
     }
 
@@ -393,6 +406,7 @@ impl<W: Write + ?Sized> File<'_, W> {
             text(HAND_OFF, "hand-off"),
             text(TAKE_OVER, "take-over"),
             text(RUN, "what is known of this run"),
+            text(GRAPH, "graph"),
         ]);
         let mut texts: Vec<Text> =
             self.words.texts.iter().map(|(words, &iid)| text(iid, words)).collect();
@@ -560,6 +574,46 @@ impl<W: Write + ?Sized> File<'_, W> {
         self.event(at_ns, None)
     }
 
+    /// The number of a span's name, and its text where the head didn't tell it.
+    fn span_name(&mut self, span: &Span) -> (u64, Option<InternedData>) {
+        match span.name {
+            None => {
+                let layer = span.layer.map_or(0, |layer| u64::from(layer) + 1);
+                let name = || match span.layer {
+                    Some(layer) => format!("layer {layer}"),
+                    None => "layer".to_owned(),
+                };
+                (LAYERS + layer, self.late(LAYERS + layer, name))
+            }
+            Some(index) => {
+                let iid = u64::from(index) + 1;
+                if usize::from(index) < self.words.of_name.len() {
+                    return (iid, None);
+                }
+                let name = name_of(self.profile, index);
+                (iid, self.late(iid, || name.map_or_else(|| format!("#{index}"), str::to_owned)))
+            }
+        }
+    }
+
+    fn annotate_launch(&mut self, launch: &Launched) {
+        let annotation = |name: &str| DebugAnnotation { name_iid: key(name), ..Default::default() };
+        self.event.debug_annotations.push(DebugAnnotation {
+            string_value_iid: Some(self.words.launches[launch.kind as usize]),
+            ..annotation("launch")
+        });
+        self.count("issued_ns", Some(launch.issued_ns));
+        self.event.debug_annotations.push(DebugAnnotation {
+            int_value: Some(launch.delay_ns),
+            ..annotation("start_after_launch_ns")
+        });
+        self.count("clock_error_ns", launch.error_ns);
+        self.event.debug_annotations.extend(launch.oddity().map(|oddity| DebugAnnotation {
+            string_value: Some(oddity.to_owned()),
+            ..annotation("oddity")
+        }));
+    }
+
     /// The number of a name that the head didn't tell, told with the event where that is its first use.
     fn late(&mut self, iid: u64, text: impl FnOnce() -> String) -> Option<InternedData> {
         self.names.insert(iid).then(|| InternedData {
@@ -613,27 +667,7 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
             What::Span(row, span) => {
                 let kind = kind_of(self.profile, span);
                 let words = self.words;
-                let (name_iid, late) = match span.name {
-                    None => {
-                        let layer = span.layer.map_or(0, |layer| u64::from(layer) + 1);
-                        (
-                            LAYERS + layer,
-                            self.late(LAYERS + layer, || match span.layer {
-                                Some(layer) => format!("layer {layer}"),
-                                None => "layer".to_owned(),
-                            }),
-                        )
-                    }
-                    Some(index) if usize::from(index) < words.of_name.len() => {
-                        (u64::from(index) + 1, None)
-                    }
-                    Some(index) => {
-                        let iid = u64::from(index) + 1;
-                        let name = name_of(self.profile, index);
-                        let name = || name.map_or_else(|| format!("#{index}"), str::to_owned);
-                        (iid, self.late(iid, name))
-                    }
-                };
+                let (name_iid, late) = self.span_name(span);
                 self.count("row", Some(row.into()));
                 self.count("pass", span.pass.map(Into::into));
                 self.count("layer", span.layer.map(Into::into));
@@ -652,6 +686,9 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
                 if let Some(of_name) = of_name {
                     self.event.debug_annotations.extend_from_slice(of_name);
                 }
+                if let Some(launch) = &slice.launch {
+                    self.annotate_launch(launch);
+                }
                 (kind.name(), name_iid, late)
             }
         };
@@ -664,6 +701,25 @@ impl<W: Write + ?Sized> Sink for File<'_, W> {
         self.event.r#type = Some(SLICE_END);
         self.event.track_uuid = Some(self.track_uuid(track));
         self.event(at_ns, None)
+    }
+
+    fn launch(
+        &mut self,
+        track: u32,
+        launch: &Launched,
+        span: &Span,
+        id: Option<u64>,
+    ) -> io::Result<()> {
+        let (name_iid, late) = match launch.kind {
+            LaunchKind::Replayed => (GRAPH, None),
+            _ => self.span_name(span),
+        };
+        self.event.r#type = Some(INSTANT);
+        self.event.track_uuid = Some(self.track_uuid(track));
+        self.event.name_iid = Some(name_iid);
+        self.event.category_iids.push(category("launch"));
+        self.event.flow_ids.extend(id);
+        self.event(launch.issued_ns, late)
     }
 
     fn hand_off(&mut self, id: u64, from: (u32, u64), to: (u32, u64)) -> io::Result<()> {

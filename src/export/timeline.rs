@@ -9,7 +9,7 @@ use std::io;
 
 use super::refused;
 use crate::brick::Work;
-use crate::device::issued;
+use crate::device::{DeviceProfile, Launch, LaunchKind, issued, launch_of};
 use crate::import::Format;
 use crate::profile::{Dependency, NameKind, Pass, Profile, Span};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
@@ -68,6 +68,39 @@ pub(super) struct Slice<'p> {
     pub(super) what: What<'p>,
     /// The arrow that leads from here or to here.
     pub(super) flow: Option<Flow>,
+    pub(super) launch: Option<Launched>,
+}
+
+/// When the host launched a span of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Launched {
+    pub(super) issued_ns: u64,
+    /// From there to the begin of its slice.
+    pub(super) delay_ns: i64,
+    /// The most that this is off by, as far as looks at both clocks tell.
+    pub(super) error_ns: Option<u64>,
+    pub(super) kind: LaunchKind,
+}
+
+impl Launched {
+    fn of(profile: &Profile, group: Group, launch: &Launch, span: &Span) -> Self {
+        let device = group.checked_sub(1).and_then(|nth| profile.devices.get(nth));
+        let error_ns = device.and_then(DeviceProfile::clock_error_ns);
+        let Launch { issued_ns, kind, .. } = *launch;
+        Self { issued_ns, delay_ns: launch.delay_ns(span), error_ns, kind }
+    }
+
+    /// What is odd about it: nothing truly begins before its launch.
+    pub(super) fn oddity(&self) -> Option<&'static str> {
+        let is_explained = self.error_ns.is_some_and(|error| self.delay_ns.unsigned_abs() <= error);
+        match (self.delay_ns < 0, is_explained) {
+            (false, _) => None,
+            (true, true) => Some("begins before its launch, within the error of the clocks"),
+            (true, false) => Some(
+                "begins before its launch, by more than the error of the clocks when they were looked at",
+            ),
+        }
+    }
 }
 
 /// An end of an arrow.
@@ -111,6 +144,14 @@ pub(super) trait Sink {
     fn begin(&mut self, slice: &Slice<'_>) -> io::Result<()>;
     /// The slice of the track that began last and is still open ends.
     fn end(&mut self, track: u32, at_ns: u64) -> io::Result<()>;
+    /// The host launched a span, on a track of launches; `id` is that of the arrow from there.
+    fn launch(
+        &mut self,
+        track: u32,
+        launch: &Launched,
+        span: &Span,
+        id: Option<u64>,
+    ) -> io::Result<()>;
     /// What was handed off: the track and when, from and to.
     fn hand_off(&mut self, id: u64, from: (u32, u64), to: (u32, u64)) -> io::Result<()>;
     fn counter(&mut self, group: Group, what: Counter, at_ns: u64, value: f64) -> io::Result<()>;
@@ -158,6 +199,21 @@ struct Lane<'p> {
     stacks: Vec<Stack>,
     /// What the spans of open passes add up to.
     sums: Vec<Sums>,
+    /// Of a stream, when the host launched its spans.
+    launches: Launches<'p>,
+}
+
+/// When the host launched the spans of a stream.
+#[derive(Debug, Default)]
+struct Launches<'p> {
+    of: &'p [Launch],
+    /// What it is called that they are on.
+    name: String,
+    track: Option<u32>,
+    /// The graph that was launched last in this part, by when.
+    graph: Option<u64>,
+    /// The number of the arrow to the first span.
+    first_id: u64,
 }
 
 /// The spans of a lane in the order in which they began.
@@ -218,12 +274,18 @@ impl<'p> Timeline<'p> {
         let mut hand_offs = of_lanes(&profile.dependencies, 0, lanes.len());
         for (group, device) in (1..).zip(&profile.devices) {
             let first = lanes.len();
-            lanes.extend(device.streams.iter().map(|stream| {
+            lanes.extend(device.streams.iter().zip(first as u64..).map(|(stream, nth)| {
                 let every = |_: &Span| 0;
                 let order = orders(&stream.spans, 1, every).pop().expect("one was asked for");
                 Lane {
                     order,
                     pass_order: in_order(&stream.passes, |_| true),
+                    launches: Launches {
+                        of: &stream.launches,
+                        name: format!("launches to {}, {}", device.name, stream.name),
+                        first_id: nth.saturating_mul(1 << 32).saturating_add(LAUNCHES),
+                        ..Launches::default()
+                    },
                     ..Lane::new(group, stream.name.clone(), None, &stream.spans, &stream.passes)
                 }
             }));
@@ -314,6 +376,7 @@ impl<'p> Timeline<'p> {
                 lane.pop_until(self.profile, stack, sink, |_| true)?;
             }
             lane.sums.clear();
+            lane.launches.graph = None;
         }
         part.bytes = sink.bytes();
         Ok(part)
@@ -372,7 +435,12 @@ impl<'p> Timeline<'p> {
             }
         };
         let track = self.track(nth, sink)?;
-        sink.begin(&Slice { track, start_ns, duration_ns, what, flow })?;
+        let (launch, arrow) = match what {
+            What::Span(row, span) => self.launch(row, span, sink)?,
+            What::Pass(_) => (None, None),
+        };
+        let flow = flow.or(arrow);
+        sink.begin(&Slice { track, start_ns, duration_ns, what, flow, launch })?;
         let lane = &mut self.lanes[self.lane];
         lane.stacks[nth].open.push(Open { end_ns, what: opened, counts_bytes });
         match what {
@@ -387,6 +455,38 @@ impl<'p> Timeline<'p> {
     /// The track of a stack of the lane, which this part then knows.
     fn track(&mut self, nth: usize, sink: &mut dyn Sink) -> io::Result<u32> {
         track_of(&mut self.tracks, &mut self.is_told, &mut self.lanes[self.lane], nth, sink)
+    }
+
+    /// The launch of a span of the lane, and the arrow that leads from there, so that both ends are in one part.
+    fn launch(
+        &mut self,
+        row: u32,
+        span: &Span,
+        sink: &mut dyn Sink,
+    ) -> io::Result<(Option<Launched>, Option<Flow>)> {
+        let group = self.lanes[self.lane].group;
+        let launches = &mut self.lanes[self.lane].launches;
+        let Some(launch) = launch_of(launches.of, row) else { return Ok((None, None)) };
+        let launch = Launched::of(self.profile, group, launch, span);
+        // A graph is launched once, whatever is in it.
+        let graph = (launch.kind == LaunchKind::Replayed).then_some(launch.issued_ns);
+        if graph.is_some() && launches.graph == graph {
+            return Ok((Some(launch), None));
+        }
+        launches.graph = graph;
+        // What seems to begin before, by clocks that aren't better aligned, has no arrow back.
+        let id = (launch.delay_ns >= 0).then(|| launches.first_id.saturating_add(row.into()));
+        let track = match launches.track {
+            Some(track) => track,
+            None => {
+                let name = launches.name.clone();
+                self.tracks.push(Track { group: 0, name, tid: None, beside: None });
+                *launches.track.insert((self.tracks.len() - 1) as u32)
+            }
+        };
+        tell(&self.tracks, &mut self.is_told, track, sink)?;
+        sink.launch(track, &launch, span, id)?;
+        Ok((Some(launch), id.map(|id| Flow { id, is_end: true })))
     }
 
     /// What was handed off before a border.
@@ -410,6 +510,9 @@ impl<'p> Timeline<'p> {
 
 /// The number of the first hand-off among the arrows; passes have those below.
 const HAND_OFFS: u64 = 1 << 32;
+
+/// The number of the first launch among the arrows: each stream has as many as spans can be.
+const LAUNCHES: u64 = 2 << 32;
 
 /// What comes next on a lane.
 struct Next<'p> {
@@ -438,6 +541,7 @@ impl<'p> Lane<'p> {
             next_pass: 0,
             stacks: Vec::new(),
             sums: Vec::new(),
+            launches: Launches::default(),
         }
     }
 
@@ -566,13 +670,23 @@ fn track_of(
         };
         wanted = *lane.stacks[nth].track.get_or_insert_with(|| new(name(), None, Some(own)));
     }
-    is_told.resize(tracks.len(), false);
-    for track in [own, wanted] {
-        if !std::mem::replace(&mut is_told[track as usize], true) {
-            sink.track(track, &tracks[track as usize])?;
-        }
-    }
+    tell(tracks, is_told, own, sink)?;
+    tell(tracks, is_told, wanted, sink)?;
     Ok(wanted)
+}
+
+/// Tells this part of a track, if it doesn't know it.
+fn tell(
+    tracks: &[Track],
+    is_told: &mut Vec<bool>,
+    track: u32,
+    sink: &mut dyn Sink,
+) -> io::Result<()> {
+    is_told.resize(tracks.len(), false);
+    match std::mem::replace(&mut is_told[track as usize], true) {
+        true => Ok(()),
+        false => sink.track(track, &tracks[track as usize]),
+    }
 }
 
 /// The threads, and one for spans of threads that the profile doesn't know.

@@ -6,7 +6,7 @@ use brickscope_kernels::{Backend, Int8, Kernels, QuantType, ThreadPool};
 
 use crate::machine::meter::Meter;
 use crate::machine::survey::{Bandwidth, Move, Peak, Survey};
-use crate::machine::{CacheCeiling, CacheLevel, Ceilings};
+use crate::machine::{CacheCeiling, CacheLevel, Ceilings, Numbers};
 use crate::profile::Absent;
 use crate::save;
 
@@ -40,21 +40,18 @@ impl Ceilings {
         Ok(Self {
             read_bytes_per_second: memory.per_second,
             caches: caches.collect(),
-            flops_per_second: peak_of(kernels, meter),
+            flops_per_second: meter.flops(NANOS),
+            int8_ops_per_second: multiplied(kernels).and_then(|int8| meter.int8(int8, NANOS).ok()),
+            numbers: Some(Numbers::F32),
             basis: Self::basis("measured before the run", threads, kernels.backend().name()),
             measured: Some(save::now_rfc3339()),
         })
     }
 }
 
-/// The most multiplications and additions that the products of these kernels can do: of 8 bits where they
-/// multiply such.
-fn peak_of(kernels: Kernels, meter: &Meter) -> f64 {
-    let floats = meter.flops(NANOS);
-    if !kernels.rounds_activations(QuantType::Q8_0, 1) {
-        return floats;
-    }
-    meter.int8(Int8::Vnni, NANOS).map_or(floats, |bytes| bytes.max(floats))
+/// How products of these kernels multiply bytes, if they do.
+fn multiplied(kernels: Kernels) -> Option<Int8> {
+    kernels.rounds_activations(QuantType::Q8_0, 1).then_some(Int8::Vnni)
 }
 
 impl Survey {
@@ -128,10 +125,11 @@ const BACKENDS: &[Backend] = if cfg!(target_arch = "x86_64") {
 /// What one backend computes on the threads of `pool`.
 fn peaks(backend: Backend, pool: &ThreadPool, step: &mut dyn FnMut()) -> Vec<Peak> {
     let threads = pool.threads() as u32;
-    let peak = |numbers: &str, instructions: &str, rate: Result<f64, Absent>| Peak {
+    let peak = |numbers: &str, instructions: &str, is_used, rate: Result<f64, Absent>| Peak {
         numbers: numbers.to_owned(),
         backend: backend.name().to_owned(),
         instructions: instructions.to_owned(),
+        is_used,
         threads,
         ops_per_second: rate.as_ref().ok().copied(),
         absent: rate.err(),
@@ -141,22 +139,25 @@ fn peaks(backend: Backend, pool: &ThreadPool, step: &mut dyn FnMut()) -> Vec<Pea
         Err(why) => {
             (0..=Int8::ALL.len()).for_each(|_| step());
             let why = Err(Absent { reason: why.to_string() });
-            return vec![peak("f32", "", why.clone()), peak("int8", "", why)];
+            return vec![peak("f32", "", false, why.clone()), peak("int8", "", false, why)];
         }
     };
     let meter = Meter::of_arithmetic(kernels, pool);
     let fused = if backend == Backend::Scalar { "multiply, add" } else { "fused multiply-add" };
-    let mut peaks = vec![peak("f32", fused, Ok(meter.flops(NANOS)))];
+    let mut peaks = vec![peak("f32", fused, true, Ok(meter.flops(NANOS)))];
     step();
     for int8 in Int8::ALL {
         match meter.int8(int8, NANOS) {
             // One line for a backend that has none of these loops.
-            Err(why) if backend == Backend::Scalar => {
+            Err(why) if matches!(backend, Backend::Scalar | Backend::Neon) => {
                 if int8 == Int8::ALL[0] {
-                    peaks.push(peak("int8", "", Err(why)));
+                    peaks.push(peak("int8", "", false, Err(why)));
                 }
             }
-            rate => peaks.push(peak("int8", int8.name(), rate)),
+            rate => {
+                let is_used = multiplied(kernels) == Some(int8);
+                peaks.push(peak("int8", int8.name(), is_used, rate));
+            }
         }
         step();
     }

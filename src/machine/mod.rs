@@ -84,9 +84,15 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 pub struct Ceilings {
     /// Bytes read from memory in a second, by as many threads as the run had.
     pub read_bytes_per_second: f64,
-    /// Multiplications and additions in a second, by the same threads with the run's instruction set, of
-    /// what its matrix products multiply: `f32`, or bytes with `avx512`, whatever the weights are.
+    /// Multiplications and additions in a second, by the same threads with the run's instruction set: of
+    /// `f32`, or of bytes after [`of_int8_products`](Self::of_int8_products).
     pub flops_per_second: f64,
+    /// The same of bytes, where kernels of that instruction set multiply such and it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub int8_ops_per_second: Option<f64>,
+    /// Which numbers `flops_per_second` multiplies; absent in what was written before this was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<Numbers>,
     /// How they were obtained.
     pub basis: String,
     /// When, RFC 3339 in UTC.
@@ -98,7 +104,32 @@ pub struct Ceilings {
     pub caches: Vec<CacheCeiling>,
 }
 
+/// What is multiplied where a peak is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Numbers {
+    /// Floats of 32 bits.
+    F32,
+    /// Whole numbers of 8 bits.
+    Int8,
+}
+
 impl Ceilings {
+    /// How the basis of ceilings ends whose peak is of products of bytes.
+    pub(crate) const OF_BYTES: &str = ", products of bytes";
+
+    /// The same ceilings for a run with products whose kernels multiply bytes. Where no peak of such was
+    /// measured, or it is the lower one, that of `f32` stays.
+    #[must_use]
+    pub fn of_int8_products(mut self) -> Self {
+        if let Some(peak) = self.int8_ops_per_second.filter(|&peak| peak > self.flops_per_second) {
+            self.flops_per_second = peak;
+            self.numbers = Some(Numbers::Int8);
+            self.basis.push_str(Self::OF_BYTES);
+        }
+        self
+    }
+
     /// When or by what, then with what.
     fn basis(when: &str, threads: u32, backend: &str) -> String {
         format!("{when}: {threads} thread{}, {backend}", if threads == 1 { "" } else { "s" })
@@ -137,6 +168,25 @@ mod tests {
         assert_eq!(kilobytes(text, "MemTotal"), Some(24_614_140 * 1024));
         assert_eq!(kilobytes(text, "model name"), None);
         assert_eq!(field(text, "cpu"), None);
+    }
+
+    #[test]
+    fn products_of_bytes_are_held_to_their_own_peak() {
+        let floats = Ceilings {
+            flops_per_second: 100e9,
+            int8_ops_per_second: Some(400e9),
+            numbers: Some(Numbers::F32),
+            basis: Ceilings::basis("measured before the run", 2, "avx512"),
+            ..Ceilings::default()
+        };
+        let bytes = floats.clone().of_int8_products();
+        assert_eq!((bytes.flops_per_second, bytes.numbers), (400e9, Some(Numbers::Int8)));
+        assert_eq!(bytes.basis, "measured before the run: 2 threads, avx512, products of bytes");
+        assert_eq!(bytes.clone().of_int8_products(), bytes);
+        for int8_ops_per_second in [None, Some(50e9)] {
+            let slow = Ceilings { int8_ops_per_second, ..floats.clone() };
+            assert_eq!(slow.clone().of_int8_products(), slow);
+        }
     }
 
     #[test]

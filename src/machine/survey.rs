@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{CacheCeiling, CacheLevel, Ceilings};
+use crate::machine::{CacheCeiling, CacheLevel, Ceilings, Numbers};
 use crate::profile::Absent;
 
 /// What `brickscope machine` measures.
@@ -48,6 +48,8 @@ pub struct Peak {
     pub backend: String,
     /// What multiplies and adds.
     pub instructions: String,
+    /// Whether products of this backend's kernels multiply so.
+    pub is_used: bool,
     /// On how many threads.
     pub threads: u32,
     /// Multiplications and additions in a second, each counted as one.
@@ -101,16 +103,12 @@ impl Survey {
     /// What bounds a run of this survey's backend on `threads` threads, if that was measured.
     #[must_use]
     pub fn ceilings(&self, threads: u32) -> Option<Ceilings> {
-        // Of all numbers that its kernels multiply.
-        let is_int8 = |peak: &Peak| {
-            self.backend == "avx512" && peak.numbers == "int8" && peak.instructions.contains("VNNI")
+        let peak = |numbers: &str| {
+            let mut peaks = self.peaks.iter().filter(|peak| {
+                peak.backend == self.backend && peak.threads == threads && peak.is_used
+            });
+            peaks.find(|peak| peak.numbers == numbers)?.ops_per_second
         };
-        let peaks = self.peaks.iter().filter(|peak| {
-            peak.backend == self.backend
-                && peak.threads == threads
-                && (peak.numbers == "f32" || is_int8(peak))
-        });
-        let peak = peaks.filter_map(|peak| peak.ops_per_second).max_by(f64::total_cmp);
         let read = |level: &str| {
             let rows = self.bandwidth.iter();
             let mut rows = rows.filter(|row| row.how == Move::Read && row.threads == threads);
@@ -125,7 +123,9 @@ impl Survey {
         });
         Some(Ceilings {
             read_bytes_per_second: read("memory")?,
-            flops_per_second: peak?,
+            flops_per_second: peak("f32")?,
+            int8_ops_per_second: peak("int8"),
+            numbers: Some(Numbers::F32),
             basis: Ceilings::basis("measured by `brickscope machine`", threads, &self.backend),
             measured: Some(self.measured.clone()),
             caches: caches.collect(),

@@ -180,7 +180,8 @@ pub struct Machine {
 pub struct Ceilings {
     /// Bytes read from memory in a second.
     pub read_bytes_per_second: f64,
-    /// Single-precision FLOPs in a second.
+    /// Multiplications and additions in a second: of single precision, or of bytes where `basis` ends with
+    /// `products of bytes`.
     pub flops_per_second: f64,
     /// What each level of cache gives; the smallest level first.
     pub caches: Vec<CacheCeiling>,

@@ -93,7 +93,9 @@ fn parts(test: &TestChange, verdict: Verdict) -> Vec<&Change> {
             .iter()
             .enumerate()
             .filter(|(_, row)| row.verdict == verdict)
-            .map(|(index, row)| (index, (row.a_ns * row.change.unwrap_or(0.0)).abs()))
+            .map(|(index, row)| {
+                (index, (row.a_ns.unwrap_or(0.0) * row.change.unwrap_or(0.0)).abs())
+            })
             .collect();
         rows.sort_by(|x, y| y.1.total_cmp(&x.1));
         rows.into_iter().map(|(index, _)| index).collect()
@@ -191,6 +193,11 @@ fn duration(ns: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// The same of what a side may lack.
+fn duration_or_absent(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "absent".to_owned(), duration)
+}
+
 /// The comparison as text of at most 80 columns, names of files aside.
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> String {
@@ -218,7 +225,7 @@ pub fn comparison(comparison: &Comparison) -> String {
             "\n{:28}A share  change        interval   sees  verdict",
             title(test).chars().take(28).collect::<String>()
         );
-        row(&mut out, "whole", &test.whole);
+        row(&mut out, test.sample.whole(), &test.whole);
         for part in &test.categories {
             row(&mut out, &part.name, part);
         }
@@ -254,9 +261,9 @@ fn row(out: &mut String, name: &str, row: &Change) {
     );
     let _ = writeln!(
         out,
-        "{name:20} {:>8} {:>4.0}% {change:>7} {interval:>15} {visible:>6}  {}",
-        duration(row.a_ns),
-        100.0 * row.share,
+        "{name:20} {:>8} {:>5} {change:>7} {interval:>15} {visible:>6}  {}",
+        duration_or_absent(row.a_ns),
+        row.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share)),
         row.verdict.name()
     );
 }
@@ -400,7 +407,7 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
             "\n| {} | A | B | change | interval | sees | verdict |\n|---|--:|--:|--:|--:|--:|---|\n",
             escaped(&title(test))
         );
-        let whole = std::iter::once(("whole", &test.whole));
+        let whole = std::iter::once((test.sample.whole(), &test.whole));
         let parts = test.categories.iter().chain(&test.bricks).map(|row| (&*row.name, row));
         for (name, row) in whole.chain(parts) {
             let change = row.change.map_or_else(|| "n/a".to_owned(), |c| signed(c) + " %");
@@ -418,8 +425,8 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
                 out,
                 "| {} | {} | {} | {change} | {interval} | {visible} | {verdict} |",
                 escaped(name),
-                duration(row.a_ns),
-                duration(row.b_ns)
+                duration_or_absent(row.a_ns),
+                duration_or_absent(row.b_ns)
             );
         }
         for line in test_notes(test) {
@@ -479,17 +486,20 @@ pub fn comparison_bmf(comparison: &Comparison) -> String {
     for test in &comparison.tests {
         let rate = |ns: f64| test.tokens as f64 * 1e9 / ns;
         let whole = &test.whole;
-        let mut measures = json!({ "latency": metric(whole.b_ns, whole.b_interval_ns) });
-        if test.tokens > 0 {
-            // The shorter the faster: the ends change places.
-            let interval = whole.b_interval_ns.map(|(low, high)| (rate(high), rate(low)));
-            measures["throughput"] = metric(rate(whole.b_ns), interval);
+        if let Some(b_ns) = whole.b_ns {
+            let mut measures = json!({ "latency": metric(b_ns, whole.b_interval_ns) });
+            if test.tokens > 0 {
+                // The shorter the faster: the ends change places.
+                let interval = whole.b_interval_ns.map(|(low, high)| (rate(high), rate(low)));
+                measures["throughput"] = metric(rate(b_ns), interval);
+            }
+            all.insert(test.name.clone(), measures);
         }
-        all.insert(test.name.clone(), measures);
         // A category and a brick may have one name.
         let categories = test.categories.iter().map(|row| ("category/", row));
         for (kind, row) in categories.chain(test.bricks.iter().map(|row| ("", row))) {
-            let latency = metric(row.b_ns, row.b_interval_ns);
+            let Some(b_ns) = row.b_ns else { continue };
+            let latency = metric(b_ns, row.b_interval_ns);
             all.insert(format!("{}/{kind}{}", test.name, row.name), json!({ "latency": latency }));
         }
     }
@@ -522,9 +532,9 @@ mod tests {
         assert_eq!(seen(f64::INFINITY), "more than 1000 %");
         let change = Change {
             name: "whole".to_owned(),
-            share: 1.0,
-            a_ns: 1e6,
-            b_ns: 1e6,
+            share: Some(1.0),
+            a_ns: Some(1e6),
+            b_ns: Some(1e6),
             b_interval_ns: None,
             change: Some(0.0),
             low: None,

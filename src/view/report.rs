@@ -9,7 +9,7 @@ use crate::profile::{Absent, Profile, Total};
 use crate::stats::Percentiles;
 use crate::view::path::path_table;
 use crate::view::{
-    TreeOptions, count, device, headline, imported, micros, percent, printable, roofline,
+    TreeOptions, count, device, headline, imported, micros, percent, printable, roofline, tiles,
 };
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
@@ -88,6 +88,7 @@ pub fn report(profile: &Profile) -> String {
         }
         tables(profile, None, &[], &mut text);
     }
+    tiles::in_report(profile, &mut text);
     imported::samples(profile, &mut text);
     latency(profile, &mut text);
     if profile.totals.is_empty() && !has_devices && profile.imported.is_none() {
@@ -314,15 +315,27 @@ pub(super) fn tables(
         bricks.iter().map(|brick| brick.stats.exclusive_ns).fold(0, u64::saturating_add);
     // Without a pass there is no wall; shares are of what the bricks explain.
     let whole = total.map_or(explained, |total| total.wall_ns) as f64;
-    let row = |name: &str, avg: &str, total: &str, count: &str, share: &str, spread: [&str; 2]| {
-        let [p50, p99] = spread;
-        let row =
-            format!("{name:20} {avg:>10} {total:>10} {count:>8} {share:>7} {p50:>9} {p99:>9}");
-        row.trim_end().to_owned() + "\n"
-    };
+    // What another program timed may be a function around all others, with no time of its own.
+    let is_nested = profile.imported.is_some()
+        && bricks.iter().any(|brick| brick.stats.exclusive_ns != brick.stats.total_ns);
+    let row =
+        |name: &str, avg: &str, times: [&str; 2], count: &str, share: &str, spread: [&str; 2]| {
+            let [p50, p99] = spread;
+            let [own, inclusive] = times;
+            let row = if is_nested {
+                format!(
+                    "{name:20} {avg:>10} {own:>10} {inclusive:>10} {count:>8} {share:>7} {p50:>9}"
+                )
+            } else {
+                format!("{name:20} {avg:>10} {own:>10} {count:>8} {share:>7} {p50:>9} {p99:>9}")
+            };
+            row.trim_end().to_owned() + "\n"
+        };
     let header = ["p50 (µs)", "p99 (µs)"];
-    text.push_str(&row("Brick", "Avg (µs)", "Total (µs)", "Count", "Share", header));
-    let _ = writeln!(text, "{}", "-".repeat(79));
+    let (times, width) =
+        if is_nested { (["Own (µs)", "Incl. (µs)"], 80) } else { (["Total (µs)", ""], 79) };
+    text.push_str(&row("Brick", "Avg (µs)", times, "Count", "Share", header));
+    let _ = writeln!(text, "{}", "-".repeat(width));
     let mut withheld = false;
     let mut spread = |brick: &Total| {
         // They are of whole spans, as the average is only where no brick lies inside.
@@ -343,7 +356,7 @@ pub(super) fn tables(
         text.push_str(&row(
             &shortened(&stats.name, 20 - mark.chars().count(), mark),
             &average(stats.exclusive_ns, stats.count),
-            &micros(stats.exclusive_ns as f64),
+            [&*micros(stats.exclusive_ns as f64), &*micros(stats.total_ns as f64)],
             &number(stats.count),
             &percent(stats.exclusive_ns as f64, whole),
             spread(brick).each_ref().map(String::as_str),
@@ -357,7 +370,7 @@ pub(super) fn tables(
         text.push_str(&row(
             &format!("({} more)", rest.len()),
             &average(nanos, spans),
-            &micros(nanos as f64),
+            [&*micros(nanos as f64), ""],
             &number(spans),
             &percent(nanos as f64, whole),
             ["", ""],
@@ -369,12 +382,15 @@ pub(super) fn tables(
             text.push_str(&row(
                 name,
                 &micros(nanos as f64 / passes as f64),
-                &micros(nanos as f64),
+                [&*micros(nanos as f64), ""],
                 &passes.to_string(),
                 &percent(nanos as f64, whole),
                 ["", ""],
             ));
         }
+    }
+    if is_nested {
+        text.push_str("Own time is without that of what lies inside; Avg and Share are of it.\n");
     }
     if withheld {
         text.push_str("- withheld: a p50 takes 7 spans, a p99 takes 459\n");

@@ -1,7 +1,8 @@
 //! What is recorded, against what truly happened.
 
 use brickscope::{
-    BrickProfiler, DeviceTimer, NameKind, Phase, Profile, SimulatedDevice, StreamId, SyncMode, Work,
+    BrickProfiler, DeviceTimer, LaunchKind, NameKind, Phase, Profile, SimulatedDevice, StreamId,
+    SyncMode, Work,
 };
 use proptest::prelude::*;
 
@@ -123,8 +124,110 @@ fn recorded(run: &Run) -> (Profile, Truth) {
     (profiler.profile(), truth)
 }
 
+/// A kernel: its stream, what the host's clock read when it was issued, and when it truly began.
+type Launched = (u16, u64, u64);
+
+/// Issues a run on a host that takes its time for each launch and mark; says when each kernel was issued and
+/// began.
+fn launched(run: &Run, issue_ns: u64, stamp: (u64, u64)) -> (Profile, Vec<Launched>) {
+    let mut device = SimulatedDevice::new(run.streams)
+        .with_issue(issue_ns)
+        .with_stamp(stamp.0, stamp.1)
+        .with_tick(run.tick)
+        .with_jitter(run.jitter, 7)
+        .with_drift(run.drift)
+        .with_sets(run.sets);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let kernel = profiler.device_kernel("kernel", Default::default());
+    let host = device.clock();
+    let mut truth = Vec::new();
+    for (position, pass) in (0..).zip(&run.passes) {
+        timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("no pass is open");
+        for brick in pass {
+            let (stream, work) = (StreamId(brick.stream), Work::elements(1));
+            let mut issued = Some(host.now());
+            timer.brick_named(&mut device, stream, brick.layer, "brick", work).expect("room");
+            for &nanos in &brick.kernels {
+                // The first begins with its brick, at one mark.
+                let issued = issued.take().unwrap_or_else(|| host.now());
+                timer.kernel(&mut device, stream, kernel, work).expect("a brick runs");
+                let (start, _) = device.launch(stream, nanos);
+                truth.push((brick.stream, issued, start));
+            }
+            if let Some(pause) = brick.pause {
+                timer.end_brick(&mut device, stream).expect("it runs");
+                device.host_works(pause);
+            }
+        }
+        timer.end_pass(&mut device).expect("it is open");
+    }
+    timer.finish(&mut device).expect("it is there");
+    (profiler.profile(), truth)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Each kernel has one launch, which is the reading of the host's clock when it was issued; and nothing truly
+    /// begins before its launch.
+    #[test]
+    fn every_kernel_has_its_launch_and_begins_after_it(
+        run in run(),
+        issue_ns in 0_u64..5_000,
+        stamp in (0_u64..2_000, 0_u64..2_000),
+    ) {
+        let (profile, truth) = launched(&run, issue_ns, stamp);
+        let profile = Profile::from_json(&profile.to_json(), "x".as_ref()).expect("it was written");
+        for (number, stream) in (0..).zip(&profile.devices[0].streams) {
+            let truth = truth.iter().filter(|(of, ..)| *of == number);
+            let mut found = Vec::new();
+            for (row, span) in (0..).zip(&stream.spans) {
+                let kind = span.name.map(|name| profile.names[usize::from(name)].kind);
+                let launch = stream.launch_of(row);
+                prop_assert_eq!(launch.is_some(), kind == Some(NameKind::Kernel));
+                found.extend(launch.map(|launch| (span, launch)));
+            }
+            prop_assert_eq!(found.len(), stream.launches.len());
+            let truth: Vec<_> = truth.collect();
+            prop_assert_eq!(found.len(), truth.len());
+            for ((span, launch), (_, issued, start)) in found.into_iter().zip(truth) {
+                prop_assert_eq!((launch.issued_ns, launch.kind), (*issued, LaunchKind::Issued));
+                prop_assert!(issued <= start);
+                // Where both clocks are one, what is shown is the truth.
+                if run.tick == 1 && run.jitter == 0 && run.drift == 0.0 && issue_ns == 0 {
+                    prop_assert!(launch.delay_ns(span) >= 0);
+                }
+            }
+        }
+    }
+
+    /// What is coarser than kernels has the launch of its first kernel, and layers and passes have none.
+    #[test]
+    fn coarser_grains_have_launches_of_bricks_or_none(run in run()) {
+        for grain in brickscope::Grain::ALL {
+            let mut device = SimulatedDevice::new(run.streams).with_sets(run.sets);
+            let profiler = BrickProfiler::with_clock(device.clock());
+            profiler.enable();
+            let mut timer = profiler.device_timer(&mut device).expect("a clock");
+            timer.set_grain(grain);
+            issue(&run, &profiler, &mut timer, &mut device);
+            timer.finish(&mut device).expect("it is there");
+            let profile = profiler.profile();
+            for stream in &profile.devices[0].streams {
+                let is_leaf = |row: u32| {
+                    let is_named = stream.spans[row as usize].name.is_some();
+                    is_named && stream.spans.iter().all(|span| span.parent != Some(row))
+                };
+                let leaves = (0..).zip(&stream.spans).filter(|&(row, _)| is_leaf(row));
+                let leaves: Vec<u32> = leaves.map(|(row, _)| row).collect();
+                let launched: Vec<u32> = stream.launches.iter().map(|launch| launch.span).collect();
+                prop_assert_eq!(&launched, &leaves);
+                prop_assert!(grain >= brickscope::Grain::Brick || launched.is_empty());
+            }
+        }
+    }
 
     /// The error of a duration is less than a tick, or as late as a mark may be; and it does not grow with
     /// the number of bricks, since those that touch share a mark.

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use brickscope::export::{Part, chrome};
 use brickscope::{
-    Anchor, BrickId, BrickProfiler, ClockInfo, Phase, Profile, SimulatedDevice, StreamId, Work,
+    Anchor, BrickId, BrickProfiler, ClockInfo, Device, DeviceTimer, LaunchKind, Phase, Profile,
+    SimulatedDevice, StreamId, Work,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -19,6 +20,27 @@ struct Read {
     arrows: [usize; 2],
     /// The track and the moment of each end of an arrow.
     ends: Vec<(u64, u64)>,
+    /// By the number of an arrow, when it begins and ends.
+    flows: BTreeMap<u64, [Option<u64>; 2]>,
+    /// The moments on tracks of launches.
+    launches: Vec<u64>,
+}
+
+/// Arrows from here on are of launches.
+const LAUNCHES: u64 = 2 << 32;
+
+impl Read {
+    fn flow(&mut self, id: u64, is_end: bool, at: u64) {
+        let ends = self.flows.entry(id).or_default();
+        let before = ends[usize::from(is_end)].replace(at);
+        assert!(before.is_none(), "arrow {id} has an end twice");
+    }
+
+    /// Whether each arrow from this number on has both ends, and leads forward.
+    fn flows_lead_forward(&self, first: u64) -> bool {
+        let mut flows = self.flows.range(first..);
+        flows.all(|(_, ends)| matches!(ends, [Some(from), Some(to)] if from <= to))
+    }
 }
 
 /// The slices that there must be, on the host and on all streams.
@@ -39,10 +61,11 @@ fn expected(profile: &Profile) -> Vec<Slice> {
     slices
 }
 
-/// All of spans and passes; those of no time where work is handed off are for the arrows.
+/// All of spans and passes; those of no time where work is launched or handed off are for the arrows.
 fn slices(parts: &[Read]) -> Vec<Slice> {
     let all = parts.iter().flat_map(|part| part.tracks.values().flatten());
-    let mut all: Vec<Slice> = all.filter(|(kind, ..)| kind != "hand-off").cloned().collect();
+    let is_wanted = |(kind, ..): &&Slice| kind != "hand-off" && kind != "launch";
+    let mut all: Vec<Slice> = all.filter(is_wanted).cloned().collect();
     all.sort();
     all
 }
@@ -124,11 +147,15 @@ fn read_chrome(bytes: &[u8]) -> Read {
             Some("X") => {
                 let kind = event["cat"].as_str().expect("a category").to_owned();
                 let slice = (kind, nanos(after("\"ts\":")), nanos(after("\"dur\":")));
+                read.launches.extend((slice.0 == "launch").then_some(slice.1));
                 read.tracks.entry(track()).or_default().push(slice);
             }
             Some(end @ ("s" | "f")) => {
                 read.arrows[usize::from(end == "f")] += 1;
-                read.ends.push((track(), nanos(after("\"ts\":"))));
+                let at = nanos(after("\"ts\":"));
+                read.ends.push((track(), at));
+                let id = event["id"].as_u64().expect("a number");
+                read.flow(id, end == "f", at);
             }
             _ => {}
         }
@@ -169,6 +196,11 @@ fn read_perfetto(bytes: &[u8]) -> Read {
             assert!(tracks.contains(&track), "nothing describes track {track}");
             read.arrows[0] += event.all(47).len();
             read.arrows[1] += event.all(48).len();
+            for (field, is_end) in [(47, false), (48, true)] {
+                for id in event.numbers(field) {
+                    read.flow(id, is_end, at);
+                }
+            }
             // A slice begins, a slice ends.
             let kind = event.number(9);
             if kind == 1 || kind == 2 {
@@ -185,6 +217,9 @@ fn read_perfetto(bytes: &[u8]) -> Read {
                     let begun = open.get_mut(&track).and_then(Vec::pop);
                     let (kind, start) = begun.expect("an end has a begin");
                     read.tracks.entry(track).or_default().push((kind, start, at - start));
+                }
+                3 if event.numbers(3).iter().any(|number| categories[number] == "launch") => {
+                    read.launches.push(at);
                 }
                 _ => {}
             }
@@ -254,19 +289,153 @@ fn streams_are_tracks_and_arrows_lead_to_them_from_the_host() {
     assert_eq!((profile.passes.len(), profile.devices[0].streams.len()), (2, 2));
     let waits = profile.devices[0].dependencies.len();
     assert!(waits > 0);
+    let streams = profile.devices[0].streams.iter();
+    let mut launched: Vec<u64> =
+        streams.flat_map(|stream| stream.launches.iter().map(|launch| launch.issued_ns)).collect();
+    launched.sort_unstable();
+    assert_eq!(launched.len(), 4, "a brick on each stream in each pass");
     for part_bytes in [u64::MAX, 1] {
         for parts in all_of(&profile, part_bytes) {
             assert_eq!(slices(&parts), expected(&profile));
+            // A pass of the host and one of a device may be cut apart here; a launch and its kernel never are.
+            assert!(
+                parts
+                    .iter()
+                    .all(|part| part.flows_lead_forward(LAUNCHES) && ends_are_in_slices(part))
+            );
+            let mut launches: Vec<u64> =
+                parts.iter().flat_map(|part| part.launches.clone()).collect();
+            launches.sort_unstable();
+            assert_eq!(launches, launched);
             if part_bytes == u64::MAX {
                 let [part] = &parts[..] else { panic!("one part") };
-                assert_eq!(part.tracks.len(), 3);
-                // From each pass to the device, and from stream to stream.
-                assert_eq!(part.arrows, [2 + waits; 2]);
+                let is_launch =
+                    |slices: &&Vec<Slice>| slices.iter().all(|(kind, ..)| kind == "launch");
+                assert_eq!(part.tracks.values().filter(|slices| !is_launch(slices)).count(), 3);
+                // From each pass to the device, from stream to stream, and from each launch.
+                assert_eq!(part.arrows, [2 + waits + launched.len(); 2]);
             } else {
                 assert!(parts.len() >= 2);
             }
         }
     }
+}
+
+/// Bricks of several kernels on two streams, launched one by one or from a graph, by a host whose clock was
+/// taken to be later by `off_ns` than it is.
+fn launched(passes: u64, kernels: u64, is_graph: bool, off_ns: u64) -> Profile {
+    let mut device = SimulatedDevice::new(2).with_sets(3);
+    let profiler = BrickProfiler::with_clock(device.clock());
+    profiler.enable();
+    let gemv = profiler.device_kernel("gemv", Default::default());
+    let mut timer = profiler.device_timer(&mut device).expect("it has a clock");
+    let issue = |timer: &mut DeviceTimer<'_>, device: &mut SimulatedDevice, position| {
+        timer.begin_pass(device, Phase::Decode, 1, position).expect("none is open");
+        for stream in [StreamId(0), StreamId(1)] {
+            let down = BrickId::DownProjection;
+            timer.brick(device, stream, Some(0), down, Work::elements(1)).expect("room");
+            for _ in 0..kernels {
+                timer.kernel(device, stream, gemv, Work::elements(1)).expect("a brick runs");
+                if !is_graph {
+                    device.launch(stream, 1_000);
+                }
+            }
+        }
+    };
+    if is_graph {
+        issue(&mut timer, &mut device, 0);
+        let recorded = timer.end_recorded(&mut device).expect("room").expect("a pass is open");
+        for position in 0..passes {
+            device.host_works(777);
+            let mut same = |_, work| work;
+            timer.replayed(&mut device, &recorded, 1, position, &mut same).expect("none is open");
+            // As a graph's nodes mark: in the order in which they were recorded.
+            let (set, n_marks) = (recorded.set(), recorded.n_marks());
+            device.begin_set(set).expect("it is there");
+            for mark in 0..n_marks {
+                let stream = StreamId(u16::from(
+                    mark > u32::try_from(kernels).expect("few") - 1 && mark != n_marks - 2,
+                ));
+                device.mark(stream, set, mark).expect("it is there");
+                device.launch(stream, 1_000);
+            }
+        }
+    } else {
+        for position in 0..passes {
+            issue(&mut timer, &mut device, position);
+            timer.end_pass(&mut device).expect("it is open");
+        }
+    }
+    timer.finish(&mut device).expect("it is there");
+    let mut profile = profiler.profile();
+    for stream in &mut profile.devices[0].streams {
+        stream.launches.iter_mut().for_each(|launch| launch.issued_ns += off_ns);
+    }
+    profile
+}
+
+#[test]
+fn a_graph_is_launched_once_and_says_so_at_each_kernel() {
+    let profile = launched(3, 4, true, 0);
+    for stream in &profile.devices[0].streams {
+        assert_eq!(stream.launches.len(), 12);
+        assert!(stream.launches.iter().all(|launch| launch.kind == LaunchKind::Replayed));
+    }
+    for parts in all_of(&profile, u64::MAX) {
+        let [part] = &parts[..] else { panic!("one part") };
+        // One for each replay and stream, with one arrow.
+        assert_eq!((part.launches.len(), part.arrows), (6, [6; 2]));
+        assert!(part.flows_lead_forward(0));
+    }
+    let mut out = Vec::new();
+    chrome::write(&profile, &mut out).expect("written");
+    let text = String::from_utf8(out).expect("UTF-8");
+    assert_eq!(text.matches("\"launch\":\"with all of a graph\"").count(), 24);
+    assert_eq!(text.matches("\"name\":\"graph\"").count(), 6);
+}
+
+#[test]
+fn what_seems_to_begin_before_its_launch_says_so_and_has_no_arrow() {
+    let profile = launched(1, 2, false, 0);
+    let error = profile.devices[0].clock_error_ns().expect("it was looked at");
+    assert!(error > 0);
+    let delay = |profile: &Profile| {
+        let stream = &profile.devices[0].streams[0];
+        stream.launches[0].delay_ns(&stream.spans[stream.launches[0].span as usize])
+    };
+    let first = delay(&profile);
+    assert!(first >= 0);
+    for (before, told) in [(1, "within the error"), (error + 1, "by more than the error")] {
+        let profile = launched(1, 2, false, first as u64 + before);
+        assert_eq!(delay(&profile), -(before as i64));
+        let mut out = Vec::new();
+        chrome::write(&profile, &mut out).expect("written");
+        let text = String::from_utf8(out).expect("UTF-8");
+        assert!(text.contains(&format!("\"start_after_launch_ns\":-{before},")), "{text}");
+        assert!(text.contains(told), "{text}");
+        assert!(text.contains("device.0.stream.0.spans that seem to begin before their launch"));
+        for parts in all_of(&profile, u64::MAX) {
+            assert_eq!(parts[0].launches.len(), 4, "all were read, and are drawn");
+            assert!(parts[0].arrows[0] < 4 && parts[0].flows_lead_forward(0));
+        }
+    }
+}
+
+#[test]
+fn a_profile_from_before_launches_were_recorded_has_none_and_says_so() {
+    let mut profile = launched(1, 2, false, 0);
+    profile.devices[0].streams.iter_mut().for_each(|stream| stream.launches.clear());
+    let json = profile.to_json();
+    assert!(!json.contains("launches"));
+    let profile = Profile::from_json(&json, "x".as_ref()).expect("it was written");
+    for parts in all_of(&profile, u64::MAX) {
+        assert_eq!((parts[0].launches.len(), parts[0].arrows), (0, [0; 2]));
+    }
+    let mut out = Vec::new();
+    chrome::write(&profile, &mut out).expect("written");
+    let file: Value = serde_json::from_slice(&out).expect("JSON");
+    let reason = file["otherData"]["device.0.stream.0.absent.launches"].as_str().expect("a reason");
+    assert!(reason.contains("earlier versions"), "{reason}");
 }
 
 #[test]
@@ -351,6 +520,9 @@ fn numbers_that_nobody_recorded_end_in_a_file_or_an_error() {
         (pass.tokens, pass.position) = (u64::MAX, u64::MAX);
     }
     let device = &mut profile.devices[0];
+    for launch in device.streams.iter_mut().flat_map(|stream| &mut stream.launches) {
+        launch.issued_ns = u64::MAX;
+    }
     device.ticks.ns_per_tick = f64::NAN;
     for edge in &mut device.dependencies {
         edge.to.lane = u32::MAX;

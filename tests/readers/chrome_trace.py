@@ -43,7 +43,7 @@ def lie_in_slices(path, ends, tracks):
 def main(profile_path, *paths):
     profile = Profile(profile_path)
     slices, positions, flows, n_events = collections.Counter(), [], 0, 0
-    with_rows = collections.Counter()
+    with_rows, launches = collections.Counter(), collections.Counter()
     for path in paths:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -52,6 +52,7 @@ def main(profile_path, *paths):
         trace = json.loads(text, parse_float=decimal.Decimal)
         named, tracks = set(), collections.defaultdict(list)
         begun, ended, ends = collections.Counter(), collections.Counter(), []
+        points, arrows, moments = collections.Counter(), collections.Counter(), {}
         for event in trace["traceEvents"]:
             n_events += 1
             place = (event["pid"], event.get("tid"))
@@ -60,7 +61,9 @@ def main(profile_path, *paths):
             elif event["ph"] == "X":
                 start, duration = nanoseconds(event["ts"]), nanoseconds(event["dur"])
                 tracks[place].append((start, duration))
-                if event["cat"] != "hand-off":
+                if event["cat"] == "launch":
+                    points[place, start] += 1
+                elif event["cat"] != "hand-off":
                     slices[event["cat"], event["name"], start, duration] += 1
                 if ("thread_name", *place) not in named or ("process_name", event["pid"]) not in named:
                     sys.exit(f"{path}: nothing names the thread of {event}")
@@ -70,12 +73,21 @@ def main(profile_path, *paths):
             elif event["ph"] in "sf":
                 (begun if event["ph"] == "s" else ended)[event["id"]] += 1
                 ends.append((place, nanoseconds(event["ts"])))
+                moments.setdefault(event["id"], {})[event["ph"]] = ends[-1]
                 flows += event["ph"] == "f"
             elif event["ph"] == "C" and event["name"] == "tokens in the KV cache":
                 positions.append((nanoseconds(event["ts"]), float(event["args"]["tokens"])))
         for place, found in tracks.items():
             nests(f"{path}, thread {place}", found)
         lie_in_slices(path, ends, tracks)
+        for flow, at in moments.items():
+            if at["s"][1] > at["f"][1]:
+                sys.exit(f"{path}: the arrow {flow} leads back from {at['s']} to {at['f']}")
+            if at["s"] in points:
+                arrows[at["s"]] += 1
+        for point, n in points.items():
+            launches[point[1], True] += arrows[point]
+            launches[point[1], False] += n - arrows[point]
         same(f"{path}: flows that begin and that end", begun, ended)
         same(f"{path}: version", trace["otherData"]["brickscope"], profile.json["brickscope_version"])
     same("slices", slices, profile.slices())
@@ -84,6 +96,7 @@ def main(profile_path, *paths):
         work = tuple(span[key] for key in ("pass", "layer", "elements", "flops", "bytes"))
         rows[row, span["start_ns"], span["duration_ns"], work] += 1
     same("rows", with_rows, rows)
+    same("launches", +launches, profile.launch_points())
     same("positions", sorted(positions), profile.positions())
     print(f"{len(paths)} parts, {n_events} events, {flows} flows")
 

@@ -72,6 +72,26 @@ class Profile:
             slices["pass", one["phase"], one["start_ns"], one["wall_ns"]] += 1
         return slices
 
+    def launches(self):
+        """(device, stream, launch, span) of each, a launch being its columns by name."""
+        for (d, s), table in self.tables.items():
+            launches = table.get("launches", {"columns": [], "kinds": [], "rows": []})
+            for cells in launches["rows"]:
+                launch = dict(zip(launches["columns"], cells))
+                launch["kind"] = launches["kinds"][launch["kind"]]
+                yield d, s, launch, dict(zip(table["spans"]["columns"], table["spans"]["rows"][launch["span"]]))
+
+    def launch_points(self):
+        """The moments of launches that are drawn, each with whether an arrow leads from there; a graph is launched once."""
+        points, graphs = collections.Counter(), set()
+        for d, s, launch, span in self.launches():
+            graph = (d, s, launch["issued_ns"])
+            if launch["kind"] == "replayed" and graph in graphs:
+                continue
+            graphs.add(graph)
+            points[launch["issued_ns"], launch["issued_ns"] <= span["start_ns"]] += 1
+        return points
+
     def sums(self):
         """Nanoseconds and number by phase, kind and name, as the profile's own totals have them."""
         sums = collections.Counter()

@@ -37,6 +37,9 @@ class Part:
         self.last = collections.defaultdict(int)
         self.tracks = {}
         self.begun, self.ended = collections.Counter(), collections.Counter()
+        # When each flow begins and ends, and launches with whether a flow begins there.
+        self.begins, self.ends = {}, {}
+        self.launches = collections.Counter()
         self.counters = collections.defaultdict(list)
         self.facts = None
         self.words = {"event_categories": {}, "event_names": {}, "debug_annotation_names": {}, "debug_annotation_string_values": {}}
@@ -61,6 +64,9 @@ class Part:
             nests(f"{path}, track {track}", slices)
         self.check_clocks()
         same(f"{path}: flows that begin and that end", self.begun, self.ended)
+        for flow, begin in self.begins.items():
+            if begin > self.ends[flow]:
+                self.fail(f"flow {flow} leads back from {begin} to {self.ends[flow]}")
 
     def fail(self, why):
         sys.exit(f"{self.path}: {why}")
@@ -94,11 +100,15 @@ class Part:
             return
         for flow in event.flow_ids:
             self.begun[flow] += 1
+            self.begins[flow] = at
         for flow in event.terminating_flow_ids:
             self.ended[flow] += 1
+            self.ends[flow] = at
         if event.type == TrackEvent.TYPE_INSTANT:
             if self.category(event) == "run":
                 self.facts = self.annotated(event)
+            if self.category(event) == "launch":
+                self.launches[at, bool(event.flow_ids)] += 1
             return
         # Viewers sort by time, and keep the order of what is at the same time: so the order of the file
         # is that of the slices.
@@ -149,6 +159,7 @@ def main(profile_path, *paths):
             phases[device, stream, one["serial"]] = one["phase"]
         sums = collections.Counter()
         rows = collections.defaultdict(list)
+        launched = {(d, s, launch["span"]): launch for d, s, launch, _ in profile.launches()}
         for device, stream, row, span in profile.spans():
             rows[span["kind"], row, span["start_ns"], span["duration_ns"]].append((device, stream, span))
         for part in parts:
@@ -158,6 +169,10 @@ def main(profile_path, *paths):
                     sums[phases.get((device, stream, span["pass"])), kind, name] += duration
                     for key in ("layer", "pass", "elements", "flops", "bytes", "source"):
                         same(f"{key} of {kind} {name!r}", annotations.get(key), span[key])
+                    issued = launched.get((device, stream, annotations["row"]), {}).get("issued_ns")
+                    same(f"launch of {kind} {name!r}", annotations.get("issued_ns"), issued)
+                    if issued is not None:
+                        same(f"delay of {kind} {name!r}", annotations["start_after_launch_ns"], start - issued)
         same("sums", +sums, +profile.sums())
 
     anchors = [{128: a["at_ns"], 3: a["monotonic_ns"], 5: a["monotonic_raw_ns"]} for a in profile.json["clock"].get("anchors", [])]
@@ -167,6 +182,7 @@ def main(profile_path, *paths):
             part.fail("nothing says what the run was")
     found = sorted(value for part in parts for value in part.counters["tokens in the KV cache"])
     same("positions", found, profile.positions())
+    same("launches", sum((part.launches for part in parts), collections.Counter()), profile.launch_points())
     dependencies = len(profile.json.get("dependencies", [])) + sum(
         len(device.get("dependencies", [])) for device in profile.json.get("devices", [])
     )

@@ -137,8 +137,16 @@ pub(crate) fn model(model: &EngineModel) -> Result<Model> {
 }
 
 fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
-    let brickscope::Ceilings { read_bytes_per_second, flops_per_second, basis, measured, caches } =
-        ceilings;
+    let brickscope::Ceilings {
+        read_bytes_per_second,
+        flops_per_second,
+        // Of what the peak is, the basis says.
+        int8_ops_per_second: _,
+        numbers: _,
+        basis,
+        measured,
+        caches,
+    } = ceilings;
     let cache = |cache: brickscope::CacheCeiling| CacheCeiling {
         level: cache.level,
         bytes: cache.bytes,

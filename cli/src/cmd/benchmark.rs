@@ -196,7 +196,8 @@ fn publish(
 fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<Before> {
     let hashed = receipt::model(model)?;
     let note = progress::note("measuring what this machine can do");
-    let ceilings = kept::sure_ceilings(session.cpu().kernels, session.cpu().pool());
+    let cpu = session.cpu();
+    let ceilings = kept::sure_ceilings(model, cpu.kernels, cpu.pool());
     note.finish_and_clear();
     let run = Run {
         command: std::env::args().collect(),

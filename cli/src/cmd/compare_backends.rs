@@ -38,8 +38,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     }
     let note = progress::note("measuring what this machine can do");
     for side in &mut sides {
-        let ceilings = kept::ceilings(side.session.cpu().kernels, side.session.cpu().pool());
-        side.ceilings = Some(ceilings);
+        let cpu = side.session.cpu();
+        side.ceilings = Some(kept::ceilings(&model, cpu.kernels, cpu.pool()));
     }
     note.finish_and_clear();
 

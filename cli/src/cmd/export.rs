@@ -29,6 +29,13 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     if let Err(why) = profile.check() {
         eprintln!("note: this profile does not add up: {why}");
     }
+    let of = profile.imported.as_ref().filter(|of| !of.samples.is_empty());
+    if of.is_some() && profile.totals.is_empty() {
+        eprintln!(
+            "note: this run has numbers of samples by function and no times, and exports have times: there is \
+             nothing in this one. `brickscope show` and `report` have the samples"
+        );
+    }
     let to = Target::of(args);
     let part_bytes = args.part_size.unwrap_or(match to {
         Target::Stdout => u64::MAX,

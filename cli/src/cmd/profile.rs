@@ -72,12 +72,12 @@ fn prepare(
     // So that what it refuses is refused now.
     drop(Session::new(model, cpu.clone(), context)?);
     // Before the run, so that a folder that can't be written to isn't found out after it.
-    let dir = RunDir::create(args.out.as_deref(), started)?;
+    let dir = RunDir::create_late(args.out.as_deref(), started)?;
     // Before the weights, since that takes memory, too.
     let what = "measuring what this machine can do";
     live.say(what);
     let note = progress::note(what);
-    let ceilings = kept::ceilings(cpu.kernels, cpu.pool());
+    let ceilings = kept::ceilings(model, cpu.kernels, cpu.pool());
     note.finish_and_clear();
     Ok(Host { cpu, dir, ceilings, context })
 }
@@ -114,6 +114,9 @@ fn measure(
     }
     if args.shares {
         capacity = shares_capacity(capacity, session.cpu().threads());
+    } else if args.tiles {
+        // All threads record then, and all logs have the same capacity.
+        capacity = capacity.min(MAX_LOG / session.cpu().threads());
     }
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
@@ -135,6 +138,9 @@ fn measure(
         serve(args, model, &profiler, described, ceilings)?
     };
     profiler.enable();
+    if args.tiles {
+        session.profile_tiles(&profiler);
+    }
     let live = publish(args, live, &profiler, || Facts {
         run: Some(described(args, prompt, backend, threads, args.tokens)),
         model: Some(source::describe(model)),
@@ -183,7 +189,9 @@ fn measure_on_device(
     backend: Backend,
     (started, live): (&str, Live),
 ) -> Result<Ran> {
-    for (flag, is_asked) in [("--counters", args.counters), ("--shares", args.shares)] {
+    let of_the_cpu =
+        [("--counters", args.counters), ("--shares", args.shares), ("--tiles", args.tiles)];
+    for (flag, is_asked) in of_the_cpu {
         ensure!(
             !is_asked,
             "{flag} is about the CPU's threads, and --backend {backend} runs on a device"
@@ -216,7 +224,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
 
     fn run<G: Gpu + Send + 'm>(self, mut session: GpuSession<'m, G>) -> Result<Ran> {
         let Self { args, prompt, context, started, backend, note, live } = self;
-        let dir = RunDir::create(args.out.as_deref(), started)?;
+        let dir = RunDir::create_late(args.out.as_deref(), started)?;
         // The first dispatch of each kernel compiles it, on many drivers.
         for warm_up in [&prompt[..prompt.len().min(session.batch())], &prompt[..1]] {
             session.forward(warm_up)?;

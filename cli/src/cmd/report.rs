@@ -10,6 +10,7 @@ use brickscope::{view, write_atomically};
 use serde_json::json;
 
 use crate::args::ReportArgs;
+use crate::benchmark::table::wrapped;
 use crate::report::{self, Run};
 use crate::{progress, run_dir, sides};
 
@@ -38,7 +39,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
             json!({"file": out.display().to_string(), "bytes": page.len(), "headline": headline});
         told.to_string() + "\n"
     } else {
-        format!("{headline}\nwritten   {}, {:.1} kB\n", out.display(), page.len() as f64 / 1e3)
+        let mut told = String::new();
+        headline.lines().for_each(|line| wrapped("", line, &mut told));
+        let written = format!("{}, {:.1} kB", out.display(), page.len() as f64 / 1e3);
+        wrapped("written   ", &written, &mut told);
+        told
     };
     stdout().lock().write_all(told.as_bytes()).context("standard output")
 }

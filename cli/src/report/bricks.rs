@@ -106,11 +106,21 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
         format!("#p99, {}", each_unit.name),
     );
     let caption = format!("Bricks of {}", heading(phase).to_lowercase());
-    let mut table = Table::of_class(
-        "bricks",
-        &caption,
-        &["Brick", "Share", "#%", &own, "#Spans", &mean, &p50, &p99],
-    );
+    let is_nested = bricks.iter().any(|brick| brick.stats.exclusive_ns != brick.stats.total_ns);
+    let inclusive = format!("#With what is inside, {}", unit.name);
+    let columns = ["Brick", "Share", "#%", &own, &inclusive, "#Spans", &mean, &p50, &p99];
+    // That column, if bricks lie in bricks.
+    let only = |cells: &[&str]| -> Vec<String> {
+        let cells = cells.iter().enumerate().filter(|(nth, _)| is_nested || *nth != 4);
+        cells.map(|(_, cell)| (*cell).to_owned()).collect()
+    };
+    let columns = only(&columns);
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::of_class("bricks", &caption, &columns);
+    let mut add = |class: &str, cells: &[&str]| {
+        let cells = only(cells);
+        table.row_of(class, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+    };
     let share = |ns: u64, from| percent(ns as f64 / whole as f64, div(from, whole_from.clone()));
     for brick in bricks.iter().take(MOST_ROWS) {
         let stats = &brick.stats;
@@ -130,29 +140,34 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
         let at = |ns: Option<u64>, field: &str| {
             ns.map_or_else(withheld, |ns| each_unit.show(ns, from(field)))
         };
-        table.row(&[
-            &named(brick),
-            &bar(stats.exclusive_ns as f64 / whole as f64, colour(brick.category)),
-            &share(stats.exclusive_ns, from("exclusive_ns")),
-            &unit.show(stats.exclusive_ns, from("exclusive_ns")),
-            &number(stats.count, from("count")),
-            &mean,
-            &at(brick.percentiles.p50_ns, "p50_ns"),
-            &at(brick.percentiles.p99_ns, "p99_ns"),
-        ]);
+        add(
+            "",
+            &[
+                &named(brick),
+                &bar(stats.exclusive_ns as f64 / whole as f64, colour(brick.category)),
+                &share(stats.exclusive_ns, from("exclusive_ns")),
+                &unit.show(stats.exclusive_ns, from("exclusive_ns")),
+                &unit.show(stats.total_ns, from("total_ns")),
+                &number(stats.count, from("count")),
+                &mean,
+                &at(brick.percentiles.p50_ns, "p50_ns"),
+                &at(brick.percentiles.p99_ns, "p99_ns"),
+            ],
+        );
     }
     let rest = bricks.get(MOST_ROWS..).unwrap_or_default();
     if !rest.is_empty() {
         let ns = rest.iter().fold(0, |sum, b| u64::saturating_add(sum, b.stats.exclusive_ns));
         let spans = rest.iter().fold(0, |sum, b| u64::saturating_add(sum, b.stats.count));
         let froms = |field: &str| sum(rest.iter().map(|b| source.of_total(b, field)).collect());
-        table.row_of(
+        add(
             "rest",
             &[
                 "further bricks",
                 "",
                 &share(ns, froms("exclusive_ns")),
                 &unit.show(ns, froms("exclusive_ns")),
+                "",
                 &number(spans, froms("count")),
             ],
         );
@@ -166,13 +181,14 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
         ] {
             let bar = bar(ns as f64 / whole as f64, &format!("c-{class}"));
             let bar = if class == "wall" { String::new() } else { bar };
-            table.row_of(
+            add(
                 class,
                 &[
                     name,
                     &bar,
                     &share(ns, source.of_phase(phase, field)),
                     &unit.show(ns, source.of_phase(phase, field)),
+                    "",
                     &passes(),
                 ],
             );

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use brickscope::compare::{Change, Comparison, TestChange, Verdict};
+use brickscope::compare::{Change, Comparison, Sample, TestChange, Verdict};
 use brickscope::{Phase, Profile, view};
 use serde_json::json;
 
 use super::figure::{From, Unit, absent, count, counted, div, percent, signed, sub, time};
-use super::html::{Table, called, note, reason, said, told};
-use super::overview;
+use super::html::{Table, bar, called, note, reason, said, told};
 use super::page::Section;
 use super::source::{Source, heading};
+use super::{difference, overview};
 
 /// Rows of a table.
 const MOST_ROWS: usize = 60;
@@ -65,15 +65,17 @@ pub(super) fn verdicts(comparison: &Result<Comparison, String>) -> String {
 }
 
 fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
-    let most = test.whole.a_ns.max(test.whole.b_ns);
+    let most = [test.whole.a_ns, test.whole.b_ns].into_iter().flatten().fold(0.0, f64::max);
     let unit = Unit::of(most as u64);
     let (a, b) = (format!("#A, {}", unit.name), format!("#B, {}", unit.name));
     let caption = format!("{}: a sample on either side", called(&test.name));
     let columns = ["Part", &a, &b, "#Change", "#from", "#to", "Verdict"];
     let mut table = Table::of_class("verdicts", &caption, &columns);
-    row(&mut table, "the whole", "wall", &test.whole, unit, &|field| {
-        from(format!("/whole/{field}"))
-    });
+    let whole = match test.sample {
+        Sample::Repetition => "the whole",
+        Sample::Pass => "one pass",
+    };
+    row(&mut table, whole, "wall", &test.whole, unit, &|field| from(format!("/whole/{field}")));
     for (n, change) in test.categories.iter().enumerate() {
         row(&mut table, &said(&change.name), "category", change, unit, &|field| {
             from(format!("/categories/{n}/{field}"))
@@ -114,6 +116,9 @@ fn row(
     let part = |value: Option<f64>, field: &str| {
         value.map_or_else(|| absent("n/a"), |part| signed(part, 0.01, 2, " %", from(field)))
     };
+    let time = |ns: Option<f64>, field: &str| {
+        ns.map_or_else(|| absent("absent"), |ns| unit.show(ns, from(field)))
+    };
     let (verdict, mark) = match change.verdict {
         Verdict::Slower => ("slower", "▲ "),
         Verdict::Faster => ("faster", "▼ "),
@@ -124,8 +129,8 @@ fn row(
         class,
         &[
             name,
-            &unit.show(change.a_ns, from("a_ns")),
-            &unit.show(change.b_ns, from("b_ns")),
+            &time(change.a_ns, "a_ns"),
+            &time(change.b_ns, "b_ns"),
             &part(change.change, "change"),
             &part(change.low, "low"),
             &part(change.high, "high"),
@@ -167,6 +172,12 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
             html: bricks(a, b),
         });
         sections.push(Section {
+            id: "layers",
+            title: "Layers side by side",
+            lead: "In which layers and bricks a token takes longer in B than in A.",
+            html: difference::section([&Source::host(a, "A:"), &Source::host(b, "B:")]),
+        });
+        sections.push(Section {
             id: "tokens",
             title: "Tokens",
             lead: "What a user waits for, of either run.",
@@ -193,9 +204,17 @@ fn bricks(a: &Profile, b: &Profile) -> String {
             format!("#B, {} a token", unit.name),
             format!("#B − A, {}", unit.name),
         ];
-        let columns = ["Brick", &columns[0], &columns[1], &columns[2], "#A, %", "#B, %"];
+        let columns = [
+            "Brick",
+            "Share: A above, B below",
+            "#A, %",
+            "#B, %",
+            &columns[0],
+            &columns[1],
+            &columns[2],
+        ];
         let caption = format!("Bricks of {phase}, side by side");
-        let mut table = Table::new(&caption, &columns);
+        let mut table = Table::of_class("bricks", &caption, &columns);
         // Those of A, the longest first, then those that only B has.
         let mut names: Vec<&str> = Vec::new();
         let mut known = BTreeSet::new();
@@ -240,7 +259,20 @@ fn bricks(a: &Profile, b: &Profile) -> String {
                 ),
                 _ => absent("-"),
             };
-            table.row_of(class, &[name, &time(0), &time(1), &apart, &share(0), &share(1)]);
+            // For the eye only: the numbers stand beside it.
+            let pair = match class {
+                "wall" => String::new(),
+                _ => [(0, "c-side-a"), (1, "c-side-b")]
+                    .map(|(side, colour): (usize, _)| {
+                        let ns = of[side].as_ref().map(|(ns, _)| *ns);
+                        ns.map_or_else(String::new, |ns| {
+                            bar(ns as f64 / walls[side] as f64, colour)
+                        })
+                    })
+                    .concat(),
+            };
+            let cells = [name, &pair, &share(0), &share(1), &time(0), &time(1), &apart];
+            table.row_of(class, &cells);
         };
         for name in names.iter().take(MOST_ROWS) {
             add(&said(name), "", [sum(0, name), sum(1, name)]);

@@ -7,6 +7,7 @@ mod bricks;
 #[cfg(test)]
 mod browser;
 mod comparison;
+mod difference;
 mod figure;
 mod flame;
 mod html;

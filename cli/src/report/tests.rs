@@ -67,12 +67,12 @@ fn slower(named: &str, by: u64) -> Profile {
         read_bytes_per_second: 50e9,
         flops_per_second: 200e9,
         basis: "measured 2026-11-21 and kept: 2 threads, avx2".to_owned(),
-        measured: None,
         caches: vec![CacheCeiling {
             level: "L3".to_owned(),
             bytes: 1 << 25,
             read_bytes_per_second: 180e9,
         }],
+        ..Ceilings::default()
     });
     profile.machine = Some(Machine {
         os: "linux".to_owned(),
@@ -220,6 +220,12 @@ fn traced(profile: &Profile) -> (String, usize) {
     let mut files = Files::of(&profile.to_json(), &["runs/today"]);
     let numbers = check(&page, &mut files);
     (page, numbers)
+}
+
+/// The HTML of one section.
+fn html_of<'p>(page: &'p str, id: &str) -> &'p str {
+    let start = page.find(&format!("<section id=\"{id}\"")).expect("a section");
+    page[start..].split("</section>").next().expect("it ends")
 }
 
 /// The text of one section.
@@ -565,6 +571,34 @@ fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
     assert!(page.contains("nconclusive"), "{page:.4000}");
     assert!(section(&page, "bricks").contains("QkvProjection"));
     assert!(section(&page, "figures").contains("tokens/s"));
+    // Bars of both, and a picture of where a token takes longer: in each layer of one brick alike.
+    assert!(html_of(&page, "bricks").matches("class=\"c-side-b\"").count() > 4);
+    let layers = html_of(&page, "layers");
+    assert_eq!(layers.matches("<table").count(), 2, "{layers}");
+    let decode = layers.split("</table>").next().expect("a table");
+    let longer = decode.matches("<td class=\"n s12\">").count();
+    assert_eq!((longer, decode.matches("<td class=\"n f0\">").count() > 3), (3, true), "{decode}");
+    assert!(page.contains("one pass"), "a sample is a pass, not all of a prompt");
+}
+
+#[test]
+fn a_brick_of_one_run_has_no_difference_and_a_log_that_was_full_no_picture() {
+    let (a, mut b) = (sample("moe"), sample("elsewhere"));
+    let of_two = |b: &Profile| {
+        let why = "not compared".to_owned();
+        let page = of_two(["a", "b"], &Err(why.clone()), [&Ok(a.clone()), &Ok(b.clone())]);
+        let mut files =
+            Files::of_two(&a.to_json(), &b.to_json(), serde_json::Value::Null, &["a", "b"]);
+        files.told.insert(why);
+        (html_of(&page, "layers").to_owned(), check(&page, &mut files))
+    };
+    let (layers, n) = of_two(&b);
+    assert!(n > 100, "{n}");
+    // In three layers of two phases.
+    assert_eq!((layers.matches(">only A<").count(), layers.matches(">only B<").count()), (6, 6));
+    b.dropped.spans = 1;
+    let (layers, _) = of_two(&b);
+    assert!(layers.contains("of B did not fit the log") && !layers.contains("<table"), "{layers}");
 }
 
 #[test]

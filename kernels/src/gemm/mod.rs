@@ -1,7 +1,7 @@
 //! Matrix times matrix, `out = X·Wᵀ`: what the prompt's tokens go through together.
 //!
 //! Every weight is used once per token, so here it pays to decode a row of weights once into `f32`
-//! and multiply it with all tokens. The AVX2 version does so for sixteen rows at a time, in pieces
+//! and multiply it with all tokens. With AVX2 and NEON that is done for sixteen rows at a time, in pieces
 //! of 512 columns:
 //!
 //! ```text
@@ -13,6 +13,11 @@
 //! ```
 //!
 //! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
+//!
+//! As tiles a thread's share of rows is a macro tile, sixteen rows with all tokens, from decoding to results, a
+//! midi tile, and four rows by three tokens a micro tile. A micro tile takes a few readings of a clock, so a
+//! run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all that they
+//! have is shares.
 //!
 //! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
 //! quantised weights as whole numbers: `int8/` tells how.
@@ -26,29 +31,17 @@ use crate::Matrix;
 use crate::matmul::Columns;
 
 /// Rows of activations as a kernel multiplies them.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Tokens<'a> {
     /// As they are.
     Floats(&'a [f32]),
     /// Rounded to 8 bits for the integer kernels. Each part has some whole rows.
     #[cfg(target_arch = "x86_64")]
-    Rounded(Vec<int8::Rounded>),
+    Rounded(&'a [int8::Rounded]),
 }
 
 impl<'a> Tokens<'a> {
-    /// These, then others of the same kind.
-    pub(crate) fn and(self, others: Self) -> Self {
-        match (self, others) {
-            #[cfg(target_arch = "x86_64")]
-            (Self::Rounded(mut rounded), Self::Rounded(others)) => {
-                rounded.extend(others);
-                Self::Rounded(rounded)
-            }
-            // Those of no rows aren't rounded.
-            (first, _) => first,
-        }
-    }
-
-    fn floats(&self) -> &'a [f32] {
+    fn floats(self) -> &'a [f32] {
         match self {
             Self::Floats(x) => x,
             #[cfg(target_arch = "x86_64")]
@@ -93,11 +86,11 @@ pub mod scalar {
     pub fn gemm(out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
         let mut out = Columns::new(out, n, w.rows());
         super::check_tokens(&w, x.len(), n);
-        gemm_columns(&mut out, w, &Tokens::Floats(x), n);
+        gemm_columns(&mut out, w, Tokens::Floats(x), n);
     }
 
     /// The columns of `out` that this thread has to fill.
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         let rows = out.columns();
         let x = x.floats();
         check(out, &w, &rows, n);
@@ -119,9 +112,9 @@ pub(crate) mod avx512 {
     use crate::matmul::Columns;
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match x {
-            Tokens::Floats(_) => super::avx2::gemm_columns(out, w, x, n),
+            Tokens::Floats(_) => super::eight_lanes::gemm_columns(out, w, x, n),
             Tokens::Rounded(parts) => {
                 check(out, &w, &out.columns(), n);
                 int8::gemm_columns(out, w, parts);
@@ -131,23 +124,34 @@ pub(crate) mod avx512 {
 }
 
 /// Sixteen rows of weights at a time, in tiles of four by three.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use std::ops::Range;
 
     use super::{Tokens, check};
     use crate::Matrix;
-    use crate::dot::avx2::tile;
+    use crate::dot::eight_lanes::tile;
     use crate::matmul::Columns;
-    use crate::quant::avx2::decode_row;
+    use crate::quant::eight_lanes::decode_row;
+    use crate::tiles::{self, Tell, TileLevel, Untold};
 
     /// How many rows of weights are decoded at a time.
     const GROUP: usize = 16;
     /// How many of their columns are multiplied before going on.
     const DEPTH: usize = 512;
 
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
+        match out.tiles() {
+            None => multiply(out, w, x, n, Untold),
+            Some(told) => multiply(out, w, x, n, told),
+        }
+    }
+
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+    fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, told: impl Tell) {
         let rows = out.columns();
         let x = x.floats();
         check(out, &w, &rows, n);
@@ -155,6 +159,8 @@ pub(crate) mod avx2 {
         let mut weights = vec![0.0; GROUP.min(rows.len()) * cols];
         let mut sums = vec![[0.0; GROUP]; n];
 
+        // Groups touch end to end, so each begins at the reading at which the one before it ended.
+        let mut begun = told.now();
         for first in rows.clone().step_by(GROUP) {
             let group = first..rows.end.min(first + GROUP);
             for (i, row) in group.clone().enumerate() {
@@ -165,6 +171,7 @@ pub(crate) mod avx2 {
             for at in (0..cols).step_by(DEPTH) {
                 let depth = at..cols.min(at + DEPTH);
                 let row = |r: usize| &weights[r * cols..][..cols][depth.clone()];
+                let from = told.now();
                 let mut r = 0;
                 while r + 4 <= group.len() {
                     let rows = [row(r), row(r + 1), row(r + 2), row(r + 3)];
@@ -175,17 +182,28 @@ pub(crate) mod avx2 {
                     all_tokens([row(r)], r, &mut sums, x, cols, depth.clone());
                     r += 1;
                 }
+                let of_rows = group.len() / 4 + group.len() % 4;
+                let micro = || {
+                    let tiles = of_rows * n.div_ceil(3);
+                    tiles::work(TileLevel::Micro, tiles, group.len(), depth.len(), n)
+                };
+                told.tile(micro, from, told.now());
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (row, sum) in group.clone().zip(sums) {
                     out.set(i, row, *sum);
                 }
             }
+            let done = told.now();
+            let midi = || tiles::work(TileLevel::Midi, 1, group.len(), cols, n);
+            told.tile(midi, begun, done);
+            begun = done;
         }
     }
 
     /// Adds the products of `R` rows of weights, the first of which is `first`, with all of `x`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     fn all_tokens<const R: usize>(
         rows: [&[f32]; R],

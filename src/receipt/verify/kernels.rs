@@ -212,7 +212,7 @@ fn gpu(receipt: &Receipt, options: &Options, found: &mut Findings) {
 }
 
 /// Whether an id names a quantised format: `q4_k`, `iq2_xs`, `tq1_0`, `i2_s`, `tl1`, `int8`, `mxfp4`.
-fn is_quantized(id: &str) -> bool {
+pub(super) fn is_quantized(id: &str) -> bool {
     const PREFIXES: [&str; 9] = ["q", "iq", "tq", "i2", "tl", "int4", "int8", "mxfp", "nvfp"];
     // An embedding only looks rows up.
     !id.to_lowercase().starts_with("embed")

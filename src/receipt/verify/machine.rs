@@ -1,6 +1,6 @@
 //! Whether all that is said of the machine is of one machine.
 
-use super::kernels::cpu_instructions;
+use super::kernels::{cpu_instructions, is_quantized};
 use super::{Code, Findings, said};
 use crate::receipt::v1::{Ceilings, Receipt};
 
@@ -117,11 +117,16 @@ fn instructions(receipt: &Receipt, found: &mut Findings) {
     }
 }
 
-/// The ceilings are of the run's threads and instructions: `…: 2 threads, avx2`.
+/// The ceilings are of the run's threads and instructions: `…: 2 threads, avx2`; of bytes only where the
+/// kernels multiply such.
 fn basis(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) {
     let run = &receipt.run;
+    let mut are_of_bytes = false;
     let stated = ceilings.basis.rsplit_once(": ").and_then(|(_, with)| {
         let (threads, kernels) = with.split_once(", ")?;
+        let floats = kernels.strip_suffix(crate::machine::Ceilings::OF_BYTES);
+        are_of_bytes = floats.is_some();
+        let kernels = floats.unwrap_or(kernels);
         let threads = threads.strip_suffix(" threads").or(threads.strip_suffix(" thread"))?;
         Some((threads.parse::<u32>().ok()?, kernels))
     });
@@ -140,6 +145,13 @@ fn basis(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) {
                 said(&run.kernels),
                 said(kernels)
             ),
+        );
+    }
+    let mut kernels = receipt.tests.iter().flat_map(|test| &test.kernels);
+    if are_of_bytes && !kernels.any(|kernel| is_quantized(&kernel.id)) {
+        found.refuse(
+            Code::MachinesMixed,
+            "its ceilings are of products of bytes, but none of its kernels multiplies quantised weights",
         );
     }
 }

@@ -44,10 +44,9 @@ impl Engine {
         let run = Run { backend: "avx2".to_owned(), threads: 2, ..Run::default() };
         let ceilings = Ceilings {
             read_bytes_per_second: 10e9,
-            caches: Vec::new(),
             flops_per_second: 100e9,
             basis: "told by the test".to_owned(),
-            measured: None,
+            ..Ceilings::default()
         };
         Facts { run: Some(run), model: Some(model), ceilings: Some(ceilings), ..Facts::default() }
     }

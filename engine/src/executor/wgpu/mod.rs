@@ -16,7 +16,9 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use brickscope::{Bracket, Clock, Device, DeviceError, DeviceInfo, DeviceLaunch, StreamId, Ticks};
+use brickscope::{
+    Bracket, Clock, Device, DeviceError, DeviceInfo, DeviceLaunch, LaunchKind, StreamId, Ticks,
+};
 
 use adapter::{OpenDevice, Stamps};
 use kernels::Kernels;
@@ -270,6 +272,10 @@ impl Device for Wgpu {
             sets: marks::SETS,
             marks: marks::MARKS,
         }
+    }
+
+    fn launches(&self) -> LaunchKind {
+        LaunchKind::Recorded
     }
 
     fn begin_set(&mut self, set: u32) -> Result<(), DeviceError> {

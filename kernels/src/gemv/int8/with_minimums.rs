@@ -2,18 +2,24 @@
 //!
 //! A sub-block contributes `d * scale * Σ q·x - dmin * min * Σ x`, and within a block all but `d` and `dmin`
 //! are whole numbers. A lane's sum of four products is 4 · 31 · 127 at most, which fits into 16 bits: so the
-//! sums of four sub-blocks become one vector, which is multiplied with the scales of all four at once.
+//! sums of four sub-blocks become one vector, which is multiplied with the scales of all four at once. The
+//! heads of four rows' blocks are taken apart together, since that is as much work as the codes of one.
 
 use std::arch::x86_64::*;
 
+use super::{by_fours, side_by_side};
 use crate::activations::Activations;
-use crate::lanes::wide::{load_i8x16, load_i8x64, load_i16x8, load_u8, load_u8x64, sum16};
-use crate::lanes::{f16, piece, prefetch_ahead, sum};
+use crate::lanes::wide::{
+    load_i8x16, load_i8x64, load_i16x8, load_u8, load_u8x64, store_f32x16, sum_fourths,
+    sum_neighbours,
+};
+use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::q4_k::{HEAD, LEN};
 
 /// What a block is multiplied with.
+#[derive(Debug)]
 #[repr(align(64))]
-struct OfBlock {
+pub(super) struct OfBlock {
     /// Of sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7: in the order of the lower halves of 64 bytes of
     /// codes, their upper halves, and those of the other 64.
     q: [[i8; 64]; 4],
@@ -22,7 +28,7 @@ struct OfBlock {
     scale: f32,
 }
 
-fn in_blocks(x: &Activations) -> Vec<OfBlock> {
+pub(super) fn in_blocks(x: &Activations) -> Vec<OfBlock> {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<8>().0).zip(&x.scales);
     let blocks = blocks.map(|((q, sums), scale)| {
         let mut x = OfBlock { q: [[0; 64]; 4], sums: [0; 8], scale: *scale };
@@ -41,42 +47,55 @@ fn in_blocks(x: &Activations) -> Vec<OfBlock> {
 macro_rules! gemv {
     ($name:ident, $bytes:expr, $codes_at:expr, $fifth:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &Activations) {
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[OfBlock]) {
             const BYTES: usize = $bytes;
             const CODES: usize = $codes_at;
 
-            let x = in_blocks(x);
-            let spread = [0, 1].map(|half| scales_of_fours(half));
+            let row_bytes = x.len() * BYTES;
+            let spread = [0, 1, 2, 3].map(|row| [0, 1].map(|half| scales_of_fours(row, half)));
             let nibble = _mm512_set1_epi8(15);
-            for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * BYTES)) {
-                let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm_setzero_ps());
-                for (block, x) in row.as_chunks::<BYTES>().0.iter().zip(&x) {
-                    for line in [0, 64, 128] {
-                        prefetch_ahead(&block[line..]);
+            for at in by_fours(out.len()) {
+                let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
+                let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
+                for (blocks, x) in side_by_side::<BYTES>(rows).zip(x) {
+                    for block in blocks {
+                        for line in [0, 64, 128] {
+                            prefetch_ahead_of_four(&block[line..]);
+                        }
                     }
-                    let scales = scales_and_mins(piece(block, 0));
-                    let mins = _mm256_extracti128_si256::<1>(scales);
-                    let mins = _mm_cvtepi32_ps(_mm_madd_epi16(mins, load_i16x8(&x.sums)));
-                    let scales = _mm512_castsi256_si512(scales);
-                    let mut total = _mm512_setzero_si512();
-                    for (half, spread) in spread.iter().enumerate() {
-                        let codes = load_u8x64(piece(block, CODES + 64 * half));
-                        let low = _mm512_and_si512(codes, nibble);
-                        let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble);
-                        let [low, high] = $fifth(block, half, [low, high]);
-                        let zero = _mm512_setzero_si512();
-                        let low = _mm512_dpbusd_epi32(zero, low, load_i8x64(&x.q[2 * half]));
-                        let high = _mm512_dpbusd_epi32(zero, high, load_i8x64(&x.q[2 * half + 1]));
-                        let both = _mm512_packs_epi32(low, high);
-                        let scales = _mm512_permutexvar_epi16(*spread, scales);
-                        total = _mm512_dpwssd_epi32(total, both, scales);
+                    let heads = heads(blocks.map(|block| piece(block, 0)));
+                    let [scales, mins] = scales_and_mins(heads);
+                    let [d, dmin] = factors(heads, x.scale);
+                    let sums = _mm512_broadcast_i32x4(load_i16x8(&x.sums));
+                    let mins = _mm512_cvtepi32_ps(_mm512_madd_epi16(mins, sums));
+                    mins_acc = _mm512_fmadd_ps(dmin, mins, mins_acc);
+
+                    let mut totals = [_mm512_setzero_si512(); 4];
+                    for (total, (block, spread)) in
+                        totals.iter_mut().zip(blocks.iter().zip(&spread))
+                    {
+                        for (half, spread) in spread.iter().enumerate() {
+                            let codes = load_u8x64(piece(*block, CODES + 64 * half));
+                            let low = _mm512_and_si512(codes, nibble);
+                            let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble);
+                            let [low, high] = $fifth(*block, half, [low, high]);
+                            let zero = _mm512_setzero_si512();
+                            let low = _mm512_dpbusd_epi32(zero, low, load_i8x64(&x.q[2 * half]));
+                            let high =
+                                _mm512_dpbusd_epi32(zero, high, load_i8x64(&x.q[2 * half + 1]));
+                            let both = _mm512_packs_epi32(low, high);
+                            let scales = _mm512_permutexvar_epi16(*spread, scales);
+                            *total = _mm512_dpwssd_epi32(*total, both, scales);
+                        }
                     }
-                    let d = _mm512_set1_ps(f16(*piece(block, 0)) * x.scale);
-                    let dmin = _mm_set1_ps(f16(*piece(block, 2)) * x.scale);
-                    acc = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(total), acc);
-                    mins_acc = _mm_fmadd_ps(dmin, mins, mins_acc);
+                    acc = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(sum_neighbours(totals)), acc);
                 }
-                *out = sum16(acc) - sum(_mm256_zextps128_ps256(mins_acc));
+                let mut mins = [0.0; 16];
+                store_f32x16(&mut mins, mins_acc);
+                let mins = mins.as_chunks::<4>().0.iter().map(|four| four.iter().sum::<f32>());
+                for ((i, sum), mins) in at.into_iter().zip(sum_fourths(acc)).zip(mins) {
+                    out[i] = sum - mins;
+                }
             }
         }
     };
@@ -106,28 +125,56 @@ fn with_fifth_bits([low, high]: [__m512i; 2], bits: &[u8; 32], first: usize) -> 
     ]
 }
 
-/// The eight scales and the eight minimums of a block's head, as words.
+/// The heads of four blocks, 16 bytes each.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn scales_and_mins(head: &[u8; HEAD]) -> __m256i {
-    let head = load_i8x16(head);
-    // The four bytes that have the low bits of scales 0-3, scales 4-7, minimums 0-3, minimums 4-7.
-    let low = _mm_shuffle_epi32::<0b11_10_11_01>(head);
-    let low = _mm_srlv_epi32(low, _mm_setr_epi32(0, 0, 0, 4));
-    let six = 0x3f3f_3f3f;
-    let low = _mm_and_si128(low, _mm_setr_epi32(six, 0x0f0f_0f0f, six, 0x0f0f_0f0f));
-    // The upper two bits of scales 4-7 and of minimums 4-7.
-    let high = _mm_srli_epi32::<2>(_mm_shuffle_epi32::<0b10_10_01_01>(head));
-    let high_bits = _mm_setr_epi32(0, 0x3030_3030, 0, 0x3030_3030);
-    // a | b & c
-    _mm256_cvtepu8_epi16(_mm_ternarylogic_epi32::<0xf8>(low, high, high_bits))
+fn heads(of: [&[u8; HEAD]; 4]) -> __m512i {
+    let [a, b, c, d] = of.map(|head| load_i8x16(head));
+    let ab = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
+    let cd = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(c), d);
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(ab), cd)
 }
 
-/// Which of eight scales go where, so that `_mm512_packs_epi32` of the sums of sub-blocks `s`, `s + 2` and of
-/// `s + 1`, `s + 3` meets the scale of each: in the lower half four of `s`, then four of the next, twice.
+/// `d` of each block as [`sum_neighbours`] has their sums, and `dmin` of each four times; times `scale`.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn scales_of_fours(half: i64) -> __m512i {
-    let four = |s: i64| (4 * half + s) * 0x0001_0001_0001_0001;
+fn factors(heads: __m512i, scale: f32) -> [__m512; 2] {
+    // Words of a block: `d` is the first, `dmin` the second.
+    let d = _mm512_set1_epi64(24 << 48 | 16 << 32 | 8 << 16);
+    let four = |block: i64| (8 * block + 1) * 0x0001_0001_0001_0001;
+    let dmin = _mm512_setr_epi64(four(0), four(1), four(2), four(3), 0, 0, 0, 0);
+    let scale = _mm512_set1_ps(scale);
+    [d, dmin].map(|words| {
+        let halves = _mm512_castsi512_si256(_mm512_permutexvar_epi16(words, heads));
+        _mm512_mul_ps(_mm512_cvtph_ps(halves), scale)
+    })
+}
+
+/// The eight scales of each of four blocks, and the eight minimums, as words.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn scales_and_mins(heads: __m512i) -> [__m512i; 2] {
+    // The four bytes that have the low bits of scales 0-3, scales 4-7, minimums 0-3, minimums 4-7.
+    let low = _mm512_shuffle_epi32::<0b11_10_11_01>(heads);
+    let in_each = |[a, b, c, d]: [i32; 4]| _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d));
+    let low = _mm512_srlv_epi32(low, in_each([0, 0, 0, 4]));
+    let six = 0x3f3f_3f3f;
+    let low = _mm512_and_si512(low, in_each([six, 0x0f0f_0f0f, six, 0x0f0f_0f0f]));
+    // The upper two bits of scales 4-7 and of minimums 4-7.
+    let high = _mm512_srli_epi32::<2>(_mm512_shuffle_epi32::<0b10_10_01_01>(heads));
+    let high_bits = in_each([0, 0x3030_3030, 0, 0x3030_3030]);
+    // a | b & c
+    let bytes = _mm512_ternarylogic_epi32::<0xf8>(low, high, high_bits);
+    let zero = _mm512_setzero_si512();
+    [_mm512_unpacklo_epi8(bytes, zero), _mm512_unpackhi_epi8(bytes, zero)]
+}
+
+/// Which of the scales of four blocks go where, so that `_mm512_packs_epi32` of one block's sums of
+/// sub-blocks `s`, `s + 2` and of `s + 1`, `s + 3` meets the scale of each: in the lower half four of `s`,
+/// then four of the next, twice.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn scales_of_fours(block: i64, half: i64) -> __m512i {
+    let four = |s: i64| (8 * block + 4 * half + s) * 0x0001_0001_0001_0001;
     _mm512_setr_epi64(four(0), four(1), four(0), four(1), four(2), four(3), four(2), four(3))
 }
