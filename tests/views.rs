@@ -890,12 +890,16 @@ fn tiled() -> Profile {
         profiler.add_tiles(TileLevel::Macro, begun..done, 1, 4_096, 200_000_000);
         begun..done
     };
-    let slower = [share(1_500), share(1_000)];
-    let other = std::thread::Builder::new().name("kernels-1\u{1b}[31m".to_owned());
-    std::thread::scope(|scope| {
-        let shares = other.spawn_scoped(scope, || [share(1_000), share(1_000)]);
-        shares.expect("a thread").join().expect("no panic");
-    });
+    // Named, since a test runs on a thread of the name that its runner chooses.
+    let on = |name: &str, micros: [u64; 2]| {
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        std::thread::scope(|scope| {
+            let shares = thread.spawn_scoped(scope, || micros.map(share)).expect("a thread");
+            shares.join().expect("no panic")
+        })
+    };
+    let slower = on("engine", [1_500, 1_000]);
+    on("kernels-1\u{1b}[31m", [1_000, 1_000]);
     slower.into_iter().for_each(|slower| profiler.add_tiled_product(slower, 2));
     profiler.profile()
 }
@@ -906,7 +910,7 @@ fn the_report_has_tiles_by_level_and_by_thread() {
     let balance = profile.tile_balance.expect("products were noted");
     assert_eq!((balance.products, balance.slowest_ns), (2, 2_500_000));
     assert_eq!((balance.offered_ns, balance.worked_ns), (5_000_000, 4_500_000));
-    let report = view::report(&profile);
+    let report = brickscope::view::report(&profile);
     let (_, tiles) = report.split_once("Tiles: ").expect("tiles");
     let (tiles, _) = tiles.split_once("\n\nNothing").expect("nothing else was recorded");
     insta::assert_snapshot!(tiles);
@@ -928,7 +932,7 @@ fn tiles_come_back_from_a_file_and_are_not_there_in_files_of_before() {
     }
     let before: Profile = serde_json::from_value(json).expect("a file of before");
     assert!(before.tile_threads.is_empty() && before.tile_balance.is_none());
-    assert!(view::report(&before).contains("\nTiles: products"));
+    assert!(brickscope::view::report(&before).contains("\nTiles: products"));
 }
 
 #[test]
@@ -946,7 +950,7 @@ fn tiles_of_no_time_have_no_rate_and_no_imbalance() {
     profiler.add_tiled_product(7..5, u64::MAX);
     let profile = profiler.profile();
     assert_eq!(profile.tile_balance.and_then(|balance| balance.imbalance()), None);
-    let report = view::report(&profile);
+    let report = brickscope::view::report(&profile);
     assert!(
         report.contains("imbalance of 2 products: not known, no share took any time"),
         "{report}"

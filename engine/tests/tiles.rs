@@ -35,12 +35,13 @@ fn tiles_add_up_to_the_kernels_that_they_are_of_and_lie_within_them() {
             for n_threads in [1, 2] {
                 let what = format!("{name} on {backend:?}, {n_threads} threads");
                 let cpu = Cpu::new(kernels, NonZeroUsize::new(n_threads).expect("not 0"));
-                let mut session = Session::new(&model, cpu.expect("threads"), 24).expect("room");
+                let mut session = Session::new(&model, cpu.expect("threads"), 48).expect("room");
                 let profiler = BrickProfiler::enabled();
                 session.profile_tiles(&profiler);
-                let tokens: Vec<u32> = (1..=19).collect();
+                // Several register tiles to a run, of 32 tokens too, and the last not a whole one.
+                let tokens: Vec<u32> = (1..=43).collect();
                 let told = session.forward_profiled(&profiler, &tokens).expect("it runs").to_vec();
-                session.forward_profiled(&profiler, &[20]).expect("decoding has no tiles");
+                session.forward_profiled(&profiler, &[44]).expect("decoding has no tiles");
                 let profile = profiler.profile();
                 assert_eq!(profile.check(), Ok(()), "{what}");
 

@@ -10,7 +10,8 @@ pub enum Backend {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products round activations to 8 bits.
+    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products with quantised weights round activations to
+    /// 8 bits.
     Avx512,
     /// 64-bit ARM. See [`caveat`](Self::caveat).
     Neon,
@@ -173,6 +174,13 @@ mod tests {
             "sse9".parse::<Backend>().unwrap_err().to_string(),
             "there is no backend `sse9`: choose one of scalar, avx2, avx512, neon, wgpu, cuda"
         );
+    }
+
+    #[test]
+    fn what_is_not_known_of_neon_fits_a_line() {
+        let caveats: Vec<_> = Backend::ALL.into_iter().filter_map(Backend::caveat).collect();
+        assert!(caveats.len() == 1 && caveats[0].starts_with("NEON kernels: "), "{caveats:?}");
+        assert!("note: ".len() + caveats[0].len() <= 80);
     }
 
     #[test]

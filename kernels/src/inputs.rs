@@ -3,7 +3,8 @@
 //! Integer kernels multiply activations that are rounded to 8 bits, in the order in which the codes of a type
 //! of weights come out of its blocks. The projections of one layer share their input, so it is rounded once
 //! for all of them: by the first product that needs it, which later ones of the same type find done. Weights of
-//! another type are other blocks in another order, and get a rounding of their own.
+//! another type are other blocks in another order, and get a rounding of their own. So do the kernels that put the
+//! floats of several tokens side by side.
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ use crate::gemm::Tokens;
 use crate::gemv::Vector;
 use crate::{Kernels, QuantType, ThreadPool};
 #[cfg(target_arch = "x86_64")]
-use crate::{gemm, gemv};
+use crate::{gemm, gemm::TILE_TOKENS, gemv};
 
 /// Activations of `n` tokens, and what kernels have made of them so far.
 ///
@@ -50,6 +51,9 @@ enum Made {
     /// Of several: each part has some.
     #[cfg(target_arch = "x86_64")]
     Rounded(Vec<gemm::int8::Rounded>),
+    /// Likewise, as floats.
+    #[cfg(target_arch = "x86_64")]
+    Packed(Vec<gemm::float::Packed>),
 }
 
 impl<'x> Inputs<'x> {
@@ -74,7 +78,11 @@ impl<'x> Inputs<'x> {
     /// How often they were rounded: once for each kind of blocks.
     #[must_use]
     pub fn roundings(&self) -> usize {
-        self.made.len()
+        #[cfg(target_arch = "x86_64")]
+        let are_rounded = |made: &Made| !matches!(made, Made::Packed(_));
+        #[cfg(not(target_arch = "x86_64"))]
+        let are_rounded = |_: &Made| true;
+        self.made.iter().filter(|(_, made)| are_rounded(made)).count()
     }
 
     /// The only token, as [`Kernels::gemv_vector`] multiplies it with weights of a type.
@@ -92,7 +100,7 @@ impl<'x> Inputs<'x> {
     }
 
     /// The tokens, as [`Kernels::gemm_columns`] multiplies them with weights of a type. Where they have to be
-    /// rounded and are many, each thread of `pool` rounds some: a job of its own.
+    /// made anew and are many, each thread of `pool` makes some: a job of its own.
     pub(crate) fn tokens(
         &mut self,
         kernels: Kernels,
@@ -102,9 +110,18 @@ impl<'x> Inputs<'x> {
         #[cfg(target_arch = "x86_64")]
         if kernels.rounds_activations(kind, self.n) && !self.x.is_empty() {
             let (x, n) = (self.x, self.n);
-            let made = self.made(kind, || Made::Rounded(rounded(kernels, pool, kind, x, n)));
-            let Made::Rounded(parts) = made else { unreachable!("a part is never one token") };
+            let rounded = |x: &[f32], n| kernels.rounded(kind, x, n);
+            let made = self.made(kind, || Made::Rounded(parts(pool, x, n, 1, rounded)));
+            let Made::Rounded(parts) = made else { unreachable!("these are of no other kind") };
             return Tokens::Rounded(parts);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if kernels.packs_activations() && !self.x.is_empty() {
+            let (x, n) = (self.x, self.n);
+            let packed = |x: &[f32], n| kernels.packed(x, n);
+            let made = self.made(kind, || Made::Packed(parts(pool, x, n, TILE_TOKENS, packed)));
+            let Made::Packed(parts) = made else { unreachable!("these are of no other kind") };
+            return Tokens::Packed(parts);
         }
         let _ = (kernels, pool, kind);
         Tokens::Floats(self.x)
@@ -125,39 +142,40 @@ impl<'x> Inputs<'x> {
     }
 }
 
-/// The first of the types whose kernels read rounded activations alike.
+/// The first of the types whose kernels read what is made of activations alike.
 #[cfg(target_arch = "x86_64")]
 fn alike(kind: QuantType) -> QuantType {
     match kind {
         QuantType::Q5_1 => QuantType::Q4_1,
         QuantType::Q5_K => QuantType::Q4_K,
+        QuantType::F16 | QuantType::BF16 => QuantType::F32,
         kind => kind,
     }
 }
 
-/// `n` rows, rounded: each thread has some where that is worth it.
+/// What is made of `n` rows: by each thread of some, a multiple of `together`, where that is worth it.
 #[cfg(target_arch = "x86_64")]
-fn rounded(
-    kernels: Kernels,
+fn parts<T: Send + Sync>(
     pool: Option<&ThreadPool>,
-    kind: QuantType,
     x: &[f32],
     n: usize,
-) -> Vec<gemm::int8::Rounded> {
+    together: usize,
+    make: impl Fn(&[f32], usize) -> T + Sync,
+) -> Vec<T> {
     // About 10 µs of work: less isn't worth a second hand-off.
     const WORTH_SHARING: usize = 1 << 16;
     let Some(pool) = pool.filter(|pool| pool.threads() > 1 && x.len() >= WORTH_SHARING) else {
-        return vec![kernels.rounded(kind, x, n)];
+        return vec![make(x, n)];
     };
     let threads = pool.threads();
-    let (size, cols) = (n.div_ceil(threads), x.len() / n);
+    let (size, cols) = (n.div_ceil(threads).next_multiple_of(together), x.len() / n);
     let parts: Vec<OnceLock<_>> = (0..threads).map(|_| OnceLock::new()).collect();
     pool.run(&|thread| {
         let some = (thread * size).min(n)..((thread + 1) * size).min(n);
         if !some.is_empty() {
             let x = &x[some.start * cols..some.end * cols];
             // Nobody else has this thread's cell.
-            let _ = parts[thread].set(kernels.rounded(kind, x, some.len()));
+            let _ = parts[thread].set(make(x, some.len()));
         }
     });
     parts.into_iter().filter_map(OnceLock::into_inner).collect()

@@ -221,7 +221,7 @@ impl Kernels {
     ///
     /// If `k` is too short for that many rows, or `stride` is less than `q.len()`.
     pub fn scores(self, out: &mut [f32], q: &[f32], k: &[f32], stride: usize, scale: f32) {
-        dispatch!(self, attention, scores, out, q, k, stride, scale);
+        dispatch!(self, attention / avx512, scores, out, q, k, stride, scale);
     }
 
     /// `out = Σ p[t] * v[t]`: `p.len()` cached values, `stride` elements apart, weighted. `out` is one
@@ -231,7 +231,7 @@ impl Kernels {
     ///
     /// If `v` is too short for that many rows, or `stride` is less than `out.len()`.
     pub fn weighted_sum(self, out: &mut [f32], p: &[f32], v: &[f32], stride: usize) {
-        dispatch!(self, attention, weighted_sum, out, p, v, stride);
+        dispatch!(self, attention / avx512, weighted_sum, out, p, v, stride);
     }
 
     /// `out = W·x`: `x` has `w.cols()` elements and `out` has `w.rows()`.
@@ -302,6 +302,20 @@ impl Kernels {
         unsafe { gemm::int8::Rounded::new(kind, x, n) }
     }
 
+    /// Some rows, as [`gemm_columns`](Self::gemm_columns) multiplies them with floats on AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn packed(self, x: &[f32], n: usize) -> gemm::float::Packed {
+        assert!(self.packs_activations(), "only AVX-512 packs activations");
+        // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+        unsafe { gemm::float::Packed::new(x, n) }
+    }
+
+    /// Whether products of several tokens with floats put the tokens side by side.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn packs_activations(self) -> bool {
+        self.isa == Isa::Avx512
+    }
+
     /// [`gemm`](Self::gemm) on all threads of `pool`. The result is the same to the bit on any number
     /// of threads.
     ///
@@ -332,9 +346,10 @@ impl Kernels {
     }
 }
 
-/// Picks between the names of the routines that [`dispatch!`] picks between.
+/// Picks between the names of the routines that [`dispatch!`] picks between: where AVX-512 has none of its own,
+/// that of AVX2.
 macro_rules! names {
-    ($($(#[$doc:meta])* $method:ident => $operation:literal;)*) => {
+    ($($(#[$doc:meta])* $method:ident => $operation:literal / $avx512:literal;)*) => {
         /// What a profiler calls the routines that really run.
         impl Kernels {
             $($(#[$doc])*
@@ -342,7 +357,9 @@ macro_rules! names {
                 match self.isa {
                     Isa::Scalar => concat!($operation, "_scalar"),
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx2 | Isa::Avx512 => concat!($operation, "_avx2"),
+                    Isa::Avx2 => concat!($operation, "_avx2"),
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx512 => concat!($operation, "_", $avx512),
                     #[cfg(target_arch = "aarch64")]
                     Isa::Neon => concat!($operation, "_neon"),
                 }
@@ -354,23 +371,23 @@ macro_rules! names {
 names! {
     /// The routine behind [`rms_norm`](Self::rms_norm) and
     /// [`rms_norm_in_place`](Self::rms_norm_in_place).
-    rms_norm_name => "rms_norm";
+    rms_norm_name => "rms_norm" / "avx2";
     /// The routine behind [`softmax`](Self::softmax).
-    softmax_name => "softmax";
+    softmax_name => "softmax" / "avx2";
     /// The routine behind [`rope`](Self::rope).
-    rope_name => "rope";
+    rope_name => "rope" / "avx2";
     /// The routine behind [`silu_mul`](Self::silu_mul).
-    silu_mul_name => "silu_mul";
+    silu_mul_name => "silu_mul" / "avx2";
     /// The routine behind [`relu_squared_mul`](Self::relu_squared_mul).
-    relu_squared_mul_name => "relu_squared_mul";
+    relu_squared_mul_name => "relu_squared_mul" / "avx2";
     /// The routine behind [`add`](Self::add).
-    add_name => "add";
+    add_name => "add" / "avx2";
     /// The routine behind [`add_bias`](Self::add_bias).
-    add_bias_name => "add_bias";
+    add_bias_name => "add_bias" / "avx2";
     /// The routine behind [`scores`](Self::scores).
-    scores_name => "scores";
+    scores_name => "scores" / "avx512";
     /// The routine behind [`weighted_sum`](Self::weighted_sum).
-    weighted_sum_name => "weighted_sum";
+    weighted_sum_name => "weighted_sum" / "avx512";
 }
 
 impl Kernels {
@@ -405,13 +422,9 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, _) => by_kind!("gemm", "avx2"),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, 1) if self.rounds_activations(kind, 1) => by_kind!("gemv", "avx512"),
+            (Isa::Avx512, 1) => by_kind!("gemv", "avx512"),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, 1) => by_kind!("gemv", "avx2"),
-            #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, _) if self.rounds_activations(kind, n) => by_kind!("gemm", "avx512"),
-            #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, _) => by_kind!("gemm", "avx2"),
+            (Isa::Avx512, _) => by_kind!("gemm", "avx512"),
             #[cfg(target_arch = "aarch64")]
             (Isa::Neon, 1) => by_kind!("gemv", "neon"),
             #[cfg(target_arch = "aarch64")]

@@ -30,17 +30,18 @@
 //! | [`rope`] | yes | yes | AVX2's |
 //! | [`silu_mul`] (SwiGLU, and its ReLU² sibling) | yes | yes | AVX2's |
 //! | [`add`] (residuals, biases) | yes | yes | AVX2's |
-//! | [`attention`] (one head against a cache) | yes | yes | AVX2's |
-//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] | quantised ones, times activations rounded to 8 bits |
+//! | [`attention`] (one head against a cache) | yes | yes | yes |
+//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] | every [`QuantType`]; quantised ones times activations rounded to 8 bits |
 //!
 //! AVX2 and NEON run the same source and give the same bits. NEON was tested under qemu alone.
 //!
-//! Scalar, AVX2 and NEON multiply weights with activations as they are. AVX-512 rounds activations to whole numbers
-//! of 8 bits, in blocks as long as those of the weights, as llama.cpp does on every CPU:
+//! Scalar, AVX2 and NEON multiply weights with activations as they are, as does AVX-512 where weights are floats. For
+//! other weights it rounds activations to whole numbers of 8 bits, in blocks as long as those of the weights, as
+//! llama.cpp does on every CPU:
 //! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become. Matrices
 //! that share their [`Inputs`] share the rounding.
 //!
-//! On AVX2 and AVX-512 products of several tokens are cut into tiles for caches and registers; a
+//! On AVX2, NEON and AVX-512 products of several tokens are cut into tiles for caches and registers; a
 //! [`TileWatch`] is told of them, with two readings of its clock for each.
 //!
 //! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
@@ -76,6 +77,8 @@ mod saturate;
 pub mod silu_mul;
 pub mod simd;
 pub mod softmax;
+#[cfg(target_arch = "x86_64")]
+mod spare;
 #[cfg(test)]
 mod tests;
 mod tiles;

@@ -711,12 +711,13 @@ fn names_say_which_routine_runs() {
         // Where AVX-512 gains nothing, AVX2's run.
         let isa = if kernels.backend() == Backend::Avx512 { "avx2" } else { own };
         for kind in QuantType::ALL {
-            let isa = |n| if kernels.rounds_activations(kind, n) { own } else { isa };
-            assert_eq!(kernels.matmul_name(kind, 1), format!("gemv_{kind}_{}", isa(1)));
-            assert_eq!(kernels.matmul_name(kind, 2), format!("gemm_{kind}_{}", isa(2)));
+            assert_eq!(kernels.matmul_name(kind, 1), format!("gemv_{kind}_{own}"));
+            assert_eq!(kernels.matmul_name(kind, 2), format!("gemm_{kind}_{own}"));
         }
         assert_eq!(kernels.rms_norm_name(), format!("rms_norm_{isa}"));
         assert_eq!(kernels.relu_squared_mul_name(), format!("relu_squared_mul_{isa}"));
+        assert_eq!(kernels.scores_name(), format!("scores_{own}"));
+        assert_eq!(kernels.weighted_sum_name(), format!("weighted_sum_{own}"));
     }
     assert_eq!(Kernels::best(), *backends().last().unwrap(), "the last is the fastest");
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::profile::Profile;
 use crate::tile::{TileBalance, TileLevel, TileStats};
 use crate::view::report::{shortened, wrapped};
-use crate::view::{count, micros, percent};
+use crate::view::{count, micros};
 
 /// Threads in the table at most.
 const MOST_THREADS: usize = 32;
@@ -110,10 +110,10 @@ fn balanced(balance: &TileBalance) -> String {
     let of = count(balance.products, "product");
     match balance.imbalance() {
         Some(imbalance) => format!(
-            "imbalance of {of}: the slowest thread took {:.1} % longer than the mean of all, which worked {} of \
-             its time",
+            "imbalance of {of}: the slowest thread took {:.1} % longer than the mean of all, which worked \
+             {:.1} % of its time",
             100.0 * imbalance,
-            percent(balance.worked_ns as f64, balance.offered_ns as f64),
+            100.0 * balance.worked_ns as f64 / balance.offered_ns as f64,
         ),
         None => format!("imbalance of {of}: not known, no share took any time"),
     }

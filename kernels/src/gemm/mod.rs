@@ -12,23 +12,34 @@
 //!         └──────────┴─ ─ ─     12 sums in registers, 7 loads for 12 multiply-adds
 //! ```
 //!
+//! NEON has two of activations at a time, for want of registers.
+//!
 //! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
 //!
 //! As tiles a thread's share of rows is a macro tile, sixteen rows with all tokens, from decoding to results, a
-//! midi tile, and four rows by three tokens a micro tile. A micro tile takes a few readings of a clock, so a
-//! run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all that they
-//! have is shares.
+//! midi tile, and four rows by three tokens, or two on NEON, a micro tile. A micro tile takes a few readings of a
+//! clock, so a run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all
+//! that they have is shares.
 //!
 //! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
-//! quantised weights as whole numbers: `int8/` tells how.
+//! quantised weights as whole numbers: `int8/` tells how. Those for weights that are floats stay what they
+//! are, and are turned so that a vector has sixteen tokens: `float/` does.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod float;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod int8;
+#[cfg(target_arch = "x86_64")]
+mod pieces;
 
 use std::ops::Range;
 
 use crate::Matrix;
 use crate::matmul::Columns;
+
+/// How many tokens are best put side by side together: a multiple of this.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const TILE_TOKENS: usize = 32;
 
 /// Rows of activations as a kernel multiplies them.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +49,9 @@ pub(crate) enum Tokens<'a> {
     /// Rounded to 8 bits for the integer kernels. Each part has some whole rows.
     #[cfg(target_arch = "x86_64")]
     Rounded(&'a [int8::Rounded]),
+    /// As they are, with several tokens side by side. Each part has some whole rows.
+    #[cfg(target_arch = "x86_64")]
+    Packed(&'a [float::Packed]),
 }
 
 impl<'a> Tokens<'a> {
@@ -45,7 +59,9 @@ impl<'a> Tokens<'a> {
         match self {
             Self::Floats(x) => x,
             #[cfg(target_arch = "x86_64")]
-            Self::Rounded(_) => unreachable!("only the integer kernels round activations"),
+            Self::Rounded(_) | Self::Packed(_) => {
+                unreachable!("only the kernels for AVX-512 make activations anew")
+            }
         }
     }
 }
@@ -104,20 +120,25 @@ pub mod scalar {
     }
 }
 
-/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else as AVX2.
+/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else sixteen tokens at a time.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
-    use super::{Tokens, check, int8};
+    use super::{Tokens, check, float, int8};
     use crate::Matrix;
     use crate::matmul::Columns;
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match x {
+            // No tokens, or no columns.
             Tokens::Floats(_) => super::eight_lanes::gemm_columns(out, w, x, n),
             Tokens::Rounded(parts) => {
                 check(out, &w, &out.columns(), n);
                 int8::gemm_columns(out, w, parts);
+            }
+            Tokens::Packed(parts) => {
+                check(out, &w, &out.columns(), n);
+                float::gemm_columns(out, w, parts);
             }
         }
     }
@@ -139,6 +160,10 @@ pub(crate) mod eight_lanes {
     const GROUP: usize = 16;
     /// How many of their columns are multiplied before going on.
     const DEPTH: usize = 512;
+    /// How many tokens four rows of weights are multiplied with at a time: the sums of three fill three
+    /// quarters of AVX2's registers. NEON's are twice as many of half the width, and with three the compiler
+    /// runs out of them.
+    const TOKENS: usize = if cfg!(target_arch = "x86_64") { 3 } else { 2 };
 
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
@@ -184,7 +209,7 @@ pub(crate) mod eight_lanes {
                 }
                 let of_rows = group.len() / 4 + group.len() % 4;
                 let micro = || {
-                    let tiles = of_rows * n.div_ceil(3);
+                    let tiles = of_rows * n.div_ceil(TOKENS);
                     tiles::work(TileLevel::Micro, tiles, group.len(), depth.len(), n)
                 };
                 told.tile(micro, from, told.now());
@@ -214,13 +239,16 @@ pub(crate) mod eight_lanes {
         depth: Range<usize>,
     ) {
         let token = |i: usize| &x[i * cols..][..cols][depth.clone()];
-        let (threes, rest) = sums.as_chunks_mut::<3>();
-        let n_threes = 3 * threes.len();
-        for (i, sums) in threes.iter_mut().enumerate() {
-            let i = 3 * i;
-            let tile = tile(rows, [token(i), token(i + 1), token(i + 2)]);
+        let (tiles, rest) = sums.as_chunks_mut::<TOKENS>();
+        let n_tiled = TOKENS * tiles.len();
+        for (i, sums) in tiles.iter_mut().enumerate() {
+            let mut tokens: [&[f32]; TOKENS] = [&[]; TOKENS];
+            for (n, own) in tokens.iter_mut().enumerate() {
+                *own = token(TOKENS * i + n);
+            }
+            let tile = tile(rows, tokens);
             for r in 0..R {
-                for i in 0..3 {
+                for i in 0..TOKENS {
                     sums[i][first + r] += tile[r][i];
                 }
             }
@@ -228,13 +256,13 @@ pub(crate) mod eight_lanes {
         match rest {
             [] => {}
             [sums] => {
-                let tile = tile(rows, [token(n_threes)]);
+                let tile = tile(rows, [token(n_tiled)]);
                 for r in 0..R {
                     sums[first + r] += tile[r][0];
                 }
             }
             rest => {
-                let tile = tile(rows, [token(n_threes), token(n_threes + 1)]);
+                let tile = tile(rows, [token(n_tiled), token(n_tiled + 1)]);
                 for r in 0..R {
                     for i in 0..2 {
                         rest[i][first + r] += tile[r][i];

@@ -3,7 +3,7 @@
 //! It is bound by how fast the weights come out of memory, so they are read once, in the format in
 //! which they are stored, and decoded in registers. On AVX2 and NEON activations stay `f32`: unlike llama.cpp's
 //! kernels these don't round them to 8 bits, and each product is that of the decoded weights to
-//! within the rounding of `f32` sums. Those for AVX-512, in `int8/`, do.
+//! within the rounding of `f32` sums. Those for AVX-512, in `int8/`, do, but where weights are floats (`float.rs`).
 //!
 //! Each format's loop of eight lanes is in the file of its name, or of its kind: `of_32.rs` for those with one scale
 //! per 32 weights and fewer than 8 bits, `with_minimums.rs` for Q4_K and Q5_K. The sum of a row doesn't depend on which rows
@@ -11,6 +11,8 @@
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod f32;
+#[cfg(target_arch = "x86_64")]
+mod float;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod half;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -73,16 +75,27 @@ pub mod scalar {
     }
 }
 
-/// Activations as they are: as AVX2. Those that are arranged go to `int8/`.
+/// Activations as they are: sixteen floats at a time. Those that are arranged go to `int8/`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::ops::Range;
 
-    use crate::Matrix;
+    use super::float;
+    use crate::{Matrix, QuantType};
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
-        super::eight_lanes::gemv_rows(out, w, rows, x);
+        super::check(out.len(), &w, &rows, x.len());
+        if x.is_empty() {
+            return out.fill(0.0);
+        }
+        let bytes = w.rows_bytes(rows);
+        match w.kind() {
+            QuantType::F32 => float::gemv_f32(out, bytes, x),
+            QuantType::F16 => float::gemv_f16(out, bytes, x),
+            QuantType::BF16 => float::gemv_bf16(out, bytes, x),
+            kind => unreachable!("activations for {kind} are arranged"),
+        }
     }
 }
 

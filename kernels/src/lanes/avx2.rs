@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use super::PREFETCH_BYTES;
+
 /// Eight floats.
 pub(crate) type F32x8 = __m256;
 
@@ -216,12 +218,26 @@ pub(crate) fn f16(bytes: [u8; 2]) -> f32 {
 /// Asks for the cache line that is `BYTES` past `data`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-#[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
 pub(crate) fn prefetch<const BYTES: usize, T>(data: &[T]) {
+    prefetch_as::<BYTES, T, _MM_HINT_T0>(data);
+}
+
+/// Asks for the line 1 KiB past `data`, one of four streams that are read side by side. Into the second level:
+/// that is 5 to 25 % faster than into the first, on Zen 4.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(crate) fn prefetch_ahead_of_four<T>(data: &[T]) {
+    prefetch_as::<{ PREFETCH_BYTES / 4 }, T, _MM_HINT_T1>(data);
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+#[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
+fn prefetch_as<const BYTES: usize, T, const HINT: i32>(data: &[T]) {
     let ahead = data.as_ptr().cast::<u8>().wrapping_add(BYTES);
     // SAFETY: a prefetch is a hint. It reads nothing that the program could see and doesn't fault,
     // wherever it points.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) }
+    unsafe { _mm_prefetch::<HINT>(ahead.cast()) }
 }
 
 /// The sum of eight lanes, added in the same order as by [`sum4`].

@@ -38,11 +38,3 @@ pub(crate) fn piece<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
 pub(crate) fn prefetch_ahead<T>(data: &[T]) {
     prefetch::<PREFETCH_BYTES, T>(data);
 }
-
-/// The same for one of four streams that are read side by side.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-#[inline]
-pub(crate) fn prefetch_ahead_of_four<T>(data: &[T]) {
-    prefetch::<{ PREFETCH_BYTES / 4 }, T>(data);
-}

@@ -33,10 +33,11 @@ pub(crate) use tokens::Rounded;
 
 use std::ops::Range;
 
+use super::pieces::prefetch_rows;
 use crate::matmul::Columns;
 use crate::tiles::{self, Tell, TileLevel, Untold};
 use crate::{Matrix, QuantType};
-use panel::{PANEL_ROWS, Panel, prefetch_rows};
+use panel::{PANEL_ROWS, Panel};
 use tokens::{Block, Blocks};
 
 /// How many tokens a tile has at most.

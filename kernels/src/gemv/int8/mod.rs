@@ -97,14 +97,16 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
 
 /// Which rows are multiplied together: one of each quarter, since the prefetchers of a CPU follow four streams
 /// in different pages, but not four in one. Of the last four some may be the same.
-fn by_fours(n_rows: usize) -> impl Iterator<Item = [usize; 4]> {
+pub(super) fn by_fours(n_rows: usize) -> impl Iterator<Item = [usize; 4]> {
     let quarter = n_rows.div_ceil(4);
     (0..quarter).map(move |i| [0, 1, 2, 3].map(|r| (r * quarter + i).min(n_rows - 1)))
 }
 
 /// The blocks of four rows, side by side.
 #[inline(always)]
-fn side_by_side<const BYTES: usize>(rows: [&[u8]; 4]) -> impl Iterator<Item = [&[u8; BYTES]; 4]> {
+pub(super) fn side_by_side<const BYTES: usize>(
+    rows: [&[u8]; 4],
+) -> impl Iterator<Item = [&[u8; BYTES]; 4]> {
     let [a, b, c, d] = rows.map(|row| row.as_chunks::<BYTES>().0.iter());
     a.zip(b).zip(c.zip(d)).map(|((a, b), (c, d))| [a, b, c, d])
 }
