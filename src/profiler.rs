@@ -1252,7 +1252,14 @@ impl BrickProfiler {
     /// What the tiles did, from the largest level to the smallest.
     #[must_use]
     pub fn all_tile_stats(&self) -> [TileStats; 3] {
-        TileLevel::ALL.map(|level| self.tile_stats(level))
+        let mut sums = TileLevel::ALL.map(|level| (level, BrickStats::new("")));
+        // One look at the logs for all of them.
+        self.recorder.collect(|log| {
+            for (level, sums) in &mut sums {
+                log.fold().tiles(*level as usize).add_to(sums);
+            }
+        });
+        sums.map(|(level, sums)| TileStats::from_sums(level, &sums))
     }
 
     /// Forgets all tiles, and nothing else.

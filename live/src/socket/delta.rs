@@ -4,7 +4,7 @@
 
 use brickscope::{
     BrickKernel, BrickStats, CounterSums, DeviceProfile, Dropped, Lane, Latency, LayerBrick,
-    Observed, Pass, Percentiles, PhaseTotal, Profile, TileStats, Total,
+    Observed, Pass, Percentiles, PhaseTotal, Profile, TileBalance, TileStats, TileThread, Total,
 };
 use serde::{Deserialize, Serialize};
 
@@ -124,10 +124,13 @@ impl Beside {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRow(pub u32, pub u32, pub Row);
 
-/// Takes a profile apart, so that no field is forgotten: those in the first list may be others in a delta,
-/// those in the second have a way of their own, and if any of the rest is another, there is no delta.
+/// Takes a profile apart, so that no field is forgotten: those in the first two lists may be others in a delta,
+/// those in the third have a way of their own, and if any of the rest is another, there is no delta.
 macro_rules! changed {
-    ($($field:ident: $type:ty),*; $($own:ident),*; $($rest:ident),* $(,)?) => {
+    (
+        $($field:ident: $type:ty),*; $($maybe:ident: $inner:ty),*;
+        $($own:ident),*; $($rest:ident),* $(,)?
+    ) => {
         /// Fields of a profile that are others than they were; those that are as they were are left out.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
@@ -137,24 +140,35 @@ macro_rules! changed {
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $field: Option<$type>,
             )*
+            $(
+                #[doc = concat!("`", stringify!($maybe), "` of the profile.")]
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $maybe: Option<$inner>,
+            )*
         }
 
         impl Changed {
             /// Takes what is another out of `now`. `None` if more is than this can say.
             fn take(base: &Profile, now: &mut Profile) -> Option<Self> {
-                let Profile { $($field,)* $($own: _,)* $($rest,)* } = now;
+                let Profile { $($field,)* $($maybe,)* $($own: _,)* $($rest,)* } = now;
                 if $(*$rest != base.$rest)||* {
                     return None;
                 }
-                Some(Self { $(
-                    $field: (*$field != base.$field).then(|| std::mem::take($field)),
-                )* })
+                // What is left out is as it was, so there is no way to say that it is gone.
+                if $(base.$maybe.is_some() && $maybe.is_none())||* {
+                    return None;
+                }
+                Some(Self {
+                    $($field: (*$field != base.$field).then(|| std::mem::take($field)),)*
+                    $($maybe: $maybe.take().filter(|now| base.$maybe.as_ref() != Some(now)),)*
+                })
             }
 
             /// A profile with these fields, and all others of `base` but for what has a way of its own.
             fn onto(self, base: &Profile) -> Profile {
                 Profile {
                     $($field: self.$field.unwrap_or_else(|| base.$field.clone()),)*
+                    $($maybe: self.$maybe.or_else(|| base.$maybe.clone()),)*
                     $($rest: base.$rest.clone(),)*
                     overhead: base.overhead.clone(),
                     totals: Vec::new(),
@@ -173,13 +187,15 @@ changed! {
     latency: Latency,
     passes: Vec<Pass>,
     tiles: Vec<TileStats>,
+    tile_threads: Vec<TileThread>,
     observed: Observed,
     lanes: Vec<Lane>,
     devices: Vec<DeviceProfile>;
+    tile_balance: TileBalance;
     overhead, totals, layers, brick_kernels;
     schema_version, brickscope_version, run, model, machine, ceilings, ceilings_absent, process, clock, sync_mode,
     counters_absent, other_load, other_load_absent, checksums, digests, graph, ptx, names, spans, dependencies,
-    imported, tile_threads, tile_balance,
+    imported,
 }
 
 impl Delta {
@@ -364,7 +380,7 @@ fn rows(
 
 #[cfg(test)]
 mod tests {
-    use brickscope::{BrickProfiler, Histogram, Phase, SimulatedDevice, StreamId, Work};
+    use brickscope::{BrickProfiler, Histogram, MockClock, Phase, SimulatedDevice, StreamId, Work};
     use proptest::prelude::*;
 
     use super::*;
@@ -490,7 +506,9 @@ mod tests {
     }
 
     fn two_frames() -> (Frame, Frame) {
-        let profiler = BrickProfiler::enabled();
+        // A real clock has come apart from the system's by another bit at each look.
+        let profiler = BrickProfiler::with_clock(MockClock::default().clock());
+        profiler.enable();
         profiler.stop(profiler.start("a"), 1);
         let whole = frame(&profiler, 1, true);
         profiler.stop(profiler.start("a"), 1);
