@@ -18,7 +18,8 @@ use crate::stats::BrickStats;
 /// Fills the tables of `profile`, which has the names already. `with_others`: there are sums of
 /// names for which there was no room.
 pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool) {
-    let mut tables = Tables::new(&profile.names, with_others);
+    let names = std::mem::take(&mut profile.names);
+    let mut tables = Tables::new(&names, with_others);
     recorder.collect(|mut log| {
         let lanes = log.lanes();
         tables.add(Part {
@@ -32,6 +33,7 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
     });
     profile.dropped.homeless = recorder.homeless();
     let points = tables.finish(profile);
+    profile.names = names;
     profile.dependencies = points.dependencies();
     profile.dropped.dependencies =
         u64::saturating_sub(profile.dropped.dependencies, profile.dependencies.len() as u64);
@@ -47,7 +49,8 @@ pub(crate) fn fill_with_sums(
     with_others: bool,
     with_details: bool,
 ) {
-    let mut tables = Tables::new(&profile.names, with_others);
+    let names = std::mem::take(&mut profile.names);
+    let mut tables = Tables::new(&names, with_others);
     tables.totals.with_histograms = with_details;
     let mut layers = LayerTables::default();
     let mut unplaced = 0;
@@ -74,7 +77,8 @@ pub(crate) fn fill_with_sums(
     // Which of them found their other side is not looked for.
     profile.dropped.dependencies = 0;
     profile.dropped.unplaced_kernels = unplaced;
-    (profile.layers, profile.brick_kernels) = layers.finish(&profile.names);
+    (profile.layers, profile.brick_kernels) = layers.finish(&names);
+    profile.names = names;
     profile.latency = Latency::of_sums(&prompts, &tokens);
 }
 
@@ -94,8 +98,8 @@ pub(crate) struct Part<'l> {
 }
 
 /// The tables of a profile while logs are added to them.
-pub(crate) struct Tables {
-    totals: Totals,
+pub(crate) struct Tables<'n> {
+    totals: Totals<'n>,
     lanes: Vec<Lane>,
     passes: Vec<PassRecord>,
     phases: [(PassSums, BrickStats); Phase::ALL.len()],
@@ -104,8 +108,8 @@ pub(crate) struct Tables {
     ended: u64,
 }
 
-impl Tables {
-    pub(crate) fn new(names: &[Name], with_others: bool) -> Self {
+impl<'n> Tables<'n> {
+    pub(crate) fn new(names: &'n [Name], with_others: bool) -> Self {
         Self {
             totals: Totals::new(names, with_others),
             lanes: Vec::new(),
@@ -240,18 +244,18 @@ fn add_oddities(dropped: &mut Dropped, part: &Part<'_>) {
 }
 
 /// The sums of every name in every phase.
-struct Totals {
+struct Totals<'n> {
     /// By their numbers; those for whose names there was no room come after the others.
-    names: Vec<Name>,
+    names: &'n [Name],
     with_others: bool,
     with_histograms: bool,
     /// In the order of the tables: by phase, then by source, then by name.
     rows: BTreeMap<(u8, u8, usize), Total>,
 }
 
-impl Totals {
-    fn new(names: &[Name], with_others: bool) -> Self {
-        Self { names: names.to_vec(), with_others, with_histograms: true, rows: BTreeMap::new() }
+impl<'n> Totals<'n> {
+    fn new(names: &'n [Name], with_others: bool) -> Self {
+        Self { names, with_others, with_histograms: true, rows: BTreeMap::new() }
     }
 
     fn add(&mut self, fold: &Fold) {

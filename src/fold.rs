@@ -92,6 +92,10 @@ pub(crate) struct Oddities {
     pub(crate) take_overs: u64,
 }
 
+/// Beside the levels of tiles: the longest share of each product, with what all threads together could have
+/// worked meanwhile as bytes.
+pub(crate) const PRODUCTS: u16 = 3;
+
 /// All that is known of the rows taken so far.
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
@@ -114,7 +118,8 @@ pub(crate) struct Fold {
     /// The prompt whose pass came last, while nothing else has come.
     reading: Option<Reading>,
     pub(crate) phases: [PassSums; 2],
-    tiles: [Sums; 3],
+    /// By level, and at [`PRODUCTS`] the products that they are of.
+    tiles: [Sums; 4],
     /// By name, then by source and [`Slot`].
     names: Vec<[[Option<Box<Sums>>; Slot::ALL.len()]; Source::ALL.len()]>,
     /// What has sums in the open pass.

@@ -2,6 +2,7 @@
 //! somebody asks; a live view has no spans, and has them summed beside the hot path, as `fold.rs` sums names.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::brick::Phase;
 use crate::fold::Slot;
@@ -28,7 +29,41 @@ struct Sums {
     /// By layer, [`NO_LAYER`] for none, and name.
     bricks: Vec<Vec<Cell>>,
     /// By brick and kernel.
-    kernels: HashMap<(NameIdx, NameIdx), Cell>,
+    kernels: HashMap<Inside, Cell, BuildHasherDefault<Mixed>>,
+}
+
+/// A brick, and a kernel in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Inside {
+    brick: NameIdx,
+    kernel: NameIdx,
+}
+
+impl std::hash::Hash for Inside {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(u32::from(self.brick) << 16 | u32::from(self.kernel));
+    }
+}
+
+/// Each kernel that ends is looked up: by a multiplication, since there are no more names than 2^16, and who
+/// chooses them slows down nobody but himself.
+#[derive(Debug, Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write_u32(&mut self, both: u32) {
+        // The fraction of the golden ratio; the upper half is mixed best, and tables use both ends.
+        let mixed = u64::from(both).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(self.0 as u32 ^ u32::from(byte)));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// Where what runs outside of layers is summed.
@@ -104,8 +139,12 @@ impl LayerSums {
                     && order.wrapping_sub(record.order) as i32 > 0
                 {
                     self.waiting.pop();
-                    let kernel = sums.kernels.entry((record.name, kernel)).or_default();
-                    kernel.add(Cell { count: 1, total, exclusive: 0 });
+                    let inside = Inside { brick: record.name, kernel };
+                    sums.kernels.entry(inside).or_default().add(Cell {
+                        count: 1,
+                        total,
+                        exclusive: 0,
+                    });
                 }
             }
             Kind::Pass if record.pass != 0 => {
@@ -148,7 +187,9 @@ impl LayerTables {
                     self.bricks.entry((phase, layer, name)).or_default().add(*cell);
                 }
             }
-            for (&(brick, kernel), cell) in sums.kernels.iter().filter(|(_, cell)| cell.count > 0) {
+            for (&Inside { brick, kernel }, cell) in
+                sums.kernels.iter().filter(|(_, cell)| cell.count > 0)
+            {
                 self.kernels.entry((phase, brick, kernel)).or_default().add(*cell);
             }
         }

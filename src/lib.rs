@@ -64,7 +64,7 @@ pub use crate::profiler::{
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};
-pub use crate::tile::{TileLevel, TileStats, TileTimer};
+pub use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
 pub use crate::view::TreeOptions;
 #[cfg(feature = "kernels")]
 pub use brickscope_kernels::{Backend, detect_backend, simd};

@@ -28,7 +28,7 @@ use crate::machine::{Ceilings, CounterSums, Disturbance, Machine, OtherLoad};
 use crate::profiler::{OTHER_BRICK, OTHER_KERNEL};
 use crate::save;
 use crate::stats::{BrickStats, CategoryStats, Percentiles, by_category};
-use crate::tile::TileStats;
+use crate::tile::{TileBalance, TileStats, TileThread};
 
 /// The version of the file format that this crate writes. It reads all versions up to this one.
 pub const SCHEMA_VERSION: u32 = 2;
@@ -84,6 +84,12 @@ pub struct Profile {
     pub passes: Vec<Pass>,
     /// Tiles by level.
     pub tiles: Vec<TileStats>,
+    /// Tiles by thread and level.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tile_threads: Vec<TileThread>,
+    /// How evenly threads shared the products that macro tiles are of, if that was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile_balance: Option<TileBalance>,
     /// Fingerprints of kernel outputs, in the order in which they were recorded.
     pub checksums: Vec<KernelChecksum>,
     /// Digests of kernel outputs, which compare across machines, in the order in which they were
@@ -623,6 +629,8 @@ impl Profile {
             latency: Latency::default(),
             passes: Vec::new(),
             tiles: Vec::new(),
+            tile_threads: Vec::new(),
+            tile_balance: None,
             checksums: Vec::new(),
             digests: Vec::new(),
             observed: Observed::default(),

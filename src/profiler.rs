@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
@@ -14,7 +15,7 @@ use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f3
 use crate::clock::{Anchor, Clock, ClockInfo};
 use crate::device::{DeviceLog, Pending, SyncMode, partition};
 use crate::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
-use crate::fold::Slot;
+use crate::fold::{PRODUCTS, Slot};
 use crate::graph::{
     DeviceLaunch, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxRegistry,
     Registered, TransferDirection,
@@ -22,10 +23,10 @@ use crate::graph::{
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile, Route};
-use crate::recorder::{Looked, NameIdx, Open, OpenPass, Recorder};
+use crate::recorder::{Looked, NameIdx, Open, OpenPass, Owner, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
-use crate::tile::{TileLevel, TileStats, TileTimer};
+use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
 use crate::{collect, cost, save, view};
 
 /// How many spans each thread keeps one by one, unless the caller says otherwise: 4 MiB. Under Miri,
@@ -1029,7 +1030,11 @@ impl BrickProfiler {
         profile.process = (!self.recorder.clock().is_mock()).then(std::process::id);
         profile.sync_mode = self.sync_mode();
         profile.observed = *lock(&self.observed);
-        profile.tiles = self.all_tile_stats().into_iter().filter(|tile| tile.count > 0).collect();
+        profile.tiles = self.all_tile_stats().into_iter().filter(has_tiles).collect();
+        if !profile.tiles.is_empty() {
+            profile.tile_threads = self.tile_threads();
+            profile.tile_balance = self.tile_balance();
+        }
         let names = self.read_names();
         profile.names.clone_from(&names.list);
         profile.dropped =
@@ -1118,6 +1123,15 @@ impl BrickProfiler {
     }
 }
 
+/// As a record carries it.
+fn tile_work(tiles: u64, elements: u64, flops: u64) -> Work {
+    Work { elements, flops, bytes: tiles }
+}
+
+fn has_tiles(stats: &TileStats) -> bool {
+    stats.count > 0
+}
+
 /// Tiles, the cache-blocked pieces of a kernel. Off unless asked for.
 impl BrickProfiler {
     /// Turns the timing of tiles on. They are timed while profiling as a whole is on, too.
@@ -1149,8 +1163,82 @@ impl BrickProfiler {
         if let Some(start) = timer.start
             && self.recorder.is_active()
         {
-            self.recorder.add_tile(timer.level as u16, start, Work { elements, flops, bytes: 0 });
+            self.recorder.add_tile(timer.level as u16, start, tile_work(1, elements, flops));
         }
+    }
+
+    /// A reading of the clock, for tiles that touch end to end: one begins at the reading at which the one
+    /// before it ended. `None` while tiles are not timed.
+    #[inline]
+    #[must_use]
+    pub fn tile_reading(&self) -> Option<u64> {
+        let on = self.is_tile_profiling_enabled() && self.recorder.is_active();
+        on.then(|| self.recorder.clock().now())
+    }
+
+    /// Adds what was computed between two [readings](Self::tile_reading) on this thread: a tile, or a run of
+    /// `tiles` of them where each is too short for readings of its own.
+    #[inline]
+    pub fn add_tiles(
+        &self,
+        level: TileLevel,
+        readings: Range<u64>,
+        tiles: u64,
+        elements: u64,
+        flops: u64,
+    ) {
+        if self.recorder.is_active() {
+            let work = tile_work(tiles, elements, flops);
+            self.recorder.add_tile_of(level as u16, readings.start, readings.end, work);
+        }
+    }
+
+    /// Notes that a product is done that `threads` threads were there to share: `slowest` has the
+    /// [readings](Self::tile_reading) of its longest share. See [`TileBalance`].
+    pub fn add_tiled_product(&self, slowest: Range<u64>, threads: u64) {
+        if self.recorder.is_active() {
+            let longest = slowest.end.saturating_sub(slowest.start);
+            let offered = Work { bytes: longest.saturating_mul(threads), ..Work::default() };
+            self.recorder.add_tile_of(PRODUCTS, slowest.start, slowest.end, offered);
+        }
+    }
+
+    /// Makes what the calling thread records into, if profiling is on and it has recorded nothing yet: so that
+    /// its first tile, or its first span, doesn't wait for that memory.
+    pub fn prepare_thread(&self) {
+        self.recorder.prepare_thread();
+    }
+
+    /// What the tiles of each thread did, of threads that had some.
+    #[must_use]
+    pub fn tile_threads(&self) -> Vec<TileThread> {
+        let mut threads = Vec::new();
+        self.recorder.collect(|log| {
+            let of = |level: TileLevel| {
+                let mut sums = BrickStats::new("");
+                log.fold().tiles(level as usize).add_without_histogram(&mut sums);
+                TileStats::from_sums(level, &sums)
+            };
+            let tiles: Vec<_> = TileLevel::ALL.map(of).into_iter().filter(has_tiles).collect();
+            if !tiles.is_empty() {
+                let Owner { name, tid } = log.lane().thread;
+                threads.push(TileThread { name, tid, tiles });
+            }
+        });
+        threads
+    }
+
+    /// How evenly threads shared products, if any was noted.
+    #[must_use]
+    pub fn tile_balance(&self) -> Option<TileBalance> {
+        let mut sums = BrickStats::new("");
+        self.recorder.collect(|log| log.fold().tiles(usize::from(PRODUCTS)).add_to(&mut sums));
+        (sums.count > 0).then(|| TileBalance {
+            products: sums.count,
+            slowest_ns: sums.total_ns,
+            offered_ns: sums.total_bytes,
+            worked_ns: self.tile_stats(TileLevel::Macro).total_ns,
+        })
     }
 
     /// What the tiles of one level did.

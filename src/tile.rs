@@ -50,6 +50,45 @@ pub struct TileStats {
     /// Floating-point operations; in files `null` where none were stated.
     #[serde(with = "crate::stats::stated")]
     pub total_flops: u64,
+    /// How many tiles there were, where they are too short to be timed one by one: `count`, the shortest and
+    /// the longest are then of runs of them, one right after the other. `None` where each was timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tiles_in_runs: Option<u64>,
+}
+
+/// What the tiles did that one thread computed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TileThread {
+    /// The thread's name, if it has one.
+    pub name: Option<String>,
+    /// The system's number of it, if known.
+    pub tid: Option<u32>,
+    /// By level, from the largest to the smallest; without those that it had no tiles of.
+    pub tiles: Vec<TileStats>,
+}
+
+/// How evenly the threads shared the products that macro tiles are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TileBalance {
+    /// Products whose shares were timed.
+    pub products: u64,
+    /// The longest share of each product, summed, in nanoseconds.
+    pub slowest_ns: u64,
+    /// The same, each times the threads that were there to share the product: what they could have worked
+    /// while the slowest did.
+    pub offered_ns: u64,
+    /// All shares, summed.
+    pub worked_ns: u64,
+}
+
+impl TileBalance {
+    /// By how much the slowest share of a product was longer than the mean of all threads, weighted by time:
+    /// 0.0 where all took as long. "Percent imbalance" without the hundred (Pearce et al., "Quantifying the
+    /// effectiveness of load balance algorithms", ICS 2012). `None` if no time was measured.
+    #[must_use]
+    pub fn imbalance(&self) -> Option<f64> {
+        (self.worked_ns > 0).then(|| self.offered_ns as f64 / self.worked_ns as f64 - 1.0)
+    }
 }
 
 impl TileStats {
@@ -68,6 +107,7 @@ impl TileStats {
             max_ns: sums.max_ns,
             total_elements: sums.total_elements,
             total_flops: sums.total_flops,
+            tiles_in_runs: Some(sums.total_bytes).filter(|&tiles| tiles > sums.count),
         }
     }
 

@@ -872,6 +872,92 @@ fn tiles_are_timed_only_when_asked_for() {
     assert_eq!(profiler.all_tile_stats().map(|tile| tile.count), [0, 0, 0]);
 }
 
+/// Two threads share two products: 1.5 ms against 1 ms, then 1 ms each.
+fn tiled() -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    profiler.enable_tile_profiling();
+    let now = || profiler.tile_reading().expect("tiles are timed");
+    let share = |micros: u64| {
+        let begun = now();
+        hand.advance(100_000);
+        let unpacked = now();
+        hand.advance(micros * 1_000 - 100_000);
+        let done = now();
+        profiler.add_tiles(TileLevel::Micro, unpacked..done, 22, 4_096, 200_000_000);
+        profiler.add_tiles(TileLevel::Midi, begun..done, 1, 4_096, 200_000_000);
+        profiler.add_tiles(TileLevel::Macro, begun..done, 1, 4_096, 200_000_000);
+        begun..done
+    };
+    // Named, since a test runs on a thread of the name that its runner chooses.
+    let on = |name: &str, micros: [u64; 2]| {
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        std::thread::scope(|scope| {
+            let shares = thread.spawn_scoped(scope, || micros.map(share)).expect("a thread");
+            shares.join().expect("no panic")
+        })
+    };
+    let slower = on("engine", [1_500, 1_000]);
+    on("kernels-1\u{1b}[31m", [1_000, 1_000]);
+    slower.into_iter().for_each(|slower| profiler.add_tiled_product(slower, 2));
+    profiler.profile()
+}
+
+#[test]
+fn the_report_has_tiles_by_level_and_by_thread() {
+    let profile = tiled();
+    let balance = profile.tile_balance.expect("products were noted");
+    assert_eq!((balance.products, balance.slowest_ns), (2, 2_500_000));
+    assert_eq!((balance.offered_ns, balance.worked_ns), (5_000_000, 4_500_000));
+    let report = brickscope::view::report(&profile);
+    let (_, tiles) = report.split_once("Tiles: ").expect("tiles");
+    let (tiles, _) = tiles.split_once("\n\nNothing").expect("nothing else was recorded");
+    insta::assert_snapshot!(tiles);
+    assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
+}
+
+#[test]
+fn tiles_come_back_from_a_file_and_are_not_there_in_files_of_before() {
+    let profile = tiled();
+    let mut json = serde_json::to_value(&profile).expect("JSON");
+    let again: Profile = serde_json::from_value(json.clone()).expect("it was written so");
+    assert_eq!((&again.tiles, &again.tile_threads), (&profile.tiles, &profile.tile_threads));
+    assert_eq!(again.tile_balance, profile.tile_balance);
+    let fields = json.as_object_mut().expect("an object");
+    fields.remove("tile_threads");
+    fields.remove("tile_balance");
+    for tile in fields["tiles"].as_array_mut().expect("levels") {
+        tile.as_object_mut().expect("an object").remove("tiles_in_runs");
+    }
+    let before: Profile = serde_json::from_value(json).expect("a file of before");
+    assert!(before.tile_threads.is_empty() && before.tile_balance.is_none());
+    assert!(brickscope::view::report(&before).contains("\nTiles: products"));
+}
+
+#[test]
+fn tiles_of_no_time_have_no_rate_and_no_imbalance() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let reads = hand.reads();
+    assert_eq!(profiler.tile_reading(), None, "off, no clock is read");
+    assert_eq!(hand.reads(), reads);
+    profiler.enable_tile_profiling();
+    profiler.add_tiles(TileLevel::Macro, 5..5, 1, 1, 2);
+    profiler.add_tiled_product(5..5, 2);
+    // Readings in the wrong order are no time.
+    profiler.add_tiled_product(7..5, u64::MAX);
+    let profile = profiler.profile();
+    assert_eq!(profile.tile_balance.and_then(|balance| balance.imbalance()), None);
+    let report = brickscope::view::report(&profile);
+    assert!(
+        report.contains("imbalance of 2 products: not known, no share took any time"),
+        "{report}"
+    );
+    assert!(report.contains("no midi and micro tiles"), "{report}");
+}
+
 #[test]
 fn checksums_name_the_kernel_that_diverged() {
     let (cpu, gpu) = (BrickProfiler::enabled(), BrickProfiler::enabled());

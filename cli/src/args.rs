@@ -107,7 +107,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. Ends
     /// when that is known to ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed", "metrics"])]
+    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "tiles", "leave_out_disturbed", "metrics"])]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: end after so many seconds at the latest.
@@ -117,7 +117,7 @@ pub(crate) struct ProfileArgs {
         default_value_t = 20.0,
         requires = "check_overhead",
         // Where one of these is there, clap takes `requires` for settled.
-        conflicts_with_all = ["out", "temperature", "counters", "shares", "leave_out_disturbed", "metrics"],
+        conflicts_with_all = ["out", "temperature", "counters", "shares", "tiles", "leave_out_disturbed", "metrics"],
         value_parser = seconds,
         allow_negative_numbers = true
     )]
@@ -151,6 +151,12 @@ pub(crate) struct ProfileArgs {
     #[arg(long)]
     pub(crate) shares: bool,
 
+    /// Time the tiles that products of several tokens are cut into: each thread's share, the blocks that stay
+    /// in a core's caches, and the runs of register tiles in these. The report gets GFLOP/s of each level, and
+    /// how evenly threads shared the work. It costs the prefill less than 2 %.
+    #[arg(long)]
+    pub(crate) tiles: bool,
+
     /// Leave passes that other work on this machine disturbed out of the tables. They are counted in
     /// any case, and stay in the run's file.
     #[arg(long)]
@@ -180,7 +186,7 @@ pub(crate) struct ProfileArgs {
 const MAX_ROUNDS: i64 = 100;
 
 /// What has no meaning where backends are compared, or would disturb that.
-const NOT_WITH_COMPARE_BACKENDS: [&str; 14] = [
+const NOT_WITH_COMPARE_BACKENDS: [&str; 15] = [
     "check_overhead",
     "overhead_seconds",
     "out",
@@ -189,6 +195,7 @@ const NOT_WITH_COMPARE_BACKENDS: [&str; 14] = [
     "temperature",
     "counters",
     "shares",
+    "tiles",
     "leave_out_disturbed",
     "metrics",
     "live",
@@ -244,8 +251,8 @@ pub(crate) struct ExecutorArgs {
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// The kernels: scalar, avx2 or avx512, or a device, wgpu or cuda. By default the fastest that run on
-    /// this CPU.
+    /// The kernels: scalar, avx2, avx512 or neon (tested under qemu, never run on silicon), or a device,
+    /// wgpu or cuda. By default the fastest that run on this CPU.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
 
@@ -950,7 +957,7 @@ pub(crate) struct DivergeArgs {
     /// The GGUF file.
     pub(crate) model: PathBuf,
 
-    /// The kernels of side a, the reference: scalar, avx2, `cpu` for the fastest that run on this CPU,
+    /// The kernels of side a, the reference: scalar, avx2, neon, `cpu` for the fastest that run on this CPU,
     /// or a device, wgpu or cuda.
     #[arg(long, value_name = "BACKEND", default_value = "scalar")]
     pub(crate) a: CpuOr,
@@ -1102,13 +1109,14 @@ pub(crate) struct TokenizeArgs {
 
 /// Write a model file of a real shape with random weights.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  brickscope synth --shape 1b --quant q4_k -o 1b-q4_k.gguf")]
+#[command(after_help = "Example:\n  brickscope synth --shape 1b --quant q4_k_m -o 1b-q4_k_m.gguf")]
 pub(crate) struct SynthArgs {
     /// tiny (2 layers of 256), 110m (12 of 768) or 1b (22 of 2048).
     #[arg(long, default_value = "tiny")]
     pub(crate) shape: Shape,
 
-    /// How to store the weights: tq2_0, q4_0, q4_k, q6_k, q8_0, f16 or f32.
+    /// How to store the weights: tq2_0, q4_0, q4_k, q4_k_m, q5_k_m, q6_k, q8_0, f16 or f32. The two that end
+    /// in _m are llama.cpp's mixtures; q4_k has 4 bits in all layers.
     #[arg(long, default_value = "q8_0")]
     pub(crate) quant: SynthQuant,
 

@@ -11,6 +11,7 @@ mod docs;
 mod doctor;
 mod flame;
 mod kept;
+mod live;
 mod metrics;
 mod names;
 #[cfg(feature = "parquet")]

@@ -18,20 +18,28 @@ pub(crate) const DEFAULT_SHAPE: Shape = Shape::M110;
 pub(crate) const DEFAULT_QUANT: SynthQuant = SynthQuant::Q8_0;
 pub(crate) const DEFAULT_SEED: u64 = 1;
 
+/// Hears how many bytes are done, and of how many.
+pub(crate) type Told<'t> = &'t dyn Fn(u64, u64);
+
 /// The model at `path`, or the one that stands in, for who looks at it or hands it to a device.
 pub(crate) fn model(path: Option<&Path>) -> Result<Model> {
-    Ok(Model::open(&at(path)?)?)
+    model_telling(path, &|_, _| ())
+}
+
+/// The same; `told` hears how far the making of one that stands in is.
+pub(crate) fn model_telling(path: Option<&Path>, told: Told<'_>) -> Result<Model> {
+    Ok(Model::open(&at(path, told)?)?)
 }
 
 /// The same for what runs there: the CPU reads weights faster from memory than from a mapped file.
 pub(crate) fn model_to_run(path: Option<&Path>, on: &ExecutorArgs) -> Result<Model> {
     let mut model = model(path)?;
-    copy_weights(&mut model, on)?;
+    copy_weights(&mut model, on, &|_, _| ())?;
     Ok(model)
 }
 
 /// Copies weights into memory, if the CPU is to read them and nobody said to leave them in the file.
-pub(crate) fn copy_weights(model: &mut Model, on: &ExecutorArgs) -> Result<()> {
+pub(crate) fn copy_weights(model: &mut Model, on: &ExecutorArgs, told: Told<'_>) -> Result<()> {
     if on.mmap || device::asked(on).is_some() {
         return Ok(());
     }
@@ -39,13 +47,14 @@ pub(crate) fn copy_weights(model: &mut Model, on: &ExecutorArgs) -> Result<()> {
     let copied = model.copy_into_memory(&mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
+        told(done, total);
     });
     bar.finish_and_clear();
     Ok(copied?)
 }
 
-fn at(path: Option<&Path>) -> Result<PathBuf> {
-    path.map_or_else(stand_in, |path| Ok(path.to_owned()))
+fn at(path: Option<&Path>, told: Told<'_>) -> Result<PathBuf> {
+    path.map_or_else(|| stand_in(told), |path| Ok(path.to_owned()))
 }
 
 /// The folder for what was made or measured once and is of use again.
@@ -58,13 +67,14 @@ pub(crate) fn cache_folder() -> Result<PathBuf> {
     }
 }
 
-fn stand_in() -> Result<PathBuf> {
+fn stand_in(told: Told<'_>) -> Result<PathBuf> {
     let cache = cache_folder()?;
     let bar = progress::bytes("making", 0);
     let made =
         synth::cached(DEFAULT_SHAPE, DEFAULT_QUANT, DEFAULT_SEED, &cache, &mut |done, total| {
             bar.set_length(total);
             bar.set_position(done);
+            told(done, total);
         });
     bar.finish_and_clear();
     made.with_context(|| format!("the model that stands in can't be made in {}", cache.display()))
@@ -85,6 +95,9 @@ pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
         Some(backend) => Kernels::new(backend).context("--backend")?,
         None => Kernels::best(),
     };
+    if let Some(caveat) = kernels.backend().caveat() {
+        eprintln!("note: {caveat}");
+    }
     let threads = match args.threads {
         Some(threads) => threads,
         None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),

@@ -139,7 +139,7 @@ fn flags_that_make_no_sense() {
         (&["--threads", "0"][..], "must be 1 to 1024"),
         (&["--threads", "many"], "`many` is not a number of threads"),
         (&["--backend", "vliw"], "there is no backend `vliw`"),
-        (&["--backend", "neon"], "neon kernels aren't written yet"),
+        (&["--backend", "neon"], "this CPU can't run the neon kernels"),
         (&["--temperature", "-1"], "must be a number above 0"),
         (&["--temperature", "1", "--top-p", "2"], "at most 1"),
         (&["--sync", "sometimes"], "possible values"),

@@ -113,6 +113,7 @@ fn what_goes_with_one_backend_only_is_refused() {
         &["--backend", "scalar"],
         &["--counters"],
         &["--shares"],
+        &["--tiles"],
         &["--metrics", "127.0.0.1:0"],
         &["--leave-out-disturbed"],
         &["--sync", "deferred"],

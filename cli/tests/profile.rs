@@ -186,6 +186,34 @@ fn tokenize_prints_the_reference_engines_ids() {
 }
 
 #[test]
+fn tiles_are_in_the_report_the_file_and_json_only_when_asked_for() {
+    let args = ["--tokens", "2", "--threads", "2"];
+    let (output, dir) = profile(&model("tiny-Q8_0"), &args);
+    assert!(!text(&output.stdout).contains("Tiles: "));
+    let written = std::fs::read_to_string(dir.path().join("profile.json")).expect("it was written");
+    assert_eq!(parsed(&written)["tiles"], serde_json::json!([]));
+    assert!(parsed(&written)["tile_threads"].is_null());
+
+    let (output, dir) = profile(&model("tiny-Q8_0"), &[&args[..], &["--tiles"]].concat());
+    let said = text(&output.stdout);
+    for part in ["\nTiles: ", "\nmacro ", "GFLOP/s", "\nimbalance of "] {
+        assert!(said.contains(part), "{part:?}: {said}");
+    }
+    let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
+    assert_eq!(profile.check(), Ok(()));
+    let shown = run(brickscope(&["show"]).arg(dir.path()));
+    assert!(text(&shown.stdout).contains("\nTiles: "));
+    let shown = run(brickscope(&["show", "--as", "json"]).arg(dir.path()));
+    let json = parsed(text(&shown.stdout));
+    assert_eq!(json["tiles"][0]["level"], "macro");
+    assert_eq!(json["tile_balance"]["products"], profile.tile_balance.expect("noted").products);
+    let shares = |tiles: &Value| tiles["total_ns"].as_u64().expect("nanoseconds");
+    let threads = json["tile_threads"].as_array().expect("threads");
+    let of_threads: u64 = threads.iter().map(|thread| shares(&thread["tiles"][0])).sum();
+    assert_eq!(of_threads, shares(&json["tiles"][0]));
+}
+
+#[test]
 fn a_synthetic_model_is_the_same_file_each_time_and_can_be_profiled() {
     let dir = TempDir::new().expect("a temporary folder");
     let make = |name: &str, quant: &str| {
@@ -196,7 +224,7 @@ fn a_synthetic_model_is_the_same_file_each_time_and_can_be_profiled() {
     };
     let (a, b) = (make("a.gguf", "q4_k"), make("b.gguf", "q4_k"));
     assert_eq!(std::fs::read(&a).expect("made"), std::fs::read(&b).expect("made"));
-    for quant in ["q8_0", "q4_k", "f16", "f32"] {
+    for quant in ["q8_0", "q4_k", "q4_k_m", "q5_k_m", "f16", "f32"] {
         let (output, _dir) = profile(&make("c.gguf", quant), &["--tokens", "2"]);
         assert!(text(&output.stdout).contains("random weights"), "{quant}");
     }

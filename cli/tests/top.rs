@@ -8,8 +8,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use brickscope::{BrickProfiler, Phase};
+use brickscope_live::socket::{Facts, Starting};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -78,6 +81,30 @@ fn the_last_picture_of_a_run_has_the_numbers_of_its_report() {
     assert!(top["latency"]["per_token"]["p99_ns"].is_null(), "and too few for a p99");
     assert_eq!(top["kv_cache"]["tokens"], top["kv_cache"]["room"], "the run filled it");
     assert_eq!(top["model"]["layers"], report["model"]["layers"]);
+
+    // Whatever is null has a reason.
+    let absent = rows(&top["absent"], &["field"]);
+    let mut nulls = Vec::new();
+    find_nulls(&top, "", &mut nulls);
+    assert!(nulls.iter().any(|field| field == "totals[].p99_ns"), "{nulls:?}");
+    for field in nulls {
+        let row = absent.iter().find(|(_, row)| row["field"] == field.as_str());
+        let (_, row) = row.unwrap_or_else(|| panic!("{field} is null, and nothing says why"));
+        assert!(row["reason"].as_str().is_some_and(|reason| reason.len() > 8), "{row}");
+    }
+}
+
+fn find_nulls(value: &Value, path: &str, nulls: &mut Vec<String>) {
+    match value {
+        Value::Null => nulls.push(path.to_owned()),
+        Value::Array(rows) => {
+            rows.iter().for_each(|row| find_nulls(row, &format!("{path}[]"), nulls));
+        }
+        Value::Object(fields) => fields.iter().for_each(|(name, field)| {
+            find_nulls(field, format!("{path}.{name}").trim_start_matches('.'), nulls);
+        }),
+        _ => {}
+    }
 }
 
 /// An engine that publishes until it is told to end.
@@ -138,7 +165,8 @@ fn an_engine_is_watched_by_its_number_and_by_its_socket() {
     let socket = engine.socket();
     let printed = run(&mut engine.top(socket.to_str().expect("UTF-8"), &["--once"]));
     let picture = text(&printed.stdout);
-    assert_eq!(picture.lines().count(), 24);
+    let last = picture.lines().last().expect("lines");
+    assert!(last.starts_with(" unattributed"), "the whole table, and no keys: {picture}");
     assert!(picture.lines().all(|line| line.chars().count() <= 80), "{picture}");
     let backend = top["run"]["backend"].as_str().expect("it says where it runs");
     for word in [" tok/s now", "TTFT", "KV cache", "unattributed", "QkvProjection", backend] {
@@ -159,16 +187,14 @@ fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() 
     let socket = engine.socket();
     // What it says first, and its first frame with a pass.
     let mut reader = BufReader::new(UnixStream::connect(&socket).expect("it publishes"));
-    let mut recorded = String::new();
-    reader.read_line(&mut recorded).expect("a hello");
-    loop {
-        let mut frame = String::new();
-        reader.read_line(&mut frame).expect("a frame");
-        if frame.contains(r#""phases":[{"#) {
-            recorded.push_str(&frame);
-            break;
+    let mut line = |begins: &str, has: &str| loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a line");
+        if line.starts_with(begins) && line.contains(has) {
+            break line;
         }
-    }
+    };
+    let recorded = line(r#"{"hello":"#, "") + &line(r#"{"frame":"#, r#""phases":[{"#);
     engine.child.kill().expect("it runs");
     engine.child.wait().expect("a child");
     let refused = engine.top(socket.to_str().expect("UTF-8"), &["--once"]).output();
@@ -192,6 +218,50 @@ fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() 
     assert!(top["totals"].is_array());
     assert!(top["phases"][0]["tokens_per_second_now"]["absent"].is_string(), "{}", top["phases"]);
     again.join().expect("no panic");
+}
+
+#[test]
+fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let socket = folder.path().join("engine.sock");
+    let starting = Starting::begin_at(&socket).expect("it listens");
+    starting.say("loading the weights: 1 of 2 MB");
+    let mut command = brickscope(&["top", "--once", "--json", "--rate", "20", "--attach"]);
+    let mut once = command.arg(&socket).stdout(Stdio::piped()).spawn().expect("it starts");
+    let program = assert_cmd::cargo::cargo_bin!("brickscope");
+    let attached =
+        format!("env NO_COLOR=1 '{}' top --attach '{}'; cat", program.display(), socket.display());
+    let terminal = Terminal::run("loads", &attached);
+    if let Some(terminal) = &terminal {
+        terminal.wait_for("loading the weights: 1 of 2 MB …");
+    }
+    let profiler = Arc::new(BrickProfiler::enabled());
+    let publisher = starting.publish(&profiler, Facts::default()).expect("it publishes");
+    if let Some(terminal) = &terminal {
+        terminal.wait_for("no pass has ended yet");
+    }
+    // Until there is a rate to print.
+    while once.try_wait().expect("a child").is_none() {
+        let pass = profiler.begin_pass(Phase::Decode);
+        std::thread::sleep(Duration::from_millis(5));
+        profiler.end_pass(pass, 1, 0);
+    }
+    let printed = once.wait_with_output().expect("it has ended");
+    let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    assert_eq!(top["state"], "running");
+    drop(publisher);
+}
+
+#[test]
+fn where_a_run_can_be_watched_is_said_before_it_loads_and_when_it_runs() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let mut command = brickscope(&["profile", "--live", "--tokens", "2", "--out"]);
+    command.arg(folder.path().join("run")).arg(model()).env("XDG_RUNTIME_DIR", folder.path());
+    let ran = run(&mut command);
+    let said: Vec<&str> = text(&ran.stderr).lines().filter(|l| l.starts_with("live: ")).collect();
+    let [soon, now] = said[..] else { panic!("{}", text(&ran.stderr)) };
+    assert!(soon.contains("will publish at /") && soon.contains("/brickscope/"), "{soon}");
+    assert!(now.contains("publishing; `brickscope top --attach "), "{now}");
 }
 
 #[test]
@@ -221,8 +291,8 @@ struct Terminal {
 
 impl Terminal {
     /// `None`, and a word about it, where there is no tmux.
-    fn run(command: &str) -> Option<Self> {
-        let name = format!("brickscope-test-{}", std::process::id());
+    fn run(name: &str, command: &str) -> Option<Self> {
+        let name = format!("brickscope-test-{name}-{}", std::process::id());
         let terminal = Self { name };
         let started = terminal.tmux(&["new-session", "-d", "-x", "80", "-y", "24", command]);
         if started.is_none() {
@@ -279,7 +349,7 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
         program.display(),
         model().display()
     );
-    let Some(terminal) = Terminal::run(&command) else { return };
+    let Some(terminal) = Terminal::run("views", &command) else { return };
     let screen = terminal.wait_for("QkvProjection");
     for word in ["brickscope top: ", "tok/s now", "KV cache", "Brick ", "unattributed"] {
         assert!(screen.contains(word), "{word}:\n{screen}");

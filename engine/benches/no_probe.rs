@@ -304,6 +304,7 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
         ("value: Value, ", ""),
         ("routine: Routine, ", ""),
         ("routines, probe: p, .. }", ".. }"),
+        ("self.probe.tiles()", "None"),
         (
             "(i, (w, kv)) in w.layers.iter().zip(&mut kv.layers).enumerate()",
             "(w, kv) in w.layers.iter().zip(&mut kv.layers)",

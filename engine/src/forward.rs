@@ -11,7 +11,7 @@
 //! projections before them.
 
 use brickscope::BrickId::*;
-use brickscope_kernels::rope_tables;
+use brickscope_kernels::{Inputs, rope_tables};
 
 use crate::config::Config;
 use crate::executor::work;
@@ -110,26 +110,25 @@ impl<P: Probe> Pass<'_, P> {
         value: Value,
         out: &mut [f32],
         w: &Tensor,
-        x: &[f32],
-        n: usize,
+        x: &mut Inputs<'_>,
     ) {
         let gguf: &Gguf = &self.model.gguf;
-        let routine = self.routines.matmul(w.index, n);
-        p.kernel(routine, work::matmul(w, n), || {
-            self.cpu.matmul(out, w.matrix(gguf), x, n);
+        let routine = self.routines.matmul(w.index, x.n());
+        p.kernel(routine, work::matmul(w, x.n()), || {
+            self.cpu.matmul(out, w.matrix(gguf), x, self.probe.tiles());
         });
-        self.probe.tap(value, Some(routine), Operation::Matmul { w, x }, out);
+        self.probe.tap(value, Some(routine), Operation::Matmul { w, x: x.x() }, out);
     }
 
     /// `out = X·Wᵀ`, as a brick of its own. Inlined likewise.
     #[inline(always)]
-    fn matmul_brick(&self, value: Value, out: &mut [f32], w: &Tensor, x: &[f32], n: usize) {
+    fn matmul_brick(&self, value: Value, out: &mut [f32], w: &Tensor, x: &mut Inputs<'_>) {
         let gguf: &Gguf = &self.model.gguf;
-        let routine = self.routines.matmul(w.index, n);
-        self.probe.brick_kernel(value.brick(), routine, work::matmul(w, n), || {
-            self.cpu.matmul(out, w.matrix(gguf), x, n);
+        let routine = self.routines.matmul(w.index, x.n());
+        self.probe.brick_kernel(value.brick(), routine, work::matmul(w, x.n()), || {
+            self.cpu.matmul(out, w.matrix(gguf), x, self.probe.tiles());
         });
-        self.probe.tap(value, Some(routine), Operation::Matmul { w, x }, out);
+        self.probe.tap(value, Some(routine), Operation::Matmul { w, x: x.x() }, out);
     }
 
     /// `x += y`, as a kernel.
@@ -240,11 +239,13 @@ impl<P: Probe> Pass<'_, P> {
             p.layer(i, || {
                 let new = pos * kv_dim..context * kv_dim;
                 norm(Value::AttentionNorm, routines.rms_norm, h, x, &w.attn_norm);
+                // What kernels make of an input is made in the first that needs it, for all that share it.
+                let input = &mut Inputs::new(h, n);
                 let parts = [&w.q, &w.k, &w.v].map(|w| work::matmul(w, n));
                 p.brick_kernels(QkvProjection, work::sum(parts), |p| {
-                    self.matmul(p, Value::Q, q, &w.q, h, n);
-                    self.matmul(p, Value::K, &mut kv.k[new.clone()], &w.k, h, n);
-                    self.matmul(p, Value::V, &mut kv.v[new.clone()], &w.v, h, n);
+                    self.matmul(p, Value::Q, q, &w.q, input);
+                    self.matmul(p, Value::K, &mut kv.k[new.clone()], &w.k, input);
+                    self.matmul(p, Value::V, &mut kv.v[new.clone()], &w.v, input);
                     let (k, v) = (&mut kv.k[new.clone()], &mut kv.v[new.clone()]);
                     self.add_bias(p, Value::BiasedQ, routines.add_q_bias, q, w.q_bias.as_deref());
                     self.add_bias(p, Value::BiasedK, routines.add_kv_bias, k, w.k_bias.as_deref());
@@ -321,13 +322,14 @@ impl<P: Probe> Pass<'_, P> {
                     norm_in_place(Value::AttentionSubNorm, routines.attn_sub_norm, a, sub_norm);
                 }
                 p.brick_kernels(OutputProjection, work::matmul(&w.output, n), |p| {
-                    self.matmul(p, Value::Output, y, &w.output, a, n);
+                    self.matmul(p, Value::Output, y, &w.output, &mut Inputs::new(a, n));
                     self.add(p, Value::AttentionResidual, x, y);
                 });
 
                 norm(Value::FfnNorm, routines.rms_norm, h, x, &w.ffn_norm);
-                self.matmul_brick(Value::Gate, gate, &w.gate, h, n);
-                self.matmul_brick(Value::Up, up, &w.up, h, n);
+                let input = &mut Inputs::new(h, n);
+                self.matmul_brick(Value::Gate, gate, &w.gate, input);
+                self.matmul_brick(Value::Up, up, &w.up, input);
                 let work = work::silu_mul(ffn, n);
                 p.brick_kernel(Activation, routines.silu_mul, work, || k.silu_mul(gate, up));
                 let silu_mul = Operation::SiluMul { up };
@@ -336,7 +338,7 @@ impl<P: Probe> Pass<'_, P> {
                     norm_in_place(Value::FfnSubNorm, routines.ffn_sub_norm, gate, sub_norm);
                 }
                 p.brick_kernels(DownProjection, work::matmul(&w.down, n), |p| {
-                    self.matmul(p, Value::Down, y, &w.down, gate, n);
+                    self.matmul(p, Value::Down, y, &w.down, &mut Inputs::new(gate, n));
                     self.add(p, Value::FfnResidual, x, y);
                 });
             });
@@ -349,7 +351,8 @@ impl<P: Probe> Pass<'_, P> {
             let h = &mut h[..n_out * dim];
             let x = &x[(n - n_out) * dim..];
             norm(Value::OutputNorm, routines.rms_norm, h, x, &w.output_norm);
-            self.matmul_brick(Value::Logits, &mut scratch.logits, &w.head, h, n_out);
+            let input = &mut Inputs::new(h, n_out);
+            self.matmul_brick(Value::Logits, &mut scratch.logits, &w.head, input);
         }
         &scratch.logits
     }

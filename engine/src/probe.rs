@@ -1,6 +1,9 @@
 //! What the forward pass tells of itself: to nobody, or to a profiler. (A tap is in `tap.rs`.)
 
+use std::ops::Range;
+
 use brickscope::{BrickId, BrickKernelsTimer, BrickProfiler, KernelId, Work};
+use brickscope_kernels::{TileLevel, TileWatch, TileWork};
 
 use crate::executor::{Routine, Routines};
 use crate::tap::{Operation, Value};
@@ -32,6 +35,12 @@ pub trait Probe {
     /// probes don't look.
     #[inline(always)]
     fn tap(&self, _: Value, _: Option<Routine>, _: Operation<'_>, _: &mut [f32]) {}
+
+    /// Who is told of the tiles of products, if anybody.
+    #[inline(always)]
+    fn tiles(&self) -> Option<&dyn TileWatch> {
+        None
+    }
 
     /// What hears of them.
     type Kernels<'a>: KernelProbe
@@ -158,10 +167,39 @@ impl Probe for Profiled<'_> {
         result
     }
 
+    #[inline]
+    fn tiles(&self) -> Option<&dyn TileWatch> {
+        self.profiler.is_tile_profiling_enabled().then_some(self)
+    }
+
     type Kernels<'a>
         = ProfiledKernels<'a>
     where
         Self: 'a;
+}
+
+impl TileWatch for Profiled<'_> {
+    #[inline]
+    fn now(&self) -> Option<u64> {
+        self.profiler.tile_reading()
+    }
+
+    #[inline]
+    fn tile(&self, work: TileWork, readings: Range<u64>) {
+        let level = match work.level {
+            TileLevel::Macro => brickscope::TileLevel::Macro,
+            TileLevel::Midi => brickscope::TileLevel::Midi,
+            TileLevel::Micro => brickscope::TileLevel::Micro,
+        };
+        self.profiler.add_tiles(level, readings, work.tiles, work.elements, work.flops);
+    }
+
+    fn product(&self, shares: &[Range<u64>], threads: usize) {
+        let length = |share: &&Range<u64>| share.end.saturating_sub(share.start);
+        if let Some(slowest) = shares.iter().max_by_key(length) {
+            self.profiler.add_tiled_product(slowest.clone(), threads as u64);
+        }
+    }
 }
 
 /// Tells a profiler of the kernels of a brick. Each begins where the one before it ended.

@@ -152,6 +152,15 @@ impl<'m> Session<'m> {
         self.cpu.pool().watch(profiler.map(shares));
     }
 
+    /// Has the tiles of products of several tokens timed too, from the next profiled pass on: each thread's
+    /// share, the blocks that it is cut into for caches, and the runs of register tiles in these. Profiling
+    /// should be on, so that the threads of this session make now what they record into. Off again by
+    /// [`BrickProfiler::disable_tile_profiling`].
+    pub fn profile_tiles(&self, profiler: &BrickProfiler) {
+        profiler.enable_tile_profiling();
+        self.cpu.pool().run(&|_| profiler.prepare_thread());
+    }
+
     /// The kernels of this session, made known to `profiler`, and the room that its KV cache has.
     #[must_use]
     pub fn profiled<'p>(&self, profiler: &'p BrickProfiler) -> Profiled<'p> {

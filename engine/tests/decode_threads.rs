@@ -77,6 +77,8 @@ fn the_profile_says_on_how_many_threads_attention_ran_in_that_pass() {
         (Backend::Avx2, CONTEXT - 1, true),
         (Backend::Avx512, CONTEXT - 2, false),
         (Backend::Avx512, CONTEXT - 1, true),
+        (Backend::Neon, CONTEXT - 2, false),
+        (Backend::Neon, CONTEXT - 1, true),
     ] {
         for threads in 1..=5 {
             let Some(said) = threads_at(backend, threads, position) else { continue };

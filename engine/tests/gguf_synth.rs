@@ -60,7 +60,9 @@ fn the_tiny_model_has_all_that_a_llama_has() {
         (SynthQuant::F16, TensorType::F16, TensorType::F16, 1),
         (SynthQuant::Q8_0, TensorType::Q8_0, TensorType::Q8_0, 7),
         (SynthQuant::Q6_K, TensorType::Q6_K, TensorType::Q6_K, 18),
-        (SynthQuant::Q4_K, TensorType::Q4_K, TensorType::Q6_K, 15),
+        (SynthQuant::Q4_K, TensorType::Q4_K, TensorType::Q6_K, 14),
+        (SynthQuant::Q4_K_M, TensorType::Q4_K, TensorType::Q6_K, 15),
+        (SynthQuant::Q5_K_M, TensorType::Q5_K, TensorType::Q6_K, 17),
         (SynthQuant::Q4_0, TensorType::Q4_0, TensorType::Q6_K, 2),
         (SynthQuant::TQ2_0, TensorType::TQ2_0, TensorType::Q6_K, 37),
     ] {
@@ -101,12 +103,15 @@ fn the_tiny_model_has_all_that_a_llama_has() {
             has(&blk("attn_norm"), &[256], TensorType::F32);
             has(&blk("attn_q"), &[256, 256], linear);
             has(&blk("attn_k"), &[256, 128], linear);
-            has(&blk("attn_v"), &[256, 128], linear);
+            // Of two layers llama.cpp's mixtures give more bits to the second.
+            let is_mixed = [SynthQuant::Q4_K_M, SynthQuant::Q5_K_M].contains(&quant);
+            let more = if is_mixed && layer == 1 { TensorType::Q6_K } else { linear };
+            has(&blk("attn_v"), &[256, 128], more);
             has(&blk("attn_output"), &[256, 256], linear);
             has(&blk("ffn_norm"), &[256], TensorType::F32);
             has(&blk("ffn_gate"), &[256, 768], linear);
             has(&blk("ffn_up"), &[256, 768], linear);
-            has(&blk("ffn_down"), &[768, 256], linear);
+            has(&blk("ffn_down"), &[768, 256], more);
         }
         assert_eq!(model.tensors.len(), 21);
     }
@@ -179,8 +184,8 @@ fn names_are_read_as_they_are_written() {
     let error = "q9".parse::<SynthQuant>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no synthetic quantisation `q9`: choose one of tq2_0, q4_0, q4_k, q6_k, q8_0, f16, \
-         f32"
+        "there is no synthetic quantisation `q9`: choose one of tq2_0, q4_0, q4_k, q4_k_m, q5_k_m, \
+         q6_k, q8_0, f16, f32"
     );
 }
 

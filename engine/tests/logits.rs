@@ -180,6 +180,7 @@ fn logits_of_the_models_in_the_repository_agree_on_every_backend() {
         check(&fixtures(), &name, Backend::Scalar, 1);
         check(&fixtures(), &name, Backend::Avx2, 1);
         check(&fixtures(), &name, Backend::Avx512, 1);
+        check(&fixtures(), &name, Backend::Neon, 1);
     }
 }
 
@@ -261,6 +262,7 @@ fn all_shared_models_agree_where_their_folder_is() {
     for name in names {
         check(&folder, &name, Backend::Avx2, 2);
         check(&folder, &name, Backend::Avx512, 2);
+        check(&folder, &name, Backend::Neon, 2);
     }
 }
 

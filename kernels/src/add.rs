@@ -39,24 +39,24 @@ pub mod scalar {
 }
 
 /// Eight floats at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
+    use crate::lanes::{self, load, store};
 
-    use crate::lanes::{load, store};
-
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn add(x: &mut [f32], y: &[f32]) {
         super::check_add(x.len(), y.len());
         let (x, x_tail) = x.as_chunks_mut::<8>();
         let (y, y_tail) = y.as_chunks::<8>();
         for (x, y) in x.iter_mut().zip(y) {
-            store(x, _mm256_add_ps(load(x), load(y)));
+            store(x, lanes::add(load(x), load(y)));
         }
         super::scalar::add(x_tail, y_tail);
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn add_bias(x: &mut [f32], bias: &[f32]) {
         super::check_add_bias(x.len(), bias.len());
         for row in x.chunks_exact_mut(bias.len().max(1)) {

@@ -49,15 +49,14 @@ pub mod scalar {
 }
 
 /// Four keys at a time, or 64 elements of a value.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::check;
-    use crate::dot::avx2::tile;
-    use crate::lanes::{load, store};
+    use crate::dot::eight_lanes::tile;
+    use crate::lanes::{load, mul_add, splat, store, zero};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn scores(out: &mut [f32], q: &[f32], k: &[f32], stride: usize, scale: f32) {
         check("scores", out.len(), q.len(), k.len(), stride);
         let key = |t: usize| &k[t * stride..][..q.len()];
@@ -74,7 +73,8 @@ pub(crate) mod avx2 {
         }
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn weighted_sum(out: &mut [f32], p: &[f32], v: &[f32], stride: usize) {
         check("weighted_sum", p.len(), out.len(), v.len(), stride);
         let (wide, rest) = out.as_chunks_mut::<64>();
@@ -93,7 +93,8 @@ pub(crate) mod avx2 {
     }
 
     /// `8 * N` columns of the sum, kept in registers over all rows.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     fn columns<const N: usize>(
         out: &mut [[f32; 8]],
@@ -102,16 +103,164 @@ pub(crate) mod avx2 {
         at: usize,
         stride: usize,
     ) {
-        let mut acc = [_mm256_setzero_ps(); N];
+        let mut acc = [zero(); N];
         for (t, p) in p.iter().enumerate() {
             let row = &v[t * stride + at..][..8 * N];
-            let p = _mm256_set1_ps(*p);
+            let p = splat(*p);
             for (acc, v) in acc.iter_mut().zip(row.as_chunks::<8>().0) {
-                *acc = _mm256_fmadd_ps(p, load(v), *acc);
+                *acc = mul_add(p, load(v), *acc);
             }
         }
         for (out, acc) in out.iter_mut().zip(acc) {
             store(out, acc);
+        }
+    }
+}
+
+/// As AVX2, with vectors of twice the length.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512 {
+    use std::arch::x86_64::*;
+
+    use super::check;
+    use crate::dot::scalar::dot;
+    use crate::lanes::sum4;
+    use crate::lanes::wide::{load_f32x16, store_f32x16};
+
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(crate) fn scores(out: &mut [f32], q: &[f32], k: &[f32], stride: usize, scale: f32) {
+        check("scores", out.len(), q.len(), k.len(), stride);
+        macro_rules! of_vectors {
+            ($($n:literal),*) => {
+                match q.len() {
+                    $(n if n == 16 * $n => scores_of::<$n, false>(out, q, k, stride, scale),)*
+                    _ => scores_of::<0, true>(out, q, k, stride, scale),
+                }
+            };
+        }
+        // The heads of models, whose query stays in registers.
+        of_vectors!(2, 4, 5, 6, 7, 8, 12, 16);
+    }
+
+    /// For heads of `V` vectors or, with `ANY`, for others.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    fn scores_of<const V: usize, const ANY: bool>(
+        out: &mut [f32],
+        q: &[f32],
+        k: &[f32],
+        stride: usize,
+        scale: f32,
+    ) {
+        let key = |t: usize| &k[t * stride..][..q.len()];
+        let (fours, rest) = out.as_chunks_mut::<4>();
+        let first_of_rest = 4 * fours.len();
+        for (i, out) in fours.iter_mut().enumerate() {
+            let t = 4 * i;
+            let keys = [key(t), key(t + 1), key(t + 2), key(t + 3)];
+            let dots = if ANY { dots(keys, q) } else { dots_of::<V>(keys, q) };
+            *out = dots.map(|dot| scale * dot);
+        }
+        for (i, out) in rest.iter_mut().enumerate() {
+            // One key again and again, so that it is added up as among others.
+            let keys = [key(first_of_rest + i); 4];
+            let [dot, ..] = if ANY { dots(keys, q) } else { dots_of::<V>(keys, q) };
+            *out = scale * dot;
+        }
+    }
+
+    /// The dot products of four keys, all as long as `q`: `V` vectors.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    fn dots_of<const V: usize>(keys: [&[f32]; 4], q: &[f32]) -> [f32; 4] {
+        let vectors = |x| <[f32]>::as_chunks::<16>(x).0.first_chunk::<V>().expect("V vectors");
+        let (q, keys) = (vectors(q), keys.map(vectors));
+        let mut acc = [_mm512_setzero_ps(); 4];
+        for i in 0..V {
+            let q = load_f32x16(&q[i]);
+            for r in 0..4 {
+                acc[r] = _mm512_fmadd_ps(load_f32x16(&keys[r][i]), q, acc[r]);
+            }
+        }
+        sums(acc)
+    }
+
+    /// The dot products of four keys, all as long as `q`.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn dots(keys: [&[f32]; 4], q: &[f32]) -> [f32; 4] {
+        let (q16, tail) = q.as_chunks::<16>();
+        let mut acc = [_mm512_setzero_ps(); 4];
+        for (i, q) in q16.iter().enumerate() {
+            for r in 0..4 {
+                let key = load_f32x16(&keys[r].as_chunks().0[i]);
+                acc[r] = _mm512_fmadd_ps(key, load_f32x16(q), acc[r]);
+            }
+        }
+        let mut dots = sums(acc);
+        for (sum, key) in dots.iter_mut().zip(keys) {
+            *sum += dot(&key[16 * q16.len()..], tail);
+        }
+        dots
+    }
+
+    /// The sums of the lanes of four vectors.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    fn sums(acc: [__m512; 4]) -> [f32; 4] {
+        let mut halves = [_mm256_setzero_ps(); 4];
+        for r in 0..4 {
+            let high = _mm512_extractf32x8_ps::<1>(acc[r]);
+            halves[r] = _mm256_add_ps(_mm512_castps512_ps256(acc[r]), high);
+        }
+        sum4(halves)
+    }
+
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(crate) fn weighted_sum(out: &mut [f32], p: &[f32], v: &[f32], stride: usize) {
+        check("weighted_sum", p.len(), out.len(), v.len(), stride);
+        let mut at = 0;
+        let (widest, rest) = out.as_chunks_mut::<128>();
+        for out in widest {
+            columns::<8>(out.as_chunks_mut().0, p, v, at, stride);
+            at += 128;
+        }
+        let (wide, rest) = rest.as_chunks_mut::<64>();
+        for out in wide {
+            columns::<4>(out.as_chunks_mut().0, p, v, at, stride);
+            at += 64;
+        }
+        let (sixteens, tail) = rest.as_chunks_mut::<16>();
+        for out in sixteens {
+            columns::<1>(std::slice::from_mut(out), p, v, at, stride);
+            at += 16;
+        }
+        for (i, out) in tail.iter_mut().enumerate() {
+            *out = p.iter().enumerate().map(|(t, p)| p * v[t * stride + at + i]).sum();
+        }
+    }
+
+    /// `16 * N` columns of the sum, kept in registers over all rows.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    fn columns<const N: usize>(
+        out: &mut [[f32; 16]],
+        p: &[f32],
+        v: &[f32],
+        at: usize,
+        stride: usize,
+    ) {
+        let mut acc = [_mm512_setzero_ps(); N];
+        for (t, p) in p.iter().enumerate() {
+            let row = &v[t * stride + at..][..16 * N];
+            let p = _mm512_set1_ps(*p);
+            // By number, so that the sums stay in registers.
+            let row = row.as_chunks().0.first_chunk::<N>().expect("cut to so many");
+            for i in 0..N {
+                acc[i] = _mm512_fmadd_ps(p, load_f32x16(&row[i]), acc[i]);
+            }
+        }
+        for (out, acc) in out.iter_mut().zip(acc) {
+            store_f32x16(out, acc);
         }
     }
 }

@@ -10,9 +10,10 @@ pub enum Backend {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products round activations to 8 bits.
+    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI. Its products with quantised weights round activations to
+    /// 8 bits.
     Avx512,
-    /// 64-bit ARM.
+    /// 64-bit ARM. See [`caveat`](Self::caveat).
     Neon,
     /// A GPU through WebGPU.
     Wgpu,
@@ -34,6 +35,16 @@ impl Backend {
             Self::Neon => "neon",
             Self::Wgpu => "wgpu",
             Self::Cuda => "cuda",
+        }
+    }
+
+    /// What nobody knows yet of the kernels for a CPU, for whoever reads their figures.
+    pub const fn caveat(self) -> Option<&'static str> {
+        match self {
+            Self::Neon => {
+                Some("NEON kernels: tested under qemu, never run on silicon, speed unknown")
+            }
+            _ => None,
         }
     }
 }
@@ -79,8 +90,6 @@ impl std::error::Error for UnknownBackend {}
 pub enum UnsupportedBackend {
     /// The kernels exist, but this CPU can't run them.
     NotOnThisCpu(Backend),
-    /// Nobody has written these kernels yet.
-    NotWritten(Backend),
     /// A GPU backend, which isn't a matter of this crate.
     Gpu(Backend),
 }
@@ -91,9 +100,6 @@ impl fmt::Display for UnsupportedBackend {
             Self::NotOnThisCpu(backend) => {
                 write!(f, "this CPU can't run the {backend} kernels: use scalar")
             }
-            Self::NotWritten(backend) => {
-                write!(f, "the {backend} kernels aren't written yet: use scalar")
-            }
             Self::Gpu(backend) => {
                 write!(f, "{backend} is a GPU backend, and these are the CPU's kernels")
             }
@@ -103,8 +109,7 @@ impl fmt::Display for UnsupportedBackend {
 
 impl std::error::Error for UnsupportedBackend {}
 
-/// The best instruction set that this CPU has, whether or not kernels for it are written yet
-/// ([`Kernels::best`](crate::Kernels::best) is about the latter).
+/// The best instruction set that this CPU has kernels for: that of [`Kernels::best`](crate::Kernels::best).
 ///
 /// [`Backend::Avx512`] asks for F, BW, VL, DQ and VNNI, [`Backend::Avx2`] for AVX2, FMA and F16C. The
 /// answer never changes while a process runs.
@@ -118,8 +123,11 @@ pub fn detect_backend() -> Backend {
             return Backend::Avx2;
         }
     }
-    // Every 64-bit ARM has NEON.
-    if cfg!(target_arch = "aarch64") { Backend::Neon } else { Backend::Scalar }
+    #[cfg(target_arch = "aarch64")]
+    if has_neon() {
+        return Backend::Neon;
+    }
+    Backend::Scalar
 }
 
 /// Whether this CPU has all that the AVX2 kernels are compiled for.
@@ -142,6 +150,13 @@ pub(crate) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
+/// Whether this CPU has all that the NEON kernels are compiled for, which every 64-bit ARM that runs
+/// programs of an operating system has.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn has_neon() -> bool {
+    std::arch::is_aarch64_feature_detected!("neon")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +174,18 @@ mod tests {
             "sse9".parse::<Backend>().unwrap_err().to_string(),
             "there is no backend `sse9`: choose one of scalar, avx2, avx512, neon, wgpu, cuda"
         );
+    }
+
+    #[test]
+    fn what_is_not_known_of_neon_fits_a_line() {
+        let caveats: Vec<_> = Backend::ALL.into_iter().filter_map(Backend::caveat).collect();
+        assert!(caveats.len() == 1 && caveats[0].starts_with("NEON kernels: "), "{caveats:?}");
+        assert!("note: ".len() + caveats[0].len() <= 80);
+    }
+
+    #[test]
+    fn what_is_detected_is_what_runs() {
+        assert_eq!(crate::Kernels::best().backend(), detect_backend());
     }
 
     #[test]

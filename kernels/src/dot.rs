@@ -14,17 +14,16 @@ pub mod scalar {
 }
 
 /// Eight products at a time, for several rows at once.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
-    use crate::lanes::{load, sum, sum4};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
+    use crate::lanes::{load, mul_add, sum, sum4, zero};
 
     /// The dot products of `R` rows with `N` others, all of one length.
     ///
     /// Each result is the same to the bit whatever `R` and `N` are, so that how work is cut into
     /// tiles, and among how many threads, can't be seen in it.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn tile<const R: usize, const N: usize>(
         rows: [&[f32]; R],
@@ -42,16 +41,16 @@ pub(crate) mod avx2 {
             *o8 = &other[..len].as_chunks::<8>().0[..steps];
         }
 
-        let mut acc = [[_mm256_setzero_ps(); N]; R];
+        let mut acc = [[zero(); N]; R];
         for k in 0..steps {
-            let mut o = [_mm256_setzero_ps(); N];
+            let mut o = [zero(); N];
             for i in 0..N {
                 o[i] = load(&o8[i][k]);
             }
             for r in 0..R {
                 let row = load(&r8[r][k]);
                 for i in 0..N {
-                    acc[r][i] = _mm256_fmadd_ps(row, o[i], acc[r][i]);
+                    acc[r][i] = mul_add(row, o[i], acc[r][i]);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! The operations of a forward pass on a chosen backend.
 //!
 //! Every method hands its arguments to the function of the same name in its operation's file. This
-//! is one of two places where code compiled for AVX2 and AVX-512 is called from code that isn't (`simd.rs` is
-//! the other).
+//! is one of two places where code compiled for AVX2, AVX-512 and NEON is called from code that isn't
+//! (`simd.rs` is the other).
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -10,10 +10,11 @@ use std::ops::Range;
 use crate::activations::Activations;
 use crate::backend::{Backend, UnsupportedBackend};
 use crate::gemm::Tokens;
+use crate::gemv::Vector;
 use crate::matmul::Columns;
 use crate::{
-    Matrix, QuantType, RopePairs, ThreadPool, add, attention, gemm, gemv, matmul, rms_norm, rope,
-    silu_mul, softmax,
+    Inputs, Matrix, QuantType, RopePairs, ThreadPool, TileWatch, add, attention, gemm, gemv,
+    matmul, rms_norm, rope, silu_mul, softmax,
 };
 
 /// The operations, on a backend chosen once. `Copy`: pass it around.
@@ -33,23 +34,29 @@ enum Isa {
     // Invariant: made only where the CPU was asked and has what `has_avx512` asks for, AVX2 among it.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    // Invariant: made only where the CPU was asked and has NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
-/// Calls `room::scalar::function`, `room::avx2::function`, or the third of the named: for AVX-512 `avx2`
-/// again where wider vectors would gain nothing.
+/// Calls `room::scalar::function`, `room::eight_lanes::function` for AVX2 and NEON, or the third of the named: for
+/// AVX-512 `eight_lanes` again where wider vectors would gain nothing.
 macro_rules! dispatch {
     ($kernels:ident, $room:ident, $function:ident, $($argument:expr),*) => {
-        dispatch!($kernels, $room / avx2, $function, $($argument),*)
+        dispatch!($kernels, $room / eight_lanes, $function, $($argument),*)
     };
     ($kernels:ident, $room:ident / $avx512:ident, $function:ident, $($argument:expr),*) => {
         match $kernels.isa {
             Isa::Scalar => $room::scalar::$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an `Isa::Avx2` exists only where the CPU has what the function needs.
-            Isa::Avx2 => unsafe { $room::avx2::$function($($argument),*) },
+            Isa::Avx2 => unsafe { $room::eight_lanes::$function($($argument),*) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
             Isa::Avx512 => unsafe { $room::$avx512::$function($($argument),*) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: an `Isa::Neon` exists only where the CPU has what the function needs.
+            Isa::Neon => unsafe { $room::eight_lanes::$function($($argument),*) },
         }
     };
 }
@@ -59,7 +66,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// If this CPU can't run them, they aren't written yet (NEON), or `backend` is a GPU's.
+    /// If this CPU can't run them, or `backend` is a GPU's.
     pub fn new(backend: Backend) -> Result<Self, UnsupportedBackend> {
         match backend {
             Backend::Scalar => Ok(Self { isa: Isa::Scalar }),
@@ -67,16 +74,20 @@ impl Kernels {
             Backend::Avx2 if crate::backend::has_avx2() => Ok(Self { isa: Isa::Avx2 }),
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512 if crate::backend::has_avx512() => Ok(Self { isa: Isa::Avx512 }),
-            Backend::Avx2 | Backend::Avx512 => Err(UnsupportedBackend::NotOnThisCpu(backend)),
-            Backend::Neon => Err(UnsupportedBackend::NotWritten(backend)),
+            #[cfg(target_arch = "aarch64")]
+            Backend::Neon if crate::backend::has_neon() => Ok(Self { isa: Isa::Neon }),
+            Backend::Avx2 | Backend::Avx512 | Backend::Neon => {
+                Err(UnsupportedBackend::NotOnThisCpu(backend))
+            }
             Backend::Wgpu | Backend::Cuda => Err(UnsupportedBackend::Gpu(backend)),
         }
     }
 
     /// The fastest kernels that are written and that this CPU can run.
     pub fn best() -> Self {
-        Self::new(Backend::Avx512)
-            .or_else(|_| Self::new(Backend::Avx2))
+        [Backend::Avx512, Backend::Avx2, Backend::Neon]
+            .into_iter()
+            .find_map(|backend| Self::new(backend).ok())
             .unwrap_or(Self { isa: Isa::Scalar })
     }
 
@@ -88,13 +99,16 @@ impl Kernels {
             Isa::Avx2 => Backend::Avx2,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => Backend::Avx512,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => Backend::Neon,
         }
     }
 
-    /// Whether this CPU was found to have AVX2, FMA and F16C, and these kernels may use them.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn has_avx2(self) -> bool {
-        matches!(self.isa, Isa::Avx2 | Isa::Avx512)
+    /// Whether this CPU was found to have what the loops over eight lanes need (AVX2, FMA and F16C, or
+    /// NEON), and these kernels may use it.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    pub(crate) fn has_eight_lanes(self) -> bool {
+        self.isa != Isa::Scalar
     }
 
     /// Whether products of `n` tokens with weights of this type round activations to whole numbers of 8
@@ -207,7 +221,7 @@ impl Kernels {
     ///
     /// If `k` is too short for that many rows, or `stride` is less than `q.len()`.
     pub fn scores(self, out: &mut [f32], q: &[f32], k: &[f32], stride: usize, scale: f32) {
-        dispatch!(self, attention, scores, out, q, k, stride, scale);
+        dispatch!(self, attention / avx512, scores, out, q, k, stride, scale);
     }
 
     /// `out = Σ p[t] * v[t]`: `p.len()` cached values, `stride` elements apart, weighted. `out` is one
@@ -217,7 +231,7 @@ impl Kernels {
     ///
     /// If `v` is too short for that many rows, or `stride` is less than `out.len()`.
     pub fn weighted_sum(self, out: &mut [f32], p: &[f32], v: &[f32], stride: usize) {
-        dispatch!(self, attention, weighted_sum, out, p, v, stride);
+        dispatch!(self, attention / avx512, weighted_sum, out, p, v, stride);
     }
 
     /// `out = W·x`: `x` has `w.cols()` elements and `out` has `w.rows()`.
@@ -236,7 +250,20 @@ impl Kernels {
     ///
     /// If a length differs, or `w` hasn't these rows.
     pub fn gemv_rows(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
-        dispatch!(self, gemv / avx512, gemv_rows, out, w, rows, x);
+        gemv::check(out.len(), &w, &rows, x.len());
+        self.gemv_vector(out, w, rows, Inputs::new(x, 1).vector(self, w.kind()));
+    }
+
+    pub(crate) fn gemv_vector(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: Vector) {
+        match x {
+            Vector::Floats(x) => dispatch!(self, gemv / avx512, gemv_rows, out, w, rows, x),
+            #[cfg(target_arch = "x86_64")]
+            Vector::Arranged(x) => {
+                assert!(self.isa == Isa::Avx512, "only AVX-512 rounds activations");
+                // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+                unsafe { gemv::int8::gemv_rows(out, w, rows, x) }
+            }
+        }
     }
 
     /// `out = X·Wᵀ` for `n` tokens: `x` is `(n, w.cols())` and `out` is `(n, w.rows())`, both
@@ -251,29 +278,42 @@ impl Kernels {
             return self.gemv(out, w, x);
         }
         let mut out = Columns::new(out, n, w.rows());
-        self.gemm_columns(&mut out, w, &self.tokens(w, x, n), n);
+        gemm::check_tokens(&w, x.len(), n);
+        self.gemm_columns(&mut out, w, Inputs::new(x, n).tokens(self, None, w.kind()), n);
     }
 
-    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(self, out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         dispatch!(self, gemm / avx512, gemm_columns, out, w, x, n);
     }
 
-    /// `n` rows of activations as [`gemm_columns`](Self::gemm_columns) multiplies them with `w`: made once,
-    /// for all threads.
-    ///
-    /// # Panics
-    ///
-    /// If `x` has another length.
-    pub(crate) fn tokens<'a>(self, w: Matrix, x: &'a [f32], n: usize) -> Tokens<'a> {
-        gemm::check_tokens(&w, x.len(), n);
-        match self.isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if gemm::int8::is_written(w.kind()) && !x.is_empty() => {
-                // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
-                Tokens::Rounded(vec![unsafe { gemm::int8::Rounded::new(w.kind(), x, n) }])
-            }
-            _ => Tokens::Floats(x),
-        }
+    /// A vector as [`gemv_vector`](Self::gemv_vector) multiplies it where activations are rounded.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn arranged(self, kind: QuantType, x: &[f32]) -> gemv::int8::Arranged {
+        assert!(self.isa == Isa::Avx512, "only AVX-512 rounds activations");
+        // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+        unsafe { gemv::int8::Arranged::new(kind, x) }
+    }
+
+    /// Some rows, as [`gemm_columns`](Self::gemm_columns) multiplies them where activations are rounded.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn rounded(self, kind: QuantType, x: &[f32], n: usize) -> gemm::int8::Rounded {
+        assert!(self.isa == Isa::Avx512, "only AVX-512 rounds activations");
+        // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+        unsafe { gemm::int8::Rounded::new(kind, x, n) }
+    }
+
+    /// Some rows, as [`gemm_columns`](Self::gemm_columns) multiplies them with floats on AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn packed(self, x: &[f32], n: usize) -> gemm::float::Packed {
+        assert!(self.packs_activations(), "only AVX-512 packs activations");
+        // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
+        unsafe { gemm::float::Packed::new(x, n) }
+    }
+
+    /// Whether products of several tokens with floats put the tokens side by side.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn packs_activations(self) -> bool {
+        self.isa == Isa::Avx512
     }
 
     /// [`gemm`](Self::gemm) on all threads of `pool`. The result is the same to the bit on any number
@@ -283,13 +323,33 @@ impl Kernels {
     ///
     /// If a length differs, or it is called from inside [`ThreadPool::run`] of the same pool.
     pub fn matmul(self, pool: &ThreadPool, out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
-        matmul::matmul(self, pool, out, w, x, n);
+        self.matmul_inputs(pool, out, w, &mut Inputs::new(x, n), None);
+    }
+
+    /// [`matmul`](Self::matmul) of inputs that other matrices are multiplied with, too: what the kernels make
+    /// of them is made once. The result is the same to the bit.
+    ///
+    /// `tiles` is told of the tiles of products of several tokens. Without it no clock is read.
+    ///
+    /// # Panics
+    ///
+    /// As [`matmul`](Self::matmul).
+    pub fn matmul_inputs(
+        self,
+        pool: &ThreadPool,
+        out: &mut [f32],
+        w: Matrix,
+        x: &mut Inputs<'_>,
+        tiles: Option<&dyn TileWatch>,
+    ) {
+        matmul::matmul(self, pool, out, w, x, tiles);
     }
 }
 
-/// Picks between the names of the routines that [`dispatch!`] picks between.
+/// Picks between the names of the routines that [`dispatch!`] picks between: where AVX-512 has none of its own,
+/// that of AVX2.
 macro_rules! names {
-    ($($(#[$doc:meta])* $method:ident => $operation:literal;)*) => {
+    ($($(#[$doc:meta])* $method:ident => $operation:literal / $avx512:literal;)*) => {
         /// What a profiler calls the routines that really run.
         impl Kernels {
             $($(#[$doc])*
@@ -297,7 +357,11 @@ macro_rules! names {
                 match self.isa {
                     Isa::Scalar => concat!($operation, "_scalar"),
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx2 | Isa::Avx512 => concat!($operation, "_avx2"),
+                    Isa::Avx2 => concat!($operation, "_avx2"),
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx512 => concat!($operation, "_", $avx512),
+                    #[cfg(target_arch = "aarch64")]
+                    Isa::Neon => concat!($operation, "_neon"),
                 }
             })*
         }
@@ -307,23 +371,23 @@ macro_rules! names {
 names! {
     /// The routine behind [`rms_norm`](Self::rms_norm) and
     /// [`rms_norm_in_place`](Self::rms_norm_in_place).
-    rms_norm_name => "rms_norm";
+    rms_norm_name => "rms_norm" / "avx2";
     /// The routine behind [`softmax`](Self::softmax).
-    softmax_name => "softmax";
+    softmax_name => "softmax" / "avx2";
     /// The routine behind [`rope`](Self::rope).
-    rope_name => "rope";
+    rope_name => "rope" / "avx2";
     /// The routine behind [`silu_mul`](Self::silu_mul).
-    silu_mul_name => "silu_mul";
+    silu_mul_name => "silu_mul" / "avx2";
     /// The routine behind [`relu_squared_mul`](Self::relu_squared_mul).
-    relu_squared_mul_name => "relu_squared_mul";
+    relu_squared_mul_name => "relu_squared_mul" / "avx2";
     /// The routine behind [`add`](Self::add).
-    add_name => "add";
+    add_name => "add" / "avx2";
     /// The routine behind [`add_bias`](Self::add_bias).
-    add_bias_name => "add_bias";
+    add_bias_name => "add_bias" / "avx2";
     /// The routine behind [`scores`](Self::scores).
-    scores_name => "scores";
+    scores_name => "scores" / "avx512";
     /// The routine behind [`weighted_sum`](Self::weighted_sum).
-    weighted_sum_name => "weighted_sum";
+    weighted_sum_name => "weighted_sum" / "avx512";
 }
 
 impl Kernels {
@@ -358,13 +422,13 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, _) => by_kind!("gemm", "avx2"),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, 1) if self.rounds_activations(kind, 1) => by_kind!("gemv", "avx512"),
+            (Isa::Avx512, 1) => by_kind!("gemv", "avx512"),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, 1) => by_kind!("gemv", "avx2"),
-            #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, _) if self.rounds_activations(kind, n) => by_kind!("gemm", "avx512"),
-            #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, _) => by_kind!("gemm", "avx2"),
+            (Isa::Avx512, _) => by_kind!("gemm", "avx512"),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, 1) => by_kind!("gemv", "neon"),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, _) => by_kind!("gemm", "neon"),
         }
     }
 }

@@ -10,7 +10,7 @@
 //! quant::quantize_row(QuantType::Q8_0, &weights, &mut bytes);
 //! let w = Matrix::new(QuantType::Q8_0, 2, 32, &bytes)?;
 //!
-//! let kernels = Kernels::best(); // AVX-512 or AVX2 where the CPU has it
+//! let kernels = Kernels::best(); // AVX-512, AVX2 or NEON where the CPU has it
 //! let x = [1.0; 32];
 //! let mut y = [0.0; 2];
 //! kernels.gemv(&mut y, w, &x);
@@ -23,19 +23,26 @@
 //!
 //! One operation is one file, and every method of [`Kernels`] names its file:
 //!
-//! | operation | scalar | AVX2 | AVX-512 with VNNI |
+//! | operation | scalar | AVX2, NEON | AVX-512 with VNNI |
 //! |---|---|---|---|
 //! | [`rms_norm`] | yes | yes | AVX2's |
 //! | [`softmax`] | yes | yes, with a polynomial `exp` | AVX2's |
 //! | [`rope`] | yes | yes | AVX2's |
 //! | [`silu_mul`] (SwiGLU, and its ReLU² sibling) | yes | yes | AVX2's |
 //! | [`add`] (residuals, biases) | yes | yes | AVX2's |
-//! | [`attention`] (one head against a cache) | yes | yes | AVX2's |
-//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] | quantised ones, times activations rounded to 8 bits |
+//! | [`attention`] (one head against a cache) | yes | yes | yes |
+//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] | every [`QuantType`]; quantised ones times activations rounded to 8 bits |
 //!
-//! Scalar and AVX2 multiply weights with activations as they are. AVX-512 rounds activations to whole numbers
-//! of 8 bits, in blocks as long as those of the weights, as llama.cpp does on every CPU:
-//! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become.
+//! AVX2 and NEON run the same source and give the same bits. NEON was tested under qemu alone.
+//!
+//! Scalar, AVX2 and NEON multiply weights with activations as they are, as does AVX-512 where weights are floats. For
+//! other weights it rounds activations to whole numbers of 8 bits, in blocks as long as those of the weights, as
+//! llama.cpp does on every CPU:
+//! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become. Matrices
+//! that share their [`Inputs`] share the rounding.
+//!
+//! On AVX2, NEON and AVX-512 products of several tokens are cut into tiles for caches and registers; a
+//! [`TileWatch`] is told of them, with two readings of its clock for each.
 //!
 //! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
 //! and [`ThreadPool`] is what [`Kernels::matmul`] splits its rows over.
@@ -43,7 +50,7 @@
 //! # Unsafe
 //!
 //! Six places: `lanes/` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
-//! calls into code that needs AVX2 or AVX-512), `matmul.rs` (threads that write to different columns of one
+//! calls into code that needs AVX2, AVX-512 or NEON), `matmul.rs` (threads that write to different columns of one
 //! matrix), `rows.rs` (threads that write to different rows), `pool.rs` (lending a closure to
 //! threads) and `saturate/` (loads and stores of the loops behind
 //! ceilings). The kernels themselves are safe code.
@@ -55,8 +62,9 @@ mod backend;
 pub mod dot;
 pub mod gemm;
 pub mod gemv;
+mod inputs;
 mod kernels;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod matmul;
 mod matrix;
@@ -69,10 +77,14 @@ mod saturate;
 pub mod silu_mul;
 pub mod simd;
 pub mod softmax;
+#[cfg(target_arch = "x86_64")]
+mod spare;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
+pub use inputs::Inputs;
 pub use kernels::Kernels;
 pub use matmul::threads_for_rows;
 pub use matrix::{Matrix, MatrixError};
@@ -80,3 +92,4 @@ pub use pool::{ThreadPool, Watch};
 pub use quant::QuantType;
 pub use rope::{RopePairs, rope_tables};
 pub use saturate::{INT8_DEPTH, Int8, Place};
+pub use tiles::{TileLevel, TileWatch, TileWork};

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use crate::gemm::Tokens;
-use crate::{Kernels, Matrix, ThreadPool};
+use crate::tiles::{self, TileLevel};
+use crate::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
 /// Some columns of a row-major matrix, to be written.
 pub(crate) struct Columns<'a> {
@@ -21,6 +21,8 @@ pub(crate) struct Columns<'a> {
     stride: usize,
     columns: Range<usize>,
     matrix: PhantomData<&'a mut [f32]>,
+    // Who is told of the tiles that are computed.
+    tiles: Option<&'a dyn TileWatch>,
 }
 
 impl<'a> Columns<'a> {
@@ -41,6 +43,7 @@ impl<'a> Columns<'a> {
             stride: n_columns,
             columns: 0..n_columns,
             matrix: PhantomData,
+            tiles: None,
         }
     }
 
@@ -50,6 +53,11 @@ impl<'a> Columns<'a> {
 
     pub(crate) fn columns(&self) -> Range<usize> {
         self.columns.clone()
+    }
+
+    /// Who is told of the tiles that are computed.
+    pub(crate) fn tiles(&self) -> Option<&'a dyn TileWatch> {
+        self.tiles
     }
 
     /// Writes one element.
@@ -96,7 +104,7 @@ impl Shared {
     unsafe fn share(&self, columns: Range<usize>) -> Columns<'_> {
         assert!(columns.start <= columns.end && columns.end <= self.stride);
         let Self { start, n_rows, stride } = *self;
-        Columns { start, n_rows, stride, columns, matrix: PhantomData }
+        Columns { start, n_rows, stride, columns, matrix: PhantomData, tiles: None }
     }
 }
 
@@ -125,61 +133,55 @@ pub(crate) fn matmul(
     pool: &ThreadPool,
     out: &mut [f32],
     w: Matrix,
-    x: &[f32],
-    n: usize,
+    x: &mut Inputs<'_>,
+    tiles: Option<&dyn TileWatch>,
 ) {
+    let n = x.n();
     assert!(
-        Some(x.len()) == n.checked_mul(w.cols()),
+        Some(x.x().len()) == n.checked_mul(w.cols()),
         "matmul: x has {} elements, but {n} rows of {w:?}'s columns are needed",
-        x.len()
+        x.x().len()
     );
     let Columns { start, n_rows, stride, .. } = Columns::new(out, n, w.rows());
-    let shared = Shared { start, n_rows, stride };
+    let shared = &Shared { start, n_rows, stride };
     let threads = pool.threads();
-    let tokens = if n == 1 { Tokens::Floats(x) } else { tokens(kernels, pool, w, x, n) };
-    pool.run(&|thread| {
-        let rows = share(w.rows(), thread, threads);
-        if n == 1 {
+    if n == 1 {
+        let x = x.vector(kernels, w.kind());
+        return pool.run(&|thread| {
+            let rows = share(w.rows(), thread, threads);
             // SAFETY: the shares of the threads are disjoint and end at `w.rows()`, which is the
             // length of `out` when `n` is 1; `out` stays borrowed until `run` has returned.
             let out =
                 unsafe { std::slice::from_raw_parts_mut(shared.start.add(rows.start), rows.len()) };
-            kernels.gemv_rows(out, w, rows, x);
-        } else {
-            // SAFETY: the shares of the threads are disjoint, and `out` stays borrowed until `run`
-            // has returned.
-            let mut out = unsafe { shared.share(rows) };
-            kernels.gemm_columns(&mut out, w, &tokens, n);
+            kernels.gemv_vector(out, w, rows, x);
+        });
+    }
+    let x = x.tokens(kernels, Some(pool), w.kind());
+    let gemm = |thread, tiles| {
+        // SAFETY: the shares of the threads are disjoint, and `out` stays borrowed until `run` has
+        // returned.
+        let mut out = unsafe { shared.share(share(w.rows(), thread, threads)) };
+        out.tiles = tiles;
+        kernels.gemm_columns(&mut out, w, x, n);
+    };
+    let Some(watch) = tiles else { return pool.run(&|thread| gemm(thread, None)) };
+    let shares: Vec<OnceLock<Range<u64>>> = (0..threads).map(|_| OnceLock::new()).collect();
+    pool.run(&|thread| {
+        let rows = share(w.rows(), thread, threads).len();
+        if rows == 0 {
+            return;
+        }
+        let from = watch.now();
+        gemm(thread, Some(watch));
+        let to = watch.now();
+        if let (Some(from), Some(to)) = (from, to) {
+            // Nobody else has this thread's cell.
+            let _ = shares[thread].set(from..to);
+            watch.tile(tiles::work(TileLevel::Macro, 1, rows, w.cols(), n), from..to);
         }
     });
-}
-
-/// The activations as the kernels multiply them. Where they have to be made anew, each thread makes those
-/// of some tokens.
-fn tokens<'a>(
-    kernels: Kernels,
-    pool: &ThreadPool,
-    w: Matrix,
-    x: &'a [f32],
-    n: usize,
-) -> Tokens<'a> {
-    // About 10 µs of work: less isn't worth a second hand-off.
-    const WORTH_SHARING: usize = 1 << 16;
-    let threads = pool.threads();
-    if threads == 1 || x.len() < WORTH_SHARING || !kernels.rounds_activations(w.kind(), n) {
-        return kernels.tokens(w, x, n);
-    }
-    let size = n.div_ceil(threads);
-    let parts: Vec<OnceLock<Tokens>> = (0..threads).map(|_| OnceLock::new()).collect();
-    pool.run(&|thread| {
-        let some = (thread * size).min(n)..((thread + 1) * size).min(n);
-        let n = some.len();
-        let x = &x[some.start * w.cols()..some.end * w.cols()];
-        // Nobody else has this thread's cell.
-        let _ = parts[thread].set(kernels.tokens(w, x, n));
-    });
-    let parts = parts.into_iter().filter_map(OnceLock::into_inner);
-    parts.reduce(Tokens::and).unwrap_or(Tokens::Floats(x))
+    let shares: Vec<_> = shares.into_iter().filter_map(OnceLock::into_inner).collect();
+    watch.product(&shares, threads);
 }
 
 #[cfg(test)]

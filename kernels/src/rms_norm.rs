@@ -50,37 +50,37 @@ pub mod scalar {
 }
 
 /// Eight floats at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::check;
-    use crate::lanes::{load, store, sum};
+    use crate::lanes::{add, load, mul, mul_add, splat, store, sum, zero};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn inverse_rms(x: &[f32], eps: f32) -> f32 {
         let (eights, tail) = x.as_chunks::<8>();
         let (quads, singles) = eights.as_chunks::<4>();
-        let mut acc = [_mm256_setzero_ps(); 4];
+        let mut acc = [zero(); 4];
         for quad in quads {
             for (acc, v) in acc.iter_mut().zip(quad) {
                 let v = load(v);
-                *acc = _mm256_fmadd_ps(v, v, *acc);
+                *acc = mul_add(v, v, *acc);
             }
         }
         for v in singles {
             let v = load(v);
-            acc[0] = _mm256_fmadd_ps(v, v, acc[0]);
+            acc[0] = mul_add(v, v, acc[0]);
         }
         let [a, b, c, d] = acc;
-        let mut squares = sum(_mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d)));
+        let mut squares = sum(add(add(a, b), add(c, d)));
         for v in tail {
             squares = v.mul_add(*v, squares);
         }
         1.0 / (squares / x.len() as f32 + eps).sqrt()
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
         check(out.len(), x.len(), weight.len());
         let scale = inverse_rms(x, eps);
@@ -88,23 +88,24 @@ pub(crate) mod avx2 {
         let (weight, weight_tail) = weight.as_chunks::<8>();
         let (out, out_tail) = out.as_chunks_mut::<8>();
         for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
-            let x = _mm256_mul_ps(load(x), _mm256_set1_ps(scale));
-            store(out, _mm256_mul_ps(x, load(weight)));
+            let x = mul(load(x), splat(scale));
+            store(out, mul(x, load(weight)));
         }
         for ((out, x), weight) in out_tail.iter_mut().zip(x_tail).zip(weight_tail) {
             *out = x * scale * weight;
         }
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
         check(x.len(), x.len(), weight.len());
         let scale = inverse_rms(x, eps);
         let (x, x_tail) = x.as_chunks_mut::<8>();
         let (weight, weight_tail) = weight.as_chunks::<8>();
         for (x, weight) in x.iter_mut().zip(weight) {
-            let scaled = _mm256_mul_ps(load(x), _mm256_set1_ps(scale));
-            store(x, _mm256_mul_ps(scaled, load(weight)));
+            let scaled = mul(load(x), splat(scale));
+            store(x, mul(scaled, load(weight)));
         }
         for (x, weight) in x_tail.iter_mut().zip(weight_tail) {
             *x = *x * scale * weight;

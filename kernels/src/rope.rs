@@ -82,14 +82,13 @@ pub mod scalar {
 }
 
 /// Four or eight pairs at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::{RopePairs, check};
-    use crate::lanes::{load, load4, store};
+    use crate::lanes::{load, load4_twice, mul, mul_add, mul_sub, mul_sub_add, store, swap_pairs};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn rope(x: &mut [f32], cos: &[f32], sin: &[f32], pairs: RopePairs) {
         check(x.len(), cos.len(), sin.len());
         let x = &mut x[..2 * cos.len()];
@@ -99,24 +98,25 @@ pub(crate) mod avx2 {
         }
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     fn norm(x: &mut [f32], cos: &[f32], sin: &[f32]) {
         let (x, x_tail) = x.as_chunks_mut::<8>();
         let (cos, cos_tail) = cos.as_chunks::<4>();
         let (sin, sin_tail) = sin.as_chunks::<4>();
-        let twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
         for ((x, cos), sin) in x.iter_mut().zip(cos).zip(sin) {
-            let cos = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(load4(cos)), twice);
-            let sin = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(load4(sin)), twice);
+            let cos = load4_twice(cos);
+            let sin = load4_twice(sin);
             let v = load(x);
-            let swapped = _mm256_permute_ps::<0b10_11_00_01>(v);
+            let swapped = swap_pairs(v);
             // Subtracts in even lanes and adds in odd ones.
-            store(x, _mm256_fmaddsub_ps(v, cos, _mm256_mul_ps(swapped, sin)));
+            store(x, mul_sub_add(v, cos, mul(swapped, sin)));
         }
         super::scalar::rope(x_tail, cos_tail, sin_tail, RopePairs::Norm);
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     fn neox(x: &mut [f32], cos: &[f32], sin: &[f32]) {
         let (a, b) = x.split_at_mut(cos.len());
         let (a, a_tail) = a.as_chunks_mut::<8>();
@@ -125,8 +125,8 @@ pub(crate) mod avx2 {
         let (sin, sin_tail) = sin.as_chunks::<8>();
         for (((a, b), cos), sin) in a.iter_mut().zip(b).zip(cos).zip(sin) {
             let (va, vb, cos, sin) = (load(a), load(b), load(cos), load(sin));
-            store(a, _mm256_fmsub_ps(va, cos, _mm256_mul_ps(vb, sin)));
-            store(b, _mm256_fmadd_ps(va, sin, _mm256_mul_ps(vb, cos)));
+            store(a, mul_sub(va, cos, mul(vb, sin)));
+            store(b, mul_add(va, sin, mul(vb, cos)));
         }
         for (((a, b), cos), sin) in a_tail.iter_mut().zip(b_tail).zip(cos_tail).zip(sin_tail) {
             (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);

@@ -38,15 +38,14 @@ pub mod scalar {
 }
 
 /// Eight floats at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::check;
-    use crate::lanes::{load, store};
-    use crate::softmax::avx2::exp;
+    use crate::lanes::{F32x8, add, div, load, max, mul, splat, store, sub, zero};
+    use crate::softmax::eight_lanes::exp;
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn silu_mul(gate: &mut [f32], up: &[f32]) {
         check("silu_mul", gate.len(), up.len());
         let (gate, gate_tail) = gate.as_chunks_mut::<8>();
@@ -62,22 +61,24 @@ pub(crate) mod avx2 {
         gate_tail.copy_from_slice(&out[..gate_tail.len()]);
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
-    fn silu_mul_8(gate: __m256, up: __m256) -> __m256 {
-        let one = _mm256_set1_ps(1.0);
-        let e = exp(_mm256_sub_ps(_mm256_setzero_ps(), gate));
-        _mm256_mul_ps(_mm256_div_ps(gate, _mm256_add_ps(one, e)), up)
+    fn silu_mul_8(gate: F32x8, up: F32x8) -> F32x8 {
+        let one = splat(1.0);
+        let e = exp(sub(zero(), gate));
+        mul(div(gate, add(one, e)), up)
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn relu_squared_mul(gate: &mut [f32], up: &[f32]) {
         check("relu_squared_mul", gate.len(), up.len());
         let (gate, gate_tail) = gate.as_chunks_mut::<8>();
         let (up, up_tail) = up.as_chunks::<8>();
         for (gate, up) in gate.iter_mut().zip(up) {
-            let relu = _mm256_max_ps(load(gate), _mm256_setzero_ps());
-            store(gate, _mm256_mul_ps(_mm256_mul_ps(relu, relu), load(up)));
+            let relu = max(load(gate), zero());
+            store(gate, mul(mul(relu, relu), load(up)));
         }
         super::scalar::relu_squared_mul(gate_tail, up_tail);
     }

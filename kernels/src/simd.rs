@@ -39,7 +39,7 @@ pub fn rms_norm_avx2(input: &[f32], output: &mut [f32]) {
     #[target_feature(enable = "avx2,fma,f16c")]
     fn rms_norm(input: &[f32], output: &mut [f32]) {
         // Plain Rust, but compiled for AVX2 where it is inlined.
-        scale(input, output, rms_norm::avx2::inverse_rms(input, EPS));
+        scale(input, output, rms_norm::eight_lanes::inverse_rms(input, EPS));
     }
 
     check(input.len(), output.len());

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use crate::*;
 
+mod same_bits;
+
 const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
 
 fn cases(cases: u32) -> ProptestConfig {
@@ -16,7 +18,7 @@ fn cases(cases: u32) -> ProptestConfig {
 
 /// All kernels that this CPU can run.
 fn backends() -> Vec<Kernels> {
-    let made = [Backend::Scalar, Backend::Avx2, Backend::Avx512]
+    let made = [Backend::Scalar, Backend::Avx2, Backend::Avx512, Backend::Neon]
         .map(|backend| Kernels::new(backend).inspect_err(|why| eprintln!("skipped: {why}")).ok());
     made.into_iter().flatten().collect()
 }
@@ -257,27 +259,30 @@ mod elementwise {
     }
 
     #[test]
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn the_polynomial_exp_is_good_to_2e_7() {
-        if !backend::has_avx2() {
+        if !Kernels::best().has_eight_lanes() {
             return eprintln!("skipped: no AVX2");
         }
         for x in (0..200_000).map(|i| -87.3 + i as f32 * (175.6 / 200_000.0)) {
             let expected = f64::from(x).exp();
-            assert!(close(exp_avx2(x), expected, 2e-7 * expected), "exp({x}) = {}", exp_avx2(x));
+            assert!(close(exp(x), expected, 2e-7 * expected), "exp({x}) = {}", exp(x));
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[allow(unsafe_code, reason = "calls what its caller detected")]
-    fn exp_avx2(x: f32) -> f32 {
-        use std::arch::x86_64::*;
+    fn exp(x: f32) -> f32 {
+        use crate::lanes::{splat, store};
 
-        #[target_feature(enable = "avx2,fma,f16c")]
+        #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+        #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
         fn exp(x: f32) -> f32 {
-            _mm256_cvtss_f32(softmax::avx2::exp(_mm256_set1_ps(x)))
+            let mut lanes = [0.0; 8];
+            store(&mut lanes, softmax::eight_lanes::exp(splat(x)));
+            lanes[7]
         }
-        assert!(backend::has_avx2());
+        assert!(Kernels::best().has_eight_lanes());
         // SAFETY: asserted in the line above.
         unsafe { exp(x) }
     }
@@ -694,7 +699,6 @@ mod misuse {
     #[test]
     fn backends_without_kernels_are_refused_with_a_reason() {
         let error = |backend| Kernels::new(backend).unwrap_err().to_string();
-        assert!(error(Backend::Neon).contains("aren't written yet"));
         assert!(error(Backend::Cuda).contains("cuda is a GPU backend"));
         assert!(error(Backend::Wgpu).contains("wgpu is a GPU backend"));
     }
@@ -707,12 +711,13 @@ fn names_say_which_routine_runs() {
         // Where AVX-512 gains nothing, AVX2's run.
         let isa = if kernels.backend() == Backend::Avx512 { "avx2" } else { own };
         for kind in QuantType::ALL {
-            let isa = |n| if kernels.rounds_activations(kind, n) { own } else { isa };
-            assert_eq!(kernels.matmul_name(kind, 1), format!("gemv_{kind}_{}", isa(1)));
-            assert_eq!(kernels.matmul_name(kind, 2), format!("gemm_{kind}_{}", isa(2)));
+            assert_eq!(kernels.matmul_name(kind, 1), format!("gemv_{kind}_{own}"));
+            assert_eq!(kernels.matmul_name(kind, 2), format!("gemm_{kind}_{own}"));
         }
         assert_eq!(kernels.rms_norm_name(), format!("rms_norm_{isa}"));
         assert_eq!(kernels.relu_squared_mul_name(), format!("relu_squared_mul_{isa}"));
+        assert_eq!(kernels.scores_name(), format!("scores_{own}"));
+        assert_eq!(kernels.weighted_sum_name(), format!("weighted_sum_{own}"));
     }
     assert_eq!(Kernels::best(), *backends().last().unwrap(), "the last is the fastest");
 }

@@ -10,23 +10,27 @@
 
 use std::env;
 use std::error::Error;
+use std::hint::black_box;
 use std::io::{BufRead, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brickscope::{BrickProfiler, PairedRatio};
+use brickscope::{BrickProfiler, Histogram, PairedRatio};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Model, Session};
 use brickscope_kernels::Kernels;
-use brickscope_live::socket::{DEFAULT_RATE, Facts, Next, Publisher, Watch};
+use brickscope_live::socket::{DEFAULT_RATE, Delta, Facts, Frame, Message, Next, Publisher, Watch};
 
 /// The flag of the process that watches.
 const WATCHER: &str = "--watcher";
 const PROMPT: [u32; 8] = [1, 20, 300, 4, 50, 60, 7, 80];
 /// What the publisher calls its threads.
 const THREAD: &str = "brickscope-live";
+/// As `top` does, which frames come before.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a block is to be.
 const BLOCK: Duration = Duration::from_millis(200);
 
@@ -73,7 +77,7 @@ fn watch(args: &[String]) -> Result<(), Box<dyn Error>> {
         watch.ask(rate)?;
         let mut begun = false;
         while told.try_recv().is_err() {
-            if let Next::Frame(_) = watch.next(Duration::from_millis(100))? {
+            if let Next::Frame(_) = watch.next(LOOK_EVERY)? {
                 frames += 1;
                 // Once the first is there, so that blocks have no start of a watch in them.
                 if !std::mem::replace(&mut begun, true) {
@@ -152,8 +156,6 @@ fn measure(model: &Model, threads: usize, seconds: u64, rate: u32) -> Result<(),
     // Before it ends: the thread that makes frames does, too.
     let (made, read) = (publisher_cpu()? - made, watcher.cpu()? - read);
     let frames = watcher.turn()? - before;
-    drop(watcher);
-    drop(publisher);
     let ratio = PairedRatio::new(&pairs)?;
     let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
     let print = |what: &str, ratio: &PairedRatio| {
@@ -174,11 +176,68 @@ fn measure(model: &Model, threads: usize, seconds: u64, rate: u32) -> Result<(),
         made as f64 / watched / 1e7,
         read as f64 / watched / 1e7
     );
-    let began = Instant::now();
-    for _ in 0..100 {
-        std::hint::black_box(profiler.snapshot());
+    // While somebody watches, since bricks by layer are only summed then.
+    let result = parts(&profiler);
+    drop(watcher);
+    drop(publisher);
+    result
+}
+
+/// What the parts of a frame take by themselves, one after the other with warm caches, and how long its line is.
+fn parts(profiler: &BrickProfiler) -> Result<(), Box<dyn Error>> {
+    // The time of a thread that runs is counted by ticks of some milliseconds.
+    const ROUNDS: u32 = 2_000;
+    // The first thread has the number of the process.
+    let this = format!("/proc/self/task/{}/schedstat", std::process::id());
+    let time = |of: &mut dyn FnMut()| -> Result<String, Box<dyn Error>> {
+        let before = run_ns(this.as_ref())?;
+        (0..ROUNDS).for_each(|_| of());
+        let each = (run_ns(this.as_ref())? - before) as f64 / f64::from(ROUNDS);
+        Ok(format!("{:.1} µs", each / 1e3))
+    };
+    let frame = |seq, details| {
+        let mut profile =
+            if details { profiler.snapshot() } else { profiler.snapshot_without_details() };
+        for total in &mut profile.totals {
+            total.stats.histogram = Histogram::default();
+            // So that all rows are others in the next.
+            total.stats.count += seq;
+        }
+        Frame { seq, at_ns: profiler.clock().now(), made_ns: 0, last: false, profile, details }
+    };
+    let whole = frame(1, true);
+    let mut next = frame(2, false);
+    next.profile.clock = whole.profile.clock.clone();
+    let mut detailed = frame(3, true);
+    detailed.profile.clock = whole.profile.clock.clone();
+    let differs = |frame: &Frame| {
+        let delta = Delta::between(&whole, frame.clone());
+        delta.map_err(|_| "more than numbers changed").map(Box::new)
+    };
+    let (delta, details) = (differs(&next)?, differs(&detailed)?);
+    println!(
+        "warm: a snapshot {}, without details {}",
+        time(&mut || drop(black_box(profiler.snapshot())))?,
+        time(&mut || drop(black_box(profiler.snapshot_without_details())))?,
+    );
+    println!(
+        "finding differences {}",
+        time(&mut || drop(black_box(Delta::between(&whole, next.clone()))))?
+    );
+    for (what, message) in [
+        ("a whole frame", Message::Frame(Box::new(whole.clone()))),
+        ("a difference", Message::Delta(delta)),
+        ("one with details", Message::Delta(details)),
+    ] {
+        let write = |message: &Message| serde_json::to_vec(message).expect("it is data");
+        let line = write(&message);
+        println!(
+            "{what}: {} bytes, written in {}, read in {}",
+            line.len(),
+            time(&mut || drop(black_box(write(&message))))?,
+            time(&mut || drop(black_box(serde_json::from_slice::<Message>(&line))))?,
+        );
     }
-    println!("a snapshot alone: {:.0} µs", began.elapsed().as_secs_f64() * 1e4);
     Ok(())
 }
 
@@ -193,11 +252,16 @@ fn cpu(process: &str, is_asked_for: impl Fn(&str) -> bool) -> Result<u64, Box<dy
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let thread = thread?.path();
         if is_asked_for(std::fs::read_to_string(thread.join("comm"))?.trim_end()) {
-            let times = std::fs::read_to_string(thread.join("schedstat"))?;
-            sum += times.split(' ').next().ok_or("no time")?.parse::<u64>()?;
+            sum += run_ns(&thread.join("schedstat"))?;
         }
     }
     Ok(sum)
+}
+
+/// How long a thread has run, from its `schedstat`.
+fn run_ns(stat: &Path) -> Result<u64, Box<dyn Error>> {
+    let times = std::fs::read_to_string(stat)?;
+    Ok(times.split(' ').next().ok_or("no time")?.parse()?)
 }
 
 /// The process that watches.

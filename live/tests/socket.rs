@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Run};
 use brickscope_live::socket::{
-    Facts, Frame, LiveError, MOST_WATCHERS, Message, Messages, Next, Publisher, Watch,
+    Facts, Frame, LiveError, MOST_WATCHERS, Message, Messages, Next, Publisher, Starting, Watch,
 };
 use tempfile::TempDir;
 
@@ -103,6 +103,63 @@ fn a_watcher_hears_who_publishes_then_frames_and_a_last_one() {
 }
 
 #[test]
+fn names_are_sent_now_and_then_and_numbers_in_between() {
+    let engine = Engine::start();
+    let stream = UnixStream::connect(&engine.path).expect("it listens");
+    let mut lines = BufReader::new(stream).lines().map(|line| line.expect("a line"));
+    assert!(lines.next().expect("a line").starts_with(r#"{"hello":"#));
+    engine.token(0);
+    let whole = lines.find(|line| line.contains("LmHead")).expect("a whole frame of it");
+    assert!(whole.starts_with(r#"{"frame":"#));
+    engine.token(1);
+    let delta = lines.next().expect("a line");
+    assert!(delta.starts_with(r#"{"delta":{"seq":"#), "{delta}");
+    // The sums of the second token: 180 µs of bricks.
+    assert!(delta.contains("[[0,[2,180000,180000,90000,90000,64000,0,0],"), "{delta}");
+    assert!(!delta.contains("LmHead") && delta.len() < 1_500, "{delta}");
+}
+
+#[test]
+fn while_an_engine_starts_its_watchers_are_told_what_it_is_at() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("engine.sock");
+    let starting = Starting::begin_at(&path).expect("it listens");
+    starting.say("loading");
+    let told = Watch::socket_telling(&path, &mut |_| false).expect_err("it waits for nothing");
+    assert_eq!(told.to_string(), "the engine is still starting: loading");
+    let (said, hears) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let watch = scope
+            .spawn(|| Watch::socket_telling(&path, &mut |what| said.send(what.to_owned()).is_ok()));
+        assert_eq!(hears.recv().expect("it is told"), "loading");
+        starting.say("warming up");
+        while hears.recv().expect("it is told") != "warming up" {}
+        let profiler = Arc::new(BrickProfiler::enabled());
+        let publisher = starting.publish(&profiler, Facts::default()).expect("it publishes");
+        assert_eq!(publisher.path(), path);
+        let mut watch = watch.join().expect("no panic").expect("it publishes");
+        assert!(!frame(&mut watch).last);
+    });
+}
+
+#[test]
+fn an_engine_that_never_runs_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("engine.sock");
+    let starting = Starting::begin_at(&path).expect("it listens");
+    starting.say("loading");
+    let mut starting = Some(starting);
+    let told = Watch::socket_telling(&path, &mut |_| {
+        // What it loads can't be loaded, say.
+        drop(starting.take());
+        true
+    });
+    let told = told.expect_err("it has ended").to_string();
+    assert_eq!(told, "the publisher says: the engine ended before it ran");
+    assert!(!path.exists());
+}
+
+#[test]
 fn frames_without_details_take_those_of_an_earlier_one() {
     let engine = Engine::start();
     let mut watch = engine.watch();
@@ -149,6 +206,20 @@ fn only_its_user_can_reach_the_socket() {
     let engine = Engine::start();
     let mode = std::fs::metadata(&engine.path).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+    // It was made where nobody else could enter, and nothing of that is left.
+    let beside = engine.path.parent().expect("a folder").read_dir().expect("it is there");
+    assert_eq!(beside.count(), 1);
+}
+
+#[test]
+fn what_is_no_socket_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "mine").expect("written");
+    let profiler = Arc::new(BrickProfiler::new());
+    let told = Publisher::start_at(&profiler, Facts::default(), &path).expect_err("refused");
+    assert!(told.to_string().contains("something else than a socket"), "{told}");
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "mine");
 }
 
 #[test]

@@ -1372,10 +1372,20 @@ impl Recorder {
         log.end_brick(Source::Host, open, start + elapsed, work);
     }
 
+    /// Makes this thread's log, where it has none.
+    pub(crate) fn prepare_thread(&self) {
+        let _ = self.log_if_on();
+    }
+
     /// Ends a tile that began at `start`.
     #[inline]
     pub(crate) fn add_tile(&self, level: u16, start: u64, work: Work) {
-        let end = self.clock.now();
+        self.add_tile_of(level, start, self.clock.now(), work);
+    }
+
+    /// Adds a tile that began and ended at these readings.
+    #[inline]
+    pub(crate) fn add_tile_of(&self, level: u16, start: u64, end: u64, work: Work) {
         let Some(log) = self.log_if_on() else { return };
         let duration = end.saturating_sub(start);
         let mark = log.mark(Kind::Tile, 0);

@@ -19,6 +19,7 @@ mod roofline_svg;
 mod statistics;
 mod svg;
 mod tables;
+mod tiles;
 mod tree;
 #[cfg(feature = "presentar-tui")]
 mod tui;

@@ -9,7 +9,7 @@ use crate::profile::{Absent, Profile, Total};
 use crate::stats::Percentiles;
 use crate::view::path::path_table;
 use crate::view::{
-    TreeOptions, count, device, headline, imported, micros, percent, printable, roofline,
+    TreeOptions, count, device, headline, imported, micros, percent, printable, roofline, tiles,
 };
 
 /// The whole report of a profile, at most 80 columns wide where names allow.
@@ -88,6 +88,7 @@ pub fn report(profile: &Profile) -> String {
         }
         tables(profile, None, &[], &mut text);
     }
+    tiles::in_report(profile, &mut text);
     imported::samples(profile, &mut text);
     latency(profile, &mut text);
     if profile.totals.is_empty() && !has_devices && profile.imported.is_none() {

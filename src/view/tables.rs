@@ -142,6 +142,7 @@ pub(crate) fn tiles_json(enabled: bool, tiles: &[TileStats]) -> String {
             json!({
                 "level": tile.level.name(),
                 "count": tile.count,
+                "tiles_in_runs": tile.tiles_in_runs,
                 "total_ns": tile.total_ns,
                 "avg_us": tile.avg_us(),
                 "min_us": tile.min_ns as f64 / 1e3,

@@ -19,6 +19,7 @@ use crate::benchmark::receipt::{self, After, Before};
 use crate::benchmark::rows::{self, Measurement, ModelRow};
 use crate::benchmark::warm_up::Rule;
 use crate::benchmark::{processes, table};
+use crate::live::Live;
 use crate::run_dir::RunDir;
 use crate::{kept, metrics, progress, source};
 
@@ -89,11 +90,18 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
 /// Measures in this process, and writes the run.
 fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
-    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
+    let live = Live::begin(args.live, true)?;
+    let mut model = source::model_telling(args.model.as_deref(), &|done, total| {
+        live.say_bytes("making a model", done, total);
+    })?;
+    source::copy_weights(&mut model, &args.executor, &|done, total| {
+        live.say_bytes("loading the weights", done, total);
+    })?;
     let cpu = source::cpu(&args.executor)?;
     let context = plans.iter().map(Plan::context).max().unwrap_or_default();
     let mut session = Session::new(&model, cpu, context)?;
     let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
+    live.say("hashing the model, measuring what this machine can do");
     let before = before(args, &model, &session)?;
 
     let settings = Settings {
@@ -119,7 +127,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
             profile.ceilings = ceilings.clone();
         })?
     };
-    let live = publish(args, &model, &before, &bench)?;
+    let live = publish(live, &model, &before, &bench)?;
     let load_before = load_average();
     let throttled_before = throttled();
     let watch = LoadWatch::start();
@@ -163,15 +171,12 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
 
 /// Lets others watch, if that was asked for: the repetition that runs.
 fn publish(
-    args: &BenchmarkArgs,
+    live: Live,
     model: &Model,
     before: &Before,
     bench: &Bench<'_, '_>,
 ) -> Result<Option<Publisher>> {
-    if !args.live {
-        return Ok(None);
-    }
-    let facts = Facts {
+    let facts = || Facts {
         run: Some(brickscope::Run {
             command: before.run.command.clone(),
             backend: before.run.kernels.clone(),
@@ -185,7 +190,7 @@ fn publish(
     };
     let current = bench.current();
     let profiler = move || Arc::clone(&*current.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Some(Publisher::start_with(profiler, facts).context("--live")?))
+    live.publish(profiler, facts)
 }
 
 fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<Before> {

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result, anyhow};
 use brickscope::{CacheLevel, Survey, view};
+use brickscope_kernels::Kernels;
 use serde::Serialize;
 
 use crate::args::MachineArgs;
@@ -41,6 +42,9 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
         serde_json::to_string_pretty(&json)? + "\n"
     } else {
         let mut text = identity.line() + &view::machine(survey);
+        if let Some(caveat) = Kernels::best().backend().caveat() {
+            text += &format!("note: {caveat}\n");
+        }
         if let Some(remark) = kept::remark(*others_share) {
             text += &format!("note: {remark}\n");
         }

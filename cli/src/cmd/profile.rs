@@ -20,6 +20,7 @@ use indicatif::ProgressBar;
 
 use crate::args::ProfileArgs;
 use crate::device::OnDevice;
+use crate::live::Live;
 use crate::run_dir::RunDir;
 use crate::{device, kept, metrics, progress, source};
 
@@ -29,15 +30,21 @@ const MAX_LOG: usize = 1 << 23;
 const WATCHER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    let mut model = source::model(args.model.as_deref())?;
+    // Who started it to watch it reads nothing of what it says.
+    let live = Live::begin(args.live, !args.await_watcher)?;
+    let mut model = source::model_telling(args.model.as_deref(), &|done, total| {
+        live.say_bytes("making a model", done, total);
+    })?;
     let prompt = source::prompt(&model, &args.prompt)?;
     let started = Profile::empty(Default::default()).created;
     let ran = match device::asked(&args.executor) {
-        Some(backend) => measure_on_device(args, &model, &prompt, backend, &started)?,
+        Some(backend) => measure_on_device(args, &model, &prompt, backend, (&started, live))?,
         None => {
-            let host = prepare(args, &model, &prompt, &started)?;
-            source::copy_weights(&mut model, &args.executor)?;
-            measure(args, &model, &prompt, host)?
+            let host = prepare(args, &model, &prompt, (&started, &live))?;
+            source::copy_weights(&mut model, &args.executor, &|done, total| {
+                live.say_bytes("loading the weights", done, total);
+            })?;
+            measure(args, &model, &prompt, host, live)?
         }
     };
     report(args, &model, &prompt, ran)
@@ -52,7 +59,12 @@ struct Host {
     context: usize,
 }
 
-fn prepare(args: &ProfileArgs, model: &Model, prompt: &[u32], started: &str) -> Result<Host> {
+fn prepare(
+    args: &ProfileArgs,
+    model: &Model,
+    prompt: &[u32],
+    (started, live): (&str, &Live),
+) -> Result<Host> {
     ensure!(args.grain.is_none(), "--grain is about a device's time: add --backend");
     let cpu = source::cpu(&args.executor)?;
     // The last token is chosen and not run.
@@ -62,7 +74,9 @@ fn prepare(args: &ProfileArgs, model: &Model, prompt: &[u32], started: &str) -> 
     // Before the run, so that a folder that can't be written to isn't found out after it.
     let dir = RunDir::create_late(args.out.as_deref(), started)?;
     // Before the weights, since that takes memory, too.
-    let note = progress::note("measuring what this machine can do");
+    let what = "measuring what this machine can do";
+    live.say(what);
+    let note = progress::note(what);
     let ceilings = kept::ceilings(model, cpu.kernels, cpu.pool());
     note.finish_and_clear();
     Ok(Host { cpu, dir, ceilings, context })
@@ -81,9 +95,16 @@ struct Ran {
 // The two halves of a run are functions of their own, so that while the model runs the stack holds
 // little else: samplers copy only some kilobytes of it.
 #[inline(never)]
-fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32], host: Host) -> Result<Ran> {
+fn measure(
+    args: &ProfileArgs,
+    model: &Model,
+    prompt: &[u32],
+    host: Host,
+    live: Live,
+) -> Result<Ran> {
     let Host { cpu, dir, ceilings, context } = host;
     let mut session = Session::new(model, cpu, context)?;
+    live.say("warming up");
     let note = progress::note("warming up");
 
     let mut capacity = log_capacity(model, session.batch(), context);
@@ -93,6 +114,9 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32], host: Host) -> Res
     }
     if args.shares {
         capacity = shares_capacity(capacity, session.cpu().threads());
+    } else if args.tiles {
+        // All threads record then, and all logs have the same capacity.
+        capacity = capacity.min(MAX_LOG / session.cpu().threads());
     }
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
@@ -114,7 +138,16 @@ fn measure(args: &ProfileArgs, model: &Model, prompt: &[u32], host: Host) -> Res
         serve(args, model, &profiler, described, ceilings)?
     };
     profiler.enable();
-    let live = publish(args, model, prompt, (backend, threads), &profiler, &ceilings)?;
+    if args.tiles {
+        session.profile_tiles(&profiler);
+    }
+    let live = publish(args, live, &profiler, || Facts {
+        run: Some(described(args, prompt, backend, threads, args.tokens)),
+        model: Some(source::describe(model)),
+        machine: Some(Machine::detect()),
+        ceilings: ceilings.as_ref().ok().cloned(),
+        ceilings_absent: ceilings.as_ref().err().cloned(),
+    })?;
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
     let mut show = |done: usize| bar.set_position(done as u64);
@@ -154,9 +187,11 @@ fn measure_on_device(
     model: &Model,
     prompt: &[u32],
     backend: Backend,
-    started: &str,
+    (started, live): (&str, Live),
 ) -> Result<Ran> {
-    for (flag, is_asked) in [("--counters", args.counters), ("--shares", args.shares)] {
+    let of_the_cpu =
+        [("--counters", args.counters), ("--shares", args.shares), ("--tiles", args.tiles)];
+    for (flag, is_asked) in of_the_cpu {
         ensure!(
             !is_asked,
             "{flag} is about the CPU's threads, and --backend {backend} runs on a device"
@@ -167,8 +202,10 @@ fn measure_on_device(
         "--threads is about the CPU, and --backend {backend} runs on a device"
     );
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
-    let note = progress::note("uploading the weights, warming up");
-    let run = ProfileOnDevice { args, prompt, context, started, backend, note };
+    let what = "uploading the weights, warming up";
+    live.say(what);
+    let note = progress::note(what);
+    let run = ProfileOnDevice { args, prompt, context, started, backend, note, live };
     device::on_device(backend, model, context, run)
 }
 
@@ -179,13 +216,14 @@ struct ProfileOnDevice<'a> {
     started: &'a str,
     backend: Backend,
     note: ProgressBar,
+    live: Live,
 }
 
 impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
     type Out = Ran;
 
     fn run<G: Gpu + Send + 'm>(self, mut session: GpuSession<'m, G>) -> Result<Ran> {
-        let Self { args, prompt, context, started, backend, note } = self;
+        let Self { args, prompt, context, started, backend, note, live } = self;
         let dir = RunDir::create_late(args.out.as_deref(), started)?;
         // The first dispatch of each kernel compiles it, on many drivers.
         for warm_up in [&prompt[..prompt.len().min(session.batch())], &prompt[..1]] {
@@ -199,9 +237,14 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         let described_run = described(args, prompt, backend.name(), 0, args.tokens);
         let _served = serve(args, session.model(), &profiler, described_run, None)?;
         profiler.enable();
-        let absent = Err(Absent { reason: ON_A_DEVICE.to_owned() });
-        let ran = (backend.name(), 0);
-        let live = publish(args, session.model(), prompt, ran, &profiler, &absent)?;
+        let absent = Absent { reason: ON_A_DEVICE.to_owned() };
+        let live = publish(args, live, &profiler, || Facts {
+            run: Some(described(args, prompt, backend.name(), 0, args.tokens)),
+            model: Some(source::describe(session.model())),
+            machine: Some(Machine::detect()),
+            ceilings: None,
+            ceilings_absent: Some(absent.clone()),
+        })?;
         let mut probe = session.profiled(&profiler)?;
         if let Some(grain) = args.grain {
             probe.timer().set_grain(grain.into());
@@ -241,7 +284,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         session.finish(probe)?;
         profiler.disable();
         drop(live);
-        let ceilings = absent;
+        let ceilings = Err(absent);
         Ok(Ran { dir, ceilings, profiler, generated, backend: backend.name(), threads: 0 })
     }
 }
@@ -252,23 +295,14 @@ const ON_A_DEVICE: &str = "the work ran on a device, and only what the CPU can d
 /// Lets others watch, if that was asked for: until what this returns is dropped.
 fn publish(
     args: &ProfileArgs,
-    model: &Model,
-    prompt: &[u32],
-    (backend, threads): (&str, usize),
+    live: Live,
     profiler: &Arc<BrickProfiler>,
-    ceilings: &Result<Ceilings, Absent>,
+    facts: impl FnOnce() -> Facts,
 ) -> Result<Option<Arc<Mutex<Option<Publisher>>>>> {
-    if !args.live {
+    let profiler = Arc::clone(profiler);
+    let Some(publisher) = live.publish(move || Arc::clone(&profiler), facts)? else {
         return Ok(None);
-    }
-    let facts = Facts {
-        run: Some(described(args, prompt, backend, threads, args.tokens)),
-        model: Some(source::describe(model)),
-        machine: Some(Machine::detect()),
-        ceilings: ceilings.as_ref().ok().cloned(),
-        ceilings_absent: ceilings.as_ref().err().cloned(),
     };
-    let publisher = Publisher::start(profiler, facts).context("--live")?;
     if args.await_watcher {
         // Who started this and didn't come has its reasons; the run is one all the same.
         let _ = publisher.wait_for_watcher(WATCHER_WITHIN);

@@ -4,19 +4,24 @@ use std::io::{Write, stdout};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use brickscope_live::socket::Watch;
+use brickscope_live::socket::LiveError;
 
 use crate::args::TopArgs;
+use crate::top::draw;
 use crate::top::engine::Engine;
-use crate::top::session::{self, Once, Source};
+use crate::top::numbers::Explained;
+use crate::top::session::{self, Once, Source, Target};
+
+/// As wide as a terminal is at least.
+const COLUMNS: usize = 80;
 
 pub(crate) fn run(args: &TopArgs) -> Result<()> {
-    let watch = args.attach.as_deref().map(attach).transpose()?;
+    let attached = args.attach.as_deref().map(attach).transpose()?;
     if !args.once {
         session::needs_terminal()?;
     }
-    let source = match watch {
-        Some(watch) => Source::Watch(Box::new(watch)),
+    let source = match attached {
+        Some(source) => source,
         None => Source::Engine(Engine::start(args)?),
     };
     if args.once {
@@ -31,17 +36,23 @@ pub(crate) fn run(args: &TopArgs) -> Result<()> {
     stdout().lock().write_all(&report).context("standard output")
 }
 
-/// Who is to be watched: a process by its number, or a socket.
-fn attach(what: &str) -> Result<Watch> {
-    match what.parse::<u32>() {
-        Ok(pid) => Ok(Watch::process(pid)?),
+/// Who is to be watched: a process by its number, or a socket. What can't be watched is said now, while there is
+/// no view in the way.
+fn attach(what: &str) -> Result<Source> {
+    let target = match what.parse::<u32>() {
+        Ok(pid) => Target::Process(pid),
         Err(_) => {
             let path = Path::new(what);
             if !path.exists() {
                 bail!("--attach {what}: neither the number of a process nor a socket");
             }
-            Ok(Watch::socket(path)?)
+            Target::Socket(path.to_owned())
         }
+    };
+    match target.watch(&mut |_| false) {
+        Ok(watch) => Ok(Source::Watch(Box::new(watch))),
+        Err(LiveError::Starting(_)) => Ok(Source::Starting(target)),
+        Err(why) => Err(why.into()),
     }
 }
 
@@ -49,9 +60,9 @@ fn once(source: Source, args: &TopArgs) -> Result<()> {
     let Once { app, engine } = session::once(source, args.rate, args.tokens.is_some())?;
     let Some(seen) = app.seen() else { bail!("the engine ended before it sent a frame") };
     let text = if args.json {
-        serde_json::to_string_pretty(&app.numbers(&seen))? + "\n"
+        serde_json::to_string_pretty(&Explained::of(&app.numbers(&seen))?)? + "\n"
     } else {
-        session::text(&app, 80, 24)?
+        draw::text(&app, COLUMNS)
     };
     // A run of so many tokens is still to be written.
     if let Some(engine) = engine {

@@ -14,9 +14,10 @@ pub(super) fn simd() -> Finding {
     let levels = levels();
     let has = if levels.is_empty() { "none that is known".to_owned() } else { levels.join(" ") };
     let used = Kernels::best().backend();
-    let found = format!("{has}; the kernels use {used}");
+    let caveat = used.caveat().map_or(String::new(), |caveat| format!("; {caveat}"));
+    let found = format!("{has}; the kernels use {used}{caveat}");
     if used == Backend::Scalar {
-        Finding::bad(NAME, found, "run on a CPU with AVX2, FMA and F16C: other kernels are to come")
+        Finding::bad(NAME, found, "run on a CPU with AVX2, FMA and F16C, or on 64-bit ARM")
     } else {
         Finding::good(NAME, found)
     }

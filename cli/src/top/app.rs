@@ -83,6 +83,15 @@ pub(crate) struct Seen {
     pub(crate) window: Result<Rc<Window>, Absent>,
 }
 
+/// What a paused view shows, though the engine goes on.
+#[derive(Debug)]
+struct Frozen {
+    seen: Seen,
+    memory: Result<Memory, Absent>,
+    activity: Result<Activity, Absent>,
+    is_disturbance_known: bool,
+}
+
 /// A brick of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
@@ -118,13 +127,13 @@ pub(crate) struct App {
     pub(crate) hello: Option<Box<Hello>>,
     pictures: Pictures,
     /// `Some` while the view is paused.
-    frozen: Option<Seen>,
+    frozen: Option<Frozen>,
     /// Readings of about the last seconds, the newest last.
     readings: Vec<Reading>,
     process_absent: Option<Absent>,
     activity: Option<Activity>,
     /// Whether the engine was ever seen to look at what disturbs it.
-    pub(crate) is_disturbance_known: bool,
+    is_disturbance_known: bool,
     pub(crate) view: View,
     pub(crate) phase: Phase,
     pub(crate) is_phase_chosen: bool,
@@ -225,14 +234,23 @@ impl App {
 
     /// What is looked at; `None` before the first frame.
     pub(crate) fn seen(&self) -> Option<Seen> {
-        self.frozen.clone().or_else(|| self.newest())
+        match &self.frozen {
+            Some(frozen) => Some(frozen.seen.clone()),
+            None => self.newest(),
+        }
+    }
+
+    fn freeze(&self) -> Option<Frozen> {
+        Some(Frozen {
+            seen: self.newest()?,
+            memory: self.memory(),
+            activity: self.activity().cloned(),
+            is_disturbance_known: self.is_disturbance_known,
+        })
     }
 
     fn newest(&self) -> Option<Seen> {
-        Some(Seen {
-            picture: Rc::clone(self.pictures.newest()?),
-            window: self.pictures.window().map(Rc::new),
-        })
+        Some(Seen { picture: Rc::clone(self.pictures.newest()?), window: self.pictures.window() })
     }
 
     pub(crate) fn is_paused(&self) -> bool {
@@ -249,15 +267,26 @@ impl App {
 
     /// What the system says of the process.
     pub(crate) fn memory(&self) -> Result<Memory, Absent> {
+        if let Some(frozen) = &self.frozen {
+            return frozen.memory.clone();
+        }
         let newest = self.readings.last().and_then(|reading| reading.memory);
         newest.ok_or_else(|| self.nothing_of_process())
     }
 
     pub(crate) fn activity(&self) -> Result<&Activity, Absent> {
+        if let Some(frozen) = &self.frozen {
+            return frozen.activity.as_ref().map_err(Absent::clone);
+        }
         self.activity.as_ref().ok_or_else(|| match self.process_absent {
             None => Absent { reason: "it takes a second of looks".to_owned() },
             Some(_) => self.nothing_of_process(),
         })
+    }
+
+    /// Whether the engine was seen to look at what disturbs it.
+    pub(crate) fn is_disturbance_known(&self) -> bool {
+        self.frozen.as_ref().map_or(self.is_disturbance_known, |frozen| frozen.is_disturbance_known)
     }
 
     fn nothing_of_process(&self) -> Absent {
@@ -314,7 +343,7 @@ impl App {
             KeyCode::Esc => self.has_quit = true,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.is_help = true,
             KeyCode::Char(' ') => {
-                self.frozen = if self.frozen.is_some() { None } else { self.newest() };
+                self.frozen = if self.is_paused() { None } else { self.freeze() };
             }
             KeyCode::Tab => self.turn(1),
             KeyCode::BackTab => self.turn(View::ALL.len() - 1),
@@ -503,8 +532,12 @@ impl App {
             }
         }
         if layers.is_empty() {
-            let reason = super::numbers::layers_absent(&seen.picture).to_owned();
-            return Err(Absent { reason });
+            let is_known = !seen.picture.profile.layers.is_empty();
+            let reason = match is_known && self.is_recent {
+                true => "no brick in a layer has ended in the last 2 s",
+                false => super::numbers::layers_absent(&seen.picture),
+            };
+            return Err(Absent { reason: reason.to_owned() });
         }
         (heat.layers, heat.cells) = layers.into_values().unzip();
         Ok(heat)

@@ -6,7 +6,7 @@
 //! the terminal.
 
 pub(crate) mod app;
-mod draw;
+pub(crate) mod draw;
 pub(crate) mod engine;
 pub(crate) mod numbers;
 pub(crate) mod picture;

@@ -1,11 +1,14 @@
 //! The figures of a live view, for its screens and for scripts. What isn't known says why.
 
+use std::collections::BTreeSet;
+
 use brickscope::roofline::Roofline;
 use brickscope::{
     Absent, BrickCategory, BrickKernel, Disturbance, Dropped, Latency, LayerBrick, Model, Overhead,
     Pass, Phase, PhaseTotal, Profile, Run, Total,
 };
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::picture::{Picture, Window};
 use super::process::{Activity, Memory};
@@ -98,6 +101,79 @@ pub(crate) struct OverheadNumbers<'p> {
     pub(crate) share: Known<f64>,
     /// What making frames takes of the time of one core.
     pub(crate) watching: Known<f64>,
+}
+
+/// Numbers as a script reads them: with a reason for each field that is null somewhere.
+#[derive(Debug, Serialize)]
+pub(crate) struct Explained<'n, 'p> {
+    #[serde(flatten)]
+    numbers: &'n Numbers<'p>,
+    absent: Vec<Missing>,
+}
+
+/// A field that is null.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Missing {
+    /// Its path, as `totals[].p99_ns`.
+    pub(crate) field: String,
+    pub(crate) reason: &'static str,
+}
+
+impl<'n, 'p> Explained<'n, 'p> {
+    /// # Errors
+    ///
+    /// None: the numbers are data.
+    pub(crate) fn of(numbers: &'n Numbers<'p>) -> serde_json::Result<Self> {
+        let mut nulls = BTreeSet::new();
+        find_nulls(&serde_json::to_value(numbers)?, String::new(), &mut nulls);
+        let absent = nulls.into_iter().map(|field| Missing { reason: why_null(&field), field });
+        Ok(Self { numbers, absent: absent.collect() })
+    }
+}
+
+fn find_nulls(value: &Value, path: String, nulls: &mut BTreeSet<String>) {
+    match value {
+        Value::Null => drop(nulls.insert(path)),
+        Value::Array(rows) => {
+            rows.iter().for_each(|row| find_nulls(row, format!("{path}[]"), nulls));
+        }
+        Value::Object(fields) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            let of = |name: &String| format!("{path}{dot}{name}");
+            fields.iter().for_each(|(name, field)| find_nulls(field, of(name), nulls));
+        }
+        _ => {}
+    }
+}
+
+/// Why a field of the [`Numbers`] is null, where it is.
+fn why_null(field: &str) -> &'static str {
+    match field {
+        "device" => "no device ran the bricks: times are by the host's clock",
+        "run" | "model" => "the engine doesn't say",
+        "run.seed" => "tokens are the likeliest, not drawn",
+        "latency.slow" => "it takes single passes, which a live view doesn't keep",
+        "categories[].category" => "it is what no brick explains",
+        "totals[].category" => "it is a kernel",
+        "layers[].layer" => "it ran before or after the layers",
+        _ => match field.rsplit('.').next().unwrap_or_default() {
+            "p50_ns" => "it takes 7 spans",
+            "p90_ns" => "it takes 44 spans",
+            "p95_ns" => "it takes 90 spans",
+            "p99_ns" => "it takes 459 spans",
+            "std_dev_ns" => "it takes two spans",
+            "mean_ns" | "min_ns" | "max_ns" => "none has ended yet",
+            "phase" => "it ran outside of passes",
+            "flops" | "bytes" | "total_flops" | "total_bytes" => "nobody stated this work",
+            "tokens_per_second" => "no token was processed",
+            "share" => "the phase has no wall",
+            "place" | "roof" => "`absent` beside it says why",
+            _ if field.starts_with("disturbance.") || field.starts_with("memory.") => {
+                "the system doesn't tell"
+            }
+            _ => "the engine doesn't say",
+        },
+    }
 }
 
 /// What is known besides the picture.

@@ -1,5 +1,6 @@
 //! From frames to pictures: each frame with what doesn't change, and what happened since a moment ago.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::rc::Rc;
@@ -55,6 +56,8 @@ pub(crate) struct Pictures {
     detailed: Option<Frame>,
     /// The newest last; the first is at least a window old, if there is such a one.
     kept: VecDeque<Rc<Picture>>,
+    /// Between the first and the last of them, once somebody has asked.
+    window: OnceCell<Result<Rc<Window>, Absent>>,
 }
 
 impl Pictures {
@@ -67,6 +70,7 @@ impl Pictures {
     }
 
     pub(crate) fn take(&mut self, mut frame: Frame) {
+        self.window.take();
         if frame.details {
             self.detailed = Some(frame.clone());
         } else if let Some(before) = &self.detailed {
@@ -97,10 +101,15 @@ impl Pictures {
     /// # Errors
     ///
     /// If there were too few pictures yet.
-    pub(crate) fn window(&self) -> Result<Window, Absent> {
-        let ends = self.kept.front().zip(self.kept.back());
-        ends.and_then(|(before, now)| Window::between(before, now))
-            .ok_or_else(|| Absent { reason: "it takes half a second of frames".to_owned() })
+    pub(crate) fn window(&self) -> Result<Rc<Window>, Absent> {
+        let between = || {
+            let ends = self.kept.front().zip(self.kept.back());
+            let window = ends.and_then(|(before, now)| Window::between(before, now));
+            window
+                .map(Rc::new)
+                .ok_or_else(|| Absent { reason: "it takes half a second of frames".to_owned() })
+        };
+        self.window.get_or_init(between).clone()
     }
 
     fn describe(&self, profile: &mut Profile) {

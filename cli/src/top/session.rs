@@ -1,18 +1,20 @@
 //! The terminal, and who brings what happens: keys, frames, looks at the process.
 
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use brickscope_live::socket::{Next, Watch};
+use brickscope_live::socket::{LiveError, Next, Watch};
 use ratatui::crossterm::event::{self, KeyEventKind};
 
 use super::app::{App, Event, State};
 use super::draw;
 use super::engine::Engine;
 use super::process::Process;
+use crate::progress;
 
 /// How long to wait before looking again whether an engine publishes.
 const TRY_EVERY: Duration = Duration::from_millis(50);
@@ -23,8 +25,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub(crate) enum Source {
     /// Somebody who publishes already.
     Watch(Box<Watch>),
+    /// Somebody who will.
+    Starting(Target),
     /// An engine of our own, which will.
     Engine(Engine),
+}
+
+/// Who is to be watched.
+pub(crate) enum Target {
+    Process(u32),
+    Socket(PathBuf),
+}
+
+impl Target {
+    /// Connects. While the engine starts, `told` hears what it is at, and says whether to wait.
+    pub(crate) fn watch(&self, told: &mut dyn FnMut(&str) -> bool) -> Result<Watch, LiveError> {
+        match self {
+            Self::Process(pid) => Watch::process_telling(*pid, told),
+            Self::Socket(path) => Watch::socket_telling(path, told),
+        }
+    }
 }
 
 /// Whether text may have colours: <https://no-color.org>.
@@ -100,6 +120,17 @@ fn read_keys(events: &Sender<Event>) {
 fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
     let (mut watch, mut engine) = match source {
         Source::Watch(watch) => (watch, None),
+        Source::Starting(target) => {
+            let mut tell = |what: &str| events.send(Event::Starting(what.to_owned())).is_ok();
+            match target.watch(&mut tell) {
+                Ok(watch) => (Box::new(watch), None),
+                Err(LiveError::Starting(_)) => return None,
+                Err(why) => {
+                    let _ = events.send(Event::Gone(Some(why.to_string())));
+                    return None;
+                }
+            }
+        }
         Source::Engine(mut engine) => {
             match connect(&mut engine, |what| events.send(Event::Starting(what.to_owned())).is_ok())
             {
@@ -174,12 +205,15 @@ pub(crate) fn connect(
     loop {
         if told.is_none_or(|told| told.elapsed() >= LOOK_EVERY) {
             told = Some(Instant::now());
-            if !tell("loading the model, measuring what this machine can do, warming up") {
+            if !tell("starting the engine") {
                 return None;
             }
         }
-        if let Ok(watch) = Watch::process(engine.pid()) {
-            return Some(Ok(watch));
+        match Watch::process_telling(engine.pid(), &mut tell) {
+            Ok(watch) => return Some(Ok(watch)),
+            Err(LiveError::Starting(_)) => return None,
+            // It isn't so far, or never will be.
+            Err(_) => {}
         }
         if let Some(how) = engine.ended() {
             return Some(Err(how));
@@ -198,14 +232,23 @@ pub(crate) struct Once {
 pub(crate) fn once(source: Source, rate: u32, to_the_end: bool) -> Result<Once> {
     /// So long at most for figures to settle once there are frames.
     const SETTLE_WITHIN: Duration = Duration::from_secs(30);
+    let note = progress::note("connecting");
+    let mut tell = |what: &str| {
+        note.set_message(what.to_owned());
+        note.tick();
+        true
+    };
     let (mut watch, mut engine) = match source {
         Source::Watch(watch) => (watch, None),
-        Source::Engine(mut engine) => match connect(&mut engine, |_| true) {
+        Source::Starting(target) => (Box::new(target.watch(&mut tell)?), None),
+        Source::Engine(mut engine) => match connect(&mut engine, tell) {
             Some(Ok(watch)) => (Box::new(watch), Some(engine)),
             Some(Err(how)) => bail!("the engine ended before it published: {how}"),
             None => bail!("nobody waits"),
         },
     };
+    note.set_message("watching until the figures have settled");
+    note.tick();
     let mut app = App::new(false);
     watch.ask(rate)?;
     app.update(Event::Hello(Box::new(watch.hello().clone())));
@@ -238,6 +281,7 @@ pub(crate) fn once(source: Source, rate: u32, to_the_end: bool) -> Result<Once> 
             break;
         }
     }
+    note.finish_and_clear();
     Ok(Once { app, engine })
 }
 
@@ -246,26 +290,4 @@ fn has_settled(app: &App) -> bool {
     let Some(seen) = app.seen() else { return false };
     let recent = seen.window.as_ref().is_ok_and(|window| !window.profile.phases.is_empty());
     recent && (app.activity().is_ok() || app.memory().is_err())
-}
-
-/// One picture as text.
-pub(crate) fn text(app: &App, width: u16, height: u16) -> Result<String> {
-    let backend = ratatui::backend::TestBackend::new(width, height);
-    let mut terminal = ratatui::Terminal::new(backend)?;
-    terminal.draw(|frame| draw::draw(app, frame))?;
-    let buffer = terminal.backend().buffer();
-    let mut text = String::new();
-    for y in 0..height {
-        let mut line = String::new();
-        let mut x = 0;
-        while x < width {
-            let symbol = buffer[(x, y)].symbol();
-            line.push_str(symbol);
-            // A wide letter takes the cells after it, too.
-            x += crate::names::columns(symbol).max(1) as u16;
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    Ok(text)
 }

@@ -20,7 +20,7 @@ pub(super) struct Rounding {
 
 impl Rounding {
     pub(super) fn new(sides: [Option<Kernels>; 2]) -> Self {
-        let exact = [Backend::Avx2, Backend::Scalar].map(Kernels::new);
+        let exact = [Backend::Avx2, Backend::Neon, Backend::Scalar].map(Kernels::new);
         let exact = exact.into_iter().flatten().next().expect("every CPU has scalar kernels");
         Self { sides, exact }
     }

@@ -4,13 +4,13 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brickscope_kernels::{Backend, Kernels, Matrix, ThreadPool};
+use brickscope_kernels::{Backend, Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
 /// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 6 to 12 µs
 /// on one thread (0.05 to 0.09 ns each, for `q·k` and `p·v` with AVX2), and the hand-over 0.1 µs where
 /// the workers spin, as they do between the matrices of a pass, 0.7 where they offer their cores to
 /// others, and perhaps 2 where the cores share no cache. So two threads that halve the rows save more
-/// than it costs everywhere.
+/// than it costs everywhere. With NEON nobody has measured it.
 const WORTH: usize = 1 << 17;
 
 /// The same of the scalar kernels, of which `q·k` takes 0.6 ns a multiply-add and `p·v` 0.1.
@@ -71,9 +71,15 @@ impl Cpu {
         &self.pool
     }
 
-    /// `out = X·Wᵀ` for `n` tokens, on all threads.
-    pub(crate) fn matmul(&self, out: &mut [f32], w: Matrix<'_>, x: &[f32], n: usize) {
-        self.kernels.matmul(&self.pool, out, w, x, n);
+    /// `out = X·Wᵀ` for all tokens of `x`, on all threads. `tiles` is told of its tiles.
+    pub(crate) fn matmul(
+        &self,
+        out: &mut [f32],
+        w: Matrix<'_>,
+        x: &mut Inputs<'_>,
+        tiles: Option<&dyn TileWatch>,
+    ) {
+        self.kernels.matmul_inputs(&self.pool, out, w, x, tiles);
     }
 
     /// How rows are dealt out, `n_heads` of each of `n_tokens` tokens, that take so many multiply-adds
@@ -159,7 +165,8 @@ mod tests {
             assert_eq!(three.deal(tokens, heads, multiply_adds), expected, "{what}");
             assert_eq!(cpu(Backend::Scalar, 1).deal(tokens, heads, multiply_adds), Deal::Alone);
         }
-        let Ok(fast) = Kernels::new(Backend::Avx2) else { return };
+        let fast = [Backend::Avx2, Backend::Neon].into_iter().find_map(|b| Kernels::new(b).ok());
+        let Some(fast) = fast else { return };
         let two = Cpu::new(fast, NonZeroUsize::MIN.saturating_add(1)).expect("threads");
         assert_eq!(two.deal(1, 4, WORTH - 1), Deal::Alone);
         assert_eq!(two.deal(1, 4, WORTH), Deal::Together { threads: 2 });

@@ -35,7 +35,7 @@ pub use tokens::random_tokens;
 
 /// Part of the names of cached files. Raise it with any change to what is written, so that old
 /// files aren't taken for new ones.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// How many numbers are made at a time. A multiple of all block lengths; 256 KiB of floats stay in
 /// the cache of one core.
@@ -60,8 +60,13 @@ pub enum SynthQuant {
     Q8_0,
     /// 6 bits.
     Q6_K,
-    /// 4 bits; the head has 6, as in files that are called `Q4_K_M`.
+    /// 4 bits in all layers; the head has 6. None of llama.cpp's mixtures: `Q4_K_S` comes nearest.
     Q4_K,
+    /// llama.cpp's mixture of this name: 4 bits; 6 for the head, and for V and the down projection of about
+    /// half of the layers.
+    Q4_K_M,
+    /// As that, with 5 bits instead of 4.
+    Q5_K_M,
     /// 4 bits and a scale per 32 weights; the head has 6, as llama.cpp makes it.
     Q4_0,
     /// Ternary; the head has 6 bits, as llama.cpp makes it.
@@ -123,8 +128,17 @@ impl Shape {
 
 impl SynthQuant {
     /// All of them, the smallest files first.
-    pub const ALL: [Self; 7] =
-        [Self::TQ2_0, Self::Q4_0, Self::Q4_K, Self::Q6_K, Self::Q8_0, Self::F16, Self::F32];
+    pub const ALL: [Self; 9] = [
+        Self::TQ2_0,
+        Self::Q4_0,
+        Self::Q4_K,
+        Self::Q4_K_M,
+        Self::Q5_K_M,
+        Self::Q6_K,
+        Self::Q8_0,
+        Self::F16,
+        Self::F32,
+    ];
 
     /// The name, as on the command line.
     pub const fn name(self) -> &'static str {
@@ -132,6 +146,8 @@ impl SynthQuant {
             Self::Q8_0 => "q8_0",
             Self::Q6_K => "q6_k",
             Self::Q4_K => "q4_k",
+            Self::Q4_K_M => "q4_k_m",
+            Self::Q5_K_M => "q5_k_m",
             Self::Q4_0 => "q4_0",
             Self::TQ2_0 => "tq2_0",
             Self::F16 => "f16",
@@ -139,12 +155,14 @@ impl SynthQuant {
         }
     }
 
-    /// The types of linear weights, and of the matrix that makes the logits.
+    /// The types of linear weights, and of the matrix that makes the logits. [`type_in`](Self::type_in) knows
+    /// of exceptions.
     fn types(self) -> (TensorType, TensorType) {
         match self {
             Self::Q8_0 => (TensorType::Q8_0, TensorType::Q8_0),
             Self::Q6_K => (TensorType::Q6_K, TensorType::Q6_K),
-            Self::Q4_K => (TensorType::Q4_K, TensorType::Q6_K),
+            Self::Q4_K | Self::Q4_K_M => (TensorType::Q4_K, TensorType::Q6_K),
+            Self::Q5_K_M => (TensorType::Q5_K, TensorType::Q6_K),
             Self::Q4_0 => (TensorType::Q4_0, TensorType::Q6_K),
             Self::TQ2_0 => (TensorType::TQ2_0, TensorType::Q6_K),
             Self::F16 => (TensorType::F16, TensorType::F16),
@@ -152,18 +170,36 @@ impl SynthQuant {
         }
     }
 
-    /// llama.cpp's number for the mixture of types, `general.file_type`. 15 is `Q4_K_M`.
+    /// The type of V and the down projection in a layer, as `llama_tensor_get_type_impl` of llama.cpp's
+    /// `src/llama-quant.cpp` chooses it for the architecture llama.
+    fn type_in(self, layer: usize, n_layers: usize) -> TensorType {
+        match self {
+            Self::Q4_K_M | Self::Q5_K_M if uses_more_bits(layer, n_layers) => TensorType::Q6_K,
+            _ => self.types().0,
+        }
+    }
+
+    /// llama.cpp's number for the mixture of types, `general.file_type`.
     fn file_type(self) -> u32 {
         match self {
             Self::F32 => 0,
             Self::F16 => 1,
             Self::Q4_0 => 2,
             Self::Q8_0 => 7,
-            Self::Q4_K => 15,
+            Self::Q4_K => 14,
+            Self::Q4_K_M => 15,
+            Self::Q5_K_M => 17,
             Self::Q6_K => 18,
             Self::TQ2_0 => 37,
         }
     }
+}
+
+/// The layers whose V and down projection get 6 bits in llama.cpp's mixtures: the first and the last eighth,
+/// and every third between them. `use_more_bits` in its `src/llama-quant.cpp`.
+fn uses_more_bits(layer: usize, n_layers: usize) -> bool {
+    let eighth = n_layers / 8;
+    layer < eighth || layer >= 7 * n_layers / 8 || (layer - eighth) % 3 == 2
 }
 
 impl fmt::Display for Shape {
@@ -195,7 +231,7 @@ impl FromStr for SynthQuant {
         let unknown = || UnknownName {
             name: name.to_owned(),
             what: "quantisation",
-            known: "tq2_0, q4_0, q4_k, q6_k, q8_0, f16, f32",
+            known: "tq2_0, q4_0, q4_k, q4_k_m, q5_k_m, q6_k, q8_0, f16, f32",
         };
         Self::ALL.into_iter().find(|quant| quant.name() == name).ok_or_else(unknown)
     }
@@ -303,18 +339,19 @@ fn plan(shape: Shape, quant: SynthQuant, seed: u64, path: &Path) -> Writer {
     let norm = TensorType::F32;
     writer.tensor(EMBEDDING, &[dim, n_vocab], if is_tied { head } else { linear });
     for layer in 0..n_layers {
+        let more = quant.type_in(layer, n_layers);
         let mut tensor = |part: &str, dims: &[usize], kind| {
             writer.tensor(format!("blk.{layer}.{part}.weight"), dims, kind);
         };
         tensor("attn_norm", &[dim], norm);
         tensor("attn_q", &[dim, dim], linear);
         tensor("attn_k", &[dim, kv_dim], linear);
-        tensor("attn_v", &[dim, kv_dim], linear);
+        tensor("attn_v", &[dim, kv_dim], more);
         tensor("attn_output", &[dim, dim], linear);
         tensor("ffn_norm", &[dim], norm);
         tensor("ffn_gate", &[dim, ffn_dim], linear);
         tensor("ffn_up", &[dim, ffn_dim], linear);
-        tensor("ffn_down", &[ffn_dim, dim], linear);
+        tensor("ffn_down", &[ffn_dim, dim], more);
     }
     writer.tensor("output_norm.weight", &[dim], norm);
     if !is_tied {
@@ -367,4 +404,32 @@ fn distribution(tensor: &TensorInfo) -> (f32, f32) {
     let unit = 1.0 / (tensor.n_cols() as f32).sqrt();
     let makes_logits = tensor.name == HEAD || tensor.name == EMBEDDING;
     (0.0, if makes_logits { 2.0 * unit } else { unit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mixtures_give_more_bits_to_the_layers_that_llama_cpp_gives_them_to() {
+        let layers = |n: usize| (0..n).filter(|&i| uses_more_bits(i, n)).collect::<Vec<_>>();
+        // By hand, from the C++: of 22 layers 22 / 8 is 2 and 7 * 22 / 8 is 19.
+        assert_eq!(layers(22), [0, 1, 4, 7, 10, 13, 16, 19, 20, 21]);
+        assert_eq!(layers(12), [0, 3, 6, 9, 10, 11]);
+        assert_eq!(layers(2), [1]);
+        assert_eq!(layers(1), [0]);
+        assert!(layers(0).is_empty());
+    }
+
+    #[test]
+    fn only_mixtures_have_two_types_in_their_layers() {
+        for quant in SynthQuant::ALL {
+            let has_two = (0..22).any(|i| quant.type_in(i, 22) != quant.types().0);
+            assert_eq!(
+                has_two,
+                [SynthQuant::Q4_K_M, SynthQuant::Q5_K_M].contains(&quant),
+                "{quant}"
+            );
+        }
+    }
 }

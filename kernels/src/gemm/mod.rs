@@ -1,7 +1,7 @@
 //! Matrix times matrix, `out = X·Wᵀ`: what the prompt's tokens go through together.
 //!
 //! Every weight is used once per token, so here it pays to decode a row of weights once into `f32`
-//! and multiply it with all tokens. The AVX2 version does so for sixteen rows at a time, in pieces
+//! and multiply it with all tokens. With AVX2 and NEON that is done for sixteen rows at a time, in pieces
 //! of 512 columns:
 //!
 //! ```text
@@ -12,47 +12,56 @@
 //!         └──────────┴─ ─ ─     12 sums in registers, 7 loads for 12 multiply-adds
 //! ```
 //!
+//! NEON has two of activations at a time, for want of registers.
+//!
 //! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
 //!
+//! As tiles a thread's share of rows is a macro tile, sixteen rows with all tokens, from decoding to results, a
+//! midi tile, and four rows by three tokens, or two on NEON, a micro tile. A micro tile takes a few readings of a
+//! clock, so a run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all
+//! that they have is shares.
+//!
 //! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
-//! quantised weights as whole numbers: `int8/` tells how.
+//! quantised weights as whole numbers: `int8/` tells how. Those for weights that are floats stay what they
+//! are, and are turned so that a vector has sixteen tokens: `float/` does.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod float;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod int8;
+#[cfg(target_arch = "x86_64")]
+mod pieces;
 
 use std::ops::Range;
 
 use crate::Matrix;
 use crate::matmul::Columns;
 
+/// How many tokens are best put side by side together: a multiple of this.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const TILE_TOKENS: usize = 32;
+
 /// Rows of activations as a kernel multiplies them.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Tokens<'a> {
     /// As they are.
     Floats(&'a [f32]),
     /// Rounded to 8 bits for the integer kernels. Each part has some whole rows.
     #[cfg(target_arch = "x86_64")]
-    Rounded(Vec<int8::Rounded>),
+    Rounded(&'a [int8::Rounded]),
+    /// As they are, with several tokens side by side. Each part has some whole rows.
+    #[cfg(target_arch = "x86_64")]
+    Packed(&'a [float::Packed]),
 }
 
 impl<'a> Tokens<'a> {
-    /// These, then others of the same kind.
-    pub(crate) fn and(self, others: Self) -> Self {
-        match (self, others) {
-            #[cfg(target_arch = "x86_64")]
-            (Self::Rounded(mut rounded), Self::Rounded(others)) => {
-                rounded.extend(others);
-                Self::Rounded(rounded)
-            }
-            // Those of no rows aren't rounded.
-            (first, _) => first,
-        }
-    }
-
-    fn floats(&self) -> &'a [f32] {
+    fn floats(self) -> &'a [f32] {
         match self {
             Self::Floats(x) => x,
             #[cfg(target_arch = "x86_64")]
-            Self::Rounded(_) => unreachable!("only the integer kernels round activations"),
+            Self::Rounded(_) | Self::Packed(_) => {
+                unreachable!("only the kernels for AVX-512 make activations anew")
+            }
         }
     }
 }
@@ -93,11 +102,11 @@ pub mod scalar {
     pub fn gemm(out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
         let mut out = Columns::new(out, n, w.rows());
         super::check_tokens(&w, x.len(), n);
-        gemm_columns(&mut out, w, &Tokens::Floats(x), n);
+        gemm_columns(&mut out, w, Tokens::Floats(x), n);
     }
 
     /// The columns of `out` that this thread has to fill.
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         let rows = out.columns();
         let x = x.floats();
         check(out, &w, &rows, n);
@@ -111,43 +120,63 @@ pub mod scalar {
     }
 }
 
-/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else as AVX2.
+/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else sixteen tokens at a time.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
-    use super::{Tokens, check, int8};
+    use super::{Tokens, check, float, int8};
     use crate::Matrix;
     use crate::matmul::Columns;
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match x {
-            Tokens::Floats(_) => super::avx2::gemm_columns(out, w, x, n),
+            // No tokens, or no columns.
+            Tokens::Floats(_) => super::eight_lanes::gemm_columns(out, w, x, n),
             Tokens::Rounded(parts) => {
                 check(out, &w, &out.columns(), n);
                 int8::gemm_columns(out, w, parts);
+            }
+            Tokens::Packed(parts) => {
+                check(out, &w, &out.columns(), n);
+                float::gemm_columns(out, w, parts);
             }
         }
     }
 }
 
 /// Sixteen rows of weights at a time, in tiles of four by three.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use std::ops::Range;
 
     use super::{Tokens, check};
     use crate::Matrix;
-    use crate::dot::avx2::tile;
+    use crate::dot::eight_lanes::tile;
     use crate::matmul::Columns;
-    use crate::quant::avx2::decode_row;
+    use crate::quant::eight_lanes::decode_row;
+    use crate::tiles::{self, Tell, TileLevel, Untold};
 
     /// How many rows of weights are decoded at a time.
     const GROUP: usize = 16;
     /// How many of their columns are multiplied before going on.
     const DEPTH: usize = 512;
+    /// How many tokens four rows of weights are multiplied with at a time: the sums of three fill three
+    /// quarters of AVX2's registers. NEON's are twice as many of half the width, and with three the compiler
+    /// runs out of them.
+    const TOKENS: usize = if cfg!(target_arch = "x86_64") { 3 } else { 2 };
 
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: &Tokens, n: usize) {
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+    pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
+        match out.tiles() {
+            None => multiply(out, w, x, n, Untold),
+            Some(told) => multiply(out, w, x, n, told),
+        }
+    }
+
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+    fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, told: impl Tell) {
         let rows = out.columns();
         let x = x.floats();
         check(out, &w, &rows, n);
@@ -155,6 +184,8 @@ pub(crate) mod avx2 {
         let mut weights = vec![0.0; GROUP.min(rows.len()) * cols];
         let mut sums = vec![[0.0; GROUP]; n];
 
+        // Groups touch end to end, so each begins at the reading at which the one before it ended.
+        let mut begun = told.now();
         for first in rows.clone().step_by(GROUP) {
             let group = first..rows.end.min(first + GROUP);
             for (i, row) in group.clone().enumerate() {
@@ -165,6 +196,7 @@ pub(crate) mod avx2 {
             for at in (0..cols).step_by(DEPTH) {
                 let depth = at..cols.min(at + DEPTH);
                 let row = |r: usize| &weights[r * cols..][..cols][depth.clone()];
+                let from = told.now();
                 let mut r = 0;
                 while r + 4 <= group.len() {
                     let rows = [row(r), row(r + 1), row(r + 2), row(r + 3)];
@@ -175,17 +207,28 @@ pub(crate) mod avx2 {
                     all_tokens([row(r)], r, &mut sums, x, cols, depth.clone());
                     r += 1;
                 }
+                let of_rows = group.len() / 4 + group.len() % 4;
+                let micro = || {
+                    let tiles = of_rows * n.div_ceil(TOKENS);
+                    tiles::work(TileLevel::Micro, tiles, group.len(), depth.len(), n)
+                };
+                told.tile(micro, from, told.now());
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (row, sum) in group.clone().zip(sums) {
                     out.set(i, row, *sum);
                 }
             }
+            let done = told.now();
+            let midi = || tiles::work(TileLevel::Midi, 1, group.len(), cols, n);
+            told.tile(midi, begun, done);
+            begun = done;
         }
     }
 
     /// Adds the products of `R` rows of weights, the first of which is `first`, with all of `x`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     fn all_tokens<const R: usize>(
         rows: [&[f32]; R],
@@ -196,13 +239,16 @@ pub(crate) mod avx2 {
         depth: Range<usize>,
     ) {
         let token = |i: usize| &x[i * cols..][..cols][depth.clone()];
-        let (threes, rest) = sums.as_chunks_mut::<3>();
-        let n_threes = 3 * threes.len();
-        for (i, sums) in threes.iter_mut().enumerate() {
-            let i = 3 * i;
-            let tile = tile(rows, [token(i), token(i + 1), token(i + 2)]);
+        let (tiles, rest) = sums.as_chunks_mut::<TOKENS>();
+        let n_tiled = TOKENS * tiles.len();
+        for (i, sums) in tiles.iter_mut().enumerate() {
+            let mut tokens: [&[f32]; TOKENS] = [&[]; TOKENS];
+            for (n, own) in tokens.iter_mut().enumerate() {
+                *own = token(TOKENS * i + n);
+            }
+            let tile = tile(rows, tokens);
             for r in 0..R {
-                for i in 0..3 {
+                for i in 0..TOKENS {
                     sums[i][first + r] += tile[r][i];
                 }
             }
@@ -210,13 +256,13 @@ pub(crate) mod avx2 {
         match rest {
             [] => {}
             [sums] => {
-                let tile = tile(rows, [token(n_threes)]);
+                let tile = tile(rows, [token(n_tiled)]);
                 for r in 0..R {
                     sums[first + r] += tile[r][0];
                 }
             }
             rest => {
-                let tile = tile(rows, [token(n_threes), token(n_threes + 1)]);
+                let tile = tile(rows, [token(n_tiled), token(n_tiled + 1)]);
                 for r in 0..R {
                     for i in 0..2 {
                         rest[i][first + r] += tile[r][i];

@@ -1,27 +1,29 @@
 //! Matrix times vector, `out = W·x`: what decoding spends nearly all of its time on.
 //!
 //! It is bound by how fast the weights come out of memory, so they are read once, in the format in
-//! which they are stored, and decoded in registers. On AVX2 activations stay `f32`: unlike llama.cpp's
+//! which they are stored, and decoded in registers. On AVX2 and NEON activations stay `f32`: unlike llama.cpp's
 //! kernels these don't round them to 8 bits, and each product is that of the decoded weights to
-//! within the rounding of `f32` sums. Those for AVX-512, in `int8/`, do.
+//! within the rounding of `f32` sums. Those for AVX-512, in `int8/`, do, but where weights are floats (`float.rs`).
 //!
-//! Each format's AVX2 loop is in the file of its name, or of its kind: `of_32.rs` for those with one scale
+//! Each format's loop of eight lanes is in the file of its name, or of its kind: `of_32.rs` for those with one scale
 //! per 32 weights and fewer than 8 bits, `with_minimums.rs` for Q4_K and Q5_K. The sum of a row doesn't depend on which rows
 //! are asked for beside it, so that threads can share a matrix without a trace in the results.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod f32;
 #[cfg(target_arch = "x86_64")]
+mod float;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod half;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod of_32;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod q6_k;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod q8_0;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod ternary;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod with_minimums;
 
 #[cfg(target_arch = "x86_64")]
@@ -31,7 +33,20 @@ use std::ops::Range;
 
 use crate::Matrix;
 
-fn check(out: usize, w: &Matrix, rows: &Range<usize>, x: usize) {
+/// A vector of activations as a kernel multiplies it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Vector<'a> {
+    /// As it is.
+    Floats(&'a [f32]),
+    /// Rounded to 8 bits for the integer kernels.
+    #[cfg(target_arch = "x86_64")]
+    Arranged(&'a int8::Arranged),
+}
+
+/// # Panics
+///
+/// If a length differs, or `w` hasn't these rows.
+pub(crate) fn check(out: usize, w: &Matrix, rows: &Range<usize>, x: usize) {
     assert!(x == w.cols(), "gemv: x has {x} elements, but {w:?} has {} columns", w.cols());
     assert!(rows.start <= rows.end && rows.end <= w.rows(), "gemv: rows {rows:?} of {w:?}");
     assert!(out == rows.len(), "gemv: out has {out} elements for {} rows", rows.len());
@@ -60,33 +75,39 @@ pub mod scalar {
     }
 }
 
-/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else as AVX2.
+/// Activations as they are: sixteen floats at a time. Those that are arranged go to `int8/`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::ops::Range;
 
-    use super::int8;
-    use crate::Matrix;
-    use crate::activations::Activations;
+    use super::float;
+    use crate::{Matrix, QuantType};
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
-        if x.is_empty() || !int8::is_written(w.kind()) {
-            return super::avx2::gemv_rows(out, w, rows, x);
-        }
         super::check(out.len(), &w, &rows, x.len());
-        int8::gemv_rows(out, w, rows, &Activations::rounded_avx512(w.kind(), x));
+        if x.is_empty() {
+            return out.fill(0.0);
+        }
+        let bytes = w.rows_bytes(rows);
+        match w.kind() {
+            QuantType::F32 => float::gemv_f32(out, bytes, x),
+            QuantType::F16 => float::gemv_f16(out, bytes, x),
+            QuantType::BF16 => float::gemv_bf16(out, bytes, x),
+            kind => unreachable!("activations for {kind} are arranged"),
+        }
     }
 }
 
 /// Weights decoded in registers, eight at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use std::ops::Range;
 
     use crate::{Matrix, QuantType};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
         super::check(out.len(), &w, &rows, x.len());
         if x.is_empty() {
@@ -113,17 +134,18 @@ pub(crate) mod avx2 {
 
     /// The sum of each `N` neighbours of `x`. A minimum or an offset that a sub-block's weights
     /// share is multiplied with it once, instead of being added to each weight of each row.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn sums<const N: usize>(x: &[f32]) -> Vec<f32> {
-        use std::arch::x86_64::*;
+        use crate::lanes::{add, load, sum, zero};
 
         let mut sums = Vec::with_capacity(x.len() / N);
         for group in x.as_chunks::<N>().0 {
-            let mut acc = _mm256_setzero_ps();
+            let mut acc = zero();
             for eight in group.as_chunks::<8>().0 {
-                acc = _mm256_add_ps(acc, crate::lanes::load(eight));
+                acc = add(acc, load(eight));
             }
-            sums.push(crate::lanes::sum(acc));
+            sums.push(sum(acc));
         }
         sums
     }

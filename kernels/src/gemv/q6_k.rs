@@ -3,30 +3,32 @@
 //! A sub-block contributes `d * scale * (Σ q·x - 32 * Σ x)`. The sums of `x` are the same for all
 //! rows, so the offsets of a whole block cost two multiply-adds.
 
-use std::arch::x86_64::*;
-
-use super::avx2::sums;
-use crate::lanes::{f16, load, load_i8, piece, prefetch_ahead, store, sum};
-use crate::quant::q6_k::avx2::codes;
+use super::eight_lanes::sums;
+use crate::lanes::{
+    add, f16, load, load_i8, mul, mul_add, neg_mul_add, piece, prefetch_ahead, splat, store, sum,
+    to_floats, zero,
+};
+use crate::quant::q6_k::eight_lanes::codes;
 use crate::quant::q6_k::{BYTES, D, LEN, SCALES};
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &[f32]) {
     let x_sums = sums::<16>(x);
     let (x, x_sums) = (x.as_chunks::<LEN>().0, x_sums.as_chunks::<16>().0);
     for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * BYTES)) {
-        let mut acc = [_mm256_setzero_ps(); 4];
-        let mut offsets = _mm256_setzero_ps();
+        let mut acc = [zero(); 4];
+        let mut offsets = zero();
         for ((block, x), x_sums) in row.as_chunks::<BYTES>().0.iter().zip(x).zip(x_sums) {
             for line in [0, 64, 128, 192] {
                 prefetch_ahead(&block[line..]);
             }
-            let d = _mm256_set1_ps(f16(*piece(block, D)));
+            let d = splat(f16(*piece(block, D)));
             let mut scales = [[0.0; 8]; 2];
             for (h, scales) in scales.iter_mut().enumerate() {
-                let eight = _mm256_cvtepi32_ps(load_i8(piece(block, SCALES + 8 * h)));
-                let eight = _mm256_mul_ps(eight, d);
-                offsets = _mm256_fmadd_ps(eight, load(&x_sums.as_chunks().0[h]), offsets);
+                let eight = to_floats(load_i8(piece(block, SCALES + 8 * h)));
+                let eight = mul(eight, d);
+                offsets = mul_add(eight, load(&x_sums.as_chunks().0[h]), offsets);
                 store(scales, eight);
             }
 
@@ -34,23 +36,23 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &[f32]) {
             for h in 0..2 {
                 // Sixteen weights of each quarter share a scale, hence two steps of eight.
                 for is in 0..2 {
-                    let mut quarter = [_mm256_setzero_ps(); 4];
+                    let mut quarter = [zero(); 4];
                     for step in 2 * is..2 * is + 2 {
                         let q = codes(block, h, step);
                         for i in 0..4 {
                             let x = load(&x[16 * h + 4 * i + step]);
-                            quarter[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(q[i]), x, quarter[i]);
+                            quarter[i] = mul_add(to_floats(q[i]), x, quarter[i]);
                         }
                     }
                     for i in 0..4 {
-                        let scale = _mm256_set1_ps(scales[h][is + 2 * i]);
-                        acc[i] = _mm256_fmadd_ps(scale, quarter[i], acc[i]);
+                        let scale = splat(scales[h][is + 2 * i]);
+                        acc[i] = mul_add(scale, quarter[i], acc[i]);
                     }
                 }
             }
         }
         let [a, b, c, d] = acc;
-        let total = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));
-        *out = sum(_mm256_fnmadd_ps(_mm256_set1_ps(32.0), offsets, total));
+        let total = add(add(a, b), add(c, d));
+        *out = sum(neg_mul_add(splat(32.0), offsets, total));
     }
 }

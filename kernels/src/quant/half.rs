@@ -156,25 +156,27 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[allow(unsafe_code, reason = "calls what was detected")]
     fn the_cpu_converts_half_floats_in_the_same_way() {
         use crate::lanes;
 
-        #[target_feature(enable = "avx2,fma,f16c")]
-        fn convert(bytes: [u8; 2]) -> [f32; 2] {
+        #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+        #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+        fn convert(bytes: [u8; 2]) -> [f32; 3] {
             let mut eight = [0; 16];
+            eight[4..6].copy_from_slice(&bytes);
             eight[14..].copy_from_slice(&bytes);
             let mut out = [0.0; 8];
             lanes::store(&mut out, lanes::load_f16_bytes(&eight));
-            [lanes::f16(bytes), out[7]]
+            [lanes::f16(bytes), out[2], out[7]]
         }
 
-        if !crate::backend::has_avx2() {
+        if !crate::Kernels::best().has_eight_lanes() {
             return eprintln!("skipped: no AVX2");
         }
         for bits in 0..=u16::MAX {
-            // SAFETY: AVX2, FMA and F16C were found above.
+            // SAFETY: what it is compiled for was found above.
             for value in unsafe { convert(bits.to_le_bytes()) } {
                 let expected = f16_to_f32(bits);
                 assert!(value == expected || value.is_nan() && expected.is_nan(), "{bits:#06x}");

@@ -212,7 +212,7 @@ pub fn dequantize_row(kind: QuantType, bytes: &[u8], out: &mut [f32]) {
 
 /// Decodes one row's blocks. `tensor_scale` matters only to I2_S, whose blocks have none.
 ///
-/// Inlined into its callers, one of which is compiled for AVX2: from the same source the compiler
+/// Inlined into its callers, one of which may be compiled for AVX2: from the same source the compiler
 /// makes wider code there.
 #[inline(always)]
 pub(crate) fn decode_row(kind: QuantType, bytes: &[u8], tensor_scale: f32, out: &mut [f32]) {
@@ -249,12 +249,10 @@ fn decode_blocks<const BYTES: usize, const LEN: usize>(
 }
 
 /// [`decode_row`] for what the compiler doesn't vectorise well by itself.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::{_mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_set1_ps};
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::{QuantType, half, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
-    use crate::lanes::{load_f16_bytes, store};
+    use crate::lanes::{load_f16_bytes, mul_add, splat, store, to_floats};
 
     /// A macro, because a function that is passed in isn't inlined where the target feature would
     /// have to come from its caller.
@@ -262,7 +260,7 @@ pub(crate) mod avx2 {
         ($format:ident, $bytes:ident, $out:ident) => {{
             let blocks = $bytes.as_chunks::<{ $format::BYTES }>().0;
             for (block, out) in blocks.iter().zip($out.as_chunks_mut().0) {
-                $format::avx2::decode(block, out);
+                $format::eight_lanes::decode(block, out);
             }
         }};
     }
@@ -272,12 +270,12 @@ pub(crate) mod avx2 {
         ($format:ident, $bytes:ident, $out:ident) => {{
             let blocks = $bytes.as_chunks::<{ $format::BYTES }>().0;
             for (block, out) in blocks.iter().zip($out.as_chunks_mut::<32>().0) {
-                let (d, offset) = $format::avx2::scale(block);
-                let (d, offset) = (_mm256_set1_ps(d), _mm256_set1_ps(offset));
+                let (d, offset) = $format::eight_lanes::scale(block);
+                let (d, offset) = (splat(d), splat(offset));
                 let out = out.as_chunks_mut().0;
                 for i in 0..2 {
-                    for (half, q) in $format::avx2::codes(block, i).into_iter().enumerate() {
-                        let w = _mm256_fmadd_ps(_mm256_cvtepi32_ps(q), d, offset);
+                    for (half, q) in $format::eight_lanes::codes(block, i).into_iter().enumerate() {
+                        let w = mul_add(to_floats(q), d, offset);
                         store(&mut out[2 * half + i], w);
                     }
                 }
@@ -285,7 +283,8 @@ pub(crate) mod avx2 {
         }};
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn decode_row(kind: QuantType, bytes: &[u8], tensor_scale: f32, out: &mut [f32]) {
         match kind {
             QuantType::F16 => {

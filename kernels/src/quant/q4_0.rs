@@ -39,15 +39,14 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
 }
 
 /// Eight weights at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::{BYTES, QS};
-    use crate::lanes::{f16, halves, load_u8, piece};
+    use crate::lanes::{I32x8, f16, halves, load_u8, piece};
 
     /// `d`, and what is added to its multiples.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn scale(block: &[u8; BYTES]) -> (f32, f32) {
         let d = f16(*piece(block, 0));
@@ -55,9 +54,10 @@ pub(crate) mod avx2 {
     }
 
     /// The codes of weights `8i..` and `16 + 8i..`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
-    pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [__m256i; 2] {
+    pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [I32x8; 2] {
         halves(load_u8(piece(block, QS + 8 * i)))
     }
 }

@@ -127,21 +127,21 @@ fn to_six_bits(values: [f32; 8]) -> (f32, [u8; 8]) {
 }
 
 /// Eight weights at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::{BYTES, HEAD, LEN, head_of, unpack_scales};
-    use crate::lanes::{f16, halves, load_u8, piece, store};
+    use crate::lanes::{I32x8, f16, halves, load_u8, mul_sub, piece, splat, store, to_floats};
 
     /// The codes of weights `8i..` of sub-blocks `2c` and `2c + 1`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
-    pub(crate) fn codes(block: &[u8; BYTES], c: usize, i: usize) -> [__m256i; 2] {
+    pub(crate) fn codes(block: &[u8; BYTES], c: usize, i: usize) -> [I32x8; 2] {
         halves(load_u8(piece(block, HEAD + 32 * c + 8 * i)))
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         let (d, dmin) = (f16(*piece(block, 0)), f16(*piece(block, 2)));
@@ -152,9 +152,9 @@ pub(crate) mod avx2 {
             for i in 0..4 {
                 for (half, q) in codes(block, c, i).into_iter().enumerate() {
                     let s = 2 * c + half;
-                    let scale = _mm256_set1_ps(d * f32::from(scales[s]));
-                    let min = _mm256_set1_ps(dmin * f32::from(mins[s]));
-                    let w = _mm256_fmsub_ps(_mm256_cvtepi32_ps(q), scale, min);
+                    let scale = splat(d * f32::from(scales[s]));
+                    let min = splat(dmin * f32::from(mins[s]));
+                    let w = mul_sub(to_floats(q), scale, min);
                     store(&mut out[4 * s + i], w);
                 }
             }

@@ -50,29 +50,26 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
 }
 
 /// Eight weights at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::{BYTES, QH, QS};
-    use crate::lanes::{f16, fifth_bits, halves, load_u8, piece};
+    use crate::lanes::{I32x8, f16, fifth_bits, halves, load_u8, or, piece};
 
     /// `d`, and what is added to its multiples.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn scale(block: &[u8; BYTES]) -> (f32, f32) {
         (f16(*piece(block, 0)), f16(*piece(block, 2)))
     }
 
     /// The codes of weights `8i..` and `16 + 8i..`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
-    pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [__m256i; 2] {
+    pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [I32x8; 2] {
         let [low, high] = halves(load_u8(piece(block, QS + 8 * i)));
         let bits = u32::from_le_bytes(*piece(block, QH));
-        [
-            _mm256_or_si256(low, fifth_bits(bits >> (8 * i))),
-            _mm256_or_si256(high, fifth_bits(bits >> (16 + 8 * i))),
-        ]
+        [or(low, fifth_bits(bits >> (8 * i))), or(high, fifth_bits(bits >> (16 + 8 * i)))]
     }
 }

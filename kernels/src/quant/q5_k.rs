@@ -49,27 +49,30 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
 }
 
 /// Eight weights at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::{BYTES, LEN, QH, QS};
-    use crate::lanes::{f16, halves, load_u8, piece, store};
+    use crate::lanes::{
+        I32x8, and, f16, halves, load_u8, mul_sub, or, piece, shift_left, shift_right_by, splat,
+        splat_int, store, to_floats,
+    };
     use crate::quant::q4_k::{head_of, unpack_scales};
 
     /// The codes of weights `8i..` of sub-blocks `2c` and `2c + 1`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
-    pub(crate) fn codes(block: &[u8; BYTES], c: usize, i: usize) -> [__m256i; 2] {
+    pub(crate) fn codes(block: &[u8; BYTES], c: usize, i: usize) -> [I32x8; 2] {
         let [low, high] = halves(load_u8(piece(block, QS + 32 * c + 8 * i)));
         let bits = load_u8(piece(block, QH + 8 * i));
-        let bits = _mm256_srlv_epi32(bits, _mm256_set1_epi32(2 * c as i32));
-        let fifth = _mm256_slli_epi32::<4>(_mm256_and_si256(bits, _mm256_set1_epi32(1)));
-        let fifth_2 = _mm256_slli_epi32::<3>(_mm256_and_si256(bits, _mm256_set1_epi32(2)));
-        [_mm256_or_si256(low, fifth), _mm256_or_si256(high, fifth_2)]
+        let bits = shift_right_by(bits, 2 * c as i32);
+        let fifth = shift_left::<4>(and(bits, splat_int(1)));
+        let fifth_2 = shift_left::<3>(and(bits, splat_int(2)));
+        [or(low, fifth), or(high, fifth_2)]
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         let (d, dmin) = (f16(*piece(block, 0)), f16(*piece(block, 2)));
@@ -80,9 +83,9 @@ pub(crate) mod avx2 {
             for i in 0..4 {
                 for (half, q) in codes(block, c, i).into_iter().enumerate() {
                     let s = 2 * c + half;
-                    let scale = _mm256_set1_ps(d * f32::from(scales[s]));
-                    let min = _mm256_set1_ps(dmin * f32::from(mins[s]));
-                    let w = _mm256_fmsub_ps(_mm256_cvtepi32_ps(q), scale, min);
+                    let scale = splat(d * f32::from(scales[s]));
+                    let min = splat(dmin * f32::from(mins[s]));
+                    let w = mul_sub(to_floats(q), scale, min);
                     store(&mut out[4 * s + i], w);
                 }
             }

@@ -85,54 +85,47 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
 }
 
 /// Eight weights at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::{BYTES, D, LEN, QH, SCALES};
-    use crate::lanes::{f16, load_u8, piece, store};
+    use crate::lanes::{
+        I32x8, and, f16, load_u8, mul, or, piece, shift_left, shift_right, splat, splat_int, store,
+        sub_int, to_floats,
+    };
 
     /// The codes, 0 to 63, of the eight weights from `8 * step` on in each quarter of half `h`.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
-    pub(crate) fn codes(block: &[u8; BYTES], h: usize, step: usize) -> [__m256i; 4] {
-        let low_4 = _mm256_set1_epi32(0x0f);
-        let bits_45 = _mm256_set1_epi32(0x30);
+    pub(crate) fn codes(block: &[u8; BYTES], h: usize, step: usize) -> [I32x8; 4] {
+        let low_4 = splat_int(0x0f);
+        let bits_45 = splat_int(0x30);
         let a = load_u8(piece(block, 64 * h + 8 * step));
         let b = load_u8(piece(block, 64 * h + 32 + 8 * step));
         let high = load_u8(piece(block, QH + 32 * h + 8 * step));
-        let high = [
-            _mm256_slli_epi32::<4>(high),
-            _mm256_slli_epi32::<2>(high),
-            high,
-            _mm256_srli_epi32::<2>(high),
-        ];
-        let low = [
-            _mm256_and_si256(a, low_4),
-            _mm256_and_si256(b, low_4),
-            _mm256_srli_epi32::<4>(a),
-            _mm256_srli_epi32::<4>(b),
-        ];
+        let high = [shift_left::<4>(high), shift_left::<2>(high), high, shift_right::<2>(high)];
+        let low = [and(a, low_4), and(b, low_4), shift_right::<4>(a), shift_right::<4>(b)];
         let mut codes = low;
         for i in 0..4 {
-            codes[i] = _mm256_or_si256(low[i], _mm256_and_si256(high[i], bits_45));
+            codes[i] = or(low[i], and(high[i], bits_45));
         }
         codes
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         let d = f16(*piece(block, D));
-        let offset = _mm256_set1_epi32(32);
+        let offset = splat_int(32);
         let out = out.as_chunks_mut().0;
         for h in 0..2 {
             for step in 0..4 {
                 let codes = codes(block, h, step);
                 for i in 0..4 {
                     let scale = d * f32::from(block[SCALES + 8 * h + 2 * i + step / 2] as i8);
-                    let q = _mm256_cvtepi32_ps(_mm256_sub_epi32(codes[i], offset));
-                    store(&mut out[16 * h + 4 * i + step], _mm256_mul_ps(_mm256_set1_ps(scale), q));
+                    let q = to_floats(sub_int(codes[i], offset));
+                    store(&mut out[16 * h + 4 * i + step], mul(splat(scale), q));
                 }
             }
         }

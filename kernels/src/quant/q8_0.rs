@@ -33,20 +33,19 @@ pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
 }
 
 /// Eight weights at a time.
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod eight_lanes {
     use super::{BYTES, LEN};
-    use crate::lanes::{f16, load_i8, piece, store};
+    use crate::lanes::{f16, load_i8, mul, piece, splat, store, to_floats};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
-        let d = _mm256_set1_ps(f16(*piece(block, 0)));
+        let d = splat(f16(*piece(block, 0)));
         for (i, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
-            let q = _mm256_cvtepi32_ps(load_i8(piece(block, 2 + 8 * i)));
-            store(out, _mm256_mul_ps(d, q));
+            let q = to_floats(load_i8(piece(block, 2 + 8 * i)));
+            store(out, mul(d, q));
         }
     }
 }

@@ -63,7 +63,7 @@ impl Kernels {
     /// Why [`int8_tile`](Self::int8_tile) has nothing to say, if it hasn't.
     pub fn int8_absent(self, int8: Int8) -> Option<&'static str> {
         #[cfg(target_arch = "x86_64")]
-        if self.has_avx2() {
+        if self.has_eight_lanes() {
             let has_vnni = is_x86_feature_detected!("avx512vnni")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512f");

@@ -7,6 +7,8 @@
 
 mod int8;
 mod multiply_add;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod step;
 mod stream;
 
 pub use int8::{INT8_DEPTH, Int8};

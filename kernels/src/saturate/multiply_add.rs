@@ -10,11 +10,11 @@ impl Kernels {
     /// Does `rounds` rounds of [`FLOPS_PER_ROUND`](Self::FLOPS_PER_ROUND) multiplications and
     /// additions, in independent chains and without touching memory; returns what comes out.
     pub fn multiply_add(self, rounds: usize) -> f32 {
-        #[cfg(target_arch = "x86_64")]
-        if self.has_avx2() {
-            // SAFETY: the line above says that the CPU has AVX2, FMA and F16C.
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if self.has_eight_lanes() {
+            // SAFETY: the line above says that the CPU has what the function needs.
             #[allow(unsafe_code)]
-            return unsafe { avx2::multiply_add(rounds) };
+            return unsafe { eight_lanes::multiply_add(rounds) };
         }
         multiply_add(rounds)
     }
@@ -34,27 +34,25 @@ fn multiply_add(rounds: usize) -> f32 {
     chains.as_flattened().iter().sum()
 }
 
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-mod avx2 {
-    use std::arch::x86_64::*;
-
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod eight_lanes {
     use super::{CHAINS, LANES};
+    use crate::lanes::{add, mul_add, splat, store};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn multiply_add(rounds: usize) -> f32 {
-        let mut chains = [_mm256_set1_ps(1.0); CHAINS];
-        let factor = _mm256_set1_ps(std::hint::black_box(0.999));
-        let term = _mm256_set1_ps(std::hint::black_box(0.001));
+        let mut chains = [splat(1.0); CHAINS];
+        let factor = splat(std::hint::black_box(0.999));
+        let term = splat(std::hint::black_box(0.001));
         for _ in 0..rounds {
             for chain in &mut chains {
-                *chain = _mm256_fmadd_ps(*chain, factor, term);
+                *chain = mul_add(*chain, factor, term);
             }
         }
         let mut lanes = [0.0f32; LANES];
-        let sum = chains.into_iter().reduce(|a, b| _mm256_add_ps(a, b)).expect("some chains");
-        // SAFETY: `lanes` has the 32 bytes that are written.
-        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
+        let sum = chains.into_iter().reduce(|a, b| add(a, b)).expect("some chains");
+        store(&mut lanes, sum);
         lanes.iter().sum()
     }
 }

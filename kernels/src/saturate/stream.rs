@@ -13,17 +13,17 @@ pub enum Place {
     Memory,
 }
 
-/// Calls the AVX2 loop for a place, or goes on where there is none.
-macro_rules! on_avx2 {
+/// Calls the SIMD loop for a place, or goes on where there is none.
+macro_rules! on_lanes {
     ($kernels:ident, $place:ident, $function:ident($($argument:expr),*)) => {
-        #[cfg(target_arch = "x86_64")]
-        if $kernels.has_avx2() {
-            // SAFETY: the line above says that the CPU has AVX2, FMA and F16C.
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if $kernels.has_eight_lanes() {
+            // SAFETY: the line above says that the CPU has what the function needs.
             #[allow(unsafe_code)]
             return unsafe {
                 match $place {
-                    Place::Cache => avx2::$function::<false>($($argument),*),
-                    Place::Memory => avx2::$function::<true>($($argument),*),
+                    Place::Cache => wide::$function::<false>($($argument),*),
+                    Place::Memory => wide::$function::<true>($($argument),*),
                 }
             };
         }
@@ -42,15 +42,15 @@ impl Kernels {
     /// If there are to be another number of streams.
     pub fn read_streams(self, words: &[f64], streams: usize) -> u64 {
         assert!([1, 2, 4].contains(&streams), "read_streams: {streams} streams, not 1, 2 or 4");
-        #[cfg(target_arch = "x86_64")]
-        if self.has_avx2() {
-            // SAFETY: the line above says that the CPU has AVX2, FMA and F16C.
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if self.has_eight_lanes() {
+            // SAFETY: the line above says that the CPU has what the function needs.
             #[allow(unsafe_code)]
             return unsafe {
                 match streams {
-                    1 => avx2::read(words),
-                    2 => avx2::read_side_by_side::<2>(words),
-                    _ => avx2::read_side_by_side::<4>(words),
+                    1 => wide::read(words),
+                    2 => wide::read_side_by_side::<2>(words),
+                    _ => wide::read_side_by_side::<4>(words),
                 }
             };
         }
@@ -59,7 +59,7 @@ impl Kernels {
 
     /// `out = value`.
     pub fn write_stream(self, out: &mut [f64], value: f64, place: Place) {
-        on_avx2!(self, place, write(out, value));
+        on_lanes!(self, place, write(out, value));
         let _ = place;
         out.fill(value);
     }
@@ -71,7 +71,7 @@ impl Kernels {
     /// If the lengths differ.
     pub fn copy_stream(self, out: &mut [f64], a: &[f64], place: Place) {
         assert!(out.len() == a.len(), "copy_stream: {} and {} numbers", out.len(), a.len());
-        on_avx2!(self, place, copy(out, a));
+        on_lanes!(self, place, copy(out, a));
         let _ = place;
         out.copy_from_slice(a);
     }
@@ -84,7 +84,7 @@ impl Kernels {
     pub fn triad_stream(self, out: &mut [f64], a: &[f64], b: &[f64], factor: f64, place: Place) {
         let (n, n_a, n_b) = (out.len(), a.len(), b.len());
         assert!(n == n_a && n == n_b, "triad_stream: {n}, {n_a} and {n_b} numbers");
-        on_avx2!(self, place, triad(out, a, b, factor));
+        on_lanes!(self, place, triad(out, a, b, factor));
         let _ = place;
         scalar::triad(out, a, b, factor);
     }
@@ -111,58 +111,13 @@ mod scalar {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-mod avx2 {
-    use std::arch::x86_64::*;
-
+/// Two cache lines at a time.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod wide {
+    use super::super::step::{
+        LINE, STEP, Sums, add_bits, fence, load, mul_add, no_sums, splat, store, total,
+    };
     use crate::lanes::prefetch_ahead;
-
-    /// Numbers in a cache line.
-    const LINE: usize = 64 / size_of::<f64>();
-    /// A step is two lines: four vectors.
-    const STEP: usize = 2 * LINE;
-
-    /// Four vectors of a step.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    #[inline]
-    fn load(step: &[f64; STEP]) -> [__m256d; 4] {
-        let at = step.as_ptr();
-        // SAFETY: a step has 128 bytes, and the last load begins at byte 96 of it.
-        unsafe { [0, 4, 8, 12].map(|i| _mm256_loadu_pd(at.add(i))) }
-    }
-
-    /// Writes a step; past the caches if `FAR`, and then it has to be aligned to 32 bytes.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    #[inline]
-    fn store<const FAR: bool>(step: &mut [f64; STEP], vectors: [__m256d; 4]) {
-        let at = step.as_mut_ptr();
-        for (i, vector) in vectors.into_iter().enumerate() {
-            // SAFETY: a step has 128 bytes, and the last store begins at byte 96 of it. `split` has
-            // cut a far one where it is aligned.
-            unsafe {
-                if FAR {
-                    debug_assert!(at.cast::<__m256d>().is_aligned());
-                    _mm256_stream_pd(at.add(4 * i), vector);
-                } else {
-                    _mm256_storeu_pd(at.add(4 * i), vector);
-                }
-            }
-        }
-    }
-
-    /// Makes stores that went past the caches visible to other threads before any later one.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    #[allow(
-        unused_unsafe,
-        reason = "it is safe in later compilers than the oldest that builds this"
-    )]
-    fn fence<const FAR: bool>() {
-        if FAR {
-            // SAFETY: it is of SSE, which AVX2 has, and touches no memory.
-            unsafe { _mm_sfence() };
-        }
-    }
 
     /// How many numbers come before the first whole line of `out`, and how many are in whole steps
     /// from there on.
@@ -171,58 +126,54 @@ mod avx2 {
         (head, (out.len() - head) / STEP * STEP)
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn read(words: &[f64]) -> u64 {
         let (steps, rest) = words.as_chunks::<STEP>();
-        let mut sums = [_mm256_setzero_si256(); 4];
+        let mut sums = no_sums();
         for step in steps {
-            for (sum, vector) in sums.iter_mut().zip(load(step)) {
-                *sum = _mm256_add_epi64(*sum, _mm256_castpd_si256(vector));
-            }
+            sums = add_bits(sums, load(step));
         }
-        total(sums, rest)
+        with_the_rest(sums, rest)
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn read_side_by_side<const STREAMS: usize>(words: &[f64]) -> u64 {
         let steps = words.as_chunks::<STEP>().0;
         let part = steps.len() / STREAMS;
-        let mut sums = [_mm256_setzero_si256(); 4];
+        let mut sums = no_sums();
         for i in 0..part {
             for stream in 0..STREAMS {
-                for (sum, vector) in sums.iter_mut().zip(load(&steps[stream * part + i])) {
-                    *sum = _mm256_add_epi64(*sum, _mm256_castpd_si256(vector));
-                }
+                sums = add_bits(sums, load(&steps[stream * part + i]));
             }
         }
-        total(sums, &words[STREAMS * part * STEP..])
+        with_the_rest(sums, &words[STREAMS * part * STEP..])
     }
 
-    /// The sum of all lanes and of the bits of what is left over.
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
-    fn total(sums: [__m256i; 4], rest: &[f64]) -> u64 {
-        let sum = sums.into_iter().reduce(|a, b| _mm256_add_epi64(a, b)).expect("four sums");
-        let mut lanes = [0u64; 4];
-        // SAFETY: `lanes` has the 32 bytes that are written.
-        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
+    fn with_the_rest(sums: Sums, rest: &[f64]) -> u64 {
         let rest = rest.iter().map(|word| word.to_bits());
-        lanes.into_iter().chain(rest).fold(0, |a, b| a.wrapping_add(b))
+        rest.fold(total(sums), |a, b| a.wrapping_add(b))
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn write<const FAR: bool>(out: &mut [f64], value: f64) {
         let (head, whole) = split(out);
         out[..head].fill(value);
-        let vector = _mm256_set1_pd(value);
+        let values = splat(value);
         for step in out[head..head + whole].as_chunks_mut().0 {
-            store::<FAR>(step, [vector; 4]);
+            store::<FAR>(step, values);
         }
         out[head + whole..].fill(value);
         fence::<FAR>();
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn copy<const FAR: bool>(out: &mut [f64], a: &[f64]) {
         let (head, whole) = split(out);
         out[..head].copy_from_slice(&a[..head]);
@@ -238,11 +189,12 @@ mod avx2 {
         fence::<FAR>();
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn triad<const FAR: bool>(out: &mut [f64], a: &[f64], b: &[f64], factor: f64) {
         let (head, whole) = split(out);
         super::scalar::triad(&mut out[..head], &a[..head], &b[..head], factor);
-        let factors = _mm256_set1_pd(factor);
+        let factors = splat(factor);
         let steps = out[head..head + whole].as_chunks_mut().0;
         for ((out, a), b) in
             steps.iter_mut().zip(a[head..].as_chunks().0).zip(b[head..].as_chunks().0)
@@ -253,8 +205,7 @@ mod avx2 {
                     prefetch_ahead(&stream[LINE..]);
                 }
             }
-            let (a, b) = (load(a), load(b));
-            store::<FAR>(out, [0, 1, 2, 3].map(|i| _mm256_fmadd_pd(factors, b[i], a[i])));
+            store::<FAR>(out, mul_add(factors, load(b), load(a)));
         }
         let rest = head + whole;
         super::scalar::triad(&mut out[rest..], &a[rest..], &b[rest..], factor);

@@ -5,17 +5,21 @@ use brickscope::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{DEFAULT_RATE, FORMAT, LEAST_RATE, MOST_RATE};
+use super::{DEFAULT_RATE, Delta, FORMAT, LEAST_RATE, MOST_RATE};
 
 /// A line from a publisher.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Message {
+    /// Before the first one, and only while the engine isn't there yet: what it is at.
+    Starting(String),
     /// The first one.
     Hello(Box<Hello>),
     /// How the engine stands.
     Frame(Box<Frame>),
+    /// The same, by what differs from the frame that was sent whole last.
+    Delta(Box<Delta>),
     /// The last one, where something is wrong: a sentence.
     Error(String),
 }
@@ -104,8 +108,8 @@ pub struct Frame {
     /// [`BrickProfiler::snapshot`](brickscope::BrickProfiler::snapshot) without histograms. `layers` and
     /// `brick_kernels` are of what ran since somebody first watched.
     pub profile: Profile,
-    /// Whether `profile.layers`, `profile.brick_kernels` and the percentiles in `profile.totals` are of this
-    /// frame, as they are in every so many only. Where they aren't, they are empty, and those of an earlier
+    /// Whether `profile.layers`, `profile.brick_kernels`, and the percentiles and deviations in `profile.totals`
+    /// are of this frame, as they are in every so many only. Where they aren't, they are empty, and those of an earlier
     /// frame still the newest: [`Frame::take_details_of`].
     #[serde(default, alias = "layers")]
     pub details: bool,
@@ -128,12 +132,12 @@ impl Frame {
         }
         own.layers.clone_from(&before.layers);
         own.brick_kernels.clone_from(&before.brick_kernels);
-        take_percentiles(&mut own.totals, &before.totals);
+        take_distributions(&mut own.totals, &before.totals);
     }
 }
 
 /// The rows are in the same order in all frames; there may be more of them from one to the next.
-fn take_percentiles(totals: &mut [Total], before: &[Total]) {
+fn take_distributions(totals: &mut [Total], before: &[Total]) {
     let mut before = before.iter();
     for row in totals {
         let mut ahead = before.clone();
@@ -142,13 +146,14 @@ fn take_percentiles(totals: &mut [Total], before: &[Total]) {
             if found.stats.count > row.stats.count {
                 return;
             }
-            row.percentiles = found.percentiles;
+            (row.std_dev_ns, row.percentiles) = (found.std_dev_ns, found.percentiles);
             before = ahead;
         }
     }
 }
 
-fn is_same(a: &Total, b: &Total) -> bool {
+/// Whether two rows are of the same.
+pub(super) fn is_same(a: &Total, b: &Total) -> bool {
     (a.phase, a.kind, a.source) == (b.phase, b.kind, b.source)
         && a.stats.name == b.stats.name
         && (&a.host, &a.device) == (&b.host, &b.device)

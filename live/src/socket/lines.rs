@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 use brickscope::SCHEMA_VERSION;
 use serde::Deserialize;
 
-use super::{FORMAT, Hello, LiveError, MOST_LINE, Message};
+use super::{FORMAT, Frame, Hello, LiveError, MOST_LINE, Message};
 
 /// Reads up to the next line break, which is not kept. What was read before an error stays in `line`, so
 /// that the call can be made again after a time-out. False at the end of what there is.
@@ -39,33 +39,52 @@ pub struct Messages<R> {
     pub(super) reader: R,
     line: Vec<u8>,
     lines: u64,
+    /// The newest frame that came whole.
+    whole: Option<Box<Frame>>,
 }
 
 impl<R: BufRead> Messages<R> {
     /// Those that `reader` has.
     pub fn new(reader: R) -> Self {
-        Self { reader, line: Vec::new(), lines: 0 }
+        Self { reader, line: Vec::new(), lines: 0, whole: None }
     }
 
-    /// The hello, which is the first message.
+    /// The hello, which is the first message of an engine that runs.
     ///
     /// # Errors
     ///
     /// If it is another, or of a newer version.
     pub fn hello(&mut self) -> Result<Hello, LiveError> {
-        match self.next()? {
-            Some(Message::Hello(hello)) => Ok(*hello),
-            Some(Message::Error(why)) => Err(LiveError::Refused(why)),
-            Some(_) => Err(self.malformed("the first message is no hello")),
-            None => Err(self.malformed("nothing came")),
-        }
+        self.hello_telling(&mut |_| true)
     }
 
-    /// The next message; `None` after the last one.
+    /// The same; `told` hears what an engine is at that starts, at least once a second, and says whether to wait.
     ///
     /// # Errors
     ///
-    /// If it can't be read, is too long, is none, or is of a newer version. After a time-out the call can
+    /// As [`hello`](Self::hello); [`LiveError::Starting`] if `told` doesn't want to wait.
+    pub fn hello_telling(
+        &mut self,
+        told: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Hello, LiveError> {
+        loop {
+            return match self.next()? {
+                Some(Message::Starting(what)) if told(&what) => continue,
+                Some(Message::Starting(what)) => Err(LiveError::Starting(what)),
+                Some(Message::Hello(hello)) => Ok(*hello),
+                Some(Message::Error(why)) => Err(LiveError::Refused(why)),
+                Some(_) => Err(self.malformed("the first message is no hello")),
+                None => Err(self.malformed("nothing came")),
+            };
+        }
+    }
+
+    /// The next message; `None` after the last one. A [`Delta`](super::Delta) comes as the frame that it makes.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be read, is too long, is none, is of a newer version, or a difference from a frame that
+    /// didn't come. After a time-out the call can
     /// be made again.
     #[expect(clippy::should_implement_trait, reason = "an iterator would go on after an error")]
     pub fn next(&mut self) -> Result<Option<Message>, LiveError> {
@@ -92,7 +111,19 @@ impl<R: BufRead> Messages<R> {
         // The memory is used again.
         self.line = line;
         self.line.clear();
-        message.map(Some)
+        match message? {
+            Message::Frame(frame) => {
+                self.whole = Some(frame.clone());
+                Ok(Some(Message::Frame(frame)))
+            }
+            Message::Delta(delta) => {
+                let whole =
+                    self.whole.as_deref().ok_or("a difference before a whole frame".to_owned());
+                let frame = whole.and_then(|whole| delta.onto(whole));
+                Ok(Some(Message::Frame(Box::new(frame.map_err(|why| self.malformed(why))?))))
+            }
+            other => Ok(Some(other)),
+        }
     }
 
     fn malformed(&self, why: impl Into<String>) -> LiveError {
@@ -135,16 +166,24 @@ fn parse(line: &[u8]) -> Result<Message, Fault> {
     };
     let malformed = |error: serde_json::Error| Fault::Malformed(error.to_string());
     let message = serde_json::from_slice(line);
-    // Of what can be read, and of what can't: the version is then the better reason.
-    if let Ok(Message::Frame(frame)) = &message {
-        newer("the profile", Some(frame.profile.schema_version), SCHEMA_VERSION)?;
-    } else if let Ok(Versions { hello, frame }) = serde_json::from_slice(line) {
-        if let Some(hello) = hello {
-            newer("what it publishes", hello.format, FORMAT)?;
-            newer("the profile", hello.schema_version, SCHEMA_VERSION)?;
+    match &message {
+        Ok(Message::Frame(frame)) => {
+            newer("the profile", Some(frame.profile.schema_version), SCHEMA_VERSION)?;
         }
-        let profile = frame.and_then(|frame| frame.profile);
-        newer("the profile", profile.and_then(|profile| profile.schema_version), SCHEMA_VERSION)?;
+        // Of versions that a hello or a frame has told.
+        Ok(Message::Delta(_)) => {}
+        // Of what can be read, and of what can't: the version is then the better reason.
+        _ => {
+            if let Ok(Versions { hello, frame }) = serde_json::from_slice(line) {
+                if let Some(hello) = hello {
+                    newer("what it publishes", hello.format, FORMAT)?;
+                    newer("the profile", hello.schema_version, SCHEMA_VERSION)?;
+                }
+                let profile = frame.and_then(|frame| frame.profile);
+                let version = profile.and_then(|profile| profile.schema_version);
+                newer("the profile", version, SCHEMA_VERSION)?;
+            }
+        }
     }
     message.map_err(malformed)
 }
@@ -179,7 +218,7 @@ mod tests {
         assert!(told("[]\n").starts_with("line 1: "), "{}", told("[]\n"));
         assert_eq!(
             told("{\"hello\":{\"format\":9,\"what\":[]}}\n"),
-            "what it publishes is of version 9, and this brickscope knows versions up to 1: use a newer one"
+            "what it publishes is of version 9, and this brickscope knows versions up to 2: use a newer one"
         );
         assert_eq!(
             told("{\"frame\":{\"profile\":{\"schema_version\":99}}}\n"),

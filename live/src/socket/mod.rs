@@ -7,6 +7,7 @@
 //!
 //! On systems without Unix sockets both say that they can't.
 
+mod delta;
 mod frame;
 mod lines;
 #[cfg(unix)]
@@ -21,17 +22,18 @@ mod without;
 use std::io;
 use std::path::PathBuf;
 
+pub use self::delta::{Beside, Changed, Delta, Details, DeviceRow, Row};
 pub use self::frame::{Facts, Frame, Hello, Message, Rates, Request};
 pub use self::lines::Messages;
 #[cfg(unix)]
-pub use self::publisher::Publisher;
+pub use self::publisher::{Publisher, Starting};
 #[cfg(unix)]
 pub use self::watch::{Next, Watch};
 #[cfg(not(unix))]
-pub use self::without::{Next, Publisher, Watch};
+pub use self::without::{Next, Publisher, Starting, Watch};
 
 /// The version of what goes over the socket. A watcher refuses what is newer than it knows.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Frames in a second, unless the watcher asks for another rate.
 pub const DEFAULT_RATE: u32 = 10;
@@ -112,6 +114,9 @@ pub enum LiveError {
         /// What is wrong with it.
         why: String,
     },
+    /// The engine isn't there yet, and who asked doesn't wait for it.
+    #[error("the engine is still starting: {0}")]
+    Starting(String),
     /// The other side said why it ends.
     #[error("the publisher says: {0}")]
     Refused(String),

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::{self, BufReader};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +17,8 @@ use rustix::net::{SendFlags, send};
 use super::lines::read_line;
 use super::place::{self, own_uid};
 use super::{
-    DEFAULT_RATE, Facts, Frame, Hello, LEAST_RATE, LiveError, MOST_LINE, MOST_RATE, MOST_REQUEST,
-    MOST_WATCHERS, Message, Request, io_error,
+    DEFAULT_RATE, Delta, Facts, Frame, Hello, LEAST_RATE, LiveError, MOST_LINE, MOST_RATE,
+    MOST_REQUEST, MOST_WATCHERS, Message, Request, io_error,
 };
 
 /// What the threads are called: as long as a name can be that the system shows.
@@ -26,9 +26,15 @@ const THREAD: &str = "brickscope-live";
 
 /// A frame younger than this is sent to a second watcher as it is, so that more watchers make no more work.
 const FRESH: Duration = Duration::from_millis(40);
-/// How often the tables of bricks by layer and of kernels by brick are in a frame: they are most of one, and
-/// nobody reads them faster.
-const DETAILS_EVERY: Duration = Duration::from_millis(500);
+/// How often bricks by layer, kernels by brick and percentiles are in a frame: nobody reads them faster.
+const DETAILS_EVERY: Duration = Duration::from_secs(1);
+/// How often a frame is sent whole at least. Those between say what became another: names, which are most of a
+/// frame, stay.
+const WHOLE_EVERY: Duration = Duration::from_secs(5);
+/// How often to look what an engine that starts is at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often a watcher hears of it though it is at the same, so that it knows that somebody is there.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// A watcher that hasn't taken a frame after so long is sent away.
 const SEND_WITHIN: Duration = Duration::from_secs(2);
 /// How long the end of a publisher waits for watchers to take the last frame.
@@ -80,9 +86,7 @@ impl Publisher {
         current: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
         facts: Facts,
     ) -> Result<Self, LiveError> {
-        let folder = place::folder()?;
-        remove_stale(&folder);
-        Self::listen(Box::new(current), facts, &place::socket_in(&folder, std::process::id()))
+        Starting::begin()?.publish_with(current, facts)
     }
 
     /// Starts to publish on a socket of the caller's choice. What keeps others from it besides its
@@ -96,31 +100,7 @@ impl Publisher {
         facts: Facts,
         path: &Path,
     ) -> Result<Self, LiveError> {
-        let profiler = Arc::clone(profiler);
-        Self::listen(Box::new(move || Arc::clone(&profiler)), facts, path)
-    }
-
-    fn listen(current: Current, facts: Facts, path: &Path) -> Result<Self, LiveError> {
-        let name = || path.display().to_string();
-        let listener = bind(path)?;
-        // Until then whoever can enter the folder may connect, and is asked who he is where the system tells.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-            .map_err(io_error(name()))?;
-        let hello = Hello::new(current().clock().describe(), facts);
-        let shared = Arc::new(Shared {
-            current,
-            hello: line_of(&Message::Hello(Box::new(hello)))?,
-            ends: AtomicBool::new(false),
-            watchers: Mutex::default(),
-            changed: Condvar::new(),
-            maker: Mutex::default(),
-        });
-        let publisher = Self { shared: Arc::clone(&shared), path: path.to_owned() };
-        thread::Builder::new()
-            .name(THREAD.to_owned())
-            .spawn(move || shared.accept(&listener))
-            .map_err(io_error("a thread for watchers"))?;
-        Ok(publisher)
+        Starting::begin_at(path)?.publish(profiler, facts)
     }
 
     /// The socket.
@@ -139,9 +119,113 @@ impl Publisher {
     }
 }
 
+/// An engine that will publish and can't yet: it loads its model, say. Who comes before it does is told what it is
+/// at, and then watches.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use brickscope::BrickProfiler;
+/// use brickscope_live::socket::{Facts, Starting};
+///
+/// let starting = Starting::begin().inspect_err(|error| eprintln!("not live: {error}")).ok();
+/// if let Some(starting) = &starting {
+///     starting.say("loading the model");
+/// }
+/// // … seconds later …
+/// let profiler = Arc::new(BrickProfiler::enabled());
+/// let publisher = starting.and_then(|starting| starting.publish(&profiler, Facts::default()).ok());
+/// # drop(publisher);
+/// ```
+#[derive(Debug)]
+pub struct Starting(Publisher);
+
+impl Starting {
+    /// Listens at the place where `brickscope top --attach PID` looks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Publisher::start`].
+    pub fn begin() -> Result<Self, LiveError> {
+        let folder = place::folder()?;
+        remove_stale(&folder);
+        Self::begin_at(&place::socket_in(&folder, std::process::id()))
+    }
+
+    /// Listens on a socket of the caller's choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Publisher::start`].
+    pub fn begin_at(path: &Path) -> Result<Self, LiveError> {
+        let listener = bind(path)?;
+        let shared = Arc::new(Shared {
+            stage: Mutex::new(Stage::Starting(String::new())),
+            staged: Condvar::new(),
+            ends: AtomicBool::new(false),
+            watchers: Mutex::default(),
+            changed: Condvar::new(),
+            maker: Mutex::default(),
+        });
+        let publisher = Publisher { shared: Arc::clone(&shared), path: path.to_owned() };
+        thread::Builder::new()
+            .name(THREAD.to_owned())
+            .spawn(move || shared.accept(&listener))
+            .map_err(io_error("a thread for watchers"))?;
+        Ok(Self(publisher))
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Says what the engine is at: a few words. Cheap: nobody is waited for.
+    pub fn say(&self, what: &str) {
+        if let Stage::Starting(said) = &mut *lock(&self.0.shared.stage) {
+            what.clone_into(said);
+        }
+    }
+
+    /// The engine is there: it publishes from now on.
+    ///
+    /// # Errors
+    ///
+    /// If `facts` are more than fit a line of the format.
+    pub fn publish(
+        self,
+        profiler: &Arc<BrickProfiler>,
+        facts: Facts,
+    ) -> Result<Publisher, LiveError> {
+        let profiler = Arc::clone(profiler);
+        self.publish_with(move || Arc::clone(&profiler), facts)
+    }
+
+    /// As [`publish`](Self::publish), where profilers take turns: `current` says which one records.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish).
+    pub fn publish_with(
+        self,
+        current: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
+        facts: Facts,
+    ) -> Result<Publisher, LiveError> {
+        let hello = Hello::new(current().clock().describe(), facts);
+        let hello = line_of(&Message::Hello(Box::new(hello)))?;
+        let Self(publisher) = self;
+        *lock(&publisher.shared.stage) =
+            Stage::Running(Arc::new(Engine { current: Box::new(current), hello }));
+        publisher.shared.staged.notify_all();
+        Ok(publisher)
+    }
+}
+
 impl Drop for Publisher {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Release);
+        self.shared.staged.notify_all();
         // The one who waits for watchers finds out when another comes.
         let _ = UnixStream::connect(&self.path);
         // Then nobody finds what nobody listens to; if it can't be removed, the next one will.
@@ -168,12 +252,36 @@ impl Drop for Publisher {
 }
 
 /// Listens at `path`, where nobody may listen yet. What a process left that has ended is removed.
+///
+/// Between its making and its permissions a socket is open to whom the process's mask lets in. So it is made in a
+/// folder that nobody else can enter, and given its name when it is closed to others.
 fn bind(path: &Path) -> Result<UnixListener, LiveError> {
     let failed = |error| io_error(format!("listening on {}", path.display()))(error);
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-        bound => return bound.map_err(failed),
+    if std::fs::symlink_metadata(path).is_ok() {
+        remove_dead(path)?;
     }
+    let room = Room::beside(path).map_err(failed)?;
+    let made = room.0.join("s");
+    let listener = UnixListener::bind(&made).map_err(failed)?;
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    // Unlike a renamed one, a link takes the place of nothing.
+    match std::fs::hard_link(&made, path) {
+        Ok(()) => {
+            let _ = std::fs::remove_file(&made);
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let _ = std::fs::remove_file(&made);
+            return Err(LiveError::InUse(path.to_owned()));
+        }
+        // Not every file system has links.
+        Err(_) => std::fs::rename(&made, path).map_err(failed)?,
+    }
+    Ok(listener)
+}
+
+/// Removes a socket that nobody listens to.
+fn remove_dead(path: &Path) -> Result<(), LiveError> {
+    let failed = |error| io_error(format!("listening on {}", path.display()))(error);
     // Never what is no socket: a path may be mistyped.
     let found = std::fs::symlink_metadata(path).map_err(failed)?;
     if !found.file_type().is_socket() {
@@ -185,8 +293,34 @@ fn bind(path: &Path) -> Result<UnixListener, LiveError> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
         Err(error) => return Err(failed(error)),
     }
-    std::fs::remove_file(path).map_err(failed)?;
-    UnixListener::bind(path).map_err(failed)
+    std::fs::remove_file(path).map_err(failed)
+}
+
+/// A folder of our own, until this is dropped. Its name is short: paths of sockets have some 100 bytes.
+struct Room(PathBuf);
+
+impl Room {
+    fn beside(path: &Path) -> io::Result<Self> {
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
+        let pid = std::process::id();
+        let mut nth = 0;
+        loop {
+            let room = folder.join(format!(".{pid:x}{}", char::from(b'g' + nth)));
+            match std::fs::DirBuilder::new().mode(0o700).create(&room) {
+                Ok(()) => return Ok(Self(room)),
+                // Another thread's, or left by a process of this number that was killed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && nth < 16 => nth += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0.join("s"));
+        let _ = std::fs::remove_dir(&self.0);
+    }
 }
 
 /// Removes sockets of processes that ended without doing so.
@@ -214,11 +348,25 @@ fn remove_stale(folder: &Path) {
 /// Says which profiler records.
 type Current = Box<dyn Fn() -> Arc<BrickProfiler> + Send + Sync>;
 
-/// What the threads of a publisher share.
-struct Shared {
+/// An engine that runs.
+struct Engine {
     current: Current,
     /// The first line.
     hello: Vec<u8>,
+}
+
+/// How far an engine is.
+enum Stage {
+    /// What it is at.
+    Starting(String),
+    Running(Arc<Engine>),
+}
+
+/// What the threads of a publisher share.
+struct Shared {
+    stage: Mutex<Stage>,
+    /// It runs, or never will.
+    staged: Condvar,
     ends: AtomicBool,
     watchers: Mutex<Vec<Watcher>>,
     /// One of them has come or gone.
@@ -311,32 +459,89 @@ impl Shared {
         }
     }
 
+    /// The engine, once it runs; until then the watcher is told what it is at. `None` if it never will.
+    fn await_engine(&self, stream: &UnixStream) -> io::Result<Option<Arc<Engine>>> {
+        let mut told: Option<(String, Instant)> = None;
+        loop {
+            let what = {
+                let (stage, _) = self
+                    .staged
+                    .wait_timeout_while(
+                        lock(&self.stage),
+                        // The first is told at once.
+                        if told.is_some() { LOOK_EVERY } else { Duration::ZERO },
+                        |stage| matches!(stage, Stage::Starting(_)) && !self.ends(),
+                    )
+                    .unwrap_or_else(PoisonError::into_inner);
+                match &*stage {
+                    Stage::Running(engine) => return Ok(Some(Arc::clone(engine))),
+                    Stage::Starting(what) => what.clone(),
+                }
+            };
+            if self.ends() {
+                return Ok(None);
+            }
+            let is_news =
+                told.as_ref().is_none_or(|(said, at)| *said != what || at.elapsed() >= TELL_EVERY);
+            if is_news {
+                if !what.is_empty() {
+                    let line = line_of(&Message::Starting(what.clone()));
+                    send_all(stream, &line.unwrap_or_else(|why| line_of_error(&why.to_string())))?;
+                }
+                told = Some((what, Instant::now()));
+            }
+        }
+    }
+
     /// Sends frames until the watcher or the publisher goes.
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         set_timeouts(stream)?;
-        send_all(stream, &self.hello)?;
+        let Some(engine) = self.await_engine(stream)? else {
+            return send_all(stream, &line_of_error("the engine ended before it ran"));
+        };
+        send_all(stream, &engine.hello)?;
         lock(&self.maker).greet();
         let mut requests = Requests::new(stream);
-        let mut sent = 0;
+        let mut known = Known::default();
         loop {
             let began = Instant::now();
-            let (seq, line) = lock(&self.maker).frame(&(self.current)(), false);
-            if seq > sent {
-                send_all(stream, &line)?;
-                sent = seq;
-            }
+            let news = lock(&self.maker).news(&(engine.current)(), false);
+            known.catch_up(stream, &news)?;
             // Nothing comes after an error.
-            if line.starts_with(ERROR) {
+            if news.is_error {
                 return Ok(());
             }
             if let Err(why) = requests.until(began + requests.interval(), || self.ends()) {
                 return send_all(stream, &line_of_error(&why));
             }
             if self.ends() {
-                let (_, line) = lock(&self.maker).frame(&(self.current)(), true);
-                return send_all(stream, &line);
+                let news = lock(&self.maker).news(&(engine.current)(), true);
+                return known.catch_up(stream, &news);
             }
         }
+    }
+}
+
+/// What a watcher was sent: the numbers of the newest frame, and of the newest whole one.
+#[derive(Debug, Default)]
+struct Known {
+    seq: u64,
+    whole: u64,
+}
+
+impl Known {
+    fn catch_up(&mut self, stream: &UnixStream, news: &News) -> io::Result<()> {
+        if news.seq == self.seq {
+            return Ok(());
+        }
+        if news.whole_seq != self.whole {
+            send_all(stream, &news.whole)?;
+        }
+        if let Some(delta) = &news.delta {
+            send_all(stream, delta)?;
+        }
+        (self.seq, self.whole) = (news.seq, news.whole_seq);
+        Ok(())
     }
 }
 
@@ -398,26 +603,37 @@ impl<'s> Requests<'s> {
     }
 }
 
-/// How the line of an error begins.
-const ERROR: &[u8] = b"{\"error\"";
+/// How an engine stands, as lines. Whoever has the whole frame takes the difference only.
+#[derive(Debug, Clone, Default)]
+struct News {
+    seq: u64,
+    whole_seq: u64,
+    whole: Arc<Vec<u8>>,
+    /// What differs from it, unless it is the newest.
+    delta: Option<Arc<Vec<u8>>>,
+    /// The line is none of a frame.
+    is_error: bool,
+}
 
 /// Makes frames, each once for all who watch.
 #[derive(Debug, Default)]
 struct Maker {
     /// Whoever sums layers for us.
     sums: Option<Arc<BrickProfiler>>,
-    seq: u64,
     made: Duration,
     last_at: Option<Instant>,
     details_at: Option<Instant>,
+    whole_at: Option<Instant>,
     is_last: bool,
-    line: Arc<Vec<u8>>,
+    /// The newest that was sent whole.
+    whole: Option<Frame>,
+    news: News,
 }
 
 impl Maker {
     /// Somebody has come who knows none of what isn't in every frame.
     fn greet(&mut self) {
-        (self.last_at, self.details_at) = (None, None);
+        (self.last_at, self.details_at, self.whole_at) = (None, None, None);
     }
 
     /// Nobody watches any more: what was done for watchers alone ends.
@@ -427,45 +643,75 @@ impl Maker {
         }
     }
 
-    /// The newest frame and its number; made anew if it is no longer fresh. The `last` one is made once.
-    fn frame(&mut self, profiler: &Arc<BrickProfiler>, last: bool) -> (u64, Arc<Vec<u8>>) {
+    /// The newest frame; made anew if it is no longer fresh. The `last` one is made once.
+    fn news(&mut self, profiler: &Arc<BrickProfiler>, last: bool) -> News {
         let now = Instant::now();
         let is_due =
             |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
         if self.is_last || !last && !is_due(self.last_at, FRESH) {
-            return (self.seq, Arc::clone(&self.line));
+            return self.news.clone();
         }
-        self.seq += 1;
         self.is_last = last;
-        let details = last || is_due(self.details_at, DETAILS_EVERY);
         let at_ns = profiler.clock().now();
         // Another one may record than before.
         if !self.sums.as_ref().is_some_and(|before| Arc::ptr_eq(before, profiler)) {
             self.rest();
             profiler.sum_layers();
             self.sums = Some(Arc::clone(profiler));
+            self.whole_at = None;
         }
-        let profile = light(match details {
+        let is_whole = last || is_due(self.whole_at, WHOLE_EVERY);
+        let details = is_whole || is_due(self.details_at, DETAILS_EVERY);
+        let mut profile = light(match details {
             true => profiler.snapshot(),
             false => profiler.snapshot_without_details(),
         });
+        // How far it has come apart from the system's is another at each look.
+        if let Some(whole) = self.whole.as_ref().filter(|_| !is_whole) {
+            profile.clock.clone_from(&whole.profile.clock);
+        }
+        let seq = self.news.seq + 1;
+        let made_ns = u64::try_from(self.made.as_nanos()).unwrap_or(u64::MAX);
+        let frame = Frame { seq, at_ns, made_ns, last, profile, details };
+        if is_whole {
+            self.whole = None;
+            self.whole_at = Some(now);
+        }
+        if let Err(error) = self.put(frame) {
+            let line = Arc::new(line_of_error(&error.to_string()));
+            self.news = News { seq, whole_seq: seq, whole: line, delta: None, is_error: true };
+        }
         if details {
             self.details_at = Some(now);
         }
-        let frame = Frame {
-            seq: self.seq,
-            at_ns,
-            made_ns: u64::try_from(self.made.as_nanos()).unwrap_or(u64::MAX),
-            last,
-            profile,
-            details,
-        };
-        let line = line_of(&Message::Frame(Box::new(frame)));
-        self.line = Arc::new(line.unwrap_or_else(|error| line_of_error(&error.to_string())));
         let end = Instant::now();
         self.last_at = Some(end);
         self.made += end.duration_since(now);
-        (self.seq, Arc::clone(&self.line))
+        self.news.clone()
+    }
+
+    /// Has `frame` be the news: as a difference if it can be.
+    fn put(&mut self, frame: Frame) -> Result<(), LiveError> {
+        let seq = frame.seq;
+        let found = match &self.whole {
+            Some(whole) => Delta::between(whole, frame),
+            None => Err(Box::new(frame)),
+        };
+        match found {
+            Ok(delta) => {
+                let line = line_of(&Message::Delta(Box::new(delta)))?;
+                (self.news.seq, self.news.delta) = (seq, Some(Arc::new(line)));
+            }
+            Err(frame) => {
+                let message = Message::Frame(frame);
+                let whole = Arc::new(line_of(&message)?);
+                self.news = News { seq, whole_seq: seq, whole, delta: None, is_error: false };
+                if let Message::Frame(frame) = message {
+                    self.whole = Some(*frame);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

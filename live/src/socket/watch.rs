@@ -40,10 +40,23 @@ impl Watch {
     ///
     /// If there is no such process, it doesn't publish, is another user's, or speaks a newer version.
     pub fn process(pid: u32) -> Result<Self, LiveError> {
+        Self::process_telling(pid, &mut |_| true)
+    }
+
+    /// As [`process`](Self::process). While the engine starts, `told` hears what it is at, at least once a second,
+    /// and says whether to wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`process`](Self::process); [`LiveError::Starting`] if `told` doesn't want to wait.
+    pub fn process_telling(
+        pid: u32,
+        told: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Self, LiveError> {
         let uid = owner_of(pid)?;
         let places = candidates(pid, uid.unwrap_or_else(own_uid));
         for path in &places {
-            match Self::socket(path) {
+            match Self::socket_telling(path, told) {
                 Err(LiveError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(LiveError::Io { source, .. })
                     if source.kind() == io::ErrorKind::PermissionDenied
@@ -71,6 +84,18 @@ impl Watch {
     ///
     /// As [`process`](Self::process).
     pub fn socket(path: &Path) -> Result<Self, LiveError> {
+        Self::socket_telling(path, &mut |_| true)
+    }
+
+    /// As [`socket`](Self::socket), with `told` as in [`process_telling`](Self::process_telling).
+    ///
+    /// # Errors
+    ///
+    /// As [`process_telling`](Self::process_telling).
+    pub fn socket_telling(
+        path: &Path,
+        told: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Self, LiveError> {
         let name = || path.display().to_string();
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused => LiveError::NobodyListens(path.to_owned()),
@@ -85,7 +110,7 @@ impl Watch {
         stream.set_read_timeout(Some(HELLO_WITHIN)).map_err(io_error(name()))?;
         stream.set_write_timeout(Some(HELLO_WITHIN)).map_err(io_error(name()))?;
         let mut messages = Messages::new(BufReader::with_capacity(1 << 16, stream));
-        let hello = messages.hello().map_err(|error| match error {
+        let hello = messages.hello_telling(told).map_err(|error| match error {
             LiveError::Io { source, .. } if is_time_out(&source) => LiveError::Io {
                 what: name(),
                 source: io::Error::new(source.kind(), "whoever listens says nothing"),

@@ -16,6 +16,10 @@ pub struct Publisher(Never);
 #[derive(Debug)]
 pub struct Watch(Never);
 
+/// An engine that will publish; not on this system.
+#[derive(Debug)]
+pub struct Starting(Never);
+
 #[derive(Debug, Clone, Copy)]
 enum Never {}
 
@@ -66,9 +70,86 @@ impl Publisher {
     pub fn path(&self) -> &Path {
         match self.0 {}
     }
+
+    /// Nobody can come.
+    #[must_use]
+    pub fn wait_for_watcher(&self, _: Duration) -> bool {
+        match self.0 {}
+    }
+}
+
+impl Starting {
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn begin() -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn begin_at(_: &Path) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self.0 {}
+    }
+
+    /// Can't.
+    pub fn say(&self, _: &str) {
+        match self.0 {}
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn publish(self, _: &Arc<BrickProfiler>, _: Facts) -> Result<Publisher, LiveError> {
+        match self.0 {}
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn publish_with(
+        self,
+        _: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
+        _: Facts,
+    ) -> Result<Publisher, LiveError> {
+        match self.0 {}
+    }
 }
 
 impl Watch {
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn process_telling(_: u32, _: &mut dyn FnMut(&str) -> bool) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// Can't.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn socket_telling(_: &Path, _: &mut dyn FnMut(&str) -> bool) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
     /// Can't.
     ///
     /// # Errors

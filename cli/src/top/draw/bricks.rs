@@ -92,6 +92,7 @@ pub(super) fn lines(
         .collect();
     if rows.is_empty() {
         lines.push(Line::raw(match app.filter.is_empty() {
+            true if app.is_recent => format!(" no brick of {} ended in the last 2 s", app.phase),
             true => format!(" no brick of {} was recorded", app.phase),
             false => " no brick has this in its name".to_owned(),
         }));
@@ -147,7 +148,8 @@ fn brick(
     let mut lines = vec![Line::styled(cut(&heading(app, &printable(name)), width), paint.bold())];
     let bricks = profile.bricks(Some(app.phase));
     let Some(brick) = bricks.iter().find(|brick| brick.stats.name == name) else {
-        lines.push(Line::raw(format!(" it has not run in {}", app.phase)));
+        let when = if app.is_recent { " in the last 2 s" } else { "" };
+        lines.push(Line::raw(format!(" it has not run in {}{when}", app.phase)));
         return lines;
     };
     let stats = &brick.stats;
@@ -190,11 +192,11 @@ fn brick(
     }
     lines.push(Line::raw(""));
     let kernels = app.kernels().remove(name).unwrap_or_default();
+    let since = if app.is_recent { "in about the last 2 s" } else { "since somebody watches" };
     if kernels.is_empty() {
-        lines.push(Line::raw(" No kernel was timed in it since somebody watches."));
+        lines.push(Line::raw(format!(" No kernel was timed in it {since}.")));
         return lines;
     }
-    let since = if app.is_recent { "in the last 2 s" } else { "since somebody watches" };
     let text = format!(
         " {:34} {:>8} {:>10} {:>12}",
         format!("Kernels, {since}"),

@@ -26,12 +26,31 @@ pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
     if area.height == 0 || width == 0 {
         return;
     }
+    let lines = lines(app, paint, width, usize::from(area.height) - 1);
+    let body = Rect { height: area.height - 1, ..area };
+    frame.render_widget(Paragraph::new(lines), body);
+    let last = Rect { y: area.y + area.height - 1, height: 1, ..area };
+    frame.render_widget(Paragraph::new(footer(app, paint)), last);
+}
+
+/// All that is above the keys, however many lines it takes, as text.
+pub(crate) fn text(app: &App, width: usize) -> String {
+    let mut text = String::new();
+    for line in lines(app, Paint { has_colour: false }, width, usize::MAX) {
+        let line: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
+        text.push_str(cut(&line, width).trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// What is above the keys, in so many lines at most.
+fn lines(app: &App, paint: Paint, width: usize, height: usize) -> Vec<Line<'static>> {
     let mut lines = vec![title(app, paint, width)];
-    let footer = footer(app, paint);
     if app.is_help {
         lines.extend(HELP.iter().map(|line| Line::raw(*line)));
     } else if let Some(seen) = app.seen() {
-        let room = usize::from(area.height).saturating_sub(2);
+        let room = height.saturating_sub(1);
         let head = head(app, &seen, paint, width);
         // What is looked at needs some lines of its own.
         let head_room = head.len().min(room.saturating_sub(5));
@@ -51,10 +70,7 @@ pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
             State::Ended | State::Died(_) => " no frame came before it ended".to_owned(),
         }));
     }
-    let body = Rect { height: area.height.saturating_sub(1), ..area };
-    frame.render_widget(Paragraph::new(lines), body);
-    let last = Rect { y: area.y + area.height - 1, height: 1, ..area };
-    frame.render_widget(Paragraph::new(footer), last);
+    lines
 }
 
 const HELP: &[&str] = &[
@@ -306,7 +322,7 @@ fn cost(app: &App, numbers: &Numbers<'_>) -> String {
     let all: u64 = numbers.phases.iter().map(|row| row.total.passes).sum();
     let disturbed: u64 = numbers.phases.iter().map(|row| row.total.disturbed).sum();
     // Where nobody looks, none is known to be disturbed.
-    let disturbed = if app.is_disturbance_known { disturbed.to_string() } else { "-".to_owned() };
+    let disturbed = if app.is_disturbance_known() { disturbed.to_string() } else { "-".to_owned() };
     let mut text = format!(
         " quality  disturbed {disturbed} of {}; profiling costs {} (estimate), frames {}",
         passes(all),
@@ -369,9 +385,9 @@ fn heading(app: &App, what: &str) -> String {
     format!(" {} · {what} · {since}", app.phase.name().to_uppercase())
 }
 
-/// The same of what is summed by layer, which is only since somebody watches.
+/// The same of what is summed by layer, which is only since somebody watches, and only in some frames.
 fn heading_of_layers(app: &App, what: &str) -> String {
-    let since = if app.is_recent { "the last 2 s" } else { "since somebody watches" };
+    let since = if app.is_recent { "about the last 2 s" } else { "since somebody watches" };
     format!(" {} · {what} · {since}", app.phase.name().to_uppercase())
 }
 

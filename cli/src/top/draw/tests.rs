@@ -14,7 +14,6 @@ use ratatui::style::Color;
 
 use super::super::app::{App, Event, State};
 use super::super::process::{Cpus, Memory, Reading, Thread};
-use super::super::session::text;
 use super::draw;
 
 /// An engine on a clock that is turned by hand.
@@ -161,6 +160,27 @@ fn press(app: &mut App, keys: &str) {
     }
 }
 
+/// A screen of this size as text.
+fn text(app: &App, width: u16, height: u16) -> Result<String, std::convert::Infallible> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height))?;
+    terminal.draw(|frame| draw(app, frame))?;
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for y in 0..height {
+        let mut line = String::new();
+        let mut x = 0;
+        while x < width {
+            let symbol = buffer[(x, y)].symbol();
+            line.push_str(symbol);
+            // A wide letter takes the cells after it, too.
+            x += crate::names::columns(symbol).max(1) as u16;
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
 fn screen(app: &App) -> String {
     text(app, 80, 24).expect("a screen in memory")
 }
@@ -180,6 +200,27 @@ fn the_screens_of_a_running_engine() {
     insta::assert_snapshot!("system", screen(&app));
     press(&mut app, "?");
     insta::assert_snapshot!("help", screen(&app));
+}
+
+#[test]
+fn what_is_printed_is_whole_whatever_a_screen_has_room_for() {
+    let (engine, mut app) = running();
+    let pass = engine.profiler.begin_pass(Phase::Decode);
+    for nth in 0..60 {
+        let timer = engine.profiler.start(&format!("brick {nth}"));
+        engine.profiler.stop(timer, 1);
+    }
+    engine.profiler.end_pass(pass, 1, 0);
+    let mut engine = engine;
+    replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
+    let printed = super::text(&app, 80);
+    for nth in 0..60 {
+        let name = format!(" brick {nth} ");
+        assert!(printed.contains(&name), "{name}: {printed}");
+    }
+    assert!(printed.lines().last().expect("lines").starts_with(" unattributed"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
+    assert!(!printed.contains("q:quit"), "there is nobody who presses keys");
 }
 
 #[test]
@@ -240,6 +281,12 @@ fn a_paused_view_stays_and_goes_on_where_the_engine_is() {
     replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
     assert_eq!(app.rows(), before);
     assert!(screen(&app).lines().next().expect("a title").ends_with("PAUSED, running"));
+    // What the system says of the process stays, too.
+    let looked = (app.memory(), app.activity().cloned());
+    assert!(looked.0.is_ok() && looked.1.is_ok());
+    let reading = Reading { at_ns: 9_000_000_000, ..Reading::default() };
+    app.update(Event::Process(Ok(Box::new(reading))));
+    assert_eq!((app.memory(), app.activity().cloned()), looked);
     press(&mut app, " ");
     assert_eq!(app.rows()[0].count, before[0].count + 30);
 }

@@ -17,6 +17,10 @@
 //! While a piece is multiplied the next is fetched: its rows are short pieces of memory far from each other,
 //! of which the hardware would fetch none ahead.
 //!
+//! As tiles a thread's share of rows is a macro tile, a panel with all tokens, from unpacking to results, a
+//! midi tile, and 32 rows by 6 tokens a micro tile. A micro tile takes about half a microsecond, some readings
+//! of a clock, so the run of those of a panel is timed as a whole.
+//!
 //! `unpack.rs` fills the panel of `panel.rs` with weights, `tokens.rs` rounds activations, `tile.rs`
 //! multiplies.
 
@@ -29,9 +33,11 @@ pub(crate) use tokens::Rounded;
 
 use std::ops::Range;
 
+use super::pieces::prefetch_rows;
 use crate::matmul::Columns;
+use crate::tiles::{self, Tell, TileLevel, Untold};
 use crate::{Matrix, QuantType};
-use panel::{PANEL_ROWS, Panel, prefetch_rows};
+use panel::{PANEL_ROWS, Panel};
 use tokens::{Block, Blocks};
 
 /// How many tokens a tile has at most.
@@ -57,7 +63,10 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Rounded]) {
                 };
                 tokens.extend(blocks.chunks_exact(blocks.len() / part.n()));
             }
-            multiply::<_, _, $groups, $minimums>(out, w, &tokens);
+            match out.tiles() {
+                None => multiply::<_, _, $groups, $minimums>(out, w, &tokens, Untold),
+                Some(told) => multiply::<_, _, $groups, $minimums>(out, w, &tokens, told),
+            }
         }};
     }
     match w.kind() {
@@ -79,17 +88,21 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
     out: &mut Columns,
     w: Matrix,
     tokens: &[&[Block<WORDS, SUMS>]],
+    told: impl Tell,
 ) {
     let (rows, cols) = (out.columns(), w.cols());
     let mut panel = Panel::default();
     let mut sums = vec![[[0.0; 16]; 2]; tokens.len()];
     // As even as they can be: a tile of few tokens loads as many weights as one of many.
     let tiles = tokens.len().div_ceil(TILE_TOKENS);
+    // Panels touch end to end, so each begins at the reading at which the one before it ended.
+    let mut begun = told.now();
     for first in rows.clone().step_by(PANEL_ROWS) {
         let last = rows.end.min(first + PANEL_ROWS);
         for at in (0..cols).step_by(DEPTH) {
             let depth = at..cols.min(at + DEPTH);
             panel.fill(&w, first..last, depth.clone());
+            let filled = told.now();
             let (next, next_depth) = match depth.end < cols {
                 true => (first..last, depth.end..cols.min(depth.end + DEPTH)),
                 false => (last..rows.end.min(last + PANEL_ROWS), 0..cols.min(DEPTH)),
@@ -114,6 +127,11 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
                     }
                 }
             }
+            let done = told.now();
+            let work = |level, n| tiles::work(level, n, last - first, depth.len(), tokens.len());
+            told.tile(|| work(TileLevel::Micro, tiles), filled, done);
+            told.tile(|| work(TileLevel::Midi, 1), begun, done);
+            begun = done;
         }
     }
 }

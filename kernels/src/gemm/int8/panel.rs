@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use crate::lanes::wide::{prefetch, store_u8x64};
+use crate::gemm::pieces::{Aligned, bytes_of};
+use crate::lanes::wide::store_u8x64;
 use crate::{Matrix, QuantType};
 
 pub(super) const PANEL_ROWS: usize = 32;
@@ -11,11 +12,6 @@ pub(super) const PANEL_ROWS: usize = 32;
 pub(super) const LANES: usize = 16;
 /// How many columns are written together: eight vectors of four.
 pub(super) const RUN: usize = 32;
-
-/// What begins at a cache line, so that no vector is in two.
-#[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
-pub(super) struct Aligned<T>(pub(super) T);
 
 /// A piece of 32 rows.
 #[derive(Default)]
@@ -70,20 +66,5 @@ impl Panel {
         for (codes, columns) in run.iter_mut().zip(columns) {
             store_u8x64(&mut codes.0[half], columns);
         }
-    }
-}
-
-/// Where some columns, whole blocks, are in a row.
-fn bytes_of(w: &Matrix, depth: Range<usize>) -> Range<usize> {
-    let bytes_of = |cols: usize| cols / w.kind().block_len() * w.kind().block_bytes();
-    bytes_of(depth.start)..bytes_of(depth.end)
-}
-
-/// Asks for what [`Panel::fill`] will need.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn prefetch_rows(w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
-    let bytes = bytes_of(w, depth);
-    for row in rows {
-        prefetch(&w.row_bytes(row)[bytes.clone()]);
     }
 }

@@ -17,6 +17,7 @@ pub(super) struct Block<const WORDS: usize, const SUMS: usize> {
 }
 
 /// Rows of blocks as long as the format's.
+#[derive(Debug)]
 pub(super) enum Blocks {
     /// One sum: the offset of all codes times the sum of the activations, or for formats with minimums the
     /// bits of the `f32` that the minimum is multiplied with.
@@ -32,6 +33,7 @@ pub(super) enum Blocks {
 }
 
 /// Some tokens, rounded.
+#[derive(Debug)]
 pub(crate) struct Rounded {
     n: usize,
     blocks: Blocks,

@@ -6,7 +6,8 @@
 //! of the sum of some activations, and these sums are made once.
 //!
 //! Where instructions are scarce, not memory, vectors are of 64 bytes, the activations are put once in the
-//! order in which the codes come out of the weights, and four rows share each load of them.
+//! order in which the codes come out of the weights, and four rows share each load of them. Rounded and put
+//! in order, activations are [`Arranged`]: once, for all threads and all matrices of a type.
 
 mod of_32;
 mod q6_k;
@@ -26,36 +27,86 @@ pub(crate) fn is_written(kind: QuantType) -> bool {
     of_32 || matches!(kind, Q4_K | Q5_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
 }
 
-/// `out = W[rows]·x`, of a type that there is a loop for.
+/// A vector of activations as the loop of a type reads them: rounded to 8 bits, in the order of its codes.
+#[derive(Debug)]
+pub(crate) struct Arranged {
+    len: usize,
+    order: Order,
+}
+
+#[derive(Debug)]
+enum Order {
+    Q8_0(q8_0::InEights),
+    Of32(of_32::InFours),
+    WithMinimums(Vec<with_minimums::OfBlock>),
+    Q6K(q6_k::InBlocks),
+    TQ1(Vec<ternary::OfDigits>),
+    TQ2(Vec<(ternary::OfPairs, f32)>),
+    I2S(ternary::InI2S),
+}
+
+impl Arranged {
+    /// For a type that there is a loop for. `x` is whole blocks of it.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(crate) fn new(kind: QuantType, x: &[f32]) -> Self {
+        let rounded = Activations::rounded_avx512(kind, x);
+        let order = match kind {
+            QuantType::Q8_0 => Order::Q8_0(q8_0::in_eights(&rounded)),
+            QuantType::Q4_0 | QuantType::Q4_1 | QuantType::Q5_0 | QuantType::Q5_1 => {
+                Order::Of32(of_32::in_fours(&rounded, of_32::offset(kind)))
+            }
+            QuantType::Q4_K | QuantType::Q5_K => {
+                Order::WithMinimums(with_minimums::in_blocks(&rounded))
+            }
+            QuantType::Q6_K => Order::Q6K(q6_k::in_blocks(rounded)),
+            QuantType::TQ1_0 => Order::TQ1(ternary::in_tq1_0(&rounded)),
+            QuantType::TQ2_0 => Order::TQ2(ternary::in_tq2_0(&rounded)),
+            QuantType::I2_S => Order::I2S(ternary::in_i2_s(&rounded)),
+            kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
+                unreachable!("no int8 loop for {kind}")
+            }
+        };
+        Self { len: x.len(), order }
+    }
+}
+
+/// `out = W[rows]·x`, of a type that `x` was arranged for or another that reads them alike.
+///
+/// # Panics
+///
+/// If a length differs, or `w` hasn't these rows.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Activations) {
+pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arranged) {
+    super::check(out.len(), &w, &rows, x.len);
     let bytes = w.rows_bytes(rows);
-    match w.kind() {
-        QuantType::Q8_0 => q8_0::gemv(out, bytes, x),
-        QuantType::Q4_0 => of_32::gemv_q4_0(out, bytes, x),
-        QuantType::Q4_1 => of_32::gemv_q4_1(out, bytes, x),
-        QuantType::Q5_0 => of_32::gemv_q5_0(out, bytes, x),
-        QuantType::Q5_1 => of_32::gemv_q5_1(out, bytes, x),
-        QuantType::TQ1_0 => ternary::gemv_tq1_0(out, bytes, x),
-        QuantType::TQ2_0 => ternary::gemv_tq2_0(out, bytes, x),
-        QuantType::I2_S => ternary::gemv_i2_s(out, bytes, w.tensor_scale(), x),
-        QuantType::Q4_K => with_minimums::gemv_q4_k(out, bytes, x),
-        QuantType::Q5_K => with_minimums::gemv_q5_k(out, bytes, x),
-        QuantType::Q6_K => q6_k::gemv(out, bytes, x),
-        kind => unreachable!("no int8 loop for {kind}"),
+    match (w.kind(), &x.order) {
+        (QuantType::Q8_0, Order::Q8_0(x)) => q8_0::gemv(out, bytes, x),
+        (QuantType::Q4_0, Order::Of32(x)) => of_32::gemv_q4_0(out, bytes, x),
+        (QuantType::Q4_1, Order::Of32(x)) => of_32::gemv_q4_1(out, bytes, x),
+        (QuantType::Q5_0, Order::Of32(x)) => of_32::gemv_q5_0(out, bytes, x),
+        (QuantType::Q5_1, Order::Of32(x)) => of_32::gemv_q5_1(out, bytes, x),
+        (QuantType::TQ1_0, Order::TQ1(x)) => ternary::gemv_tq1_0(out, bytes, x),
+        (QuantType::TQ2_0, Order::TQ2(x)) => ternary::gemv_tq2_0(out, bytes, x),
+        (QuantType::I2_S, Order::I2S(x)) => ternary::gemv_i2_s(out, bytes, w.tensor_scale(), x),
+        (QuantType::Q4_K, Order::WithMinimums(x)) => with_minimums::gemv_q4_k(out, bytes, x),
+        (QuantType::Q5_K, Order::WithMinimums(x)) => with_minimums::gemv_q5_k(out, bytes, x),
+        (QuantType::Q6_K, Order::Q6K(x)) => q6_k::gemv(out, bytes, x),
+        (kind, _) => unreachable!("activations were arranged for another type than {kind}"),
     }
 }
 
 /// Which rows are multiplied together: one of each quarter, since the prefetchers of a CPU follow four streams
 /// in different pages, but not four in one. Of the last four some may be the same.
-fn by_fours(n_rows: usize) -> impl Iterator<Item = [usize; 4]> {
+pub(super) fn by_fours(n_rows: usize) -> impl Iterator<Item = [usize; 4]> {
     let quarter = n_rows.div_ceil(4);
     (0..quarter).map(move |i| [0, 1, 2, 3].map(|r| (r * quarter + i).min(n_rows - 1)))
 }
 
 /// The blocks of four rows, side by side.
 #[inline(always)]
-fn side_by_side<const BYTES: usize>(rows: [&[u8]; 4]) -> impl Iterator<Item = [&[u8; BYTES]; 4]> {
+pub(super) fn side_by_side<const BYTES: usize>(
+    rows: [&[u8]; 4],
+) -> impl Iterator<Item = [&[u8; BYTES]; 4]> {
     let [a, b, c, d] = rows.map(|row| row.as_chunks::<BYTES>().0.iter());
     a.zip(b).zip(c.zip(d)).map(|((a, b), (c, d))| [a, b, c, d])
 }

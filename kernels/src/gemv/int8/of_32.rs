@@ -8,11 +8,20 @@
 use std::arch::x86_64::*;
 
 use super::{by_fours, side_by_side};
+use crate::QuantType;
 use crate::activations::Activations;
 use crate::lanes::wide::{load_i8x64, load_i16x32, load_i32x16, load_u8x64, sum16};
 use crate::lanes::{load, piece, prefetch_ahead_of_four};
 
+/// Activations in the order of the codes, followed by zeros up to whole fours.
+#[derive(Debug)]
+pub(super) struct InFours {
+    n_blocks: usize,
+    fours: Vec<OfFour>,
+}
+
 /// What four blocks are multiplied with.
+#[derive(Debug)]
 #[repr(align(64))]
 struct OfFour {
     /// With the lower halves of 16 bytes of each block.
@@ -27,8 +36,8 @@ struct OfFour {
     sums: [f32; 8],
 }
 
-/// Activations in the order of the codes, followed by zeros up to whole fours. Codes have `offset` added.
-fn in_fours(x: &Activations, offset: i32) -> Vec<OfFour> {
+/// For codes that have `offset` added: see [`offset`].
+pub(super) fn in_fours(x: &Activations, offset: i32) -> InFours {
     let blocks = x.q.as_chunks::<32>().0.chunks(4).zip(x.scales.chunks(4).zip(x.sums.chunks(4)));
     let fours = blocks.map(|(blocks, (scales, sums))| {
         let mut four = OfFour {
@@ -49,7 +58,16 @@ fn in_fours(x: &Activations, offset: i32) -> Vec<OfFour> {
         }
         four
     });
-    fours.collect()
+    InFours { n_blocks: x.scales.len(), fours: fours.collect() }
+}
+
+/// What the codes of a type have added to the weight in units of its scale.
+pub(super) fn offset(kind: QuantType) -> i32 {
+    match kind {
+        QuantType::Q4_0 => 8,
+        QuantType::Q5_0 => 16,
+        _ => 0,
+    }
 }
 
 /// A word for each lane of 16 bits: that which is `at` bytes from the start of block `b`, as `vpermt2w`
@@ -95,9 +113,9 @@ const fn one_each_of_two(bytes: usize, at: usize) -> [i16; 32] {
 
 /// A macro, because the lengths of arrays can't be worked out of a parameter.
 macro_rules! gemv {
-    ($name:ident, $format:ident, minus $offset:literal, minimum at $minimum:literal, $fifth:expr) => {
+    ($name:ident, $format:ident, minimum at $minimum:literal, $fifth:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &Activations) {
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &InFours) {
             use crate::quant::$format::{BYTES, QS};
 
             const FOUR: usize = 4 * BYTES;
@@ -151,9 +169,8 @@ macro_rules! gemv {
                 }
             }
 
-            let row_bytes = x.scales.len() * BYTES;
-            let x = in_fours(x, $offset);
-            let (x_whole, x_rest) = x.split_at(row_bytes / FOUR);
+            let row_bytes = x.n_blocks * BYTES;
+            let (x_whole, x_rest) = x.fours.split_at(row_bytes / FOUR);
             for at in by_fours(out.len()) {
                 let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
                 let mut acc = [[_mm512_setzero_ps(); 2]; 2];
@@ -188,13 +205,13 @@ macro_rules! gemv {
     };
 }
 
-gemv!(gemv_q4_0, q4_0, minus 8, minimum at 0, |_, codes| codes);
-gemv!(gemv_q4_1, q4_1, minus 0, minimum at 2, |_, codes| codes);
-gemv!(gemv_q5_0, q5_0, minus 16, minimum at 0, |words, codes| {
+gemv!(gemv_q4_0, q4_0, minimum at 0, |_, codes| codes);
+gemv!(gemv_q4_1, q4_1, minimum at 2, |_, codes| codes);
+gemv!(gemv_q5_0, q5_0, minimum at 0, |words, codes| {
     const BITS: [i16; 32] = eights(BYTES, crate::quant::q5_0::QH, 4);
     with_fifth_bits(codes, pick(words, &BITS))
 });
-gemv!(gemv_q5_1, q5_1, minus 0, minimum at 2, |words, codes| {
+gemv!(gemv_q5_1, q5_1, minimum at 2, |words, codes| {
     const BITS: [i16; 32] = eights(BYTES, crate::quant::q5_1::QH, 4);
     with_fifth_bits(codes, pick(words, &BITS))
 });

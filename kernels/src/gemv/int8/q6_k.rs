@@ -11,9 +11,23 @@ use crate::lanes::wide::{f16_everywhere, load_i8, load_i8x16, load_i32, load_u8}
 use crate::lanes::{piece, prefetch_ahead, sum};
 use crate::quant::q6_k::{BYTES, D, LEN, QH, SCALES};
 
+/// Activations as the loop reads them.
+#[derive(Debug)]
+pub(super) struct InBlocks {
+    q: Vec<Aligned>,
+    /// Of each sixteen.
+    sums: Vec<i32>,
+    scales: Vec<f32>,
+}
+
+pub(super) fn in_blocks(x: Activations) -> InBlocks {
+    let q = x.q.as_chunks::<LEN>().0.iter().map(|q| Aligned(*q)).collect();
+    InBlocks { q, sums: x.sums, scales: x.scales }
+}
+
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Activations) {
-    let q: Vec<Aligned> = x.q.as_chunks::<LEN>().0.iter().map(|q| Aligned(*q)).collect();
+pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InBlocks) {
+    let q = &x.q;
     let sums = x.sums.as_chunks::<16>().0;
     let spread = [0, 4, 8, 12].map(|first| scales_of_pair(first));
     let (nibble, pair) = (_mm256_set1_epi8(15), _mm256_set1_epi8(0x30));
@@ -66,6 +80,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Activations) {
 }
 
 /// The activations of a block, aligned, as a load that crosses a cache line takes two.
+#[derive(Debug)]
 #[repr(align(64))]
 struct Aligned([i8; LEN]);
 

@@ -13,7 +13,15 @@ use crate::quant::q8_0::{BYTES, LEN};
 /// So many blocks are taken together.
 const EIGHT: usize = 8;
 
+/// The activations of eight blocks each. Blocks that are missing at the end have scales of zero.
+#[derive(Debug)]
+pub(super) struct InEights {
+    n_blocks: usize,
+    eights: Vec<OfEight>,
+}
+
 /// What eight blocks are multiplied with. Aligned, as a load that crosses a cache line takes two.
+#[derive(Debug)]
 #[repr(align(64))]
 struct OfEight {
     /// Two blocks in each.
@@ -24,13 +32,13 @@ struct OfEight {
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Activations) {
-    let row_bytes = x.scales.len() * BYTES;
-    let x = in_eights(x);
+pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
+    let row_bytes = x.n_blocks * BYTES;
+    let x = &x.eights;
     for (out, row) in out.iter_mut().zip(bytes.chunks_exact(row_bytes)) {
         let mut acc = [_mm512_setzero_ps(); 2];
         let (eights, last) = row.as_chunks::<{ EIGHT * BYTES }>();
-        for (eight, x) in eights.iter().zip(&x) {
+        for (eight, x) in eights.iter().zip(x) {
             add(&mut acc, eight, x);
         }
         if !last.is_empty() {
@@ -75,22 +83,18 @@ fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &OfEight) {
     }
 }
 
-/// The activations of eight blocks each. Blocks that are missing at the end have scales of zero.
-fn in_eights(x: &Activations) -> Vec<OfEight> {
+pub(super) fn in_eights(x: &Activations) -> InEights {
     let q = x.q.as_chunks::<LEN>().0.chunks(EIGHT);
     let sums = x.sums.as_chunks::<8>().0.chunks(EIGHT);
-    q.zip(sums)
-        .zip(x.scales.chunks(EIGHT))
-        .map(|((q, sums), scales)| {
-            let mut of =
-                OfEight { q: [[0; 2 * LEN]; 4], begin: [[0; 16]; 4], scales: [0.0; EIGHT] };
-            of.scales[..scales.len()].copy_from_slice(scales);
-            for (i, (q, sums)) in q.iter().zip(sums).enumerate() {
-                of.q[i / 2][LEN * (i % 2)..][..LEN].copy_from_slice(q);
-                let begin = &mut of.begin[i / 2][8 * (i % 2)..][..8];
-                begin.iter_mut().zip(sums).for_each(|(begin, sum)| *begin = -128 * sum);
-            }
-            of
-        })
-        .collect()
+    let eights = q.zip(sums).zip(x.scales.chunks(EIGHT)).map(|((q, sums), scales)| {
+        let mut of = OfEight { q: [[0; 2 * LEN]; 4], begin: [[0; 16]; 4], scales: [0.0; EIGHT] };
+        of.scales[..scales.len()].copy_from_slice(scales);
+        for (i, (q, sums)) in q.iter().zip(sums).enumerate() {
+            of.q[i / 2][LEN * (i % 2)..][..LEN].copy_from_slice(q);
+            let begin = &mut of.begin[i / 2][8 * (i % 2)..][..8];
+            begin.iter_mut().zip(sums).for_each(|(begin, sum)| *begin = -128 * sum);
+        }
+        of
+    });
+    InEights { n_blocks: x.scales.len(), eights: eights.collect() }
 }

@@ -16,8 +16,9 @@ use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::ternary::{I2_S_BYTES, I2_S_LEN, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
 
 /// What 64 bytes of four codes each are multiplied with.
+#[derive(Debug)]
 #[repr(align(64))]
-struct OfPairs {
+pub(super) struct OfPairs {
     /// With the lowest pairs of bits of all bytes, then the next.
     q: [[i8; 64]; 4],
     /// Where the sums of sixteen lanes begin.
@@ -25,14 +26,12 @@ struct OfPairs {
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
-    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
-    let x: Vec<_> = blocks.map(|(q, scale)| (of_tq2_0(q), *scale)).collect();
+pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &[(OfPairs, f32)]) {
     let row_bytes = x.len() * TQ2_0_BYTES;
     for at in by_fours(out.len()) {
         let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
-        for (blocks, (x, scale)) in side_by_side::<TQ2_0_BYTES>(rows).zip(&x) {
+        for (blocks, (x, scale)) in side_by_side::<TQ2_0_BYTES>(rows).zip(x) {
             let (mut dots, mut d) = ([_mm512_setzero_si512(); 4], [[0; 2]; 4]);
             for r in 0..4 {
                 prefetch_ahead_of_four(blocks[r]);
@@ -50,6 +49,12 @@ pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
     }
 }
 
+/// Of a block each, with its scale.
+pub(super) fn in_tq2_0(x: &Activations) -> Vec<(OfPairs, f32)> {
+    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
+    blocks.map(|(q, scale)| (of_tq2_0(q), *scale)).collect()
+}
+
 /// The first 32 bytes have the codes of the first half.
 fn of_tq2_0(q: &[i8; LEN]) -> OfPairs {
     let mut x = OfPairs { q: [[0; 64]; 4], begin: [0; 16] };
@@ -61,10 +66,9 @@ fn of_tq2_0(q: &[i8; LEN]) -> OfPairs {
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &Activations) {
-    let row_bytes = x.scales.len() * I2_S_BYTES;
-    let x: Vec<_> = of_i2_s(x).collect();
-    let (x_whole, x_rest) = x.split_at(row_bytes / 64);
+pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &InI2S) {
+    let row_bytes = x.n_blocks * I2_S_BYTES;
+    let (x_whole, x_rest) = x.pairs.split_at(row_bytes / 64);
     for at in by_fours(out.len()) {
         let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
@@ -95,9 +99,15 @@ pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &Activatio
 }
 
 /// Of two blocks each, with the scales of sixteen lanes. If there is no second its scale is zero.
-fn of_i2_s(x: &Activations) -> impl Iterator<Item = (OfPairs, [f32; 16])> {
+#[derive(Debug)]
+pub(super) struct InI2S {
+    n_blocks: usize,
+    pairs: Vec<(OfPairs, [f32; 16])>,
+}
+
+pub(super) fn in_i2_s(x: &Activations) -> InI2S {
     let pairs = x.q.as_chunks::<I2_S_LEN>().0.chunks(2).zip(x.scales.chunks(2));
-    pairs.map(|(pair, pair_scales)| {
+    let pairs = pairs.map(|(pair, pair_scales)| {
         let mut x = OfPairs { q: [[0; 64]; 4], begin: [0; 16] };
         let mut scales = [0.0; 16];
         for (i, (q, scale)) in pair.iter().zip(pair_scales).enumerate() {
@@ -109,7 +119,8 @@ fn of_i2_s(x: &Activations) -> impl Iterator<Item = (OfPairs, [f32; 16])> {
             scales[8 * i..][..8].fill(*scale);
         }
         (x, scales)
-    })
+    });
+    InI2S { n_blocks: x.scales.len(), pairs: pairs.collect() }
 }
 
 fn sum_of(q: &[i8]) -> i32 {
@@ -134,8 +145,9 @@ fn products(codes: &[u8; 64], x: &OfPairs) -> __m512i {
 
 /// What the 52 bytes of a block are multiplied with, as two loads of 32 have them: the last twelve of the
 /// first come again, with nothing.
+#[derive(Debug)]
 #[repr(align(64))]
-struct OfDigits {
+pub(super) struct OfDigits {
     /// With the bytes that have each digit next after their point. The last has nothing for the four bytes
     /// of four digits.
     q: [[i8; 64]; 5],
@@ -149,14 +161,12 @@ struct OfDigits {
 /// Three times a byte is 256 times its next digit plus what is left, the byte that has the digit after it.
 /// So no digit is ever made: `256 * Σ digit·x` is `3 * Σ byte·x - Σ left·x`.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
-    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
-    let x: Vec<OfDigits> = blocks.map(|(q, scale)| of_tq1_0(q, *scale)).collect();
+pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &[OfDigits]) {
     let row_bytes = x.len() * TQ1_0_BYTES;
     for at in by_fours(out.len()) {
         let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
         let mut acc = _mm512_setzero_ps();
-        for (blocks, x) in side_by_side::<TQ1_0_BYTES>(rows).zip(&x) {
+        for (blocks, x) in side_by_side::<TQ1_0_BYTES>(rows).zip(x) {
             let mut rest = [_mm512_setzero_si512(); 4];
             let mut whole = [_mm512_setzero_si512(); 4];
             let mut left = [load_i32x16(&x.begin); 4];
@@ -186,6 +196,11 @@ pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &Activations) {
             out[at[r]] = sums[r];
         }
     }
+}
+
+pub(super) fn in_tq1_0(x: &Activations) -> Vec<OfDigits> {
+    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
+    blocks.map(|(q, scale)| of_tq1_0(q, *scale)).collect()
 }
 
 fn of_tq1_0(q: &[i8; LEN], scale: f32) -> OfDigits {

@@ -17,8 +17,9 @@ use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::q4_k::{HEAD, LEN};
 
 /// What a block is multiplied with.
+#[derive(Debug)]
 #[repr(align(64))]
-struct OfBlock {
+pub(super) struct OfBlock {
     /// Of sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7: in the order of the lower halves of 64 bytes of
     /// codes, their upper halves, and those of the other 64.
     q: [[i8; 64]; 4],
@@ -27,7 +28,7 @@ struct OfBlock {
     scale: f32,
 }
 
-fn in_blocks(x: &Activations) -> Vec<OfBlock> {
+pub(super) fn in_blocks(x: &Activations) -> Vec<OfBlock> {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<8>().0).zip(&x.scales);
     let blocks = blocks.map(|((q, sums), scale)| {
         let mut x = OfBlock { q: [[0; 64]; 4], sums: [0; 8], scale: *scale };
@@ -46,18 +47,17 @@ fn in_blocks(x: &Activations) -> Vec<OfBlock> {
 macro_rules! gemv {
     ($name:ident, $bytes:expr, $codes_at:expr, $fifth:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &Activations) {
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[OfBlock]) {
             const BYTES: usize = $bytes;
             const CODES: usize = $codes_at;
 
-            let x = in_blocks(x);
             let row_bytes = x.len() * BYTES;
             let spread = [0, 1, 2, 3].map(|row| [0, 1].map(|half| scales_of_fours(row, half)));
             let nibble = _mm512_set1_epi8(15);
             for at in by_fours(out.len()) {
                 let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
                 let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
-                for (blocks, x) in side_by_side::<BYTES>(rows).zip(&x) {
+                for (blocks, x) in side_by_side::<BYTES>(rows).zip(x) {
                     for block in blocks {
                         for line in [0, 64, 128] {
                             prefetch_ahead_of_four(&block[line..]);

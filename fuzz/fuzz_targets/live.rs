@@ -1,0 +1,28 @@
+//! Any bytes are what a publisher sends: frames, of which each can be shown, or an error that can be read aloud.
+#![no_main]
+
+use brickscope::view;
+use brickscope_live::socket::{Message, Messages};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut messages = Messages::new(bytes);
+    let mut before = None;
+    loop {
+        match messages.next() {
+            Ok(Some(Message::Frame(mut frame))) => {
+                if let Some(before) = &before {
+                    frame.take_details_of(before);
+                }
+                let _ = (frame.profile.check(), view::report(&frame.profile));
+                before = Some(*frame);
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                return;
+            }
+        }
+    }
+});

@@ -1,0 +1,133 @@
+//! Floats times floats, sixteen tokens to a vector of AVX-512.
+//!
+//! ```text
+//!           256 columns
+//! 8 rows    ┌──────────┬─ ─ ─     a strip of decoded weights, 8 KiB: stays in L1
+//!           └──────────┴─ ─ ─
+//! n tokens  ┌──────────┬─ ─ ─     activations, those of a column side by side: come out of L2, again for
+//!           └──────────┴─ ─ ─     each strip of 128 rows
+//! ```
+//!
+//! A strip and 32 tokens have 16 sums in registers. For each column two vectors of activations are loaded, and
+//! each of 8 weights is put into all lanes of a third: 10 loads for 16 multiply-adds, fewer than a CPU can do
+//! beside them. A lane is a token, so no lanes are added up. Its products are added from the first column of a
+//! piece to the last and then to the sum of the pieces before, whatever tokens are beside it.
+//!
+//! Tokens are put side by side once for all threads (`tokens.rs`), sums are turned back where they are written.
+//! While a strip is multiplied the next is fetched, some lines with each tile of tokens: its rows are short pieces
+//! of memory far from each other, of which the hardware would fetch none ahead.
+//!
+//! As tiles 256 columns of 128 rows with all tokens, from decoding to sums, are a midi tile, a strip of them with up
+//! to 32 tokens a micro tile: those of a strip are timed as a whole.
+
+mod strip;
+mod tokens;
+
+pub(crate) use tokens::Packed;
+
+use std::arch::x86_64::_mm512_setzero_ps;
+use std::ops::Range;
+
+use super::pieces::prefetch_rows;
+use crate::Matrix;
+use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
+use crate::matmul::Columns;
+use crate::spare::Spare;
+use crate::tiles::{self, Tell, TileLevel, Untold};
+use strip::{STRIP_ROWS, Strip, Sums};
+use tokens::{LANES, Tile};
+
+/// How many columns are multiplied before going on.
+const DEPTH: usize = 256;
+/// With how many rows.
+const ROWS: usize = 128;
+
+static SUMS: Spare<Sums> = Spare::new();
+
+/// The columns of `out` that this thread has to fill, with all tokens of all parts.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
+    match out.tiles() {
+        None => multiply(out, w, parts, Untold),
+        Some(told) => multiply(out, w, parts, told),
+    }
+}
+
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
+    let (rows, cols) = (out.columns(), w.cols());
+    let of_tokens: Vec<&Tile> = parts.iter().flat_map(Packed::tiles).collect();
+    let n_tokens = of_tokens.iter().map(|tile| tile.n()).sum();
+    let mut strip = Strip::default();
+    let mut sums = SUMS.take();
+    // Of a tile with all strips, then of the next.
+    let n_strips = rows.len().min(ROWS).div_ceil(STRIP_ROWS);
+    sums.resize(n_strips * of_tokens.len(), Sums::default());
+    let mut begun = told.now();
+    for first in rows.clone().step_by(ROWS) {
+        let last = rows.end.min(first + ROWS);
+        for at in (0..cols).step_by(DEPTH) {
+            let depth = at..cols.min(at + DEPTH);
+            let (next, next_depth) = match depth.end < cols {
+                true => (first, depth.end..cols.min(depth.end + DEPTH)),
+                false => (last, 0..cols.min(DEPTH)),
+            };
+            for (i, top) in (first..last).step_by(STRIP_ROWS).enumerate() {
+                let bottom = last.min(top + STRIP_ROWS);
+                strip.decode(&w, top..bottom, depth.clone());
+                let decoded = told.now();
+                let (next, next_depth) = match bottom < last {
+                    true => (bottom..last.min(bottom + STRIP_ROWS), depth.clone()),
+                    false => (next..rows.end.min(next + STRIP_ROWS), next_depth.clone()),
+                };
+                let share = |tile: usize| next.start + next.len() * tile / of_tokens.len();
+                for (t, tile) in of_tokens.iter().enumerate() {
+                    prefetch_rows(&w, share(t)..share(t + 1), next_depth.clone());
+                    let sums = &mut sums[n_strips * t + i];
+                    if at == 0 {
+                        *sums = Sums::default();
+                    }
+                    strip.add(sums, tile.columns(depth.clone()), tile.n());
+                }
+                let work = |rows| {
+                    tiles::work(TileLevel::Micro, of_tokens.len(), rows, depth.len(), n_tokens)
+                };
+                told.tile(|| work(bottom - top), decoded, told.now());
+            }
+            if depth.end == cols {
+                let mut token = 0;
+                for (tile, sums) in of_tokens.iter().zip(sums.chunks_exact(n_strips)) {
+                    write(out, sums, first..last, token..token + tile.n());
+                    token += tile.n();
+                }
+            }
+            // Pieces touch end to end, so each begins at the reading at which the one before it ended.
+            let done = told.now();
+            let work = || tiles::work(TileLevel::Midi, 1, last - first, depth.len(), n_tokens);
+            told.tile(work, begun, done);
+            begun = done;
+        }
+    }
+    SUMS.put(sums);
+}
+
+/// Writes the sums of some rows with the tokens of a tile.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn write(out: &mut Columns, sums: &[Sums], rows: Range<usize>, tokens: Range<usize>) {
+    let sums = &sums[..rows.len().div_ceil(STRIP_ROWS)];
+    for (half, first) in tokens.clone().step_by(LANES).enumerate() {
+        let mut turned = [[0.0; ROWS]; LANES];
+        for (i, pair) in sums.chunks(LANES / STRIP_ROWS).enumerate() {
+            let mut lanes = [_mm512_setzero_ps(); LANES];
+            for (lanes, sums) in lanes.iter_mut().zip(pair.iter().flat_map(|sums| &sums.0)) {
+                *lanes = load_f32x16(&sums[half]);
+            }
+            for (turned, lanes) in turned.iter_mut().zip(transpose(lanes)) {
+                store_f32x16(&mut turned.as_chunks_mut().0[i], lanes);
+            }
+        }
+        for (token, turned) in (first..tokens.end).zip(&turned) {
+            out.set_run(token, rows.start, &turned[..rows.len()]);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Rows of floats, sixteen lanes at a time: F32, F16, which the CPU converts, and BF16, which is shifted.
+//!
+//! One of each quarter of the rows is read beside the others, since the prefetchers of a CPU follow four streams in
+//! different pages further than one.
+
+use std::arch::x86_64::*;
+
+use super::int8::{by_fours, side_by_side};
+use crate::lanes::wide::{load_bf16_bytes, load_f16_bytes, load_f32_bytes, load_f32x16, sum16};
+use crate::lanes::{piece, prefetch_ahead_of_four};
+use crate::quant::half::{bf16_to_f32, f16_to_f32};
+
+/// How many columns are multiplied at a time.
+const RUN: usize = 32;
+
+/// The loops differ only in the conversion. A function passed in would not be inlined, because
+/// what passes it on would lack the target feature, so they share their source instead.
+macro_rules! gemv {
+    ($name:ident, $bytes:literal, $load:ident, $convert:expr) => {
+        #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[f32]) {
+            let row_bytes = $bytes * x.len();
+            let (x_runs, x_tail) = x.as_chunks::<RUN>();
+            for rows in by_fours(out.len()) {
+                let bytes = rows.map(|row| &bytes[row * row_bytes..][..row_bytes]);
+                let mut acc = [[_mm512_setzero_ps(); 2]; 4];
+                let runs = side_by_side::<{ $bytes * RUN }>(bytes);
+                for (runs, x) in runs.zip(x_runs) {
+                    let x = x.as_chunks().0;
+                    let x = [load_f32x16(&x[0]), load_f32x16(&x[1])];
+                    for (acc, run) in acc.iter_mut().zip(runs) {
+                        for line in run.chunks(64) {
+                            prefetch_ahead_of_four(line);
+                        }
+                        for i in 0..2 {
+                            let w = $load(piece(run, $bytes * 16 * i));
+                            acc[i] = _mm512_fmadd_ps(w, x[i], acc[i]);
+                        }
+                    }
+                }
+                for ((row, bytes), [a, b]) in rows.into_iter().zip(bytes).zip(acc) {
+                    let mut total = sum16(_mm512_add_ps(a, b));
+                    let tail = &bytes[$bytes * RUN * x_runs.len()..];
+                    for (w, x) in tail.as_chunks().0.iter().zip(x_tail) {
+                        total = $convert(*w).mul_add(*x, total);
+                    }
+                    out[row] = total;
+                }
+            }
+        }
+    };
+}
+
+gemv!(gemv_f32, 4, load_f32_bytes, f32::from_le_bytes);
+gemv!(gemv_f16, 2, load_f16_bytes, |w| f16_to_f32(u16::from_le_bytes(w)));
+gemv!(gemv_bf16, 2, load_bf16_bytes, |w| bf16_to_f32(u16::from_le_bytes(w)));

@@ -1,0 +1,239 @@
+//! Activations that several matrices are multiplied with.
+//!
+//! Integer kernels multiply activations that are rounded to 8 bits, in the order in which the codes of a type
+//! of weights come out of its blocks. The projections of one layer share their input, so it is rounded once
+//! for all of them: by the first product that needs it, which later ones of the same type find done. Weights of
+//! another type are other blocks in another order, and get a rounding of their own. So do the kernels that put the
+//! floats of several tokens side by side.
+
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
+
+use crate::gemm::Tokens;
+use crate::gemv::Vector;
+use crate::{Kernels, QuantType, ThreadPool};
+#[cfg(target_arch = "x86_64")]
+use crate::{gemm, gemm::TILE_TOKENS, gemv};
+
+/// Activations of `n` tokens, and what kernels have made of them so far.
+///
+/// ```
+/// use std::num::NonZeroUsize;
+/// use brickscope_kernels::{Inputs, Kernels, Matrix, QuantType, ThreadPool, quant};
+///
+/// let mut bytes = Vec::new();
+/// quant::quantize_row(QuantType::Q8_0, &[0.5; 2 * 32], &mut bytes);
+/// let w = Matrix::new(QuantType::Q8_0, 2, 32, &bytes)?;
+/// let (kernels, pool) = (Kernels::best(), ThreadPool::new(NonZeroUsize::MIN).expect("a thread"));
+///
+/// let x = [1.0; 32];
+/// let mut inputs = Inputs::new(&x, 1);
+/// let (mut q, mut k) = ([0.0; 2], [0.0; 2]);
+/// kernels.matmul_inputs(&pool, &mut q, w, &mut inputs, None);
+/// kernels.matmul_inputs(&pool, &mut k, w, &mut inputs, None); // rounds nothing
+/// assert_eq!(q, k);
+/// # Ok::<(), brickscope_kernels::MatrixError>(())
+/// ```
+#[derive(Debug)]
+pub struct Inputs<'x> {
+    x: &'x [f32],
+    n: usize,
+    /// By [`alike`].
+    made: Vec<(QuantType, Made)>,
+}
+
+/// What the kernels of a type multiply instead of floats.
+#[derive(Debug)]
+enum Made {
+    /// Of one token.
+    #[cfg(target_arch = "x86_64")]
+    Arranged(gemv::int8::Arranged),
+    /// Of several: each part has some.
+    #[cfg(target_arch = "x86_64")]
+    Rounded(Vec<gemm::int8::Rounded>),
+    /// Likewise, as floats.
+    #[cfg(target_arch = "x86_64")]
+    Packed(Vec<gemm::float::Packed>),
+}
+
+impl<'x> Inputs<'x> {
+    /// `x` is `(n, columns)`, row-major: one row for each token.
+    #[must_use]
+    pub fn new(x: &'x [f32], n: usize) -> Self {
+        Self { x, n, made: Vec::new() }
+    }
+
+    /// The activations as they are.
+    #[must_use]
+    pub fn x(&self) -> &'x [f32] {
+        self.x
+    }
+
+    /// How many tokens they are of.
+    #[must_use]
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// How often they were rounded: once for each kind of blocks.
+    #[must_use]
+    pub fn roundings(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        let are_rounded = |made: &Made| !matches!(made, Made::Packed(_));
+        #[cfg(not(target_arch = "x86_64"))]
+        let are_rounded = |_: &Made| true;
+        self.made.iter().filter(|(_, made)| are_rounded(made)).count()
+    }
+
+    /// The only token, as [`Kernels::gemv_vector`] multiplies it with weights of a type.
+    pub(crate) fn vector(&mut self, kernels: Kernels, kind: QuantType) -> Vector<'_> {
+        debug_assert_eq!(self.n, 1);
+        #[cfg(target_arch = "x86_64")]
+        if kernels.rounds_activations(kind, 1) && !self.x.is_empty() {
+            let x = self.x;
+            let made = self.made(kind, || Made::Arranged(kernels.arranged(kind, x)));
+            let Made::Arranged(x) = made else { unreachable!("one token is never a part") };
+            return Vector::Arranged(x);
+        }
+        let _ = (kernels, kind);
+        Vector::Floats(self.x)
+    }
+
+    /// The tokens, as [`Kernels::gemm_columns`] multiplies them with weights of a type. Where they have to be
+    /// made anew and are many, each thread of `pool` makes some: a job of its own.
+    pub(crate) fn tokens(
+        &mut self,
+        kernels: Kernels,
+        pool: Option<&ThreadPool>,
+        kind: QuantType,
+    ) -> Tokens<'_> {
+        #[cfg(target_arch = "x86_64")]
+        if kernels.rounds_activations(kind, self.n) && !self.x.is_empty() {
+            let (x, n) = (self.x, self.n);
+            let rounded = |x: &[f32], n| kernels.rounded(kind, x, n);
+            let made = self.made(kind, || Made::Rounded(parts(pool, x, n, 1, rounded)));
+            let Made::Rounded(parts) = made else { unreachable!("these are of no other kind") };
+            return Tokens::Rounded(parts);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if kernels.packs_activations() && !self.x.is_empty() {
+            let (x, n) = (self.x, self.n);
+            let packed = |x: &[f32], n| kernels.packed(x, n);
+            let made = self.made(kind, || Made::Packed(parts(pool, x, n, TILE_TOKENS, packed)));
+            let Made::Packed(parts) = made else { unreachable!("these are of no other kind") };
+            return Tokens::Packed(parts);
+        }
+        let _ = (kernels, pool, kind);
+        Tokens::Floats(self.x)
+    }
+
+    /// What was made for the type, or is made now.
+    #[cfg(target_arch = "x86_64")]
+    fn made(&mut self, kind: QuantType, make: impl FnOnce() -> Made) -> &Made {
+        let kind = alike(kind);
+        let at = match self.made.iter().position(|(of, _)| *of == kind) {
+            Some(at) => at,
+            None => {
+                self.made.push((kind, make()));
+                self.made.len() - 1
+            }
+        };
+        &self.made[at].1
+    }
+}
+
+/// The first of the types whose kernels read what is made of activations alike.
+#[cfg(target_arch = "x86_64")]
+fn alike(kind: QuantType) -> QuantType {
+    match kind {
+        QuantType::Q5_1 => QuantType::Q4_1,
+        QuantType::Q5_K => QuantType::Q4_K,
+        QuantType::F16 | QuantType::BF16 => QuantType::F32,
+        kind => kind,
+    }
+}
+
+/// What is made of `n` rows: by each thread of some, a multiple of `together`, where that is worth it.
+#[cfg(target_arch = "x86_64")]
+fn parts<T: Send + Sync>(
+    pool: Option<&ThreadPool>,
+    x: &[f32],
+    n: usize,
+    together: usize,
+    make: impl Fn(&[f32], usize) -> T + Sync,
+) -> Vec<T> {
+    // About 10 µs of work: less isn't worth a second hand-off.
+    const WORTH_SHARING: usize = 1 << 16;
+    let Some(pool) = pool.filter(|pool| pool.threads() > 1 && x.len() >= WORTH_SHARING) else {
+        return vec![make(x, n)];
+    };
+    let threads = pool.threads();
+    let (size, cols) = (n.div_ceil(threads).next_multiple_of(together), x.len() / n);
+    let parts: Vec<OnceLock<_>> = (0..threads).map(|_| OnceLock::new()).collect();
+    pool.run(&|thread| {
+        let some = (thread * size).min(n)..((thread + 1) * size).min(n);
+        if !some.is_empty() {
+            let x = &x[some.start * cols..some.end * cols];
+            // Nobody else has this thread's cell.
+            let _ = parts[thread].set(make(x, some.len()));
+        }
+    });
+    parts.into_iter().filter_map(OnceLock::into_inner).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::{Backend, Matrix, quant};
+
+    fn matrix_bytes(kind: QuantType, rows: usize, cols: usize) -> Vec<u8> {
+        let weights: Vec<f32> =
+            (0..rows * cols).map(|i| ((i * 37 + 11) % 101) as f32 / 50.0 - 1.0).collect();
+        let mut bytes = Vec::new();
+        match kind {
+            QuantType::I2_S => quant::quantize_i2_s(&weights, &mut bytes),
+            _ => quant::quantize_row(kind, &weights, &mut bytes),
+        }
+        bytes
+    }
+
+    /// The order of types is that of a mixture's, so that each comes after others of other blocks.
+    #[test]
+    fn what_is_made_once_gives_the_same_bits_as_what_is_made_anew() {
+        let (rows, cols) = (37, 512);
+        for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512] {
+            let Ok(kernels) = Kernels::new(backend) else { continue };
+            // The last is enough to be shared out.
+            for (threads, n) in [(1, 1), (2, 1), (1, 5), (3, 7), (2, 130), (3, 130)] {
+                let pool = ThreadPool::new(NonZeroUsize::new(threads).unwrap()).unwrap();
+                let x: Vec<f32> =
+                    (0..n * cols).map(|i| ((i * 29 + 7) % 97) as f32 / 9.0 - 5.0).collect();
+                let mut inputs = Inputs::new(&x, n);
+                for kind in QuantType::ALL.into_iter().chain(QuantType::ALL) {
+                    let bytes = matrix_bytes(kind, rows, cols);
+                    let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+                    let (mut once, mut anew) = (vec![0.0; n * rows], vec![0.0; n * rows]);
+                    kernels.matmul_inputs(&pool, &mut once, w, &mut inputs, None);
+                    kernels.gemm(&mut anew, w, &x, n);
+                    let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(&once), bits(&anew), "{kind}, {n} tokens, {threads} threads");
+                }
+                // Eleven types of 8 bits or fewer, of which two read what was made for another.
+                let expected = if backend == Backend::Avx512 { 9 } else { 0 };
+                assert_eq!(inputs.roundings(), expected, "{backend:?}, {n} tokens");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic = "matmul: x has 31 elements"]
+    fn inputs_of_another_length_are_refused() {
+        let bytes = matrix_bytes(QuantType::Q8_0, 2, 32);
+        let w = Matrix::new(QuantType::Q8_0, 2, 32, &bytes).unwrap();
+        let pool = ThreadPool::new(NonZeroUsize::MIN).unwrap();
+        let x = [0.0; 31];
+        Kernels::best().matmul_inputs(&pool, &mut [0.0; 2], w, &mut Inputs::new(&x, 1), None);
+    }
+}

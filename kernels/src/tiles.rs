@@ -1,0 +1,194 @@
+//! Who is told of tiles: the pieces that a product of several tokens is cut into for threads, caches and
+//! registers.
+//!
+//! The loops of `gemm/` are compiled twice: for [`Untold`], which reads no clock, and for somebody who is told.
+
+use std::ops::Range;
+
+/// A level of tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TileLevel {
+    /// A thread's share of a product.
+    Macro,
+    /// A block of weights that stays in a core's own caches, with all tokens.
+    Midi,
+    /// Rows of weights by tokens whose sums stay in registers.
+    Micro,
+}
+
+/// What was computed between two readings of the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TileWork {
+    /// The level.
+    pub level: TileLevel,
+    /// How many tiles of the level, one right after the other: more than one where each is too short for
+    /// readings of its own.
+    pub tiles: u64,
+    /// Sums that were added to: rows of weights times tokens.
+    pub elements: u64,
+    /// A multiplication and an addition for each weight and token. Those of a level add up to the product's.
+    pub flops: u64,
+}
+
+/// Is told of the tiles of products of several tokens, on the threads that compute them.
+pub trait TileWatch: Sync {
+    /// Reads the clock; `None` if nobody wants to know just now.
+    fn now(&self) -> Option<u64>;
+    /// Some tiles began and ended at these readings.
+    fn tile(&self, work: TileWork, readings: Range<u64>);
+    /// A product is done. `shares` has the readings of each thread that had a share, of a pool of `threads`.
+    fn product(&self, shares: &[Range<u64>], threads: usize);
+}
+
+/// As a loop tells of its tiles.
+pub(crate) trait Tell: Copy {
+    type Reading: Copy;
+    fn now(self) -> Self::Reading;
+    /// Tells of what was computed between two readings.
+    fn tile(self, work: impl FnOnce() -> TileWork, from: Self::Reading, to: Self::Reading);
+}
+
+/// Nobody is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Untold;
+
+impl Tell for Untold {
+    type Reading = ();
+
+    #[inline(always)]
+    fn now(self) {}
+
+    #[inline(always)]
+    fn tile(self, _: impl FnOnce() -> TileWork, (): (), (): ()) {}
+}
+
+impl Tell for &dyn TileWatch {
+    type Reading = Option<u64>;
+
+    #[inline]
+    fn now(self) -> Option<u64> {
+        TileWatch::now(self)
+    }
+
+    #[inline]
+    fn tile(self, work: impl FnOnce() -> TileWork, from: Option<u64>, to: Option<u64>) {
+        if let (Some(from), Some(to)) = (from, to) {
+            TileWatch::tile(self, work(), from..to);
+        }
+    }
+}
+
+/// `tiles` tiles of a level, with so many rows and columns of weights and so many tokens together.
+pub(crate) fn work(
+    level: TileLevel,
+    tiles: usize,
+    rows: usize,
+    cols: usize,
+    tokens: usize,
+) -> TileWork {
+    let elements = rows as u64 * tokens as u64;
+    TileWork { level, tiles: tiles as u64, elements, flops: 2 * elements * cols as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+    use crate::{Backend, Inputs, Kernels, Matrix, QuantType, ThreadPool, quant};
+
+    /// Keeps all that it is told, by a clock that ticks at each reading.
+    #[derive(Default)]
+    struct Diary {
+        clock: AtomicU64,
+        tiles: Mutex<Vec<(ThreadId, TileWork, Range<u64>)>>,
+        products: Mutex<Vec<(Vec<Range<u64>>, usize)>>,
+    }
+
+    impl TileWatch for Diary {
+        fn now(&self) -> Option<u64> {
+            Some(self.clock.fetch_add(1, Ordering::Relaxed))
+        }
+        fn tile(&self, work: TileWork, readings: Range<u64>) {
+            self.tiles.lock().unwrap().push((thread::current().id(), work, readings));
+        }
+        fn product(&self, shares: &[Range<u64>], threads: usize) {
+            self.products.lock().unwrap().push((shares.to_vec(), threads));
+        }
+    }
+
+    fn bytes_of(kind: QuantType, rows: usize, cols: usize) -> Vec<u8> {
+        let weights: Vec<f32> = (0..rows * cols).map(|i| (i % 13) as f32 / 6.0 - 1.0).collect();
+        let mut bytes = Vec::new();
+        match kind {
+            QuantType::I2_S => quant::quantize_i2_s(&weights, &mut bytes),
+            _ => quant::quantize_row(kind, &weights, &mut bytes),
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_flops_of_each_level_are_those_of_the_product_and_tiles_lie_in_each_other() {
+        // Rows that are no whole panels, columns that are no whole depths, tokens that are no whole tiles.
+        for (rows, cols, n, threads) in [(100, 768, 13, 2), (37, 1280, 2, 1), (20, 256, 7, 3)] {
+            let pool = ThreadPool::new(NonZeroUsize::new(threads).unwrap()).unwrap();
+            for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512] {
+                let Ok(kernels) = Kernels::new(backend) else { continue };
+                for kind in QuantType::ALL {
+                    let what = format!("{kind} on {backend:?}, {rows}×{cols}, {n} tokens");
+                    let bytes = bytes_of(kind, rows, cols);
+                    let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+                    let x: Vec<f32> = (0..n * cols).map(|i| (i % 7) as f32 - 3.0).collect();
+                    let (mut told, mut untold) = (vec![0.0; n * rows], vec![0.0; n * rows]);
+                    let diary = Diary::default();
+                    let inputs = &mut Inputs::new(&x, n);
+                    kernels.matmul_inputs(&pool, &mut told, w, inputs, Some(&diary));
+                    kernels.matmul_inputs(&pool, &mut untold, w, inputs, None);
+                    assert_eq!(told, untold, "{what}");
+
+                    let tiles = diary.tiles.into_inner().unwrap();
+                    let of = |level| tiles.iter().filter(move |(_, work, _)| work.level == level);
+                    let flops = |level| of(level).map(|(_, work, _)| work.flops).sum::<u64>();
+                    let all = 2 * (n * rows * cols) as u64;
+                    assert_eq!(flops(TileLevel::Macro), all, "{what}");
+                    let is_cut = of(TileLevel::Midi).count() > 0;
+                    assert_eq!(is_cut, backend != Backend::Scalar, "{what}");
+                    if is_cut {
+                        assert_eq!(flops(TileLevel::Midi), all, "{what}");
+                        assert_eq!(flops(TileLevel::Micro), all, "{what}");
+                    }
+                    for (inner, outer) in
+                        [(TileLevel::Micro, TileLevel::Midi), (TileLevel::Midi, TileLevel::Macro)]
+                    {
+                        for (thread, _, time) in of(inner) {
+                            let around = of(outer).filter(|(other, _, around)| {
+                                thread == other
+                                    && around.start <= time.start
+                                    && time.end <= around.end
+                            });
+                            assert_eq!(around.count(), 1, "{what}: {inner:?} in {outer:?}");
+                        }
+                    }
+                    let products = diary.products.into_inner().unwrap();
+                    let [(shares, of_pool)] = &products[..] else { panic!("{what}: one product") };
+                    assert_eq!((shares.len(), *of_pool), (of(TileLevel::Macro).count(), threads));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_one_token_are_not_cut() {
+        let bytes = bytes_of(QuantType::Q8_0, 32, 64);
+        let w = Matrix::new(QuantType::Q8_0, 32, 64, &bytes).unwrap();
+        let pool = ThreadPool::new(NonZeroUsize::MIN).unwrap();
+        let diary = Diary::default();
+        let x = [1.0; 64];
+        let inputs = &mut Inputs::new(&x, 1);
+        Kernels::best().matmul_inputs(&pool, &mut [0.0; 32], w, inputs, Some(&diary));
+        assert_eq!(diary.clock.into_inner(), 0);
+    }
+}

@@ -1,0 +1,536 @@
+//! Frames that say only what became another: numbers in rows, beside a frame that was sent whole.
+//!
+//! What is most of a frame is names, and they are as they were.
+
+use brickscope::{
+    BrickKernel, BrickStats, CounterSums, DeviceProfile, Dropped, Lane, Latency, LayerBrick,
+    Observed, Pass, Percentiles, PhaseTotal, Profile, TileStats, Total,
+};
+use serde::{Deserialize, Serialize};
+
+use super::Frame;
+use super::frame::is_same;
+
+/// A frame, as what differs in it from one that was sent whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Delta {
+    /// As in [`Frame`].
+    pub seq: u64,
+    /// The number of the whole frame that this is a difference from: the newest that was sent.
+    pub on: u64,
+    /// As in [`Frame`].
+    pub at_ns: u64,
+    /// As in [`Frame`].
+    pub made_ns: u64,
+    /// Spans recorded: `overhead.spans` of the profile.
+    pub spans: u64,
+    /// Fields of the profile that are others.
+    pub changed: Changed,
+    /// Rows of `totals` that are others.
+    pub totals: Vec<Row>,
+    /// The same of devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_totals: Vec<DeviceRow>,
+    /// In a frame with details.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
+}
+
+/// Rows of tables that only some frames have, as far as they are others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Details {
+    /// Of `layers`: place, `count`, `total_ns`, `exclusive_ns`.
+    pub layers: Vec<[u64; 4]>,
+    /// Of `brick_kernels`: place, `count`, `total_ns`.
+    pub brick_kernels: Vec<[u64; 3]>,
+}
+
+impl Details {
+    /// `None` if the rows aren't of the same.
+    fn between(base: &Profile, now: &Profile) -> Option<Self> {
+        let (before, after) = (&base.layers, &now.layers);
+        let (inside_before, inside) = (&base.brick_kernels, &now.brick_kernels);
+        if before.len() != after.len() || inside_before.len() != inside.len() {
+            return None;
+        }
+        let mut details = Self::default();
+        for (place, (a, b)) in (0..).zip(before.iter().zip(after)) {
+            if (a.phase, a.layer, &a.name) != (b.phase, b.layer, &b.name) {
+                return None;
+            }
+            let sums = |row: &LayerBrick| [place, row.count, row.total_ns, row.exclusive_ns];
+            details.layers.extend(Some(sums(b)).filter(|now| *now != sums(a)));
+        }
+        for (place, (a, b)) in (0..).zip(inside_before.iter().zip(inside)) {
+            if (a.phase, &a.brick, &a.kernel) != (b.phase, &b.brick, &b.kernel) {
+                return None;
+            }
+            let sums = |row: &BrickKernel| [place, row.count, row.total_ns];
+            details.brick_kernels.extend(Some(sums(b)).filter(|now| *now != sums(a)));
+        }
+        Some(details)
+    }
+
+    fn onto(self, base: &Profile, profile: &mut Profile) -> Result<(), String> {
+        profile.layers.clone_from(&base.layers);
+        profile.brick_kernels.clone_from(&base.brick_kernels);
+        let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
+        for [place, count, total_ns, exclusive_ns] in self.layers {
+            let row =
+                profile.layers.get_mut(at(place)).ok_or("a row of layers that there isn't")?;
+            (row.count, row.total_ns, row.exclusive_ns) = (count, total_ns, exclusive_ns);
+        }
+        for [place, count, total_ns] in self.brick_kernels {
+            let row = profile.brick_kernels.get_mut(at(place));
+            let row = row.ok_or("a row of brick_kernels that there isn't")?;
+            (row.count, row.total_ns) = (count, total_ns);
+        }
+        Ok(())
+    }
+}
+
+/// A row of `totals`: its place there, its sums, its squared deviations, and what is known besides. The sums are
+/// `count`, `total_ns`, `exclusive_ns`, `min_ns`, `max_ns`, `total_elements`, `total_flops` and `total_bytes`, 0
+/// where nobody stated them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row(pub u32, pub [u64; 8], pub f64, pub Option<Box<Beside>>);
+
+/// What is known of a row besides its sums.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Beside {
+    /// As in the profile.
+    pub std_dev_ns: Option<f64>,
+    /// As in the profile, by their names there.
+    pub percentiles: Percentiles,
+    /// As in the profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<CounterSums>,
+}
+
+impl Beside {
+    fn of(total: &Total) -> Self {
+        let &Total { std_dev_ns, percentiles, counters, .. } = total;
+        Self { std_dev_ns, percentiles, counters }
+    }
+
+    fn onto(self, total: &mut Total) {
+        (total.std_dev_ns, total.percentiles) = (self.std_dev_ns, self.percentiles);
+        total.counters = self.counters;
+    }
+}
+
+/// Which device, which of its streams, and a row of the totals of that.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRow(pub u32, pub u32, pub Row);
+
+/// Takes a profile apart, so that no field is forgotten: those in the first list may be others in a delta,
+/// those in the second have a way of their own, and if any of the rest is another, there is no delta.
+macro_rules! changed {
+    ($($field:ident: $type:ty),*; $($own:ident),*; $($rest:ident),* $(,)?) => {
+        /// Fields of a profile that are others than they were; those that are as they were are left out.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Changed {
+            $(
+                #[doc = concat!("`", stringify!($field), "` of the profile.")]
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $field: Option<$type>,
+            )*
+        }
+
+        impl Changed {
+            /// Takes what is another out of `now`. `None` if more is than this can say.
+            fn take(base: &Profile, now: &mut Profile) -> Option<Self> {
+                let Profile { $($field,)* $($own: _,)* $($rest,)* } = now;
+                if $(*$rest != base.$rest)||* {
+                    return None;
+                }
+                Some(Self { $(
+                    $field: (*$field != base.$field).then(|| std::mem::take($field)),
+                )* })
+            }
+
+            /// A profile with these fields, and all others of `base` but for what has a way of its own.
+            fn onto(self, base: &Profile) -> Profile {
+                Profile {
+                    $($field: self.$field.unwrap_or_else(|| base.$field.clone()),)*
+                    $($rest: base.$rest.clone(),)*
+                    overhead: base.overhead.clone(),
+                    totals: Vec::new(),
+                    layers: Vec::new(),
+                    brick_kernels: Vec::new(),
+                }
+            }
+        }
+    };
+}
+
+changed! {
+    created: String,
+    dropped: Dropped,
+    phases: Vec<PhaseTotal>,
+    latency: Latency,
+    passes: Vec<Pass>,
+    tiles: Vec<TileStats>,
+    observed: Observed,
+    lanes: Vec<Lane>,
+    devices: Vec<DeviceProfile>;
+    overhead, totals, layers, brick_kernels;
+    schema_version, brickscope_version, run, model, machine, ceilings, ceilings_absent, process, clock, sync_mode,
+    counters_absent, other_load, other_load_absent, checksums, digests, graph, ptx, names, spans, dependencies,
+    imported, tile_threads, tile_balance,
+}
+
+impl Delta {
+    /// What differs in `now` from `base`, which was sent whole.
+    ///
+    /// # Errors
+    ///
+    /// `now`, if that can't be said so: it is the last one, or something is another than numbers.
+    pub fn between(base: &Frame, mut now: Frame) -> Result<Self, Box<Frame>> {
+        let parts = || {
+            let details = match now.details {
+                true => Some(Details::between(&base.profile, &now.profile)?),
+                false => None,
+            };
+            let (totals, device_totals) = rows_between(&base.profile, &now.profile, now.details)?;
+            Some((totals, device_totals, details))
+        };
+        let Some((totals, device_totals, details)) = (if now.last { None } else { parts() }) else {
+            return Err(Box::new(now));
+        };
+        let Some(mut changed) = Changed::take(&base.profile, &mut now.profile) else {
+            return Err(Box::new(now));
+        };
+        for stream in changed.devices.iter_mut().flatten().flat_map(|device| &mut device.streams) {
+            stream.totals = Vec::new();
+        }
+        let Frame { seq, at_ns, made_ns, profile, .. } = now;
+        let spans = profile.overhead.spans;
+        let on = base.seq;
+        Ok(Self { seq, on, at_ns, made_ns, spans, changed, totals, device_totals, details })
+    }
+
+    /// The frame that this and `base` make.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, if this is no difference from it.
+    pub fn onto(self, base: &Frame) -> Result<Frame, String> {
+        let Self { seq, on, at_ns, made_ns, spans, changed, totals, device_totals, details } = self;
+        if on != base.seq {
+            return Err(format!(
+                "a difference from frame {on}, and the newest whole one is {}",
+                base.seq
+            ));
+        }
+        let has_devices = changed.devices.is_some();
+        let mut profile = changed.onto(&base.profile);
+        profile.overhead.spans = spans;
+        profile.totals.clone_from(&base.profile.totals);
+        let has_details = details.is_some();
+        match details {
+            Some(details) => details.onto(&base.profile, &mut profile)?,
+            None => profile.totals.iter_mut().for_each(forget_details),
+        }
+        for row in totals {
+            row.onto(&mut profile.totals)?;
+        }
+        if has_devices {
+            let before = base.profile.devices.iter().flat_map(|device| &device.streams);
+            let streams = profile.devices.iter_mut().flat_map(|device| &mut device.streams);
+            streams
+                .zip(before)
+                .for_each(|(stream, before)| stream.totals.clone_from(&before.totals));
+        }
+        for DeviceRow(device, stream, row) in device_totals {
+            let device = profile.devices.get_mut(device as usize);
+            let stream = device.and_then(|device| device.streams.get_mut(stream as usize));
+            row.onto(&mut stream.ok_or("a row of a stream that there isn't")?.totals)?;
+        }
+        Ok(Frame { seq, at_ns, made_ns, last: false, profile, details: has_details })
+    }
+}
+
+impl Row {
+    fn of(place: usize, total: &Total) -> Option<Self> {
+        let squared_deviations = total.stats.squared_deviations;
+        let beside = Some(Beside::of(total)).filter(|beside| *beside != Beside::default());
+        // JSON has no others.
+        squared_deviations.is_finite().then_some(Self(
+            u32::try_from(place).ok()?,
+            sums(&total.stats),
+            squared_deviations,
+            beside.map(Box::new),
+        ))
+    }
+
+    fn onto(self, totals: &mut [Total]) -> Result<(), String> {
+        let Self(place, sums, squared_deviations, beside) = self;
+        let n = totals.len();
+        let total = totals
+            .get_mut(place as usize)
+            .ok_or_else(|| format!("row {place} of totals that have {n}"))?;
+        let stats = &mut total.stats;
+        [
+            stats.count,
+            stats.total_ns,
+            stats.exclusive_ns,
+            stats.min_ns,
+            stats.max_ns,
+            stats.total_elements,
+            stats.total_flops,
+            stats.total_bytes,
+        ] = sums;
+        stats.squared_deviations = squared_deviations;
+        beside.map(|beside| *beside).unwrap_or_default().onto(total);
+        Ok(())
+    }
+}
+
+fn sums(stats: &BrickStats) -> [u64; 8] {
+    [
+        stats.count,
+        stats.total_ns,
+        stats.exclusive_ns,
+        stats.min_ns,
+        stats.max_ns,
+        stats.total_elements,
+        stats.total_flops,
+        stats.total_bytes,
+    ]
+}
+
+fn forget_details(total: &mut Total) {
+    (total.std_dev_ns, total.percentiles) = (None, Percentiles::default());
+}
+
+/// Rows that differ. `None` if they aren't of the same in the same order.
+fn rows_between(
+    base: &Profile,
+    now: &Profile,
+    has_details: bool,
+) -> Option<(Vec<Row>, Vec<DeviceRow>)> {
+    let (before, after) = (&base.overhead, &now.overhead);
+    if (before.span_ns, &before.basis) != (after.span_ns, &after.basis)
+        || base.devices.len() != now.devices.len()
+    {
+        return None;
+    }
+    // Distributions are details of the host's totals: without them, those of the frame before are forgotten.
+    let details = |total: &Total| (total.std_dev_ns, total.percentiles);
+    let totals = rows(&base.totals, &now.totals, |before, now| {
+        details(now) == if has_details { details(before) } else { Default::default() }
+    })?;
+    let mut device_totals = Vec::new();
+    for ((base, now), device) in base.devices.iter().zip(&now.devices).zip(0..) {
+        if base.streams.len() != now.streams.len() {
+            return None;
+        }
+        for ((base, now), stream) in base.streams.iter().zip(&now.streams).zip(0..) {
+            let rows = rows(&base.totals, &now.totals, |a, b| details(a) == details(b))?;
+            device_totals.extend(rows.into_iter().map(|row| DeviceRow(device, stream, row)));
+        }
+    }
+    Some((totals, device_totals))
+}
+
+/// Those of `now` that are others. `is_like`: what is to be known of their distributions is.
+fn rows(
+    base: &[Total],
+    now: &[Total],
+    is_like: impl Fn(&Total, &Total) -> bool,
+) -> Option<Vec<Row>> {
+    if base.len() != now.len() {
+        return None;
+    }
+    let mut rows = Vec::with_capacity(now.len());
+    for (place, (base, now)) in base.iter().zip(now).enumerate() {
+        let (a, b) = (&base.stats, &now.stats);
+        if !is_same(base, now) || base.category != now.category || a.histogram != b.histogram {
+            return None;
+        }
+        let is_as_it_was = sums(a) == sums(b)
+            && a.squared_deviations == b.squared_deviations
+            && base.counters == now.counters
+            && is_like(base, now);
+        if !is_as_it_was {
+            rows.push(Row::of(place, now)?);
+        }
+    }
+    Some(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{BrickProfiler, Histogram, Phase, SimulatedDevice, StreamId, Work};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What an engine does between two frames.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        /// A brick of so many, for so long, on the host.
+        Brick(u8, u32),
+        /// The same on the device, in a pass.
+        Launch(u8, u16),
+        Pass(bool),
+        Room(u64),
+        Forget,
+        /// The snapshot of the next frame has details.
+        Details,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (0_u8..5, any::<u32>()).prop_map(|(name, ns)| Step::Brick(name, ns)),
+            4 => (0_u8..3, any::<u16>()).prop_map(|(name, ns)| Step::Launch(name, ns)),
+            4 => any::<bool>().prop_map(Step::Pass),
+            1 => any::<u64>().prop_map(Step::Room),
+            1 => Just(Step::Forget),
+            2 => Just(Step::Details),
+        ]
+    }
+
+    /// What a publisher sends of it: without distributions.
+    fn frame(profiler: &BrickProfiler, seq: u64, details: bool) -> Frame {
+        let mut profile = match details {
+            true => profiler.snapshot(),
+            false => profiler.snapshot_without_details(),
+        };
+        let streams = profile.devices.iter_mut().flat_map(|device| &mut device.streams);
+        for total in profile.totals.iter_mut().chain(streams.flat_map(|stream| &mut stream.totals))
+        {
+            total.stats.histogram = Histogram::default();
+        }
+        Frame { seq, at_ns: seq * 7, made_ns: seq, last: false, profile, details }
+    }
+
+    fn read_back<T: Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+        let text = serde_json::to_string(value).expect("it is data");
+        serde_json::from_str(&text).expect("it was written")
+    }
+
+    proptest! {
+        /// Whatever an engine does, a whole frame and a difference make the frame that there would have been.
+        #[test]
+        fn a_whole_frame_and_a_difference_are_the_frame(
+            rounds in prop::collection::vec(prop::collection::vec(step(), 0..6), 1..12)
+        ) {
+            let mut device = SimulatedDevice::new(2).with_issue(0);
+            let profiler = BrickProfiler::with_clock(device.clock());
+            profiler.enable();
+            let mut timer = profiler.device_timer(&mut device).expect("a clock");
+            profiler.sum_layers();
+            let mut whole: Option<Frame> = None;
+            let mut differences = 0;
+            for (seq, steps) in (1..).zip(&rounds) {
+                let mut details = false;
+                for &step in steps {
+                    match step {
+                        Step::Brick(name, ns) => {
+                            let layer = profiler.begin_layer(u16::from(name));
+                            let timer = profiler.start(&format!("brick {name}"));
+                            device.host_works(u64::from(ns));
+                            let kernel = profiler.kernel("a kernel", None);
+                            profiler.stop_kernel(profiler.start_kernel(kernel), Work::default());
+                            profiler.stop(timer, u64::from(name));
+                            profiler.end_layer(layer);
+                        }
+                        Step::Launch(name, ns) => {
+                            let stream = StreamId(u16::from(name % 2));
+                            timer.begin_pass(&mut device, Phase::Decode, 1, seq).expect("none is open");
+                            let name = format!("on the device {name}");
+                            timer
+                                .brick_named(&mut device, stream, None, &name, Work::elements(1))
+                                .expect("room");
+                            device.launch(stream, u64::from(ns));
+                            timer.end_pass(&mut device).expect("it is open");
+                        }
+                        Step::Pass(is_prefill) => {
+                            let phase = if is_prefill { Phase::Prefill } else { Phase::Decode };
+                            let pass = profiler.begin_pass(phase);
+                            profiler.stop(profiler.start("inside"), 1);
+                            profiler.end_pass(pass, 1, seq);
+                        }
+                        Step::Room(tokens) => profiler.set_kv_cache_tokens(tokens),
+                        Step::Forget => profiler.reset(),
+                        Step::Details => details = true,
+                    }
+                }
+                let now = frame(&profiler, seq, details);
+                let found = match &whole {
+                    Some(whole) => Delta::between(whole, now.clone()),
+                    None => Err(Box::new(now.clone())),
+                };
+                match found {
+                    Ok(delta) => {
+                        differences += 1;
+                        let base = read_back(whole.as_ref().expect("there is one"));
+                        let made = read_back(&delta).onto(&base).expect("it is of this frame");
+                        prop_assert_eq!(made, now);
+                    }
+                    Err(unchanged) => {
+                        prop_assert_eq!(&*unchanged, &now);
+                        whole = Some(now);
+                    }
+                }
+            }
+            // Where nothing new appears, there is a difference.
+            if steps_are_few(&rounds) {
+                prop_assert_eq!(differences, rounds.len() - 1);
+            }
+        }
+    }
+
+    fn steps_are_few(rounds: &[Vec<Step>]) -> bool {
+        rounds.iter().skip(1).flatten().all(|step| matches!(step, Step::Room(_)))
+    }
+
+    fn two_frames() -> (Frame, Frame) {
+        let profiler = BrickProfiler::enabled();
+        profiler.stop(profiler.start("a"), 1);
+        let whole = frame(&profiler, 1, true);
+        profiler.stop(profiler.start("a"), 1);
+        (whole, frame(&profiler, 2, false))
+    }
+
+    #[test]
+    fn a_difference_has_no_names_and_says_what_it_is_from() {
+        let (whole, now) = two_frames();
+        let delta = Delta::between(&whole, now).expect("only numbers");
+        let [Row(0, [2, ..], _, None)] = delta.totals[..] else { panic!("{:?}", delta.totals) };
+        assert!(delta.changed.lanes.is_none() && delta.changed.devices.is_none());
+        let text = serde_json::to_string(&delta).expect("it is data");
+        assert!(text.len() < 1_000 && !text.contains("\"name\""), "{text}");
+
+        let other = Frame { seq: 3, ..whole };
+        let told = delta.onto(&other).expect_err("of another");
+        assert_eq!(told, "a difference from frame 1, and the newest whole one is 3");
+    }
+
+    #[test]
+    fn a_difference_that_does_not_fit_is_refused() {
+        let (whole, now) = two_frames();
+        let delta = Delta::between(&whole, now).expect("only numbers");
+        let row = |place| Row(place, [1; 8], 0.0, None);
+        let far = Delta { totals: vec![row(7)], ..delta.clone() };
+        assert_eq!(far.onto(&whole).expect_err("no such row"), "row 7 of totals that have 1");
+        let device_totals = vec![DeviceRow(0, 1, row(0))];
+        let far = Delta { device_totals, ..delta };
+        assert_eq!(
+            far.onto(&whole).expect_err("no such device"),
+            "a row of a stream that there isn't"
+        );
+    }
+
+    #[test]
+    fn what_hardware_counted_is_in_a_difference() {
+        let (whole, mut now) = two_frames();
+        now.profile.totals[0].counters = Some(CounterSums::default());
+        let delta = Delta::between(&whole, now.clone()).expect("only numbers");
+        assert_eq!(read_back(&delta).onto(&whole), Ok(now));
+    }
+}
