@@ -82,7 +82,7 @@ fn map(phase: Phase, sources: [&Source<'_>; 2], cells: [&Cells<'_>; 2]) -> Strin
         heading(Some(phase)),
         unit.name
     );
-    let mut table = Table::of_class("heat", &caption, &columns);
+    let mut table = Table::of_class("heat apart", &caption, &columns);
     for layer in layers.iter().take(MOST_LAYERS) {
         let mut row = String::from("<tr><th scope=\"row\">");
         let side = usize::from(!cells[0].layers().contains(layer));

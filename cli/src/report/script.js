@@ -295,7 +295,7 @@
   });
 
   /* Shades by the whole table or by column. */
-  document.querySelectorAll("table.heat").forEach(function (table, number) {
+  document.querySelectorAll("table.heat:not(.apart)").forEach(function (table, number) {
     var choice = html("fieldset", { class: "choice" });
     html("legend", {}, choice, "Shades by");
     [["table", "the whole table"], ["column", "each brick"]].forEach(function (one, index) {

@@ -595,7 +595,9 @@ fn a_brick_of_one_run_has_no_difference_and_a_log_that_was_full_no_picture() {
     let (layers, n) = of_two(&b);
     assert!(n > 100, "{n}");
     // In three layers of two phases.
-    assert_eq!((layers.matches(">only A<").count(), layers.matches(">only B<").count()), (6, 6));
+    let only =
+        |side: &str| layers.matches(&format!("<td class=\"n none\">only {side}</td>")).count();
+    assert_eq!((only("A"), only("B")), (6, 6));
     b.dropped.spans = 1;
     let (layers, _) = of_two(&b);
     assert!(layers.contains("of B did not fit the log") && !layers.contains("<table"), "{layers}");
