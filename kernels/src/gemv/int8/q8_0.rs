@@ -5,9 +5,10 @@
 
 use std::arch::x86_64::*;
 
+use super::{by_fours, side_by_side};
 use crate::activations::Activations;
-use crate::lanes::wide::{load_i8x64, load_i32x16, load_u8};
-use crate::lanes::{load, piece, prefetch_ahead};
+use crate::lanes::wide::{load_i8x64, load_i32x16, load_u8, sum16};
+use crate::lanes::{load, piece, prefetch_ahead_of_four};
 use crate::quant::q8_0::{BYTES, LEN};
 
 /// So many blocks are taken together.
@@ -35,19 +36,26 @@ struct OfEight {
 pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
     let row_bytes = x.n_blocks * BYTES;
     let x = &x.eights;
-    for (out, row) in out.iter_mut().zip(bytes.chunks_exact(row_bytes)) {
-        let mut acc = [_mm512_setzero_ps(); 2];
-        let (eights, last) = row.as_chunks::<{ EIGHT * BYTES }>();
-        for (eight, x) in eights.iter().zip(x) {
-            add(&mut acc, eight, x);
+    for at in by_fours(out.len()) {
+        let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
+        let mut acc = [[_mm512_setzero_ps(); 2]; 4];
+        for (eights, x) in side_by_side::<{ EIGHT * BYTES }>(rows).zip(x) {
+            for (acc, eight) in acc.iter_mut().zip(eights) {
+                add(acc, eight, x);
+            }
         }
-        if !last.is_empty() {
-            // Scales of zero, so that nothing is added.
-            let mut eight = [0; EIGHT * BYTES];
-            eight[..last.len()].copy_from_slice(last);
-            add(&mut acc, &eight, &x[eights.len()]);
+        for (acc, row) in acc.iter_mut().zip(rows) {
+            let (eights, last) = row.as_chunks::<{ EIGHT * BYTES }>();
+            if !last.is_empty() {
+                // Scales of zero, so that nothing is added.
+                let mut eight = [0; EIGHT * BYTES];
+                eight[..last.len()].copy_from_slice(last);
+                add(acc, &eight, &x[eights.len()]);
+            }
         }
-        *out = crate::lanes::wide::sum16(_mm512_add_ps(acc[0], acc[1]));
+        for (i, [a, b]) in at.into_iter().zip(acc) {
+            out[i] = sum16(_mm512_add_ps(a, b));
+        }
     }
 }
 
@@ -56,7 +64,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
 #[inline]
 fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &OfEight) {
     for line in [0, 64, 128, 192] {
-        prefetch_ahead(&eight[line..]);
+        prefetch_ahead_of_four(&eight[line..]);
     }
     let scale = |i: usize| i16::from_le_bytes(*piece(eight, BYTES * i));
     let scales = _mm_set_epi16(
