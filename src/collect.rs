@@ -65,9 +65,11 @@ pub(crate) fn fill_with_sums(
             begun: log.begun(),
             in_pass: log.in_pass(),
         });
-        if let Some(sums) = fold.layers.as_ref().filter(|_| with_details) {
+        if let Some(sums) = &fold.layers {
             unplaced += sums.forgotten;
-            layers.add(sums);
+            if with_details {
+                layers.add(sums);
+            }
         }
         fold.prompts().add_to(&mut prompts);
         fold.tokens.add_to(&mut tokens);

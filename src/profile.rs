@@ -301,7 +301,7 @@ impl Dropped {
             ),
             ("disturbed passes left out of the tables", self.left_out_passes, ""),
             (
-                "kernels too many to wait for the end of their brick",
+                "kernels in a row without the end of a brick around them",
                 self.unplaced_kernels,
                 "no brick has them; the totals do",
             ),

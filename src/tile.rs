@@ -84,10 +84,12 @@ pub struct TileBalance {
 impl TileBalance {
     /// By how much the slowest share of a product was longer than the mean of all threads, weighted by time:
     /// 0.0 where all took as long. "Percent imbalance" without the hundred (Pearce et al., "Quantifying the
-    /// effectiveness of load balance algorithms", ICS 2012). `None` if no time was measured.
+    /// effectiveness of load balance algorithms", ICS 2012). `None` if no time was measured, or of
+    /// other products than these, as while they run.
     #[must_use]
     pub fn imbalance(&self) -> Option<f64> {
-        (self.worked_ns > 0).then(|| self.offered_ns as f64 / self.worked_ns as f64 - 1.0)
+        let is_known = self.worked_ns > 0 && self.offered_ns >= self.worked_ns;
+        is_known.then(|| self.offered_ns as f64 / self.worked_ns as f64 - 1.0)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What people see: the tree, DOT, tables and JSON of profiles whose times are known.
 
+use std::sync::Barrier;
+
 use brickscope::{
     Absent, Bandwidth, BrickId, BrickProfiler, CacheCeiling, CacheLevel, Ceilings, EdgeType,
     ExecutionGraph, ExecutionNode, HostLaunch, Machine, MockClock, Model, Move, NameKind, Peak,
@@ -890,17 +892,27 @@ fn tiled() -> Profile {
         profiler.add_tiles(TileLevel::Macro, begun..done, 1, 4_096, 200_000_000);
         begun..done
     };
-    // Named, since a test runs on a thread of the name that its runner chooses.
-    let on = |name: &str, micros: [u64; 2]| {
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        std::thread::scope(|scope| {
-            let shares = thread.spawn_scoped(scope, || micros.map(share)).expect("a thread");
-            shares.join().expect("no panic")
-        })
-    };
-    let slower = on("engine", [1_500, 1_000]);
-    on("kernels-1\u{1b}[31m", [1_000, 1_000]);
-    slower.into_iter().for_each(|slower| profiler.add_tiled_product(slower, 2));
+    // Named, since a test runs on a thread of the name that its runner chooses. One comes after the other, as
+    // there is one clock; but both are there to the end, since a thread may go on in the log of one that ended.
+    let (first_is_done, both_are_done) = (Barrier::new(2), Barrier::new(2));
+    let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    std::thread::scope(|scope| {
+        let engine = || {
+            let shares = [1_500, 1_000].map(share);
+            first_is_done.wait();
+            both_are_done.wait();
+            shares.into_iter().for_each(|slower| profiler.add_tiled_product(slower, 2));
+        };
+        let worker = || {
+            first_is_done.wait();
+            for micros in [1_000, 1_000] {
+                share(micros);
+            }
+            both_are_done.wait();
+        };
+        named("kernels-1\u{1b}[31m").spawn_scoped(scope, worker).expect("a thread");
+        named("engine").spawn_scoped(scope, engine).expect("a thread");
+    });
     profiler.profile()
 }
 

@@ -957,7 +957,7 @@ pub(crate) struct DivergeArgs {
     /// The GGUF file.
     pub(crate) model: PathBuf,
 
-    /// The kernels of side a, the reference: scalar, avx2, neon, `cpu` for the fastest that run on this CPU,
+    /// The kernels of side a, the reference: scalar, avx2, avx512, neon, `cpu` for the fastest that run on this CPU,
     /// or a device, wgpu or cuda.
     #[arg(long, value_name = "BACKEND", default_value = "scalar")]
     pub(crate) a: CpuOr,

@@ -85,33 +85,36 @@ pub(crate) struct Kept<T> {
 pub(crate) trait Keep: Serialize + DeserializeOwned {
     /// How the file's name begins.
     const NAME: &'static str;
-    /// Whether all rates are rates: a file may say anything.
-    fn is_sound(&self) -> bool;
+    /// Why it is of no use, if it is not: a file may say anything.
+    fn check(&self) -> Result<(), &'static str>;
 }
 
-fn is_rate(rate: f64) -> bool {
-    (1.0..1e30).contains(&rate)
+fn are_rates(mut rates: impl Iterator<Item = f64>) -> Result<(), &'static str> {
+    let are_some = rates.all(|rate| (1.0..1e30).contains(&rate));
+    if are_some { Ok(()) } else { Err("it holds rates that are none") }
 }
 
 impl Keep for Ceilings {
     const NAME: &'static str = "ceilings";
 
-    fn is_sound(&self) -> bool {
+    fn check(&self) -> Result<(), &'static str> {
+        // Before it was told of what the peak is, it was of either.
+        if self.numbers != Some(Numbers::F32) {
+            return Err("it doesn't say what its peak multiplies");
+        }
         let rates = [self.read_bytes_per_second, self.flops_per_second];
         let caches = self.caches.iter().map(|cache| cache.read_bytes_per_second);
-        let mut rates = rates.into_iter().chain(self.int8_ops_per_second).chain(caches);
-        // Before it was told of what the peak is, it was of either.
-        self.numbers == Some(Numbers::F32) && rates.all(is_rate)
+        are_rates(rates.into_iter().chain(self.int8_ops_per_second).chain(caches))
     }
 }
 
 impl Keep for Survey {
     const NAME: &'static str = "machine";
 
-    fn is_sound(&self) -> bool {
+    fn check(&self) -> Result<(), &'static str> {
         let bandwidths = self.bandwidth.iter().filter_map(|row| row.bytes_per_second);
         let peaks = self.peaks.iter().filter_map(|row| row.ops_per_second);
-        bandwidths.chain(peaks).all(is_rate)
+        are_rates(bandwidths.chain(peaks))
     }
 }
 
@@ -140,8 +143,8 @@ fn load<T: Keep>(folder: &Path, identity: &Identity) -> Result<Option<Kept<T>>, 
     if let Some(what) = identity.difference(&kept.identity) {
         return Err(unusable(&format!("its ceilings are of {what}")));
     }
-    if !kept.value.is_sound() {
-        return Err(unusable("it holds rates that are none"));
+    if let Err(why) = kept.value.check() {
+        return Err(unusable(why));
     }
     // What others may have lowered is worth another try, and no word: nothing is wrong with the file.
     Ok(Some(kept).filter(|kept| much(kept.others_share).is_none()))

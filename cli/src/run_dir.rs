@@ -220,14 +220,21 @@ fn new_folder(parent: &Path, created: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(parent)?;
     let digits: String = created.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
     let name = digits.replace('T', "-");
-    for n in 1.. {
+    // More often than others could come between.
+    const TRIES: u32 = 1000;
+    let (mut n, mut tries) = (1, 0);
+    loop {
         let path = parent.join(if n == 1 { name.clone() } else { format!("{name}-{n}") });
         match fs::create_dir(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
+            // Another one found the parent empty, and removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => {
+                tries += 1;
+                fs::create_dir_all(parent)?;
+            }
             made => return made.map(|()| path),
         }
     }
-    unreachable!("a folder has fewer entries than there are numbers")
 }
 
 /// The profile in the folder of a run.
@@ -275,6 +282,8 @@ pub(crate) fn load(run: &Path) -> Result<Profile> {
 
 /// What a file is that is no run, and which command takes it, by its first bytes.
 fn what_else(path: &Path) -> Option<String> {
+    // What is read of a pipe is gone.
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let mut start = Vec::new();
     fs::File::open(path).ok()?.take(8).read_to_end(&mut start).ok()?;
     let file = path.display();

@@ -30,7 +30,7 @@ fn tiles_add_up_to_the_kernels_that_they_are_of_and_lie_within_them() {
     // Integer kernels, those with minimums and a mixture of types, and floats.
     for name in ["tiny-Q8_0", "tiny-Q4_K_M", "tiny-F16"] {
         let model = Model::open(&models.join(name).with_extension("gguf")).expect("a fixture");
-        for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512] {
+        for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512, Backend::Neon] {
             let Ok(kernels) = Kernels::new(backend) else { continue };
             for n_threads in [1, 2] {
                 let what = format!("{name} on {backend:?}, {n_threads} threads");

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn what_is_made_once_gives_the_same_bits_as_what_is_made_anew() {
         let (rows, cols) = (37, 512);
-        for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512] {
+        for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512, Backend::Neon] {
             let Ok(kernels) = Kernels::new(backend) else { continue };
             // The last is enough to be shared out.
             for (threads, n) in [(1, 1), (2, 1), (1, 5), (3, 7), (2, 130), (3, 130)] {

@@ -111,6 +111,12 @@ impl Kernels {
         self.isa != Isa::Scalar
     }
 
+    /// Whether this CPU was found to have what the kernels for AVX-512 need, and these may use it.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_avx512(self) -> bool {
+        self.isa == Isa::Avx512
+    }
+
     /// Whether products of `n` tokens with weights of this type round activations to whole numbers of 8
     /// bits, in blocks as long as those of the weights.
     pub fn rounds_activations(self, kind: QuantType, n: usize) -> bool {

@@ -135,7 +135,7 @@ mod tests {
         // Rows that are no whole panels, columns that are no whole depths, tokens that are no whole tiles.
         for (rows, cols, n, threads) in [(100, 768, 13, 2), (37, 1280, 2, 1), (20, 256, 7, 3)] {
             let pool = ThreadPool::new(NonZeroUsize::new(threads).unwrap()).unwrap();
-            for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512] {
+            for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512, Backend::Neon] {
                 let Ok(kernels) = Kernels::new(backend) else { continue };
                 for kind in QuantType::ALL {
                     let what = format!("{kind} on {backend:?}, {rows}×{cols}, {n} tokens");

@@ -230,6 +230,15 @@ impl DeviceProfile {
                 ..Profile::empty(ClockInfo::default())
             };
             of.check().map_err(|why| format!("stream {index}: {why}"))?;
+            if let Some(launch) = stream.launches.iter().find(|launch| {
+                let span = usize::try_from(launch.span).ok().and_then(|row| stream.spans.get(row));
+                span.is_none_or(|span| span.name.is_none())
+            }) {
+                return Err(format!(
+                    "stream {index}: there is a launch of span {}, and no kernel or brick there",
+                    launch.span
+                ));
+            }
             for total in &stream.grains {
                 let what = format!("stream {index}: {} of {}", total.grain.name(), total.phase);
                 sum_is_wall(&what, total.timed_ns, total.gaps_ns, total.wall_ns)?;

@@ -728,16 +728,18 @@ impl DeviceTimer<'_> {
             return Ok(());
         }
         self.free.retain(|&free| free != set);
-        let (issued_ns, generation) = (self.profiler.clock().now(), self.log.begun());
+        let generation = self.log.begun();
         let mut spare = self.spare.pop().unwrap_or_default().events;
         spare.clear();
         spare.extend_from_slice(&recorded.events);
         for event in &mut spare {
-            event.issued_ns = issued_ns;
             if let What::Brick(_, of_it) | What::Kernel(_, of_it) = &mut event.what {
                 *of_it = work(event.call as usize, *of_it);
             }
         }
+        // As late as may be: what is told of the delay from here to the begin shouldn't be ours.
+        let issued_ns = self.profiler.clock().now();
+        spare.iter_mut().for_each(|event| event.issued_ns = issued_ns);
         let Issued { phase, grain, n_marks, needs, .. } = *recorded;
         let events = spare;
         self.in_flight.push_back(Issued {

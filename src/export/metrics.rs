@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use crate::brick::{Phase, Source};
 use crate::latency::Durations;
+use crate::machine::Numbers;
 use crate::profile::{Dropped, NameKind, PhaseTotal, Profile, Total};
 use crate::stats::Histogram;
 
@@ -420,7 +421,10 @@ fn limits(profile: &Profile, all: &mut Families) {
     if let Some(ceilings) = &profile.ceilings {
         let help = "What was read from memory in a second in a test on this machine";
         gauge("ceiling.read", Unit::BytesPerSecond, help, ceilings.read_bytes_per_second);
-        let help = "Operations of single precision in a second in a test on this machine";
+        let help = match ceilings.numbers {
+            Some(Numbers::Int8) => "Operations on bytes in a second in a test on this machine",
+            _ => "Operations of single precision in a second in a test on this machine",
+        };
         gauge("ceiling.flops_per_second", Unit::None, help, ceilings.flops_per_second);
     }
     if let Some(load) = &profile.other_load {

@@ -710,11 +710,15 @@ impl ThreadLog {
         }
     }
 
-    fn push_tile(&self, record: Record) {
-        let tiles = self.tiles.get_or_init(|| {
+    fn tiles(&self) -> &Tiles {
+        self.tiles.get_or_init(|| {
             let rows = std::array::from_fn(|_| Row::default());
             Box::new(Tiles { rows, next: AtomicUsize::new(0) })
-        });
+        })
+    }
+
+    fn push_tile(&self, record: Record) {
+        let tiles = self.tiles();
         let mut at = tiles.next.load(Relaxed);
         if at == TILE_ROWS {
             let made_room = thread::not_within_itself(|| {
@@ -1372,9 +1376,11 @@ impl Recorder {
         log.end_brick(Source::Host, open, start + elapsed, work);
     }
 
-    /// Makes this thread's log, where it has none.
+    /// Makes this thread's log with its room for tiles, where it has none.
     pub(crate) fn prepare_thread(&self) {
-        let _ = self.log_if_on();
+        if let Some(log) = self.log_if_on() {
+            log.tiles();
+        }
     }
 
     /// Ends a tile that began at `start`.

@@ -115,6 +115,9 @@ fn balanced(balance: &TileBalance) -> String {
             100.0 * imbalance,
             100.0 * balance.worked_ns as f64 / balance.offered_ns as f64,
         ),
-        None => format!("imbalance of {of}: not known, no share took any time"),
+        None if balance.worked_ns == 0 => {
+            format!("imbalance of {of}: not known, no share took any time")
+        }
+        None => format!("imbalance of {of}: not known, since other shares were timed, too"),
     }
 }

@@ -157,10 +157,10 @@ fn why_null(field: &str) -> &'static str {
         "totals[].category" => "it is a kernel",
         "layers[].layer" => "it ran before or after the layers",
         _ => match field.rsplit('.').next().unwrap_or_default() {
-            "p50_ns" => "it takes 7 spans",
-            "p90_ns" => "it takes 44 spans",
-            "p95_ns" => "it takes 90 spans",
-            "p99_ns" => "it takes 459 spans",
+            "p50_ns" => "it takes 7 spans, and a frame with percentiles since",
+            "p90_ns" => "it takes 44 spans, and a frame with percentiles since",
+            "p95_ns" => "it takes 90 spans, and a frame with percentiles since",
+            "p99_ns" => "it takes 459 spans, and a frame with percentiles since",
             "std_dev_ns" => "it takes two spans",
             "mean_ns" | "min_ns" | "max_ns" => "none has ended yet",
             "phase" => "it ran outside of passes",
@@ -171,7 +171,7 @@ fn why_null(field: &str) -> &'static str {
             _ if field.starts_with("disturbance.") || field.starts_with("memory.") => {
                 "the system doesn't tell"
             }
-            _ => "the engine doesn't say",
+            _ => "it isn't known",
         },
     }
 }

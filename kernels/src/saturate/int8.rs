@@ -12,7 +12,7 @@ const OTHERS: usize = 2;
 pub enum Int8 {
     /// AVX2: `vpmaddubsw`, `vpmaddwd` and `vpaddd`.
     Maddubs,
-    /// AVX-512 VNNI on vectors of 256 bits: `vpdpbusd` alone.
+    /// AVX-512 VNNI: `vpdpbusd` alone, on vectors of 512 bits by the kernels for AVX-512, else of 256.
     Vnni,
 }
 
@@ -50,6 +50,7 @@ impl Kernels {
         return unsafe {
             match int8 {
                 Int8::Maddubs => Some(x86::maddubs(rows, others)),
+                Int8::Vnni if self.has_avx512() => Some(x86::vnni_wide(rows, others)),
                 Int8::Vnni => Some(x86::vnni(rows, others)),
             }
         };
@@ -90,20 +91,31 @@ mod x86 {
     /// The tile with `$step` as its inner operation: accumulator, unsigned, signed.
     macro_rules! tile {
         ($name:ident, $features:literal, $step:expr) => {
+            tile!(
+                $name,
+                32,
+                _mm256_setzero_si256,
+                _mm256_loadu_si256,
+                _mm256_storeu_si256,
+                $features,
+                $step
+            );
+        };
+        ($name:ident, $bytes:literal, $zero:ident, $load:ident, $store:ident, $features:literal, $step:expr) => {
             #[target_feature(enable = $features)]
             pub(super) fn $name(
                 rows: &[[u8; INT8_DEPTH]; ROWS],
                 others: &[[i8; INT8_DEPTH]; OTHERS],
             ) -> [[i32; OTHERS]; ROWS] {
-                let mut sums = [[_mm256_setzero_si256(); OTHERS]; ROWS];
-                for at in (0..INT8_DEPTH).step_by(32) {
+                let mut sums = [[$zero(); OTHERS]; ROWS];
+                for at in (0..INT8_DEPTH).step_by($bytes) {
                     let others = others.each_ref().map(|other| {
-                        // SAFETY: `INT8_DEPTH` is a multiple of the 32 bytes that are read.
-                        unsafe { _mm256_loadu_si256(other[at..].as_ptr().cast()) }
+                        // SAFETY: `INT8_DEPTH` is a multiple of the bytes that are read.
+                        unsafe { $load(other[at..].as_ptr().cast()) }
                     });
                     for (row, sums) in rows.iter().zip(&mut sums) {
                         // SAFETY: likewise.
-                        let row = unsafe { _mm256_loadu_si256(row[at..].as_ptr().cast()) };
+                        let row = unsafe { $load(row[at..].as_ptr().cast()) };
                         for (sum, other) in sums.iter_mut().zip(others) {
                             *sum = $step(*sum, row, other);
                         }
@@ -111,9 +123,9 @@ mod x86 {
                 }
                 sums.map(|sums| {
                     sums.map(|sum| {
-                        let mut lanes = [0i32; 8];
-                        // SAFETY: `lanes` has the 32 bytes that are written.
-                        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
+                        let mut lanes = [0i32; $bytes / 4];
+                        // SAFETY: `lanes` has the bytes that are written.
+                        unsafe { $store(lanes.as_mut_ptr().cast(), sum) };
                         lanes.iter().sum()
                     })
                 })
@@ -126,6 +138,15 @@ mod x86 {
         _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
     });
     tile!(vnni, "avx2,fma,f16c,avx512f,avx512vl,avx512vnni", _mm256_dpbusd_epi32);
+    tile!(
+        vnni_wide,
+        64,
+        _mm512_setzero_si512,
+        _mm512_loadu_si512,
+        _mm512_storeu_si512,
+        "avx2,fma,f16c,avx512f,avx512vl,avx512vnni",
+        _mm512_dpbusd_epi32
+    );
 }
 
 #[cfg(test)]
@@ -144,9 +165,12 @@ mod tests {
         };
         rows.as_flattened_mut().fill_with(|| (next() / 2) as u8);
         others.as_flattened_mut().fill_with(|| next() as u8 as i8);
-        for int8 in Int8::ALL {
-            let Some(tile) = Kernels::best().int8_tile(int8, &rows, &others) else {
-                println!("skipped: {}", Kernels::best().int8_absent(int8).expect("a reason"));
+        let backends = [Backend::Avx2, Backend::Avx512].map(|backend| Kernels::new(backend).ok());
+        for (kernels, int8) in
+            backends.into_iter().flatten().flat_map(|k| Int8::ALL.map(|i| (k, i)))
+        {
+            let Some(tile) = kernels.int8_tile(int8, &rows, &others) else {
+                println!("skipped: {}", kernels.int8_absent(int8).expect("a reason"));
                 continue;
             };
             for (row, sums) in rows.iter().zip(tile) {

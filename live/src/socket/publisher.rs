@@ -160,7 +160,7 @@ impl Starting {
     pub fn begin_at(path: &Path) -> Result<Self, LiveError> {
         let listener = bind(path)?;
         let shared = Arc::new(Shared {
-            stage: Mutex::new(Stage::Starting(String::new())),
+            stage: Mutex::new(Stage::Starting("starting".to_owned())),
             staged: Condvar::new(),
             ends: AtomicBool::new(false),
             watchers: Mutex::default(),
@@ -484,10 +484,8 @@ impl Shared {
             let is_news =
                 told.as_ref().is_none_or(|(said, at)| *said != what || at.elapsed() >= TELL_EVERY);
             if is_news {
-                if !what.is_empty() {
-                    let line = line_of(&Message::Starting(what.clone()));
-                    send_all(stream, &line.unwrap_or_else(|why| line_of_error(&why.to_string())))?;
-                }
+                let line = line_of(&Message::Starting(what.clone()));
+                send_all(stream, &line.unwrap_or_else(|why| line_of_error(&why.to_string())))?;
                 told = Some((what, Instant::now()));
             }
         }
