@@ -222,7 +222,7 @@ impl Roofline {
                     .to_owned(),
             }));
         };
-        let (peak, bandwidth) = (ceilings.flops_per_second, ceilings.read_bytes_per_second);
+        let (peak, bandwidth) = (ceilings.peak_per_second(), ceilings.read_bytes_per_second);
         // A file may say anything.
         if !is_rate(peak) || !is_rate(bandwidth) {
             return Err(Absent {
@@ -336,7 +336,7 @@ impl RooflineBrick {
     fn stand(&mut self, ceilings: &Ceilings) {
         let flops = self.flops.unwrap_or(0) as f64;
         let bytes = self.bytes.unwrap_or(0) as f64;
-        let peak = ceilings.flops_per_second;
+        let peak = ceilings.peak_per_second();
         let seconds = self.total_ns as f64 / 1e9;
         let spans = self.spans as f64;
         let of_peak = flops / peak / seconds;
@@ -537,7 +537,7 @@ mod tests {
             // What is left of a difference of nearly equal numbers has fewer digits.
             prop_assert!((least - place.of_roof * seconds).abs() <= 1e-9 * seconds.max(least));
             prop_assert!(close(place.intensity, place.flops_per_second / place.bytes_per_second));
-            prop_assert!(place.roof_flops_per_second <= ceilings().flops_per_second);
+            prop_assert!(place.roof_flops_per_second <= ceilings().peak_per_second());
             prop_assert_eq!(place.bound == Bound::Error, place.of_roof > MOST);
             prop_assert_eq!(place.bound == Bound::Neither, place.of_roof < NEAR);
             prop_assert!(place.us_to_roof >= 0.0 || place.of_roof > 1.0);

@@ -6,8 +6,8 @@ use brickscope::stacks::{By, Level, Stacks};
 use brickscope::{
     Alignment, BrickStats, CacheCeiling, Ceilings, Dependency, DeviceProfile, DeviceStream,
     Dropped, Grain, GrainChoice, GrainTotal, HostLaunch, Lane, Latency, Launch, LaunchKind,
-    LayerTotal, Name, NameKind, Pass, Phase, PhaseTotal, Point, Profile, Route, Source, Span,
-    StampCost, Ticks, Total, TransferDirection, TreeOptions, Work, view,
+    LayerTotal, Name, NameKind, Numbers, Pass, Phase, PhaseTotal, Point, Profile, Route, Source,
+    Span, StampCost, Ticks, Total, TransferDirection, TreeOptions, Work, view,
 };
 use proptest::prelude::*;
 
@@ -129,12 +129,18 @@ fn ceilings() -> impl Strategy<Value = Ceilings> {
         bytes,
         read_bytes_per_second,
     });
-    (float(), float(), prop::collection::vec(cache, 0..3)).prop_map(
-        |(read_bytes_per_second, flops_per_second, caches)| Ceilings {
-            read_bytes_per_second,
-            flops_per_second,
-            caches,
-            ..Ceilings::default()
+    let int8 = prop::option::of(float());
+    let numbers = prop::option::of(prop::sample::select(vec![Numbers::F32, Numbers::Int8]));
+    (float(), float(), int8, numbers, prop::collection::vec(cache, 0..3)).prop_map(
+        |(read_bytes_per_second, flops_per_second, int8_ops_per_second, numbers, caches)| {
+            Ceilings {
+                read_bytes_per_second,
+                flops_per_second,
+                int8_ops_per_second,
+                numbers,
+                caches,
+                ..Ceilings::default()
+            }
         },
     )
 }

@@ -186,18 +186,8 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::{Backend, Matrix, quant};
-
-    fn matrix_bytes(kind: QuantType, rows: usize, cols: usize) -> Vec<u8> {
-        let weights: Vec<f32> =
-            (0..rows * cols).map(|i| ((i * 37 + 11) % 101) as f32 / 50.0 - 1.0).collect();
-        let mut bytes = Vec::new();
-        match kind {
-            QuantType::I2_S => quant::quantize_i2_s(&weights, &mut bytes),
-            _ => quant::quantize_row(kind, &weights, &mut bytes),
-        }
-        bytes
-    }
+    use crate::tests::{encode, noise};
+    use crate::{Backend, Matrix};
 
     /// The order of types is that of a mixture's, so that each comes after others of other blocks.
     #[test]
@@ -212,7 +202,7 @@ mod tests {
                     (0..n * cols).map(|i| ((i * 29 + 7) % 97) as f32 / 9.0 - 5.0).collect();
                 let mut inputs = Inputs::new(&x, n);
                 for kind in QuantType::ALL.into_iter().chain(QuantType::ALL) {
-                    let bytes = matrix_bytes(kind, rows, cols);
+                    let bytes = encode(kind, &noise(1, rows * cols));
                     let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
                     let (mut once, mut anew) = (vec![0.0; n * rows], vec![0.0; n * rows]);
                     kernels.matmul_inputs(&pool, &mut once, w, &mut inputs, None);
@@ -230,7 +220,7 @@ mod tests {
     #[test]
     #[should_panic = "matmul: x has 31 elements"]
     fn inputs_of_another_length_are_refused() {
-        let bytes = matrix_bytes(QuantType::Q8_0, 2, 32);
+        let bytes = encode(QuantType::Q8_0, &noise(1, 2 * 32));
         let w = Matrix::new(QuantType::Q8_0, 2, 32, &bytes).unwrap();
         let pool = ThreadPool::new(NonZeroUsize::MIN).unwrap();
         let x = [0.0; 31];

@@ -60,7 +60,7 @@ fn value() -> impl Strategy<Value = f32> {
 }
 
 /// Random numbers with a seed, for what proptest would take too long to make.
-fn noise(seed: u64, len: usize) -> Vec<f32> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
         .map(|_| {
@@ -72,7 +72,8 @@ fn noise(seed: u64, len: usize) -> Vec<f32> {
         .collect()
 }
 
-fn encode(kind: QuantType, x: &[f32]) -> Vec<u8> {
+/// `x`, whole blocks, as weights of a type.
+pub(crate) fn encode(kind: QuantType, x: &[f32]) -> Vec<u8> {
     let mut bytes = Vec::new();
     match kind {
         QuantType::I2_S => quant::quantize_i2_s(x, &mut bytes),

@@ -98,7 +98,8 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::{Backend, Inputs, Kernels, Matrix, QuantType, ThreadPool, quant};
+    use crate::tests::{encode, noise};
+    use crate::{Backend, Inputs, Kernels, Matrix, QuantType, ThreadPool};
 
     /// Keeps all that it is told, by a clock that ticks at each reading.
     #[derive(Default)]
@@ -120,16 +121,6 @@ mod tests {
         }
     }
 
-    fn bytes_of(kind: QuantType, rows: usize, cols: usize) -> Vec<u8> {
-        let weights: Vec<f32> = (0..rows * cols).map(|i| (i % 13) as f32 / 6.0 - 1.0).collect();
-        let mut bytes = Vec::new();
-        match kind {
-            QuantType::I2_S => quant::quantize_i2_s(&weights, &mut bytes),
-            _ => quant::quantize_row(kind, &weights, &mut bytes),
-        }
-        bytes
-    }
-
     #[test]
     fn the_flops_of_each_level_are_those_of_the_product_and_tiles_lie_in_each_other() {
         // Rows that are no whole panels, columns that are no whole depths, tokens that are no whole tiles.
@@ -139,7 +130,7 @@ mod tests {
                 let Ok(kernels) = Kernels::new(backend) else { continue };
                 for kind in QuantType::ALL {
                     let what = format!("{kind} on {backend:?}, {rows}×{cols}, {n} tokens");
-                    let bytes = bytes_of(kind, rows, cols);
+                    let bytes = encode(kind, &noise(1, rows * cols));
                     let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
                     let x: Vec<f32> = (0..n * cols).map(|i| (i % 7) as f32 - 3.0).collect();
                     let (mut told, mut untold) = (vec![0.0; n * rows], vec![0.0; n * rows]);
@@ -182,7 +173,7 @@ mod tests {
 
     #[test]
     fn products_of_one_token_are_not_cut() {
-        let bytes = bytes_of(QuantType::Q8_0, 32, 64);
+        let bytes = encode(QuantType::Q8_0, &noise(1, 32 * 64));
         let w = Matrix::new(QuantType::Q8_0, 32, 64, &bytes).unwrap();
         let pool = ThreadPool::new(NonZeroUsize::MIN).unwrap();
         let diary = Diary::default();

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 
 use crate::brick::{Phase, Source};
 use crate::latency::Durations;
-use crate::machine::Numbers;
 use crate::profile::{Dropped, NameKind, PhaseTotal, Profile, Total};
 use crate::stats::Histogram;
 
@@ -421,11 +420,12 @@ fn limits(profile: &Profile, all: &mut Families) {
     if let Some(ceilings) = &profile.ceilings {
         let help = "What was read from memory in a second in a test on this machine";
         gauge("ceiling.read", Unit::BytesPerSecond, help, ceilings.read_bytes_per_second);
-        let help = match ceilings.numbers {
-            Some(Numbers::Int8) => "Operations on bytes in a second in a test on this machine",
-            _ => "Operations of single precision in a second in a test on this machine",
-        };
+        let help = "Operations of single precision in a second in a test on this machine";
         gauge("ceiling.flops_per_second", Unit::None, help, ceilings.flops_per_second);
+        if let Some(rate) = ceilings.int8_ops_per_second {
+            let help = "Operations on bytes in a second in a test on this machine";
+            gauge("ceiling.int8_ops_per_second", Unit::None, help, rate);
+        }
     }
     if let Some(load) = &profile.other_load {
         let help = "Share of the machine's CPU time that other processes used";

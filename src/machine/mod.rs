@@ -84,13 +84,14 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 pub struct Ceilings {
     /// Bytes read from memory in a second, by as many threads as the run had.
     pub read_bytes_per_second: f64,
-    /// Multiplications and additions in a second, by the same threads with the run's instruction set: of
-    /// `f32`, or of bytes after [`of_int8_products`](Self::of_int8_products).
+    /// Multiplications and additions of `f32` in a second, by the same threads with the run's instruction
+    /// set. Where `numbers` is absent it may be of bytes: of what the run's products multiplied.
     pub flops_per_second: f64,
     /// The same of bytes, where kernels of that instruction set multiply such and it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub int8_ops_per_second: Option<f64>,
-    /// Which numbers `flops_per_second` multiplies; absent in what was written before this was told.
+    /// What the products of the run multiply, and so which of these its peak is; absent in what was written
+    /// before this was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbers: Option<Numbers>,
     /// How they were obtained.
@@ -122,12 +123,28 @@ impl Ceilings {
     /// measured, or it is the lower one, that of `f32` stays.
     #[must_use]
     pub fn of_int8_products(mut self) -> Self {
-        if let Some(peak) = self.int8_ops_per_second.filter(|&peak| peak > self.flops_per_second) {
-            self.flops_per_second = peak;
+        let is_higher = self.int8_ops_per_second.is_some_and(|peak| peak > self.flops_per_second);
+        if is_higher && self.numbers != Some(Numbers::Int8) {
             self.numbers = Some(Numbers::Int8);
             self.basis.push_str(Self::OF_BYTES);
         }
         self
+    }
+
+    /// The peak that a run is held to, in multiplications and additions a second.
+    #[must_use]
+    pub fn peak_per_second(&self) -> f64 {
+        let bytes = self.int8_ops_per_second.filter(|_| self.numbers == Some(Numbers::Int8));
+        bytes.unwrap_or(self.flops_per_second)
+    }
+
+    /// The field that has it.
+    #[must_use]
+    pub fn peak_field(&self) -> &'static str {
+        match (self.numbers, self.int8_ops_per_second) {
+            (Some(Numbers::Int8), Some(_)) => "int8_ops_per_second",
+            _ => "flops_per_second",
+        }
     }
 
     /// When or by what, then with what.
@@ -180,7 +197,9 @@ mod tests {
             ..Ceilings::default()
         };
         let bytes = floats.clone().of_int8_products();
-        assert_eq!((bytes.flops_per_second, bytes.numbers), (400e9, Some(Numbers::Int8)));
+        assert_eq!((bytes.peak_per_second(), bytes.peak_field()), (400e9, "int8_ops_per_second"));
+        assert_eq!((floats.peak_per_second(), floats.peak_field()), (100e9, "flops_per_second"));
+        assert_eq!(bytes.flops_per_second, 100e9, "what was measured of floats is kept");
         assert_eq!(bytes.basis, "measured before the run: 2 threads, avx512, products of bytes");
         assert_eq!(bytes.clone().of_int8_products(), bytes);
         for int8_ops_per_second in [None, Some(50e9)] {

@@ -107,7 +107,7 @@ fn notes(comparison: &BackendComparison) -> Vec<String> {
             (Some(ceilings), _) => format!(
                 "roof of {backend}: {} GB/s, {} GFLOP/s, {}",
                 short(ceilings.read_bytes_per_second / 1e9),
-                short(ceilings.flops_per_second / 1e9),
+                short(ceilings.peak_per_second() / 1e9),
                 printable(&ceilings.basis)
             ),
             (None, Some(Absent { reason })) => {

@@ -88,7 +88,7 @@ fn judgement(profile: &Profile) -> String {
     let bytes_per_second = bytes as f64 * 1e9 / wall;
     let flops_per_second = flops as f64 * 1e9 / wall;
     let memory = bytes_per_second / ceilings.read_bytes_per_second;
-    let compute = flops_per_second / ceilings.flops_per_second;
+    let compute = flops_per_second / ceilings.peak_per_second();
     let moves = format!("{:.1} GB/s", bytes_per_second / 1e9);
     let computes = format!("{:.1} GFLOP/s", flops_per_second / 1e9);
     // Below `NEAR` of both ceilings it is the code that limits, not the machine.

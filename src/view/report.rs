@@ -267,7 +267,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
             format!(
                 "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
                 ceilings.read_bytes_per_second / 1e9,
-                ceilings.flops_per_second / 1e9,
+                ceilings.peak_per_second() / 1e9,
                 ceilings.basis
             ),
         ));

@@ -137,10 +137,11 @@ pub(crate) fn model(model: &EngineModel) -> Result<Model> {
 }
 
 fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
+    // Of what the peak is, the basis says.
+    let flops_per_second = ceilings.peak_per_second();
     let brickscope::Ceilings {
         read_bytes_per_second,
-        flops_per_second,
-        // Of what the peak is, the basis says.
+        flops_per_second: _,
         int8_ops_per_second: _,
         numbers: _,
         basis,

@@ -144,7 +144,7 @@ fn machine(profile: &Profile) -> String {
             );
             facts.row(
                 "arithmetic",
-                &scaled(ceilings.flops_per_second, 1e9, " GFLOP/s", place("flops_per_second")),
+                &scaled(ceilings.peak_per_second(), 1e9, " GFLOP/s", place(ceilings.peak_field())),
             );
             for (nth, cache) in ceilings.caches.iter().enumerate().take(8) {
                 let rate = scaled(

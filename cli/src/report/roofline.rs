@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use brickscope::roofline::{Bound, Roofline, RooflineBrick};
-use brickscope::{Phase, Profile, Total};
+use brickscope::{Ceilings, Phase, Profile, Total};
 use serde_json::json;
 
 use super::bricks::colour;
@@ -175,6 +175,8 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         ["Brick", "#FLOP/B", "#GFLOP/s", "#GB/s", "#of roof", "data from", "bound by", "#µs above"];
     let mut table = Table::new(&caption, &columns);
     let ceilings = |field: &str| run_at(source, &format!("/ceilings/{field}"));
+    let peak_field = profile.ceilings.as_ref().map_or("flops_per_second", Ceilings::peak_field);
+    let peak_of_run = ceilings(peak_field);
     let mut notes = Vec::new();
     for (index, (brick, total)) in bricks(profile, roofline).into_iter().enumerate() {
         let name = format!(
@@ -203,7 +205,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         };
         let mut least = div(bytes.clone(), bandwidth);
         if brick.flops.is_some() {
-            least = json!(["max", least, div(flops.clone(), ceilings("flops_per_second"))]);
+            least = json!(["max", least, div(flops.clone(), peak_of_run.clone())]);
         }
         let seconds = div(ns.clone(), json!(1e9));
         let stated =
@@ -226,15 +228,14 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         notes.extend(brick.notes.iter().map(|note| (brick.name.as_str(), note.to_string())));
     }
     let mut html = table.end();
-    let peak =
-        scaled(roofline.peak_flops_per_second, 1e9, " GFLOP/s", ceilings("flops_per_second"));
+    let peak = scaled(roofline.peak_flops_per_second, 1e9, " GFLOP/s", peak_of_run.clone());
     let bandwidth =
         scaled(roofline.peak_bytes_per_second, 1e9, " GB/s", ceilings("read_bytes_per_second"));
     let ridge = scaled(
         roofline.ridge,
         1.0,
         " FLOP/byte",
-        div(ceilings("flops_per_second"), ceilings("read_bytes_per_second")),
+        div(peak_of_run.clone(), ceilings("read_bytes_per_second")),
     );
     let basis = profile.ceilings.as_ref().map_or("", |ceilings| &ceilings.basis);
     html.push_str(&note(&format!(

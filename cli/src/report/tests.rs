@@ -3,8 +3,8 @@
 use brickscope::compare::{Options, Process, Side, compare};
 use brickscope::{
     Absent, BrickId, BrickProfiler, CacheCeiling, Ceilings, FunctionSamples, HostLaunch, Imported,
-    Lane, LayerBrick, Machine, MockClock, Model, Name, NameKind, Pass, Phase, PhaseTotal, Profile,
-    SimulatedDevice, Source, Span, StreamId, TransferDirection, Work,
+    Lane, LayerBrick, Machine, MockClock, Model, Name, NameKind, Numbers, Pass, Phase, PhaseTotal,
+    Profile, SimulatedDevice, Source, Span, StreamId, TransferDirection, Work,
 };
 
 use proptest::prelude::*;
@@ -65,7 +65,9 @@ fn slower(named: &str, by: u64) -> Profile {
     let mut profile = profiler.profile();
     profile.ceilings = Some(Ceilings {
         read_bytes_per_second: 50e9,
-        flops_per_second: 200e9,
+        flops_per_second: 100e9,
+        int8_ops_per_second: Some(200e9),
+        numbers: Some(Numbers::Int8),
         basis: "measured 2026-11-21 and kept: 2 threads, avx2".to_owned(),
         caches: vec![CacheCeiling {
             level: "L3".to_owned(),

@@ -11,6 +11,10 @@ mod delta;
 mod frame;
 mod lines;
 #[cfg(unix)]
+mod listen;
+#[cfg(unix)]
+mod maker;
+#[cfg(unix)]
 mod place;
 #[cfg(unix)]
 mod publisher;

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::io::{self, BufReader};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,26 +10,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use brickscope::{BrickProfiler, BrickStats, Histogram, Profile, Total};
+use brickscope::BrickProfiler;
 use rustix::net::{SendFlags, send};
 
 use super::lines::read_line;
+use super::listen::{bind, peer_uid, remove_stale};
+use super::maker::{Maker, News, line_of, line_of_error};
 use super::place::{self, own_uid};
 use super::{
-    DEFAULT_RATE, Delta, Facts, Frame, Hello, LEAST_RATE, LiveError, MOST_LINE, MOST_RATE,
-    MOST_REQUEST, MOST_WATCHERS, Message, Request, io_error,
+    DEFAULT_RATE, Facts, Hello, LEAST_RATE, LiveError, MOST_RATE, MOST_REQUEST, MOST_WATCHERS,
+    Message, Request, io_error,
 };
 
 /// What the threads are called: as long as a name can be that the system shows.
 const THREAD: &str = "brickscope-live";
 
-/// A frame younger than this is sent to a second watcher as it is, so that more watchers make no more work.
-const FRESH: Duration = Duration::from_millis(40);
-/// How often bricks by layer, kernels by brick and percentiles are in a frame: nobody reads them faster.
-const DETAILS_EVERY: Duration = Duration::from_secs(1);
-/// How often a frame is sent whole at least. Those between say what became another: names, which are most of a
-/// frame, stay.
-const WHOLE_EVERY: Duration = Duration::from_secs(5);
 /// How often to look what an engine that starts is at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often a watcher hears of it though it is at the same, so that it knows that somebody is there.
@@ -247,100 +241,6 @@ impl Drop for Publisher {
         }
         for watcher in watchers.iter() {
             let _ = watcher.stream.shutdown(std::net::Shutdown::Both);
-        }
-    }
-}
-
-/// Listens at `path`, where nobody may listen yet. What a process left that has ended is removed.
-///
-/// Between its making and its permissions a socket is open to whom the process's mask lets in. So it is made in a
-/// folder that nobody else can enter, and given its name when it is closed to others.
-fn bind(path: &Path) -> Result<UnixListener, LiveError> {
-    let failed = |error| io_error(format!("listening on {}", path.display()))(error);
-    if std::fs::symlink_metadata(path).is_ok() {
-        remove_dead(path)?;
-    }
-    let room = Room::beside(path).map_err(failed)?;
-    let made = room.0.join("s");
-    let listener = UnixListener::bind(&made).map_err(failed)?;
-    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    // Unlike a renamed one, a link takes the place of nothing.
-    match std::fs::hard_link(&made, path) {
-        Ok(()) => {
-            let _ = std::fs::remove_file(&made);
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let _ = std::fs::remove_file(&made);
-            return Err(LiveError::InUse(path.to_owned()));
-        }
-        // Not every file system has links.
-        Err(_) => std::fs::rename(&made, path).map_err(failed)?,
-    }
-    Ok(listener)
-}
-
-/// Removes a socket that nobody listens to.
-fn remove_dead(path: &Path) -> Result<(), LiveError> {
-    let failed = |error| io_error(format!("listening on {}", path.display()))(error);
-    // Never what is no socket: a path may be mistyped.
-    let found = std::fs::symlink_metadata(path).map_err(failed)?;
-    if !found.file_type().is_socket() {
-        let why = "there is something else than a socket";
-        return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, why)));
-    }
-    match UnixStream::connect(path) {
-        Ok(_) => return Err(LiveError::InUse(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-        Err(error) => return Err(failed(error)),
-    }
-    std::fs::remove_file(path).map_err(failed)
-}
-
-/// A folder of our own, until this is dropped. Its name is short: paths of sockets have some 100 bytes.
-struct Room(PathBuf);
-
-impl Room {
-    fn beside(path: &Path) -> io::Result<Self> {
-        let folder = path.parent().unwrap_or_else(|| Path::new(""));
-        let pid = std::process::id();
-        let mut nth = 0;
-        loop {
-            let room = folder.join(format!(".{pid:x}{}", char::from(b'g' + nth)));
-            match std::fs::DirBuilder::new().mode(0o700).create(&room) {
-                Ok(()) => return Ok(Self(room)),
-                // Another thread's, or left by a process of this number that was killed.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && nth < 16 => nth += 1,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0.join("s"));
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
-/// Removes sockets of processes that ended without doing so.
-fn remove_stale(folder: &Path) {
-    // Where there is no such file system, nothing tells which processes there are.
-    if !Path::new("/proc/self").exists() {
-        return;
-    }
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    for path in entries.flatten().take(1 << 10).map(|entry| entry.path()) {
-        let pid = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u32>().ok());
-        let is_socket = path.extension().is_some_and(|ending| ending == "sock");
-        if let Some(pid) = pid
-            && is_socket
-            && !Path::new(&format!("/proc/{pid}")).exists()
-            // It may be in another container that shares the folder.
-            && UnixStream::connect(&path)
-                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-        {
-            let _ = std::fs::remove_file(&path);
         }
     }
 }
@@ -601,148 +501,6 @@ impl<'s> Requests<'s> {
     }
 }
 
-/// How an engine stands, as lines. Whoever has the whole frame takes the difference only.
-#[derive(Debug, Clone, Default)]
-struct News {
-    seq: u64,
-    whole_seq: u64,
-    whole: Arc<Vec<u8>>,
-    /// What differs from it, unless it is the newest.
-    delta: Option<Arc<Vec<u8>>>,
-    /// The line is none of a frame.
-    is_error: bool,
-}
-
-/// Makes frames, each once for all who watch.
-#[derive(Debug, Default)]
-struct Maker {
-    /// Whoever sums layers for us.
-    sums: Option<Arc<BrickProfiler>>,
-    made: Duration,
-    last_at: Option<Instant>,
-    details_at: Option<Instant>,
-    whole_at: Option<Instant>,
-    is_last: bool,
-    /// The newest that was sent whole.
-    whole: Option<Frame>,
-    news: News,
-}
-
-impl Maker {
-    /// Somebody has come who knows none of what isn't in every frame.
-    fn greet(&mut self) {
-        (self.last_at, self.details_at, self.whole_at) = (None, None, None);
-    }
-
-    /// Nobody watches any more: what was done for watchers alone ends.
-    fn rest(&mut self) {
-        if let Some(profiler) = self.sums.take() {
-            profiler.stop_summing_layers();
-        }
-    }
-
-    /// The newest frame; made anew if it is no longer fresh. The `last` one is made once.
-    fn news(&mut self, profiler: &Arc<BrickProfiler>, last: bool) -> News {
-        let now = Instant::now();
-        let is_due =
-            |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
-        if self.is_last || !last && !is_due(self.last_at, FRESH) {
-            return self.news.clone();
-        }
-        self.is_last = last;
-        let at_ns = profiler.clock().now();
-        // Another one may record than before.
-        if !self.sums.as_ref().is_some_and(|before| Arc::ptr_eq(before, profiler)) {
-            self.rest();
-            profiler.sum_layers();
-            self.sums = Some(Arc::clone(profiler));
-            self.whole_at = None;
-        }
-        let is_whole = last || is_due(self.whole_at, WHOLE_EVERY);
-        let details = is_whole || is_due(self.details_at, DETAILS_EVERY);
-        let mut profile = light(match details {
-            true => profiler.snapshot(),
-            false => profiler.snapshot_without_details(),
-        });
-        // How far it has come apart from the system's is another at each look.
-        if let Some(whole) = self.whole.as_ref().filter(|_| !is_whole) {
-            profile.clock.clone_from(&whole.profile.clock);
-        }
-        let seq = self.news.seq + 1;
-        let made_ns = u64::try_from(self.made.as_nanos()).unwrap_or(u64::MAX);
-        let frame = Frame { seq, at_ns, made_ns, last, profile, details };
-        if is_whole {
-            self.whole = None;
-            self.whole_at = Some(now);
-        }
-        if let Err(error) = self.put(frame) {
-            let line = Arc::new(line_of_error(&error.to_string()));
-            self.news = News { seq, whole_seq: seq, whole: line, delta: None, is_error: true };
-        }
-        if details {
-            self.details_at = Some(now);
-        }
-        let end = Instant::now();
-        self.last_at = Some(end);
-        self.made += end.duration_since(now);
-        self.news.clone()
-    }
-
-    /// Has `frame` be the news: as a difference if it can be.
-    fn put(&mut self, frame: Frame) -> Result<(), LiveError> {
-        let seq = frame.seq;
-        let found = match &self.whole {
-            Some(whole) => Delta::between(whole, frame),
-            None => Err(Box::new(frame)),
-        };
-        match found {
-            Ok(delta) => {
-                let line = line_of(&Message::Delta(Box::new(delta)))?;
-                (self.news.seq, self.news.delta) = (seq, Some(Arc::new(line)));
-            }
-            Err(frame) => {
-                let message = Message::Frame(frame);
-                let whole = Arc::new(line_of(&message)?);
-                self.news = News { seq, whole_seq: seq, whole, delta: None, is_error: false };
-                if let Message::Frame(frame) = message {
-                    self.whole = Some(*frame);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A snapshot without what no view of a running engine needs.
-fn light(mut profile: Profile) -> Profile {
-    without_histograms(&mut profile.totals);
-    for device in &mut profile.devices {
-        device.streams.iter_mut().for_each(|stream| without_histograms(&mut stream.totals));
-    }
-    profile
-}
-
-fn without_histograms(totals: &mut [Total]) {
-    for BrickStats { histogram, .. } in totals.iter_mut().map(|total| &mut total.stats) {
-        *histogram = Histogram::default();
-    }
-}
-
-fn line_of(message: &Message) -> Result<Vec<u8>, LiveError> {
-    let mut line = serde_json::to_vec(message)
-        .map_err(|error| LiveError::Malformed { line: 0, why: error.to_string() })?;
-    line.push(b'\n');
-    if line.len() > MOST_LINE {
-        let why = format!("a line of {} bytes, more than watchers read", line.len());
-        return Err(LiveError::Malformed { line: 0, why });
-    }
-    Ok(line)
-}
-
-fn line_of_error(why: &str) -> Vec<u8> {
-    line_of(&Message::Error(why.to_owned())).unwrap_or_else(|_| b"{\"error\":\"\"}\n".to_vec())
-}
-
 fn set_timeouts(stream: &UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SEND_WITHIN / 8))
 }
@@ -766,18 +524,6 @@ fn send_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The user on the other side; `None` where the system doesn't tell, and the permissions of the socket
-/// have to do.
-#[cfg(target_os = "linux")]
-pub(super) fn peer_uid(stream: &UnixStream) -> Option<u32> {
-    rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw())
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn peer_uid(_: &UnixStream) -> Option<u32> {
-    None
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

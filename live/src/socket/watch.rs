@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::listen::peer_uid;
 use super::place::{candidates, own_uid};
-use super::publisher::peer_uid;
 use super::{Frame, Hello, LiveError, Message, Messages, Request, io_error};
 
 /// How long a publisher may take to say hello.

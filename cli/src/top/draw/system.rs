@@ -106,7 +106,7 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
             (Some(ceilings), _) => format!(
                 "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
                 ceilings.read_bytes_per_second / 1e9,
-                ceilings.flops_per_second / 1e9,
+                ceilings.peak_per_second() / 1e9,
                 printable(&ceilings.basis)
             ),
             (None, Some(why)) => format!("absent: {}", printable(&why.reason)),

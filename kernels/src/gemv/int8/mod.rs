@@ -113,7 +113,8 @@ pub(super) fn side_by_side<const BYTES: usize>(
 
 #[cfg(test)]
 mod tests {
-    use crate::{Backend, Kernels, Matrix, QuantType, quant};
+    use crate::tests::encode;
+    use crate::{Backend, Kernels, Matrix, QuantType};
 
     #[test]
     fn every_row_is_in_one_of_the_fours() {
@@ -133,11 +134,7 @@ mod tests {
         for kind in QuantType::ALL.into_iter().filter(|kind| super::is_written(*kind)) {
             // Blocks that aren't a multiple of what is multiplied at a time.
             let (rows, cols) = (5, 3 * kind.block_len());
-            let (weights, mut bytes) = (vec![0.0; rows * cols], Vec::new());
-            match kind {
-                QuantType::I2_S => quant::quantize_i2_s(&weights, &mut bytes),
-                _ => quant::quantize_row(kind, &weights, &mut bytes),
-            }
+            let bytes = encode(kind, &vec![0.0; rows * cols]);
             let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
             for at in [0, cols - 1] {
                 let mut x = vec![1.0; cols];
