@@ -209,9 +209,13 @@ fn device() -> impl Strategy<Value = DeviceProfile> {
             error_ns,
         }))
     };
-    let stamp = (float(), float(), index());
-    let stamp =
-        stamp.prop_map(|(host_ns, device_ns, marks)| StampCost { host_ns, device_ns, marks });
+    let stamp = (float(), float(), index(), prop::option::of(float()));
+    let stamp = stamp.prop_map(|(host_ns, device_ns, marks, pass_ns)| StampCost {
+        host_ns,
+        device_ns,
+        marks,
+        pass_ns,
+    });
     let ticks = (float(), prop::option::of(float()), index()).prop_map(
         |(ns_per_tick, resolution_ns, valid_bits)| Ticks { ns_per_tick, resolution_ns, valid_bits },
     );

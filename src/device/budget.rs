@@ -10,10 +10,16 @@ use crate::device::issued::{Grain, Needs};
 pub struct StampCost {
     /// Nanoseconds of the host, for each call.
     pub host_ns: f64,
-    /// Nanoseconds of the device from one mark to the next, with nothing between them.
+    /// Nanoseconds of the device: by how much a mark between two kernels makes them longer. Of a device
+    /// that has no [work to put there](crate::Device::fill) from one mark to the next, with nothing between
+    /// them.
     pub device_ns: f64,
     /// How many marks in a row this is the mean of.
     pub marks: u32,
+    /// Nanoseconds by which a pass takes longer, whatever number of marks it has: they are brought to the host.
+    /// `None` where it wasn't measured.
+    #[serde(default)]
+    pub pass_ns: Option<f64>,
 }
 
 impl StampCost {
@@ -22,6 +28,11 @@ impl StampCost {
     #[must_use]
     pub fn ns(&self) -> f64 {
         self.host_ns.max(self.device_ns)
+    }
+
+    /// Of a pass with so many marks.
+    pub(crate) fn of_pass(&self, marks: u32) -> f64 {
+        self.pass_ns.unwrap_or(0.0) + f64::from(marks) * self.ns()
     }
 }
 
@@ -41,9 +52,16 @@ pub struct GrainChoice {
 /// The share of a pass that its marks may cost, unless said otherwise.
 pub(crate) const DEFAULT_SHARE: f64 = 0.01;
 
+/// What marks were found to cost may be so much of their share: in a pass, whose kernels leave caches cold, they
+/// cost up to twice what they do in a row. (On lavapipe 3.3 µs for 1.8, and a pass 35 for 16.)
+const WARM: f64 = 0.5;
+
 /// Going finer takes so much less than the budget, so that passes of nearly the same length don't go to
 /// and fro.
 const ROOM_TO_GO_FINER: f64 = 0.8;
+
+/// Where a pass is so short that its boundaries alone cost too much, one of so many is timed, at most.
+const MOST_APART: u32 = 16;
 
 /// Chooses the grain of each phase.
 #[derive(Debug)]
@@ -67,6 +85,10 @@ struct Chosen {
     most: Grain,
     /// Of so many passes one is timed.
     every: u32,
+    /// The executor says so.
+    is_sampled: bool,
+    /// Passes since the last one that was timed.
+    waited: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +109,8 @@ impl Budget {
             changes: 0,
             most: Grain::Kernel,
             every: 1,
+            is_sampled: false,
+            waited: 0,
         });
         Self { share: DEFAULT_SHARE, stamp: None, forced: None, room, phases }
     }
@@ -98,24 +122,46 @@ impl Budget {
 
     /// Of so many passes of a phase one is timed: what its marks cost is shared by all.
     pub(crate) fn sampled(&mut self, phase: Phase, every: u32) {
-        self.phases[phase as usize].every = every.max(1);
+        let chosen = &mut self.phases[phase as usize];
+        (chosen.every, chosen.is_sampled) = (every.max(1), true);
+    }
+
+    /// Whether the next pass of a phase is one of those that are timed. Where the executor samples passes by
+    /// itself, it is.
+    pub(crate) fn is_turn(&mut self, phase: Phase) -> bool {
+        let is_forced = self.forced.is_some();
+        let chosen = &mut self.phases[phase as usize];
+        chosen.waited += 1;
+        let is_turn = is_forced || chosen.is_sampled || chosen.waited >= chosen.every;
+        if is_turn {
+            chosen.waited = 0;
+        }
+        is_turn
     }
 
     /// A pass was settled that spanned so long.
     pub(crate) fn learn(&mut self, phase: Phase, needs: &Needs, span_ns: u64) {
         let (share, stamp, room) = (self.share, self.stamp, self.room);
         let chosen = &mut self.phases[phase as usize];
-        let (now, most, every) = (chosen.grain, chosen.most, f64::from(chosen.every));
-        let fits = |grain: Grain| {
+        let (now, most, before) = (chosen.grain, chosen.most, chosen.every);
+        let fits = |grain: Grain, every: u32| {
             let Some(stamp) = stamp else { return true };
-            let part = if grain > now { ROOM_TO_GO_FINER } else { 1.0 };
-            f64::from(needs.of(grain)) * stamp.ns() <= part * share * span_ns as f64 * every
+            let is_dearer = grain > now || every < before;
+            let part = if is_dearer { ROOM_TO_GO_FINER } else { 1.0 };
+            let allowed = part * WARM * share * span_ns as f64 * f64::from(every);
+            stamp.of_pass(needs.of(grain)) <= allowed
         };
         let has_room = |grain: Grain| grain <= most && needs.of(grain) <= room;
+        if !chosen.is_sampled {
+            // Coarser first: each pass has its time as long as that can be afforded.
+            let apart = (1..=MOST_APART).find(|&every| fits(Grain::Pass, every));
+            chosen.every = apart.unwrap_or(MOST_APART);
+        }
+        let every = chosen.every;
         let finest = Grain::ALL.into_iter().rev();
-        let grain = finest.clone().find(|&g| has_room(g) && fits(g)).unwrap_or(Grain::Pass);
+        let grain = finest.clone().find(|&g| has_room(g) && fits(g, every)).unwrap_or(Grain::Pass);
         let next = Grain::ALL.get(grain as usize + 1).copied().unwrap_or(grain);
-        chosen.changes += u64::from(grain != now);
+        chosen.changes += u64::from(grain != now || every != before);
         chosen.grain = grain;
         let finer = needs.of(next);
         chosen.because = if has_room(next) {
@@ -170,7 +216,11 @@ impl Budget {
             (Because::First, _) => words(grain).to_owned(),
             (Because::Costs { marks, finer: more, span_ns }, Some(stamp)) => {
                 let cost = format!("{:.1} µs", stamp.ns() / 1e3);
-                let budget = 100.0 * self.share;
+                let cost = match stamp.pass_ns {
+                    Some(ns) => format!("{cost}, and {:.1} µs for any,", ns / 1e3),
+                    None => cost,
+                };
+                let budget = 100.0 * WARM * self.share;
                 // Of all passes of which one has them.
                 let span_ns = span_ns as f64 * f64::from(chosen.every);
                 let passes = match chosen.every {
@@ -181,7 +231,7 @@ impl Budget {
                     if span_ns == 0.0 {
                         return "n/a".to_owned();
                     }
-                    format!("{:.1} %", 100.0 * f64::from(marks) * stamp.ns() / span_ns)
+                    format!("{:.1} %", 100.0 * stamp.of_pass(marks) / span_ns)
                 };
                 if grain == Grain::Kernel {
                     format!(
@@ -189,18 +239,18 @@ impl Budget {
                         words(grain),
                         part(marks)
                     )
-                } else if f64::from(more) * stamp.ns() <= self.share * span_ns {
+                } else if stamp.of_pass(more) <= WARM * self.share * span_ns {
                     let finer_from = ROOM_TO_GO_FINER * budget;
                     format!(
                         "{}: the {more} stamps of {cost} that {finer} take would be {} of {passes}, just \
-                         within the budget of {budget} %: it takes {finer_from} % to go finer again",
+                         within the {budget} % that are allowed: it takes {finer_from} % to go finer again",
                         words(grain),
                         part(more)
                     )
                 } else {
                     format!(
                         "{}: the {more} stamps of {cost} that {finer} take would be {} of {passes}, and \
-                         the budget is {budget} %",
+                         {budget} % are allowed",
                         words(grain),
                         part(more)
                     )
@@ -234,8 +284,40 @@ mod tests {
 
     fn budget() -> Budget {
         let mut budget = Budget::new(4096);
-        budget.stamp = Some(StampCost { host_ns: 2_000.0, device_ns: 500.0, marks: 64 });
+        // Of which half is allowed, measured warm.
+        budget.share = 0.02;
+        budget.stamp =
+            Some(StampCost { host_ns: 2_000.0, device_ns: 500.0, marks: 64, pass_ns: None });
         budget
+    }
+
+    #[test]
+    fn where_boundaries_alone_cost_too_much_one_of_some_passes_is_timed() {
+        let mut budget = budget();
+        budget.stamp.as_mut().unwrap().pass_ns = Some(60_000.0);
+        let turns = |budget: &mut Budget| (0..12).filter(|_| budget.is_turn(Phase::Decode)).count();
+        // Of 10 ms a hundredth is 100 µs, of 5 ms half of that.
+        budget.learn(Phase::Decode, &needs(), 10_000_000);
+        assert_eq!(turns(&mut budget), 12);
+        budget.learn(Phase::Decode, &needs(), 5_000_000);
+        assert_eq!(turns(&mut budget), 6);
+        let expected = "of 2 passes, of which one has them";
+        assert!(budget.choices()[0].reason.contains(expected), "{:?}", budget.choices());
+        // Dearer again, but not by a hair's breadth.
+        budget.learn(Phase::Decode, &needs(), 6_500_000);
+        assert_eq!(turns(&mut budget), 6);
+        budget.learn(Phase::Decode, &needs(), 9_000_000);
+        assert_eq!(turns(&mut budget), 12);
+        // However short, the next look isn't farther than this.
+        budget.learn(Phase::Decode, &needs(), 1);
+        assert_eq!(budget.phases[Phase::Decode as usize].every, MOST_APART);
+        assert_eq!(budget.grain(Phase::Decode), Grain::Pass);
+        // What the caller wants is had, whatever it costs.
+        budget.forced = Some(Grain::Layer);
+        assert_eq!(turns(&mut budget), 12);
+        budget.forced = None;
+        budget.sampled(Phase::Decode, 8);
+        assert_eq!(turns(&mut budget), 12);
     }
 
     #[test]
@@ -276,7 +358,7 @@ mod tests {
         budget.learn(Phase::Decode, &needs(), 10_000_000);
         let [choice] = &budget.choices()[..] else { panic!("one phase was seen") };
         let expected = "bricks only: the 101 stamps of 2.0 µs that kernels take would be 2.0 % of a pass, \
-                        and the budget is 1 %";
+                        and 1 % are allowed";
         assert_eq!(choice.reason, expected);
         budget.forced = Some(Grain::Layer);
         assert_eq!(budget.choices()[0].reason, "layers only: as the caller wants it");

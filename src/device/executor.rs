@@ -60,6 +60,17 @@ pub trait Device {
     /// As the driver says.
     fn mark(&mut self, stream: StreamId, set: u32, mark: u32) -> Result<(), DeviceError>;
 
+    /// Puts a little work into `stream`, as a kernel of a pass would be: marks are measured between such, as
+    /// one between nothing can be far cheaper. Called outside of passes. Returns whether there is such work;
+    /// there is none unless an executor has some.
+    ///
+    /// # Errors
+    ///
+    /// As the driver says.
+    fn fill(&mut self, _stream: StreamId) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+
     /// Waits until all work that was put into `stream` is done.
     ///
     /// # Errors

@@ -64,8 +64,8 @@ pub struct DeviceProfile {
     /// less finely.
     #[serde(default)]
     pub overfull_passes: u64,
-    /// Passes that ran without marks, as their executor chose: it times every so many only, as of a recorded
-    /// pass that is replayed.
+    /// Passes that ran without marks, to keep to the budget: of a recorded pass that is replayed, or of passes
+    /// that are short, one in so many is timed.
     #[serde(default)]
     pub unmarked_passes: u64,
     /// Why the device was lost, if it was.

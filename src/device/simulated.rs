@@ -49,6 +49,7 @@ pub struct SimulatedDevice {
     issue_ns: u64,
     /// Nanoseconds of the host and of the device for each mark.
     stamp_ns: (u64, u64),
+    filler_ns: Option<u64>,
     tick_ns: u64,
     valid_bits: u32,
     /// How late a mark may be, and what says how late the next one is.
@@ -77,6 +78,7 @@ impl SimulatedDevice {
             marks: HashMap::new(),
             issue_ns: 100,
             stamp_ns: (0, 0),
+            filler_ns: None,
             tick_ns: 1,
             valid_bits: 64,
             jitter_ns: 0,
@@ -116,6 +118,13 @@ impl SimulatedDevice {
     #[must_use]
     pub fn with_stamp(mut self, host_ns: u64, device_ns: u64) -> Self {
         self.stamp_ns = (host_ns, device_ns);
+        self
+    }
+
+    /// Gives it [work to measure marks between](Device::fill), which takes so many nanoseconds of the device.
+    #[must_use]
+    pub fn with_filler(mut self, nanos: u64) -> Self {
+        self.filler_ns = Some(nanos);
         self
     }
 
@@ -249,6 +258,13 @@ impl Device for SimulatedDevice {
         let at = *marked_at;
         self.marks.insert((set, mark), (at, self.reads(at)));
         Ok(())
+    }
+
+    fn fill(&mut self, stream: StreamId) -> Result<bool, DeviceError> {
+        self.check()?;
+        let Some(nanos) = self.filler_ns else { return Ok(false) };
+        self.launch(stream, nanos);
+        Ok(true)
     }
 
     fn wait(&mut self, stream: StreamId) -> Result<(), DeviceError> {

@@ -116,6 +116,22 @@ impl BrickProfiler {
     }
 }
 
+/// What some marks took.
+#[derive(Debug, Default)]
+struct MarkRow {
+    host_ns: u64,
+    /// From the first to the last.
+    device_ns: u64,
+    /// There was work between them.
+    has_work: bool,
+}
+
+/// Of as many as there are rounds: at least one.
+fn median(mut times: Vec<u64>) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2] as f64
+}
+
 fn align(profiler: &BrickProfiler, device: &mut impl Device) -> Result<Alignment, DeviceError> {
     let brackets =
         (0..BRACKETS).map(|_| device.bracket(profiler.clock())).collect::<Result<Vec<_>, _>>()?;
@@ -184,9 +200,10 @@ impl DeviceTimer<'_> {
         self.log.budget(|budget| budget.sampled(phase, every));
     }
 
-    /// Measures what a mark costs, by marks in a row outside of any pass, and keeps to the budget from
-    /// then on: in [`SyncMode::Deferred`] each phase is timed as finely as the last settled pass of that
-    /// phase allows. Waits for the device.
+    /// Measures what a mark costs, by marks in a row outside of any pass, between [work](Device::fill) if the
+    /// device has some, and keeps to the budget from then on: in [`SyncMode::Deferred`] each phase is timed as
+    /// finely as the last settled pass of that phase allows; where even a pass's own boundaries cost too much,
+    /// one pass of up to 16 is. Waits for the device.
     ///
     /// # Errors
     ///
@@ -212,35 +229,83 @@ impl DeviceTimer<'_> {
         let marks = self.info.marks.min(CALIBRATION_MARKS);
         let set = self.free.last().copied().filter(|_| marks > 1);
         let Some(set) = set else { return Err(Misuse::TooManyMarks { room: marks }.into()) };
-        let (mut host, mut on_device) = (Vec::new(), Vec::new());
+        let mut rows = Vec::new();
+        let mut has_work = false;
         for _ in 0..CALIBRATIONS {
-            device.begin_set(set)?;
-            let start = self.profiler.clock().now();
-            for mark in 0..marks {
+            let between = self.marks_in_a_row(device, set, marks, true)?;
+            has_work = between.has_work;
+            let alone = match has_work {
+                true => self.marks_in_a_row(device, set, marks, false)?,
+                false => MarkRow::default(),
+            };
+            rows.push((between, alone));
+        }
+        // The first mark ends nothing; without those between there is the last.
+        let more = f64::from(marks - if has_work { 2 } else { 1 }).max(1.0);
+        let cost = |of: fn(&MarkRow) -> u64| {
+            let [with, without] = [
+                median(rows.iter().map(|(between, _)| of(between)).collect()),
+                median(rows.iter().map(|(_, alone)| of(alone)).collect()),
+            ];
+            (with - without).max(0.0)
+        };
+        let host_marks = if has_work { more } else { f64::from(marks) };
+        let (host_ns, device_ns) =
+            (cost(|row| row.host_ns) / host_marks, cost(|row| row.device_ns) / more);
+        let mut stamp = StampCost { host_ns, device_ns, marks, pass_ns: None };
+        if has_work {
+            let (mut plain, mut timed) = (Vec::new(), Vec::new());
+            for _ in 0..CALIBRATIONS {
+                let start = self.profiler.clock().now();
+                device.fill(StreamId(0))?;
+                device.wait(StreamId(0))?;
+                let between = self.profiler.clock().now();
+                device.begin_set(set)?;
+                device.mark(StreamId(0), set, 0)?;
+                device.fill(StreamId(0))?;
+                device.mark(StreamId(0), set, 1)?;
+                self.ticks.clear();
+                device.resolve(set, 2, true, &mut self.ticks)?;
+                plain.push(between.saturating_sub(start));
+                timed.push(self.profiler.clock().now().saturating_sub(between));
+            }
+            stamp.pass_ns = Some((median(timed) - median(plain) - 2.0 * stamp.ns()).max(0.0));
+        }
+        Ok(stamp)
+    }
+
+    /// Work, if the device has some, with a mark at its begin and its end, or after each piece of it.
+    fn marks_in_a_row(
+        &mut self,
+        device: &mut impl Device,
+        set: u32,
+        marks: u32,
+        each: bool,
+    ) -> Result<MarkRow, DeviceError> {
+        device.begin_set(set)?;
+        let (mut row, mut n_marks) = (MarkRow::default(), 0);
+        let start = self.profiler.clock().now();
+        for piece in 0..marks {
+            if piece > 0 {
+                row.has_work = device.fill(StreamId(0))?;
+            }
+            if each || piece == 0 || piece + 1 == marks {
                 // With the reading that a launch takes.
                 std::hint::black_box(self.profiler.clock().now());
-                device.mark(StreamId(0), set, mark)?;
+                device.mark(StreamId(0), set, n_marks)?;
+                n_marks += 1;
             }
-            host.push(self.profiler.clock().now().saturating_sub(start));
-            self.ticks.clear();
-            device.resolve(set, marks, true, &mut self.ticks)?;
-            let ends = self.ticks.first().zip(self.ticks.last());
-            let span = ends.and_then(|(&first, &last)| self.info.ticks.between(first, last));
-            on_device.push(span.ok_or_else(|| DeviceError::Failed {
-                what: "measure what a mark costs".to_owned(),
-                reason: "marks in a row were missing, or not in order".to_owned(),
-            })?);
         }
-        // There is one of each round.
-        let median = |times: &mut Vec<u64>| {
-            times.sort_unstable();
-            times[times.len() / 2] as f64
-        };
-        Ok(StampCost {
-            host_ns: median(&mut host) / f64::from(marks),
-            device_ns: median(&mut on_device) / f64::from(marks - 1),
-            marks,
-        })
+        row.host_ns = self.profiler.clock().now().saturating_sub(start);
+        self.ticks.clear();
+        device.resolve(set, n_marks, true, &mut self.ticks)?;
+        let ends = self.ticks.first().zip(self.ticks.last());
+        let span = ends.and_then(|(&first, &last)| self.info.ticks.between(first, last));
+        row.device_ns = span.ok_or_else(|| DeviceError::Failed {
+            what: "measure what a mark costs".to_owned(),
+            reason: "marks in a row were missing, or not in order".to_owned(),
+        })?;
+        Ok(row)
     }
 
     /// Looks at both clocks once more, so that drift doesn't move later passes on the host's axis. Their
@@ -283,8 +348,9 @@ impl DeviceTimer<'_> {
     }
 
     /// Begins a pass of `tokens` tokens after `position` others. If all sets of marks are in use, the
-    /// oldest pass is waited for. Off, or in [`SyncMode::None`], nothing happens until the next pass; a
-    /// pass that has begun is timed to its end, even if profiling is turned off meanwhile.
+    /// oldest pass is waited for. Off, in [`SyncMode::None`], or where passes are so short that the budget
+    /// has only some of them timed, nothing happens until the next pass; a pass that has begun is timed to its
+    /// end, even if profiling is turned off meanwhile.
     ///
     /// # Errors
     ///
@@ -303,6 +369,11 @@ impl DeviceTimer<'_> {
         }
         self.mode = self.profiler.sync_mode();
         if !self.is_on() {
+            return Ok(());
+        }
+        let is_budgeted = self.mode == SyncMode::Deferred;
+        if is_budgeted && !self.log.budget(|budget| budget.is_turn(phase)) {
+            self.unmarked_pass();
             return Ok(());
         }
         let now = self.profiler.clock().now();

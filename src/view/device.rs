@@ -235,10 +235,13 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
         "marks",
         match (&device.stamp, &device.stamp_absent) {
             (Some(stamp), _) => format!(
-                "one takes the host {} µs and the device {} µs (the mean of {} in a row){}",
+                "one takes the host {} µs and the device {} µs (the mean of {} in a row){}{}",
                 micros(stamp.host_ns),
                 micros(stamp.device_ns),
                 stamp.marks,
+                stamp.pass_ns.map_or(String::new(), |ns| {
+                    format!(", and those of a pass {} µs more", micros(ns))
+                }),
                 device.budget.map_or(String::new(), |share| {
                     format!("; at most {} % of a pass", 100.0 * share)
                 })
@@ -253,7 +256,7 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
         let n = passes(device.unmarked_passes);
         lines.push((
             "sampled",
-            format!("{n} ran without marks, as the executor chose; the tables are of the others"),
+            format!("{n} ran without marks, to keep to the budget; the tables are of the others"),
         ));
     }
     for choice in &device.grains {

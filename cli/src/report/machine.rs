@@ -304,9 +304,12 @@ pub(super) fn devices(profile: &Profile) -> String {
             (Some(stamp), _) => facts.row(
                 "a mark costs",
                 &format!(
-                    "the host {}, the device {}",
+                    "the host {}, the device {}{}",
                     time(stamp.host_ns, place("stamp/host_ns")),
-                    time(stamp.device_ns, place("stamp/device_ns"))
+                    time(stamp.device_ns, place("stamp/device_ns")),
+                    stamp.pass_ns.map_or(String::new(), |ns| {
+                        format!(", those of a pass {} more", time(ns, place("stamp/pass_ns")))
+                    })
                 ),
             ),
             (None, Some(why)) => facts.row("a mark costs", &told(&why.reason)),

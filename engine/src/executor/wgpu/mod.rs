@@ -6,6 +6,7 @@
 
 mod adapter;
 mod codes;
+mod filler;
 mod kernels;
 mod launch;
 mod marks;
@@ -21,6 +22,7 @@ use brickscope::{
 };
 
 use adapter::{OpenDevice, Stamps};
+use filler::Filler;
 use kernels::Kernels;
 use launch::Prepared;
 use marks::Marks;
@@ -55,6 +57,8 @@ pub struct Wgpu {
     commands: Option<Commands>,
     logits: Logits,
     marks: Marks,
+    /// Compiled when it is needed.
+    filler: Option<Filler>,
     /// The steps that the device's clock makes, if they could be seen.
     resolution_ns: Option<f64>,
 }
@@ -107,6 +111,7 @@ impl Wgpu {
             commands: None,
             logits: Logits::default(),
             marks: Marks::default(),
+            filler: None,
         })
     }
 
@@ -300,6 +305,17 @@ impl Device for Wgpu {
             Stamps::None(why) => return Err(untimed(why)),
         }
         Ok(())
+    }
+
+    fn fill(&mut self, _: StreamId) -> Result<bool, DeviceError> {
+        if self.filler.is_none() {
+            self.filler = Some(Filler::new(&self.gpu)?);
+        }
+        let commands = self.commands.get_or_insert_with(|| Commands::new(&self.gpu));
+        if let Some((filler, pass)) = self.filler.as_ref().zip(commands.pass.as_mut()) {
+            filler.record(pass);
+        }
+        Ok(true)
     }
 
     fn wait(&mut self, _: StreamId) -> Result<(), DeviceError> {
