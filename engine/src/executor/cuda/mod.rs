@@ -11,6 +11,7 @@
 
 mod bricks;
 mod clock;
+mod cupti;
 mod driver;
 mod error;
 mod graph;
@@ -28,6 +29,10 @@ use brickscope::{BrickProfiler, DeviceError, DeviceLaunch, PtxRegistry, Transfer
 
 pub use bricks::{CudaBrickTimer, CudaExecutor};
 pub use clock::Stamps;
+pub use cupti::{
+    Agreement, Apart, Cupti, CuptiError, CuptiRecords, KernelRecord, Pair, Recorded, Stamped,
+    StampedPass,
+};
 pub use error::CudaError;
 pub use graph::GraphCost;
 pub use measure::{EventCost, KernelResources};
