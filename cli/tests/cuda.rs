@@ -78,7 +78,7 @@ fn the_table_is_for_80_columns() {
 }
 
 /// The checks of a `selftest` with CUPTI and these settings, by their names.
-fn with_cupti(settings: &[(&str, &str)]) -> impl Fn(&str) -> serde_json::Value {
+fn with_cupti(settings: &[(&str, &str)]) -> impl Fn(&str) -> serde_json::Value + use<> {
     let library = fake_cuda::cupti();
     let output = selftest(&["--json"], &[&[("BRICKSCOPE_CUPTI", &*library)], settings].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
