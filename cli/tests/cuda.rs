@@ -90,7 +90,7 @@ fn with_cupti(settings: &[(&str, &str)]) -> impl Fn(&str) -> serde_json::Value +
     }
 }
 
-fn text<'j>(check: &'j serde_json::Value) -> &'j str {
+fn text(check: &serde_json::Value) -> &str {
     check["found"].as_str().expect("a text")
 }
 

@@ -137,15 +137,20 @@ fn deliver(buffers: Vec<Vec<Record>>) {
         if fits {
             // SAFETY: it was held against what is written.
             let len = unsafe { fill(buffer, &records, record_bytes) };
-            filled.push((buffer, size, len, record_bytes));
+            filled.push((buffer as usize, size, len, record_bytes));
         }
     }
-    for (buffer, size, len, record_bytes) in filled.into_iter().rev() {
-        *lock(&BUFFER) = Some((buffer as usize, len, record_bytes));
-        // SAFETY: the program's own callback, with a buffer of its own.
-        unsafe { complete(null_mut(), 0, buffer, size, len) };
-        *lock(&BUFFER) = None;
-    }
+    // From a thread of its own, which the flush waits for.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (buffer, size, len, record_bytes) in filled.into_iter().rev() {
+                *lock(&BUFFER) = Some((buffer, len, record_bytes));
+                // SAFETY: the program's own callback, with a buffer of its own.
+                unsafe { complete(null_mut(), 0, buffer as *mut u8, size, len) };
+                *lock(&BUFFER) = None;
+            }
+        });
+    });
 }
 
 functions! {

@@ -24,8 +24,8 @@
 //!
 //! The same file under the name of `libcupti.so` is CUPTI, which sees what the driver runs. It allows no
 //! illegal call either: kinds that hide kernels, a flush from within a callback, a buffer that isn't being
-//! handed over. Its buffers come in the wrong order, and each begins with a record of a kind that there
-//! isn't.
+//! handed over. Its buffers come in the wrong order and from another thread, and each begins with a record of
+//! a kind that there isn't.
 //!
 //! | variable | meaning |
 //! |---|---|
