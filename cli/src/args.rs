@@ -1170,7 +1170,8 @@ pub(crate) struct MachineArgs {
 ///
 /// Whether its times are right and what they cost: passes with and without them in turns, the sum of
 /// bricks against the span of the graph, events against the device's own clock, that clock's step, and the
-/// logits against the CPU's. Takes half a minute.
+/// logits against the CPU's; and, where CUPTI is installed (BRICKSCOPE_CUPTI may name its file), kernels
+/// against its records. Takes half a minute.
 ///
 /// The exit code is 0 if all that is asked for holds, 1 if something doesn't, 2 if there is no device.
 #[derive(Debug, clap::Args)]

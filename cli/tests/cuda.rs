@@ -61,12 +61,116 @@ fn every_check_is_made_and_one_that_fails_is_the_exit_code() {
 
 #[test]
 fn the_table_is_for_80_columns() {
-    let output = selftest(&[], &[]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("checks failed") || text.contains("check failed"), "{text}");
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "{line}");
+    let library = fake_cuda::cupti();
+    for settings in [
+        &[][..],
+        &[("BRICKSCOPE_CUPTI", "/no/such/file.so")],
+        &[("BRICKSCOPE_CUPTI", &*library), ("FAKE_CUPTI_DROP", "500")],
+        &[("BRICKSCOPE_CUPTI", &*library), ("FAKE_CUPTI_VERSION", "140000")],
+    ] {
+        let output = selftest(&[], settings);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("checks failed") || text.contains("check failed"), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
     }
+}
+
+/// The checks of a `selftest` with CUPTI and these settings, by their names.
+fn with_cupti(settings: &[(&str, &str)]) -> impl Fn(&str) -> serde_json::Value + use<> {
+    let library = fake_cuda::cupti();
+    let output = selftest(&["--json"], &[&[("BRICKSCOPE_CUPTI", &*library)], settings].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+    move |name| {
+        let mut checks = json["checks"].as_array().expect("a list").iter();
+        let found = checks.find(|check| check["name"] == name);
+        found.unwrap_or_else(|| panic!("no check {name}: {json:#}")).clone()
+    }
+}
+
+fn text(check: &serde_json::Value) -> &str {
+    check["found"].as_str().expect("a text")
+}
+
+#[test]
+fn stamps_and_cuptis_records_of_the_same_kernels_agree() {
+    let of = with_cupti(&[("FAKE_CUDA_EVENT_NS", "10")]);
+    let agreement = of("agreement with CUPTI's records");
+    assert_eq!(agreement["ok"], true, "{agreement}");
+    assert_eq!(agreement["value"], 0.0, "{agreement}");
+    assert!(text(&agreement).starts_with("0 of "), "{agreement}");
+    assert!(!text(&agreement).starts_with("0 of 0 "), "{agreement}");
+    // An event before each kernel takes 10 ns, which the record hasn't, and what is from end to end has.
+    let median = of("a kernel's stamps less its record")["value"].as_f64().expect("a number");
+    assert!((median - 10.0).abs() <= 2.0, "{median}");
+    let median = of("less the gap before it, too")["value"].as_f64().expect("a number");
+    assert!(median.abs() <= 2.0, "{median}");
+    let records = of("CUPTI's records");
+    assert!(text(&records).contains("kernels by version 28, "), "{records}");
+    assert!(text(&records).contains(" of other kinds"), "{records}");
+}
+
+#[test]
+fn a_record_that_differs_from_the_stamps_by_a_tenth_is_found_and_named() {
+    // So that a tenth is more than 1 µs.
+    let of = with_cupti(&[("FAKE_CUDA_SLOWNESS", "20"), ("FAKE_CUPTI_STRETCH", "scores 10")]);
+    let agreement = of("agreement with CUPTI's records");
+    assert_eq!(agreement["ok"], false, "{agreement}");
+    let beyond = agreement["value"].as_f64().expect("a number");
+    // Some in each of 40 passes, and not all.
+    assert!(beyond >= 40.0 && beyond % 40.0 == 0.0, "{agreement}");
+    let apart = of("a kernel's stamps less its record");
+    assert!(text(&apart).ends_with("scores"), "{apart}");
+    assert!(apart["value"].as_f64().expect("a number").abs() <= 2.0, "{apart}");
+}
+
+#[test]
+fn records_that_cupti_lost_are_told_and_their_pass_is_in_no_pair() {
+    for (setting, what) in
+        [("FAKE_CUPTI_DROP", "1 dropped"), ("FAKE_CUPTI_UNTIMED", "1 without times")]
+    {
+        let of = with_cupti(&[(setting, "500")]);
+        assert!(text(&of("CUPTI's records")).contains(what), "{}", of("CUPTI's records"));
+        let agreement = of("agreement with CUPTI's records");
+        assert_eq!(agreement["ok"], true, "{agreement}");
+        assert!(text(&agreement).contains("1 of 40 passes lack"), "{agreement}");
+    }
+}
+
+#[test]
+fn without_cupti_its_check_is_not_measured_and_says_why() {
+    let library = fake_cuda::cupti();
+    for (settings, why) in [
+        (&[("BRICKSCOPE_CUPTI", "/no/such/file.so")][..], "can't be loaded"),
+        (&[("BRICKSCOPE_CUPTI", &library), ("FAKE_CUPTI_VERSION", "140000")], "version 140000"),
+        (&[("BRICKSCOPE_CUPTI", &library), ("FAKE_CUPTI_REFUSE", "39")], "MULTIPLE_SUBSCRIBERS"),
+    ] {
+        let output = selftest(&["--json"], settings);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let mut checks = json["checks"].as_array().expect("a list").iter();
+        let check = checks.find(|check| check["name"] == "agreement with CUPTI's records");
+        let check = check.expect("it is there");
+        assert!(check["ok"].is_null(), "{check}");
+        assert!(text(check).starts_with("not measured: "), "{check}");
+        assert!(text(check).contains(why), "{check}");
+    }
+}
+
+#[test]
+fn a_profile_does_without_cupti() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let (out, log) = (dir.path().join("run"), dir.path().join("calls"));
+    let args = ["--backend", "cuda", "--prompt", "Hi", "--out", out.to_str().expect("a path")];
+    let library = fake_cuda::cupti();
+    let settings =
+        [("BRICKSCOPE_CUPTI", &*library), ("FAKE_CUDA_LOG", log.to_str().expect("a path"))];
+    let output = brickscope("profile", &args, &settings);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let calls = std::fs::read_to_string(&log).expect("the driver writes it");
+    assert!(calls.contains("cuGraphLaunch") && !calls.contains("cupti"), "{calls}");
 }
 
 #[test]

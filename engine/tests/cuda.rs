@@ -12,7 +12,9 @@ use std::process::{Command, Output};
 
 use brickscope::{BrickId, BrickProfiler, Grain, LaunchKind, NameKind, Phase, Profile, SyncMode};
 use brickscope_engine::executor::Cpu;
-use brickscope_engine::executor::cuda::{Cuda, CudaError, CudaExecutor, CudaOptions, Stamps};
+use brickscope_engine::executor::cuda::{
+    Cuda, CudaError, CudaExecutor, CudaOptions, Cupti, CuptiError, CuptiRecords, Stamps,
+};
 use brickscope_engine::executor::gpu::{Gpu, GpuSession, Slot};
 use brickscope_engine::{Error, Model, Session};
 use brickscope_kernels::{Backend, Kernels};
@@ -556,12 +558,17 @@ fn a_driver_that_is_too_old_is_one_line_and_no_panic() {
         assert!(matches!(error, CudaError::TooOld { .. }), "{error}");
         return;
     }
-    // A library of that name, without a single function.
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old-cuda");
+    let folder = folder_of_empty("old-cuda", &["libcuda.so", "libcuda.so.1"]);
+    with_library_in(&folder, name);
+}
+
+/// A folder with libraries of these names, without a single function.
+fn folder_of_empty(name: &str, libraries: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).expect("a folder");
     let source = folder.join("empty.rs");
     fs::write(&source, "").expect("a folder of ours");
-    for library in ["libcuda.so", "libcuda.so.1"] {
+    for library in libraries {
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let built = Command::new(rustc)
             .args(["--crate-type=cdylib", "-o"])
@@ -570,7 +577,7 @@ fn a_driver_that_is_too_old_is_one_line_and_no_panic() {
             .status();
         assert!(built.is_ok_and(|status| status.success()), "rustc makes no library");
     }
-    with_library_in(&folder, name);
+    folder
 }
 
 #[test]
@@ -611,5 +618,212 @@ fn wait_in_a_capture() {
         assert_eq!(begin.expect("it has it")(stream, 1), 0);
         let wait = driver.get::<unsafe extern "C" fn(Handle) -> u32>(b"cuStreamSynchronize");
         wait.expect("it has it")(stream);
+    }
+}
+
+/// As [`on_the_fake_device`], with CUPTI.
+fn with_cupti(name: &str, settings: &[(&str, &str)], body: impl FnOnce()) {
+    if is_child(name) {
+        return body();
+    }
+    let library = fake_cuda::cupti();
+    let settings = [&[("BRICKSCOPE_CUPTI", &*library)], settings].concat();
+    on_the_fake_device(name, &settings, body);
+}
+
+/// Three tokens at once, and `n` one by one from a graph, while CUPTI records; how many kernels a decode
+/// pass has.
+fn decode(model: &Model, n: u32) -> usize {
+    let profiler = BrickProfiler::enabled();
+    let options = CudaOptions { sample_every: 1, ..CudaOptions::default() };
+    let mut executor = CudaExecutor::new(model, 1 << 10, options, &profiler).expect("a device");
+    executor.forward(&[1, 5, 9]).expect("they fit");
+    for _ in 0..n {
+        executor.forward(&[2]).expect("it fits");
+    }
+    executor.finish().expect("a clock");
+    let gpu = profiler.profile().on_device(0, 0).expect("a stream");
+    let last = gpu.passes.last().expect("a pass").serial;
+    assert_kernels_have_their_times(&gpu, &[last])
+}
+
+/// Of a kernel of a graph: those of one launch.
+fn launches(records: &CuptiRecords) -> Vec<Vec<&str>> {
+    let mut launches: Vec<(u32, Vec<&str>)> = Vec::new();
+    for record in records.kernels.iter().filter(|record| record.graph_node.is_some()) {
+        match launches.last_mut() {
+            Some((launch, kernels)) if *launch == record.correlation => kernels.push(&record.name),
+            _ => launches.push((record.correlation, vec![&record.name])),
+        }
+    }
+    launches.into_iter().map(|(_, kernels)| kernels).collect()
+}
+
+#[test]
+fn cupti_records_each_kernel_of_a_graph() {
+    let name = "cupti_records_each_kernel_of_a_graph";
+    if is_child(name) {
+        let cupti = Cupti::start(1 << 16).expect("it is there");
+        let before = cupti.now_ns().expect("a clock");
+        let n_kernels = decode(&model(), 5);
+        let after = cupti.now_ns().expect("a clock");
+        let records = cupti.finish().expect("it hands them over");
+        assert!(!records.has_gaps() && records.other_kinds > 0, "{records:?}");
+        let launches = launches(&records);
+        assert_eq!(launches.len(), 5);
+        assert!(launches.iter().all(|kernels| kernels.len() == n_kernels), "{n_kernels}");
+        assert!(launches.windows(2).all(|pair| pair[0] == pair[1]));
+        // Those of the first pass were launched by themselves.
+        assert!(records.kernels.len() > 5 * n_kernels);
+        // In order, though buffers come from the last to the first.
+        assert!(records.kernels.is_sorted_by_key(|record| record.start_ns));
+        for record in &records.kernels {
+            assert!(before <= record.start_ns && record.end_ns <= after, "{record:?}");
+            assert!(record.duration_ns() >= 2_005, "{record:?}");
+        }
+        return;
+    }
+    // 12.0, 12.8, 12.9, 13.0, 13.1 and 13.5: records are of five lengths.
+    for version in ["18", "26", "28", "130001", "130101", "130301", "130500"] {
+        with_cupti(name, &[("FAKE_CUPTI_VERSION", version)], || unreachable!("it is a child's"));
+    }
+}
+
+#[test]
+fn a_version_of_cupti_that_nobody_looked_at_is_refused() {
+    let name = "a_version_of_cupti_that_nobody_looked_at_is_refused";
+    if is_child(name) {
+        let error = Cupti::start(8).expect_err("it is not known");
+        assert!(matches!(error, CuptiError::Version { .. }), "{error}");
+        return;
+    }
+    for version in ["17", "29", "130600", "140000"] {
+        with_cupti(name, &[("FAKE_CUPTI_VERSION", version)], || unreachable!("it is a child's"));
+    }
+}
+
+#[test]
+fn cupti_is_found_as_the_loader_finds_libraries() {
+    let name = "cupti_is_found_as_the_loader_finds_libraries";
+    if is_child(name) {
+        let cupti = Cupti::start(8).expect("it is there");
+        assert_eq!(cupti.version(), 28);
+        return;
+    }
+    let library = PathBuf::from(fake_cuda::cupti());
+    let folders = [fake_cuda::folder(), library.parent().expect("a folder")];
+    let folders = std::env::join_paths(folders).expect("paths");
+    on_the_fake_device(name, &[("LD_LIBRARY_PATH", folders.to_str().expect("paths"))], || {});
+}
+
+#[test]
+fn a_cupti_that_is_not_there_is_one_line_and_no_panic() {
+    let name = "a_cupti_that_is_not_there_is_one_line_and_no_panic";
+    if is_child(name) {
+        let error = Cupti::start(8).expect_err("it is not there");
+        let text = error.to_string();
+        match error {
+            CuptiError::NoSuchLibrary { file, .. } => assert!(file.ends_with("nowhere.so")),
+            CuptiError::NoSymbol { symbol, .. } => assert_eq!(symbol, "cuptiGetVersion"),
+            other => panic!("{other}"),
+        }
+        assert!(!text.contains('\n'), "{text}");
+        // The executor goes on.
+        Cuda::new(&model(), 24, CudaOptions::default()).expect("the fake device");
+        return;
+    }
+    let empty = folder_of_empty("old-cupti", &["libcupti.so"]).join("libcupti.so");
+    for path in [empty.to_str().expect("a path"), "/nowhere.so"] {
+        on_the_fake_device(name, &[("BRICKSCOPE_CUPTI", path)], || unreachable!("it is a child's"));
+    }
+}
+
+#[test]
+fn a_cupti_that_does_not_record_says_why_each_time() {
+    let name = "a_cupti_that_does_not_record_says_why_each_time";
+    with_cupti(name, &[("FAKE_CUPTI_REFUSE", "39")], || {
+        for _ in 0..2 {
+            let error = Cupti::start(8).expect_err("somebody else has it");
+            assert!(matches!(error, CuptiError::Call { code: 39, .. }), "{error}");
+            assert!(error.to_string().contains("MULTIPLE_SUBSCRIBERS"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn one_cupti_records_at_a_time() {
+    let name = "one_cupti_records_at_a_time";
+    with_cupti(name, &[], || {
+        let first = Cupti::start(8).expect("nobody has it");
+        assert_eq!(Cupti::start(8).expect_err("one has it"), CuptiError::Busy);
+        drop(first);
+        let model = model();
+        // Nobody records this.
+        decode(&model, 1);
+        let second = Cupti::start(1 << 10).expect("nobody has it");
+        let n_kernels = decode(&model, 1);
+        second.flush().expect("it hands over what it has");
+        let records = second.finish().expect("it hands over the rest");
+        assert_eq!(launches(&records).len(), 1);
+        assert_eq!(launches(&records)[0].len(), n_kernels);
+    });
+}
+
+#[test]
+fn what_cupti_drops_and_what_there_is_no_room_for_is_counted() {
+    let name = "what_cupti_drops_and_what_there_is_no_room_for_is_counted";
+    if is_child(name) {
+        let is_old = std::env::var("FAKE_CUPTI_VERSION").is_ok_and(|version| version == "26");
+        let model = model();
+        let cupti = Cupti::start(1 << 16).expect("it is there");
+        let n_kernels = decode(&model, 20);
+        let records = cupti.finish().expect("it hands them over");
+        let all = records.kernels.len() as u64 + records.dropped + records.untimed;
+        assert!(records.has_gaps());
+        assert!(all > 20 * n_kernels as u64, "{all}");
+        // 64 buffers of 4 records, beyond which there are none where CUPTI bears that.
+        assert_eq!(records.untimed, 1);
+        if is_old {
+            assert_eq!(records.dropped, 1);
+        } else {
+            assert_eq!(records.kernels.len(), 64 * 4 - 1);
+        }
+        let cupti = Cupti::start(10).expect("nobody has it");
+        decode(&model, 1);
+        let records = cupti.finish().expect("it hands them over");
+        assert_eq!(records.kernels.len(), 10);
+        assert!(records.beyond_room >= n_kernels as u64 - 10 && records.has_gaps());
+        return;
+    }
+    let settings =
+        [("FAKE_CUPTI_PER_BUFFER", "4"), ("FAKE_CUPTI_DROP", "7"), ("FAKE_CUPTI_UNTIMED", "9")];
+    for version in ["26", "28"] {
+        let settings = [&settings[..], &[("FAKE_CUPTI_VERSION", version)]].concat();
+        with_cupti(name, &settings, || unreachable!("it is a child's"));
+    }
+}
+
+#[test]
+fn an_illegal_call_of_cupti_ends_the_program_with_a_sentence() {
+    let name = "an_illegal_call_of_cupti_ends_the_program_with_a_sentence";
+    if is_child(name) {
+        return record_whole_graphs();
+    }
+    let library = fake_cuda::cupti();
+    let output = run_again(name, &[("BRICKSCOPE_CUPTI", &library)]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{err}");
+    assert!(err.contains("hides their kernels"), "{err}");
+}
+
+/// What would make records of kernels in graphs impossible for as long as the program runs.
+#[allow(unsafe_code)]
+fn record_whole_graphs() {
+    let path = std::env::var_os("BRICKSCOPE_CUPTI").expect("the test sets it");
+    // SAFETY: it is the fake CUPTI, whose functions have these types.
+    unsafe {
+        let cupti = libloading::Library::new(path).expect("the fake CUPTI");
+        let enable = cupti.get::<unsafe extern "C" fn(u32) -> u32>(b"cuptiActivityEnable");
+        enable.expect("it has it")(51);
     }
 }

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use brickscope::{BrickProfiler, Device, Grain, NameKind, PairedRatio, Phase, Profile, SyncMode};
-use brickscope_engine::executor::cuda::{Cuda, CudaOptions, Stamps};
+use brickscope_engine::executor::cuda::{
+    Agreement, Apart, Cuda, CudaOptions, Cupti, CuptiError, CuptiRecords, Recorded, Stamped,
+    StampedPass, Stamps,
+};
 use brickscope_engine::{GpuSession, Model, Session};
 use brickscope_kernels::Backend;
 use serde::Serialize;
@@ -62,6 +65,12 @@ impl Check {
         (self.wanted, self.ok) = (Some(wanted), Some(ok));
         self
     }
+
+    /// What it should be, where nobody could look.
+    fn no_verdict(mut self, wanted: &'static str) -> Self {
+        self.wanted = Some(wanted);
+        self
+    }
 }
 
 /// What `--json` prints.
@@ -105,7 +114,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<bool> {
 fn make(model: &Model, checks: &mut Vec<Check>) -> Result<()> {
     let context = CONTEXT.min(model.config.context_length);
     ensure!(context > PROMPT + 8, "the model has a context of {context} tokens, too few for this");
-    let bar = progress::steps("checking", 6);
+    let bar = progress::steps("checking", 7);
 
     let mut cuda = Cuda::new(model, context, CudaOptions::default())?;
     device(&mut cuda, checks)?;
@@ -122,10 +131,9 @@ fn make(model: &Model, checks: &mut Vec<Check>) -> Result<()> {
     let [events, kernels] =
         [Stamps::Events, Stamps::Kernels].map(|by| sampled(model, context, by, Grain::Brick));
     checks.push(agreement(&events?, &kernels?));
-    checks.push(Check::fact(
-        "agreement with CUPTI's records",
-        "not looked at: CUPTI is not built in",
-    ));
+    bar.inc(1);
+    // The last: what it does to the speed of the device may outlast it.
+    checks.extend(cupti(model, context)?);
     bar.finish_and_clear();
     Ok(())
 }
@@ -276,16 +284,29 @@ fn overhead(model: &Model, context: usize) -> Result<Check> {
 
 /// Decode passes at the last position, each with its time stamps.
 fn sampled(model: &Model, context: usize, stamps: Stamps, grain: Grain) -> Result<Profile> {
+    sampled_with(model, context, stamps, grain, &mut |_| {})
+}
+
+/// The same. `tell` hears of each before it is launched, and of their end.
+fn sampled_with(
+    model: &Model,
+    context: usize,
+    stamps: Stamps,
+    grain: Grain,
+    tell: &mut dyn FnMut(Option<usize>),
+) -> Result<Profile> {
     let options = CudaOptions { sample_every: 1, stamps, ..CudaOptions::default() };
     let mut session = GpuSession::new(model, Cuda::new(model, context, options)?);
     let profiler = BrickProfiler::enabled();
     let mut probe = session.profiled(&profiler)?;
     probe.timer().set_grain(grain);
     session.forward(&ids(model, context - 1))?;
-    for _ in 0..QUADS {
+    for pass in 0..QUADS {
+        tell(Some(pass));
         session.forward_with(&mut probe, &[1])?;
         session.truncate(context - 1);
     }
+    tell(None);
     session.finish(probe)?;
     profiler.profile().on_device(0, 0).context("the profile has no device")
 }
@@ -346,6 +367,128 @@ fn agreement(events: &Profile, kernels: &Profile) -> Check {
     }
 }
 
+/// Kernels that CUPTI keeps at most: those of any model's passes here.
+const CUPTI_ROOM: usize = 1 << 18;
+
+/// CUPTI, if it can be had, as a second witness of the times that kernels take: the passes of
+/// [`sampled`], with both.
+fn cupti(model: &Model, context: usize) -> Result<Vec<Check>> {
+    let not_measured = |error: CuptiError| {
+        vec![Check::fact(AGREEMENT, format!("not measured: {error}")).no_verdict(AGREES)]
+    };
+    // Before the executor, whose graphs it has to see being made.
+    let cupti = match Cupti::start(CUPTI_ROOM) {
+        Ok(cupti) => cupti,
+        Err(error) => return Ok(not_measured(error)),
+    };
+    let mut begun = Ok(Vec::new());
+    let profile = sampled_with(model, context, Stamps::Events, Grain::Kernel, &mut |pass| {
+        let Ok(moments) = &mut begun else { return };
+        match (pass, cupti.now_ns()) {
+            (Some(_), Ok(now_ns)) => moments.push(now_ns),
+            // What is complete, before its context goes.
+            (None, Ok(_)) => {
+                if let Err(error) = cupti.flush() {
+                    begun = Err(error);
+                }
+            }
+            (_, Err(error)) => begun = Err(error),
+        }
+    })?;
+    match begun.and_then(|begun| Ok((begun, cupti.finish()?))) {
+        Ok((begun, records)) => Ok(witnessed(&stamped(&profile, &begun), &records)),
+        Err(error) => Ok(not_measured(error)),
+    }
+}
+
+const AGREEMENT: &str = "agreement with CUPTI's records";
+const AGREES: &str = "within 5 % or 1 µs";
+
+/// The kernels of each decode pass, in order, as they were stamped. None if there are not as many passes as
+/// began.
+fn stamped(profile: &Profile, begun: &[u64]) -> Vec<StampedPass> {
+    let passes: Vec<u32> = profile
+        .passes
+        .iter()
+        .filter(|pass| pass.phase == Phase::Decode)
+        .map(|pass| pass.serial)
+        .collect();
+    if passes.len() != begun.len() {
+        return Vec::new();
+    }
+    let kernels = |serial: u32| {
+        let mut spans: Vec<_> = profile
+            .spans
+            .iter()
+            .filter(|span| span.pass == Some(serial))
+            .filter_map(|span| Some((span, &profile.names[usize::from(span.name?)])))
+            .filter(|(_, name)| name.kind == NameKind::Kernel)
+            .collect();
+        // Stable: those of no length stay in order.
+        spans.sort_by_key(|(span, _)| span.start_ns);
+        let stamped = spans.into_iter().map(|(span, name)| Stamped {
+            kernel: name.name.as_str().into(),
+            ns: span.duration_ns,
+        });
+        stamped.collect()
+    };
+    let passes = passes.into_iter().zip(begun);
+    passes.map(|(serial, &begun_ns)| StampedPass { begun_ns, kernels: kernels(serial) }).collect()
+}
+
+/// What both say of the same kernels.
+fn witnessed(passes: &[StampedPass], records: &CuptiRecords) -> Vec<Check> {
+    let CuptiRecords { version, kernels, dropped, beyond_room, untimed, cut_short, .. } = records;
+    let mut seen = format!("{} kernels by version {version}", kernels.len());
+    for (n, what) in [
+        (*dropped, "dropped"),
+        (*beyond_room, "beyond the room for them"),
+        (*untimed, "without times"),
+        (records.other_kinds, "of other kinds"),
+        (*cut_short, "buffers cut short"),
+    ] {
+        if n > 0 {
+            seen += &format!(", {n} {what}");
+        }
+    }
+    if records.is_count_unknown {
+        seen += ", more may be dropped";
+    }
+    let agreement = Agreement::new(passes, records);
+    let mut checks =
+        vec![Check::fact("CUPTI's records", seen).value(kernels.len() as f64, "kernels")];
+    let Some(alone) = agreement.apart(Recorded::Alone) else {
+        let why = match passes.len() {
+            0 => "not measured: no pass was stamped".to_owned(),
+            n => format!("not measured: none of {n} passes has a record of each of its kernels"),
+        };
+        checks.push(Check::fact(AGREEMENT, why).no_verdict(AGREES));
+        return checks;
+    };
+    let mut found = format!(
+        "{} of {} pairs beyond both ({} beyond 5 %, {} beyond 1 µs)",
+        alone.beyond, alone.n, alone.beyond_part, alone.beyond_ns
+    );
+    if agreement.left_out > 0 {
+        let all = agreement.left_out + agreement.passes;
+        found +=
+            &format!("; {} of {all} passes lack records and are in no pair", agreement.left_out);
+    }
+    let check = Check::fact(AGREEMENT, found).value(alone.beyond as f64, "pairs");
+    checks.push(check.wanted(AGREES, alone.beyond == 0));
+    let apart = |name, apart: &Apart<'_>| {
+        let (pair, most) = apart.furthest;
+        let (median, most) = (apart.median_ns / 1e3, most as f64 / 1e3);
+        let found = format!("{median:+.2} µs median, {most:+.2} µs at most, {}", pair.kernel);
+        Check::fact(name, found).value(apart.median_ns, "ns")
+    };
+    checks.push(apart("a kernel's stamps less its record", &alone));
+    if let Some(since) = agreement.apart(Recorded::SinceLast) {
+        checks.push(apart("less the gap before it, too", &since));
+    }
+    checks
+}
+
 /// A verdict, a name, what was found and what is wanted, within 80 characters where the device's name lets
 /// them.
 fn table(checks: &[Check]) -> String {
@@ -357,13 +500,20 @@ fn table(checks: &[Check]) -> String {
             Some(false) => "NO",
             None => "",
         };
-        let line = format!("{verdict:2} {name:width$}  {found}");
-        let line = line.trim_end();
-        text += line;
+        let indent = format!("\n{:1$}", "", width + 5);
+        let mut column = width + 5;
+        text += &format!("{verdict:2} {name:width$} ");
+        for (index, word) in found.split(' ').enumerate() {
+            let fits = index == 0 || column + 1 + word.chars().count() <= 80;
+            text += if fits { " " } else { &indent };
+            column = if fits { column + usize::from(index > 0) } else { width + 5 };
+            text += word;
+            column += word.chars().count();
+        }
+        text.truncate(text.trim_end().len());
         if let Some(wanted) = wanted {
-            let fits = line.chars().count() + wanted.chars().count() + 4 <= 80;
-            let gap = if fits { "  ".to_owned() } else { format!("\n{:1$}", "", width + 5) };
-            text += &format!("{gap}[{wanted}]");
+            let fits = column + wanted.chars().count() + 4 <= 80;
+            text += &format!("{}[{wanted}]", if fits { "  " } else { &indent });
         }
         text.push('\n');
     }

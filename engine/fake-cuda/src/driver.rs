@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::capture::{Graph, GraphNode, NodeWork};
 use crate::clock::VirtualClock;
+use crate::cupti::{self, Cupti};
 use crate::launch::{Launch, Shim};
 use crate::ptx;
 
@@ -89,6 +90,7 @@ struct Event {
 /// The driver: one for the process.
 pub(crate) struct Driver {
     clock: VirtualClock,
+    slowness: u64,
     event_ns: u64,
     has_stray: bool,
     pub(crate) devices: u32,
@@ -111,6 +113,7 @@ pub(crate) struct Driver {
     events: HashMap<u64, Event>,
     graphs: HashMap<u64, Graph>,
     execs: HashMap<u64, Graph>,
+    pub(crate) cupti: Cupti,
 }
 
 /// What tests set, by environment variables.
@@ -122,10 +125,12 @@ pub(crate) struct Settings {
     pub(crate) event_ns: Option<u64>,
     pub(crate) has_stray: bool,
     pub(crate) kernels: Option<std::ffi::OsString>,
+    pub(crate) slowness: Option<u64>,
+    pub(crate) cupti: cupti::Settings,
 }
 
 /// How long a kernel takes on the device: 2 µs, and 5 ns for each block.
-pub(crate) fn kernel_ns(launch: &Launch) -> u64 {
+fn kernel_ns(launch: &Launch) -> u64 {
     let (x, y, z) = launch.grid;
     2_000 + 5 * u64::from(x) * u64::from(y) * u64::from(z)
 }
@@ -136,6 +141,7 @@ impl Driver {
         let shim = settings.kernels.map(|path| Shim::open(&path)).transpose();
         Ok(Self {
             clock: VirtualClock::new(),
+            slowness: settings.slowness.unwrap_or(1),
             event_ns: settings.event_ns.unwrap_or(0),
             has_stray: settings.has_stray,
             devices: settings.devices.unwrap_or(1),
@@ -156,7 +162,13 @@ impl Driver {
             events: HashMap::new(),
             graphs: HashMap::new(),
             execs: HashMap::new(),
+            cupti: Cupti::new(settings.cupti),
         })
+    }
+
+    /// The time, of host and device.
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.now()
     }
 
     /// The host has made a call.
@@ -420,10 +432,12 @@ impl Driver {
             let work = NodeWork::Kernel(launch);
             return self.capture(stream, GraphNode { handle: node, work });
         }
-        self.run_kernel(stream, &launch)
+        self.cupti.launched();
+        self.run_kernel(stream, &launch, 0)
     }
 
-    fn run_kernel(&mut self, stream: u64, launch: &Launch) -> Answer {
+    /// Runs a kernel, which is that of a graph's node if that isn't 0.
+    fn run_kernel(&mut self, stream: u64, launch: &Launch, node: u64) -> Answer {
         self.launches += 1;
         if self.lose_at.is_some_and(|at| self.launches >= at) {
             // The launch itself goes well; what follows hears of it.
@@ -439,7 +453,9 @@ impl Driver {
         if let Some(shim) = &self.shim {
             shim.run(&function.name, launch).map_err(Fault::Illegal)?;
         }
-        self.run_for(stream, kernel_ns(launch));
+        let ns = self.slowness * kernel_ns(launch);
+        let end = self.run_for(stream, ns);
+        self.cupti.ran(&function.name, launch, stream, node, (end - ns, end));
         Ok(())
     }
 }
@@ -466,11 +482,15 @@ impl Driver {
         }
     }
 
-    /// The stream is busy for so long, as soon as it has done what it had to.
-    fn run_for(&mut self, stream: u64, ns: u64) {
+    /// The stream is busy for so long, as soon as it has done what it had to; when it is done with it.
+    fn run_for(&mut self, stream: u64, ns: u64) -> u64 {
         let now = self.clock.now();
-        if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.end = stream.end.max(now) + ns;
+        match self.streams.get_mut(&stream) {
+            Some(stream) => {
+                stream.end = stream.end.max(now) + ns;
+                stream.end
+            }
+            None => now + ns,
         }
     }
 
@@ -706,14 +726,15 @@ impl Driver {
         if self.stream("cuGraphLaunch", stream)?.capture.is_some() {
             return illegal("cuGraphLaunch into a capture");
         }
+        self.cupti.launched();
         let now = self.clock.now();
         let mut end = self.stream("cuGraphLaunch", stream)?.end.max(now);
         for node in graph.nodes() {
             self.stream("cuGraphLaunch", stream)?.end = end;
             match &node.work {
                 NodeWork::Kernel(launch) => {
-                    self.run_kernel(stream, launch)?;
-                    end += kernel_ns(launch);
+                    self.run_kernel(stream, launch, node.handle)?;
+                    end += self.slowness * kernel_ns(launch);
                 }
                 NodeWork::Record(event) => {
                     end += self.event_ns;

@@ -4,13 +4,14 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::capture::NodeWork;
+use crate::cupti;
 use crate::driver::{Answer, Driver, Fault, Settings};
 use crate::launch::Launch;
 
-type Code = u32;
+pub(crate) type Code = u32;
 type Handle = *mut c_void;
 
 const VERSION: c_int = 12_000;
@@ -31,6 +32,18 @@ fn process() -> &'static Process {
             event_ns: number("FAKE_CUDA_EVENT_NS"),
             has_stray: std::env::var_os("FAKE_CUDA_STRAY_NODE").is_some(),
             kernels: std::env::var_os("FAKE_CUDA_KERNELS"),
+            slowness: number("FAKE_CUDA_SLOWNESS"),
+            cupti: cupti::Settings {
+                version: number("FAKE_CUPTI_VERSION").map_or(28, |n| n as u32),
+                per_buffer: number("FAKE_CUPTI_PER_BUFFER").map_or(64, |n| n as usize),
+                drop: number("FAKE_CUPTI_DROP"),
+                untimed: number("FAKE_CUPTI_UNTIMED"),
+                stretch: std::env::var("FAKE_CUPTI_STRETCH").ok().and_then(|text| {
+                    let (kernel, percent) = text.split_once(' ')?;
+                    Some((kernel.to_owned(), percent.parse().ok()?))
+                }),
+                refuse: number("FAKE_CUPTI_REFUSE").map(|n| n as u32),
+            },
         };
         let driver = Driver::new(settings).unwrap_or_else(|fault| end(fault));
         let log = std::env::var_os("FAKE_CUDA_LOG").map(|path| {
@@ -44,7 +57,7 @@ fn process() -> &'static Process {
 }
 
 /// Ends the process: a caller that did this once is wrong, whatever comes next.
-fn end(fault: Fault) -> ! {
+pub(crate) fn end(fault: Fault) -> ! {
     let what = match fault {
         Fault::Illegal(what) => what,
         Fault::Code(code) => format!("error {code}"),
@@ -53,17 +66,25 @@ fn end(fault: Fault) -> ! {
     std::process::abort()
 }
 
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs a call, and notes its name.
-fn call<T>(name: &str, run: impl FnOnce(&mut Driver) -> Answer<T>, put: impl FnOnce(T)) -> Code {
+pub(crate) fn call<T>(
+    name: &str,
+    run: impl FnOnce(&mut Driver) -> Answer<T>,
+    put: impl FnOnce(T),
+) -> Code {
     let process = process();
     if let Some(log) = &process.log {
         let line = format!("{name}\n");
-        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = lock(log);
         if let Err(error) = log.write_all(line.as_bytes()) {
             end(Fault::Illegal(format!("the log can't be written: {error}")));
         }
     }
-    let mut driver = process.driver.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut driver = lock(&process.driver);
     driver.call();
     let answer = run(&mut driver);
     match answer {
@@ -89,24 +110,25 @@ fn number<T>(handle: *mut T) -> u64 {
 /// # Safety
 ///
 /// `out` is null or valid for a write.
-unsafe fn put<T>(out: *mut T, value: T) {
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) {
     if !out.is_null() {
         // SAFETY: as the caller says.
         unsafe { out.write(value) };
     }
 }
 
-/// Defines functions of the driver. Each is called as cuda.h says, with pointers that are valid for what
+/// Defines functions of the driver, or of CUPTI. Each is called as their headers say, with pointers that are valid for what
 /// it writes or reads.
 macro_rules! functions {
     ($($name:ident($($arg:ident: $type:ty),*) $body:block)*) => {
         $(
-            // SAFETY: the name is the driver's own, which this library stands for.
+            // SAFETY: the name is that of the library which this one stands for.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($arg: $type),*) -> Code $body
         )*
     };
 }
+pub(crate) use functions;
 
 functions! {
     cuInit(flags: c_uint) {

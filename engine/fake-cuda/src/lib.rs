@@ -20,9 +20,26 @@
 //! | `FAKE_CUDA_EVENT_NS` | what the record of an event takes on the device: 0 unless said otherwise |
 //! | `FAKE_CUDA_STRAY_NODE` | set: each captured graph has its last node once more, which nobody issued |
 //! | `FAKE_CUDA_MEMORY` | bytes of device memory: 8 GiB unless said otherwise |
+//! | `FAKE_CUDA_SLOWNESS` | how often as long each kernel takes: 1 unless said otherwise |
+//!
+//! The same file under the name of `libcupti.so` is CUPTI, which sees what the driver runs. It allows no
+//! illegal call either: kinds that hide kernels, a flush from within a callback, a buffer that isn't being
+//! handed over. Its buffers come in the wrong order and from another thread, and each begins with a record of
+//! a kind that there isn't.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `FAKE_CUPTI_VERSION` | what it says that it is, and how long its records are: 28 unless said otherwise |
+//! | `FAKE_CUPTI_PER_BUFFER` | records of kernels in a buffer: 64 unless said otherwise |
+//! | `FAKE_CUPTI_DROP` | the record, counted from 1, that is dropped, and counted as that |
+//! | `FAKE_CUPTI_UNTIMED` | the record, counted from 1, that has zeros for times |
+//! | `FAKE_CUPTI_STRETCH` | a kernel and a number: its records are longer than it ran, by so many percent |
+//! | `FAKE_CUPTI_REFUSE` | the code that enabling returns |
 
 mod capture;
 mod clock;
+mod cupti;
+mod cupti_ffi;
 mod driver;
 mod ffi;
 mod launch;

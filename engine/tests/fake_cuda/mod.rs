@@ -37,3 +37,18 @@ pub(crate) fn folder() -> &'static Path {
         folder
     })
 }
+
+/// A path to the driver's own file under the name of CUPTI, which no program finds that isn't told of it.
+/// Under any other file the loader would load it once more, as a CUPTI that knows of no driver.
+#[allow(dead_code, reason = "not all tests that have the driver have CUPTI")]
+pub(crate) fn cupti() -> String {
+    let folder = folder().join("cupti");
+    fs::create_dir_all(&folder).expect("a folder");
+    let library = folder.join("libcupti.so.12");
+    #[cfg(unix)]
+    if !library.exists() {
+        // Another test may have made it meanwhile.
+        let _ = std::os::unix::fs::symlink("../libcuda.so", &library);
+    }
+    library.to_str().expect("a path").to_owned()
+}

@@ -117,6 +117,14 @@ pub(super) fn probe() -> Result<usize, CudaError> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
+/// The version of CUDA that the driver implements: 12040 is 12.4. [`probe`] is called before.
+pub(super) fn version() -> Result<u32, CudaError> {
+    let mut version: c_int = 0;
+    // SAFETY: the pointer is to an int that outlives the call.
+    check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
+    Ok(u32::try_from(version).unwrap_or(0))
+}
+
 /// A device, and this process's context on it.
 #[derive(Debug)]
 pub(super) struct Context {
@@ -156,20 +164,12 @@ impl Context {
             attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
-        let mut version: c_int = 0;
-        // SAFETY: the pointer is to an int that outlives the call.
-        check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
+        let driver_version = version()?;
         let mut raw = null_mut();
-        // SAFETY: likewise; it is released when this is dropped.
+        // SAFETY: the pointer is to a handle that outlives the call; it is released when this is dropped.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut raw, device) };
         check("cuDevicePrimaryCtxRetain", result)?;
-        let context = Self {
-            raw,
-            device,
-            name: name.into_owned(),
-            capability,
-            driver_version: u32::try_from(version).unwrap_or(0),
-        };
+        let context = Self { raw, device, name: name.into_owned(), capability, driver_version };
         context.bind()?;
         Ok(Arc::new(context))
     }

@@ -2,8 +2,9 @@
 //!
 //! [`Cuda`] runs the plan of a pass. Weights are copied once; kernels read the position from the device,
 //! so that a decode pass is captured as a graph once and replayed for each token (`graph.rs`). The device
-//! notes times as events, or by kernels that read its clock (`clock.rs`). [`CudaExecutor`] is a session on
-//! it with a profiler, under the names that the predecessor's engine has.
+//! notes times as events, or by kernels that read its clock (`clock.rs`); CUPTI is a witness of them for who
+//! asks for it (`cupti/`). [`CudaExecutor`] is a session on it with a profiler, under the names that the
+//! predecessor's engine has.
 //!
 //! Nobody of this project has had such a device. What can be held to something without one is: the order of
 //! calls, to a driver that allows no illegal one (`engine/fake-cuda/`); the kernels, by running their
@@ -11,6 +12,7 @@
 
 mod bricks;
 mod clock;
+mod cupti;
 mod driver;
 mod error;
 mod graph;
@@ -28,6 +30,10 @@ use brickscope::{BrickProfiler, DeviceError, DeviceLaunch, PtxRegistry, Transfer
 
 pub use bricks::{CudaBrickTimer, CudaExecutor};
 pub use clock::Stamps;
+pub use cupti::{
+    Agreement, Apart, Cupti, CuptiError, CuptiRecords, KernelRecord, Pair, Recorded, Stamped,
+    StampedPass,
+};
 pub use error::CudaError;
 pub use graph::GraphCost;
 pub use measure::{EventCost, KernelResources};

@@ -1,0 +1,281 @@
+//! Kernels by brickscope's stamps beside the same kernels by CUPTI's records.
+//!
+//! Both are of the same passes, so each pair is one kernel that ran once, and what they differ by is the
+//! instruments' and not the day's. A stamped time begins at the stamp before the kernel and ends at the one
+//! after it; a record has the kernel alone. So a stamped time is longer by the gap before the kernel and
+//! what a stamp takes. [`Recorded::SinceLast`] has the record's side of that gap: from the end of the kernel
+//! before.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::CuptiRecords;
+
+/// How far apart two times may be, in nanoseconds, however short they are.
+const NEAR_NS: u64 = 1_000;
+
+/// How far apart, as one part in so many: 5 %.
+const NEAR_PART: u64 = 20;
+
+/// A kernel, as brickscope's stamps have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamped {
+    /// Its name.
+    pub kernel: Arc<str>,
+    /// From the stamp before it to the one after it, in nanoseconds.
+    pub ns: u64,
+}
+
+/// A pass whose kernels were stamped while CUPTI recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StampedPass {
+    /// [`Cupti::now_ns`](super::Cupti::now_ns) before any of it was launched, and after all before it was
+    /// done.
+    pub begun_ns: u64,
+    /// In the order of their launches.
+    pub kernels: Vec<Stamped>,
+}
+
+/// What of a record is held against a stamped time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// The kernel, from begin to end.
+    Alone,
+    /// From the end of the kernel before it in its pass to its own. The first of a pass has none before.
+    SinceLast,
+}
+
+/// A kernel that ran once, by both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pair {
+    /// Its name.
+    pub kernel: Arc<str>,
+    /// The index of its pass.
+    pub pass: usize,
+    /// By brickscope.
+    pub stamped_ns: u64,
+    /// By CUPTI.
+    pub recorded_ns: u64,
+    /// By CUPTI, from the end of the kernel before it in its pass.
+    pub since_last_ns: Option<u64>,
+}
+
+impl Pair {
+    fn recorded(&self, what: Recorded) -> Option<u64> {
+        match what {
+            Recorded::Alone => Some(self.recorded_ns),
+            Recorded::SinceLast => self.since_last_ns,
+        }
+    }
+}
+
+/// The pairs of some passes.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Agreement {
+    /// In the order of the passes, and of the launches in them.
+    pub pairs: Vec<Pair>,
+    /// Passes all of whose kernels have a record.
+    pub passes: usize,
+    /// Passes that are in no pair, since their records aren't those of their kernels, one by one: some are
+    /// missing, so nobody knows which is whose.
+    pub left_out: usize,
+    /// Records in these passes of kernels that no stamp is of.
+    pub others: usize,
+}
+
+/// How far pairs are apart.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Apart<'p> {
+    /// Pairs.
+    pub n: usize,
+    /// The median of stamped less recorded, in nanoseconds.
+    pub median_ns: f64,
+    /// Of those furthest apart the first, with stamped less recorded in nanoseconds.
+    pub furthest: (&'p Pair, i64),
+    /// Pairs more than 5 % of the record apart.
+    pub beyond_part: usize,
+    /// Pairs more than 1 µs apart.
+    pub beyond_ns: usize,
+    /// Pairs beyond both.
+    pub beyond: usize,
+}
+
+impl Agreement {
+    /// Pairs by launch order: a record belongs to the last pass that had begun by then, and within a pass
+    /// the records are those of its kernels if their names are, in order.
+    #[must_use]
+    pub fn new(passes: &[StampedPass], records: &CuptiRecords) -> Self {
+        let mut agreement = Self::default();
+        let stamped: HashSet<&str> =
+            passes.iter().flat_map(|pass| &pass.kernels).map(|k| &*k.kernel).collect();
+        for (index, pass) in passes.iter().enumerate() {
+            let next = passes.get(index + 1).map_or(u64::MAX, |next| next.begun_ns);
+            let within = &records.kernels;
+            let within = &within[within.partition_point(|r| r.start_ns < pass.begun_ns)..];
+            let within = &within[..within.partition_point(|r| r.start_ns < next)];
+            let (own, others): (Vec<_>, Vec<_>) =
+                within.iter().partition(|record| stamped.contains(&*record.name));
+            agreement.others += others.len();
+            let names = pass.kernels.iter().map(|kernel| &kernel.kernel);
+            if pass.kernels.is_empty() || !names.eq(own.iter().map(|record| &record.name)) {
+                agreement.left_out += 1;
+                continue;
+            }
+            agreement.passes += 1;
+            let mut last_end = None;
+            for (kernel, record) in pass.kernels.iter().zip(own) {
+                agreement.pairs.push(Pair {
+                    kernel: Arc::clone(&kernel.kernel),
+                    pass: index,
+                    stamped_ns: kernel.ns,
+                    recorded_ns: record.duration_ns(),
+                    since_last_ns: last_end.and_then(|end| record.end_ns.checked_sub(end)),
+                });
+                last_end = Some(record.end_ns);
+            }
+        }
+        agreement
+    }
+
+    /// How far the pairs are apart; `None` if there are none.
+    #[must_use]
+    pub fn apart(&self, what: Recorded) -> Option<Apart<'_>> {
+        let (mut beyond_part, mut beyond_ns, mut beyond) = (0, 0, 0);
+        let mut apart = Vec::with_capacity(self.pairs.len());
+        let mut furthest: Option<(&Pair, i64)> = None;
+        for pair in &self.pairs {
+            let Some(recorded) = pair.recorded(what) else { continue };
+            let by = pair.stamped_ns.abs_diff(recorded);
+            let is_beyond_part = by > recorded / NEAR_PART;
+            let is_beyond_ns = by > NEAR_NS;
+            beyond_part += usize::from(is_beyond_part);
+            beyond_ns += usize::from(is_beyond_ns);
+            beyond += usize::from(is_beyond_part && is_beyond_ns);
+            let signed = i64::try_from(by).unwrap_or(i64::MAX);
+            let signed = if pair.stamped_ns < recorded { -signed } else { signed };
+            if furthest.is_none_or(|(_, most)| by > most.unsigned_abs()) {
+                furthest = Some((pair, signed));
+            }
+            apart.push(signed);
+        }
+        apart.sort_unstable();
+        let middle = apart.len() / 2;
+        let median_ns = if apart.len().is_multiple_of(2) {
+            let (low, high) = (apart.get(middle.checked_sub(1)?)?, apart.get(middle)?);
+            (*low as f64 + *high as f64) / 2.0
+        } else {
+            *apart.get(middle)? as f64
+        };
+        let n = apart.len();
+        Some(Apart { n, median_ns, furthest: furthest?, beyond_part, beyond_ns, beyond })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::KernelRecord;
+    use super::*;
+
+    const NAMES: [&str; 3] = ["rms_norm", "gemv", "add"];
+
+    /// Passes of three kernels that last 10, 40 and 2 µs, 1 ms apart, stamped `late_ns` longer.
+    fn passes(n: u64, late_ns: u64) -> Vec<StampedPass> {
+        let stamped = |(name, ns): (&str, u64)| Stamped { kernel: name.into(), ns: ns + late_ns };
+        (1..=n)
+            .map(|pass| StampedPass {
+                begun_ns: 1_000_000 * pass,
+                kernels: NAMES.into_iter().zip([10_000, 40_000, 2_000]).map(stamped).collect(),
+            })
+            .collect()
+    }
+
+    /// Their records, with a gap of 500 ns before each kernel.
+    fn records(n: u64) -> CuptiRecords {
+        let mut kernels = Vec::new();
+        for pass in 1..=n {
+            let mut at = 1_000_000 * pass + 3_000;
+            for (name, ns) in NAMES.into_iter().zip([10_000, 40_000, 2_000]) {
+                at += 500;
+                kernels.push(KernelRecord {
+                    name: name.into(),
+                    start_ns: at,
+                    end_ns: at + ns,
+                    correlation: pass as u32,
+                    graph_node: Some(at),
+                    device: 0,
+                    stream: 7,
+                });
+                at += ns;
+            }
+        }
+        CuptiRecords { kernels, ..CuptiRecords::default() }
+    }
+
+    #[test]
+    fn the_gap_before_a_kernel_is_stamped_and_not_in_its_record() {
+        let agreement = Agreement::new(&passes(4, 500), &records(4));
+        assert_eq!((agreement.passes, agreement.left_out, agreement.pairs.len()), (4, 0, 12));
+        let alone = agreement.apart(Recorded::Alone).expect("pairs");
+        assert_eq!((alone.n, alone.median_ns, alone.furthest.1), (12, 500.0, 500));
+        // 500 ns are 25 % of 2 µs, 5 % of 10 and less of 40.
+        assert_eq!((alone.beyond_part, alone.beyond_ns, alone.beyond), (4, 0, 0));
+        // The first of a pass has none before it.
+        let since = agreement.apart(Recorded::SinceLast).expect("pairs");
+        assert_eq!((since.n, since.median_ns, since.furthest.1), (8, 0.0, 0));
+        assert_eq!((since.beyond_part, since.beyond_ns), (0, 0));
+    }
+
+    #[test]
+    fn a_record_that_is_off_by_a_tenth_is_found_and_named() {
+        let mut records = records(4);
+        let gemv = &mut records.kernels[7];
+        assert_eq!(&*gemv.name, "gemv");
+        gemv.end_ns = gemv.start_ns + 44_000;
+        let agreement = Agreement::new(&passes(4, 0), &records);
+        let apart = agreement.apart(Recorded::Alone).expect("pairs");
+        assert_eq!((apart.beyond_part, apart.beyond_ns, apart.beyond), (1, 1, 1));
+        let (pair, by) = apart.furthest;
+        assert_eq!((&*pair.kernel, pair.pass, by), ("gemv", 2, -4_000));
+        assert_eq!(apart.median_ns, 0.0);
+    }
+
+    #[test]
+    fn a_pass_that_lacks_a_record_is_left_out_whole() {
+        let mut records = records(4);
+        records.kernels.remove(4);
+        let agreement = Agreement::new(&passes(4, 0), &records);
+        assert_eq!((agreement.passes, agreement.left_out, agreement.pairs.len()), (3, 1, 9));
+        assert!(agreement.pairs.iter().all(|pair| pair.pass != 1));
+        // So is one whose records come in another order.
+        records.kernels.swap(0, 1);
+        assert_eq!(Agreement::new(&passes(4, 0), &records).left_out, 2);
+        // One of a kernel that nobody stamped is no reason.
+        records.kernels.swap(0, 1);
+        let mut stranger = records.kernels[1].clone();
+        stranger.name = "memset".into();
+        records.kernels.insert(1, stranger);
+        let agreement = Agreement::new(&passes(4, 0), &records);
+        assert_eq!((agreement.passes, agreement.others), (3, 1));
+    }
+
+    #[test]
+    fn without_a_record_there_is_nothing_to_tell() {
+        for (passes, records) in [(passes(2, 0), CuptiRecords::default()), (Vec::new(), records(2))]
+        {
+            let agreement = Agreement::new(&passes, &records);
+            assert_eq!(agreement.passes, 0);
+            assert_eq!(agreement.apart(Recorded::Alone), None);
+        }
+        // One kernel in a pass has none before it.
+        let mut one = passes(1, 0);
+        one[0].kernels.truncate(1);
+        let mut record = records(1);
+        record.kernels.truncate(1);
+        let agreement = Agreement::new(&one, &record);
+        assert!(agreement.apart(Recorded::Alone).is_some());
+        assert_eq!(agreement.apart(Recorded::SinceLast), None);
+    }
+}
