@@ -63,6 +63,7 @@ pub mod dot;
 pub mod gemm;
 pub mod gemv;
 mod inputs;
+mod interleave;
 mod kernels;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
@@ -85,6 +86,7 @@ mod tiles;
 
 pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
 pub use inputs::Inputs;
+pub use interleave::{GROUP_ROWS, can_be_interleaved, interleave};
 pub use kernels::Kernels;
 pub use matmul::threads_for_rows;
 pub use matrix::{Matrix, MatrixError};
