@@ -16,9 +16,9 @@
 //! whole word. It is a permutation of the bytes of sixteen rows, a group: a matrix is as long as before, and each row
 //! can be had again.
 //!
-//! The words of a block come in the order in which the loops take them: those of Q4_K and Q5_K as in the file, those
-//! of Q6_K scales first and then the codes with their upper bits. Out of order it is three streams in a page, of which
-//! the prefetchers of Zen 4 follow none: 9 GB/s of 27.
+//! The words of a block come in the order in which the loops take them: those of Q4_K as in the file, those of Q5_K
+//! and Q6_K with the upper bits beside the rest of the codes, and scales first. Out of order it is two or three streams
+//! in a page, of which the prefetchers of Zen 4 follow none: 9 GB/s for 27.
 
 use crate::QuantType;
 use crate::quant::{q4_k, q5_k, q6_k};
@@ -40,7 +40,7 @@ pub(crate) const Q6_K_CODES: usize = 4;
 
 /// The line that has some word of a block.
 static Q4_K_LINES: [u8; Q4_K_WORDS] = in_order();
-static Q5_K_LINES: [u8; Q5_K_WORDS] = in_order();
+static Q5_K_LINES: [u8; Q5_K_WORDS] = q5_k_lines();
 static Q6_K_LINES: [u8; Q6_K_WORDS] = q6_k_lines();
 
 const fn in_order<const N: usize>() -> [u8; N] {
@@ -49,6 +49,25 @@ const fn in_order<const N: usize>() -> [u8; N] {
     while word < N {
         lines[word] = word as u8;
         word += 1;
+    }
+    lines
+}
+
+/// For four columns of each sub-block: the word with their fifth bits, then those with their codes, two sub-blocks in
+/// each.
+const fn q5_k_lines() -> [u8; Q5_K_WORDS] {
+    let mut lines = in_order();
+    let (bits, codes) = (q5_k::QH / 4, q5_k::QS / 4);
+    let mut step = 0;
+    while step < 8 {
+        let first = bits + 5 * step;
+        lines[bits + step] = first as u8;
+        let mut c = 0;
+        while c < 4 {
+            lines[codes + 8 * c + step] = (first + 1 + c) as u8;
+            c += 1;
+        }
+        step += 1;
     }
     lines
 }
@@ -104,6 +123,7 @@ pub fn can_be_interleaved(kind: QuantType) -> bool {
 pub(crate) fn line_of(kind: QuantType, at: usize) -> usize {
     debug_assert!(at.is_multiple_of(4));
     let lines: &[u8] = match kind {
+        QuantType::Q5_K => &Q5_K_LINES,
         QuantType::Q6_K => &Q6_K_LINES,
         // In order; a table of those would be read each time.
         _ => return at / 4,

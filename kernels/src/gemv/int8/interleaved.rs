@@ -12,6 +12,7 @@
 
 use std::arch::x86_64::*;
 use std::ops::Range;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::Matrix;
 use crate::activations::Activations;
@@ -72,6 +73,13 @@ pub(super) fn in_sixteens(x: &Activations) -> Vec<OfSixteens> {
     blocks.collect()
 }
 
+/// Keeps the compiler from loading what comes later in the source before what comes earlier: it knows nothing of
+/// prefetchers, which lose their stream. No instruction.
+#[inline(always)]
+fn in_order() {
+    compiler_fence(Ordering::SeqCst);
+}
+
 /// A macro, because a function that is passed in isn't inlined where the target feature would have to come
 /// from its caller.
 macro_rules! gemv {
@@ -103,9 +111,6 @@ fn group_with_minimums<const WORDS: usize, const FIFTH: bool>(
     lines: &[Line],
     x: &[OfMinimums],
 ) -> __m512 {
-    const HEAD_LINES: usize = HEAD / 4;
-    let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
-    let fifth = _mm512_set1_epi8(0x10);
     let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
     for (block, x) in lines.as_chunks::<WORDS>().0.iter().zip(x) {
         let head = block.first_chunk().expect("a block begins with its head");
@@ -123,43 +128,69 @@ fn group_with_minimums<const WORDS: usize, const FIFTH: bool>(
         let dmin = _mm512_mul_ps(dmin, scale);
         mins_acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), dmin, mins_acc);
 
+        let dots = if FIFTH { dots_of_q5_k(block, &x.q) } else { dots_of_q4_k(block, &x.q) };
         let mut total = _mm512_setzero_si512();
         for c in 0..4 {
-            let (mut low, mut high) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-            for k in 0..8 {
-                let codes_at = if FIFTH { HEAD_LINES + 8 } else { HEAD_LINES };
-                let codes = load_u8x64(&block[codes_at + 8 * c + k]);
-                let x_low = _mm512_set1_epi32(x.q[16 * c + k]);
-                let x_high = _mm512_set1_epi32(x.q[16 * c + 8 + k]);
-                let (mut a, mut b) =
-                    (_mm512_and_si512(codes, low_4), _mm512_and_si512(codes, high_4));
-                if FIFTH {
-                    let bits = load_u8x64(&block[HEAD_LINES + k]);
-                    let [in_a, in_b] =
-                        [2 * c, 2 * c + 1].map(|s| _mm512_and_si512(to_fifth(bits, s), fifth));
-                    a = _mm512_or_si512(a, in_a);
-                    // a | b & c
-                    b = _mm512_ternarylogic_epi32::<0xf8>(
-                        in_b,
-                        _mm512_srli_epi32::<4>(codes),
-                        low_4,
-                    );
-                }
-                low = _mm512_dpbusd_epi32(low, a, x_low);
-                high = _mm512_dpbusd_epi32(high, b, x_high);
+            for i in 0..2 {
+                let scale = byte(scales[c / 2], c % 2 * 2 + i);
+                total = _mm512_add_epi32(total, _mm512_mullo_epi32(dots[c][i], scale));
             }
-            if !FIFTH {
-                // Upper halves of bytes are sixteen times what they stand for, and so is their sum.
-                high = _mm512_srai_epi32::<4>(high);
-            }
-            let of_low = byte(scales[c / 2], c % 2 * 2);
-            let of_high = byte(scales[c / 2], c % 2 * 2 + 1);
-            total = _mm512_add_epi32(total, _mm512_mullo_epi32(low, of_low));
-            total = _mm512_add_epi32(total, _mm512_mullo_epi32(high, of_high));
         }
         acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), _mm512_mul_ps(d, scale), acc);
     }
     _mm512_sub_ps(acc, mins_acc)
+}
+
+/// The sums of products of the eight sub-blocks of Q4_K.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dots_of_q4_k(block: &[Line], x: &[i32; LEN / 4]) -> [[__m512i; 2]; 4] {
+    let codes: &[Line; 32] = block[HEAD / 4..].first_chunk().expect("codes follow the head");
+    let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
+    let mut dots = [[_mm512_setzero_si512(); 2]; 4];
+    for c in 0..4 {
+        in_order();
+        let [mut low, mut high] = dots[c];
+        for k in 0..8 {
+            let codes = load_u8x64(&codes[8 * c + k]);
+            let (x_low, x_high) = (x[16 * c + k], x[16 * c + 8 + k]);
+            let (a, b) = (_mm512_and_si512(codes, low_4), _mm512_and_si512(codes, high_4));
+            low = _mm512_dpbusd_epi32(low, a, _mm512_set1_epi32(x_low));
+            high = _mm512_dpbusd_epi32(high, b, _mm512_set1_epi32(x_high));
+        }
+        // Upper halves of bytes are sixteen times what they stand for, and so is their sum.
+        dots[c] = [low, _mm512_srai_epi32::<4>(high)];
+    }
+    dots
+}
+
+/// The sums of products of the eight sub-blocks of Q5_K.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dots_of_q5_k(block: &[Line], x: &[i32; LEN / 4]) -> [[__m512i; 2]; 4] {
+    let steps: &[[Line; 5]; 8] = block[HEAD / 4..].as_chunks().0.first_chunk().expect("all codes");
+    let (low_4, fifth) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x10));
+    let mut dots = [[_mm512_setzero_si512(); 2]; 4];
+    for (k, [bits, codes @ ..]) in steps.iter().enumerate() {
+        in_order();
+        let bits = load_u8x64(bits);
+        for c in 0..4 {
+            let codes = load_u8x64(&codes[c]);
+            let bit = [to_fifth(bits, 2 * c), to_fifth(bits, 2 * c + 1)];
+            let codes = [codes, _mm512_srli_epi32::<4>(codes)];
+            for i in 0..2 {
+                // a | b & c
+                let code = _mm512_ternarylogic_epi32::<0xf8>(
+                    _mm512_and_si512(bit[i], fifth),
+                    codes[i],
+                    low_4,
+                );
+                let x = _mm512_set1_epi32(x[16 * c + 8 * i + k]);
+                dots[c][i] = _mm512_dpbusd_epi32(dots[c][i], code, x);
+            }
+        }
+    }
+    dots
 }
 
 /// Bit `s` of each byte as its fifth; what the others become is anything.
@@ -241,6 +272,7 @@ fn group_of_sixteens(lines: &[Line], halves: &[Halves], x: &[OfSixteens]) -> __m
         let mut total = _mm512_setzero_si512();
         for h in 0..2 {
             for s in 0..2 {
+                in_order();
                 let mut dots = [_mm512_setzero_si512(); 4];
                 for i in 0..4 {
                     dots[i] = _mm512_set1_epi32(x.begin[8 * h + 2 * i + s]);
