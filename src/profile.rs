@@ -353,12 +353,19 @@ pub struct Model {
     pub embedding_length: u32,
     /// The weights are random: the timings are real, the text is noise.
     pub synthetic: bool,
-    /// Where the weights were while the CPU read them, in a few words: `mapped file` or `large pages`.
+    /// Where the weights were while the CPU read them, in a few words: `mapped file` or `large pages`, or
+    /// `large pages, rows interleaved`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_in: Option<String>,
     /// How long it took to copy the file there, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_in_ns: Option<u64>,
+    /// How many bytes of them were put into another order there, for kernels that read them faster so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleaved_bytes: Option<u64>,
+    /// How long that took, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleaved_in_ns: Option<u64>,
 }
 
 /// What the profiler itself cost.

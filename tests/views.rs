@@ -520,8 +520,10 @@ fn profile() -> Profile {
         layers: 2,
         embedding_length: 4096,
         synthetic: true,
-        weights_in: Some("large pages".to_owned()),
+        weights_in: Some("large pages, rows interleaved".to_owned()),
         copied_in_ns: Some(150_000_000),
+        interleaved_bytes: Some(900_000),
+        interleaved_in_ns: Some(20_000_000),
     });
     profile.run = Some(Run {
         backend: "avx2".to_owned(),

@@ -257,7 +257,8 @@ pub(crate) struct ExecutorArgs {
     pub(crate) backend: Option<Backend>,
 
     /// Leave the weights in the file, mapped, rather than copy them into large pages of memory, from which
-    /// a CPU reads faster. For a device, and by `logits`, they are never copied.
+    /// a CPU reads faster, and put them there in the order that the kernels read fastest. For a device, and by
+    /// `logits`, they are never copied.
     #[arg(long)]
     pub(crate) mmap: bool,
 }

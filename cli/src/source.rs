@@ -38,11 +38,20 @@ pub(crate) fn model_to_run(path: Option<&Path>, on: &ExecutorArgs) -> Result<Mod
     Ok(model)
 }
 
-/// Copies weights into memory, if the CPU is to read them and nobody said to leave them in the file.
+/// Copies weights into memory, and puts their rows side by side for the kernels that are to run, if the CPU is to
+/// read them and nobody said to leave them in the file.
 pub(crate) fn copy_weights(model: &mut Model, on: &ExecutorArgs, told: Told<'_>) -> Result<()> {
     if on.mmap || device::asked(on).is_some() {
         return Ok(());
     }
+    let kernels = kernels(on)?;
+    copy(model, told)?;
+    interleave(model, kernels);
+    Ok(())
+}
+
+/// Copies weights into memory.
+pub(crate) fn copy(model: &mut Model, told: Told<'_>) -> Result<()> {
     let bar = progress::bytes("loading", 0);
     let copied = model.copy_into_memory(&mut |done, total| {
         bar.set_length(total);
@@ -51,6 +60,21 @@ pub(crate) fn copy_weights(model: &mut Model, on: &ExecutorArgs, told: Told<'_>)
     });
     bar.finish_and_clear();
     Ok(copied?)
+}
+
+/// Puts rows of weights side by side, if they are in memory and these kernels read them faster so.
+pub(crate) fn interleave(model: &mut Model, kernels: Kernels) {
+    let bar = progress::bytes("arranging", 0);
+    model.interleave(kernels, all_threads(), &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+}
+
+/// As many as this process may use.
+fn all_threads() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 fn at(path: Option<&Path>, told: Told<'_>) -> Result<PathBuf> {
@@ -89,19 +113,21 @@ pub(crate) fn prompt(model: &Model, text: &str) -> Result<Vec<u32>> {
     Ok(prompt)
 }
 
+/// The kernels that were asked for.
+fn kernels(args: &ExecutorArgs) -> Result<Kernels> {
+    match args.backend {
+        Some(backend) => Kernels::new(backend).context("--backend"),
+        None => Ok(Kernels::best()),
+    }
+}
+
 /// The executor that was asked for.
 pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
-    let kernels = match args.backend {
-        Some(backend) => Kernels::new(backend).context("--backend")?,
-        None => Kernels::best(),
-    };
+    let kernels = kernels(args)?;
     if let Some(caveat) = kernels.backend().caveat() {
         eprintln!("note: {caveat}");
     }
-    let threads = match args.threads {
-        Some(threads) => threads,
-        None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-    };
+    let threads = args.threads.unwrap_or_else(all_threads);
     Cpu::new(kernels, threads)
         .with_context(|| format!("--threads: the system can't start {threads} threads"))
 }
@@ -121,19 +147,28 @@ pub(crate) fn describe(model: &Model) -> brickscope::Model {
         layers: model.config.n_layers as u32,
         embedding_length: model.config.dim as u32,
         synthetic,
-        weights_in: weights_in(model).map(str::to_owned),
+        weights_in: weights_in(model),
         copied_in_ns: match model.gguf.placement() {
             Placement::Copied { took, .. } => u64::try_from(took.as_nanos()).ok(),
             _ => None,
         },
+        interleaved_bytes: model.interleaved().map(|done| done.bytes),
+        interleaved_in_ns: model
+            .interleaved()
+            .and_then(|done| u64::try_from(done.took.as_nanos()).ok()),
     }
 }
 
 /// What a mapped file is called where it is said where weights are.
 pub(crate) const MAPPED: &str = "mapped file";
 
-/// Where the weights are, if a file is open.
-pub(crate) fn weights_in(model: &Model) -> Option<&'static str> {
+/// Where the weights are, if a file is open, and whether in another order than there.
+pub(crate) fn weights_in(model: &Model) -> Option<String> {
+    let order = if model.interleaved().is_some() { ", rows interleaved" } else { "" };
+    place(model).map(|place| format!("{place}{order}"))
+}
+
+fn place(model: &Model) -> Option<&'static str> {
     match model.gguf.placement() {
         Placement::Mapped => Some(MAPPED),
         // The last page of a file is rarely a whole one.

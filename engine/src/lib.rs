@@ -39,6 +39,7 @@ pub mod tokenizer;
 
 mod config;
 mod generate;
+mod interleave;
 mod kv_cache;
 mod model;
 mod probe;
@@ -52,6 +53,7 @@ pub use config::{Architecture, Config};
 pub use executor::Wgpu;
 pub use executor::gpu::{Gpu, GpuError, GpuProbe, GpuSession};
 pub use generate::{GenerateOptions, Generated, generate, generate_on};
+pub use interleave::Interleaved;
 pub use kv_cache::KvCache;
 pub use model::{Error, Model};
 pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};

@@ -32,8 +32,28 @@ impl Tensor {
     #[inline]
     #[must_use]
     pub fn matrix<'g>(&self, gguf: &'g Gguf) -> Matrix<'g> {
-        Matrix::new(self.kind, self.rows, self.cols, gguf.bytes(&self.info))
-            .expect("the shape was held against the bytes when the model was opened")
+        let bytes = gguf.bytes(&self.info);
+        let matrix = match self.info.is_interleaved {
+            true => Matrix::interleaved(self.kind, self.rows, self.cols, bytes),
+            false => Matrix::new(self.kind, self.rows, self.cols, bytes),
+        };
+        matrix.expect("the shape was held against the bytes when the model was opened")
+    }
+
+    /// Whether its rows lie side by side: see [`Model::interleave`](crate::Model::interleave).
+    #[must_use]
+    pub fn is_interleaved(&self) -> bool {
+        self.info.is_interleaved
+    }
+
+    /// Where it is in the file.
+    pub(crate) fn info(&self) -> &TensorInfo {
+        &self.info
+    }
+
+    /// Notes that its rows lie side by side now, if they do.
+    pub(crate) fn set_interleaved(&mut self, is_interleaved: bool) {
+        self.info.is_interleaved |= is_interleaved;
     }
 
     /// How many bytes the weights take.
@@ -84,6 +104,11 @@ impl Layer {
     pub(crate) fn matrices(&self) -> [&Tensor; 7] {
         [&self.q, &self.k, &self.v, &self.output, &self.gate, &self.up, &self.down]
     }
+
+    fn matrices_mut(&mut self) -> [&mut Tensor; 7] {
+        let Self { q, k, v, output, gate, up, down, .. } = self;
+        [q, k, v, output, gate, up, down]
+    }
 }
 
 impl Weights {
@@ -91,6 +116,11 @@ impl Weights {
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Tensor> {
         let layers = self.layers.iter().flat_map(Layer::matrices);
         std::iter::once(&self.embedding).chain([&self.head]).chain(layers)
+    }
+
+    pub(crate) fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        let layers = self.layers.iter_mut().flat_map(Layer::matrices_mut);
+        [&mut self.embedding, &mut self.head].into_iter().chain(layers)
     }
 
     /// Finds the weights in a model file and holds their shapes against `config`.

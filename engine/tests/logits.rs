@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use brickscope::{BrickId, BrickProfiler, Phase};
 use brickscope_engine::executor::Cpu;
+use brickscope_engine::gguf::Gguf;
 use brickscope_engine::{Model, Session};
 use brickscope_kernels::{Backend, Kernels};
 
@@ -97,24 +98,33 @@ impl Runs for Session<'_> {
     }
 }
 
-/// Holds a model to its references, in one batch and token by token, on `backend`.
+/// Holds a model to its references, in one batch and token by token, on `backend`: with weights as they are in the
+/// file, and with rows side by side, which all backends read.
 fn check(folder: &Path, name: &str, backend: Backend, threads: usize) {
     let Ok(kernels) = Kernels::new(backend) else {
         println!("skipped: no {backend} here");
         return;
     };
-    check_on(folder, name, backend.name(), &move |model, context| {
-        let cpu = Cpu::new(kernels, NonZeroUsize::new(threads).unwrap()).unwrap();
+    let threads = NonZeroUsize::new(threads).unwrap();
+    let open: &Open = &move |model, context| {
+        let cpu = Cpu::new(kernels, threads).unwrap();
         Some(Box::new(Session::new(model, cpu, context).unwrap()))
-    });
+    };
+    let path = folder.join(format!("{name}.gguf"));
+    check_on(folder, name, backend.name(), &Model::open(&path).unwrap(), open);
+    let Ok(avx512) = Kernels::new(Backend::Avx512) else { return };
+    let gguf = Gguf::from_bytes(fs::read(&path).unwrap(), &path).unwrap();
+    let mut model = Model::from_gguf(gguf).unwrap();
+    if model.interleave(avx512, threads, &mut |_, _| ()).is_some() {
+        check_on(folder, name, &format!("{backend}, interleaved"), &model, open);
+    }
 }
 
 /// A session of a model and a context; `None` where there is nothing to run it on.
 type Open = dyn for<'m> Fn(&'m Model, usize) -> Option<Box<dyn Runs + 'm>>;
 
-/// As [`check`], on what `open` makes.
-fn check_on(folder: &Path, name: &str, backend: &str, open: &Open) {
-    let model = Model::open(&folder.join(format!("{name}.gguf"))).unwrap();
+/// As [`check`], of a model on what `open` makes.
+fn check_on(folder: &Path, name: &str, backend: &str, model: &Model, open: &Open) {
     for (file, steps) in [("logits.bin", false), ("step.logits.bin", true)] {
         let path = folder.join(format!("{name}.{file}"));
         // Of I2_S there is one file only.
@@ -123,7 +133,7 @@ fn check_on(folder: &Path, name: &str, backend: &str, open: &Open) {
         }
         let reference = read(&path);
         let context = reference.tokens.len() + reference.greedy.len();
-        let Some(mut session) = open(&model, context) else { return };
+        let Some(mut session) = open(model, context) else { return };
         let logits = if steps {
             let step = |token| session.forward(token);
             reference.tokens.iter().copied().flat_map(step).collect()
@@ -298,7 +308,8 @@ mod on_wgpu {
     #[test]
     fn logits_agree_on_a_device() {
         for name in models(&fixtures()) {
-            check_on(&fixtures(), &name, "wgpu", &open);
+            let model = Model::open(&fixtures().join(format!("{name}.gguf"))).unwrap();
+            check_on(&fixtures(), &name, "wgpu", &model, &open);
         }
     }
 
@@ -306,7 +317,8 @@ mod on_wgpu {
     fn all_shared_models_agree_on_a_device() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
         for name in models(&folder) {
-            check_on(&folder, &name, "wgpu", &open);
+            let model = Model::open(&folder.join(format!("{name}.gguf"))).unwrap();
+            check_on(&folder, &name, "wgpu", &model, &open);
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::activations::Activations;
 use crate::backend::{Backend, UnsupportedBackend};
 use crate::gemm::Tokens;
 use crate::gemv::Vector;
+#[cfg(target_arch = "x86_64")]
+use crate::interleave::can_be_interleaved;
 use crate::matmul::Columns;
 use crate::{
     Inputs, Matrix, QuantType, RopePairs, ThreadPool, TileWatch, add, attention, gemm, gemv,
@@ -127,6 +129,19 @@ impl Kernels {
             Isa::Avx512 => gemm::int8::is_written(kind),
             _ => {
                 let _ = (kind, n);
+                false
+            }
+        }
+    }
+
+    /// Whether these kernels read weights of this type faster if their rows are
+    /// [interleaved](crate::interleave()). They read them in any case.
+    pub fn interleaves(self, kind: QuantType) -> bool {
+        match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => can_be_interleaved(kind),
+            _ => {
+                let _ = kind;
                 false
             }
         }
@@ -257,7 +272,7 @@ impl Kernels {
     /// If a length differs, or `w` hasn't these rows.
     pub fn gemv_rows(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
         gemv::check(out.len(), &w, &rows, x.len());
-        self.gemv_vector(out, w, rows, Inputs::new(x, 1).vector(self, w.kind()));
+        self.gemv_vector(out, w, rows, Inputs::new(x, 1).vector(self, &w));
     }
 
     pub(crate) fn gemv_vector(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: Vector) {
@@ -294,10 +309,15 @@ impl Kernels {
 
     /// A vector as [`gemv_vector`](Self::gemv_vector) multiplies it where activations are rounded.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn arranged(self, kind: QuantType, x: &[f32]) -> gemv::int8::Arranged {
+    pub(crate) fn arranged(
+        self,
+        kind: QuantType,
+        is_interleaved: bool,
+        x: &[f32],
+    ) -> gemv::int8::Arranged {
         assert!(self.isa == Isa::Avx512, "only AVX-512 rounds activations");
         // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
-        unsafe { gemv::int8::Arranged::new(kind, x) }
+        unsafe { gemv::int8::Arranged::new(kind, is_interleaved, x) }
     }
 
     /// Some rows, as [`gemm_columns`](Self::gemm_columns) multiplies them where activations are rounded.

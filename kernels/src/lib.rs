@@ -44,6 +44,9 @@
 //! On AVX2, NEON and AVX-512 products of several tokens are cut into tiles for caches and registers; a
 //! [`TileWatch`] is told of them, with two readings of its clock for each.
 //!
+//! For AVX-512 rows of Q4_K, Q5_K and Q6_K are best [`interleave`]d, sixteen side by side in the place of sixteen one
+//! after the other; [`Kernels::interleaves`] says for which types that is so. All kernels read both.
+//!
 //! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
 //! and [`ThreadPool`] is what [`Kernels::matmul`] splits its rows over.
 //!
@@ -63,6 +66,7 @@ pub mod dot;
 pub mod gemm;
 pub mod gemv;
 mod inputs;
+mod interleave;
 mod kernels;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
@@ -85,6 +89,7 @@ mod tiles;
 
 pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
 pub use inputs::Inputs;
+pub use interleave::{GROUP_ROWS, can_be_interleaved, interleave};
 pub use kernels::Kernels;
 pub use matmul::threads_for_rows;
 pub use matrix::{Matrix, MatrixError};

@@ -146,7 +146,7 @@ pub(crate) fn matmul(
     let shared = &Shared { start, n_rows, stride };
     let threads = pool.threads();
     if n == 1 {
-        let x = x.vector(kernels, w.kind());
+        let x = x.vector(kernels, &w);
         return pool.run(&|thread| {
             let rows = share(w.rows(), thread, threads);
             // SAFETY: the shares of the threads are disjoint and end at `w.rows()`, which is the

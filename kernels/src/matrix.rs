@@ -1,16 +1,18 @@
 //! A checked view of a weight tensor's bytes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
+use crate::interleave::{self, GROUP_ROWS};
 use crate::quant::{QuantType, decode_row, ternary};
 
 /// A weight matrix in some [`QuantType`], borrowed from wherever its bytes are: a mapped file, say.
 /// The bytes need no alignment.
 ///
 /// `rows` is the number of outputs and `cols` the number of inputs, so that `y = W·x` has a dot
-/// product per row; a row's weights are contiguous. In GGUF's order of dimensions it is
-/// `[cols, rows]`.
+/// product per row; a row's weights are contiguous, but in an [interleaved](Self::interleaved) matrix. In
+/// GGUF's order of dimensions it is `[cols, rows]`.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Matrix<'a> {
     kind: QuantType,
@@ -21,6 +23,16 @@ pub struct Matrix<'a> {
     blocks: &'a [u8],
     // 1 but for I2_S.
     scale: f32,
+    layout: Layout,
+}
+
+/// In which order the blocks lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// One row after the other.
+    ByRow,
+    // Invariant: the rows are whole groups, and the type has such a layout.
+    Interleaved,
 }
 
 impl<'a> Matrix<'a> {
@@ -54,7 +66,33 @@ impl<'a> Matrix<'a> {
             _ => (bytes, 1.0),
         };
         let row_bytes = cols / kind.block_len() * kind.block_bytes();
-        Ok(Self { kind, rows, cols, row_bytes, blocks, scale })
+        Ok(Self { kind, rows, cols, row_bytes, blocks, scale, layout: Layout::ByRow })
+    }
+
+    /// Looks at `bytes` as such a matrix whose rows were [interleaved](crate::interleave()).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and if the type has no such layout, or the rows aren't whole groups of
+    /// [`GROUP_ROWS`].
+    pub fn interleaved(
+        kind: QuantType,
+        rows: usize,
+        cols: usize,
+        bytes: &'a [u8],
+    ) -> Result<Self, MatrixError> {
+        if !interleave::can_be_interleaved(kind) {
+            return Err(MatrixError::NoSuchLayout { kind });
+        }
+        if !rows.is_multiple_of(GROUP_ROWS) {
+            return Err(MatrixError::PartialGroup { kind, rows });
+        }
+        Ok(Self { layout: Layout::Interleaved, ..Self::new(kind, rows, cols, bytes)? })
+    }
+
+    /// Whether sixteen rows lie side by side.
+    pub fn is_interleaved(&self) -> bool {
+        self.layout == Layout::Interleaved
     }
 
     /// How the weights are stored.
@@ -77,17 +115,70 @@ impl<'a> Matrix<'a> {
         self.blocks.len()
     }
 
-    /// The blocks of one row. Those of an I2_S matrix are its codes, without the scale.
+    /// The blocks of one row, as in a file: gathered if the matrix is interleaved. Those of an I2_S matrix are
+    /// its codes, without the scale.
     ///
     /// # Panics
     ///
     /// If there is no row `row`.
-    pub fn row_bytes(&self, row: usize) -> &'a [u8] {
-        self.rows_bytes(row..row + 1)
+    pub fn row_bytes(&self, row: usize) -> Cow<'a, [u8]> {
+        match self.layout {
+            Layout::ByRow => Cow::Borrowed(self.rows_bytes(row..row + 1)),
+            Layout::Interleaved => {
+                let mut bytes = Vec::new();
+                self.gather(row..row + 1, &mut bytes);
+                Cow::Owned(bytes)
+            }
+        }
+    }
+
+    /// The same. A row that has to be gathered is so in `buffer`.
+    #[inline]
+    pub(crate) fn row_in<'b>(&self, row: usize, buffer: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self.layout {
+            Layout::ByRow => self.rows_bytes(row..row + 1),
+            Layout::Interleaved => {
+                self.gather(row..row + 1, buffer);
+                buffer
+            }
+        }
+    }
+
+    /// Fills `buffer` with the blocks of some rows of an interleaved matrix, one row after the other.
+    pub(crate) fn gather(&self, rows: Range<usize>, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        buffer.reserve(rows.len() * self.row_bytes);
+        for row in rows {
+            let group = row / GROUP_ROWS;
+            let group = self.groups_bytes(group..group + 1);
+            interleave::row_of(self.kind, group, row % GROUP_ROWS, buffer);
+        }
     }
 
     /// The blocks of some rows, one row after the other.
+    ///
+    /// # Panics
+    ///
+    /// If they don't lie so.
     pub(crate) fn rows_bytes(&self, rows: Range<usize>) -> &'a [u8] {
+        assert!(self.layout == Layout::ByRow, "{self:?} has no rows that lie together");
+        self.bytes_of(rows)
+    }
+
+    /// The blocks of some groups of rows of an interleaved matrix.
+    ///
+    /// # Panics
+    ///
+    /// If it isn't one.
+    pub(crate) fn groups_bytes(&self, groups: Range<usize>) -> &'a [u8] {
+        assert!(self.layout == Layout::Interleaved, "{self:?} isn't interleaved");
+        self.bytes_of(GROUP_ROWS * groups.start..GROUP_ROWS * groups.end)
+    }
+
+    fn bytes_of(&self, rows: Range<usize>) -> &'a [u8] {
         assert!(
             rows.start <= rows.end && rows.end <= self.rows,
             "rows {rows:?} of a matrix that has {}",
@@ -113,14 +204,15 @@ impl<'a> Matrix<'a> {
             out.len(),
             self.cols
         );
-        decode_row(self.kind, self.row_bytes(row), self.tensor_scale(), out);
+        decode_row(self.kind, &self.row_bytes(row), self.tensor_scale(), out);
     }
 }
 
 impl fmt::Debug for Matrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the bytes, of which there may be hundreds of millions.
-        write!(f, "Matrix({} {}x{})", self.kind, self.rows, self.cols)
+        let layout = if self.is_interleaved() { " interleaved" } else { "" };
+        write!(f, "Matrix({} {}x{}{layout})", self.kind, self.rows, self.cols)
     }
 }
 
@@ -143,6 +235,18 @@ pub enum MatrixError {
         rows: usize,
         /// How many weights a row has.
         cols: usize,
+    },
+    /// The type has no layout of interleaved rows.
+    NoSuchLayout {
+        /// How the weights are stored.
+        kind: QuantType,
+    },
+    /// Interleaved rows that aren't whole groups.
+    PartialGroup {
+        /// How the weights are stored.
+        kind: QuantType,
+        /// How many rows there are.
+        rows: usize,
     },
     /// There are too few bytes, or too many.
     Length {
@@ -170,6 +274,13 @@ impl fmt::Display for MatrixError {
             Self::TooLarge { kind, rows, cols } => {
                 write!(f, "the size of a {kind} matrix of {rows} by {cols} overflows")
             }
+            Self::NoSuchLayout { kind } => {
+                write!(f, "rows of {kind} have no layout in which they are interleaved")
+            }
+            Self::PartialGroup { kind, rows } => write!(
+                f,
+                "{rows} rows of {kind} can't be interleaved, since that takes a multiple of {GROUP_ROWS}"
+            ),
             Self::Length { kind, rows, cols, needed, given } => write!(
                 f,
                 "a {kind} matrix of {rows} by {cols} has {needed} bytes, but {given} were given"

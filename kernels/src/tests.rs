@@ -329,13 +329,59 @@ mod attention {
 mod products {
     use super::*;
 
-    /// A matrix in every type that can have `cols` columns.
-    fn matrices(rows: usize, cols: usize, seed: u64) -> Vec<(QuantType, Vec<u8>)> {
-        QuantType::ALL
-            .into_iter()
-            .filter(|kind| cols.is_multiple_of(kind.block_len()))
-            .map(|kind| (kind, encode(kind, &noise(seed, rows * cols))))
-            .collect()
+    /// A matrix as it is in a file, and as its bytes are now: the same, or interleaved.
+    struct Stored {
+        kind: QuantType,
+        rows: usize,
+        cols: usize,
+        by_row: Vec<u8>,
+        interleaved: Option<Vec<u8>>,
+    }
+
+    impl Stored {
+        fn matrix(&self) -> Matrix<'_> {
+            match &self.interleaved {
+                Some(bytes) => Matrix::interleaved(self.kind, self.rows, self.cols, bytes).unwrap(),
+                None => self.by_row(),
+            }
+        }
+
+        fn by_row(&self) -> Matrix<'_> {
+            Matrix::new(self.kind, self.rows, self.cols, &self.by_row).unwrap()
+        }
+    }
+
+    /// A matrix in every type that can have `cols` columns, and in every layout that it can have with so many
+    /// rows.
+    fn matrices(rows: usize, cols: usize, seed: u64) -> Vec<Stored> {
+        let kinds = QuantType::ALL.into_iter();
+        let kinds = kinds.filter(|kind| cols.is_multiple_of(kind.block_len()));
+        let by_row = kinds.map(|kind| {
+            let by_row = encode(kind, &noise(seed, rows * cols));
+            Stored { kind, rows, cols, by_row, interleaved: None }
+        });
+        with_interleaved(by_row.collect())
+    }
+
+    /// Each, and its interleaved twin if it can have one.
+    fn with_interleaved(by_row: Vec<Stored>) -> Vec<Stored> {
+        let both = by_row.into_iter().flat_map(|stored| {
+            let Stored { kind, rows, cols, .. } = stored;
+            let can_be = can_be_interleaved(kind) && rows.is_multiple_of(GROUP_ROWS);
+            let twin = can_be.then(|| {
+                let by_row = stored.by_row.clone();
+                let mut interleaved = by_row.clone();
+                interleave(kind, cols, &mut interleaved);
+                Stored { kind, rows, cols, by_row, interleaved: Some(interleaved) }
+            });
+            std::iter::once(stored).chain(twin)
+        });
+        both.collect()
+    }
+
+    /// Few rows, half of the time whole groups.
+    fn rows(most: usize) -> impl Strategy<Value = usize> {
+        prop_oneof![0..most, (0..4usize).prop_map(|groups| GROUP_ROWS * groups)]
     }
 
     /// `W·x` in `f64` from the weights that are really stored, and `Σ |w·x|`, which is what the
@@ -357,11 +403,11 @@ mod products {
 
     /// Multiplies in every type, on every backend, in every way that there is.
     fn check(rows: usize, cols: usize, n: usize, seed: u64) {
-        for (kind, bytes) in matrices(rows, cols, seed) {
-            let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+        for stored in matrices(rows, cols, seed) {
+            let (kind, w) = (stored.kind, stored.matrix());
             let x = noise(seed ^ 0xabcd, n * cols);
             for kernels in backends() {
-                let name = kernels.matmul_name(kind, n);
+                let name = format!("{} {w:?}", kernels.matmul_name(kind, n));
                 let mut gemm = vec![f32::NAN; n * rows];
                 kernels.gemm(&mut gemm, w, &x, n);
                 for i in 0..n {
@@ -370,12 +416,12 @@ mod products {
                     kernels.gemv(&mut gemv, w, token);
                     for (n, actual) in [(1, &gemv[..]), (n, &gemm[i * rows..][..rows])] {
                         let taken_for = kernels.rounded_activations(kind, token, n);
-                        let (expected, magnitude) = reference(w, &taken_for);
+                        let (expected, magnitude) = reference(stored.by_row(), &taken_for);
                         for row in 0..rows {
                             let tolerance = RELATIVE * magnitude[row] + 1e-12;
                             assert!(
                                 close(actual[row], expected[row], tolerance),
-                                "{name} {rows}x{cols}: row {row} of token {i} is {}, not {}",
+                                "{name}: row {row} of token {i} is {}, not {}",
                                 actual[row],
                                 expected[row]
                             );
@@ -391,6 +437,12 @@ mod products {
                     kernels.gemv_rows(&mut part, w, some.clone(), token);
                     assert_eq!(part, gemv[some], "{name}");
                 }
+                // What isn't faster on interleaved rows is the same loop.
+                if stored.interleaved.is_some() && !kernels.interleaves(kind) {
+                    let mut by_row = vec![f32::NAN; n * rows];
+                    kernels.gemm(&mut by_row, stored.by_row(), &x, n);
+                    assert_eq!(by_row, gemm, "{name}");
+                }
             }
         }
     }
@@ -400,7 +452,7 @@ mod products {
 
         #[test]
         fn products_of_block_shapes_agree_with_f64(
-            rows in 0usize..21, blocks in 0usize..4, n in 0usize..8, seed in any::<u64>()
+            rows in rows(21), blocks in 0usize..6, n in 0usize..8, seed in any::<u64>()
         ) {
             check(rows, 256 * blocks, n, seed);
         }
@@ -424,6 +476,7 @@ mod products {
     fn rows_longer_than_a_piece_of_gemm_agree_with_f64() {
         let blocks = if cfg!(miri) { 3 } else { 9 };
         check(18, 256 * blocks, 5, 1);
+        check(48, 256 * blocks, 7, 1);
         check(3, 1027, 4, 2);
     }
 
@@ -431,12 +484,13 @@ mod products {
     fn any_bytes_at_all_are_multiplied_alike_on_every_backend() {
         // Every bit pattern of codes and packed scales, not only what the quantisers write. The
         // scales in half floats are set, so that there is no infinity to compare.
-        let n_blocks = 6;
+        let rows = GROUP_ROWS;
+        let n_blocks = 3 * rows;
         for kind in QuantType::ALL {
             if kind.block_len() == 1 {
                 continue;
             }
-            for seed in 0..20 {
+            for seed in 0..if cfg!(miri) { 1 } else { 20 } {
                 let mut bytes: Vec<u8> = noise(seed, n_blocks * kind.block_bytes())
                     .iter()
                     .map(|x| ((x + 1.0) * 128.0) as u8)
@@ -459,23 +513,29 @@ mod products {
                     bytes.extend(0.3f32.to_le_bytes());
                     bytes.extend([0; 28]);
                 }
-                let cols = n_blocks / 2 * kind.block_len();
-                let w = Matrix::new(kind, 2, cols, &bytes).unwrap();
+                let cols = n_blocks / rows * kind.block_len();
+                let stored = Stored { kind, rows, cols, by_row: bytes, interleaved: None };
                 let x = noise(seed + 100, cols);
-                for kernels in backends() {
-                    let expected = |n| reference(w, &kernels.rounded_activations(kind, &x, n));
-                    let (one, magnitude) = expected(1);
-                    let tolerance = |i: usize| 3e-6 * magnitude[i] + 1e-12;
-                    let mut out = [f32::NAN; 2];
-                    kernels.gemv(&mut out, w, &x);
-                    assert_all_close(kernels, &out, &one, tolerance);
-                    let (expected, magnitude) = expected(2);
-                    let tolerance = |i: usize| 3e-6 * magnitude[i] + 1e-12;
-                    // The same token twice, through the decoders of gemm.
-                    let mut out = [f32::NAN; 4];
-                    kernels.gemm(&mut out, w, &x.repeat(2), 2);
-                    assert_all_close(kernels, &out[..2], &expected, tolerance);
-                    assert_all_close(kernels, &out[2..], &expected, tolerance);
+                for stored in with_interleaved(vec![stored]) {
+                    let w = stored.matrix();
+                    for kernels in backends() {
+                        let expected = |n| {
+                            let x = kernels.rounded_activations(kind, &x, n);
+                            reference(stored.by_row(), &x)
+                        };
+                        let (one, magnitude) = expected(1);
+                        let tolerance = |i: usize| 3e-6 * magnitude[i] + 1e-12;
+                        let mut out = [f32::NAN; GROUP_ROWS];
+                        kernels.gemv(&mut out, w, &x);
+                        assert_all_close(kernels, &out, &one, tolerance);
+                        let (expected, magnitude) = expected(2);
+                        let tolerance = |i: usize| 3e-6 * magnitude[i] + 1e-12;
+                        // The same token twice, through the decoders of gemm.
+                        let mut out = [f32::NAN; 2 * GROUP_ROWS];
+                        kernels.gemm(&mut out, w, &x.repeat(2), 2);
+                        assert_all_close(kernels, &out[..rows], &expected, tolerance);
+                        assert_all_close(kernels, &out[rows..], &expected, tolerance);
+                    }
                 }
             }
         }
@@ -483,14 +543,14 @@ mod products {
 
     #[test]
     fn zeros_denormals_and_large_activations_come_through() {
-        for (kind, bytes) in matrices(5, 256, 3) {
-            let w = Matrix::new(kind, 5, 256, &bytes).unwrap();
+        for stored in matrices(GROUP_ROWS, 256, 3) {
+            let (kind, w) = (stored.kind, stored.matrix());
             for scale in [0.0, 1e-39, 1e30] {
                 let x: Vec<f32> = noise(4, 256).iter().map(|x| x * scale).collect();
                 for kernels in backends() {
                     let x = kernels.rounded_activations(kind, &x, 1);
-                    let (expected, magnitude) = reference(w, &x);
-                    let mut out = [f32::NAN; 5];
+                    let (expected, magnitude) = reference(stored.by_row(), &x);
+                    let mut out = [f32::NAN; GROUP_ROWS];
                     kernels.gemv(&mut out, w, &x);
                     // A denormal has few bits: each product may be off by one of its last.
                     let tolerance = |i: usize| RELATIVE * magnitude[i] + 256.0 * 64.0 * 1.5e-45;
@@ -502,13 +562,17 @@ mod products {
 
     #[test]
     fn weights_need_no_alignment() {
-        for (kind, bytes) in matrices(3, 256, 5) {
+        for stored in matrices(GROUP_ROWS, 256, 5) {
+            let (kind, aligned) = (stored.kind, stored.matrix());
             let x = noise(6, 256);
-            let aligned = Matrix::new(kind, 3, 256, &bytes).unwrap();
-            let shifted: Vec<u8> = [&[7][..], &bytes].concat();
-            let shifted = Matrix::new(kind, 3, 256, &shifted[1..]).unwrap();
+            let shifted =
+                [&[7][..], stored.interleaved.as_ref().unwrap_or(&stored.by_row)].concat();
+            let shifted = match stored.interleaved {
+                Some(_) => Matrix::interleaved(kind, GROUP_ROWS, 256, &shifted[1..]).unwrap(),
+                None => Matrix::new(kind, GROUP_ROWS, 256, &shifted[1..]).unwrap(),
+            };
             for kernels in backends() {
-                let (mut a, mut b) = ([0.0; 3], [1.0; 3]);
+                let (mut a, mut b) = ([0.0; GROUP_ROWS], [1.0; GROUP_ROWS]);
                 kernels.gemv(&mut a, aligned, &x);
                 kernels.gemv(&mut b, shifted, &x);
                 assert_eq!(a, b, "{kind}");
@@ -518,11 +582,11 @@ mod products {
 
     #[test]
     fn any_number_of_threads_gives_the_same_bits() {
-        let (rows, cols) = if cfg!(miri) { (33, 256) } else { (100, 512) };
+        let (shapes, cols) = if cfg!(miri) { ([33, 32], 256) } else { ([100, 112], 512) };
         for n_threads in 1..=3 {
             let pool = ThreadPool::new(NonZeroUsize::new(n_threads).unwrap()).unwrap();
-            for (kind, bytes) in matrices(rows, cols, 7) {
-                let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+            for stored in shapes.into_iter().flat_map(|rows| matrices(rows, cols, 7)) {
+                let (kind, rows, w) = (stored.kind, stored.rows, stored.matrix());
                 for kernels in backends() {
                     for n in [0, 1, 2, 5] {
                         let x = noise(8, n * cols);
@@ -542,11 +606,11 @@ mod products {
             return;
         }
         // Enough activations to be worth sharing; fewer tokens than threads, and more.
-        for (rows, cols, n) in [(3, 32_768, 2), (17, 512, 129)] {
+        for (rows, cols, n) in [(3, 32_768, 2), (17, 512, 129), (32, 512, 129)] {
             for n_threads in 2..=3 {
                 let pool = ThreadPool::new(NonZeroUsize::new(n_threads).unwrap()).unwrap();
-                for (kind, bytes) in matrices(rows, cols, 7) {
-                    let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+                for stored in matrices(rows, cols, 7) {
+                    let (kind, w) = (stored.kind, stored.matrix());
                     let kernels = Kernels::best();
                     let x = noise(8, n * cols);
                     let (mut alone, mut shared) = (vec![0.0; n * rows], vec![1.0; n * rows]);
@@ -560,9 +624,9 @@ mod products {
 
     #[test]
     fn a_token_has_the_same_bits_whatever_tokens_are_beside_it() {
-        let (rows, cols, n) = if cfg!(miri) { (3, 256, 3) } else { (37, 768, 15) };
-        for (kind, bytes) in matrices(rows, cols, 1) {
-            let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+        let (shapes, cols, n) = if cfg!(miri) { ([3, 16], 256, 3) } else { ([37, 48], 768, 15) };
+        for stored in shapes.into_iter().flat_map(|rows| matrices(rows, cols, 1)) {
+            let (kind, rows, w) = (stored.kind, stored.rows, stored.matrix());
             let x = noise(2, n * cols);
             for kernels in backends() {
                 let mut all = vec![0.0; n * rows];
@@ -578,9 +642,9 @@ mod products {
 
     #[test]
     fn what_is_no_number_comes_through_for_its_token_alone() {
-        let (rows, cols, n) = (5, 512, 3);
-        for (kind, bytes) in matrices(rows, cols, 11) {
-            let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+        let (rows, cols, n) = (GROUP_ROWS, 512, 3);
+        for stored in matrices(rows, cols, 11) {
+            let (kind, w) = (stored.kind, stored.matrix());
             for bad in [f32::NAN, f32::INFINITY] {
                 let mut x = noise(12, n * cols);
                 x[cols + 300] = bad;
@@ -695,6 +759,18 @@ mod misuse {
             "a i2_s matrix of 1 by 128 has 64 bytes, but 32 were given"
         );
         assert!(error(QuantType::F32, usize::MAX, 4, &[]).contains("overflows"));
+        let error = |kind, rows, cols, bytes: &[u8]| {
+            Matrix::interleaved(kind, rows, cols, bytes).unwrap_err().to_string()
+        };
+        assert_eq!(
+            error(QuantType::Q8_0, 16, 32, &[0; 16 * 34]),
+            "rows of q8_0 have no layout in which they are interleaved"
+        );
+        assert_eq!(
+            error(QuantType::Q4_K, 17, 256, &[0; 17 * 144]),
+            "17 rows of q4_k can't be interleaved, since that takes a multiple of 16"
+        );
+        assert!(error(QuantType::Q4_K, 16, 256, &[0; 144]).contains("2304 bytes, but 144 were"));
     }
 
     #[test]

@@ -247,10 +247,15 @@ fn what_ran(profile: &Profile, text: &mut String) {
             lines.push(("", note.to_owned()));
         }
         if let Some(place) = &model.weights_in {
-            let copied = model
-                .copied_in_ns
-                .map_or(String::new(), |ns| format!(", copied there in {:.2} s", ns as f64 / 1e9));
-            lines.push(("", format!("weights in {}{copied}", printable(place))));
+            let copied =
+                model.copied_in_ns.map(|ns| format!("copied there in {:.2} s", ns as f64 / 1e9));
+            let interleaved =
+                model.interleaved_bytes.zip(model.interleaved_in_ns).map(|(bytes, ns)| {
+                    format!("{:.1} MB interleaved in {:.2} s", bytes as f64 / 1e6, ns as f64 / 1e9)
+                });
+            let costs = copied.into_iter().chain(interleaved).map(|cost| format!(", {cost}"));
+            let costs: String = costs.collect();
+            lines.push(("", format!("weights in {}{costs}", printable(place))));
         }
     }
     if let Some(machine) = &profile.machine {

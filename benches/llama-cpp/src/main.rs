@@ -150,7 +150,10 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
     let name = path.display().to_string();
     let say = |what: &str| eprintln!("{}: {what}", name.escape_debug());
     say("loading it three times");
-    let ours = Model::load(path, &mut |_, _| ())?;
+    let mut ours = Model::load(path, &mut |_, _| ())?;
+    // As the command does, and llama.cpp when it repacks.
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    ours.interleave(Kernels::best(), threads, &mut |_, _| ());
     let repacked = llama::Model::load(library, path, true)?;
     let plain = llama::Model::load(library, path, false)?;
 

@@ -21,7 +21,7 @@ pub(crate) struct Before {
     pub(crate) model: Model,
     pub(crate) run: Run,
     /// Where the weights are.
-    pub(crate) weights: &'static str,
+    pub(crate) weights: String,
     pub(crate) ceilings: Result<brickscope::Ceilings, Absent>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         tokens_generated: decode.map_or(0, |test| test.output_tokens),
         tokens_per_second: decode.and_then(|test| test.aggregates.median_ts),
         kernels,
-        environment: environment(weights),
+        environment: environment(&weights),
         model,
         run,
         binary: binary(),

@@ -215,7 +215,7 @@ fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<
     Ok(Before {
         model: hashed,
         run,
-        weights: source::weights_in(model).unwrap_or("buffer"),
+        weights: source::weights_in(model).unwrap_or_else(|| "buffer".to_owned()),
         ceilings,
     })
 }

@@ -18,11 +18,21 @@ const MAX_LOG: usize = 1 << 16;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let created = Profile::empty(Default::default()).created;
-    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
+    let mut model = source::model(args.model.as_deref())?;
+    if !args.executor.mmap {
+        source::copy(&mut model, &|_, _| ())?;
+    }
+    let interleaved = if args.executor.mmap { None } else { interleaved(&model)? };
     let prompt = source::prompt(&model, &args.prompt)?;
     let best = source::cpu(&args.executor)?;
     // The last token is chosen and not run.
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
+
+    // As a backend would read it alone.
+    let read_by = |kernels: Kernels| match &interleaved {
+        Some(interleaved) if model.is_faster_interleaved(kernels) => interleaved,
+        _ => &model,
+    };
 
     let (mut sides, mut left_out) = (Vec::new(), Vec::new());
     for backend in Backend::ALL {
@@ -31,7 +41,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
                 // All have the same threads: those of another would look for work a while longer.
                 let mut cpu = best.clone();
                 cpu.kernels = kernels;
-                sides.push(Side::new(&model, Session::new(&model, cpu, context)?, context));
+                let model = read_by(kernels);
+                sides.push(Side::new(model, Session::new(model, cpu, context)?, context));
             }
             Err(why) => left_out.push(LeftOut { backend: backend.name(), reason: why.to_string() }),
         }
@@ -43,7 +54,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     }
     note.finish_and_clear();
 
-    let decoded = chosen(&model, best.clone(), &prompt, args.tokens, context)?;
+    let decoded = chosen(read_by(best.kernels), best.clone(), &prompt, args.tokens, context)?;
     let turns = args.rounds as usize * sides.len();
     let turn = prompt.len() + decoded.len();
     let bar = progress::tokens("running", ((turns + sides.len()) * turn) as u64);
@@ -80,11 +91,37 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         prompt_tokens: prompt.len(),
         decoded_tokens: decoded.len(),
         comparison,
+        interleaved: sides
+            .iter()
+            .filter(|side| side.session.model().interleaved().is_some())
+            .map(Side::backend)
+            .collect(),
         left_out,
     };
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
+}
+
+/// A second copy of the model, with rows side by side for those kernels of this CPU that read them faster so;
+/// `None` if there are none. The other kernels are to be measured with rows as they are in the file.
+fn interleaved(model: &Model) -> Result<Option<Model>> {
+    let mut kernels = Backend::ALL.into_iter().filter_map(|backend| Kernels::new(backend).ok());
+    let Some(kernels) = kernels.find(|kernels| model.is_faster_interleaved(*kernels)) else {
+        return Ok(None);
+    };
+    let mut copy = Model::open(&model.gguf.path)?;
+    source::copy(&mut copy, &|_, _| ())?;
+    source::interleave(&mut copy, kernels);
+    if copy.interleaved().is_none() {
+        eprintln!(
+            "note: there is no memory for a second copy of the model, so {} reads rows as they are in the \
+             file, which alone it wouldn't",
+            kernels.backend()
+        );
+        return Ok(None);
+    }
+    Ok(Some(copy))
 }
 
 /// The tokens that all backends decode: the likeliest, on the fastest of them.
@@ -196,6 +233,8 @@ struct Report {
     decoded_tokens: usize,
     #[serde(flatten)]
     comparison: BackendComparison,
+    /// Backends that read weights in another order than the file's.
+    interleaved: Vec<&'static str>,
     left_out: Vec<LeftOut>,
 }
 
@@ -211,6 +250,9 @@ impl Report {
         // One line on an 80-column terminal, whatever the model is called.
         let name = names::cut(&name, 78_usize.saturating_sub(names::columns(&run)));
         let mut text = format!("{name}, {run}\n\n{}", view::backends(&self.comparison));
+        for backend in &self.interleaved {
+            text += &format!("{backend} with rows of weights interleaved, as when it runs alone\n");
+        }
         for LeftOut { backend, reason } in &self.left_out {
             text += &format!("without {backend}: {reason}\n");
         }

@@ -14,7 +14,7 @@ use brickscope_engine::{Gpu, GpuSession, Model, Session};
 use brickscope_kernels::Kernels;
 use serde_json::{Value, json};
 
-use crate::args::DivergeArgs;
+use crate::args::{CpuOr, DivergeArgs};
 use crate::device::{self, OnDevice};
 use crate::{progress, source};
 
@@ -23,8 +23,11 @@ const MOST_PLACES: usize = 10;
 
 /// Compares, prints what came of it, and returns whether there is a divergence.
 pub(crate) fn run(args: &DivergeArgs) -> Result<bool> {
-    let model = source::model(Some(&args.model))?;
-    let other = args.b_model.as_deref().map(|path| source::model(Some(path))).transpose()?;
+    let mut model = source::model(Some(&args.model))?;
+    let mut other = args.b_model.as_deref().map(|path| source::model(Some(path))).transpose()?;
+    // As the kernels would read it alone; those of the other side read it, too.
+    as_read(&mut model, &args.a)?;
+    as_read(other.as_mut().unwrap_or(&mut model), &args.b)?;
     let models = [&model, other.as_ref().unwrap_or(&model)];
     let prompt = match &args.ids[..] {
         [] => source::prompt(&model, &args.prompt)?,
@@ -68,6 +71,21 @@ pub(crate) fn run(args: &DivergeArgs) -> Result<bool> {
     };
     stdout().lock().write_all(text.as_bytes()).context("standard output")?;
     Ok(report.first.is_some())
+}
+
+/// Brings a model into memory and its rows into the order that the kernels of a side read faster, if there is
+/// one. What is wrong with a backend is told later.
+fn as_read(model: &mut Model, asked: &CpuOr) -> Result<()> {
+    let kernels = match asked.0 {
+        Some(backend) => Kernels::new(backend).ok(),
+        None => Some(Kernels::best()),
+    };
+    let Some(kernels) = kernels.filter(|kernels| model.is_faster_interleaved(*kernels)) else {
+        return Ok(());
+    };
+    source::copy(model, &|_, _| ())?;
+    source::interleave(model, kernels);
+    Ok(())
 }
 
 /// Both sides run at once.

@@ -93,8 +93,10 @@ fn slower(named: &str, by: u64) -> Profile {
         layers: 3,
         embedding_length: 768,
         synthetic: true,
-        weights_in: Some("large pages".to_owned()),
+        weights_in: Some("large pages, rows interleaved".to_owned()),
         copied_in_ns: Some(150_000_000),
+        interleaved_bytes: Some(900_000),
+        interleaved_in_ns: Some(20_000_000),
     });
     profile.run = Some(brickscope::Run {
         command: vec!["brickscope".to_owned(), "profile".to_owned(), named.to_owned()],

@@ -9,9 +9,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use memmap2::Mmap;
-#[cfg(target_os = "linux")]
-use memmap2::MmapMut;
+use memmap2::{Mmap, MmapMut};
 
 /// A model file's bytes. Cloning shares them.
 #[derive(Clone)]
@@ -19,10 +17,21 @@ pub(super) enum Bytes {
     /// A file, mapped: pages arrive when they are first read.
     Mapped(Arc<(Mmap, File)>),
     /// A copy of a file, in large pages as far as the system gave them.
-    Copied(Arc<Mmap>),
+    Copied(Arc<Copied>),
     /// A buffer that somebody filled.
     Owned(Arc<[u8]>),
 }
+
+/// A copy of a file.
+pub(super) struct Copied {
+    map: MmapMut,
+    /// Where it begins in the map.
+    start: usize,
+}
+
+/// A line of cache.
+#[cfg(target_os = "linux")]
+const LINE: usize = 64;
 
 impl Bytes {
     /// Maps a file, read only.
@@ -41,28 +50,47 @@ impl Bytes {
 
     /// `None`: this system isn't known to have large pages.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn copy(&self, _: &mut dyn FnMut(u64)) -> io::Result<Option<Self>> {
+    pub(super) fn copy(&self, _: usize, _: &mut dyn FnMut(u64)) -> io::Result<Option<Self>> {
         Ok(None)
     }
 
     /// A mapped file's copy in memory; `None` of what isn't mapped. `progress` is told how many bytes are there.
     ///
-    /// It is read, not copied out of the map, so that this process never has both in memory.
+    /// It is read, not copied out of the map, so that this process never has both in memory. The byte at `aligned`
+    /// begins a line of cache.
     #[cfg(target_os = "linux")]
-    pub(super) fn copy(&self, progress: &mut dyn FnMut(u64)) -> io::Result<Option<Self>> {
+    pub(super) fn copy(
+        &self,
+        aligned: usize,
+        progress: &mut dyn FnMut(u64),
+    ) -> io::Result<Option<Self>> {
         let Self::Mapped(mapped) = self else { return Ok(None) };
         let (len, file) = (mapped.0.len(), &mapped.1);
-        let mut copy = MmapMut::map_anon(len)?;
+        // A map begins with a page.
+        let start = aligned.next_multiple_of(LINE) - aligned;
+        let mut copy = MmapMut::map_anon(start + len)?;
         // Before the pages come. Where it is refused they are small, and all else is the same.
         let _ = copy.advise(memmap2::Advice::HugePage);
         let mut done = 0;
-        for piece in copy.chunks_mut(COPIED_AT_ONCE) {
+        for piece in copy[start..].chunks_mut(COPIED_AT_ONCE) {
             // At a place of its own: others may share the file.
             std::os::unix::fs::FileExt::read_exact_at(file, piece, done)?;
             done += piece.len() as u64;
             progress(done);
         }
-        Ok(Some(Self::Copied(Arc::new(copy.make_read_only()?))))
+        Ok(Some(Self::Copied(Arc::new(Copied { map: copy, start }))))
+    }
+
+    /// To be changed in place: if they aren't in a file, and nobody else has them.
+    pub(super) fn get_mut(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Self::Mapped(_) => None,
+            Self::Copied(copy) => {
+                let Copied { map, start } = Arc::get_mut(copy)?;
+                Some(&mut map[*start..])
+            }
+            Self::Owned(bytes) => Arc::get_mut(bytes),
+        }
     }
 }
 
@@ -76,7 +104,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Mapped(mapped) => &mapped.0,
-            Self::Copied(copy) => copy,
+            Self::Copied(copy) => &copy.map[copy.start..],
             Self::Owned(bytes) => bytes,
         }
     }
@@ -86,7 +114,7 @@ impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mapped(mapped) => write!(f, "{} bytes, mapped", mapped.0.len()),
-            Self::Copied(map) => write!(f, "{} bytes, copied", map.len()),
+            Self::Copied(_) => write!(f, "{} bytes, copied", self.len()),
             Self::Owned(bytes) => write!(f, "{} bytes", bytes.len()),
         }
     }

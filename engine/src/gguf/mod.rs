@@ -50,6 +50,8 @@ pub use write::{DataWriter, Writer, write_atomically};
 
 use map::Bytes;
 
+use crate::interleave::Interleaved;
+
 /// The alignment of files that don't name one in `general.alignment`.
 const DEFAULT_ALIGNMENT: u32 = 32;
 
@@ -61,6 +63,7 @@ pub struct Gguf {
     bytes: Bytes,
     /// How long it took, and how many bytes came to lie in large pages, if the system says.
     copying: Option<(Duration, Option<u64>)>,
+    interleaved: Option<Interleaved>,
 }
 
 impl Gguf {
@@ -73,7 +76,7 @@ impl Gguf {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let bytes = open(path).and_then(Bytes::map);
         let bytes = bytes.map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
-        Ok(Self { directory: parse(&bytes, path)?, bytes, copying: None })
+        Ok(Self { directory: parse(&bytes, path)?, bytes, copying: None, interleaved: None })
     }
 
     /// Copies a file into memory, in pages of 2 MiB where the system gives them, and reads its directory.
@@ -104,7 +107,7 @@ impl Gguf {
             return Ok(());
         }
         let begun = Instant::now();
-        let copy = self.bytes.copy(&mut |done| progress(done, len));
+        let copy = self.bytes.copy(self.data_start, &mut |done| progress(done, len));
         let copy = copy.map_err(|cause| Error::Read { file: self.path.clone(), cause })?;
         if let Some(copy) = copy {
             let took = begun.elapsed();
@@ -124,17 +127,42 @@ impl Gguf {
         name: impl Into<PathBuf>,
     ) -> Result<Self, Error> {
         let bytes = Bytes::Owned(bytes.into());
-        Ok(Self { directory: parse(&bytes, &name.into())?, bytes, copying: None })
+        let directory = parse(&bytes, &name.into())?;
+        Ok(Self { directory, bytes, copying: None, interleaved: None })
     }
 
-    /// A tensor's bytes. In a mapped file they begin at a multiple of the file's alignment; in
-    /// memory, anywhere.
+    /// A tensor's bytes: those of the file, or where its rows were put side by side
+    /// ([`TensorInfo::is_interleaved`]) the same in another order. In a mapped file they begin at a multiple of the
+    /// file's alignment, as in a copy that was made here; in a buffer, anywhere.
     ///
     /// # Panics
     ///
     /// If the tensor is from another file and reaches past the end of this one.
     pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {
         &self.bytes[self.range(tensor)]
+    }
+
+    /// All bytes, to be changed in place: if they aren't in a file, and nobody else has them.
+    pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        self.bytes.get_mut()
+    }
+
+    /// Notes that the rows of the tensors which begin there lie side by side now, and what that took.
+    pub(crate) fn note_interleaved(&mut self, starts: &[usize], done: Interleaved) {
+        let data_start = self.data_start;
+        for tensor in &mut self.directory.tensors {
+            tensor.is_interleaved |= starts.contains(&(data_start + tensor.offset));
+        }
+        let so_far = self.interleaved.get_or_insert_default();
+        so_far.matrices += done.matrices;
+        so_far.bytes += done.bytes;
+        so_far.took += done.took;
+    }
+
+    /// What was put side by side so far, if anything.
+    #[must_use]
+    pub fn interleaved(&self) -> Option<Interleaved> {
+        self.interleaved
     }
 
     /// Where the bytes are.
@@ -232,6 +260,9 @@ mod tests {
         let copied = Gguf::load(&path, &mut |done, total| told.push((done, total))).expect("it");
         assert_eq!(mapped.placement(), Placement::Mapped);
         assert_eq!(mapped.bytes[..], copied.bytes[..]);
+        // So that no vector of interleaved weights is in two lines of cache.
+        let first = copied.bytes[copied.data_start..].as_ptr().addr();
+        assert!(copied.placement() == Placement::Mapped || first.is_multiple_of(64));
         let len = mapped.file_len() as u64;
         match copied.placement() {
             Placement::Copied { took, .. } => {

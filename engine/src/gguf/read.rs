@@ -273,7 +273,7 @@ fn tensor(reader: &mut Reader<'_>, index: u64) -> Result<(TensorInfo, u64), Erro
         let dims = wide.iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
         return Err(Error::TensorTooLarge { file, name, dims, at: dims_at });
     };
-    Ok((TensorInfo { name, dims, kind, offset, n_bytes }, offset_at))
+    Ok((TensorInfo { name, dims, kind, offset, n_bytes, is_interleaved: false }, offset_at))
 }
 
 /// The dimensions and the number of bytes, as far as they can be counted.

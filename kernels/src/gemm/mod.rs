@@ -182,6 +182,7 @@ pub(crate) mod eight_lanes {
         check(out, &w, &rows, n);
         let cols = w.cols();
         let mut weights = vec![0.0; GROUP.min(rows.len()) * cols];
+        let mut gathered = Vec::new();
         let mut sums = vec![[0.0; GROUP]; n];
 
         // Groups touch end to end, so each begins at the reading at which the one before it ended.
@@ -190,7 +191,8 @@ pub(crate) mod eight_lanes {
             let group = first..rows.end.min(first + GROUP);
             for (i, row) in group.clone().enumerate() {
                 let weights = &mut weights[i * cols..][..cols];
-                decode_row(w.kind(), w.row_bytes(row), w.tensor_scale(), weights);
+                let row = w.row_in(row, &mut gathered);
+                decode_row(w.kind(), row, w.tensor_scale(), weights);
             }
             sums.fill([0.0; GROUP]);
             for at in (0..cols).step_by(DEPTH) {

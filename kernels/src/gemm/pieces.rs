@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::Matrix;
+use crate::interleave::{self, GROUP_ROWS, Halves, Line};
 use crate::lanes::wide::prefetch;
 
 /// What begins at a cache line, so that no vector is in two.
@@ -19,8 +20,46 @@ pub(super) fn bytes_of(w: &Matrix, depth: Range<usize>) -> Range<usize> {
 /// Asks for what a piece will need.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn prefetch_rows(w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
+    if w.is_interleaved() {
+        return prefetch_groups(w, rows, depth);
+    }
     let bytes = bytes_of(w, depth);
     for row in rows {
-        prefetch(&w.row_bytes(row)[bytes.clone()]);
+        prefetch(&w.rows_bytes(row..row + 1)[bytes.clone()]);
     }
+}
+
+/// Of rows that lie side by side as large a part of what their group needs as they are of it.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn prefetch_groups(w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
+    let blocks = blocks_of(w, depth);
+    let mut next = rows.start;
+    while next < rows.end {
+        let group = next / GROUP_ROWS;
+        let (lines, halves) = group_of(w, group, blocks.clone());
+        let end = rows.end.min((group + 1) * GROUP_ROWS);
+        let part = |row: usize| lines.len() * (row - group * GROUP_ROWS) / GROUP_ROWS;
+        prefetch(lines[part(next)..part(end)].as_flattened());
+        if next.is_multiple_of(GROUP_ROWS) {
+            prefetch(halves.as_flattened());
+        }
+        next = end;
+    }
+}
+
+/// Which blocks of a row some columns are.
+pub(super) fn blocks_of(w: &Matrix, depth: Range<usize>) -> Range<usize> {
+    depth.start / w.kind().block_len()..depth.end / w.kind().block_len()
+}
+
+/// The lines and half floats of some blocks of an interleaved group.
+pub(super) fn group_of<'a>(
+    w: &Matrix<'a>,
+    group: usize,
+    blocks: Range<usize>,
+) -> (&'a [Line], &'a [Halves]) {
+    let (lines, halves) = interleave::parts(w.kind(), w.groups_bytes(group..group + 1));
+    let per_block = w.kind().block_bytes() / 4;
+    let halves = if halves.is_empty() { halves } else { &halves[blocks.clone()] };
+    (&lines[per_block * blocks.start..per_block * blocks.end], halves)
 }

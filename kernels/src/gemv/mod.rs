@@ -104,6 +104,7 @@ pub(crate) mod avx512 {
 pub(crate) mod eight_lanes {
     use std::ops::Range;
 
+    use crate::interleave::GROUP_ROWS;
     use crate::{Matrix, QuantType};
 
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
@@ -113,7 +114,21 @@ pub(crate) mod eight_lanes {
         if x.is_empty() {
             return out.fill(0.0);
         }
-        let bytes = w.rows_bytes(rows);
+        if !w.is_interleaved() {
+            return multiply(out, &w, w.rows_bytes(rows), x);
+        }
+        // These loops have no use for rows side by side: some are gathered, and read again from the cache.
+        let mut bytes = Vec::new();
+        for (out, first) in out.chunks_mut(GROUP_ROWS).zip(rows.step_by(GROUP_ROWS)) {
+            w.gather(first..first + out.len(), &mut bytes);
+            multiply(out, &w, &bytes, x);
+        }
+    }
+
+    /// The rows in `bytes`, one after the other, which are of `w`'s type.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+    fn multiply(out: &mut [f32], w: &Matrix, bytes: &[u8], x: &[f32]) {
         match w.kind() {
             QuantType::F32 => super::f32::gemv(out, bytes, x),
             QuantType::F16 => super::half::gemv_f16(out, bytes, x),

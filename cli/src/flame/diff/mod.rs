@@ -257,9 +257,15 @@ fn unlike(before: &Summary, after: &Summary) -> Vec<String> {
     unlike
 }
 
-/// Wherever the file lies: as far as that can be told without its hash.
+/// Wherever the file lies, and however long it took to load: as far as that can be told without its hash.
 fn is_same_model(a: &Model, b: &Model) -> bool {
-    Model { path: String::new(), ..a.clone() } == Model { path: String::new(), ..b.clone() }
+    let file = |model: &Model| Model {
+        path: String::new(),
+        copied_in_ns: None,
+        interleaved_in_ns: None,
+        ..model.clone()
+    };
+    file(a) == file(b)
 }
 
 /// The model as people call it.

@@ -196,7 +196,7 @@ impl Upload<'_> {
             bytes.clear();
             for i in first..(first + rows_at_once).min(matrix.rows()) {
                 if format.is_native(kind) {
-                    bytes.extend_from_slice(matrix.row_bytes(i));
+                    bytes.extend_from_slice(&matrix.row_bytes(i));
                     continue;
                 }
                 matrix.dequantize_row(i, &mut row);

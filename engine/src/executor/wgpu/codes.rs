@@ -59,7 +59,7 @@ impl Codes {
         };
         // Blocks whose scales are 1 decode to their codes.
         blocks.clear();
-        blocks.extend_from_slice(matrix.row_bytes(row));
+        blocks.extend_from_slice(&matrix.row_bytes(row));
         let groups = kind.block_len() / LEN;
         for block in blocks.chunks_exact_mut(kind.block_bytes()) {
             let d = f16_to_f32(u16::from_le_bytes([block[at.d], block[at.d + 1]]));

@@ -126,7 +126,7 @@ impl Weight {
         for start in (0..rows).step_by(rows_at_once) {
             for row in first_row + start..first_row + rows.min(start + rows_at_once) {
                 match self.format {
-                    Format::F16 | Format::Q4_K => quants.extend_from_slice(matrix.row_bytes(row)),
+                    Format::F16 | Format::Q4_K => quants.extend_from_slice(&matrix.row_bytes(row)),
                     Format::I8 => codes.split(matrix, row, &mut quants, &mut scales),
                     Format::Q8_0 => {
                         for block in matrix.row_bytes(row).chunks_exact(34) {

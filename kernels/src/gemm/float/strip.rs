@@ -39,7 +39,7 @@ impl Strip {
     pub(super) fn decode(&mut self, w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
         let bytes = bytes_of(w, depth.clone());
         for (weights, row) in self.0.iter_mut().zip(rows) {
-            let bytes = &w.row_bytes(row)[bytes.clone()];
+            let bytes = &w.rows_bytes(row..row + 1)[bytes.clone()];
             decode_row(w.kind(), bytes, w.tensor_scale(), &mut weights[..depth.len()]);
         }
     }

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use crate::gemm::pieces::{Aligned, bytes_of};
+use crate::gemm::pieces::{Aligned, blocks_of, bytes_of, group_of};
 use crate::lanes::wide::store_u8x64;
 use crate::{Matrix, QuantType};
 
@@ -31,14 +31,25 @@ impl Panel {
     /// aren't there is anything.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn fill(&mut self, w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
-        let bytes = bytes_of(w, depth.clone());
         self.make_room(w.kind(), depth.len());
+        if w.is_interleaved() {
+            // All shares begin with a group and end with one.
+            assert!(rows.start.is_multiple_of(LANES), "rows {rows:?} begin inside a group");
+            for half in 0..2 {
+                // The last again where there is none.
+                let group = (rows.start / LANES + half).min((rows.end - 1) / LANES);
+                let (lines, halves) = group_of(w, group, blocks_of(w, depth.clone()));
+                self.unpack_group(half, w.kind(), lines, halves);
+            }
+            return;
+        }
+        let bytes = bytes_of(w, depth.clone());
         for half in 0..2 {
             let mut sixteen: [&[u8]; LANES] = [&[]; LANES];
             for (i, row) in sixteen.iter_mut().enumerate() {
                 // The last again and again where there is none.
                 let i = (rows.start + LANES * half + i).min(rows.end - 1);
-                *row = &w.row_bytes(i)[bytes.clone()];
+                *row = &w.rows_bytes(i..i + 1)[bytes.clone()];
             }
             self.unpack(half, w, sixteen);
         }

@@ -2,14 +2,18 @@
 //!
 //! 32 bytes of each of sixteen rows are turned around first: eight vectors of four bytes of each row. Then
 //! the codes are taken out of these, four columns of sixteen rows at a time. Where a block's fifth bits are in
-//! the order of its columns, codes are made first.
+//! the order of its columns, codes are made first. Rows that lie side by side need no turning: see
+//! `interleave.rs`.
 
 use std::arch::x86_64::*;
 
 use super::panel::{LANES, Panel, RUN};
+use crate::gemv::int8::interleaved::{factors, scales_and_minimums};
+use crate::interleave::{Halves, Line, line_of};
 use crate::lanes::piece;
 use crate::lanes::wide::{
-    load_f16x16, load_i8x16, load_i32x16, load_u8, load_u64x8, store_f32x16, store_u8x64,
+    load_f16_bytes, load_f16x16, load_i8x16, load_i32x16, load_u8, load_u8x64, load_u64x8,
+    store_f32x16, store_u8x64,
 };
 use crate::quant::ternary::{I2_S_BYTES, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
 use crate::quant::{q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
@@ -43,15 +47,32 @@ impl Panel {
                 self.unpack_of_32::<{ q5_1::BYTES }, { q5_1::QS }, true, true>(half, blocks!());
             }
             QuantType::Q8_0 => self.unpack_q8_0(half, blocks!()),
-            QuantType::Q4_K => self.unpack_q4_k(half, blocks!()),
-            QuantType::Q5_K => self.unpack_q5_k(half, blocks!()),
-            QuantType::Q6_K => self.unpack_q6_k(half, blocks!()),
+            QuantType::Q4_K => self.unpack_q4_k(half, Sixteen::Rows(blocks!())),
+            QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Rows(blocks!())),
+            QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Rows(blocks!())),
             QuantType::TQ1_0 => self.unpack_tq1_0(half, blocks!()),
             QuantType::TQ2_0 => self.unpack_tq2_0(half, blocks!()),
             QuantType::I2_S => self.unpack_i2_s(half, w.tensor_scale(), blocks!()),
             kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
                 unreachable!("no int8 loop for {kind}")
             }
+        }
+    }
+
+    /// Unpacks the blocks of sixteen rows that lie side by side.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn unpack_group(
+        &mut self,
+        half: usize,
+        kind: QuantType,
+        lines: &[Line],
+        halves: &[Halves],
+    ) {
+        match kind {
+            QuantType::Q4_K => self.unpack_q4_k(half, Sixteen::Group { lines, halves }),
+            QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Group { lines, halves }),
+            QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Group { lines, halves }),
+            kind => unreachable!("rows of {kind} are never interleaved"),
         }
     }
 
@@ -102,10 +123,10 @@ impl Panel {
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn unpack_q4_k(&mut self, half: usize, rows: [&[[u8; q4_k::BYTES]]; LANES]) {
-        for b in 0..rows[0].len() {
+    fn unpack_q4_k(&mut self, half: usize, rows: Sixteen<'_, { q4_k::BYTES }>) {
+        for b in 0..rows.blocks() {
             for c in 0..4 {
-                let twos = turned(&rows, b, q4_k::HEAD + 32 * c);
+                let twos = eight_words(&rows, QuantType::Q4_K, b, q4_k::HEAD + 32 * c);
                 self.set_codes(half, 8 * b + 2 * c, bits::<4>(twos, 0));
                 self.set_codes(half, 8 * b + 2 * c + 1, bits::<4>(twos, 4));
             }
@@ -120,35 +141,54 @@ impl Panel {
         &mut self,
         half: usize,
         block: usize,
-        rows: &[&[[u8; BYTES]]; LANES],
+        rows: &Sixteen<'_, BYTES>,
     ) {
-        let (mut scales, mut minimums) = ([0; LANES], [0; LANES]);
-        for i in 0..LANES {
-            (scales[i], minimums[i]) = q4_k::unpack_scales(q4_k::head_of(&rows[i][block]));
-        }
-        let (d, dmin) = (f16_of(rows, block, 0), f16_of(rows, block, 2));
         let low = _mm512_set1_epi32(0xff);
-        for g in 0..8 {
-            let scale = _mm512_and_si512(lower_words(&scales, 8 * g), low);
-            let scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), d);
-            store_f32x16(&mut self.scales[8 * block + g as usize].0[half], scale);
+        // Four bytes of each row: scales 0 to 3 and 4 to 7, then minimums.
+        let (scales, minimums, d, dmin) = match rows {
+            Sixteen::Rows(rows) => {
+                let (mut scales, mut minimums) = ([0; LANES], [0; LANES]);
+                for i in 0..LANES {
+                    (scales[i], minimums[i]) = q4_k::unpack_scales(q4_k::head_of(&rows[i][block]));
+                }
+                let fours = |of: &[u64; LANES]| [lower_words(of, 0), lower_words(of, 32)];
+                let (d, dmin) = (f16_of(rows, block, 0), f16_of(rows, block, 2));
+                (fours(&scales), fours(&minimums), d, dmin)
+            }
+            Sixteen::Group { lines, .. } => {
+                let head = lines[BYTES / 4 * block..].first_chunk().expect("a block has a head");
+                let [scales, minimums] = scales_and_minimums(head);
+                let [d, dmin] = factors(&head[0]);
+                (scales, minimums, d, dmin)
+            }
+        };
+        for (g, scales) in scales.into_iter().enumerate() {
+            let mut scales = scales;
+            for i in 0..4 {
+                let scale = _mm512_cvtepi32_ps(_mm512_and_si512(scales, low));
+                let scale = _mm512_mul_ps(scale, d);
+                store_f32x16(&mut self.scales[8 * block + 4 * g + i].0[half], scale);
+                scales = _mm512_srli_epi32::<8>(scales);
+            }
         }
-        for p in 0..4 {
-            let two = lower_words(&minimums, 16 * p);
-            let first = _mm512_and_si512(two, low);
-            let second = _mm512_slli_epi32::<8>(_mm512_and_si512(two, _mm512_set1_epi32(0xff00)));
-            let pair = &mut self.pairs[4 * block + p as usize].0[half];
-            store_u8x64(pair, _mm512_or_si512(first, second));
+        for (p, four) in minimums.into_iter().enumerate() {
+            for (i, two) in [four, _mm512_srli_epi32::<16>(four)].into_iter().enumerate() {
+                let first = _mm512_and_si512(two, low);
+                let second =
+                    _mm512_slli_epi32::<8>(_mm512_and_si512(two, _mm512_set1_epi32(0xff00)));
+                let pair = &mut self.pairs[4 * block + 2 * p + i].0[half];
+                store_u8x64(pair, _mm512_or_si512(first, second));
+            }
         }
         store_f32x16(&mut self.minimums[block].0[half], _mm512_sub_ps(_mm512_setzero_ps(), dmin));
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn unpack_q5_k(&mut self, half: usize, rows: [&[[u8; q5_k::BYTES]]; LANES]) {
-        for b in 0..rows[0].len() {
-            let eights = turned(&rows, b, q5_k::QH);
+    fn unpack_q5_k(&mut self, half: usize, rows: Sixteen<'_, { q5_k::BYTES }>) {
+        for b in 0..rows.blocks() {
+            let eights = eight_words(&rows, QuantType::Q5_K, b, q5_k::QH);
             for c in 0..4 {
-                let twos = turned(&rows, b, q5_k::QS + 32 * c);
+                let twos = eight_words(&rows, QuantType::Q5_K, b, q5_k::QS + 32 * c);
                 for i in 0..2 {
                     let low = bits::<4>(twos, 4 * i);
                     let fifth = bits::<1>(eights, 2 * c as u32 + i);
@@ -160,28 +200,40 @@ impl Panel {
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn unpack_q6_k(&mut self, half: usize, rows: [&[[u8; q6_k::BYTES]]; LANES]) {
-        for b in 0..rows[0].len() {
+    fn unpack_q6_k(&mut self, half: usize, rows: Sixteen<'_, { q6_k::BYTES }>) {
+        const KIND: QuantType = QuantType::Q6_K;
+        for b in 0..rows.blocks() {
             for h in 0..2 {
-                let low = [turned(&rows, b, 64 * h), turned(&rows, b, 64 * h + 32)];
-                let high = turned(&rows, b, q6_k::QH + 32 * h);
+                let low = [64 * h, 64 * h + 32].map(|at| eight_words(&rows, KIND, b, at));
+                let high = eight_words(&rows, KIND, b, q6_k::QH + 32 * h);
                 for i in 0..4 {
                     let low = bits::<4>(low[i % 2], i as u32 / 2 * 4);
                     let codes = above(low, bits::<2>(high, 2 * i as u32));
                     self.set_codes(half, 8 * b + 4 * h + i, codes);
                 }
             }
-            let d = f16_of(&rows, b, q6_k::D);
             // Four scales of each row in each.
-            let mut words = [[0; LANES]; 4];
-            for i in 0..LANES {
-                for (word, words) in words.iter_mut().enumerate() {
-                    words[i] = i32::from_le_bytes(*piece(&rows[i][b], q6_k::SCALES + 4 * word));
+            let (words, d) = match &rows {
+                Sixteen::Rows(rows) => {
+                    let mut words = [[0; LANES]; 4];
+                    for i in 0..LANES {
+                        for (word, words) in words.iter_mut().enumerate() {
+                            let at = q6_k::SCALES + 4 * word;
+                            words[i] = i32::from_le_bytes(*piece(&rows[i][b], at));
+                        }
+                    }
+                    (words.each_ref().map(|words| load_i32x16(words)), f16_of(rows, b, q6_k::D))
                 }
-            }
+                Sixteen::Group { lines, halves } => {
+                    let lines: &[Line; 4] = lines[q6_k::BYTES / 4 * b..]
+                        .first_chunk()
+                        .expect("scales are the first lines of a block");
+                    (lines.each_ref().map(|line| load_u8x64(line)), load_f16_bytes(&halves[b]))
+                }
+            };
             let scales = self.scales.as_chunks_mut::<16>().0[b].as_chunks_mut::<4>().0;
-            for (scales, words) in scales.iter_mut().zip(&words) {
-                let mut words = load_i32x16(words);
+            for (scales, words) in scales.iter_mut().zip(words) {
+                let mut words = words;
                 for scales in scales {
                     let scale = _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(words));
                     let scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), d);
@@ -240,6 +292,45 @@ impl Panel {
                 self.set_codes(half, 4 * b + l, bits::<2>(fours, 6 - 2 * l as u32));
             }
             self.scales[b].0[half] = [scale; LANES];
+        }
+    }
+}
+
+/// Some blocks of sixteen rows.
+enum Sixteen<'a, const BYTES: usize> {
+    /// Each row's together.
+    Rows([&'a [[u8; BYTES]]; LANES]),
+    /// Side by side: see `interleave.rs`.
+    Group { lines: &'a [Line], halves: &'a [Halves] },
+}
+
+impl<const BYTES: usize> Sixteen<'_, BYTES> {
+    fn blocks(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows[0].len(),
+            Self::Group { lines, .. } => lines.len() / (BYTES / 4),
+        }
+    }
+}
+
+/// The eight words of a block of each row that begin `at` bytes from its start, a word of all rows to a vector.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn eight_words<const BYTES: usize>(
+    rows: &Sixteen<'_, BYTES>,
+    kind: QuantType,
+    block: usize,
+    at: usize,
+) -> [__m512i; RUN / 4] {
+    match rows {
+        Sixteen::Rows(rows) => turned(rows, block, at),
+        Sixteen::Group { lines, .. } => {
+            let lines = &lines[BYTES / 4 * block..][..BYTES / 4];
+            let mut words = [_mm512_setzero_si512(); RUN / 4];
+            for (i, word) in words.iter_mut().enumerate() {
+                *word = load_u8x64(&lines[line_of(kind, at + 4 * i)]);
+            }
+            words
         }
     }
 }

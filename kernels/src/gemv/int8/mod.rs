@@ -7,8 +7,11 @@
 //!
 //! Where instructions are scarce, not memory, vectors are of 64 bytes, the activations are put once in the
 //! order in which the codes come out of the weights, and four rows share each load of them. Rounded and put
-//! in order, activations are [`Arranged`]: once, for all threads and all matrices of a type.
+//! in order, activations are [`Arranged`]: once, for all threads and all matrices of a type. Rows of Q4_K, Q5_K
+//! and Q6_K that lie side by side have loops of their own, in `interleaved.rs`, which need half as many
+//! instructions.
 
+pub(crate) mod interleaved;
 mod of_32;
 mod q6_k;
 mod q8_0;
@@ -43,14 +46,24 @@ enum Order {
     TQ1(Vec<ternary::OfDigits>),
     TQ2(Vec<(ternary::OfPairs, f32)>),
     I2S(ternary::InI2S),
+    InterleavedWithMinimums(Vec<interleaved::OfMinimums>),
+    InterleavedQ6K(Vec<interleaved::OfSixteens>),
 }
 
 impl Arranged {
-    /// For a type that there is a loop for. `x` is whole blocks of it.
+    /// For a type that there is a loop for, and rows that are interleaved or aren't. `x` is whole blocks of the
+    /// type.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    pub(crate) fn new(kind: QuantType, x: &[f32]) -> Self {
+    pub(crate) fn new(kind: QuantType, is_interleaved: bool, x: &[f32]) -> Self {
         let rounded = Activations::rounded_avx512(kind, x);
         let order = match kind {
+            QuantType::Q4_K | QuantType::Q5_K if is_interleaved => {
+                Order::InterleavedWithMinimums(interleaved::with_minimums(&rounded))
+            }
+            QuantType::Q6_K if is_interleaved => {
+                Order::InterleavedQ6K(interleaved::in_sixteens(&rounded))
+            }
+            kind if is_interleaved => unreachable!("rows of {kind} are never interleaved"),
             QuantType::Q8_0 => Order::Q8_0(q8_0::in_eights(&rounded)),
             QuantType::Q4_0 | QuantType::Q4_1 | QuantType::Q5_0 | QuantType::Q5_1 => {
                 Order::Of32(of_32::in_fours(&rounded, of_32::offset(kind)))
@@ -70,7 +83,7 @@ impl Arranged {
     }
 }
 
-/// `out = W[rows]·x`, of a type that `x` was arranged for or another that reads them alike.
+/// `out = W[rows]·x`, of a type and a layout that `x` was arranged for or another type that reads them alike.
 ///
 /// # Panics
 ///
@@ -78,6 +91,20 @@ impl Arranged {
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arranged) {
     super::check(out.len(), &w, &rows, x.len);
+    if w.is_interleaved() {
+        return match (w.kind(), &x.order) {
+            (QuantType::Q4_K, Order::InterleavedWithMinimums(x)) => {
+                interleaved::gemv_q4_k(out, &w, rows, x);
+            }
+            (QuantType::Q5_K, Order::InterleavedWithMinimums(x)) => {
+                interleaved::gemv_q5_k(out, &w, rows, x);
+            }
+            (QuantType::Q6_K, Order::InterleavedQ6K(x)) => {
+                interleaved::gemv_q6_k(out, &w, rows, x);
+            }
+            _ => unreachable!("activations were arranged for another matrix than {w:?}"),
+        };
+    }
     let bytes = w.rows_bytes(rows);
     match (w.kind(), &x.order) {
         (QuantType::Q8_0, Order::Q8_0(x)) => q8_0::gemv(out, bytes, x),
@@ -114,7 +141,7 @@ pub(super) fn side_by_side<const BYTES: usize>(
 #[cfg(test)]
 mod tests {
     use crate::tests::encode;
-    use crate::{Backend, Kernels, Matrix, QuantType};
+    use crate::{Backend, Kernels, Matrix, QuantType, can_be_interleaved, interleave};
 
     #[test]
     fn every_row_is_in_one_of_the_fours() {
@@ -134,14 +161,24 @@ mod tests {
         for kind in QuantType::ALL.into_iter().filter(|kind| super::is_written(*kind)) {
             // Blocks that aren't a multiple of what is multiplied at a time.
             let (rows, cols) = (5, 3 * kind.block_len());
-            let bytes = encode(kind, &vec![0.0; rows * cols]);
-            let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
-            for at in [0, cols - 1] {
+            let bytes = encode(kind, &vec![0.0; 16 * cols]);
+            let row_bytes = cols / kind.block_len() * kind.block_bytes();
+            let some = match kind {
+                QuantType::I2_S => encode(kind, &vec![0.0; rows * cols]),
+                _ => bytes[..rows * row_bytes].to_vec(),
+            };
+            let mut matrices = vec![Matrix::new(kind, rows, cols, &some).unwrap()];
+            let mut interleaved = bytes;
+            if can_be_interleaved(kind) {
+                interleave(kind, cols, &mut interleaved);
+                matrices.push(Matrix::interleaved(kind, 16, cols, &interleaved).unwrap());
+            }
+            for (w, at) in matrices.into_iter().flat_map(|w| [(w, 0), (w, cols - 1)]) {
                 let mut x = vec![1.0; cols];
                 x[at] = f32::INFINITY;
-                let mut out = [0.0; 5];
+                let mut out = vec![0.0; w.rows()];
                 kernels.gemv(&mut out, w, &x);
-                assert!(out.iter().all(|y| y.is_nan()), "{kind}: {out:?}");
+                assert!(out.iter().all(|y| y.is_nan()), "{w:?}: {out:?}");
             }
         }
     }

@@ -1,0 +1,210 @@
+//! Rows of weights put side by side in memory, for kernels that read them faster so.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brickscope_kernels::{GROUP_ROWS, Kernels, QuantType, interleave};
+
+use crate::model::Model;
+use crate::weights::Tensor;
+
+/// So many bytes are rearranged between two words on how far it is.
+const AT_ONCE: usize = 2 << 20;
+
+/// What [`Model::interleave`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Interleaved {
+    /// How many matrices.
+    pub matrices: usize,
+    /// How many bytes they have.
+    pub bytes: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Model {
+    /// Puts the rows of those matrices side by side that `kernels` read faster so
+    /// ([`Kernels::interleaves`]), in place and on so many threads at most. `progress` is told how many bytes of how
+    /// many are done.
+    ///
+    /// Other kernels read them, too, though not faster. A table of embeddings that isn't the head as well stays as
+    /// it is, as do matrices whose rows aren't a multiple of [`GROUP_ROWS`].
+    ///
+    /// Nothing happens, and `None` is returned, where there is no such matrix or the bytes aren't this model's alone:
+    /// if they are in a file, or somebody has a clone of its `gguf`.
+    pub fn interleave(
+        &mut self,
+        kernels: Kernels,
+        threads: NonZeroUsize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Option<Interleaved> {
+        let chosen = self.faster_interleaved(kernels);
+        let chosen = chosen.map(|w| (self.gguf.range(w.info()), w.kind, w.cols));
+        let mut chosen: Vec<(Range<usize>, QuantType, usize)> = chosen.collect();
+        let Self { gguf, weights, .. } = self;
+        chosen.sort_by_key(|(range, ..)| range.start);
+        if chosen.is_empty() {
+            return None;
+        }
+        let bytes = gguf.bytes_mut()?;
+        let begun = Instant::now();
+        let total = chosen.iter().map(|(range, ..)| range.len() as u64).sum();
+        rearrange(pieces(bytes, &chosen), threads, &mut |done| progress(done, total));
+        let done = Interleaved { matrices: chosen.len(), bytes: total, took: begun.elapsed() };
+        let starts: Vec<usize> = chosen.iter().map(|(range, ..)| range.start).collect();
+        for w in weights.matrices_mut() {
+            w.set_interleaved(starts.contains(&gguf.range(w.info()).start));
+        }
+        gguf.note_interleaved(&starts, done);
+        Some(done)
+    }
+
+    /// Whether there is anything to do for [`interleave`](Self::interleave), if the bytes are this model's alone.
+    #[must_use]
+    pub fn is_faster_interleaved(&self, kernels: Kernels) -> bool {
+        self.faster_interleaved(kernels).next().is_some()
+    }
+
+    fn faster_interleaved(&self, kernels: Kernels) -> impl Iterator<Item = &Tensor> {
+        // All but the embedding, which comes first; a tied head is the same again.
+        self.weights.matrices().skip(1).filter(move |w| {
+            kernels.interleaves(w.kind) && w.rows.is_multiple_of(GROUP_ROWS) && !w.is_interleaved()
+        })
+    }
+
+    /// What [`interleave`](Self::interleave) has done so far, if anything.
+    #[must_use]
+    pub fn interleaved(&self) -> Option<Interleaved> {
+        self.gguf.interleaved()
+    }
+}
+
+/// Some rows of a type and so many columns, whole groups.
+type Piece<'b> = (QuantType, usize, &'b mut [u8]);
+
+/// The matrices, in order of their places, cut into pieces.
+fn pieces<'b>(
+    mut bytes: &'b mut [u8],
+    matrices: &[(Range<usize>, QuantType, usize)],
+) -> Vec<Piece<'b>> {
+    let (mut pieces, mut at) = (Vec::new(), 0);
+    for (range, kind, cols) in matrices {
+        let (_, rest) = bytes.split_at_mut(range.start - at);
+        let (matrix, rest) = rest.split_at_mut(range.len());
+        (bytes, at) = (rest, range.end);
+        let group = GROUP_ROWS * (cols / kind.block_len()) * kind.block_bytes();
+        let piece = (AT_ONCE / group).max(1) * group;
+        pieces.extend(matrix.chunks_mut(piece).map(|rows| (*kind, *cols, rows)));
+    }
+    pieces
+}
+
+/// Does the work; the calling thread takes part, and tells how many bytes are done.
+fn rearrange(pieces: Vec<Piece<'_>>, threads: NonZeroUsize, progress: &mut dyn FnMut(u64)) {
+    let total: u64 = pieces.iter().map(|(.., rows)| rows.len() as u64).sum();
+    let threads = threads.get().min(pieces.len());
+    let (pieces, done) = (Mutex::new(pieces.into_iter()), AtomicU64::new(0));
+    let work = |told: &mut dyn FnMut(u64)| {
+        loop {
+            let next = pieces.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((kind, cols, rows)) = next else { break };
+            interleave(kind, cols, rows);
+            let len = rows.len() as u64;
+            told(done.fetch_add(len, Ordering::Relaxed) + len);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            // Who can't be started leaves the work to the others.
+            let _ = thread::Builder::new().spawn_scoped(scope, || work(&mut |_| ()));
+        }
+        work(progress);
+    });
+    progress(total);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use brickscope_kernels::Backend;
+
+    use super::*;
+    use crate::gguf::Gguf;
+
+    fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models").join(name)
+    }
+
+    fn in_memory(name: &str) -> Model {
+        let bytes = std::fs::read(fixture(name)).expect("the fixture");
+        Model::from_gguf(Gguf::from_bytes(bytes, name).expect("a file")).expect("a model")
+    }
+
+    fn threads(n: usize) -> NonZeroUsize {
+        NonZeroUsize::new(n).expect("not 0")
+    }
+
+    #[test]
+    fn each_row_of_each_matrix_is_what_it_was() {
+        let Ok(kernels) = Kernels::new(Backend::Avx512) else {
+            return eprintln!("skipped: no AVX-512 VNNI");
+        };
+        for n in 1..4 {
+            let as_in_file = Model::open(&fixture("tiny-Q4_K_M.gguf")).expect("a model");
+            let mut model = in_memory("tiny-Q4_K_M.gguf");
+            let mut told = Vec::new();
+            let progress = &mut |done, total| told.push((done, total));
+            let done = model.interleave(kernels, threads(n), progress).expect("it has some");
+            let (mut matrices, mut bytes) = (0, 0);
+            let both = as_in_file.weights.matrices().zip(model.weights.matrices());
+            for (i, (before, after)) in both.enumerate() {
+                let expected = i > 0 && kernels.interleaves(before.kind) && before.rows % 16 == 0;
+                assert_eq!(after.is_interleaved(), expected, "matrix {i}");
+                matrices += usize::from(expected);
+                bytes += if expected { after.n_bytes() } else { 0 };
+                let before = before.matrix(&as_in_file.gguf);
+                let after = after.matrix(&model.gguf);
+                assert_eq!(after.is_interleaved(), expected);
+                for row in 0..before.rows() {
+                    assert_eq!(after.row_bytes(row), before.row_bytes(row), "matrix {i}");
+                }
+            }
+            assert!(matrices > 0);
+            assert_eq!((done.matrices, done.bytes), (matrices, bytes));
+            assert_eq!(told.last(), Some(&(bytes, bytes)));
+            assert_eq!(model.interleaved(), Some(done));
+            // A second time there is nothing left to do, and the file still knows what it is.
+            let progress = &mut |_, _| panic!("nothing to do");
+            assert_eq!(model.interleave(kernels, threads(n), progress), None);
+            let again = Model::from_gguf(model.gguf.clone()).expect("the same model");
+            let tensors = || again.weights.matrices().zip(model.weights.matrices());
+            assert!(tensors().all(|(a, b)| a.matrix(&again.gguf) == b.matrix(&model.gguf)));
+        }
+    }
+
+    #[test]
+    fn bytes_of_others_and_what_is_read_no_faster_stay_as_they_are() {
+        let nothing = |model: &mut Model, kernels| {
+            let progress = &mut |_, _| panic!("nothing to do");
+            assert_eq!(model.interleave(kernels, threads(1), progress), None);
+            assert_eq!(model.interleaved(), None);
+            assert!(model.weights.matrices().all(|w| !w.is_interleaved()));
+        };
+        let scalar = Kernels::new(Backend::Scalar).expect("every CPU has them");
+        nothing(&mut in_memory("tiny-Q4_K_M.gguf"), scalar);
+        let Ok(kernels) = Kernels::new(Backend::Avx512) else { return };
+        nothing(&mut Model::open(&fixture("tiny-Q4_K_M.gguf")).expect("a model"), kernels);
+        nothing(&mut in_memory("tiny-Q8_0.gguf"), kernels);
+        let mut model = in_memory("tiny-Q4_K_M.gguf");
+        let other = model.gguf.clone();
+        nothing(&mut model, kernels);
+        drop(other);
+        assert!(model.interleave(kernels, threads(1), &mut |_, _| ()).is_some());
+    }
+}

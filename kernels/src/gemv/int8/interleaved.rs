@@ -1,0 +1,309 @@
+//! Rows of Q4_K, Q5_K and Q6_K that lie side by side, sixteen to a vector. `interleave.rs` draws the layout, and
+//! the files in `quant/` the blocks.
+//!
+//! A lane is a row: four codes of each meet the same four activations, which `vpdpbusd` takes from memory and puts in
+//! all lanes by itself. What has one scale is added up in whole numbers, then multiplied with the scales of sixteen
+//! rows at once. Per row that is half the instructions of loops in which a vector has one row's codes, and so these
+//! wait for memory, not for arithmetic.
+//!
+//! One group is read after the other. What is read lies together, and the prefetchers of the CPU follow it: on Zen 4
+//! 33 GB/s of the 32 that are read by a loop which does nothing else, and with fetches ahead 20 to 30. Two or
+//! four groups side by side are no faster.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use crate::Matrix;
+use crate::activations::Activations;
+use crate::interleave::{
+    GROUP_ROWS, Halves, Line, Q4_K_WORDS, Q5_K_WORDS, Q6_K_CODES, Q6_K_WORDS, parts,
+};
+use crate::lanes::wide::{load_f16_bytes, load_u8x64, prefetch, store_f32x16};
+use crate::quant::q4_k::{HEAD, LEN};
+
+/// What a block of Q4_K or Q5_K is multiplied with.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct OfMinimums {
+    /// By fours, in the order of the columns.
+    q: [i32; LEN / 4],
+    /// The sums of sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7, 16 bits each.
+    sums: [i32; 4],
+    scale: f32,
+}
+
+/// What a block of Q6_K is multiplied with.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct OfSixteens {
+    /// By fours, in the order of the columns.
+    q: [i32; LEN / 4],
+    /// What the sum of each sixteen begins with: its codes have 32 added.
+    begin: [i32; 16],
+    scale: f32,
+}
+
+/// Four bytes as `vpdpbusd` takes them.
+fn fours(q: &[i8; LEN]) -> [i32; LEN / 4] {
+    let mut fours = [0; LEN / 4];
+    for (four, q) in fours.iter_mut().zip(q.as_chunks::<4>().0) {
+        *four = i32::from_le_bytes(q.map(i8::cast_unsigned));
+    }
+    fours
+}
+
+pub(super) fn with_minimums(x: &Activations) -> Vec<OfMinimums> {
+    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<8>().0).zip(&x.scales);
+    let blocks = blocks.map(|((q, sums), scale)| {
+        // At most 32 · 127 each.
+        let two = |s: usize| sums[s] & 0xffff | sums[s + 2] << 16;
+        OfMinimums { q: fours(q), sums: [two(0), two(1), two(4), two(5)], scale: *scale }
+    });
+    blocks.collect()
+}
+
+pub(super) fn in_sixteens(x: &Activations) -> Vec<OfSixteens> {
+    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<16>().0).zip(&x.scales);
+    let blocks = blocks.map(|((q, sums), scale)| OfSixteens {
+        q: fours(q),
+        begin: sums.map(|sum| -32 * sum),
+        scale: *scale,
+    });
+    blocks.collect()
+}
+
+/// Keeps the compiler from loading what comes later in the source before what comes earlier: it knows nothing of
+/// prefetchers, which lose their stream. No instruction.
+#[inline(always)]
+fn in_order() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
+/// from its caller.
+macro_rules! gemv {
+    ($name:ident, $x:ty, $group:expr) => {
+        #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+        pub(super) fn $name(out: &mut [f32], w: &Matrix, rows: Range<usize>, x: &[$x]) {
+            for group in rows.start / GROUP_ROWS..rows.end.div_ceil(GROUP_ROWS) {
+                let (lines, halves) = parts(w.kind(), w.groups_bytes(group..group + 1));
+                let mut sums = [0.0; GROUP_ROWS];
+                store_f32x16(&mut sums, $group(lines, halves, x));
+                // Of a group that the rows begin or end in, those that were asked for.
+                let first = GROUP_ROWS * group;
+                let some = rows.start.max(first)..rows.end.min(first + GROUP_ROWS);
+                out[some.start - rows.start..some.end - rows.start]
+                    .copy_from_slice(&sums[some.start - first..some.end - first]);
+            }
+        }
+    };
+}
+
+gemv!(gemv_q4_k, OfMinimums, |lines, _, x| group_with_minimums::<Q4_K_WORDS, false>(lines, x));
+gemv!(gemv_q5_k, OfMinimums, |lines, _, x| group_with_minimums::<Q5_K_WORDS, true>(lines, x));
+gemv!(gemv_q6_k, OfSixteens, group_of_sixteens);
+
+/// Sixteen rows of Q4_K, or with fifth bits of Q5_K.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn group_with_minimums<const WORDS: usize, const FIFTH: bool>(
+    lines: &[Line],
+    x: &[OfMinimums],
+) -> __m512 {
+    let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
+    for (block, x) in lines.as_chunks::<WORDS>().0.iter().zip(x) {
+        let head = block.first_chunk().expect("a block begins with its head");
+        let [scales, mins] = scales_and_minimums(head);
+        let [d, dmin] = factors(&head[0]);
+        let scale = _mm512_set1_ps(x.scale);
+
+        let mut total = _mm512_setzero_si512();
+        for (mins, sums) in mins.into_iter().zip(x.sums.as_chunks::<2>().0) {
+            let even = _mm512_and_si512(mins, _mm512_set1_epi32(0x00ff_00ff));
+            let odd = _mm512_srli_epi16::<8>(mins);
+            total = _mm512_dpwssd_epi32(total, even, _mm512_set1_epi32(sums[0]));
+            total = _mm512_dpwssd_epi32(total, odd, _mm512_set1_epi32(sums[1]));
+        }
+        let dmin = _mm512_mul_ps(dmin, scale);
+        mins_acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), dmin, mins_acc);
+
+        let dots = if FIFTH { dots_of_q5_k(block, &x.q) } else { dots_of_q4_k(block, &x.q) };
+        let mut total = _mm512_setzero_si512();
+        for c in 0..4 {
+            for i in 0..2 {
+                let scale = byte(scales[c / 2], c % 2 * 2 + i);
+                total = _mm512_add_epi32(total, _mm512_mullo_epi32(dots[c][i], scale));
+            }
+        }
+        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), _mm512_mul_ps(d, scale), acc);
+    }
+    _mm512_sub_ps(acc, mins_acc)
+}
+
+/// The sums of products of the eight sub-blocks of Q4_K.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dots_of_q4_k(block: &[Line], x: &[i32; LEN / 4]) -> [[__m512i; 2]; 4] {
+    let codes: &[Line; 32] = block[HEAD / 4..].first_chunk().expect("codes follow the head");
+    let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
+    let mut dots = [[_mm512_setzero_si512(); 2]; 4];
+    for c in 0..4 {
+        in_order();
+        let [mut low, mut high] = dots[c];
+        for k in 0..8 {
+            let codes = load_u8x64(&codes[8 * c + k]);
+            let (x_low, x_high) = (x[16 * c + k], x[16 * c + 8 + k]);
+            let (a, b) = (_mm512_and_si512(codes, low_4), _mm512_and_si512(codes, high_4));
+            low = _mm512_dpbusd_epi32(low, a, _mm512_set1_epi32(x_low));
+            high = _mm512_dpbusd_epi32(high, b, _mm512_set1_epi32(x_high));
+        }
+        // Upper halves of bytes are sixteen times what they stand for, and so is their sum.
+        dots[c] = [low, _mm512_srai_epi32::<4>(high)];
+    }
+    dots
+}
+
+/// The sums of products of the eight sub-blocks of Q5_K.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dots_of_q5_k(block: &[Line], x: &[i32; LEN / 4]) -> [[__m512i; 2]; 4] {
+    let steps: &[[Line; 5]; 8] = block[HEAD / 4..].as_chunks().0.first_chunk().expect("all codes");
+    let (low_4, fifth) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x10));
+    let mut dots = [[_mm512_setzero_si512(); 2]; 4];
+    for (k, [bits, codes @ ..]) in steps.iter().enumerate() {
+        in_order();
+        let bits = load_u8x64(bits);
+        for c in 0..4 {
+            let codes = load_u8x64(&codes[c]);
+            let bit = [to_fifth(bits, 2 * c), to_fifth(bits, 2 * c + 1)];
+            let codes = [codes, _mm512_srli_epi32::<4>(codes)];
+            for i in 0..2 {
+                // a | b & c
+                let code = _mm512_ternarylogic_epi32::<0xf8>(
+                    _mm512_and_si512(bit[i], fifth),
+                    codes[i],
+                    low_4,
+                );
+                let x = _mm512_set1_epi32(x[16 * c + 8 * i + k]);
+                dots[c][i] = _mm512_dpbusd_epi32(dots[c][i], code, x);
+            }
+        }
+    }
+    dots
+}
+
+/// Bit `s` of each byte as its fifth; what the others become is anything.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn to_fifth(bits: __m512i, s: usize) -> __m512i {
+    match s {
+        0 => _mm512_slli_epi32::<4>(bits),
+        1 => _mm512_slli_epi32::<3>(bits),
+        2 => _mm512_slli_epi32::<2>(bits),
+        3 => _mm512_slli_epi32::<1>(bits),
+        4 => bits,
+        5 => _mm512_srli_epi32::<1>(bits),
+        6 => _mm512_srli_epi32::<2>(bits),
+        _ => _mm512_srli_epi32::<3>(bits),
+    }
+}
+
+/// One of the four bytes of each word, as a number without a sign.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn byte(words: __m512i, i: usize) -> __m512i {
+    let low = _mm512_set1_epi32(0xff);
+    match i {
+        0 => _mm512_and_si512(words, low),
+        1 => _mm512_and_si512(_mm512_srli_epi32::<8>(words), low),
+        2 => _mm512_and_si512(_mm512_srli_epi32::<16>(words), low),
+        _ => _mm512_srli_epi32::<24>(words),
+    }
+}
+
+/// One of the four bytes of each word, as a number with a sign.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn signed_byte(words: __m512i, i: usize) -> __m512i {
+    _mm512_srai_epi32::<24>(match i {
+        0 => _mm512_slli_epi32::<24>(words),
+        1 => _mm512_slli_epi32::<16>(words),
+        2 => _mm512_slli_epi32::<8>(words),
+        _ => words,
+    })
+}
+
+/// The eight scales of a block of Q4_K or Q5_K of each row, four to a word, and the eight minimums.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn scales_and_minimums(head: &[Line; HEAD / 4]) -> [[__m512i; 2]; 2] {
+    let six = _mm512_set1_epi32(0x3f3f_3f3f);
+    let four = _mm512_set1_epi32(0x0f0f_0f0f);
+    let upper_two = _mm512_set1_epi32(0x3030_3030);
+    let [scales, mins, rest] = [1, 2, 3].map(|i| load_u8x64(&head[i]));
+    // a | b & c
+    let with_upper = |low, words| {
+        _mm512_ternarylogic_epi32::<0xf8>(low, _mm512_srli_epi32::<2>(words), upper_two)
+    };
+    let high_scales = with_upper(_mm512_and_si512(rest, four), scales);
+    let high_mins = with_upper(_mm512_and_si512(_mm512_srli_epi32::<4>(rest), four), mins);
+    [[_mm512_and_si512(scales, six), high_scales], [_mm512_and_si512(mins, six), high_mins]]
+}
+
+/// The two half floats of a word of each row: `d` and `dmin` of Q4_K and Q5_K.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn factors(line: &Line) -> [__m512; 2] {
+    let words = load_u8x64(line);
+    [words, _mm512_srli_epi32::<16>(words)]
+        .map(|words| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words)))
+}
+
+/// Sixteen rows of Q6_K.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn group_of_sixteens(lines: &[Line], halves: &[Halves], x: &[OfSixteens]) -> __m512 {
+    // They lie behind the lines, where no prefetcher looks for them.
+    prefetch(halves.as_flattened());
+    let (low_4, bits_45) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
+    let mut acc = _mm512_setzero_ps();
+    for ((block, d), x) in lines.as_chunks::<Q6_K_WORDS>().0.iter().zip(halves).zip(x) {
+        let mut total = _mm512_setzero_si512();
+        for h in 0..2 {
+            for s in 0..2 {
+                in_order();
+                let mut dots = [_mm512_setzero_si512(); 4];
+                for i in 0..4 {
+                    dots[i] = _mm512_set1_epi32(x.begin[8 * h + 2 * i + s]);
+                }
+                for k in 0..4 {
+                    let at = Q6_K_CODES + 3 * (8 * h + 4 * s + k);
+                    let [a, b, high] = [0, 1, 2].map(|i| load_u8x64(&block[at + i]));
+                    let low = [a, b, _mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b)];
+                    let high = [
+                        _mm512_slli_epi32::<4>(high),
+                        _mm512_slli_epi32::<2>(high),
+                        high,
+                        _mm512_srli_epi32::<2>(high),
+                    ];
+                    for i in 0..4 {
+                        let high = _mm512_and_si512(high[i], bits_45);
+                        // a | b & c
+                        let codes = _mm512_ternarylogic_epi32::<0xf8>(high, low[i], low_4);
+                        let x = _mm512_set1_epi32(x.q[32 * h + 8 * i + 4 * s + k]);
+                        dots[i] = _mm512_dpbusd_epi32(dots[i], codes, x);
+                    }
+                }
+                for i in 0..4 {
+                    let of = 8 * h + 2 * i + s;
+                    let scale = signed_byte(load_u8x64(&block[of / 4]), of % 4);
+                    total = _mm512_add_epi32(total, _mm512_mullo_epi32(dots[i], scale));
+                }
+            }
+        }
+        let d = _mm512_mul_ps(load_f16_bytes(d), _mm512_set1_ps(x.scale));
+        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), d, acc);
+    }
+    acc
+}
