@@ -297,6 +297,7 @@ impl Panel {
 }
 
 /// Some blocks of sixteen rows.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 enum Sixteen<'a, const BYTES: usize> {
     /// Each row's together.
     Rows([&'a [[u8; BYTES]]; LANES]),
