@@ -12,7 +12,7 @@ use crate::weights::Weights;
 /// A model that can be run.
 #[derive(Debug)]
 pub struct Model {
-    /// The file, mapped.
+    /// The file, mapped or copied into memory, where `weights` may have rows put side by side.
     pub gguf: Gguf,
     /// The shape.
     pub config: Config,

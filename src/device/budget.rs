@@ -1,5 +1,7 @@
 //! How fine a device is timed: as fine as it may cost.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::brick::Phase;
@@ -10,14 +12,14 @@ use crate::device::issued::{Grain, Needs};
 pub struct StampCost {
     /// Nanoseconds of the host, for each call.
     pub host_ns: f64,
-    /// Nanoseconds of the device: by how much a mark between two kernels makes them longer. Of a device
-    /// that has no [work to put there](crate::Device::fill) from one mark to the next, with nothing between
-    /// them.
+    /// Nanoseconds of the device: from one mark to the next, with nothing between them; or, if that is more,
+    /// by how much a mark between two kernels makes them longer, on a device that has
+    /// [work to put there](crate::Device::fill).
     pub device_ns: f64,
     /// How many marks in a row this is the mean of.
     pub marks: u32,
     /// Nanoseconds by which a pass takes longer, whatever number of marks it has: they are brought to the host.
-    /// `None` where it wasn't measured.
+    /// `None` where it wasn't measured, or was lost in the noise.
     #[serde(default)]
     pub pass_ns: Option<f64>,
 }
@@ -60,7 +62,10 @@ const WARM: f64 = 0.5;
 /// and fro.
 const ROOM_TO_GO_FINER: f64 = 0.8;
 
-/// Where a pass is so short that its boundaries alone cost too much, one of so many is timed, at most.
+/// Of decode passes, which are many and much alike, one of up to so many is timed rather than all of them less
+/// finely.
+const DECODE_APART: u32 = 8;
+/// Where such a pass is so short that its boundaries alone cost too much, one of so many is timed, at most.
 const MOST_APART: u32 = 16;
 
 /// Chooses the grain of each phase.
@@ -120,6 +125,14 @@ impl Budget {
         self.forced.unwrap_or(self.phases[phase as usize].grain)
     }
 
+    /// A pass of a phase was recorded to be replayed: who replays it decides when.
+    pub(crate) fn recorded(&mut self, phase: Phase) {
+        let chosen = &mut self.phases[phase as usize];
+        if !chosen.is_sampled {
+            (chosen.every, chosen.is_sampled) = (1, true);
+        }
+    }
+
     /// Of so many passes of a phase one is timed: what its marks cost is shared by all.
     pub(crate) fn sampled(&mut self, phase: Phase, every: u32) {
         let chosen = &mut self.phases[phase as usize];
@@ -152,16 +165,18 @@ impl Budget {
             stamp.of_pass(needs.of(grain)) <= allowed
         };
         let has_room = |grain: Grain| grain <= most && needs.of(grain) <= room;
-        if !chosen.is_sampled {
-            // Coarser first: each pass has its time as long as that can be afforded.
-            let apart = (1..=MOST_APART).find(|&every| fits(Grain::Pass, every));
-            chosen.every = apart.unwrap_or(MOST_APART);
+        let finest = Grain::ALL.into_iter().rev();
+        // A prompt's passes make its first token's time together, so each of them has its own.
+        if !chosen.is_sampled && phase == Phase::Decode && span_ns > 0 {
+            let first = |grain, apart: RangeInclusive<u32>| apart.clone().find(|&n| fits(grain, n));
+            let in_full = finest.clone().find(|&grain| has_room(grain)).unwrap_or(Grain::Pass);
+            let whole = || first(Grain::Pass, DECODE_APART..=MOST_APART).unwrap_or(MOST_APART);
+            chosen.every = first(in_full, 1..=DECODE_APART).unwrap_or_else(whole);
         }
         let every = chosen.every;
-        let finest = Grain::ALL.into_iter().rev();
         let grain = finest.clone().find(|&g| has_room(g) && fits(g, every)).unwrap_or(Grain::Pass);
         let next = Grain::ALL.get(grain as usize + 1).copied().unwrap_or(grain);
-        chosen.changes += u64::from(grain != now || every != before);
+        chosen.changes += u64::from(grain != now);
         chosen.grain = grain;
         let finer = needs.of(next);
         chosen.because = if has_room(next) {
@@ -239,6 +254,13 @@ impl Budget {
                         words(grain),
                         part(marks)
                     )
+                } else if grain == Grain::Pass && stamp.of_pass(marks) > WARM * self.share * span_ns
+                {
+                    format!(
+                        "{}: even so {marks} stamps of {cost} are {} of {passes}, and {budget} % are allowed",
+                        words(grain),
+                        part(marks)
+                    )
                 } else if stamp.of_pass(more) <= WARM * self.share * span_ns {
                     let finer_from = ROOM_TO_GO_FINER * budget;
                     format!(
@@ -291,33 +313,67 @@ mod tests {
         budget
     }
 
+    fn turns(budget: &mut Budget, phase: Phase) -> usize {
+        (0..48).filter(|_| budget.is_turn(phase)).count()
+    }
+
     #[test]
-    fn where_boundaries_alone_cost_too_much_one_of_some_passes_is_timed() {
+    fn where_boundaries_alone_cost_too_much_one_of_some_decode_passes_is_timed() {
         let mut budget = budget();
         budget.stamp.as_mut().unwrap().pass_ns = Some(60_000.0);
-        let turns = |budget: &mut Budget| (0..12).filter(|_| budget.is_turn(Phase::Decode)).count();
-        // Of 10 ms a hundredth is 100 µs, of 5 ms half of that.
-        budget.learn(Phase::Decode, &needs(), 10_000_000);
-        assert_eq!(turns(&mut budget), 12);
-        budget.learn(Phase::Decode, &needs(), 5_000_000);
-        assert_eq!(turns(&mut budget), 6);
+        // Its marks are 202 µs, and that: of 27 ms a hundredth.
+        budget.learn(Phase::Decode, &needs(), 27_000_000);
+        assert_eq!(turns(&mut budget, Phase::Decode), 48);
+        budget.learn(Phase::Decode, &needs(), 14_000_000);
+        assert_eq!(turns(&mut budget, Phase::Decode), 24);
         let expected = "of 2 passes, of which one has them";
         assert!(budget.choices()[0].reason.contains(expected), "{:?}", budget.choices());
         // Dearer again, but not by a hair's breadth.
-        budget.learn(Phase::Decode, &needs(), 6_500_000);
-        assert_eq!(turns(&mut budget), 6);
-        budget.learn(Phase::Decode, &needs(), 9_000_000);
-        assert_eq!(turns(&mut budget), 12);
-        // However short, the next look isn't farther than this.
-        budget.learn(Phase::Decode, &needs(), 1);
-        assert_eq!(budget.phases[Phase::Decode as usize].every, MOST_APART);
+        budget.learn(Phase::Decode, &needs(), 27_000_000);
+        assert_eq!(turns(&mut budget, Phase::Decode), 24);
+        budget.learn(Phase::Decode, &needs(), 34_000_000);
+        assert_eq!(turns(&mut budget, Phase::Decode), 48);
+        // What had no length tells nothing.
+        budget.learn(Phase::Decode, &needs(), 0);
+        assert_eq!(turns(&mut budget, Phase::Decode), 48);
+        // However short, the next look isn't farther than this, and what that costs is said.
+        budget.learn(Phase::Decode, &needs(), 1_000);
+        assert_eq!(turns(&mut budget, Phase::Decode), 48 / MOST_APART as usize);
         assert_eq!(budget.grain(Phase::Decode), Grain::Pass);
+        let expected = "whole passes only: even so 2 stamps of 2.0 µs, and 60.0 µs for any, are 400.0 % of \
+                        16 passes, of which one has them, and 1 % are allowed";
+        assert_eq!(budget.choices()[0].reason, expected);
+        // A prompt's passes are all timed.
+        budget.learn(Phase::Prefill, &needs(), 1_000);
+        assert_eq!(turns(&mut budget, Phase::Prefill), 48);
         // What the caller wants is had, whatever it costs.
         budget.forced = Some(Grain::Layer);
-        assert_eq!(turns(&mut budget), 12);
+        assert_eq!(turns(&mut budget, Phase::Decode), 48);
         budget.forced = None;
         budget.sampled(Phase::Decode, 8);
-        assert_eq!(turns(&mut budget), 12);
+        assert_eq!(turns(&mut budget, Phase::Decode), 48);
+    }
+
+    #[test]
+    fn of_decode_passes_some_are_timed_in_full_rather_than_all_of_them_less_finely() {
+        // The marks of kernels are 202 µs, of bricks 162, of layers 42.
+        for (span, every, grain) in [
+            (21_000_000, 1, Grain::Kernel),
+            (11_000_000, 2, Grain::Kernel),
+            (2_600_000, 8, Grain::Kernel),
+            (2_200_000, 8, Grain::Brick),
+            (600_000, 8, Grain::Layer),
+            (100_000, 8, Grain::Pass),
+            (30_000, 14, Grain::Pass),
+        ] {
+            let mut budget = budget();
+            // Nothing is dearer than what was before.
+            budget.phases[Phase::Decode as usize].every = 1;
+            budget.learn(Phase::Decode, &needs(), span);
+            assert_eq!(budget.grain(Phase::Decode), grain, "{span} ns");
+            assert_eq!(budget.phases[Phase::Decode as usize].every, every, "{span} ns");
+            assert_eq!(turns(&mut budget, Phase::Decode), 48 / every as usize, "{span} ns");
+        }
     }
 
     #[test]
@@ -330,9 +386,9 @@ mod tests {
         ];
         for (span, grain) in spans {
             let mut budget = budget();
-            budget.learn(Phase::Decode, &needs(), span);
+            budget.learn(Phase::Prefill, &needs(), span);
             assert_eq!(
-                (budget.grain(Phase::Decode), budget.grain(Phase::Prefill)),
+                (budget.grain(Phase::Prefill), budget.grain(Phase::Decode)),
                 (grain, Grain::Kernel)
             );
         }
@@ -341,21 +397,21 @@ mod tests {
     #[test]
     fn the_grain_is_fine_again_when_passes_are_long_enough_and_does_not_go_to_and_fro() {
         let mut budget = budget();
-        budget.learn(Phase::Decode, &needs(), 20_000_000);
+        budget.learn(Phase::Prefill, &needs(), 20_000_000);
         // The marks of kernels are 202 µs: 1 % of this, but not 0.8 %.
-        budget.learn(Phase::Decode, &needs(), 21_000_000);
-        assert_eq!(budget.grain(Phase::Decode), Grain::Brick);
-        budget.learn(Phase::Decode, &needs(), 26_000_000);
-        assert_eq!(budget.grain(Phase::Decode), Grain::Kernel);
-        budget.learn(Phase::Decode, &needs(), 21_000_000);
-        assert_eq!(budget.grain(Phase::Decode), Grain::Kernel);
+        budget.learn(Phase::Prefill, &needs(), 21_000_000);
+        assert_eq!(budget.grain(Phase::Prefill), Grain::Brick);
+        budget.learn(Phase::Prefill, &needs(), 26_000_000);
+        assert_eq!(budget.grain(Phase::Prefill), Grain::Kernel);
+        budget.learn(Phase::Prefill, &needs(), 21_000_000);
+        assert_eq!(budget.grain(Phase::Prefill), Grain::Kernel);
         assert_eq!(budget.choices()[0].changes, 2);
     }
 
     #[test]
     fn the_reason_has_the_figures() {
         let mut budget = budget();
-        budget.learn(Phase::Decode, &needs(), 10_000_000);
+        budget.learn(Phase::Prefill, &needs(), 10_000_000);
         let [choice] = &budget.choices()[..] else { panic!("one phase was seen") };
         let expected = "bricks only: the 101 stamps of 2.0 µs that kernels take would be 2.0 % of a pass, \
                         and 1 % are allowed";

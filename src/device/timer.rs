@@ -116,14 +116,13 @@ impl BrickProfiler {
     }
 }
 
-/// What some marks took.
-#[derive(Debug, Default)]
-struct MarkRow {
-    host_ns: u64,
-    /// From the first to the last.
-    device_ns: u64,
-    /// There was work between them.
-    has_work: bool,
+/// What lies between the marks that are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    Work,
+    /// As much work, and no mark but the first and the last.
+    WorkWithoutMarks,
 }
 
 /// Of as many as there are rounds: at least one.
@@ -188,8 +187,9 @@ impl DeviceTimer<'_> {
         self.log.budget(|budget| budget.forced = None);
     }
 
-    /// Says which share of a pass its marks may cost; a hundredth unless said otherwise. What isn't a
-    /// number is none.
+    /// Says which share of a pass its marks may cost; a hundredth unless said otherwise. Half of it may be used
+    /// by what [`calibrate`](Self::calibrate) measured, as marks in a pass cost up to twice as much. What isn't a
+    /// number is none: whole passes, and of decode passes one in 16.
     pub fn set_budget(&mut self, share: f64) {
         self.log.budget(|budget| budget.share = if share > 0.0 { share } else { 0.0 });
     }
@@ -202,8 +202,9 @@ impl DeviceTimer<'_> {
 
     /// Measures what a mark costs, by marks in a row outside of any pass, between [work](Device::fill) if the
     /// device has some, and keeps to the budget from then on: in [`SyncMode::Deferred`] each phase is timed as
-    /// finely as the last settled pass of that phase allows; where even a pass's own boundaries cost too much,
-    /// one pass of up to 16 is. Waits for the device.
+    /// finely as the last settled pass of that phase allows. Of decode passes one in up to 8 is timed rather
+    /// than all of them less finely, and one in up to 16 where even a pass's own boundaries cost too much. Waits
+    /// for the device.
     ///
     /// # Errors
     ///
@@ -229,83 +230,78 @@ impl DeviceTimer<'_> {
         let marks = self.info.marks.min(CALIBRATION_MARKS);
         let set = self.free.last().copied().filter(|_| marks > 1);
         let Some(set) = set else { return Err(Misuse::TooManyMarks { room: marks }.into()) };
-        let mut rows = Vec::new();
-        let mut has_work = false;
+        let nothing = self.marks_cost(device, set, marks, Between::Nothing)?;
+        let mut stamp =
+            StampCost { host_ns: nothing.0, device_ns: nothing.1, marks, pass_ns: None };
+        // With two marks there is none between two others.
+        if marks == 2 || !device.fill(StreamId(0))? {
+            return Ok(stamp);
+        }
+        let each = self.marks_cost(device, set, marks, Between::Work)?;
+        let ends = self.marks_cost(device, set, marks, Between::WorkWithoutMarks)?;
+        // All but the first and the last, over what the work takes; no less than between nothing, as noise would
+        // have it.
+        let inner = f64::from(marks - 1) / f64::from(marks - 2);
+        let inner_host = f64::from(marks) / f64::from(marks - 2);
+        stamp.host_ns = stamp.host_ns.max((each.0 - ends.0) * inner_host);
+        stamp.device_ns = stamp.device_ns.max((each.1 - ends.1) * inner);
+        let (mut plain, mut timed) = (Vec::new(), Vec::new());
         for _ in 0..CALIBRATIONS {
-            let between = self.marks_in_a_row(device, set, marks, true)?;
-            has_work = between.has_work;
-            let alone = match has_work {
-                true => self.marks_in_a_row(device, set, marks, false)?,
-                false => MarkRow::default(),
-            };
-            rows.push((between, alone));
+            let start = self.profiler.clock().now();
+            device.fill(StreamId(0))?;
+            device.wait(StreamId(0))?;
+            let between = self.profiler.clock().now();
+            device.begin_set(set)?;
+            device.mark(StreamId(0), set, 0)?;
+            device.fill(StreamId(0))?;
+            device.mark(StreamId(0), set, 1)?;
+            self.ticks.clear();
+            device.resolve(set, 2, true, &mut self.ticks)?;
+            plain.push(between.saturating_sub(start));
+            timed.push(self.profiler.clock().now().saturating_sub(between));
         }
-        // The first mark ends nothing; without those between there is the last.
-        let more = f64::from(marks - if has_work { 2 } else { 1 }).max(1.0);
-        let cost = |of: fn(&MarkRow) -> u64| {
-            let [with, without] = [
-                median(rows.iter().map(|(between, _)| of(between)).collect()),
-                median(rows.iter().map(|(_, alone)| of(alone)).collect()),
-            ];
-            (with - without).max(0.0)
-        };
-        let host_marks = if has_work { more } else { f64::from(marks) };
-        let (host_ns, device_ns) =
-            (cost(|row| row.host_ns) / host_marks, cost(|row| row.device_ns) / more);
-        let mut stamp = StampCost { host_ns, device_ns, marks, pass_ns: None };
-        if has_work {
-            let (mut plain, mut timed) = (Vec::new(), Vec::new());
-            for _ in 0..CALIBRATIONS {
-                let start = self.profiler.clock().now();
-                device.fill(StreamId(0))?;
-                device.wait(StreamId(0))?;
-                let between = self.profiler.clock().now();
-                device.begin_set(set)?;
-                device.mark(StreamId(0), set, 0)?;
-                device.fill(StreamId(0))?;
-                device.mark(StreamId(0), set, 1)?;
-                self.ticks.clear();
-                device.resolve(set, 2, true, &mut self.ticks)?;
-                plain.push(between.saturating_sub(start));
-                timed.push(self.profiler.clock().now().saturating_sub(between));
-            }
-            stamp.pass_ns = Some((median(timed) - median(plain) - 2.0 * stamp.ns()).max(0.0));
-        }
+        let pass_ns = median(timed) - median(plain) - 2.0 * stamp.ns();
+        // Less than nothing is lost in the noise: not measured.
+        stamp.pass_ns = Some(pass_ns).filter(|&ns| ns > 0.0);
         Ok(stamp)
     }
 
-    /// Work, if the device has some, with a mark at its begin and its end, or after each piece of it.
-    fn marks_in_a_row(
+    /// What so many marks in a row take: the host for each of them, and the device from one to the next.
+    fn marks_cost(
         &mut self,
         device: &mut impl Device,
         set: u32,
         marks: u32,
-        each: bool,
-    ) -> Result<MarkRow, DeviceError> {
-        device.begin_set(set)?;
-        let (mut row, mut n_marks) = (MarkRow::default(), 0);
-        let start = self.profiler.clock().now();
-        for piece in 0..marks {
-            if piece > 0 {
-                row.has_work = device.fill(StreamId(0))?;
+        between: Between,
+    ) -> Result<(f64, f64), DeviceError> {
+        let (mut host, mut on_device) = (Vec::new(), Vec::new());
+        for _ in 0..CALIBRATIONS {
+            device.begin_set(set)?;
+            let mut n_marks = 0;
+            let start = self.profiler.clock().now();
+            for mark in 0..marks {
+                if mark > 0 && between != Between::Nothing {
+                    device.fill(StreamId(0))?;
+                }
+                let is_end = mark == 0 || mark + 1 == marks;
+                if is_end || between != Between::WorkWithoutMarks {
+                    // With the reading that a launch takes.
+                    std::hint::black_box(self.profiler.clock().now());
+                    device.mark(StreamId(0), set, n_marks)?;
+                    n_marks += 1;
+                }
             }
-            if each || piece == 0 || piece + 1 == marks {
-                // With the reading that a launch takes.
-                std::hint::black_box(self.profiler.clock().now());
-                device.mark(StreamId(0), set, n_marks)?;
-                n_marks += 1;
-            }
+            host.push(self.profiler.clock().now().saturating_sub(start));
+            self.ticks.clear();
+            device.resolve(set, n_marks, true, &mut self.ticks)?;
+            let ends = self.ticks.first().zip(self.ticks.last());
+            let span = ends.and_then(|(&first, &last)| self.info.ticks.between(first, last));
+            on_device.push(span.ok_or_else(|| DeviceError::Failed {
+                what: "measure what a mark costs".to_owned(),
+                reason: "marks in a row were missing, or not in order".to_owned(),
+            })?);
         }
-        row.host_ns = self.profiler.clock().now().saturating_sub(start);
-        self.ticks.clear();
-        device.resolve(set, n_marks, true, &mut self.ticks)?;
-        let ends = self.ticks.first().zip(self.ticks.last());
-        let span = ends.and_then(|(&first, &last)| self.info.ticks.between(first, last));
-        row.device_ns = span.ok_or_else(|| DeviceError::Failed {
-            what: "measure what a mark costs".to_owned(),
-            reason: "marks in a row were missing, or not in order".to_owned(),
-        })?;
-        Ok(row)
+        Ok((median(host) / f64::from(marks), median(on_device) / f64::from(marks - 1)))
     }
 
     /// Looks at both clocks once more, so that drift doesn't move later passes on the host's axis. Their
@@ -348,9 +344,9 @@ impl DeviceTimer<'_> {
     }
 
     /// Begins a pass of `tokens` tokens after `position` others. If all sets of marks are in use, the
-    /// oldest pass is waited for. Off, in [`SyncMode::None`], or where passes are so short that the budget
-    /// has only some of them timed, nothing happens until the next pass; a pass that has begun is timed to its
-    /// end, even if profiling is turned off meanwhile.
+    /// oldest pass is waited for. Off, in [`SyncMode::None`], or where decode passes are so short that the
+    /// budget has only some of them timed, nothing happens until the next pass; a pass that has begun is timed to
+    /// its end, even if profiling is turned off meanwhile.
     ///
     /// # Errors
     ///
@@ -693,7 +689,10 @@ impl DeviceTimer<'_> {
     /// By the device.
     pub fn end_pass(&mut self, device: &mut impl Device) -> Result<(), DeviceError> {
         if self.pass.is_none() {
-            return self.check();
+            // Of passes that aren't timed, too, so that those before them aren't waited for by readers.
+            self.check()?;
+            while !self.in_flight.is_empty() && self.settle_oldest(device, false)? {}
+            return Ok(());
         }
         self.count_ends();
         for index in 0..self.streams.len() {
@@ -744,6 +743,9 @@ impl DeviceTimer<'_> {
         let pass = self.pass.take()?;
         self.free.push(pass.set);
         self.log.forget(&pass);
+        if let Some(phase) = pass.phase {
+            self.log.budget(|budget| budget.recorded(phase));
+        }
         Some(pass)
     }
 

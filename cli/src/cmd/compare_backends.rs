@@ -5,6 +5,7 @@ use std::io::{Write, stdout};
 use anyhow::{Context, Result};
 use brickscope::backends::{BackendComparison, BackendRounds};
 use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, Profile, Run, view};
+use brickscope_engine::gguf::Placement;
 use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
 use brickscope_kernels::Kernels;
 use serde::Serialize;
@@ -110,6 +111,10 @@ fn interleaved(model: &Model) -> Result<Option<Model>> {
     let Some(kernels) = kernels.find(|kernels| model.is_faster_interleaved(*kernels)) else {
         return Ok(None);
     };
+    // What can't be copied once, as on a system without large pages, is read where it is, alone as well.
+    if model.gguf.placement() == Placement::Mapped {
+        return Ok(None);
+    }
     let mut copy = Model::open(&model.gguf.path)?;
     source::copy(&mut copy, &|_, _| ())?;
     source::interleave(&mut copy, kernels);

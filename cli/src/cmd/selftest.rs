@@ -457,7 +457,11 @@ fn witnessed(passes: &[StampedPass], records: &CuptiRecords) -> Vec<Check> {
     let agreement = Agreement::new(passes, records);
     let mut checks =
         vec![Check::fact("CUPTI's records", seen).value(kernels.len() as f64, "kernels")];
-    let Some(alone) = agreement.apart(Recorded::Alone) else {
+    let alone = agreement.apart(Recorded::Alone);
+    let since = agreement.apart(Recorded::SinceLast);
+    // From the end of one kernel to that of the next, as stamps have it, which lie behind kernels; as far as there
+    // is one before.
+    let Some((judged, alone)) = since.as_ref().or(alone.as_ref()).zip(alone.as_ref()) else {
         let why = match passes.len() {
             0 => "not measured: no pass was stamped".to_owned(),
             n => format!("not measured: none of {n} passes has a record of each of its kernels"),
@@ -467,24 +471,24 @@ fn witnessed(passes: &[StampedPass], records: &CuptiRecords) -> Vec<Check> {
     };
     let mut found = format!(
         "{} of {} pairs beyond both ({} beyond 5 %, {} beyond 1 µs)",
-        alone.beyond, alone.n, alone.beyond_part, alone.beyond_ns
+        judged.beyond, judged.n, judged.beyond_part, judged.beyond_ns
     );
     if agreement.left_out > 0 {
         let all = agreement.left_out + agreement.passes;
         found +=
             &format!("; {} of {all} passes lack records and are in no pair", agreement.left_out);
     }
-    let check = Check::fact(AGREEMENT, found).value(alone.beyond as f64, "pairs");
-    checks.push(check.wanted(AGREES, alone.beyond == 0));
+    let check = Check::fact(AGREEMENT, found).value(judged.beyond as f64, "pairs");
+    checks.push(check.wanted(AGREES, judged.beyond == 0));
     let apart = |name, apart: &Apart<'_>| {
         let (pair, most) = apart.furthest;
         let (median, most) = (apart.median_ns / 1e3, most as f64 / 1e3);
         let found = format!("{median:+.2} µs median, {most:+.2} µs at most, {}", pair.kernel);
         Check::fact(name, found).value(apart.median_ns, "ns")
     };
-    checks.push(apart("a kernel's stamps less its record", &alone));
-    if let Some(since) = agreement.apart(Recorded::SinceLast) {
-        checks.push(apart("less the gap before it, too", &since));
+    checks.push(apart("a kernel's stamps less its record", alone));
+    if let Some(since) = &since {
+        checks.push(apart("less the gap before it, too", since));
     }
     checks
 }

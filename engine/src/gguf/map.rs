@@ -1,6 +1,6 @@
 //! Where a model's bytes live: a file mapped into memory, a copy of it, or a buffer.
 //!
-//! The engine's only `unsafe` is here, beside that of calls into the CUDA driver.
+//! The engine's only `unsafe` is here, beside that of calls into the CUDA driver and CUPTI.
 #![allow(unsafe_code)]
 
 use std::fmt;

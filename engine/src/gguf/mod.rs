@@ -260,7 +260,8 @@ mod tests {
         let copied = Gguf::load(&path, &mut |done, total| told.push((done, total))).expect("it");
         assert_eq!(mapped.placement(), Placement::Mapped);
         assert_eq!(mapped.bytes[..], copied.bytes[..]);
-        // So that no vector of interleaved weights is in two lines of cache.
+        // So that vectors of interleaved weights are in one line of cache, as far as tensors before them are whole
+        // lines.
         let first = copied.bytes[copied.data_start..].as_ptr().addr();
         assert!(copied.placement() == Placement::Mapped || first.is_multiple_of(64));
         let len = mapped.file_len() as u64;

@@ -257,11 +257,13 @@ fn unlike(before: &Summary, after: &Summary) -> Vec<String> {
     unlike
 }
 
-/// Wherever the file lies, and however long it took to load: as far as that can be told without its hash.
+/// Wherever the file lies, and however its weights lie in memory: as far as that can be told without its hash.
 fn is_same_model(a: &Model, b: &Model) -> bool {
     let file = |model: &Model| Model {
         path: String::new(),
+        weights_in: None,
         copied_in_ns: None,
+        interleaved_bytes: None,
         interleaved_in_ns: None,
         ..model.clone()
     };
@@ -295,6 +297,9 @@ fn circumstances(before: &Summary, after: &Summary) -> Vec<String> {
         }))
     };
     differ("other work", run(before), run(after));
+    if let (Some(a), Some(b)) = (&before.model, &after.model) {
+        differ("weights elsewhere", or(a.weights_in.clone()), or(b.weights_in.clone()));
+    }
     let command = |summary: &Summary| or(summary.command.as_ref().map(|words| words.join(" ")));
     differ("other commands", command(before), command(after));
     if before.model.is_some() != after.model.is_some() {

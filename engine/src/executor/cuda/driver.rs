@@ -1,4 +1,4 @@
-//! NVIDIA's driver: every call into it, and all `unsafe` of this executor.
+//! NVIDIA's driver: every call into it, and all `unsafe` of this executor but that of `cupti/`.
 //!
 //! The library is found when the first executor is made, so that one program runs with and without
 //! it. [`Context::new`] looks before it calls: `cudarc` panics where the library or one of its

@@ -10,7 +10,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::env;
 use std::ffi::{CStr, OsString, c_char, c_void};
-use std::mem::offset_of;
+use std::mem::{ManuallyDrop, offset_of};
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ pub(super) struct Functions {
     dropped: unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> Code,
     timestamp: unsafe extern "C" fn(*mut u64) -> Code,
     words: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
-    _library: Library,
+    _library: ManuallyDrop<Library>,
 }
 
 /// The library, loaded when it is first asked for.
@@ -82,13 +82,17 @@ fn load() -> Result<Functions, CuptiError> {
         };
     }
     let folders = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os);
+    let mut refusal = CuptiError::NoLibrary;
     for name in names(driver / 1000, folders) {
         // SAFETY: as above; it is the system's own, or that of the toolkit.
-        if let Ok(library) = unsafe { Library::new(&name) } {
-            return Functions::of(library, &name.display().to_string());
+        let Ok(library) = (unsafe { Library::new(&name) }) else { continue };
+        match Functions::of(library, &name.display().to_string()) {
+            Ok(functions) => return Ok(functions),
+            // There may be another one that is known.
+            Err(why) => refusal = why,
         }
     }
-    Err(CuptiError::NoLibrary)
+    Err(refusal)
 }
 
 /// Where it may be: by the loader's ways, that of the driver's CUDA first, then in toolkits.
@@ -117,6 +121,8 @@ fn one_line(error: &libloading::Error) -> String {
 
 impl Functions {
     fn of(library: Library, file: &str) -> Result<Self, CuptiError> {
+        // Also one that turns out to be unknown: it may have threads by then.
+        let library = ManuallyDrop::new(library);
         /// The address of a function of this type.
         ///
         /// # Safety
