@@ -348,7 +348,7 @@ impl ThreadLog {
             let mut lane = Lane {
                 serial: self.serial(),
                 thread: std::mem::take(&mut drained.thread),
-                records: self.rows[..kept].iter().map(Row::load).collect(),
+                records: self.rows[..kept].iter().flat_map(Row::records).collect(),
             };
             let held: usize = drained.former.iter().map(|lane| lane.records.len()).sum();
             if held + kept > self.kept.saturating_mul(MOST_FORMER) {
@@ -570,6 +570,24 @@ impl ThreadLog {
         Some(())
     }
 
+    /// A brick and the one kernel that is all of it.
+    #[inline(always)]
+    fn end_ordinary_both(
+        &self,
+        open: &Open,
+        kernel: NameIdx,
+        end: u64,
+        work: Work,
+    ) -> Option<()> {
+        let (at, [row]) = self.next_rows()?;
+        let [duration, exclusive] = self.cover(open, end)?;
+        let layer = self.layer.load(Relaxed);
+        let times = [open.start, duration, exclusive];
+        row.store(Row::both(times, work, [open.home, open.what], layer, kernel));
+        self.next.store(at + 1, Release);
+        Some(())
+    }
+
     #[inline(always)]
     fn end_ordinary_kernel(&self, open: &Open, end: u64, work: Work) -> Option<()> {
         let (at, [row]) = self.next_rows()?;
@@ -739,13 +757,16 @@ impl ThreadLog {
 
 fn take_all(fold: &mut Fold, rows: &[Row]) {
     if let Some(layers) = &mut fold.layers {
-        rows.iter().for_each(|row| layers.take(&row.load()));
+        rows.iter().flat_map(Row::records).for_each(|record| layers.take(&record));
     }
     let mut ordinary = 0;
     for row in rows {
         if row.is_ordinary() {
             ordinary += 1;
             fold.take_span(&row.load());
+        } else if row.is_both() {
+            ordinary += 2;
+            row.load_both().iter().for_each(|record| fold.take_span(record));
         } else {
             fold.take(&row.load());
         }
@@ -1016,21 +1037,40 @@ impl Recorder {
         bytes: u64,
     ) {
         let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
-        let kernel = open.inner(kernel);
         let (end, log) = self.plain_end();
-        if log.and_then(|log| log.end_ordinary_pair((&kernel, work), (&open, work), end)).is_none()
-        {
-            let works = [elements, flops, bytes, elements, flops, bytes];
-            self.end_last_with_care(
-                start,
-                covered,
-                home,
-                what,
-                kernel.start,
-                kernel.what,
-                works,
-                end,
+        if log.and_then(|log| log.end_ordinary_both(&open, kernel, end, work)).is_none() {
+            self.end_both_with_care(
+                start, covered, home, what, kernel, elements, flops, bytes, end,
             );
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_both_with_care(
+        &self,
+        start: u64,
+        covered: u64,
+        home: u64,
+        what: u64,
+        kernel: NameIdx,
+        elements: u64,
+        flops: u64,
+        bytes: u64,
+        end: u64,
+    ) {
+        let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
+        let Some((end, log)) = self.end_in_log(&open, end) else { return };
+        if log.next_rows::<1>().is_none() {
+            log.start_tail_over();
+        }
+        // One row, as mostly, or else two.
+        if log.end_ordinary_both(&open, kernel, end, work).is_none() {
+            log.end_detail(Kind::Kernel, open.inner(kernel), end, work);
+            log.end_brick(Source::Host, open, end, work);
+        }
+        if self.is_counting() {
+            self.end_counting(log, open);
         }
     }
 
@@ -1742,7 +1782,7 @@ impl Collected<'_> {
         let last = Lane {
             serial: self.drained.fold.log,
             thread: self.drained.thread.clone(),
-            records: self.log.rows[..kept].iter().map(Row::load).collect(),
+            records: self.log.rows[..kept].iter().flat_map(Row::records).collect(),
         };
         let former = self.drained.former.iter().map(|lane| Lane {
             serial: lane.serial,

@@ -20,6 +20,10 @@ impl Default for Row {
     }
 }
 
+/// In the place of a kind: a brick and the one kernel that is all of it. The kernel's name is where flags
+/// would be, and all else is the brick's. Read back it is two records.
+const BOTH: u64 = 255 << 32;
+
 /// What a record is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -199,6 +203,54 @@ impl Row {
         ]
     }
 
+    /// A brick and the one kernel that is all of it, likewise; the kernel comes after the brick in the order
+    /// of begins.
+    #[inline(always)]
+    pub(super) fn both(
+        times: [u64; 3],
+        work: Work,
+        [home, what]: [u64; 2],
+        layer: u32,
+        kernel: NameIdx,
+    ) -> [u64; 8] {
+        let [start, duration, exclusive, elements, flops, bytes, how, what] =
+            Self::ordinary(times, work, [home, what], layer, Kind::Brick);
+        let how = how | BOTH | u64::from(kernel) << 48;
+        [start, duration, exclusive, elements, flops, bytes, how, what]
+    }
+
+    /// Whether it is of a brick and its kernel.
+    #[inline(always)]
+    pub(super) fn is_both(&self) -> bool {
+        const KIND_AND_SOURCE: u64 = 0xffff << 32;
+        self.0[6].load(Relaxed) & KIND_AND_SOURCE == BOTH
+    }
+
+    /// The kernel and the brick, which ends after it, of a row that [is both](Self::is_both).
+    #[inline(always)]
+    pub(super) fn load_both(&self) -> [Record; 2] {
+        let row = self.load();
+        let brick = Record { flags: 0, kind: Kind::Brick, ..row };
+        let kernel = Record {
+            exclusive: 0,
+            order: row.order.wrapping_add(1),
+            name: row.flags,
+            kind: Kind::Kernel,
+            ..brick
+        };
+        [kernel, brick]
+    }
+
+    /// All that it is a record of, in the order of ends.
+    pub(super) fn records(&self) -> impl Iterator<Item = Record> + use<> {
+        let records = if self.is_both() {
+            self.load_both().map(Some)
+        } else {
+            [None, Some(self.load())]
+        };
+        records.into_iter().flatten()
+    }
+
     #[inline(always)]
     pub(super) fn store(&self, values: [u64; 8]) {
         for (cell, value) in self.0.iter().zip(values) {
@@ -215,6 +267,7 @@ impl Row {
         self.0[6].load(Relaxed) & !(KERNEL | u64::from(u32::MAX)) == 0
     }
 
+    /// The record of a row that is of one thing.
     #[inline(always)]
     pub(super) fn load(&self) -> Record {
         let [start, duration, exclusive, elements, flops, bytes, how, what] =
@@ -260,8 +313,26 @@ mod tests {
             let record = Record { kind: Kind::from_bits(bits), ..PLAIN };
             assert_eq!(record.kind as u8, bits);
             row.store(record.packed());
-            assert_eq!(row.load(), record);
+            assert_eq!(row.records().collect::<Vec<_>>(), [record]);
         }
+    }
+
+    #[test]
+    fn a_brick_and_its_kernel_are_read_back_as_two() {
+        let brick = Record { flags: 0, kind: Kind::Brick, source: Source::Host, ..PLAIN };
+        let kernel =
+            Record { exclusive: 0, order: brick.order + 1, name: 65_000, kind: Kind::Kernel, ..brick };
+        let row = Row::default();
+        let home = u64::from(brick.pass) | 99 << 32;
+        let what = u64::from(brick.order) << 32 | u64::from(brick.name);
+        let times = [brick.start, brick.duration, brick.exclusive];
+        let layer = u32::from(brick.layer) << 16;
+        row.store(Row::both(times, brick.work, [home, what], layer, kernel.name));
+        assert!(row.is_both() && !row.is_ordinary());
+        assert_eq!(row.records().collect::<Vec<_>>(), [kernel, brick]);
+        row.store(brick.packed());
+        assert!(!row.is_both());
+        assert_eq!(row.records().collect::<Vec<_>>(), [brick]);
     }
 
     #[test]
