@@ -60,7 +60,7 @@ pub use crate::profile::{
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
-    HandOff, KernelId, KernelTimer, LayerTimer, PassTimer,
+    HandOff, KernelId, KernelTimer, LayerTimer, PassBricks, PassTimer,
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};

@@ -23,7 +23,7 @@ use crate::graph::{
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile, Route};
-use crate::recorder::{Looked, NameIdx, Open, OpenPass, Owner, Recorder};
+use crate::recorder::{InPass, Looked, NameIdx, Open, OpenPass, Owner, Recorder};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
 use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
@@ -225,6 +225,40 @@ pub struct PassTimer {
     /// `None` if profiling was off.
     open: Option<OpenPass>,
     phase: Phase,
+}
+
+/// The bricks of a pass, one after the other, on the thread that it is open on. See
+/// [`BrickProfiler::bricks_of`].
+///
+/// One brick is open at a time. One that is begun while another is, or never ended, leaves a span that
+/// [is counted as unfinished](Dropped::unfinished). Bricks may nest in it that are timed otherwise.
+#[derive(Debug)]
+pub struct PassBricks<'p>(InPass<'p>);
+
+impl PassBricks<'_> {
+    /// Begins a brick and its first kernel, which has this work to do.
+    #[inline]
+    pub fn begin(&self, brick: BrickId, kernel: KernelId, work: Work) {
+        self.0.begin(brick as NameIdx, kernel.0, work);
+    }
+
+    /// Ends the running kernel and begins the next one of the brick with the same reading of the clock.
+    #[inline]
+    pub fn next_kernel(&self, kernel: KernelId, work: Work) {
+        self.0.next(kernel.0, work);
+    }
+
+    /// Ends the kernel and the brick, whose work it was.
+    #[inline]
+    pub fn end(&self) {
+        self.0.end();
+    }
+
+    /// Ends the last kernel and the brick, which had this `work` to do.
+    #[inline]
+    pub fn end_with(&self, work: Work) {
+        self.0.end_several(work);
+    }
 }
 
 /// The number of a kernel's name. See [`BrickProfiler::kernel`].
@@ -690,6 +724,32 @@ impl BrickProfiler {
             open: self.recorder.begin_pass(|since: &mut _| self.watch.look_before(since)),
             phase,
         }
+    }
+
+    /// The bricks of `pass`, one after the other, at the least cost there is: for engines whose bricks are some
+    /// microseconds long. They are recorded as by [`start_brick_kernel`](Self::start_brick_kernel) and
+    /// [`start_kernels`](Self::start_kernels).
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, BrickProfiler, Phase, Work};
+    /// # let profiler = BrickProfiler::enabled();
+    /// # let [norm, gemv, add] = ["rms_norm", "q4_k_gemv", "add"].map(|name| profiler.kernel(name, None));
+    /// let pass = profiler.begin_pass(Phase::Decode);
+    /// let bricks = profiler.bricks_of(&pass);
+    /// bricks.begin(BrickId::RmsNorm, norm, Work::elements(4096));
+    /// // … the norm …
+    /// bricks.end();
+    /// bricks.begin(BrickId::OutputProjection, gemv, Work::elements(4096));
+    /// // … the multiplication …
+    /// bricks.next_kernel(add, Work::elements(4096));
+    /// // … the addition …
+    /// bricks.end_with(Work::elements(4096));
+    /// profiler.end_pass(pass, 1, 0);
+    /// assert_eq!(profiler.brick_stats(BrickId::OutputProjection).count, 1);
+    /// ```
+    #[must_use]
+    pub fn bricks_of<'p>(&'p self, pass: &'p PassTimer) -> PassBricks<'p> {
+        PassBricks(self.recorder.in_pass(pass.open.as_ref()))
     }
 
     /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.

@@ -1,12 +1,12 @@
 //! From a prompt to an answer, profiled or not.
 
-use brickscope::{BrickId, BrickProfiler, Phase};
+use brickscope::{BrickId, BrickProfiler, PassTimer, Phase};
 
 use crate::executor::gpu::{Gpu, GpuProbe, GpuSession};
 use crate::executor::work;
 use crate::forward::Outputs;
 use crate::model::Error;
-use crate::probe::{NoProbe, Probe};
+use crate::probe::{InPass, NoProbe, Probe, Profiled};
 use crate::sample::{Sampler, Sampling};
 use crate::session::Session;
 
@@ -45,17 +45,8 @@ pub fn generate(
     progress: &mut dyn FnMut(usize),
 ) -> Result<Generated, Error> {
     session.check_run(prompt, options.n_tokens)?;
-    match profiler {
-        None => {
-            let mut on = OnCpu { session, probe: &NoProbe, profiler: None };
-            run(&mut on, prompt, options, progress)
-        }
-        Some(profiler) => {
-            let probe = session.profiled(profiler);
-            let mut on = OnCpu { session, probe: &probe, profiler: Some(profiler) };
-            run(&mut on, prompt, options, progress)
-        }
-    }
+    let probe = profiler.map(|profiler| session.profiled(profiler));
+    run(&mut OnCpu { session, probe: probe.as_ref() }, prompt, options, progress)
 }
 
 /// As [`generate`], on a device.
@@ -79,22 +70,37 @@ trait Runs {
     fn position(&self) -> usize;
     fn batch(&self) -> usize;
     fn profiler(&self) -> Option<&BrickProfiler>;
-    /// One pass; then, if its logits are wanted, the token that `sampler` chooses, as a brick.
+    /// One pass, which has begun if a profiler is told; then, if its logits are wanted, the token that `sampler`
+    /// chooses, as a brick.
     fn pass(
         &mut self,
         phase: Phase,
+        begun: Option<&PassTimer>,
         tokens: &[u32],
         sampler: Option<&mut Sampler>,
     ) -> Result<Option<u32>, Error>;
 }
 
-struct OnCpu<'r, 'm, P> {
+struct OnCpu<'r, 'm> {
     session: &'r mut Session<'m>,
-    probe: &'r P,
-    profiler: Option<&'r BrickProfiler>,
+    probe: Option<&'r Profiled<'r>>,
 }
 
-impl<P: Probe> Runs for OnCpu<'_, '_, P> {
+impl OnCpu<'_, '_> {
+    fn pass_with(
+        &mut self,
+        probe: &impl Probe,
+        tokens: &[u32],
+        sampler: Option<&mut Sampler>,
+    ) -> Option<u32> {
+        let outputs = if sampler.is_some() { Outputs::Last } else { Outputs::None };
+        let logits = self.session.pass(probe, tokens, outputs);
+        let work = work::sample(logits.len());
+        sampler.map(|sampler| probe.brick(BrickId::Sampling, work, || sampler.sample(logits)))
+    }
+}
+
+impl Runs for OnCpu<'_, '_> {
     fn position(&self) -> usize {
         self.session.position()
     }
@@ -104,21 +110,20 @@ impl<P: Probe> Runs for OnCpu<'_, '_, P> {
     }
 
     fn profiler(&self) -> Option<&BrickProfiler> {
-        self.profiler
+        self.probe.map(Profiled::profiler)
     }
 
     fn pass(
         &mut self,
         _: Phase,
+        begun: Option<&PassTimer>,
         tokens: &[u32],
         sampler: Option<&mut Sampler>,
     ) -> Result<Option<u32>, Error> {
-        let outputs = if sampler.is_some() { Outputs::Last } else { Outputs::None };
-        let logits = self.session.pass(self.probe, tokens, outputs);
-        Ok(sampler.map(|sampler| {
-            let work = work::sample(logits.len());
-            self.probe.brick(BrickId::Sampling, work, || sampler.sample(logits))
-        }))
+        Ok(match self.probe.zip(begun) {
+            Some((probe, begun)) => self.pass_with(&InPass::new(probe, begun), tokens, sampler),
+            None => self.pass_with(&NoProbe, tokens, sampler),
+        })
     }
 }
 
@@ -143,6 +148,7 @@ impl<G: Gpu> Runs for OnDevice<'_, '_, '_, G> {
     fn pass(
         &mut self,
         phase: Phase,
+        _: Option<&PassTimer>,
         tokens: &[u32],
         sampler: Option<&mut Sampler>,
     ) -> Result<Option<u32>, Error> {
@@ -171,7 +177,7 @@ fn run(
     let mut step = |phase, input: &[u32], samples: bool| {
         let position = on.position() as u64;
         let timer = on.profiler().map(|profiler| profiler.begin_pass(phase));
-        let next = on.pass(phase, input, samples.then_some(&mut sampler));
+        let next = on.pass(phase, timer.as_ref(), input, samples.then_some(&mut sampler));
         if let (Some(profiler), Some(timer)) = (on.profiler(), timer) {
             profiler.end_pass(timer, input.len() as u64, position);
         }

@@ -56,7 +56,7 @@ pub use generate::{GenerateOptions, Generated, generate, generate_on};
 pub use interleave::Interleaved;
 pub use kv_cache::KvCache;
 pub use model::{Error, Model};
-pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};
+pub use probe::{KernelProbe, NoProbe, Probe, Profiled};
 pub use sample::{Sampler, Sampling};
 pub use session::Session;
 pub use tap::{At, Operation, Value};

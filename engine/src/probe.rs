@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use brickscope::{BrickId, BrickKernelsTimer, BrickProfiler, KernelId, Work};
+use brickscope::{BrickId, BrickProfiler, KernelId, PassBricks, PassTimer, Work};
 use brickscope_kernels::{TileLevel, TileWatch, TileWork};
 
 use crate::executor::{Routine, Routines};
@@ -94,7 +94,7 @@ impl KernelProbe for NoProbe {
     }
 }
 
-/// Tells a profiler.
+/// Tells a profiler of the passes that [`Session::forward_with`](crate::Session::forward_with) runs.
 #[derive(Debug)]
 pub struct Profiled<'p> {
     profiler: &'p BrickProfiler,
@@ -121,20 +121,57 @@ impl<'p> Profiled<'p> {
     }
 }
 
-impl Probe for Profiled<'_> {
+/// Tells a profiler of one pass.
+#[derive(Debug)]
+pub(crate) struct InPass<'p> {
+    profiled: &'p Profiled<'p>,
+    bricks: PassBricks<'p>,
+}
+
+impl<'p> InPass<'p> {
+    /// On the thread that began the pass.
+    pub(crate) fn new(profiled: &'p Profiled<'p>, pass: &'p PassTimer) -> Self {
+        Self { profiled, bricks: profiled.profiler.bricks_of(pass) }
+    }
+
+    // Out of line, all of these: a forward pass calls them from some thirty places, and between those the
+    // caches of instructions are full of weights, too.
+
+    #[inline(never)]
+    fn begin(&self, brick: BrickId, routine: Routine, work: Work) {
+        self.bricks.begin(brick, self.profiled.kernels[routine.index()], work);
+    }
+
+    #[inline(never)]
+    fn next(&self, routine: Routine, work: Work) {
+        self.bricks.next_kernel(self.profiled.kernels[routine.index()], work);
+    }
+
+    #[inline(never)]
+    fn end(&self) {
+        self.bricks.end();
+    }
+
+    #[inline(never)]
+    fn end_with(&self, work: Work) {
+        self.bricks.end_with(work);
+    }
+}
+
+impl Probe for InPass<'_> {
     #[inline]
     fn layer<R>(&self, index: usize, run: impl FnOnce() -> R) -> R {
-        let timer = self.profiler.begin_layer(index as u16);
+        let timer = self.profiled.profiler.begin_layer(index as u16);
         let result = run();
-        self.profiler.end_layer(timer);
+        self.profiled.profiler.end_layer(timer);
         result
     }
 
     #[inline]
     fn brick<R>(&self, brick: BrickId, work: Work, run: impl FnOnce() -> R) -> R {
-        let timer = self.profiler.start_brick(brick);
+        let timer = self.profiled.profiler.start_brick(brick);
         let result = run();
-        self.profiler.stop_brick_with(timer, work);
+        self.profiled.profiler.stop_brick_with(timer, work);
         result
     }
 
@@ -146,9 +183,9 @@ impl Probe for Profiled<'_> {
         work: Work,
         run: impl FnOnce() -> R,
     ) -> R {
-        let timer = self.profiler.start_brick_kernel(brick, self.kernels[routine.index()]);
+        self.begin(brick, routine, work);
         let result = run();
-        self.profiler.stop_brick_kernel(timer, work);
+        self.end();
         result
     }
 
@@ -159,21 +196,21 @@ impl Probe for Profiled<'_> {
         work: Work,
         run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
     ) -> R {
-        let mut kernels = ProfiledKernels { probe: self, brick, running: None };
+        let mut kernels = KernelsInPass { pass: self, brick: Some(brick) };
         let result = run(&mut kernels);
-        if let Some((timer, kernel_work)) = kernels.running {
-            self.profiler.stop_kernels(timer, kernel_work, work);
+        if kernels.brick.is_none() {
+            self.end_with(work);
         }
         result
     }
 
     #[inline]
     fn tiles(&self) -> Option<&dyn TileWatch> {
-        self.profiler.is_tile_profiling_enabled().then_some(self)
+        self.profiled.profiler.is_tile_profiling_enabled().then_some(self.profiled)
     }
 
     type Kernels<'a>
-        = ProfiledKernels<'a>
+        = KernelsInPass<'a>
     where
         Self: 'a;
 }
@@ -204,23 +241,19 @@ impl TileWatch for Profiled<'_> {
 
 /// Tells a profiler of the kernels of a brick. Each begins where the one before it ended.
 #[derive(Debug)]
-pub struct ProfiledKernels<'a> {
-    probe: &'a Profiled<'a>,
-    brick: BrickId,
-    /// The last kernel that began, and its work.
-    running: Option<(BrickKernelsTimer, Work)>,
+pub(crate) struct KernelsInPass<'a> {
+    pass: &'a InPass<'a>,
+    /// Until it begins, with its first kernel.
+    brick: Option<BrickId>,
 }
 
-impl KernelProbe for ProfiledKernels<'_> {
+impl KernelProbe for KernelsInPass<'_> {
     #[inline]
     fn kernel<R>(&mut self, routine: Routine, work: Work, run: impl FnOnce() -> R) -> R {
-        let Profiled { profiler, kernels } = self.probe;
-        let kernel = kernels[routine.index()];
-        let timer = match self.running.take() {
-            None => profiler.start_kernels(self.brick, kernel),
-            Some((timer, work)) => profiler.next_kernel(timer, work, kernel),
-        };
-        self.running = Some((timer, work));
+        match self.brick.take() {
+            Some(brick) => self.pass.begin(brick, routine, work),
+            None => self.pass.next(routine, work),
+        }
         run()
     }
 }

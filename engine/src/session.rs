@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use brickscope::{BrickProfiler, Phase};
+use brickscope::{BrickProfiler, PassTimer, Phase};
 use brickscope_kernels::Watch;
 
 use crate::executor::{Cpu, Routines, Shares};
 use crate::forward::{Outputs, Pass, Scratch};
 use crate::kv_cache::KvCache;
 use crate::model::{Error, Model};
-use crate::probe::{NoProbe, Probe, Profiled};
+use crate::probe::{InPass, NoProbe, Probe, Profiled};
 use crate::tap::{At, Tapped};
 
 /// Tokens in one pass at most. Longer inputs are cut into passes.
@@ -180,7 +180,9 @@ impl<'m> Session<'m> {
     /// With a handle from a session of another model the kernels get wrong names, or there are too
     /// few of them.
     pub fn forward_with(&mut self, probe: &Profiled<'_>, tokens: &[u32]) -> Result<&[f32], Error> {
-        self.timed(probe.profiler(), probe, tokens)
+        self.timed(probe.profiler(), tokens, |session, pass, tokens, outputs| {
+            session.pass(&InPass::new(probe, pass), tokens, outputs);
+        })
     }
 
     /// As [`forward`](Self::forward); `profiler` is told of each pass, and of nothing inside it: the
@@ -194,14 +196,16 @@ impl<'m> Session<'m> {
         profiler: &BrickProfiler,
         tokens: &[u32],
     ) -> Result<&[f32], Error> {
-        self.timed(profiler, &NoProbe, tokens)
+        self.timed(profiler, tokens, |session, _, tokens, outputs| {
+            session.pass(&NoProbe, tokens, outputs);
+        })
     }
 
-    fn timed<P: Probe>(
+    fn timed(
         &mut self,
         profiler: &BrickProfiler,
-        probe: &P,
         tokens: &[u32],
+        run: impl Fn(&mut Self, &PassTimer, &[u32], Outputs),
     ) -> Result<&[f32], Error> {
         self.check(tokens)?;
         let decodes = tokens.len() == 1 && self.position() > 0;
@@ -211,7 +215,7 @@ impl<'m> Session<'m> {
             let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
             let position = self.position() as u64;
             let timer = profiler.begin_pass(phase);
-            self.pass(probe, pass, outputs);
+            run(self, &timer, pass, outputs);
             profiler.end_pass(timer, pass.len() as u64, position);
         }
         Ok(self.last_logits())

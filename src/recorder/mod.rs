@@ -29,6 +29,7 @@
 //! brick explains. No stack is kept, so a panic that skips an `end` leaves nothing behind;
 //! a pass that is dropped without an end is abandoned.
 
+mod in_pass;
 #[cfg(all(test, loom))]
 mod model;
 mod row;
@@ -49,6 +50,7 @@ use crate::fold::Fold;
 use crate::machine::{self, CounterReading, Disturbance, LoadReading, ReadCounters};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
+pub(crate) use self::in_pass::InPass;
 pub(crate) use self::row::{Kind, Record, flag};
 
 /// What a span is of: an index into the profiler's table of names.
@@ -572,13 +574,7 @@ impl ThreadLog {
 
     /// A brick and the one kernel that is all of it.
     #[inline(always)]
-    fn end_ordinary_both(
-        &self,
-        open: &Open,
-        kernel: NameIdx,
-        end: u64,
-        work: Work,
-    ) -> Option<()> {
+    fn end_ordinary_both(&self, open: &Open, kernel: NameIdx, end: u64, work: Work) -> Option<()> {
         let (at, [row]) = self.next_rows()?;
         let [duration, exclusive] = self.cover(open, end)?;
         let layer = self.layer.load(Relaxed);

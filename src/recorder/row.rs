@@ -243,11 +243,8 @@ impl Row {
 
     /// All that it is a record of, in the order of ends.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + use<> {
-        let records = if self.is_both() {
-            self.load_both().map(Some)
-        } else {
-            [None, Some(self.load())]
-        };
+        let records =
+            if self.is_both() { self.load_both().map(Some) } else { [None, Some(self.load())] };
         records.into_iter().flatten()
     }
 
@@ -320,8 +317,13 @@ mod tests {
     #[test]
     fn a_brick_and_its_kernel_are_read_back_as_two() {
         let brick = Record { flags: 0, kind: Kind::Brick, source: Source::Host, ..PLAIN };
-        let kernel =
-            Record { exclusive: 0, order: brick.order + 1, name: 65_000, kind: Kind::Kernel, ..brick };
+        let kernel = Record {
+            exclusive: 0,
+            order: brick.order + 1,
+            name: 65_000,
+            kind: Kind::Kernel,
+            ..brick
+        };
         let row = Row::default();
         let home = u64::from(brick.pass) | 99 << 32;
         let what = u64::from(brick.order) << 32 | u64::from(brick.name);

@@ -174,6 +174,150 @@ proptest! {
     }
 }
 
+/// What happens in a pass whose bricks come one after the other.
+#[derive(Debug, Clone, Copy)]
+enum InPassStep {
+    Begin(NameIdx),
+    Next(NameIdx),
+    End,
+    EndSeveral,
+    /// A brick that is timed otherwise.
+    Other(u64),
+    Layer(u16),
+    Switch(bool),
+    Reset,
+    Turn(u64),
+}
+
+fn step_in_pass() -> impl Strategy<Value = InPassStep> {
+    prop_oneof![
+        6 => (0..20_u16).prop_map(InPassStep::Begin),
+        3 => (20..30_u16).prop_map(InPassStep::Next),
+        6 => Just(InPassStep::End),
+        3 => Just(InPassStep::EndSeveral),
+        2 => (0..9_u64).prop_map(InPassStep::Other),
+        1 => (0..3_u16).prop_map(InPassStep::Layer),
+        1 => any::<bool>().prop_map(InPassStep::Switch),
+        1 => Just(InPassStep::Reset),
+        9 => (0..50_u64).prop_map(InPassStep::Turn),
+    ]
+}
+
+/// By what the bricks of a pass are timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Timers,
+    InPass,
+    /// With the short ways closed.
+    InPassWithCare,
+}
+
+/// Runs passes of such steps; what was recorded, and how many spans were begun and dropped.
+fn run_passes(by: By, capacity: usize, passes: &[Vec<InPassStep>]) -> (Vec<Record>, u64, u64) {
+    let hand = MockClock::default();
+    let recorder = Recorder::new(hand.clock(), capacity);
+    recorder.set_active(true);
+    let look = |_: &mut Option<LoadReading>| Looked::No;
+    let mut at = 0;
+    for steps in passes {
+        let pass = recorder.begin_pass(look);
+        let bricks = recorder.in_pass(pass.as_ref());
+        // Of timers: the brick, its last kernel, how many it had, and the work of the last.
+        let mut open: Option<(Open, Open, NameIdx, usize, Work)> = None;
+        for &step in steps {
+            at += 1;
+            let work = Work { elements: at, flops: 2 * at, bytes: 3 };
+            let whole = Work { bytes: 4, ..work };
+            if by == By::InPassWithCare {
+                recorder.plain.store(OFF, super::Relaxed);
+            }
+            match step {
+                InPassStep::Begin(name) if by == By::Timers => {
+                    let brick = recorder.begin_both(name);
+                    let kernel = if brick.is_off() { Open::OFF } else { brick.inner(name + 1) };
+                    open = Some((brick, kernel, name + 1, 1, work));
+                }
+                InPassStep::Begin(name) => bricks.begin(name, name + 1, work),
+                InPassStep::Next(name) if by == By::Timers => {
+                    if let Some((brick, kernel, _, n, ended)) = open {
+                        let kernel = recorder.next_detail(kernel, ended, name);
+                        open = Some((brick, kernel, name, n + 1, work));
+                    }
+                }
+                InPassStep::Next(name) => bricks.next(name, work),
+                InPassStep::End if by == By::Timers => match open.take() {
+                    Some((brick, _, name, 1, work)) => recorder.end_both(brick, name, work),
+                    Some((brick, kernel, _, _, work)) => {
+                        recorder.end_last(brick, kernel, work, work);
+                    }
+                    None => {}
+                },
+                InPassStep::End => bricks.end(),
+                InPassStep::EndSeveral if by == By::Timers => {
+                    if let Some((brick, kernel, _, _, work)) = open.take() {
+                        recorder.end_last(brick, kernel, work, whole);
+                    }
+                }
+                InPassStep::EndSeveral => bricks.end_several(whole),
+                InPassStep::Other(nanos) => {
+                    let other = recorder.begin_brick(40);
+                    hand.advance(nanos);
+                    recorder.end_brick(other, work);
+                }
+                InPassStep::Layer(layer) => drop(recorder.begin_layer(layer)),
+                InPassStep::Switch(on) => recorder.set_active(on),
+                InPassStep::Reset => recorder.reset(),
+                InPassStep::Turn(nanos) => hand.advance(nanos),
+            }
+        }
+        if let Some(pass) = pass {
+            recorder.end_pass(pass, Phase::Decode, 1, 2, look);
+        }
+        recorder.set_active(true);
+    }
+    let (mut records, mut begun, mut dropped) = (Vec::new(), 0, 0);
+    recorder.collect(|mut log| {
+        begun += log.begun();
+        dropped += log.dropped();
+        records.extend(log.lanes().into_iter().flat_map(|lane| lane.records));
+    });
+    (records, begun, dropped)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 512 }))]
+
+    #[test]
+    fn bricks_of_a_pass_are_recorded_as_by_timers(
+        passes in prop::collection::vec(prop::collection::vec(step_in_pass(), 1..60), 1..4),
+        capacity in prop_oneof![Just(0_usize), Just(3), Just(1000)],
+    ) {
+        let timers = run_passes(By::Timers, capacity, &passes);
+        prop_assert_eq!(&run_passes(By::InPass, capacity, &passes), &timers);
+        prop_assert_eq!(&run_passes(By::InPassWithCare, capacity, &passes), &timers);
+    }
+}
+
+#[test]
+fn bricks_are_not_recorded_in_a_pass_of_somebody_else() {
+    let look = |_: &mut Option<LoadReading>| Looked::No;
+    let [own, other] = [(); 2].map(|()| {
+        let recorder = Recorder::new(MockClock::default().clock(), 10);
+        recorder.set_active(true);
+        recorder
+    });
+    let pass = other.begin_pass(look).expect("it is on");
+    let bricks = own.in_pass(Some(&pass));
+    bricks.begin(1, 2, Work::default());
+    bricks.end();
+    let spans = |recorder: &Recorder| {
+        let mut spans = 0;
+        recorder.collect(|log| spans += log.fold().ended());
+        spans
+    };
+    assert_eq!((spans(&own), spans(&other)), (2, 0));
+}
+
 #[test]
 fn the_short_way_is_open_whenever_it_may_be() {
     let Ok(clock) = Clock::counter() else {
