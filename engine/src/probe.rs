@@ -125,13 +125,16 @@ impl<'p> Profiled<'p> {
 #[derive(Debug)]
 pub(crate) struct InPass<'p> {
     profiled: &'p Profiled<'p>,
+    /// Its own, a step nearer.
+    kernels: &'p [KernelId],
     bricks: PassBricks<'p>,
 }
 
 impl<'p> InPass<'p> {
     /// On the thread that began the pass.
     pub(crate) fn new(profiled: &'p Profiled<'p>, pass: &'p PassTimer) -> Self {
-        Self { profiled, bricks: profiled.profiler.bricks_of(pass) }
+        let bricks = profiled.profiler.bricks_of(pass);
+        Self { profiled, kernels: &profiled.kernels, bricks }
     }
 
     // Out of line, all of these: a forward pass calls them from some thirty places, and between those the
@@ -139,12 +142,12 @@ impl<'p> InPass<'p> {
 
     #[inline(never)]
     fn begin(&self, brick: BrickId, routine: Routine, work: Work) {
-        self.bricks.begin(brick, self.profiled.kernels[routine.index()], work);
+        self.bricks.begin(brick, self.kernels[routine.index()], work);
     }
 
     #[inline(never)]
     fn next(&self, routine: Routine, work: Work) {
-        self.bricks.next_kernel(self.profiled.kernels[routine.index()], work);
+        self.bricks.next_kernel(self.kernels[routine.index()], work);
     }
 
     #[inline(never)]

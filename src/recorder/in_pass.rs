@@ -147,30 +147,42 @@ impl InPass<'_> {
     /// Ends a brick that is a single kernel, whose work is the brick's.
     #[inline(always)]
     pub(crate) fn end(&self) {
+        let now = self.plain_end();
+        if self.end_ordinary(now).is_none() {
+            self.end_with_care(now);
+        }
+    }
+
+    #[inline(always)]
+    fn end_ordinary(&self, now: u64) -> Option<()> {
+        let log = self.plain_log()?;
+        let (open, kernel) = (self.brick(), self.kernel_what.get());
+        // It is the only kernel, since it is the one after the brick; a clock that stands at 0 can't be told
+        // from one that wasn't read.
+        if now == 0 || upper(kernel) != open.order().wrapping_add(1) {
+            return None;
+        }
+        // No log's home is 0, which is that of a brick that isn't open.
+        log.end_ordinary_both(&open, kernel as NameIdx, now, self.kernel_work.get())?;
+        self.home.set(0);
+        Some(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_with_care(&self, now: u64) {
         let open = self.brick();
         if open.is_off() {
             return;
         }
-        let now = self.plain_end();
+        let (start, covered, home, what) = open.words();
         let (kernel, work) = (self.kernel_what.get(), self.kernel_work.get());
         if upper(kernel) != open.order().wrapping_add(1) {
             // It had others before.
             return self.end_several_at(now, work);
         }
         self.home.set(0);
-        let log = self.plain_log().filter(|_| now != 0);
-        let ended = log.and_then(|log| log.end_ordinary_both(&open, kernel as NameIdx, now, work));
-        if ended.is_none() {
-            self.end_with_care(&open, now);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_with_care(&self, open: &Open, now: u64) {
-        let (start, covered, home, what) = open.words();
-        let kernel = self.kernel_what.get() as NameIdx;
-        let Work { elements, flops, bytes } = self.kernel_work.get();
+        let (kernel, Work { elements, flops, bytes }) = (kernel as NameIdx, work);
         self.recorder
             .end_both_with_care(start, covered, home, what, kernel, elements, flops, bytes, now);
     }
@@ -185,19 +197,26 @@ impl InPass<'_> {
 
     #[inline(always)]
     fn end_several_at(&self, now: u64, work: Work) {
-        let (open, kernel) = (self.brick(), self.kernel());
-        self.home.set(0);
-        let log = self.plain_log().filter(|_| now != 0 && kernel.what != NO_KERNEL);
-        let kernel = (&kernel, self.kernel_work.get());
-        if log.and_then(|log| log.end_ordinary_pair(kernel, (&open, work), now)).is_none() {
-            self.end_several_with_care(&open, work, now);
+        if self.end_ordinary_several(now, work).is_none() {
+            self.end_several_with_care(work, now);
         }
+        self.home.set(0);
+    }
+
+    #[inline(always)]
+    fn end_ordinary_several(&self, now: u64, work: Work) -> Option<()> {
+        let log = self.plain_log()?;
+        let (open, kernel) = (self.brick(), self.kernel());
+        if now == 0 || kernel.what == NO_KERNEL {
+            return None;
+        }
+        log.end_ordinary_pair((&kernel, self.kernel_work.get()), (&open, work), now)
     }
 
     #[cold]
     #[inline(never)]
-    fn end_several_with_care(&self, open: &Open, work: Work, now: u64) {
-        let (start, covered, home, what) = open.words();
+    fn end_several_with_care(&self, work: Work, now: u64) {
+        let (start, covered, home, what) = self.brick().words();
         let kernel = (self.kernel_start.get(), self.kernel_what.get());
         let [first, second] = [self.kernel_work.get(), work];
         let works =
