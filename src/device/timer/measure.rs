@@ -1,0 +1,175 @@
+//! What is measured of a device before and between passes: what its marks cost, and where its clock stands
+//! beside the host's.
+
+use super::DeviceTimer;
+use crate::device::budget::StampCost;
+use crate::device::clock::Alignment;
+use crate::device::error::{DeviceError, Misuse};
+use crate::device::executor::{Device, StreamId};
+use crate::profiler::BrickProfiler;
+
+/// How many times the same moment is read by both clocks, to align them.
+const BRACKETS: usize = 16;
+
+/// Marks in a row whose cost is measured, and how often.
+const CALIBRATION_MARKS: u32 = 64;
+const CALIBRATIONS: usize = 5;
+
+/// What lies between the marks that are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    Work,
+    /// As much work, and no mark but the first and the last.
+    WorkWithoutMarks,
+}
+
+/// Of as many as there are rounds: at least one.
+fn median(mut times: Vec<u64>) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2] as f64
+}
+
+pub(super) fn align(
+    profiler: &BrickProfiler,
+    device: &mut impl Device,
+) -> Result<Alignment, DeviceError> {
+    let brackets =
+        (0..BRACKETS).map(|_| device.bracket(profiler.clock())).collect::<Result<Vec<_>, _>>()?;
+    Ok(Alignment::of(&brackets).unwrap_or(Alignment {
+        host_ns: 0,
+        device_ticks: 0,
+        error_ns: u64::MAX,
+    }))
+}
+
+impl DeviceTimer<'_> {
+    /// Measures what a mark costs, by marks in a row outside of any pass, between [work](Device::fill) if the
+    /// device has some, and keeps to the budget from then on: in [`SyncMode::Deferred`] each phase is timed as
+    /// finely as the last settled pass of that phase allows. Of decode passes one in up to 8 is timed rather
+    /// than all of them less finely, and one in up to 16 where even a pass's own boundaries cost too much. Waits
+    /// for the device.
+    ///
+    /// # Errors
+    ///
+    /// If a pass is open, or by the device; then there is no budget, and the profile says so.
+    pub fn calibrate(&mut self, device: &mut impl Device) -> Result<StampCost, DeviceError> {
+        self.settle(device, true)?;
+        if self.pass.is_some() {
+            return Err(Misuse::PassInPass.into());
+        }
+        match self.stamp_cost(device) {
+            Ok(cost) => {
+                self.log.budget(|budget| budget.stamp = Some(cost));
+                Ok(cost)
+            }
+            Err(error) => {
+                self.log.note(|state| state.stamp_absent = Some(error.to_string()));
+                Err(self.failed(error))
+            }
+        }
+    }
+
+    fn stamp_cost(&mut self, device: &mut impl Device) -> Result<StampCost, DeviceError> {
+        let marks = self.info.marks.min(CALIBRATION_MARKS);
+        let set = self.free.last().copied().filter(|_| marks > 1);
+        let Some(set) = set else { return Err(Misuse::TooManyMarks { room: marks }.into()) };
+        let nothing = self.marks_cost(device, set, marks, Between::Nothing)?;
+        let mut stamp =
+            StampCost { host_ns: nothing.0, device_ns: nothing.1, marks, pass_ns: None };
+        // With two marks there is none between two others.
+        if marks == 2 || !device.fill(StreamId(0))? {
+            return Ok(stamp);
+        }
+        let each = self.marks_cost(device, set, marks, Between::Work)?;
+        let ends = self.marks_cost(device, set, marks, Between::WorkWithoutMarks)?;
+        // All but the first and the last, over what the work takes; no less than between nothing, as noise would
+        // have it.
+        let inner = f64::from(marks - 1) / f64::from(marks - 2);
+        let inner_host = f64::from(marks) / f64::from(marks - 2);
+        stamp.host_ns = stamp.host_ns.max((each.0 - ends.0) * inner_host);
+        stamp.device_ns = stamp.device_ns.max((each.1 - ends.1) * inner);
+        let (mut plain, mut timed) = (Vec::new(), Vec::new());
+        for _ in 0..CALIBRATIONS {
+            let start = self.profiler.clock().now();
+            device.fill(StreamId(0))?;
+            device.wait(StreamId(0))?;
+            let between = self.profiler.clock().now();
+            device.begin_set(set)?;
+            device.mark(StreamId(0), set, 0)?;
+            device.fill(StreamId(0))?;
+            device.mark(StreamId(0), set, 1)?;
+            self.ticks.clear();
+            device.resolve(set, 2, true, &mut self.ticks)?;
+            plain.push(between.saturating_sub(start));
+            timed.push(self.profiler.clock().now().saturating_sub(between));
+        }
+        let pass_ns = median(timed) - median(plain) - 2.0 * stamp.ns();
+        // Less than nothing is lost in the noise: not measured.
+        stamp.pass_ns = Some(pass_ns).filter(|&ns| ns > 0.0);
+        Ok(stamp)
+    }
+
+    /// What so many marks in a row take: the host for each of them, and the device from one to the next.
+    fn marks_cost(
+        &mut self,
+        device: &mut impl Device,
+        set: u32,
+        marks: u32,
+        between: Between,
+    ) -> Result<(f64, f64), DeviceError> {
+        let (mut host, mut on_device) = (Vec::new(), Vec::new());
+        for _ in 0..CALIBRATIONS {
+            device.begin_set(set)?;
+            let mut n_marks = 0;
+            let start = self.profiler.clock().now();
+            for mark in 0..marks {
+                if mark > 0 && between != Between::Nothing {
+                    device.fill(StreamId(0))?;
+                }
+                let is_end = mark == 0 || mark + 1 == marks;
+                if is_end || between != Between::WorkWithoutMarks {
+                    // With the reading that a launch takes.
+                    std::hint::black_box(self.profiler.clock().now());
+                    device.mark(StreamId(0), set, n_marks)?;
+                    n_marks += 1;
+                }
+            }
+            host.push(self.profiler.clock().now().saturating_sub(start));
+            self.ticks.clear();
+            device.resolve(set, n_marks, true, &mut self.ticks)?;
+            let ends = self.ticks.first().zip(self.ticks.last());
+            let span = ends.and_then(|(&first, &last)| self.info.ticks.between(first, last));
+            on_device.push(span.ok_or_else(|| DeviceError::Failed {
+                what: "measure what a mark costs".to_owned(),
+                reason: "marks in a row were missing, or not in order".to_owned(),
+            })?);
+        }
+        Ok((median(host) / f64::from(marks), median(on_device) / f64::from(marks - 1)))
+    }
+
+    /// Looks at both clocks once more, so that drift doesn't move later passes on the host's axis. Their
+    /// lengths stay by the device's clock alone. A pass that begins 10 s after the last look does this by
+    /// itself. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If a pass is open, or by the device.
+    pub fn realign(&mut self, device: &mut impl Device) -> Result<(), DeviceError> {
+        self.check()?;
+        if self.pass.is_some() {
+            return Err(Misuse::PassInPass.into());
+        }
+        match align(self.profiler, device) {
+            Ok(alignment) => {
+                self.aligned_ns = self.profiler.clock().now();
+                self.log.note(|state| {
+                    state.last_alignment = Some(alignment);
+                    state.alignments += 1;
+                });
+                Ok(())
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+}
