@@ -1,6 +1,7 @@
 //! What a span costs here, beside the bare counter and beside other profilers. Run it with
 //! `cargo bench --bench hot_path` at the root of the repository.
 
+mod cold;
 mod counter;
 mod other_ways;
 mod ours;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     let mut rows = raw::rows();
     rows.extend(ours::rows());
     rows.extend(other_ways::rows());
+    rows.extend(cold::rows());
     match *cores {
         [first, .., last] => rows.extend(threads::rows([first, last])),
         _ => remarks.push("two threads at once: NOT MEASURED, there aren't two CPUs".to_owned()),

@@ -1,0 +1,103 @@
+//! Spans with cold caches: between begin and end a megabyte of memory is read, as a brick reads weights.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use brickscope::{BrickId, BrickProfiler, KernelId, Phase, Work};
+
+use crate::counter;
+use crate::ours::{ROOM, Room};
+use crate::row::Row;
+
+/// What is read in a span, and out of how much, one part after the other.
+const PART: usize = 1 << 20;
+const WHOLE: usize = 128 << 20;
+
+const WORK: Work = Work { elements: 768, flops: 1_536, bytes: 3_072 };
+
+pub(crate) fn rows<'a>() -> Vec<Row<'a>> {
+    let ready = || {
+        let profiler = BrickProfiler::enabled().with_log_capacity(ROOM);
+        let kernel = profiler.kernel("gemv", None);
+        (profiler, kernel, Room::default(), Memory::new())
+    };
+    let mut raw = Memory::new();
+    let (timers, timers_kernel, mut timers_room, mut timers_memory) = ready();
+    let (pass, pass_kernel, mut pass_room, mut pass_memory) = ready();
+    vec![
+        Row::new("cold_pair", "two raw readings, 1 MB read between", move |spans| {
+            raw.spans(
+                spans,
+                &(),
+                |()| _ = black_box(counter::read()),
+                |()| _ = black_box(counter::read()),
+            )
+        }),
+        Row::new("cold_timers", "a brick and its kernel, likewise", move |spans| {
+            timers_room.make(&timers, 2 * spans + 2);
+            let open = std::cell::Cell::new(None);
+            let begin =
+                |profiler: &BrickProfiler| open.set(Some(begin_timer(profiler, timers_kernel)));
+            let end = |profiler: &BrickProfiler| {
+                if let Some(timer) = open.take() {
+                    profiler.stop_brick_kernel(timer, WORK);
+                }
+            };
+            timers_memory.spans(spans, &timers, begin, end)
+        })
+        .most(ROOM / 8),
+        Row::new("cold_pass", "the same by `bricks_of` its pass", move |spans| {
+            pass_room.make(&pass, 2 * spans + 2);
+            let begun = pass.begin_pass(Phase::Decode);
+            let bricks = pass.bricks_of(&begun);
+            let nanos = pass_memory.spans(
+                spans,
+                &bricks,
+                |bricks| bricks.begin(BrickId::DownProjection, pass_kernel, WORK),
+                |bricks| bricks.end(),
+            );
+            drop(bricks);
+            pass.end_pass(begun, 1, 1);
+            nanos
+        })
+        .most(ROOM / 8),
+    ]
+}
+
+fn begin_timer(profiler: &BrickProfiler, kernel: KernelId) -> brickscope::BrickKernelTimer {
+    profiler.start_brick_kernel(BrickId::DownProjection, kernel)
+}
+
+/// What is read between.
+struct Memory {
+    words: Vec<u64>,
+    at: usize,
+}
+
+impl Memory {
+    fn new() -> Self {
+        // Not zeros, of which the system would give us the same page over and over.
+        Self { words: (0..WHOLE as u64 / 8).collect(), at: 0 }
+    }
+
+    /// The nanoseconds that a begin and an end take, without what is read between.
+    #[inline(always)]
+    fn spans<T>(&mut self, spans: usize, of: &T, begin: impl Fn(&T), end: impl Fn(&T)) -> f64 {
+        let (begun, begun_ticks) = (Instant::now(), counter::read());
+        let mut ticks = 0;
+        for _ in 0..spans {
+            let of = black_box(of);
+            let before = counter::read();
+            begin(of);
+            let between = counter::read();
+            let part = &self.words[self.at..][..PART / 8];
+            self.at = (self.at + PART / 8) % self.words.len();
+            black_box(part.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+            let again = counter::read();
+            end(of);
+            ticks += counter::read() - again + (between - before);
+        }
+        let nanos = begun.elapsed().as_nanos() as f64;
+        ticks as f64 * nanos / (counter::read() - begun_ticks) as f64 / spans as f64
+    }
+}
