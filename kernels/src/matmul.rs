@@ -1,4 +1,5 @@
-//! One matrix, many threads: each takes a contiguous share of the weight rows.
+//! One matrix, many threads: each takes a contiguous share of the weight rows, or of a vector's product some after
+//! another.
 //!
 //! With one token the results of a share lie together. With `n` they are a column of `out`, so the
 //! threads' shares interleave in memory and can't be handed out as slices. [`Columns`] is the view
@@ -8,6 +9,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::tiles::{self, TileLevel};
 use crate::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
@@ -108,6 +110,9 @@ impl Shared {
     }
 }
 
+/// Results that lie in one cache line.
+const FLOATS_PER_LINE: usize = 16;
+
 /// How many of `threads` threads have a share of `rows` weight rows in
 /// [`Kernels::matmul`]: fewer than all where there are few rows.
 pub fn threads_for_rows(rows: usize, threads: usize) -> usize {
@@ -116,7 +121,6 @@ pub fn threads_for_rows(rows: usize, threads: usize) -> usize {
 
 /// How many weight rows a thread takes, but for the last: see [`share`].
 fn share_size(rows: usize, threads: usize) -> usize {
-    const FLOATS_PER_LINE: usize = 16;
     rows.div_ceil(threads).next_multiple_of(FLOATS_PER_LINE)
 }
 
@@ -125,6 +129,33 @@ fn share_size(rows: usize, threads: usize) -> usize {
 fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
     let size = share_size(rows, threads);
     (thread * size).min(rows)..((thread + 1) * size).min(rows)
+}
+
+/// The weight rows of a matrix times one vector, for threads that take more when they are done: memory serves one
+/// faster than another, and not always the same.
+struct Shares {
+    rows: usize,
+    threads: usize,
+    taken: AtomicUsize,
+}
+
+impl Shares {
+    fn new(rows: usize, threads: usize) -> Self {
+        Self { rows, threads, taken: AtomicUsize::new(0) }
+    }
+
+    /// The next rows that nobody has: large shares first, as a stream is read best from its start to its end, and
+    /// smaller ones the fewer there are left, so that all threads end together.
+    fn take(&self) -> Option<Range<usize>> {
+        let end = |taken: usize| {
+            let left = self.rows - taken;
+            let size = if self.threads == 1 { left } else { left / (2 * self.threads) };
+            self.rows.min(taken + size.next_multiple_of(FLOATS_PER_LINE).max(FLOATS_PER_LINE))
+        };
+        let next = |taken| (taken < self.rows).then(|| end(taken));
+        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        Some(taken..end(taken))
+    }
 }
 
 /// `out = X·Wᵀ` on all threads of the pool.
@@ -147,13 +178,16 @@ pub(crate) fn matmul(
     let threads = pool.threads();
     if n == 1 {
         let x = x.vector(kernels, &w);
-        return pool.run(&|thread| {
-            let rows = share(w.rows(), thread, threads);
-            // SAFETY: the shares of the threads are disjoint and end at `w.rows()`, which is the
-            // length of `out` when `n` is 1; `out` stays borrowed until `run` has returned.
-            let out =
-                unsafe { std::slice::from_raw_parts_mut(shared.start.add(rows.start), rows.len()) };
-            kernels.gemv_vector(out, w, rows, x);
+        let shares = &Shares::new(w.rows(), threads);
+        return pool.run(&|_| {
+            while let Some(rows) = shares.take() {
+                // SAFETY: no two shares have a row in common, and all end at `w.rows()`, which is the
+                // length of `out` when `n` is 1; `out` stays borrowed until `run` has returned.
+                let out = unsafe {
+                    std::slice::from_raw_parts_mut(shared.start.add(rows.start), rows.len())
+                };
+                kernels.gemv_vector(out, w, rows, x);
+            }
         });
     }
     let x = x.tokens(kernels, Some(pool), w.kind());
@@ -201,6 +235,31 @@ mod tests {
                 assert_eq!(next, rows, "{rows} rows on {threads} threads");
             }
         }
+    }
+
+    #[test]
+    fn every_row_is_taken_once_in_whole_lines_and_the_last_are_few() {
+        for rows in [0, 1, 15, 16, 17, 100, 256, 2049] {
+            for threads in 1..6 {
+                let shares = Shares::new(rows, threads);
+                let taken: Vec<_> = std::iter::from_fn(|| shares.take()).collect();
+                let mut next = 0;
+                for share in &taken {
+                    assert_eq!(share.start, next, "{taken:?}");
+                    assert!(share.end == rows || share.end.is_multiple_of(FLOATS_PER_LINE));
+                    next = share.end;
+                }
+                assert_eq!(next, rows, "{taken:?}");
+                let is_one = taken.len() == usize::from(rows > 0);
+                assert!(if threads == 1 { is_one } else { taken.iter().all(|s| s.len() <= 528) });
+                let last = taken.last().map_or(0, Range::len);
+                assert!(threads == 1 || last <= FLOATS_PER_LINE, "{taken:?}");
+                assert_eq!(shares.take(), None);
+            }
+        }
+        // A stream is as long as it may be at first.
+        let shares = Shares::new(5632, 2);
+        assert_eq!([shares.take(), shares.take()], [Some(0..1408), Some(1408..2464)]);
     }
 
     #[test]
