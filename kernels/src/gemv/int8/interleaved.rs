@@ -1,4 +1,4 @@
-//! Rows of Q4_K, Q5_K and Q6_K that lie side by side, sixteen to a vector. `interleave.rs` draws the layout, and
+//! Rows of Q4_K, Q5_K, Q6_K and Q8_0 that lie side by side, sixteen to a vector. `interleave.rs` draws the layout, and
 //! the files in `quant/` the blocks.
 //!
 //! A lane is a row: four codes of each meet the same four activations, which `vpdpbusd` takes from memory and puts in
@@ -18,13 +18,15 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::Matrix;
 use crate::activations::Activations;
 use crate::interleave::{
-    GROUP_ROWS, Halves, Line, Q4_K_WORDS, Q5_K_WORDS, Q6_K_CODES, Q6_K_WORDS, parts,
+    GROUP_ROWS, Line, Q4_K_WORDS, Q5_K_WORDS, Q6_K_CODES, Q6_K_WORDS, Q8_0_WORDS, halves_of,
+    lines_of,
 };
-use crate::lanes::wide::{load_f16_bytes, load_u8x64, prefetch, store_f32x16};
+use crate::lanes::wide::{load_f16_bytes, load_u8x64, store_f32x16};
 use crate::quant::q4_k::{HEAD, LEN};
+use crate::quant::q8_0;
+use crate::{Matrix, QuantType};
 
 /// What a block of Q4_K or Q5_K is multiplied with.
 #[derive(Debug)]
@@ -48,9 +50,22 @@ pub(super) struct OfSixteens {
     scale: f32,
 }
 
+/// What a block with one scale is multiplied with.
+#[derive(Debug)]
+pub(super) struct OfBlock<const FOURS: usize> {
+    /// By fours, in the order of the columns.
+    q: [i32; FOURS],
+    /// What the sum begins with: codes have a number added.
+    begin: i32,
+    scale: f32,
+}
+
+/// Of Q8_0.
+pub(super) type OfQ8_0 = OfBlock<{ q8_0::LEN / 4 }>;
+
 /// Four bytes as `vpdpbusd` takes them.
-fn fours(q: &[i8; LEN]) -> [i32; LEN / 4] {
-    let mut fours = [0; LEN / 4];
+fn fours<const FOURS: usize>(q: &[i8]) -> [i32; FOURS] {
+    let mut fours = [0; FOURS];
     for (four, q) in fours.iter_mut().zip(q.as_chunks::<4>().0) {
         *four = i32::from_le_bytes(q.map(i8::cast_unsigned));
     }
@@ -77,6 +92,17 @@ pub(super) fn in_sixteens(x: &Activations) -> Vec<OfSixteens> {
     blocks.collect()
 }
 
+/// Where codes have `offset` added.
+pub(super) fn in_blocks<const FOURS: usize>(x: &Activations, offset: i32) -> Vec<OfBlock<FOURS>> {
+    let blocks = x.q.chunks_exact(4 * FOURS).zip(&x.scales);
+    let blocks = blocks.map(|(q, scale)| OfBlock {
+        q: fours(q),
+        begin: -offset * q.iter().map(|q| i32::from(*q)).sum::<i32>(),
+        scale: *scale,
+    });
+    blocks.collect()
+}
+
 /// Keeps the compiler from loading what comes later in the source before what comes earlier: it knows nothing of
 /// prefetchers, which lose their stream. No instruction.
 #[inline(always)]
@@ -91,9 +117,8 @@ macro_rules! gemv {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         pub(super) fn $name(out: &mut [f32], w: &Matrix, rows: Range<usize>, x: &[$x]) {
             for group in rows.start / GROUP_ROWS..rows.end.div_ceil(GROUP_ROWS) {
-                let (lines, halves) = parts(w.kind(), w.groups_bytes(group..group + 1));
                 let mut sums = [0.0; GROUP_ROWS];
-                store_f32x16(&mut sums, $group(lines, halves, x));
+                store_f32x16(&mut sums, $group(w.groups_bytes(group..group + 1), x));
                 // Of a group that the rows begin or end in, those that were asked for.
                 let first = GROUP_ROWS * group;
                 let some = rows.start.max(first)..rows.end.min(first + GROUP_ROWS);
@@ -104,17 +129,31 @@ macro_rules! gemv {
     };
 }
 
-gemv!(gemv_q4_k, OfMinimums, |lines, _, x| group_with_minimums::<Q4_K_WORDS, false>(lines, x));
-gemv!(gemv_q5_k, OfMinimums, |lines, _, x| group_with_minimums::<Q5_K_WORDS, true>(lines, x));
+gemv!(gemv_q4_k, OfMinimums, group_with_minimums::<Q4_K_WORDS, false>);
+gemv!(gemv_q5_k, OfMinimums, group_with_minimums::<Q5_K_WORDS, true>);
 gemv!(gemv_q6_k, OfSixteens, group_of_sixteens);
+gemv!(gemv_q8_0, OfQ8_0, group_of_q8_0);
+
+/// A block, and its lone half floats as floats: these are loaded before it with those of the next, where they lie.
+macro_rules! block {
+    ($kind:expr, $words:expr, $group:ident, $b:ident) => {{
+        in_order();
+        let d = load_f16_bytes(halves_of($kind, $group, $b));
+        in_order();
+        let lines: &[Line; $words] =
+            lines_of($kind, $group, $b).first_chunk().expect("as many as words");
+        (lines, d)
+    }};
+}
 
 /// Sixteen rows of Q4_K, or with fifth bits of Q5_K.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn group_with_minimums<const WORDS: usize, const FIFTH: bool>(
-    lines: &[Line],
+    group: &[u8],
     x: &[OfMinimums],
 ) -> __m512 {
+    let lines: &[Line] = group.as_chunks().0;
     let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
     for (block, x) in lines.as_chunks::<WORDS>().0.iter().zip(x) {
         let head = block.first_chunk().expect("a block begins with its head");
@@ -264,15 +303,33 @@ pub(crate) fn factors(line: &Line) -> [__m512; 2] {
         .map(|words| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words)))
 }
 
+/// Sixteen rows of Q8_0.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn group_of_q8_0(group: &[u8], x: &[OfQ8_0]) -> __m512 {
+    let sign = _mm512_set1_epi8(-128);
+    let mut acc = _mm512_setzero_ps();
+    for (b, x) in x.iter().enumerate() {
+        let (block, d) = block!(QuantType::Q8_0, Q8_0_WORDS, group, b);
+        let mut dot = _mm512_set1_epi32(x.begin);
+        for k in 0..Q8_0_WORDS {
+            let codes = _mm512_xor_si512(load_u8x64(&block[k]), sign);
+            dot = _mm512_dpbusd_epi32(dot, codes, _mm512_set1_epi32(x.q[k]));
+        }
+        let d = _mm512_mul_ps(d, _mm512_set1_ps(x.scale));
+        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), d, acc);
+    }
+    acc
+}
+
 /// Sixteen rows of Q6_K.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn group_of_sixteens(lines: &[Line], halves: &[Halves], x: &[OfSixteens]) -> __m512 {
-    // They lie behind the lines, where no prefetcher looks for them.
-    prefetch(halves.as_flattened());
+fn group_of_sixteens(group: &[u8], x: &[OfSixteens]) -> __m512 {
     let (low_4, bits_45) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
     let mut acc = _mm512_setzero_ps();
-    for ((block, d), x) in lines.as_chunks::<Q6_K_WORDS>().0.iter().zip(halves).zip(x) {
+    for (b, x) in x.iter().enumerate() {
+        let (block, d) = block!(QuantType::Q6_K, Q6_K_WORDS, group, b);
         let mut total = _mm512_setzero_si512();
         for h in 0..2 {
             for s in 0..2 {
@@ -306,7 +363,7 @@ fn group_of_sixteens(lines: &[Line], halves: &[Halves], x: &[OfSixteens]) -> __m
                 }
             }
         }
-        let d = _mm512_mul_ps(load_f16_bytes(d), _mm512_set1_ps(x.scale));
+        let d = _mm512_mul_ps(d, _mm512_set1_ps(x.scale));
         acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), d, acc);
     }
     acc

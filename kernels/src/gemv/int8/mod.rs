@@ -48,6 +48,7 @@ enum Order {
     I2S(ternary::InI2S),
     InterleavedWithMinimums(Vec<interleaved::OfMinimums>),
     InterleavedQ6K(Vec<interleaved::OfSixteens>),
+    InterleavedQ8_0(Vec<interleaved::OfQ8_0>),
 }
 
 impl Arranged {
@@ -62,6 +63,9 @@ impl Arranged {
             }
             QuantType::Q6_K if is_interleaved => {
                 Order::InterleavedQ6K(interleaved::in_sixteens(&rounded))
+            }
+            QuantType::Q8_0 if is_interleaved => {
+                Order::InterleavedQ8_0(interleaved::in_blocks(&rounded, 128))
             }
             kind if is_interleaved => unreachable!("rows of {kind} are never interleaved"),
             QuantType::Q8_0 => Order::Q8_0(q8_0::in_eights(&rounded)),
@@ -101,6 +105,9 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
             }
             (QuantType::Q6_K, Order::InterleavedQ6K(x)) => {
                 interleaved::gemv_q6_k(out, &w, rows, x);
+            }
+            (QuantType::Q8_0, Order::InterleavedQ8_0(x)) => {
+                interleaved::gemv_q8_0(out, &w, rows, x);
             }
             _ => unreachable!("activations were arranged for another matrix than {w:?}"),
         };
