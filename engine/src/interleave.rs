@@ -73,9 +73,7 @@ impl Model {
     fn faster_interleaved(&self, kernels: Kernels) -> impl Iterator<Item = &Tensor> {
         // All but the embedding, which comes first; a tied head is the same again.
         self.weights.matrices().skip(1).filter(move |w| {
-            kernels.interleaves(w.kind, w.cols)
-                && w.rows.is_multiple_of(GROUP_ROWS)
-                && !w.is_interleaved()
+            kernels.interleaves(w.kind) && w.rows.is_multiple_of(GROUP_ROWS) && !w.is_interleaved()
         })
     }
 
@@ -166,8 +164,7 @@ mod tests {
             let (mut matrices, mut bytes) = (0, 0);
             let both = as_in_file.weights.matrices().zip(model.weights.matrices());
             for (i, (before, after)) in both.enumerate() {
-                let expected =
-                    i > 0 && kernels.interleaves(before.kind, before.cols) && before.rows % 16 == 0;
+                let expected = i > 0 && kernels.interleaves(before.kind) && before.rows % 16 == 0;
                 assert_eq!(after.is_interleaved(), expected, "matrix {i}");
                 matrices += usize::from(expected);
                 bytes += if expected { after.n_bytes() } else { 0 };

@@ -28,13 +28,14 @@ fn main() {
         if !names.is_empty() && !names.contains(&kind.to_string()) {
             continue;
         }
-        gemv(kernels, kind, [64, 2048], 1, if is_test { 1 } else { 400 });
+        rearrange(kind, if is_test { 1 } else { 50 });
+        gemv(kernels, kind, [256, 2048], 1, if is_test { 1 } else { 400 });
         for shape in SHAPES {
             let (matrices, rounds) = if is_test {
                 (1, 1)
             } else {
                 let blocks = shape[0] * shape[1] / kind.block_len();
-                (MEMORY.div_ceil(blocks * kind.block_bytes()), 24)
+                (MEMORY.div_ceil(blocks * kind.block_bytes()), 40)
             };
             gemv(kernels, kind, shape, matrices, rounds);
         }
@@ -116,6 +117,20 @@ impl Bytes {
         // SAFETY: any bytes are numbers.
         unsafe { self.all().align_to().1 }
     }
+}
+
+/// How fast they are put side by side, in and out of caches.
+fn rearrange(kind: QuantType, rounds: usize) {
+    let [rows, cols] = SHAPES[0];
+    let bytes = rows * cols / kind.block_len() * kind.block_bytes();
+    let mut weights = vec![0; bytes];
+    let took = (0..rounds).map(|_| {
+        let begun = Instant::now();
+        interleave(kind, cols, black_box(&mut weights));
+        begun.elapsed().as_secs_f64()
+    });
+    let best = took.fold(f64::INFINITY, f64::min);
+    println!("interleave {kind} {rows}x{cols}, GB/s: {:.1}", bytes as f64 / 1e9 / best);
 }
 
 fn gemv(kernels: Kernels, kind: QuantType, shape: [usize; 2], matrices: usize, rounds: usize) {

@@ -27,7 +27,7 @@
 //! in a page, of which the prefetchers of Zen 4 follow none: 9 GB/s for 27.
 
 use crate::QuantType;
-use crate::quant::{q4_k, q5_k, q6_k, q8_0};
+use crate::quant::{q4_0, q4_k, q5_k, q6_k, q8_0, ternary};
 
 /// How many rows are side by side.
 pub const GROUP_ROWS: usize = 16;
@@ -40,7 +40,9 @@ pub(crate) type Halves = [u8; 2 * GROUP_ROWS];
 pub(crate) const Q4_K_WORDS: usize = q4_k::BYTES / 4;
 pub(crate) const Q5_K_WORDS: usize = q5_k::BYTES / 4;
 pub(crate) const Q6_K_WORDS: usize = q6_k::BYTES / 4;
+pub(crate) const Q4_0_WORDS: usize = q4_0::BYTES / 4;
 pub(crate) const Q8_0_WORDS: usize = q8_0::BYTES / 4;
+pub(crate) const TQ2_0_WORDS: usize = ternary::TQ2_0_BYTES / 4;
 
 /// Where the lines of Q6_K's codes begin: after its scales.
 pub(crate) const Q6_K_CODES: usize = 4;
@@ -49,7 +51,9 @@ pub(crate) const Q6_K_CODES: usize = 4;
 static Q4_K_LINES: [u8; Q4_K_WORDS] = in_order();
 static Q5_K_LINES: [u8; Q5_K_WORDS] = q5_k_lines();
 static Q6_K_LINES: [u8; Q6_K_WORDS] = q6_k_lines();
+static Q4_0_LINES: [u8; Q4_0_WORDS] = in_order();
 static Q8_0_LINES: [u8; Q8_0_WORDS] = in_order();
+static TQ2_0_LINES: [u8; TQ2_0_WORDS] = in_order();
 
 const fn in_order<const N: usize>() -> [u8; N] {
     let mut lines = [0; N];
@@ -167,7 +171,9 @@ fn spread(kind: QuantType) -> Option<Spread> {
         QuantType::Q4_K => (&Q4_K_LINES, None),
         QuantType::Q5_K => (&Q5_K_LINES, None),
         QuantType::Q6_K => (&Q6_K_LINES, Some(Half::Last)),
+        QuantType::Q4_0 => (&Q4_0_LINES, Some(Half::First)),
         QuantType::Q8_0 => (&Q8_0_LINES, Some(Half::First)),
+        QuantType::TQ2_0 => (&TQ2_0_LINES, Some(Half::Last)),
         _ => return None,
     };
     Some(Spread { lines, half })
@@ -221,7 +227,11 @@ pub fn interleave(kind: QuantType, cols: usize, rows: &mut [u8]) {
         match kind {
             QuantType::Q4_K => interleave_group::<{ q4_k::BYTES }>(spread, &by_row, group),
             QuantType::Q5_K => interleave_group::<{ q5_k::BYTES }>(spread, &by_row, group),
+            QuantType::Q4_0 => interleave_group::<{ q4_0::BYTES }>(spread, &by_row, group),
             QuantType::Q8_0 => interleave_group::<{ q8_0::BYTES }>(spread, &by_row, group),
+            QuantType::TQ2_0 => {
+                interleave_group::<{ ternary::TQ2_0_BYTES }>(spread, &by_row, group);
+            }
             _ => interleave_group::<{ q6_k::BYTES }>(spread, &by_row, group),
         }
     }
@@ -377,13 +387,13 @@ mod tests {
             let words = kind.block_bytes() / 4;
             // The half floats of two blocks are a line before them, those of the third are behind it.
             let (has_half, is_first) = match kind {
-                QuantType::Q6_K => (1, 0),
-                QuantType::Q8_0 => (1, 1),
+                QuantType::Q6_K | QuantType::TQ2_0 => (1, 0),
+                QuantType::Q4_0 | QuantType::Q8_0 => (1, 1),
                 _ => (0, 0),
             };
             for (group, block) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)] {
                 let from = group * GROUP_ROWS * row_bytes;
-                let lines = from + 64 * (block * words + [1, 1, 1][block] * has_half);
+                let lines = from + 64 * (block * words + has_half);
                 let mut seen = vec![false; words];
                 for word in 0..words {
                     let line = usize::from(spread(kind).unwrap().lines[word]);
@@ -401,7 +411,13 @@ mod tests {
 
     #[test]
     fn lone_half_floats_are_before_their_two_blocks_and_the_last_behind_its_own() {
-        for (kind, at) in [(QuantType::Q6_K, q6_k::D), (QuantType::Q8_0, 0)] {
+        let kinds = [
+            (QuantType::Q6_K, q6_k::D),
+            (QuantType::TQ2_0, ternary::TQ2_0_BYTES - 2),
+            (QuantType::Q4_0, 0),
+            (QuantType::Q8_0, 0),
+        ];
+        for (kind, at) in kinds {
             let (blocks, bytes) = (3, kind.block_bytes());
             let mut rows = vec![0; GROUP_ROWS * blocks * bytes];
             for (i, block) in rows.chunks_exact_mut(bytes).enumerate() {

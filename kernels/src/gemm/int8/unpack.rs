@@ -51,7 +51,7 @@ impl Panel {
             QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Rows(blocks!())),
             QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Rows(blocks!())),
             QuantType::TQ1_0 => self.unpack_tq1_0(half, blocks!()),
-            QuantType::TQ2_0 => self.unpack_tq2_0(half, blocks!()),
+            QuantType::TQ2_0 => self.unpack_tq2_0(half, Sixteen::Rows(blocks!())),
             QuantType::I2_S => self.unpack_i2_s(half, w.tensor_scale(), blocks!()),
             kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
                 unreachable!("no int8 loop for {kind}")
@@ -63,7 +63,9 @@ impl Panel {
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn unpack_group(&mut self, half: usize, kind: QuantType, group: &[u8]) {
         match kind {
+            QuantType::Q4_0 => self.unpack_group_of_q4_0(half, group),
             QuantType::Q8_0 => self.unpack_q8_0(half, Sixteen::Group(group)),
+            QuantType::TQ2_0 => self.unpack_tq2_0(half, Sixteen::Group(group)),
             QuantType::Q4_K => self.unpack_q4_k(half, Sixteen::Group(group)),
             QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Group(group)),
             QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Group(group)),
@@ -82,6 +84,24 @@ impl Panel {
             }
             self.set_codes(half, b, codes);
             store_f32x16(&mut self.scales[b].0[half], lone_halves(&rows, KIND, b, 0));
+        }
+    }
+
+    /// The codes of four columns and of the four that are sixteen after them are in one line.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn unpack_group_of_q4_0(&mut self, half: usize, group: &[u8]) {
+        const KIND: QuantType = QuantType::Q4_0;
+        let low_4 = _mm512_set1_epi8(0x0f);
+        for b in 0..blocks_in(KIND, group) {
+            let mut codes = [_mm512_setzero_si512(); RUN / 4];
+            for (word, line) in lines_of(KIND, group, b).iter().enumerate() {
+                let twos = load_u8x64(line);
+                codes[word] = _mm512_and_si512(twos, low_4);
+                codes[4 + word] = _mm512_and_si512(_mm512_srli_epi16::<4>(twos), low_4);
+            }
+            self.set_codes(half, b, codes);
+            let d = load_f16_bytes(halves_of(KIND, group, b));
+            store_f32x16(&mut self.scales[b].0[half], d);
         }
     }
 
@@ -267,16 +287,17 @@ impl Panel {
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn unpack_tq2_0(&mut self, half: usize, rows: [&[[u8; TQ2_0_BYTES]]; LANES]) {
-        for b in 0..rows[0].len() {
+    fn unpack_tq2_0(&mut self, half: usize, rows: Sixteen<'_, TQ2_0_BYTES>) {
+        const KIND: QuantType = QuantType::TQ2_0;
+        for b in 0..rows.blocks(KIND) {
             for run in 0..2 {
-                let fours = turned(&rows, b, 32 * run);
+                let fours = eight_words(&rows, KIND, b, 32 * run);
                 for l in 0..4 {
                     let codes = bits::<2>(fours, 2 * l as u32);
                     self.set_codes(half, 8 * b + 4 * run + l, codes);
                 }
             }
-            let d = f16_of(&rows, b, TQ2_0_BYTES - 2);
+            let d = lone_halves(&rows, KIND, b, TQ2_0_BYTES - 2);
             store_f32x16(&mut self.scales[b].0[half], d);
         }
     }

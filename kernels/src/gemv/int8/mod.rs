@@ -48,7 +48,8 @@ enum Order {
     I2S(ternary::InI2S),
     InterleavedWithMinimums(Vec<interleaved::OfMinimums>),
     InterleavedQ6K(Vec<interleaved::OfSixteens>),
-    InterleavedQ8_0(Vec<interleaved::OfQ8_0>),
+    Interleaved32(Vec<interleaved::OfBlock<8>>),
+    Interleaved256(Vec<interleaved::OfBlock<64>>),
 }
 
 impl Arranged {
@@ -65,7 +66,13 @@ impl Arranged {
                 Order::InterleavedQ6K(interleaved::in_sixteens(&rounded))
             }
             QuantType::Q8_0 if is_interleaved => {
-                Order::InterleavedQ8_0(interleaved::in_blocks(&rounded, 128))
+                Order::Interleaved32(interleaved::in_blocks(&rounded, 128))
+            }
+            QuantType::Q4_0 if is_interleaved => {
+                Order::Interleaved32(interleaved::in_blocks(&rounded, of_32::offset(kind)))
+            }
+            QuantType::TQ2_0 if is_interleaved => {
+                Order::Interleaved256(interleaved::in_blocks(&rounded, 1))
             }
             kind if is_interleaved => unreachable!("rows of {kind} are never interleaved"),
             QuantType::Q8_0 => Order::Q8_0(q8_0::in_eights(&rounded)),
@@ -106,8 +113,14 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
             (QuantType::Q6_K, Order::InterleavedQ6K(x)) => {
                 interleaved::gemv_q6_k(out, &w, rows, x);
             }
-            (QuantType::Q8_0, Order::InterleavedQ8_0(x)) => {
+            (QuantType::Q8_0, Order::Interleaved32(x)) => {
                 interleaved::gemv_q8_0(out, &w, rows, x);
+            }
+            (QuantType::Q4_0, Order::Interleaved32(x)) => {
+                interleaved::gemv_q4_0(out, &w, rows, x);
+            }
+            (QuantType::TQ2_0, Order::Interleaved256(x)) => {
+                interleaved::gemv_tq2_0(out, &w, rows, x);
             }
             _ => unreachable!("activations were arranged for another matrix than {w:?}"),
         };
