@@ -171,11 +171,14 @@ fn gemm(kernels: Kernels, kind: QuantType, n: usize, rounds: usize) {
     println!("gemm {kind} {rows}x{cols}, {n} tokens, Gop/s: {}", shown(&rates));
 }
 
+/// A product, into the results that it is given.
+type Run<'a> = &'a mut dyn FnMut(&mut [f32]);
+
 /// How much of `work` each did in a second, the best and the median.
 fn in_turns<const N: usize>(
     rounds: usize,
     work: f64,
-    mut runs: [&mut dyn FnMut(&mut [f32]); N],
+    mut runs: [Run<'_>; N],
     out: &mut [f32],
 ) -> [[f64; 2]; N] {
     let mut took = vec![[0.0; N]; rounds];
