@@ -1,5 +1,5 @@
-//! Rows of Q4_0, Q8_0, Q4_K, Q5_K, Q6_K and TQ2_0 that lie side by side, sixteen to a vector. `interleave.rs` draws the layout, and
-//! the files in `quant/` the blocks.
+//! Rows of Q4_0, Q8_0, Q4_K, Q5_K, Q6_K and TQ2_0 that lie side by side, sixteen to a vector. `interleave.rs` draws
+//! the layout, and the files in `quant/` the blocks.
 //!
 //! A lane is a row: four codes of each meet the same four activations, which `vpdpbusd` takes from memory and puts in
 //! all lanes by itself. What has one scale is added up in whole numbers, then multiplied with the scales of sixteen
@@ -60,9 +60,11 @@ pub(super) struct OfBlock<const FOURS: usize> {
     scale: f32,
 }
 
-pub(super) type OfQ4_0 = OfBlock<{ q4_0::LEN / 4 }>;
-pub(super) type OfQ8_0 = OfBlock<{ q8_0::LEN / 4 }>;
-pub(super) type OfTQ2_0 = OfBlock<{ ternary::LEN / 4 }>;
+/// Of Q4_0 and Q8_0.
+pub(super) type Of32 = OfBlock<8>;
+/// Of TQ2_0.
+pub(super) type Of256 = OfBlock<64>;
+const _: () = assert!(q4_0::LEN == 32 && q8_0::LEN == 32 && ternary::LEN == 256);
 
 /// Four bytes as `vpdpbusd` takes them.
 fn fours<const FOURS: usize>(q: &[i8]) -> [i32; FOURS] {
@@ -143,9 +145,9 @@ macro_rules! gemv {
 gemv!(gemv_q4_k, OfMinimums, group_with_minimums::<Q4_K_WORDS, false>);
 gemv!(gemv_q5_k, OfMinimums, group_with_minimums::<Q5_K_WORDS, true>);
 gemv!(gemv_q6_k, OfSixteens, group_of_q6_k);
-gemv!(gemv_q4_0, OfQ4_0, group_of_q4_0);
-gemv!(gemv_q8_0, OfQ8_0, group_of_q8_0);
-gemv!(gemv_tq2_0, OfTQ2_0, group_of_tq2_0);
+gemv!(gemv_q4_0, Of32, group_of_q4_0);
+gemv!(gemv_q8_0, Of32, group_of_q8_0);
+gemv!(gemv_tq2_0, Of256, group_of_tq2_0);
 
 /// Sixteen rows of a type with lone half floats, whose blocks `$total` adds up in whole numbers. By twos, which are a
 /// group of their own and whose half floats lie together.
@@ -190,9 +192,9 @@ macro_rules! group {
 }
 
 group!(group_of_q6_k, QuantType::Q6_K, Q6_K_WORDS, OfSixteens, total_of_q6_k);
-group!(group_of_q4_0, QuantType::Q4_0, Q4_0_WORDS, OfQ4_0, total_of_q4_0);
-group!(group_of_q8_0, QuantType::Q8_0, Q8_0_WORDS, OfQ8_0, total_of_q8_0);
-group!(group_of_tq2_0, QuantType::TQ2_0, TQ2_0_WORDS, OfTQ2_0, total_of_tq2_0);
+group!(group_of_q4_0, QuantType::Q4_0, Q4_0_WORDS, Of32, total_of_q4_0);
+group!(group_of_q8_0, QuantType::Q8_0, Q8_0_WORDS, Of32, total_of_q8_0);
+group!(group_of_tq2_0, QuantType::TQ2_0, TQ2_0_WORDS, Of256, total_of_tq2_0);
 
 /// Sixteen rows of Q4_K, or with fifth bits of Q5_K.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -353,7 +355,7 @@ pub(crate) fn factors(line: &Line) -> [__m512; 2] {
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &OfQ4_0) -> __m512i {
+fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &Of32) -> __m512i {
     let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
     let (mut low, mut high) = (_mm512_set1_epi32(x.begin), _mm512_setzero_si512());
     for k in 0..Q4_0_WORDS {
@@ -369,7 +371,7 @@ fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &OfQ4_0) -> __m512i {
 /// Codes are signed, and 128 more is made of each.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &OfQ8_0) -> __m512i {
+fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &Of32) -> __m512i {
     let mut total = _mm512_set1_epi32(x.begin);
     for k in 0..Q8_0_WORDS {
         let codes = _mm512_xor_si512(load_u8x64(&block[k]), _mm512_set1_epi8(-128));
@@ -381,7 +383,7 @@ fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &OfQ8_0) -> __m512i {
 /// Pairs of bits stay where they are in a byte, where they are 4, 16 and 64 times what they stand for.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &OfTQ2_0) -> __m512i {
+fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &Of256) -> __m512i {
     let pairs = [0b11, 0b1100, 0b11_0000, 0b1100_0000_u8].map(|pair| pair.cast_signed());
     let mut dots = [_mm512_setzero_si512(); 4];
     dots[0] = _mm512_set1_epi32(x.begin);
