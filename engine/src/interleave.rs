@@ -73,9 +73,7 @@ impl Model {
     fn faster_interleaved(&self, kernels: Kernels) -> impl Iterator<Item = &Tensor> {
         // All but the embedding, which comes first; a tied head is the same again.
         self.weights.matrices().skip(1).filter(move |w| {
-            kernels.interleaves(w.kind, w.cols)
-                && w.rows.is_multiple_of(GROUP_ROWS)
-                && !w.is_interleaved()
+            kernels.interleaves(w.kind) && w.rows.is_multiple_of(GROUP_ROWS) && !w.is_interleaved()
         })
     }
 
@@ -157,25 +155,33 @@ mod tests {
         let Ok(kernels) = Kernels::new(Backend::Avx512) else {
             return eprintln!("skipped: no AVX-512 VNNI");
         };
-        for n in 1..4 {
-            let as_in_file = Model::open(&fixture("tiny-Q4_K_M.gguf")).expect("a model");
-            let mut model = in_memory("tiny-Q4_K_M.gguf");
+        let names = ["tiny-Q4_0", "tiny-Q8_0", "tiny-Q4_K_M", "tiny-bitnet-TQ2_0"];
+        for (name, n) in names.into_iter().flat_map(|name| [(name, 1), (name, 2), (name, 3)]) {
+            let name = &format!("{name}.gguf");
+            let as_in_file = Model::open(&fixture(name)).expect("a model");
+            let mut model = in_memory(name);
             let mut told = Vec::new();
             let progress = &mut |done, total| told.push((done, total));
             let done = model.interleave(kernels, threads(n), progress).expect("it has some");
             let (mut matrices, mut bytes) = (0, 0);
-            let both = as_in_file.weights.matrices().zip(model.weights.matrices());
-            for (i, (before, after)) in both.enumerate() {
-                let expected =
-                    i > 0 && kernels.interleaves(before.kind, before.cols) && before.rows % 16 == 0;
-                assert_eq!(after.is_interleaved(), expected, "matrix {i}");
-                matrices += usize::from(expected);
-                bytes += if expected { after.n_bytes() } else { 0 };
+            let tensors: Vec<_> =
+                as_in_file.weights.matrices().zip(model.weights.matrices()).collect();
+            for (i, (before, after)) in tensors.iter().copied().enumerate() {
+                // A tied head is the table of embeddings, the first.
+                let is_head = |w: &Tensor| w.info().offset == before.info().offset;
+                let is_multiplied = i > 0 || tensors[1..].iter().any(|(w, _)| is_head(w));
+                let is_whole = before.rows.is_multiple_of(GROUP_ROWS);
+                let expected = is_multiplied && kernels.interleaves(before.kind) && is_whole;
+                assert_eq!(after.is_interleaved(), expected, "{name}, matrix {i}");
+                if expected && i > 0 {
+                    matrices += 1;
+                    bytes += after.n_bytes();
+                }
                 let before = before.matrix(&as_in_file.gguf);
                 let after = after.matrix(&model.gguf);
                 assert_eq!(after.is_interleaved(), expected);
                 for row in 0..before.rows() {
-                    assert_eq!(after.row_bytes(row), before.row_bytes(row), "matrix {i}");
+                    assert_eq!(after.row_bytes(row), before.row_bytes(row), "{name}, matrix {i}");
                 }
             }
             assert!(matrices > 0);
@@ -203,7 +209,7 @@ mod tests {
         nothing(&mut in_memory("tiny-Q4_K_M.gguf"), scalar);
         let Ok(kernels) = Kernels::new(Backend::Avx512) else { return };
         nothing(&mut Model::open(&fixture("tiny-Q4_K_M.gguf")).expect("a model"), kernels);
-        nothing(&mut in_memory("tiny-Q8_0.gguf"), kernels);
+        nothing(&mut in_memory("tiny-F16.gguf"), kernels);
         let mut model = in_memory("tiny-Q4_K_M.gguf");
         let other = model.gguf.clone();
         nothing(&mut model, kernels);

@@ -134,16 +134,14 @@ impl Kernels {
         }
     }
 
-    /// Whether these kernels read rows of so many weights of this type faster if they are
-    /// [interleaved](crate::interleave()). They read them in any case.
-    pub fn interleaves(self, kind: QuantType, cols: usize) -> bool {
+    /// Whether these kernels read rows of this type faster if they are [interleaved](crate::interleave()). They read
+    /// them in any case.
+    pub fn interleaves(self, kind: QuantType) -> bool {
         match self.isa {
-            // Longer rows of Q6_K come out of memory at 20 to 24 GB/s interleaved, and at 24 to 28 one by one
-            // (4096 and 5632 columns, Zen 4); nobody knows why.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => can_be_interleaved(kind) && (kind != QuantType::Q6_K || cols <= 2048),
+            Isa::Avx512 => can_be_interleaved(kind),
             _ => {
-                let _ = (kind, cols);
+                let _ = kind;
                 false
             }
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::Matrix;
-use crate::interleave::{self, GROUP_ROWS, Halves, Line};
+use crate::interleave::{self, GROUP_ROWS};
 use crate::lanes::wide::prefetch;
 
 /// What begins at a cache line, so that no vector is in two.
@@ -32,34 +32,21 @@ pub(super) fn prefetch_rows(w: &Matrix, rows: Range<usize>, depth: Range<usize>)
 /// Of rows that lie side by side as large a part of what their group needs as they are of it.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn prefetch_groups(w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
-    let blocks = blocks_of(w, depth);
     let mut next = rows.start;
     while next < rows.end {
         let group = next / GROUP_ROWS;
-        let (lines, halves) = group_of(w, group, blocks.clone());
+        let bytes = group_of(w, group, depth.clone());
         let end = rows.end.min((group + 1) * GROUP_ROWS);
-        let part = |row: usize| lines.len() * (row - group * GROUP_ROWS) / GROUP_ROWS;
-        prefetch(lines[part(next)..part(end)].as_flattened());
-        if next.is_multiple_of(GROUP_ROWS) {
-            prefetch(halves.as_flattened());
-        }
+        let lines = bytes.len().div_ceil(64);
+        let part = |row: usize| 64 * (lines * (row - group * GROUP_ROWS) / GROUP_ROWS);
+        prefetch(&bytes[part(next)..part(end).min(bytes.len())]);
         next = end;
     }
 }
 
-/// Which blocks of a row some columns are.
-pub(super) fn blocks_of(w: &Matrix, depth: Range<usize>) -> Range<usize> {
-    depth.start / w.kind().block_len()..depth.end / w.kind().block_len()
-}
-
-/// The lines and half floats of some blocks of an interleaved group.
-pub(super) fn group_of<'a>(
-    w: &Matrix<'a>,
-    group: usize,
-    blocks: Range<usize>,
-) -> (&'a [Line], &'a [Halves]) {
-    let (lines, halves) = interleave::parts(w.kind(), w.groups_bytes(group..group + 1));
-    let per_block = w.kind().block_bytes() / 4;
-    let halves = if halves.is_empty() { halves } else { &halves[blocks.clone()] };
-    (&lines[per_block * blocks.start..per_block * blocks.end], halves)
+/// Some columns of an interleaved group, whole blocks and as many as a piece has.
+pub(super) fn group_of<'a>(w: &Matrix<'a>, group: usize, depth: Range<usize>) -> &'a [u8] {
+    let block = w.kind().block_len();
+    let blocks = depth.start / block..depth.end / block;
+    interleave::part(w.kind(), w.groups_bytes(group..group + 1), blocks)
 }

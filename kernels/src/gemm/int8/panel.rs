@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use crate::gemm::pieces::{Aligned, blocks_of, bytes_of, group_of};
+use crate::gemm::pieces::{Aligned, bytes_of, group_of};
 use crate::lanes::wide::store_u8x64;
 use crate::{Matrix, QuantType};
 
@@ -38,8 +38,7 @@ impl Panel {
             for half in 0..2 {
                 // The last again where there is none.
                 let group = (rows.start / LANES + half).min((rows.end - 1) / LANES);
-                let (lines, halves) = group_of(w, group, blocks_of(w, depth.clone()));
-                self.unpack_group(half, w.kind(), lines, halves);
+                self.unpack_group(half, w.kind(), group_of(w, group, depth.clone()));
             }
             return;
         }

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use super::panel::{LANES, Panel, RUN};
 use crate::gemv::int8::interleaved::{factors, scales_and_minimums};
-use crate::interleave::{Halves, Line, line_of};
+use crate::interleave::{blocks_in, halves_of, line_of, lines_of};
 use crate::lanes::piece;
 use crate::lanes::wide::{
     load_f16_bytes, load_f16x16, load_i8x16, load_i32x16, load_u8, load_u8x64, load_u64x8,
@@ -46,12 +46,12 @@ impl Panel {
             QuantType::Q5_1 => {
                 self.unpack_of_32::<{ q5_1::BYTES }, { q5_1::QS }, true, true>(half, blocks!());
             }
-            QuantType::Q8_0 => self.unpack_q8_0(half, blocks!()),
+            QuantType::Q8_0 => self.unpack_q8_0(half, Sixteen::Rows(blocks!())),
             QuantType::Q4_K => self.unpack_q4_k(half, Sixteen::Rows(blocks!())),
             QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Rows(blocks!())),
             QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Rows(blocks!())),
             QuantType::TQ1_0 => self.unpack_tq1_0(half, blocks!()),
-            QuantType::TQ2_0 => self.unpack_tq2_0(half, blocks!()),
+            QuantType::TQ2_0 => self.unpack_tq2_0(half, Sixteen::Rows(blocks!())),
             QuantType::I2_S => self.unpack_i2_s(half, w.tensor_scale(), blocks!()),
             kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
                 unreachable!("no int8 loop for {kind}")
@@ -61,31 +61,47 @@ impl Panel {
 
     /// Unpacks the blocks of sixteen rows that lie side by side.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    pub(super) fn unpack_group(
-        &mut self,
-        half: usize,
-        kind: QuantType,
-        lines: &[Line],
-        halves: &[Halves],
-    ) {
+    pub(super) fn unpack_group(&mut self, half: usize, kind: QuantType, group: &[u8]) {
         match kind {
-            QuantType::Q4_K => self.unpack_q4_k(half, Sixteen::Group { lines, halves }),
-            QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Group { lines, halves }),
-            QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Group { lines, halves }),
+            QuantType::Q4_0 => self.unpack_group_of_q4_0(half, group),
+            QuantType::Q8_0 => self.unpack_q8_0(half, Sixteen::Group(group)),
+            QuantType::TQ2_0 => self.unpack_tq2_0(half, Sixteen::Group(group)),
+            QuantType::Q4_K => self.unpack_q4_k(half, Sixteen::Group(group)),
+            QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Group(group)),
+            QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Group(group)),
             kind => unreachable!("rows of {kind} are never interleaved"),
         }
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn unpack_q8_0(&mut self, half: usize, rows: [&[[u8; q8_0::BYTES]]; LANES]) {
+    fn unpack_q8_0(&mut self, half: usize, rows: Sixteen<'_, { q8_0::BYTES }>) {
+        const KIND: QuantType = QuantType::Q8_0;
         let sign = _mm512_set1_epi8(-128);
-        for b in 0..rows[0].len() {
-            let mut codes = turned(&rows, b, 2);
+        for b in 0..rows.blocks(KIND) {
+            let mut codes = eight_words(&rows, KIND, b, 2);
             for codes in &mut codes {
                 *codes = _mm512_xor_si512(*codes, sign);
             }
             self.set_codes(half, b, codes);
-            store_f32x16(&mut self.scales[b].0[half], f16_of(&rows, b, 0));
+            store_f32x16(&mut self.scales[b].0[half], lone_halves(&rows, KIND, b, 0));
+        }
+    }
+
+    /// The codes of four columns and of the four that are sixteen after them are in one line.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn unpack_group_of_q4_0(&mut self, half: usize, group: &[u8]) {
+        const KIND: QuantType = QuantType::Q4_0;
+        let low_4 = _mm512_set1_epi8(0x0f);
+        for b in 0..blocks_in(KIND, group) {
+            let mut codes = [_mm512_setzero_si512(); RUN / 4];
+            for (word, line) in lines_of(KIND, group, b).iter().enumerate() {
+                let twos = load_u8x64(line);
+                codes[word] = _mm512_and_si512(twos, low_4);
+                codes[4 + word] = _mm512_and_si512(_mm512_srli_epi16::<4>(twos), low_4);
+            }
+            self.set_codes(half, b, codes);
+            let d = load_f16_bytes(halves_of(KIND, group, b));
+            store_f32x16(&mut self.scales[b].0[half], d);
         }
     }
 
@@ -124,13 +140,13 @@ impl Panel {
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_q4_k(&mut self, half: usize, rows: Sixteen<'_, { q4_k::BYTES }>) {
-        for b in 0..rows.blocks() {
+        for b in 0..rows.blocks(QuantType::Q4_K) {
             for c in 0..4 {
                 let twos = eight_words(&rows, QuantType::Q4_K, b, q4_k::HEAD + 32 * c);
                 self.set_codes(half, 8 * b + 2 * c, bits::<4>(twos, 0));
                 self.set_codes(half, 8 * b + 2 * c + 1, bits::<4>(twos, 4));
             }
-            self.set_heads(half, b, &rows);
+            self.set_heads(half, b, &rows, QuantType::Q4_K);
         }
     }
 
@@ -142,6 +158,7 @@ impl Panel {
         half: usize,
         block: usize,
         rows: &Sixteen<'_, BYTES>,
+        kind: QuantType,
     ) {
         let low = _mm512_set1_epi32(0xff);
         // Four bytes of each row: scales 0 to 3 and 4 to 7, then minimums.
@@ -155,8 +172,8 @@ impl Panel {
                 let (d, dmin) = (f16_of(rows, block, 0), f16_of(rows, block, 2));
                 (fours(&scales), fours(&minimums), d, dmin)
             }
-            Sixteen::Group { lines, .. } => {
-                let head = lines[BYTES / 4 * block..].first_chunk().expect("a block has a head");
+            Sixteen::Group(group) => {
+                let head = lines_of(kind, group, block).first_chunk().expect("a block has a head");
                 let [scales, minimums] = scales_and_minimums(head);
                 let [d, dmin] = factors(&head[0]);
                 (scales, minimums, d, dmin)
@@ -185,7 +202,7 @@ impl Panel {
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_q5_k(&mut self, half: usize, rows: Sixteen<'_, { q5_k::BYTES }>) {
-        for b in 0..rows.blocks() {
+        for b in 0..rows.blocks(QuantType::Q5_K) {
             let eights = eight_words(&rows, QuantType::Q5_K, b, q5_k::QH);
             for c in 0..4 {
                 let twos = eight_words(&rows, QuantType::Q5_K, b, q5_k::QS + 32 * c);
@@ -195,14 +212,14 @@ impl Panel {
                     self.set_codes(half, 8 * b + 2 * c + i as usize, above(low, fifth));
                 }
             }
-            self.set_heads(half, b, &rows);
+            self.set_heads(half, b, &rows, QuantType::Q5_K);
         }
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_q6_k(&mut self, half: usize, rows: Sixteen<'_, { q6_k::BYTES }>) {
         const KIND: QuantType = QuantType::Q6_K;
-        for b in 0..rows.blocks() {
+        for b in 0..rows.blocks(KIND) {
             for h in 0..2 {
                 let low = [64 * h, 64 * h + 32].map(|at| eight_words(&rows, KIND, b, at));
                 let high = eight_words(&rows, KIND, b, q6_k::QH + 32 * h);
@@ -213,7 +230,7 @@ impl Panel {
                 }
             }
             // Four scales of each row in each.
-            let (words, d) = match &rows {
+            let words = match &rows {
                 Sixteen::Rows(rows) => {
                     let mut words = [[0; LANES]; 4];
                     for i in 0..LANES {
@@ -222,15 +239,15 @@ impl Panel {
                             words[i] = i32::from_le_bytes(*piece(&rows[i][b], at));
                         }
                     }
-                    (words.each_ref().map(|words| load_i32x16(words)), f16_of(rows, b, q6_k::D))
+                    words.each_ref().map(|words| load_i32x16(words))
                 }
-                Sixteen::Group { lines, halves } => {
-                    let lines: &[Line; 4] = lines[q6_k::BYTES / 4 * b..]
-                        .first_chunk()
-                        .expect("scales are the first lines of a block");
-                    (lines.each_ref().map(|line| load_u8x64(line)), load_f16_bytes(&halves[b]))
+                Sixteen::Group(group) => {
+                    let lines = lines_of(KIND, group, b).first_chunk();
+                    let lines: &[_; 4] = lines.expect("scales are the first lines of a block");
+                    lines.each_ref().map(|line| load_u8x64(line))
                 }
             };
+            let d = lone_halves(&rows, KIND, b, q6_k::D);
             let scales = self.scales.as_chunks_mut::<16>().0[b].as_chunks_mut::<4>().0;
             for (scales, words) in scales.iter_mut().zip(words) {
                 let mut words = words;
@@ -270,16 +287,17 @@ impl Panel {
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn unpack_tq2_0(&mut self, half: usize, rows: [&[[u8; TQ2_0_BYTES]]; LANES]) {
-        for b in 0..rows[0].len() {
+    fn unpack_tq2_0(&mut self, half: usize, rows: Sixteen<'_, TQ2_0_BYTES>) {
+        const KIND: QuantType = QuantType::TQ2_0;
+        for b in 0..rows.blocks(KIND) {
             for run in 0..2 {
-                let fours = turned(&rows, b, 32 * run);
+                let fours = eight_words(&rows, KIND, b, 32 * run);
                 for l in 0..4 {
                     let codes = bits::<2>(fours, 2 * l as u32);
                     self.set_codes(half, 8 * b + 4 * run + l, codes);
                 }
             }
-            let d = f16_of(&rows, b, TQ2_0_BYTES - 2);
+            let d = lone_halves(&rows, KIND, b, TQ2_0_BYTES - 2);
             store_f32x16(&mut self.scales[b].0[half], d);
         }
     }
@@ -302,14 +320,14 @@ enum Sixteen<'a, const BYTES: usize> {
     /// Each row's together.
     Rows([&'a [[u8; BYTES]]; LANES]),
     /// Side by side: see `interleave.rs`.
-    Group { lines: &'a [Line], halves: &'a [Halves] },
+    Group(&'a [u8]),
 }
 
 impl<const BYTES: usize> Sixteen<'_, BYTES> {
-    fn blocks(&self) -> usize {
+    fn blocks(&self, kind: QuantType) -> usize {
         match self {
             Self::Rows(rows) => rows[0].len(),
-            Self::Group { lines, .. } => lines.len() / (BYTES / 4),
+            Self::Group(group) => blocks_in(kind, group),
         }
     }
 }
@@ -325,8 +343,8 @@ fn eight_words<const BYTES: usize>(
 ) -> [__m512i; RUN / 4] {
     match rows {
         Sixteen::Rows(rows) => turned(rows, block, at),
-        Sixteen::Group { lines, .. } => {
-            let lines = &lines[BYTES / 4 * block..][..BYTES / 4];
+        Sixteen::Group(group) => {
+            let lines = lines_of(kind, group, block);
             let mut words = [_mm512_setzero_si512(); RUN / 4];
             for (i, word) in words.iter_mut().enumerate() {
                 *word = load_u8x64(&lines[line_of(kind, at + 4 * i)]);
@@ -362,6 +380,21 @@ fn f16_of<const BYTES: usize>(rows: &[&[[u8; BYTES]]; LANES], block: usize, at: 
         bits[i] = u16::from_le_bytes(*piece(&rows[i][block], at));
     }
     load_f16x16(&bits)
+}
+
+/// The lone half floats of a block, which are at a place in that of each row.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn lone_halves<const BYTES: usize>(
+    rows: &Sixteen<'_, BYTES>,
+    kind: QuantType,
+    block: usize,
+    at: usize,
+) -> __m512 {
+    match rows {
+        Sixteen::Rows(rows) => f16_of(rows, block, at),
+        Sixteen::Group(group) => load_f16_bytes(halves_of(kind, group, block)),
+    }
 }
 
 /// One and the other.

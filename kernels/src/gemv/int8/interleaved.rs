@@ -1,5 +1,5 @@
-//! Rows of Q4_K, Q5_K and Q6_K that lie side by side, sixteen to a vector. `interleave.rs` draws the layout, and
-//! the files in `quant/` the blocks.
+//! Rows of Q4_0, Q8_0, Q4_K, Q5_K, Q6_K and TQ2_0 that lie side by side, sixteen to a vector. `interleave.rs` draws
+//! the layout, and the files in `quant/` the blocks.
 //!
 //! A lane is a row: four codes of each meet the same four activations, which `vpdpbusd` takes from memory and puts in
 //! all lanes by itself. What has one scale is added up in whole numbers, then multiplied with the scales of sixteen
@@ -18,13 +18,15 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::Matrix;
 use crate::activations::Activations;
 use crate::interleave::{
-    GROUP_ROWS, Halves, Line, Q4_K_WORDS, Q5_K_WORDS, Q6_K_CODES, Q6_K_WORDS, parts,
+    GROUP_ROWS, Line, Q4_0_WORDS, Q4_K_WORDS, Q5_K_WORDS, Q6_K_CODES, Q6_K_WORDS, Q8_0_WORDS,
+    TQ2_0_WORDS, halves_of, lines_of,
 };
-use crate::lanes::wide::{load_f16_bytes, load_u8x64, prefetch, store_f32x16};
+use crate::lanes::wide::{load_f16_bytes, load_u8x64, store_f32x16};
 use crate::quant::q4_k::{HEAD, LEN};
+use crate::quant::{q4_0, q8_0, ternary};
+use crate::{Matrix, QuantType};
 
 /// What a block of Q4_K or Q5_K is multiplied with.
 #[derive(Debug)]
@@ -48,9 +50,25 @@ pub(super) struct OfSixteens {
     scale: f32,
 }
 
+/// What a block with one scale is multiplied with.
+#[derive(Debug)]
+pub(super) struct OfBlock<const FOURS: usize> {
+    /// By fours, in the order of the columns.
+    q: [i32; FOURS],
+    /// What the sum begins with: codes have a number added.
+    begin: i32,
+    scale: f32,
+}
+
+/// Of Q4_0 and Q8_0.
+pub(super) type Of32 = OfBlock<8>;
+/// Of TQ2_0.
+pub(super) type Of256 = OfBlock<64>;
+const _: () = assert!(q4_0::LEN == 32 && q8_0::LEN == 32 && ternary::LEN == 256);
+
 /// Four bytes as `vpdpbusd` takes them.
-fn fours(q: &[i8; LEN]) -> [i32; LEN / 4] {
-    let mut fours = [0; LEN / 4];
+fn fours<const FOURS: usize>(q: &[i8]) -> [i32; FOURS] {
+    let mut fours = [0; FOURS];
     for (four, q) in fours.iter_mut().zip(q.as_chunks::<4>().0) {
         *four = i32::from_le_bytes(q.map(i8::cast_unsigned));
     }
@@ -77,6 +95,17 @@ pub(super) fn in_sixteens(x: &Activations) -> Vec<OfSixteens> {
     blocks.collect()
 }
 
+/// Where codes have `offset` added.
+pub(super) fn in_blocks<const FOURS: usize>(x: &Activations, offset: i32) -> Vec<OfBlock<FOURS>> {
+    let blocks = x.q.chunks_exact(4 * FOURS).zip(&x.scales);
+    let blocks = blocks.map(|(q, scale)| OfBlock {
+        q: fours(q),
+        begin: -offset * q.iter().map(|q| i32::from(*q)).sum::<i32>(),
+        scale: *scale,
+    });
+    blocks.collect()
+}
+
 /// Keeps the compiler from loading what comes later in the source before what comes earlier: it knows nothing of
 /// prefetchers, which lose their stream. No instruction.
 #[inline(always)]
@@ -90,31 +119,91 @@ macro_rules! gemv {
     ($name:ident, $x:ty, $group:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         pub(super) fn $name(out: &mut [f32], w: &Matrix, rows: Range<usize>, x: &[$x]) {
-            for group in rows.start / GROUP_ROWS..rows.end.div_ceil(GROUP_ROWS) {
-                let (lines, halves) = parts(w.kind(), w.groups_bytes(group..group + 1));
-                let mut sums = [0.0; GROUP_ROWS];
-                store_f32x16(&mut sums, $group(lines, halves, x));
-                // Of a group that the rows begin or end in, those that were asked for.
+            let groups = rows.start / GROUP_ROWS..rows.end.div_ceil(GROUP_ROWS);
+            let bytes = w.groups_bytes(groups.clone());
+            let group_bytes = bytes.len() / groups.len().max(1);
+            for (group, bytes) in groups.zip(bytes.chunks_exact(group_bytes.max(1))) {
+                let sums = $group(bytes, x);
                 let first = GROUP_ROWS * group;
+                if rows.start <= first
+                    && let Some(out) = out[first - rows.start..].first_chunk_mut()
+                {
+                    store_f32x16(out, sums);
+                    continue;
+                }
+                // Of a group that the rows begin or end in, those that were asked for.
+                let mut all = [0.0; GROUP_ROWS];
+                store_f32x16(&mut all, sums);
                 let some = rows.start.max(first)..rows.end.min(first + GROUP_ROWS);
                 out[some.start - rows.start..some.end - rows.start]
-                    .copy_from_slice(&sums[some.start - first..some.end - first]);
+                    .copy_from_slice(&all[some.start - first..some.end - first]);
             }
         }
     };
 }
 
-gemv!(gemv_q4_k, OfMinimums, |lines, _, x| group_with_minimums::<Q4_K_WORDS, false>(lines, x));
-gemv!(gemv_q5_k, OfMinimums, |lines, _, x| group_with_minimums::<Q5_K_WORDS, true>(lines, x));
-gemv!(gemv_q6_k, OfSixteens, group_of_sixteens);
+gemv!(gemv_q4_k, OfMinimums, group_with_minimums::<Q4_K_WORDS, false>);
+gemv!(gemv_q5_k, OfMinimums, group_with_minimums::<Q5_K_WORDS, true>);
+gemv!(gemv_q6_k, OfSixteens, group_of_q6_k);
+gemv!(gemv_q4_0, Of32, group_of_q4_0);
+gemv!(gemv_q8_0, Of32, group_of_q8_0);
+gemv!(gemv_tq2_0, Of256, group_of_tq2_0);
+
+/// Sixteen rows of a type with lone half floats, whose blocks `$total` adds up in whole numbers. By twos, which are a
+/// group of their own and whose half floats lie together.
+macro_rules! group {
+    ($name:ident, $kind:expr, $words:expr, $x:ty, $total:ident) => {
+        #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+        #[inline]
+        fn $name(group: &[u8], x: &[$x]) -> __m512 {
+            let halves = |few, b| load_f16_bytes(halves_of($kind, few, b));
+            let total = |few, b, x| {
+                let lines: &[Line; $words] =
+                    lines_of($kind, few, b).first_chunk().expect("a line for each word");
+                _mm512_cvtepi32_ps($total(lines, x))
+            };
+            let mut acc = _mm512_setzero_ps();
+            let (of_twos, of_last) = x.as_chunks::<2>();
+            let twos = group.chunks_exact(2 * GROUP_ROWS * $kind.block_bytes());
+            let last = twos.remainder();
+            for (two, x) in twos.zip(of_twos) {
+                in_order();
+                let d = [halves(two, 0), halves(two, 1)];
+                for b in 0..2 {
+                    in_order();
+                    let total = total(two, b, &x[b]);
+                    acc = _mm512_fmadd_ps(
+                        total,
+                        _mm512_mul_ps(d[b], _mm512_set1_ps(x[b].scale)),
+                        acc,
+                    );
+                }
+            }
+            if let [x] = of_last {
+                in_order();
+                let total = total(last, 0, x);
+                in_order();
+                let d = halves(last, 0);
+                acc = _mm512_fmadd_ps(total, _mm512_mul_ps(d, _mm512_set1_ps(x.scale)), acc);
+            }
+            acc
+        }
+    };
+}
+
+group!(group_of_q6_k, QuantType::Q6_K, Q6_K_WORDS, OfSixteens, total_of_q6_k);
+group!(group_of_q4_0, QuantType::Q4_0, Q4_0_WORDS, Of32, total_of_q4_0);
+group!(group_of_q8_0, QuantType::Q8_0, Q8_0_WORDS, Of32, total_of_q8_0);
+group!(group_of_tq2_0, QuantType::TQ2_0, TQ2_0_WORDS, Of256, total_of_tq2_0);
 
 /// Sixteen rows of Q4_K, or with fifth bits of Q5_K.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn group_with_minimums<const WORDS: usize, const FIFTH: bool>(
-    lines: &[Line],
+    group: &[u8],
     x: &[OfMinimums],
 ) -> __m512 {
+    let lines: &[Line] = group.as_chunks().0;
     let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
     for (block, x) in lines.as_chunks::<WORDS>().0.iter().zip(x) {
         let head = block.first_chunk().expect("a block begins with its head");
@@ -264,50 +353,91 @@ pub(crate) fn factors(line: &Line) -> [__m512; 2] {
         .map(|words| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words)))
 }
 
-/// Sixteen rows of Q6_K.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn group_of_sixteens(lines: &[Line], halves: &[Halves], x: &[OfSixteens]) -> __m512 {
-    // They lie behind the lines, where no prefetcher looks for them.
-    prefetch(halves.as_flattened());
+fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &Of32) -> __m512i {
+    let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
+    let (mut low, mut high) = (_mm512_set1_epi32(x.begin), _mm512_setzero_si512());
+    for k in 0..Q4_0_WORDS {
+        let codes = load_u8x64(&block[k]);
+        let (a, b) = (_mm512_and_si512(codes, low_4), _mm512_and_si512(codes, high_4));
+        low = _mm512_dpbusd_epi32(low, a, _mm512_set1_epi32(x.q[k]));
+        high = _mm512_dpbusd_epi32(high, b, _mm512_set1_epi32(x.q[Q4_0_WORDS + k]));
+    }
+    // Upper halves of bytes are sixteen times what they stand for, and so is their sum.
+    _mm512_add_epi32(low, _mm512_srai_epi32::<4>(high))
+}
+
+/// Codes are signed, and 128 more is made of each.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &Of32) -> __m512i {
+    let mut total = _mm512_set1_epi32(x.begin);
+    for k in 0..Q8_0_WORDS {
+        let codes = _mm512_xor_si512(load_u8x64(&block[k]), _mm512_set1_epi8(-128));
+        total = _mm512_dpbusd_epi32(total, codes, _mm512_set1_epi32(x.q[k]));
+    }
+    total
+}
+
+/// Pairs of bits stay where they are in a byte, where they are 4, 16 and 64 times what they stand for.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &Of256) -> __m512i {
+    let pairs = [0b11, 0b1100, 0b11_0000, 0b1100_0000_u8].map(|pair| pair.cast_signed());
+    let mut dots = [_mm512_setzero_si512(); 4];
+    dots[0] = _mm512_set1_epi32(x.begin);
+    for k in 0..TQ2_0_WORDS {
+        let codes = load_u8x64(&block[k]);
+        for l in 0..4 {
+            let codes = _mm512_and_si512(codes, _mm512_set1_epi8(pairs[l]));
+            // Each half of the block has four runs of eight words.
+            let x = _mm512_set1_epi32(x.q[32 * (k / 8) + 8 * l + k % 8]);
+            dots[l] = _mm512_dpbusd_epi32(dots[l], codes, x);
+        }
+    }
+    let [a, b, c, d] = dots;
+    let ab = _mm512_add_epi32(a, _mm512_srai_epi32::<2>(b));
+    let cd = _mm512_add_epi32(_mm512_srai_epi32::<4>(c), _mm512_srai_epi32::<6>(d));
+    _mm512_add_epi32(ab, cd)
+}
+
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn total_of_q6_k(block: &[Line; Q6_K_WORDS], x: &OfSixteens) -> __m512i {
     let (low_4, bits_45) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
-    let mut acc = _mm512_setzero_ps();
-    for ((block, d), x) in lines.as_chunks::<Q6_K_WORDS>().0.iter().zip(halves).zip(x) {
-        let mut total = _mm512_setzero_si512();
-        for h in 0..2 {
-            for s in 0..2 {
-                in_order();
-                let mut dots = [_mm512_setzero_si512(); 4];
+    let mut total = _mm512_setzero_si512();
+    for h in 0..2 {
+        for s in 0..2 {
+            in_order();
+            let mut dots = [_mm512_setzero_si512(); 4];
+            for i in 0..4 {
+                dots[i] = _mm512_set1_epi32(x.begin[8 * h + 2 * i + s]);
+            }
+            for k in 0..4 {
+                let at = Q6_K_CODES + 3 * (8 * h + 4 * s + k);
+                let [a, b, high] = [0, 1, 2].map(|i| load_u8x64(&block[at + i]));
+                let low = [a, b, _mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b)];
+                let high = [
+                    _mm512_slli_epi32::<4>(high),
+                    _mm512_slli_epi32::<2>(high),
+                    high,
+                    _mm512_srli_epi32::<2>(high),
+                ];
                 for i in 0..4 {
-                    dots[i] = _mm512_set1_epi32(x.begin[8 * h + 2 * i + s]);
-                }
-                for k in 0..4 {
-                    let at = Q6_K_CODES + 3 * (8 * h + 4 * s + k);
-                    let [a, b, high] = [0, 1, 2].map(|i| load_u8x64(&block[at + i]));
-                    let low = [a, b, _mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b)];
-                    let high = [
-                        _mm512_slli_epi32::<4>(high),
-                        _mm512_slli_epi32::<2>(high),
-                        high,
-                        _mm512_srli_epi32::<2>(high),
-                    ];
-                    for i in 0..4 {
-                        let high = _mm512_and_si512(high[i], bits_45);
-                        // a | b & c
-                        let codes = _mm512_ternarylogic_epi32::<0xf8>(high, low[i], low_4);
-                        let x = _mm512_set1_epi32(x.q[32 * h + 8 * i + 4 * s + k]);
-                        dots[i] = _mm512_dpbusd_epi32(dots[i], codes, x);
-                    }
-                }
-                for i in 0..4 {
-                    let of = 8 * h + 2 * i + s;
-                    let scale = signed_byte(load_u8x64(&block[of / 4]), of % 4);
-                    total = _mm512_add_epi32(total, _mm512_mullo_epi32(dots[i], scale));
+                    let high = _mm512_and_si512(high[i], bits_45);
+                    // a | b & c
+                    let codes = _mm512_ternarylogic_epi32::<0xf8>(high, low[i], low_4);
+                    let x = _mm512_set1_epi32(x.q[32 * h + 8 * i + 4 * s + k]);
+                    dots[i] = _mm512_dpbusd_epi32(dots[i], codes, x);
                 }
             }
+            for i in 0..4 {
+                let of = 8 * h + 2 * i + s;
+                let scale = signed_byte(load_u8x64(&block[of / 4]), of % 4);
+                total = _mm512_add_epi32(total, _mm512_mullo_epi32(dots[i], scale));
+            }
         }
-        let d = _mm512_mul_ps(load_f16_bytes(d), _mm512_set1_ps(x.scale));
-        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), d, acc);
     }
-    acc
+    total
 }

@@ -7,9 +7,8 @@
 //!
 //! Where instructions are scarce, not memory, vectors are of 64 bytes, the activations are put once in the
 //! order in which the codes come out of the weights, and four rows share each load of them. Rounded and put
-//! in order, activations are [`Arranged`]: once, for all threads and all matrices of a type. Rows of Q4_K, Q5_K
-//! and Q6_K that lie side by side have loops of their own, in `interleaved.rs`, which need half as many
-//! instructions.
+//! in order, activations are [`Arranged`]: once, for all threads and all matrices of a type. Rows that lie side by
+//! side have loops of their own, in `interleaved.rs`, which need half as many instructions.
 
 pub(crate) mod interleaved;
 mod of_32;
@@ -48,6 +47,9 @@ enum Order {
     I2S(ternary::InI2S),
     InterleavedWithMinimums(Vec<interleaved::OfMinimums>),
     InterleavedQ6K(Vec<interleaved::OfSixteens>),
+    /// Of Q4_0 or Q8_0.
+    InterleavedOf32(Vec<interleaved::Of32>),
+    InterleavedTQ2(Vec<interleaved::Of256>),
 }
 
 impl Arranged {
@@ -62,6 +64,15 @@ impl Arranged {
             }
             QuantType::Q6_K if is_interleaved => {
                 Order::InterleavedQ6K(interleaved::in_sixteens(&rounded))
+            }
+            QuantType::Q8_0 if is_interleaved => {
+                Order::InterleavedOf32(interleaved::in_blocks(&rounded, 128))
+            }
+            QuantType::Q4_0 if is_interleaved => {
+                Order::InterleavedOf32(interleaved::in_blocks(&rounded, of_32::offset(kind)))
+            }
+            QuantType::TQ2_0 if is_interleaved => {
+                Order::InterleavedTQ2(interleaved::in_blocks(&rounded, 1))
             }
             kind if is_interleaved => unreachable!("rows of {kind} are never interleaved"),
             QuantType::Q8_0 => Order::Q8_0(q8_0::in_eights(&rounded)),
@@ -101,6 +112,15 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
             }
             (QuantType::Q6_K, Order::InterleavedQ6K(x)) => {
                 interleaved::gemv_q6_k(out, &w, rows, x);
+            }
+            (QuantType::Q8_0, Order::InterleavedOf32(x)) => {
+                interleaved::gemv_q8_0(out, &w, rows, x);
+            }
+            (QuantType::Q4_0, Order::InterleavedOf32(x)) => {
+                interleaved::gemv_q4_0(out, &w, rows, x);
+            }
+            (QuantType::TQ2_0, Order::InterleavedTQ2(x)) => {
+                interleaved::gemv_tq2_0(out, &w, rows, x);
             }
             _ => unreachable!("activations were arranged for another matrix than {w:?}"),
         };
