@@ -230,8 +230,18 @@ pub struct PassTimer {
 /// The bricks of a pass, one after the other, on the thread that it is open on. See
 /// [`BrickProfiler::bricks_of`].
 ///
-/// One brick is open at a time. One that is begun while another is, or never ended, leaves a span that
-/// [is counted as unfinished](Dropped::unfinished). Bricks may nest in it that are timed otherwise.
+/// One brick is open at a time. One that is begun while another is, or never ended, leaves itself and its kernel as
+/// spans that [are counted as unfinished](Dropped::unfinished). Bricks may nest in it that are timed otherwise. Without an open
+/// brick all but [`begin`](Self::begin) do nothing.
+///
+/// It stays on its thread:
+///
+/// ```compile_fail
+/// fn is_sent<T: Send>(_: T) {}
+/// let profiler = brickscope::BrickProfiler::enabled();
+/// let pass = profiler.begin_pass(brickscope::Phase::Decode);
+/// is_sent(profiler.bricks_of(&pass));
+/// ```
 #[derive(Debug)]
 pub struct PassBricks<'p>(InPass<'p>);
 
@@ -248,7 +258,9 @@ impl PassBricks<'_> {
         self.0.next(kernel.0, work);
     }
 
-    /// Ends the kernel and the brick, whose work it was.
+    /// Ends the kernel and the brick, whose only one it was and whose work it did. After
+    /// [`next_kernel`](Self::next_kernel) call [`end_with`](Self::end_with), which is told the work of all; else the
+    /// brick has that of the last.
     #[inline]
     pub fn end(&self) {
         self.0.end();
@@ -315,14 +327,15 @@ impl BrickProfiler {
         }
     }
 
-    /// Has each thread keep up to `spans_per_thread` spans one by one, at 64 bytes each, allocated
-    /// at the thread's first span; 65 536 unless said otherwise. With 0 only sums are kept, and the first 4096 passes. Of
+    /// Has each thread keep its spans one by one in so many rows of 64 bytes each, allocated at the thread's first
+    /// span; 65 536 unless said otherwise. A span takes a row, and a brick together with the one kernel that is all of
+    /// it. With 0 only sums are kept, and the first 4096 passes. Of
     /// threads that have ended, eight times as many spans are kept at most for each thread that
     /// lived at the same time. What was recorded so far is forgotten.
     #[must_use]
-    pub fn with_log_capacity(mut self, spans_per_thread: usize) -> Self {
+    pub fn with_log_capacity(mut self, rows_per_thread: usize) -> Self {
         let sums_layers = self.recorder.sums_layers();
-        self.recorder = Recorder::new(self.recorder.clock().clone(), spans_per_thread);
+        self.recorder = Recorder::new(self.recorder.clock().clone(), rows_per_thread);
         if sums_layers {
             self.recorder.sum_layers(true);
         }
@@ -729,6 +742,9 @@ impl BrickProfiler {
     /// The bricks of `pass`, one after the other, at the least cost there is: for engines whose bricks are some
     /// microseconds long. They are recorded as by [`start_brick_kernel`](Self::start_brick_kernel) and
     /// [`start_kernels`](Self::start_kernels).
+    ///
+    /// Of a pass that isn't recorded, since profiling was off when it began, or isn't this profiler's, they are recorded
+    /// outside of it.
     ///
     /// ```
     /// # use brickscope::{BrickId, BrickProfiler, Phase, Work};

@@ -14,7 +14,7 @@ pub trait Probe {
     fn layer<R>(&self, index: usize, run: impl FnOnce() -> R) -> R;
     /// Runs one brick.
     fn brick<R>(&self, brick: BrickId, work: Work, run: impl FnOnce() -> R) -> R;
-    /// Runs one brick that is a single kernel.
+    /// Runs one brick that is a single kernel. No other is run inside it, nor inside that of some kernels.
     fn brick_kernel<R>(
         &self,
         brick: BrickId,

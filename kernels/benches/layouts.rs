@@ -19,7 +19,9 @@ const MEMORY: usize = 256 << 20;
 const SHAPES: [[usize; 2]; 4] = [[5632, 2048], [4096, 4096], [2048, 5632], [2048, 8192]];
 
 fn main() {
-    let is_test = std::env::args().any(|arg| arg == "--test");
+    let has = |flag: &str| std::env::args().any(|arg| arg == flag);
+    // `cargo test --benches` passes neither.
+    let is_test = has("--test") || !has("--bench");
     let names = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
     let names: Vec<String> = names.collect();
     let kernels = Kernels::best();

@@ -113,9 +113,13 @@ impl Shared {
 /// Results that lie in one cache line.
 const FLOATS_PER_LINE: usize = 16;
 
-/// How many of `threads` threads have a share of `rows` weight rows in
-/// [`Kernels::matmul`]: fewer than all where there are few rows.
-pub fn threads_for_rows(rows: usize, threads: usize) -> usize {
+/// How many of `threads` threads have a share of `rows` weight rows times `n` tokens in
+/// [`Kernels::matmul`]: fewer than all where there are few rows. Of one token so many at most, since threads take
+/// rows as they come.
+pub fn threads_for_rows(rows: usize, n: usize, threads: usize) -> usize {
+    if n == 1 {
+        return rows.div_ceil(FLOATS_PER_LINE).clamp(1, threads.max(1));
+    }
     rows.div_ceil(share_size(rows, threads).max(1)).max(1)
 }
 

@@ -803,7 +803,13 @@ fn names_say_which_routine_runs() {
 
 #[test]
 fn as_many_threads_share_a_matmul_as_there_are_shares_of_16_rows() {
-    for (rows, threads, busy) in [(128, 16, 8), (128, 2, 2), (16, 2, 1), (40, 2, 2), (0, 4, 1)] {
-        assert_eq!(crate::threads_for_rows(rows, threads), busy, "{rows} rows, {threads} threads");
+    let cases = [(128, 16, 8), (128, 2, 2), (16, 2, 1), (40, 2, 2), (0, 4, 1)];
+    for (rows, threads, busy) in cases {
+        for n in [1, 2] {
+            let of = crate::threads_for_rows(rows, n, threads);
+            assert_eq!(of, busy, "{rows} rows, {n} tokens, {threads} threads");
+        }
     }
+    // In equal shares of 32 rows four threads have some; one after another seven shares of 16.
+    assert_eq!([1, 2].map(|n| crate::threads_for_rows(100, n, 6)), [6, 4]);
 }

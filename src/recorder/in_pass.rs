@@ -6,7 +6,7 @@
 //! span to itself, so that a caller passes some numbers and nothing else.
 
 use std::cell::Cell;
-
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::{NO_KERNEL, NameIdx, OFF, Open, OpenPass, Recorder, Relaxed, ThreadLog, thread, upper};
@@ -29,7 +29,11 @@ pub(crate) struct InPass<'p> {
     /// was off.
     kernel_start: Cell<u64>,
     kernel_what: Cell<u64>,
+    /// The home of the kernel, which is the brick's unless a pass has begun or ended in between.
+    kernel_home: Cell<u64>,
     kernel_work: Cell<Work>,
+    /// Only the thread of the pass may write to its log.
+    stays: PhantomData<*const ()>,
 }
 
 impl Recorder {
@@ -54,7 +58,9 @@ impl Recorder {
             what: zero(),
             kernel_start: zero(),
             kernel_what: zero(),
+            kernel_home: zero(),
             kernel_work: Cell::default(),
+            stays: PhantomData,
         }
     }
 }
@@ -82,7 +88,12 @@ impl InPass<'_> {
 
     #[inline(always)]
     fn kernel(&self) -> Open {
-        Open { start: self.kernel_start.get(), what: self.kernel_what.get(), ..self.brick() }
+        Open {
+            start: self.kernel_start.get(),
+            home: self.kernel_home.get(),
+            what: self.kernel_what.get(),
+            ..self.brick()
+        }
     }
 
     #[inline(always)]
@@ -90,6 +101,7 @@ impl InPass<'_> {
         self.start.set(open.start);
         self.covered.set(open.covered);
         self.home.set(open.home);
+        self.kernel_home.set(open.home);
         self.what.set(open.what);
     }
 
@@ -121,7 +133,7 @@ impl InPass<'_> {
     pub(crate) fn next(&self, kernel: NameIdx, work: Work) {
         let ended = self.kernel_work.replace(work);
         let open = self.kernel();
-        if open.is_off() || open.what == NO_KERNEL {
+        if self.home.get() == 0 || open.what == NO_KERNEL {
             return;
         }
         let now = self.plain_end();
@@ -141,6 +153,7 @@ impl InPass<'_> {
             .recorder
             .next_detail_with_care(start, covered, home, what, kernel, elements, flops, bytes, now);
         self.kernel_start.set(next.start);
+        self.kernel_home.set(next.home);
         self.kernel_what.set(if next.is_off() { NO_KERNEL } else { next.what });
     }
 
@@ -217,7 +230,9 @@ impl InPass<'_> {
     #[inline(never)]
     fn end_several_with_care(&self, work: Work, now: u64) {
         let (start, covered, home, what) = self.brick().words();
-        let kernel = (self.kernel_start.get(), self.kernel_what.get());
+        let is_here = self.kernel_home.get() == home;
+        let kernel_what = if is_here { self.kernel_what.get() } else { NO_KERNEL };
+        let kernel = (self.kernel_start.get(), kernel_what);
         let [first, second] = [self.kernel_work.get(), work];
         let works =
             [first.elements, first.flops, first.bytes, second.elements, second.flops, second.bytes];

@@ -1,4 +1,4 @@
-//! The hot path. All that a span costs while a model runs is in this file.
+//! The hot path. All that a span costs while a model runs is in this file, and in `in_pass.rs`.
 //!
 //! ```text
 //! begin ── on? ── own thread's log: begun += 1, remember `covered` ── read clock ──► Open
@@ -16,7 +16,7 @@
 //! Whatever is otherwise takes a careful way, out of line and out of sight; both write the same rows,
 //! and `ways.rs` holds them to that.
 //!
-//! **A log** is an array of rows. The first ones are kept: they are the trace. The last ones, the
+//! **A log** is an array of rows, one for each span, or for a brick and the kernel that is all of it. The first ones are kept: they are the trace. The last ones, the
 //! tail, are used again and again: when they are full, their own thread folds them into sums and
 //! starts over with the tail. So sums are exact whatever happens to the trace. Who collects folds
 //! what was written since; a mutex makes sure that only one does. Its own thread takes it only when
@@ -353,7 +353,7 @@ impl ThreadLog {
                 records: self.rows[..kept].iter().flat_map(Row::records).collect(),
             };
             let held: usize = drained.former.iter().map(|lane| lane.records.len()).sum();
-            if held + kept > self.kept.saturating_mul(MOST_FORMER) {
+            if held + lane.records.len() > self.kept.saturating_mul(MOST_FORMER) {
                 let spans = lane.records.drain(..).filter(|record| record.kind.is_span());
                 drained.dropped += spans.count() as u64;
             }
@@ -868,7 +868,7 @@ impl Recorder {
         &self.clock
     }
 
-    /// How many spans a thread keeps.
+    /// How many rows a thread keeps: at least as many spans.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }

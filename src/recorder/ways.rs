@@ -181,8 +181,11 @@ enum InPassStep {
     Next(NameIdx),
     End,
     EndSeveral,
-    /// A brick that is timed otherwise.
-    Other(u64),
+    /// A brick that is timed otherwise: it may lie inside another, around it, or overlap it.
+    BeginOther,
+    EndOther,
+    /// Another pass: none, if one is open.
+    BeginPass,
     Layer(u16),
     Switch(bool),
     Reset,
@@ -195,9 +198,11 @@ fn step_in_pass() -> impl Strategy<Value = InPassStep> {
         3 => (20..30_u16).prop_map(InPassStep::Next),
         6 => Just(InPassStep::End),
         3 => Just(InPassStep::EndSeveral),
-        2 => (0..9_u64).prop_map(InPassStep::Other),
+        2 => Just(InPassStep::BeginOther),
+        2 => Just(InPassStep::EndOther),
+        1 => Just(InPassStep::BeginPass),
         1 => (0..3_u16).prop_map(InPassStep::Layer),
-        1 => any::<bool>().prop_map(InPassStep::Switch),
+        2 => prop::bool::weighted(0.7).prop_map(InPassStep::Switch),
         1 => Just(InPassStep::Reset),
         9 => (0..50_u64).prop_map(InPassStep::Turn),
     ]
@@ -224,6 +229,7 @@ fn run_passes(by: By, capacity: usize, passes: &[Vec<InPassStep>]) -> (Vec<Recor
         let bricks = recorder.in_pass(pass.as_ref());
         // Of timers: the brick, its last kernel, how many it had, and the work of the last.
         let mut open: Option<(Open, Open, NameIdx, usize, Work)> = None;
+        let (mut others, mut inner) = (Vec::new(), Vec::new());
         for &step in steps {
             at += 1;
             let work = Work { elements: at, flops: 2 * at, bytes: 3 };
@@ -259,21 +265,22 @@ fn run_passes(by: By, capacity: usize, passes: &[Vec<InPassStep>]) -> (Vec<Recor
                     }
                 }
                 InPassStep::EndSeveral => bricks.end_several(whole),
-                InPassStep::Other(nanos) => {
-                    let other = recorder.begin_brick(40);
-                    hand.advance(nanos);
-                    recorder.end_brick(other, work);
+                InPassStep::BeginOther => others.push(recorder.begin_brick(40)),
+                InPassStep::EndOther => {
+                    if let Some(other) = others.pop() {
+                        recorder.end_brick(other, work);
+                    }
                 }
+                InPassStep::BeginPass => inner.extend(recorder.begin_pass(look)),
                 InPassStep::Layer(layer) => drop(recorder.begin_layer(layer)),
                 InPassStep::Switch(on) => recorder.set_active(on),
                 InPassStep::Reset => recorder.reset(),
                 InPassStep::Turn(nanos) => hand.advance(nanos),
             }
         }
-        if let Some(pass) = pass {
+        for pass in pass.into_iter().chain(inner) {
             recorder.end_pass(pass, Phase::Decode, 1, 2, look);
         }
-        recorder.set_active(true);
     }
     let (mut records, mut begun, mut dropped) = (Vec::new(), 0, 0);
     recorder.collect(|mut log| {

@@ -80,9 +80,10 @@ impl Routines {
         let mut matmul = Vec::new();
         for tensor in weights.matrices() {
             let shape = format!("{}×{} {}", tensor.rows, tensor.cols, tensor.kind.name());
-            let threads = brickscope_kernels::threads_for_rows(tensor.rows, all);
-            let pair =
-                [1, 2].map(|n| made.routine(kernels.matmul_name(tensor.kind, n), &shape, threads));
+            let pair = [1, 2].map(|n| {
+                let threads = brickscope_kernels::threads_for_rows(tensor.rows, n, all);
+                made.routine(kernels.matmul_name(tensor.kind, n), &shape, threads)
+            });
             // The tied head comes twice, under one number.
             if tensor.index >= matmul.len() {
                 matmul.resize(tensor.index + 1, pair);

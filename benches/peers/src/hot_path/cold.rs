@@ -43,7 +43,10 @@ pub(crate) fn rows<'a>() -> Vec<Row<'a>> {
                     profiler.stop_brick_kernel(timer, WORK);
                 }
             };
-            timers_memory.spans(spans, &timers, begin, end)
+            let begun = timers.begin_pass(Phase::Decode);
+            let nanos = timers_memory.spans(spans, &timers, begin, end);
+            timers.end_pass(begun, 1, 1);
+            nanos
         })
         .most(ROOM / 8),
         Row::new("cold_pass", "the same by `bricks_of` its pass", move |spans| {
@@ -56,7 +59,6 @@ pub(crate) fn rows<'a>() -> Vec<Row<'a>> {
                 |bricks| bricks.begin(BrickId::DownProjection, pass_kernel, WORK),
                 |bricks| bricks.end(),
             );
-            drop(bricks);
             pass.end_pass(begun, 1, 1);
             nanos
         })

@@ -44,6 +44,8 @@ use tokens::{Block, Blocks};
 const TILE_TOKENS: usize = 6;
 /// How many columns are unpacked at a time: a multiple of all formats' blocks.
 const DEPTH: usize = 512;
+// Of interleaved rows two blocks have their half floats in one line.
+const _: () = assert!(DEPTH.is_multiple_of(2 * 256));
 
 /// Whether there is such a loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
