@@ -45,7 +45,8 @@ pub(super) fn align(
 
 impl DeviceTimer<'_> {
     /// Measures what a mark costs, by marks in a row outside of any pass, between [work](Device::fill) if the
-    /// device has some, and keeps to the budget from then on: in [`SyncMode::Deferred`] each phase is timed as
+    /// device has some, and keeps to the budget from then on: in
+    /// [`SyncMode::Deferred`](crate::SyncMode::Deferred) each phase is timed as
     /// finely as the last settled pass of that phase allows. Of decode passes one in up to 8 is timed rather
     /// than all of them less finely, and one in up to 16 where even a pass's own boundaries cost too much. Waits
     /// for the device.
