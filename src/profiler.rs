@@ -1285,7 +1285,7 @@ impl BrickProfiler {
         self.recorder.prepare_thread();
     }
 
-    /// What the tiles of each thread did, of threads that had some.
+    /// What the tiles of each thread did, of threads that had some, in the order in which they first recorded.
     #[must_use]
     pub fn tile_threads(&self) -> Vec<TileThread> {
         let mut threads = Vec::new();
@@ -1297,11 +1297,14 @@ impl BrickProfiler {
             };
             let tiles: Vec<_> = TileLevel::ALL.map(of).into_iter().filter(has_tiles).collect();
             if !tiles.is_empty() {
-                let Owner { name, tid } = log.lane().thread;
-                threads.push(TileThread { name, tid, tiles });
+                let lane = log.lane();
+                let Owner { name, tid } = lane.thread;
+                threads.push((lane.serial, TileThread { name, tid, tiles }));
             }
         });
-        threads
+        // Logs come by the numbers that threads have in the process, which those of before gave back.
+        threads.sort_by_key(|(serial, _)| *serial);
+        threads.into_iter().map(|(_, thread)| thread).collect()
     }
 
     /// How evenly threads shared products, if any was noted.
