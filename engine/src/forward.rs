@@ -235,7 +235,7 @@ impl<P: Probe> Pass<'_, P> {
         p.tap(Value::Cos, None, Operation::Exact, cos);
         p.tap(Value::Sin, None, Operation::Exact, sin);
 
-        for (i, (w, kv)) in w.layers.iter().zip(&mut kv.layers).enumerate() {
+        for (i, (w, kv)) in w.layers.iter().zip(kv.layers_mut()).enumerate() {
             p.layer(i, || {
                 let new = pos * kv_dim..context * kv_dim;
                 norm(Value::AttentionNorm, routines.rms_norm, h, x, &w.attn_norm);

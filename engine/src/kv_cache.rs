@@ -1,28 +1,41 @@
 //! The keys and values of all tokens so far.
 
 use crate::config::Config;
+use crate::floats::Floats;
 
 /// Keys and values, in F32, for up to a fixed number of tokens.
 #[derive(Debug)]
 pub struct KvCache {
-    pub(crate) layers: Vec<KvLayer>,
+    floats: Floats, // (layer, 2, capacity, kv_dim): keys, rotated, then values
+    layer_len: usize,
     n_tokens: usize,
     capacity: usize,
 }
 
+/// The keys and values of one layer.
 #[derive(Debug)]
-pub(crate) struct KvLayer {
-    pub(crate) k: Vec<f32>, // (capacity, kv_dim), rotated
-    pub(crate) v: Vec<f32>, // (capacity, kv_dim)
+pub(crate) struct KvLayer<'a> {
+    pub(crate) k: &'a mut [f32], // (capacity, kv_dim), rotated
+    pub(crate) v: &'a mut [f32], // (capacity, kv_dim)
 }
 
 impl KvCache {
-    /// Room for `capacity` tokens. The memory is taken from the system as it is filled.
+    /// Room for `capacity` tokens. The memory is taken from the system as it is filled, in large pages where there
+    /// are some.
     #[must_use]
     pub fn new(config: &Config, capacity: usize) -> Self {
-        let len = capacity * config.kv_dim();
-        let layers = (0..config.n_layers).map(|_| KvLayer { k: vec![0.0; len], v: vec![0.0; len] });
-        Self { layers: layers.collect(), n_tokens: 0, capacity }
+        let layer_len = 2 * capacity * config.kv_dim();
+        let floats = Floats::zeros(config.n_layers * layer_len);
+        Self { floats, layer_len, n_tokens: 0, capacity }
+    }
+
+    /// The layers, from the first on.
+    pub(crate) fn layers_mut(&mut self) -> impl Iterator<Item = KvLayer<'_>> {
+        let len = self.layer_len;
+        self.floats.chunks_exact_mut(len.max(1)).map(move |layer| {
+            let (k, v) = layer.split_at_mut(len / 2);
+            KvLayer { k, v }
+        })
     }
 
     /// How many numbers a cache of `capacity` tokens holds.

@@ -32,7 +32,8 @@
 
 pub mod diverge;
 pub mod executor;
-pub mod forward;
+pub mod floats;
+mod forward;
 pub mod gguf;
 pub mod synth;
 pub mod tokenizer;

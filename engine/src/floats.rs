@@ -1,0 +1,92 @@
+//! Numbers that a pass reads from memory, in large pages where the system gives them.
+//!
+//! A processor looks up the address of each page of 4 KiB anew once the weights have gone by, in tables that have left
+//! its caches likewise.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+
+/// Numbers, zero at first. The memory is taken from the system as they are written.
+pub(crate) struct Floats(Memory);
+
+enum Memory {
+    /// By itself, in large pages as far as the system gives them.
+    Mapped(MmapMut),
+    Plain(Vec<f32>),
+}
+
+impl Floats {
+    /// So many.
+    pub(crate) fn zeros(len: usize) -> Self {
+        Self(mapped(len).map_or_else(|| Memory::Plain(vec![0.0; len]), Memory::Mapped))
+    }
+}
+
+/// `None` where there are no large pages, or the numbers don't fill one.
+fn mapped(len: usize) -> Option<MmapMut> {
+    #[cfg(target_os = "linux")]
+    {
+        const LARGE_PAGE: usize = 2 << 20;
+        let bytes = len.checked_mul(size_of::<f32>())?;
+        if bytes < LARGE_PAGE {
+            return None;
+        }
+        let map = MmapMut::map_anon(bytes).ok()?;
+        map.advise(memmap2::Advice::HugePage).ok()?;
+        Some(map)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = len;
+        None
+    }
+}
+
+impl Deref for Floats {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match &self.0 {
+            // A map begins with a page, and has room for whole numbers.
+            Memory::Mapped(map) => bytemuck::cast_slice(map),
+            Memory::Plain(floats) => floats,
+        }
+    }
+}
+
+impl DerefMut for Floats {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match &mut self.0 {
+            Memory::Mapped(map) => bytemuck::cast_slice_mut(map),
+            Memory::Plain(floats) => floats,
+        }
+    }
+}
+
+impl fmt::Debug for Floats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.0 {
+            Memory::Mapped(_) => "mapped",
+            Memory::Plain(_) => "plain",
+        };
+        write!(f, "{} numbers, {place}", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_are_zeros_that_can_be_written() {
+        for len in [0, 1, 1 << 19, (1 << 19) + 7] {
+            let mut floats = Floats::zeros(len);
+            assert!(floats.iter().all(|x| x.to_bits() == 0));
+            floats.fill(1.5);
+            assert_eq!(floats.iter().sum::<f32>(), 1.5 * len as f32);
+            assert!(format!("{floats:?}").starts_with(&format!("{len} numbers")));
+        }
+    }
+}
