@@ -14,10 +14,13 @@
 //! half floats  the words of block 0   the words of block 1
 //!              the half floats of blocks 2 and 3   …
 //!              of a block without another: its words   its half floats
+//!
+//! floats       column 0: of row 0, … of row 15   column 1: …
 //! ```
 //!
 //! A word is four bytes, so that one of each row is a line of 64. Blocks of some types have a half float besides, in
-//! front of their words or behind them; those of two blocks are a line, which comes before what they scale. It is a
+//! front of their words or behind them; those of two blocks are a line, which comes before what they scale. Where
+//! weights are floats a block is one, a word of F32 or nothing but a half float. It is a
 //! permutation of the bytes of sixteen rows, a group: a matrix is as long as before, and each row can be had again.
 //! Some blocks of a group are a group of shorter rows, if they begin with an even one and don't leave an even one
 //! without the next.
@@ -54,6 +57,7 @@ static Q6_K_LINES: [u8; Q6_K_WORDS] = q6_k_lines();
 static Q4_0_LINES: [u8; Q4_0_WORDS] = in_order();
 static Q8_0_LINES: [u8; Q8_0_WORDS] = in_order();
 static TQ2_0_LINES: [u8; TQ2_0_WORDS] = in_order();
+static F32_LINES: [u8; 1] = in_order();
 
 const fn in_order<const N: usize>() -> [u8; N] {
     let mut lines = [0; N];
@@ -174,6 +178,8 @@ fn spread(kind: QuantType) -> Option<Spread> {
         QuantType::Q4_0 => (&Q4_0_LINES, Some(Half::First)),
         QuantType::Q8_0 => (&Q8_0_LINES, Some(Half::First)),
         QuantType::TQ2_0 => (&TQ2_0_LINES, Some(Half::Last)),
+        QuantType::F32 => (&F32_LINES, None),
+        QuantType::F16 | QuantType::BF16 => (&[], Some(Half::First)),
         _ => return None,
     };
     Some(Spread { lines, half })
@@ -232,6 +238,8 @@ pub fn interleave(kind: QuantType, cols: usize, rows: &mut [u8]) {
             QuantType::TQ2_0 => {
                 interleave_group::<{ ternary::TQ2_0_BYTES }>(spread, &by_row, group);
             }
+            QuantType::F32 => interleave_singles(&by_row, group),
+            QuantType::F16 | QuantType::BF16 => interleave_halves(&by_row, group),
             _ => interleave_group::<{ q6_k::BYTES }>(spread, &by_row, group),
         }
     }
@@ -264,6 +272,40 @@ fn interleave_group<const BYTES: usize>(spread: Spread, by_row: &[u8], out: &mut
         }
     }
 }
+
+/// Of floats, which have no blocks: those of eight bytes of each row at a time. A macro, since shifts and stores of
+/// a known type become vectors.
+macro_rules! interleave_floats {
+    ($name:ident, $bits:ty) => {
+        fn $name(by_row: &[u8], out: &mut [u8]) {
+            const EIGHT: usize = size_of::<u64>();
+            const BYTES: usize = size_of::<$bits>();
+            let row_bytes = by_row.len() / GROUP_ROWS;
+            let mut rows = [[].as_slice(); GROUP_ROWS];
+            for (row, bytes) in rows.iter_mut().zip(by_row.chunks_exact(row_bytes)) {
+                *row = bytes;
+            }
+            for (i, some) in out.chunks_mut(EIGHT * GROUP_ROWS).enumerate() {
+                // The last has what is left, which may be fewer.
+                let eights = rows.map(|row| match row[EIGHT * i..].first_chunk() {
+                    Some(bytes) => u64::from_le_bytes(*bytes),
+                    None => {
+                        row[EIGHT * i..].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+                    }
+                });
+                for (c, column) in some.chunks_exact_mut(BYTES * GROUP_ROWS).enumerate() {
+                    let column: &mut [_; GROUP_ROWS] =
+                        column.as_chunks_mut::<BYTES>().0.try_into().expect("one of each row");
+                    *column =
+                        eights.map(|eight| ((eight >> (8 * BYTES * c)) as $bits).to_le_bytes());
+                }
+            }
+        }
+    };
+}
+
+interleave_floats!(interleave_halves, u16);
+interleave_floats!(interleave_singles, u32);
 
 #[inline(always)]
 fn piece<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
@@ -389,6 +431,8 @@ mod tests {
             let (has_half, is_first) = match kind {
                 QuantType::Q6_K | QuantType::TQ2_0 => (1, 0),
                 QuantType::Q4_0 | QuantType::Q8_0 => (1, 1),
+                // A column after the other, as the next test has it.
+                QuantType::F16 | QuantType::BF16 => continue,
                 _ => (0, 0),
             };
             for (group, block) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)] {
@@ -404,6 +448,26 @@ mod tests {
                         let of = of + 4 * word + 2 * is_first;
                         assert_eq!(interleaved[at..at + 4], by_row[of..of + 4], "{kind}");
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn floats_are_column_after_column() {
+        for kind in [QuantType::F32, QuantType::F16, QuantType::BF16] {
+            let bytes = kind.block_bytes();
+            for columns in [1, 2, 5] {
+                let mut rows = Vec::new();
+                for row in 0..GROUP_ROWS {
+                    for column in 0..columns {
+                        rows.extend(&[row as u8, column as u8, 0, 0][..bytes]);
+                    }
+                }
+                interleave(kind, columns, &mut rows);
+                for (i, float) in rows.chunks_exact(bytes).enumerate() {
+                    let (column, row) = (i / GROUP_ROWS, i % GROUP_ROWS);
+                    assert_eq!(float[..2], [row as u8, column as u8], "{kind}");
                 }
             }
         }
@@ -465,8 +529,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic = "f16 has no such layout"]
+    #[should_panic = "q4_1 has no such layout"]
     fn a_type_without_such_a_layout_is_refused() {
-        interleave(QuantType::F16, 32, &mut []);
+        interleave(QuantType::Q4_1, 32, &mut []);
     }
 }

@@ -765,8 +765,8 @@ mod misuse {
             Matrix::interleaved(kind, rows, cols, bytes).unwrap_err().to_string()
         };
         assert_eq!(
-            error(QuantType::F16, 16, 32, &[0; 16 * 64]),
-            "rows of f16 have no layout in which they are interleaved"
+            error(QuantType::Q5_1, 16, 32, &[0; 16 * 64]),
+            "rows of q5_1 have no layout in which they are interleaved"
         );
         assert_eq!(
             error(QuantType::Q4_K, 17, 256, &[0; 17 * 144]),

@@ -1,10 +1,11 @@
 //! Rows of floats, sixteen lanes at a time: F32, F16, which the CPU converts, and BF16, which is shifted.
 //!
-//! One of each quarter of the rows is read beside the others, since the prefetchers of a CPU follow four streams in
-//! different pages further than one.
+//! Of rows that lie one after the other one of each quarter is read beside the others, since the prefetchers of a CPU
+//! follow four streams in different pages further than one. Rows side by side are one stream, and as fast as memory is.
 
 use std::arch::x86_64::*;
 
+use super::groups::{in_order, of_groups};
 use super::int8::{by_fours, side_by_side};
 use crate::lanes::wide::{load_bf16_bytes, load_f16_bytes, load_f32_bytes, load_f32x16, sum16};
 use crate::lanes::{piece, prefetch_ahead_of_four};
@@ -54,3 +55,40 @@ macro_rules! gemv {
 gemv!(gemv_f32, 4, load_f32_bytes, f32::from_le_bytes);
 gemv!(gemv_f16, 2, load_f16_bytes, |w| f16_to_f32(u16::from_le_bytes(w)));
 gemv!(gemv_bf16, 2, load_bf16_bytes, |w| bf16_to_f32(u16::from_le_bytes(w)));
+
+/// Columns of sixteen rows that are multiplied at a time: their sums don't wait for each other.
+const COLUMNS: usize = 8;
+
+/// Sixteen rows side by side: a lane is a row, and a column of them meets one activation.
+macro_rules! group {
+    ($name:ident, $bytes:literal, $load:ident) => {
+        #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+        #[inline]
+        fn $name(group: &[u8], x: &[f32]) -> __m512 {
+            let (runs, rest) = group.as_chunks::<{ 16 * $bytes * COLUMNS }>();
+            let (x_runs, x_rest) = x.as_chunks::<COLUMNS>();
+            let mut acc = [_mm512_setzero_ps(); COLUMNS];
+            for (run, x) in runs.iter().zip(x_runs) {
+                in_order();
+                for i in 0..COLUMNS {
+                    let w = $load(piece(run, 16 * $bytes * i));
+                    acc[i] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[i]), acc[i]);
+                }
+            }
+            for (column, x) in rest.as_chunks().0.iter().zip(x_rest) {
+                acc[0] = _mm512_fmadd_ps($load(column), _mm512_set1_ps(*x), acc[0]);
+            }
+            let [a, b, c, d, e, f, g, h] = acc;
+            let sum = |a, b, c, d| _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d));
+            _mm512_add_ps(sum(a, b, c, d), sum(e, f, g, h))
+        }
+    };
+}
+
+group!(group_of_f32, 4, load_f32_bytes);
+group!(group_of_f16, 2, load_f16_bytes);
+group!(group_of_bf16, 2, load_bf16_bytes);
+
+of_groups!(pub(super) gemv_groups_f32, f32, group_of_f32);
+of_groups!(pub(super) gemv_groups_f16, f32, group_of_f16);
+of_groups!(pub(super) gemv_groups_bf16, f32, group_of_bf16);

@@ -13,6 +13,8 @@
 mod f32;
 #[cfg(target_arch = "x86_64")]
 mod float;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod groups;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod half;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -88,6 +90,14 @@ pub(crate) mod avx512 {
         super::check(out.len(), &w, &rows, x.len());
         if x.is_empty() {
             return out.fill(0.0);
+        }
+        if w.is_interleaved() {
+            return match w.kind() {
+                QuantType::F32 => float::gemv_groups_f32(out, &w, rows, x),
+                QuantType::F16 => float::gemv_groups_f16(out, &w, rows, x),
+                QuantType::BF16 => float::gemv_groups_bf16(out, &w, rows, x),
+                kind => unreachable!("activations for {kind} are arranged"),
+            };
         }
         let bytes = w.rows_bytes(rows);
         match w.kind() {

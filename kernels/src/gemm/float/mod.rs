@@ -17,9 +17,12 @@
 //! While a strip is multiplied the next is fetched, some lines with each tile of tokens: its rows are short pieces
 //! of memory far from each other, of which the hardware would fetch none ahead.
 //!
+//! Up to 16 tokens with rows that lie side by side have a loop of their own (`few.rs`), whose micro tiles are groups.
+//!
 //! As tiles 256 columns of 128 rows with all tokens, from decoding to sums, are a midi tile, a strip of them with up
 //! to 32 tokens a micro tile: those of a strip are timed as a whole.
 
+mod few;
 mod strip;
 mod tokens;
 
@@ -57,6 +60,12 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
 fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
     let (rows, cols) = (out.columns(), w.cols());
     let of_tokens: Vec<&Tile> = parts.iter().flat_map(Packed::tiles).collect();
+    if w.is_interleaved()
+        && let [tile] = of_tokens[..]
+        && tile.n() <= few::MOST
+    {
+        return few::multiply(out, &w, tile, told);
+    }
     let n_tokens = of_tokens.iter().map(|tile| tile.n()).sum();
     let mut strip = Strip::default();
     let mut sums = SUMS.take();
@@ -76,10 +85,13 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
                 let bottom = last.min(top + STRIP_ROWS);
                 strip.decode(&w, top..bottom, depth.clone());
                 let decoded = told.now();
-                let (next, next_depth) = match bottom < last {
-                    true => (bottom..last.min(bottom + STRIP_ROWS), depth.clone()),
-                    false => (next..rows.end.min(next + STRIP_ROWS), next_depth.clone()),
+                // The second strip of a group is decoded with the first.
+                let ahead = bottom + if w.is_interleaved() { STRIP_ROWS } else { 0 };
+                let (from, to, next_depth) = match ahead < last {
+                    true => (ahead, last, depth.clone()),
+                    false => (next + ahead - last, rows.end, next_depth.clone()),
                 };
+                let next = from.min(to)..to.min(from + STRIP_ROWS);
                 let share = |tile: usize| next.start + next.len() * tile / of_tokens.len();
                 for (t, tile) in of_tokens.iter().enumerate() {
                     prefetch_rows(&w, share(t)..share(t + 1), next_depth.clone());

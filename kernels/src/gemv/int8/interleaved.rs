@@ -5,28 +5,23 @@
 //! all lanes by itself. What has one scale is added up in whole numbers, then multiplied with the scales of sixteen
 //! rows at once. Per row that is half the instructions of loops in which a vector has one row's codes, and so these
 //! wait for memory, not for arithmetic.
-//!
-//! One group is read after the other. What is read lies together, and the prefetchers of the CPU follow it: on Zen 4
-//! as fast as a loop that does nothing but read in turns with it, and with fetches ahead slower. Two or four
-//! groups side by side are no faster.
 #![allow(
     clippy::needless_range_loop,
     reason = "by number loops are unrolled, and sums stay in registers"
 )]
 
 use std::arch::x86_64::*;
-use std::ops::Range;
-use std::sync::atomic::{Ordering, compiler_fence};
 
+use crate::QuantType;
 use crate::activations::Activations;
+use crate::gemv::groups::{in_order, of_groups};
 use crate::interleave::{
     GROUP_ROWS, Line, Q4_0_WORDS, Q4_K_WORDS, Q5_K_WORDS, Q6_K_CODES, Q6_K_WORDS, Q8_0_WORDS,
     TQ2_0_WORDS, halves_of, lines_of,
 };
-use crate::lanes::wide::{load_f16_bytes, load_u8x64, store_f32x16};
+use crate::lanes::wide::{load_f16_bytes, load_u8x64};
 use crate::quant::q4_k::{HEAD, LEN};
 use crate::quant::{q4_0, q8_0, ternary};
-use crate::{Matrix, QuantType};
 
 /// What a block of Q4_K or Q5_K is multiplied with.
 #[derive(Debug)]
@@ -106,48 +101,12 @@ pub(super) fn in_blocks<const FOURS: usize>(x: &Activations, offset: i32) -> Vec
     blocks.collect()
 }
 
-/// Keeps the compiler from loading what comes later in the source before what comes earlier: it knows nothing of
-/// prefetchers, which lose their stream. No instruction.
-#[inline(always)]
-fn in_order() {
-    compiler_fence(Ordering::SeqCst);
-}
-
-/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
-/// from its caller.
-macro_rules! gemv {
-    ($name:ident, $x:ty, $group:expr) => {
-        #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn $name(out: &mut [f32], w: &Matrix, rows: Range<usize>, x: &[$x]) {
-            let groups = rows.start / GROUP_ROWS..rows.end.div_ceil(GROUP_ROWS);
-            let bytes = w.groups_bytes(groups.clone());
-            let group_bytes = bytes.len() / groups.len().max(1);
-            for (group, bytes) in groups.zip(bytes.chunks_exact(group_bytes.max(1))) {
-                let sums = $group(bytes, x);
-                let first = GROUP_ROWS * group;
-                if rows.start <= first
-                    && let Some(out) = out[first - rows.start..].first_chunk_mut()
-                {
-                    store_f32x16(out, sums);
-                    continue;
-                }
-                // Of a group that the rows begin or end in, those that were asked for.
-                let mut all = [0.0; GROUP_ROWS];
-                store_f32x16(&mut all, sums);
-                let some = rows.start.max(first)..rows.end.min(first + GROUP_ROWS);
-                out[some.start - rows.start..some.end - rows.start]
-                    .copy_from_slice(&all[some.start - first..some.end - first]);
-            }
-        }
-    };
-}
-
-gemv!(gemv_q4_k, OfMinimums, group_with_minimums::<Q4_K_WORDS, false>);
-gemv!(gemv_q5_k, OfMinimums, group_with_minimums::<Q5_K_WORDS, true>);
-gemv!(gemv_q6_k, OfSixteens, group_of_q6_k);
-gemv!(gemv_q4_0, Of32, group_of_q4_0);
-gemv!(gemv_q8_0, Of32, group_of_q8_0);
-gemv!(gemv_tq2_0, Of256, group_of_tq2_0);
+of_groups!(pub(super) gemv_q4_k, OfMinimums, group_with_minimums::<Q4_K_WORDS, false>);
+of_groups!(pub(super) gemv_q5_k, OfMinimums, group_with_minimums::<Q5_K_WORDS, true>);
+of_groups!(pub(super) gemv_q6_k, OfSixteens, group_of_q6_k);
+of_groups!(pub(super) gemv_q4_0, Of32, group_of_q4_0);
+of_groups!(pub(super) gemv_q8_0, Of32, group_of_q8_0);
+of_groups!(pub(super) gemv_tq2_0, Of256, group_of_tq2_0);
 
 /// Sixteen rows of a type with lone half floats, whose blocks `$total` adds up in whole numbers. By twos, which are a
 /// group of their own and whose half floats lie together.

@@ -1,0 +1,55 @@
+//! Rows that lie side by side, sixteen to a vector: what all loops over them have in common.
+//!
+//! One group is read after the other. What is read lies together, and the prefetchers of the CPU follow it: on Zen 4
+//! as fast as a loop that does nothing but read in turns with it, and with fetches ahead slower. Two or four
+//! groups side by side are no faster.
+
+use std::sync::atomic::{Ordering, compiler_fence};
+
+/// Keeps the compiler from loading what comes later in the source before what comes earlier: it knows nothing of
+/// prefetchers, which lose their stream. No instruction.
+#[inline(always)]
+pub(crate) fn in_order() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// The products of some rows of a matrix, of which `$group` does one group.
+///
+/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
+/// from its caller.
+macro_rules! of_groups {
+    ($vis:vis $name:ident, $x:ty, $group:expr) => {
+        #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+        $vis fn $name(
+            out: &mut [f32],
+            w: &crate::Matrix,
+            rows: std::ops::Range<usize>,
+            x: &[$x],
+        ) {
+            use crate::interleave::GROUP_ROWS;
+            use crate::lanes::wide::store_f32x16;
+
+            let groups = rows.start / GROUP_ROWS..rows.end.div_ceil(GROUP_ROWS);
+            let bytes = w.groups_bytes(groups.clone());
+            let group_bytes = bytes.len() / groups.len().max(1);
+            for (group, bytes) in groups.zip(bytes.chunks_exact(group_bytes.max(1))) {
+                let sums = $group(bytes, x);
+                let first = GROUP_ROWS * group;
+                if rows.start <= first
+                    && let Some(out) = out[first - rows.start..].first_chunk_mut()
+                {
+                    store_f32x16(out, sums);
+                    continue;
+                }
+                // Of a group that the rows begin or end in, those that were asked for.
+                let mut all = [0.0; GROUP_ROWS];
+                store_f32x16(&mut all, sums);
+                let some = rows.start.max(first)..rows.end.min(first + GROUP_ROWS);
+                out[some.start - rows.start..some.end - rows.start]
+                    .copy_from_slice(&all[some.start - first..some.end - first]);
+            }
+        }
+    };
+}
+
+pub(super) use of_groups;
