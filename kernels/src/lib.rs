@@ -44,7 +44,7 @@
 //! On AVX2, NEON and AVX-512 products of several tokens are cut into tiles for caches and registers; a
 //! [`TileWatch`] is told of them, with two readings of its clock for each.
 //!
-//! For AVX-512 rows of some types, Q8_0 and Q4_K among them, are best [interleaved](interleave()), sixteen side by side
+//! For AVX-512 rows of some types, Q4_K and F16 among them, are best [interleaved](interleave()), sixteen side by side
 //! in the place of sixteen one after the other; [`Kernels::interleaves`] says of which that is so. All kernels read
 //! both.
 //!
