@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brickscope_kernels::{Backend, Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
-/// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 6 to 12 µs
-/// on one thread (0.05 to 0.09 ns each, for `q·k` and `p·v` with AVX2), and the hand-over 0.1 µs where
+/// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 2 to 10 µs
+/// on one thread: 0.05 to 0.09 ns each in caches, for `q·k` and `p·v` with AVX2, and up to 0.3 where keys
+/// come out of memory, as they do once the weights of a pass have gone by. The hand-over is 0.1 µs where
 /// the workers spin, as they do between the matrices of a pass, 0.7 where they offer their cores to
 /// others, and perhaps 2 where the cores share no cache. So two threads that halve the rows save more
-/// than it costs everywhere. With NEON nobody has measured it.
-const WORTH: usize = 1 << 17;
+/// than it costs nearly everywhere. With NEON nobody has measured it.
+const WORTH: usize = 1 << 15;
 
 /// The same of the scalar kernels, of which `q·k` takes 0.6 ns a multiply-add and `p·v` 0.1.
 const WORTH_SCALAR: usize = 1 << 15;
