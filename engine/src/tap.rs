@@ -350,7 +350,7 @@ mod tests {
             let attention = find(pass, Value::Attention);
             assert!(attention.iter().all(|x| (x - 0.5).abs() < 1e-5), "{attention:?}");
         }
-        // All keys are 0 but the first token's, for which nobody is asked a second time.
+        // The first pass leaves the first token's key alone; the token of the second has one of its own.
         let passes = tapped(&|at, out| {
             if at.value == Value::CachedKeys && at.position == 0 {
                 let row = out.len() / at.n_tokens;
