@@ -31,16 +31,20 @@ const FEW: i64 = 4;
 const MANY: i64 = 12;
 
 /// What of the repository the engine is built from.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 16] = [
     "Cargo.toml",
     "Cargo.lock",
     "README.md",
     "src",
     "examples",
     "benches",
+    "tests",
     "kernels",
+    "sampler",
+    "live",
     "cli",
     "engine/Cargo.toml",
+    "engine/fake-cuda",
     "engine/src",
     "engine/examples",
     "engine/benches",
