@@ -31,16 +31,20 @@ const FEW: i64 = 4;
 const MANY: i64 = 12;
 
 /// What of the repository the engine is built from.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 16] = [
     "Cargo.toml",
     "Cargo.lock",
     "README.md",
     "src",
     "examples",
     "benches",
+    "tests",
     "kernels",
+    "sampler",
+    "live",
     "cli",
     "engine/Cargo.toml",
+    "engine/fake-cuda",
     "engine/src",
     "engine/examples",
     "engine/benches",
@@ -280,7 +284,16 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
         let rest = code[end..].strip_prefix(';').ok_or("a tap that isn't a statement")?;
         code.replace_range(start..code.len() - rest.len(), "");
     }
-    for statement in ["let work = ", "let parts = ", "let routine = ", "let silu_mul = "] {
+    let statements = [
+        "let work = ",
+        "let parts = ",
+        "let routine = ",
+        "let silu_mul = ",
+        // What a tap of the KV cache returns.
+        "let read_keys = ",
+        "let read_values = ",
+    ];
+    for statement in statements {
         while let Some(start) = code.find(statement) {
             let end = code[start..].find(";\n").ok_or("a statement without an end")?;
             code.replace_range(start..start + end + 1, "");
@@ -306,8 +319,8 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
         ("routines, probe: p, .. }", ".. }"),
         ("self.probe.tiles()", "None"),
         (
-            "(i, (w, kv)) in w.layers.iter().zip(&mut kv.layers).enumerate()",
-            "(w, kv) in w.layers.iter().zip(&mut kv.layers)",
+            "(i, (w, mut kv)) in w.layers.iter().zip(kv.layers_mut()).enumerate()",
+            "(w, mut kv) in w.layers.iter().zip(kv.layers_mut())",
         ),
     ] {
         code = code.replace(with, without);

@@ -7,7 +7,8 @@
 //! logits = head · norm(x)
 //! ```
 //!
-//! Keys and values are projected straight into the KV cache. The residual additions belong to the
+//! Keys and values are put into the KV cache when RoPE has rotated the keys, as a part of that brick: the
+//! cache lies head by head, projections put out token by token. The residual additions belong to the
 //! projections before them.
 
 use brickscope::BrickId::*;
@@ -51,6 +52,8 @@ pub(crate) struct Scratch {
     h: Vec<f32>,      // (n, dim)       normalised
     y: Vec<f32>,      // (n, dim)       what is added to the stream
     q: Vec<f32>,      // (n, q_dim)
+    k: Vec<f32>,      // (n, kv_dim)    until it is in the KV cache
+    v: Vec<f32>,      // (n, kv_dim)    likewise
     a: Vec<f32>,      // (n, q_dim)     the output of attention
     s: Vec<f32>,      // (n, n_heads, context)  scores
     gate: Vec<f32>,   // (n, ffn_dim)
@@ -63,7 +66,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// How many numbers the scratch for `n` tokens at a time holds.
     pub(crate) fn floats(c: &Config, n: usize, context: usize) -> u128 {
-        let widths = [3 * c.dim, 2 * c.q_dim(), 2 * c.ffn_dim, c.n_rot];
+        let widths = [3 * c.dim, 2 * c.q_dim(), 2 * c.kv_dim(), 2 * c.ffn_dim, c.n_rot];
         let each = widths.iter().map(|&width| width as u128).sum::<u128>()
             + c.n_heads as u128 * context as u128;
         n as u128 * each
@@ -76,6 +79,8 @@ impl Scratch {
             h: vec![0.0; n * c.dim],
             y: vec![0.0; n * c.dim],
             q: vec![0.0; n * c.q_dim()],
+            k: vec![0.0; n * c.kv_dim()],
+            v: vec![0.0; n * c.kv_dim()],
             a: vec![0.0; n * c.q_dim()],
             s: vec![0.0; n * c.n_heads * context],
             gate: vec![0.0; n * c.ffn_dim],
@@ -168,7 +173,7 @@ impl<P: Probe> Pass<'_, P> {
         outputs: Outputs,
     ) -> &'s [f32] {
         let Self { model, cpu, routines, probe: p, .. } = *self;
-        let (c, w, k) = (&model.config, &model.weights, cpu.kernels);
+        let (c, w, kernels) = (&model.config, &model.weights, cpu.kernels);
         let (n, pos) = (tokens.len(), kv.len());
         let (dim, head, ffn) = (c.dim, c.head_dim, c.ffn_dim);
         let (q_dim, kv_dim, n_heads) = (c.q_dim(), c.kv_dim(), c.n_heads);
@@ -187,6 +192,8 @@ impl<P: Probe> Pass<'_, P> {
         let h = &mut scratch.h[..n * dim];
         let y = &mut scratch.y[..n * dim];
         let q = &mut scratch.q[..n * q_dim];
+        let k = &mut scratch.k[..n * kv_dim];
+        let v = &mut scratch.v[..n * kv_dim];
         let a = &mut scratch.a[..n * q_dim];
         let s = &mut scratch.s[..n * n_heads * context];
         let gate = &mut scratch.gate[..n * ffn];
@@ -200,7 +207,7 @@ impl<P: Probe> Pass<'_, P> {
             let work = work::rms_norm(width, x.len());
             p.brick_kernel(RmsNorm, routine, work, || {
                 for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
-                    k.rms_norm(out, x, weight, c.norm_eps);
+                    kernels.rms_norm(out, x, weight, c.norm_eps);
                 }
             });
             p.tap(value, Some(routine), Operation::RmsNorm { width }, out);
@@ -210,7 +217,7 @@ impl<P: Probe> Pass<'_, P> {
             let work = work::rms_norm(width, x.len());
             p.brick_kernel(RmsNorm, routine, work, || {
                 for x in x.chunks_exact_mut(width) {
-                    k.rms_norm_in_place(x, weight, c.norm_eps);
+                    kernels.rms_norm_in_place(x, weight, c.norm_eps);
                 }
             });
             p.tap(value, Some(routine), Operation::RmsNorm { width }, x);
@@ -235,65 +242,62 @@ impl<P: Probe> Pass<'_, P> {
         p.tap(Value::Cos, None, Operation::Exact, cos);
         p.tap(Value::Sin, None, Operation::Exact, sin);
 
-        for (i, (w, kv)) in w.layers.iter().zip(kv.layers_mut()).enumerate() {
+        for (i, (w, mut kv)) in w.layers.iter().zip(kv.layers_mut()).enumerate() {
             p.layer(i, || {
-                let new = pos * kv_dim..context * kv_dim;
                 norm(Value::AttentionNorm, routines.rms_norm, h, x, &w.attn_norm);
                 // What kernels make of an input is made in the first that needs it, for all that share it.
                 let input = &mut Inputs::new(h, n);
                 let parts = [&w.q, &w.k, &w.v].map(|w| work::matmul(w, n));
                 p.brick_kernels(QkvProjection, work::sum(parts), |p| {
                     self.matmul(p, Value::Q, q, &w.q, input);
-                    self.matmul(p, Value::K, &mut kv.k[new.clone()], &w.k, input);
-                    self.matmul(p, Value::V, &mut kv.v[new.clone()], &w.v, input);
-                    let (k, v) = (&mut kv.k[new.clone()], &mut kv.v[new.clone()]);
+                    self.matmul(p, Value::K, k, &w.k, input);
+                    self.matmul(p, Value::V, v, &w.v, input);
                     self.add_bias(p, Value::BiasedQ, routines.add_q_bias, q, w.q_bias.as_deref());
                     self.add_bias(p, Value::BiasedK, routines.add_kv_bias, k, w.k_bias.as_deref());
                     self.add_bias(p, Value::BiasedV, routines.add_kv_bias, v, w.v_bias.as_deref());
                 });
                 if let (Some(q_norm), Some(k_norm)) = (&w.q_norm, &w.k_norm) {
                     norm_in_place(Value::NormedQ, routines.head_norm, q, q_norm);
-                    let k = &mut kv.k[new.clone()];
                     norm_in_place(Value::NormedK, routines.head_norm, k, k_norm);
                 }
-                let work = work::rope(q_dim + kv_dim, n);
-                p.brick_kernel(RopeEmbedding, routines.rope, work, || {
-                    for (rows, width) in [(&mut *q, q_dim), (&mut kv.k[new.clone()], kv_dim)] {
+                let parts = [work::rope(q_dim + kv_dim, n), work::cache(kv_dim, n)];
+                p.brick_kernel(RopeEmbedding, routines.rope, work::sum(parts), || {
+                    for (rows, width) in [(&mut *q, q_dim), (&mut *k, kv_dim)] {
                         for (t, row) in rows.chunks_exact_mut(width).enumerate() {
                             let angles = t * n_pairs..(t + 1) * n_pairs;
                             for x in row.chunks_exact_mut(head) {
-                                k.rope(x, &cos[angles.clone()], &sin[angles.clone()], pairs);
+                                kernels.rope(x, &cos[angles.clone()], &sin[angles.clone()], pairs);
                             }
                         }
                     }
+                    p.tap(Value::RotatedQ, Some(routines.rope), Operation::Rope, q);
+                    p.tap(Value::RotatedK, Some(routines.rope), Operation::Rope, k);
+                    kv.k.put(pos, k);
+                    kv.v.put(pos, v);
                 });
-                p.tap(Value::RotatedQ, Some(routines.rope), Operation::Rope, q);
-                p.tap(Value::RotatedK, Some(routines.rope), Operation::Rope, &mut kv.k[new]);
 
                 // Row t·n_heads + j of the scores is query head j of token t.
-                let keys = &mut kv.k[..context * kv_dim];
-                p.tap(Value::CachedKeys, None, Operation::Exact, keys);
-                let keys = &*keys;
+                let read_keys = p.tap_cache(Value::CachedKeys, &mut kv.k, context);
                 let visible = |row: usize| pos + row / n_heads + 1;
-                let kv_head = |row: usize| row % n_heads / heads_per_kv * head;
+                let kv_head = |row: usize| row % n_heads / heads_per_kv;
                 let work = work::scores(n_heads, head, kv_dim, pos, n);
                 p.brick_kernel(AttentionScore, routines.scores.pick(of_dots), work, || {
                     cpu.each_row(of_dots, s, context, |row, s| {
                         let q = &q[row * head..(row + 1) * head];
-                        let keys = &keys[kv_head(row)..];
-                        k.scores(&mut s[..visible(row)], q, keys, kv_dim, scale);
+                        let keys = kv.k.head(kv_head(row));
+                        kernels.scores(&mut s[..visible(row)], q, keys, head, scale);
                     });
                 });
                 p.tap(
                     Value::Scores,
                     Some(routines.scores.pick(of_dots)),
-                    Operation::Scores { q, keys },
+                    Operation::Scores { q, keys: &read_keys },
                     s,
                 );
                 let work = work::softmax(n_heads, pos, n);
                 p.brick_kernel(AttentionSoftmax, routines.softmax.pick(of_softmax), work, || {
                     cpu.each_row(of_softmax, s, context, |row, s| {
-                        k.softmax(&mut s[..visible(row)])
+                        kernels.softmax(&mut s[..visible(row)])
                     });
                 });
                 p.tap(
@@ -302,20 +306,18 @@ impl<P: Probe> Pass<'_, P> {
                     Operation::Softmax,
                     s,
                 );
-                let values = &mut kv.v[..context * kv_dim];
-                p.tap(Value::CachedValues, None, Operation::Exact, values);
-                let values = &*values;
+                let read_values = p.tap_cache(Value::CachedValues, &mut kv.v, context);
                 let work = work::weighted_sum(n_heads, head, kv_dim, pos, n);
                 p.brick_kernel(AttentionOutput, routines.weighted_sum.pick(of_dots), work, || {
                     cpu.each_row(of_dots, a, head, |row, a| {
                         let s = &s[row * context..][..visible(row)];
-                        k.weighted_sum(a, s, &values[kv_head(row)..], kv_dim);
+                        kernels.weighted_sum(a, s, kv.v.head(kv_head(row)), head);
                     });
                 });
                 p.tap(
                     Value::Attention,
                     Some(routines.weighted_sum.pick(of_dots)),
-                    Operation::WeightedSum { p: s, values },
+                    Operation::WeightedSum { p: s, values: &read_values },
                     a,
                 );
                 if let Some(sub_norm) = &w.attn_sub_norm {
@@ -331,7 +333,7 @@ impl<P: Probe> Pass<'_, P> {
                 self.matmul_brick(Value::Gate, gate, &w.gate, input);
                 self.matmul_brick(Value::Up, up, &w.up, input);
                 let work = work::silu_mul(ffn, n);
-                p.brick_kernel(Activation, routines.silu_mul, work, || k.silu_mul(gate, up));
+                p.brick_kernel(Activation, routines.silu_mul, work, || kernels.silu_mul(gate, up));
                 let silu_mul = Operation::SiluMul { up };
                 p.tap(Value::Activation, Some(routines.silu_mul), silu_mul, gate);
                 if let Some(sub_norm) = &w.ffn_sub_norm {

@@ -1,4 +1,8 @@
 //! The keys and values of all tokens so far.
+//!
+//! They lie by head: all keys of the first key head, token after token, then those of the next. Attention
+//! reads one head at a time, from its first token to its last, and a processor is quicker at bringing
+//! what comes next than at pieces of 256 bytes with other heads between them.
 
 use crate::config::Config;
 use crate::floats::Floats;
@@ -6,8 +10,9 @@ use crate::floats::Floats;
 /// Keys and values, in F32, for up to a fixed number of tokens.
 #[derive(Debug)]
 pub struct KvCache {
-    floats: Floats, // (layer, 2, capacity, kv_dim): keys, rotated, then values
+    floats: Floats, // (layer, 2, n_kv_heads, capacity, head_dim): keys, rotated, then values
     layer_len: usize,
+    head_dim: usize,
     n_tokens: usize,
     capacity: usize,
 }
@@ -15,8 +20,48 @@ pub struct KvCache {
 /// The keys and values of one layer.
 #[derive(Debug)]
 pub(crate) struct KvLayer<'a> {
-    pub(crate) k: &'a mut [f32], // (capacity, kv_dim), rotated
-    pub(crate) v: &'a mut [f32], // (capacity, kv_dim)
+    pub(crate) k: Heads<'a>, // rotated
+    pub(crate) v: Heads<'a>,
+}
+
+/// The keys, or the values, of one layer.
+#[derive(Debug)]
+pub struct Heads<'a> {
+    floats: &'a mut [f32], // (n_kv_heads, capacity, head_dim)
+    head_len: usize,       // capacity · head_dim
+    head_dim: usize,
+}
+
+impl Heads<'_> {
+    /// Those of one head, `(capacity, head_dim)`.
+    pub(crate) fn head(&self, head: usize) -> &[f32] {
+        &self.floats[head * self.head_len..][..self.head_len]
+    }
+
+    /// Puts `rows`, `(n, kv_dim)`, to the places of the tokens from `position` on.
+    pub(crate) fn put(&mut self, position: usize, rows: &[f32]) {
+        let Self { head_len, head_dim, .. } = *self;
+        let kv_dim = self.floats.len() / head_len * head_dim;
+        for (i, head) in self.floats.chunks_exact_mut(head_len).enumerate() {
+            let places = head[position * head_dim..].chunks_exact_mut(head_dim);
+            for (place, row) in places.zip(rows.chunks_exact(kv_dim)) {
+                place.copy_from_slice(&row[i * head_dim..][..head_dim]);
+            }
+        }
+    }
+
+    /// A copy of the first `n_tokens` tokens' by token: `(n_tokens, kv_dim)`, as [`put`](Self::put) takes
+    /// them.
+    pub(crate) fn rows(&self, n_tokens: usize) -> Vec<f32> {
+        let Self { head_len, head_dim, .. } = *self;
+        let mut rows = Vec::with_capacity(self.floats.len() / head_len * n_tokens * head_dim);
+        for t in 0..n_tokens {
+            for head in self.floats.chunks_exact(head_len) {
+                rows.extend_from_slice(&head[t * head_dim..][..head_dim]);
+            }
+        }
+        rows
+    }
 }
 
 impl KvCache {
@@ -26,14 +71,16 @@ impl KvCache {
     pub fn new(config: &Config, capacity: usize) -> Self {
         let layer_len = 2 * capacity * config.kv_dim();
         let floats = Floats::zeros(config.n_layers * layer_len);
-        Self { floats, layer_len, n_tokens: 0, capacity }
+        Self { floats, layer_len, head_dim: config.head_dim, n_tokens: 0, capacity }
     }
 
     /// The layers, from the first on.
     pub(crate) fn layers_mut(&mut self) -> impl Iterator<Item = KvLayer<'_>> {
-        let len = self.layer_len;
+        let (len, head_dim) = (self.layer_len, self.head_dim);
+        let head_len = self.capacity * head_dim;
         self.floats.chunks_exact_mut(len.max(1)).map(move |layer| {
             let (k, v) = layer.split_at_mut(len / 2);
+            let [k, v] = [k, v].map(|floats| Heads { floats, head_len, head_dim });
             KvLayer { k, v }
         })
     }
@@ -76,5 +123,110 @@ impl KvCache {
     pub(crate) fn advance(&mut self, n_tokens: usize) {
         self.n_tokens += n_tokens;
         debug_assert!(self.n_tokens <= self.capacity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Architecture;
+
+    const CAPACITY: usize = 5;
+
+    /// Two layers, three key heads of four elements.
+    const CONFIG: Config = Config {
+        architecture: Architecture::Llama,
+        n_layers: 2,
+        dim: 24,
+        n_heads: 6,
+        n_kv_heads: 3,
+        head_dim: 4,
+        ffn_dim: 32,
+        n_vocab: 8,
+        context_length: CAPACITY,
+        norm_eps: 1e-5,
+        rope_base: 1e4,
+        n_rot: 4,
+        rope_scale: 1.0,
+    };
+
+    /// What tells an element from all others.
+    fn element(layer: usize, part: usize, token: usize, head: usize, i: usize) -> f32 {
+        (((((layer * 2 + part) * CAPACITY + token) * 3 + head) * 4 + i) + 1) as f32
+    }
+
+    /// Tokens of keys (`part` 0) or values (1), by token.
+    fn rows(layer: usize, part: usize, tokens: std::ops::Range<usize>) -> Vec<f32> {
+        let heads = tokens.flat_map(|t| (0..3).map(move |head| (t, head)));
+        heads.flat_map(|(t, head)| (0..4).map(move |i| element(layer, part, t, head, i))).collect()
+    }
+
+    /// All tokens, in passes of two, one and two.
+    fn filled() -> KvCache {
+        let mut kv = KvCache::new(&CONFIG, CAPACITY);
+        for tokens in [0..2, 2..3, 3..5] {
+            for (i, mut layer) in kv.layers_mut().enumerate() {
+                layer.k.put(tokens.start, &rows(i, 0, tokens.clone()));
+                layer.v.put(tokens.start, &rows(i, 1, tokens.clone()));
+            }
+            kv.advance(tokens.len());
+        }
+        kv
+    }
+
+    #[test]
+    fn the_tokens_of_a_head_lie_one_after_the_other() {
+        let mut kv = filled();
+        assert_eq!((kv.len(), kv.layers_mut().count()), (CAPACITY, 2));
+        assert_eq!(kv.floats.len() as u128, KvCache::floats(&CONFIG, CAPACITY));
+        for (i, layer) in kv.layers_mut().enumerate() {
+            for (part, heads) in [&layer.k, &layer.v].into_iter().enumerate() {
+                for head in 0..3 {
+                    let places = (0..CAPACITY).flat_map(|t| (0..4).map(move |j| (t, j)));
+                    let expected = places.map(|(t, j)| element(i, part, t, head, j));
+                    assert_eq!(
+                        heads.head(head),
+                        expected.collect::<Vec<_>>(),
+                        "{i}, {part}, {head}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_what_was_put_token_by_token() {
+        let mut kv = filled();
+        for (i, layer) in kv.layers_mut().enumerate() {
+            for n in 0..=CAPACITY {
+                assert_eq!(layer.k.rows(n), rows(i, 0, 0..n));
+                assert_eq!(layer.v.rows(n), rows(i, 1, 0..n));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_forgotten_is_overwritten_and_nothing_else() {
+        let mut kv = filled();
+        kv.truncate(2);
+        kv.truncate(4);
+        assert_eq!((kv.len(), kv.capacity()), (2, CAPACITY));
+        for (i, mut layer) in kv.layers_mut().enumerate() {
+            // The token of another place, so that it can be told apart.
+            layer.k.put(2, &rows(i, 0, 0..1));
+            let expected = [rows(i, 0, 0..2), rows(i, 0, 0..1), rows(i, 0, 3..5)].concat();
+            assert_eq!(layer.k.rows(CAPACITY), expected);
+            assert_eq!(layer.v.rows(CAPACITY), rows(i, 1, 0..CAPACITY));
+        }
+        kv.advance(1);
+        assert_eq!(kv.len(), 3);
+        kv.clear();
+        assert!(kv.is_empty());
+    }
+
+    #[test]
+    fn a_cache_without_room_has_nothing_in_it() {
+        let mut kv = KvCache::new(&CONFIG, 0);
+        assert_eq!((kv.layers_mut().count(), kv.len(), kv.capacity()), (0, 0, 0));
     }
 }

@@ -6,6 +6,7 @@ use brickscope::{BrickId, BrickProfiler, KernelId, PassBricks, PassTimer, Work};
 use brickscope_kernels::{TileLevel, TileWatch, TileWork};
 
 use crate::executor::{Routine, Routines};
+use crate::kv_cache::Heads;
 use crate::tap::{Operation, Value};
 
 /// Hears of each layer, brick and kernel while it runs.
@@ -35,6 +36,14 @@ pub trait Probe {
     /// probes don't look.
     #[inline(always)]
     fn tap(&self, _: Value, _: Option<Routine>, _: Operation<'_>, _: &mut [f32]) {}
+
+    /// The same for the keys or the values that attention is about to read, those of the first `n_tokens`
+    /// tokens in the KV cache. Returns them as attention then reads them, `(n_tokens, kv_dim)`; nothing
+    /// where nobody looks, as it takes a copy.
+    #[inline(always)]
+    fn tap_cache(&self, _value: Value, _heads: &mut Heads<'_>, _n_tokens: usize) -> Vec<f32> {
+        Vec::new()
+    }
 
     /// Who is told of the tiles of products, if anybody.
     #[inline(always)]

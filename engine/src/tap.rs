@@ -9,6 +9,7 @@ use std::cell::Cell;
 use brickscope::{BrickId, Work};
 
 use crate::executor::Routine;
+use crate::kv_cache::Heads;
 use crate::probe::{NoProbe, Probe};
 use crate::weights::Tensor;
 
@@ -25,9 +26,9 @@ pub enum Value {
     AttentionNorm,
     /// `(n, q_dim)`, the projection alone.
     Q,
-    /// `(n, kv_dim)`, the projection alone, in the KV cache.
+    /// `(n, kv_dim)`, the projection alone.
     K,
-    /// `(n, kv_dim)`, the projection alone, in the KV cache.
+    /// `(n, kv_dim)`, the projection alone.
     V,
     /// `(n, q_dim)`, with its bias.
     BiasedQ,
@@ -41,16 +42,17 @@ pub enum Value {
     NormedK,
     /// `(n, q_dim)`, rotated.
     RotatedQ,
-    /// `(n, kv_dim)`, rotated: the new rows of the KV cache.
+    /// `(n, kv_dim)`, rotated: the new rows of the KV cache. A CPU puts them there next, a device has done so.
     RotatedK,
-    /// `(position + n, kv_dim)`, all keys that attention is about to read. One row a position.
+    /// `(position + n, kv_dim)`, all keys that attention is about to read. One row a position, however they
+    /// lie in the KV cache.
     CachedKeys,
     /// `(n, n_heads, position + n)`; token `t` has `position + t + 1` scores, what is after them
     /// has no meaning.
     Scores,
     /// As the scores.
     Probabilities,
-    /// `(position + n, kv_dim)`, all values that attention is about to read.
+    /// `(position + n, kv_dim)`, all values that attention is about to read. One row a position likewise.
     CachedValues,
     /// `(n, q_dim)`, the values weighted by the probabilities.
     Attention,
@@ -269,9 +271,98 @@ impl Probe for Tapped<'_> {
         tap(At { position, n_tokens, layer: layer.get(), value, routine, operation }, out);
     }
 
+    fn tap_cache(&self, value: Value, heads: &mut Heads<'_>, n_tokens: usize) -> Vec<f32> {
+        let mut rows = heads.rows(n_tokens);
+        self.tap(value, None, Operation::Exact, &mut rows);
+        heads.put(0, &rows);
+        rows
+    }
+
     // A tap hears of values, not of kernels.
     type Kernels<'a>
         = NoProbe
     where
         Self: 'a;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+
+    use brickscope_kernels::Kernels;
+
+    use super::*;
+    use crate::executor::Cpu;
+    use crate::model::Model;
+    use crate::session::Session;
+
+    /// Runs three tokens, then one; `change` sees their values, and what it leaves of those of layer 1 is
+    /// returned, pass by pass.
+    fn tapped(change: &dyn Fn(At<'_>, &mut [f32])) -> [Vec<(Value, Vec<f32>)>; 2] {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let model = Model::open(&models.join("tiny-F16.gguf")).expect("the fixture");
+        let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("one thread");
+        let mut session = Session::new(&model, cpu, 4).expect("room for four tokens");
+        [&[1, 2, 3][..], &[4]].map(|tokens| {
+            let seen = RefCell::new(Vec::new());
+            let tap = |at: At<'_>, out: &mut [f32]| {
+                if at.layer == Some(1) {
+                    change(at, out);
+                    seen.borrow_mut().push((at.value, out.to_vec()));
+                }
+            };
+            session.forward_tapped(tokens, &tap).expect("tokens");
+            seen.into_inner()
+        })
+    }
+
+    fn find(pass: &[(Value, Vec<f32>)], value: Value) -> &[f32] {
+        &pass.iter().find(|(name, _)| *name == value).expect("the pass has it").1
+    }
+
+    #[test]
+    fn the_cache_holds_new_keys_and_values_as_taps_left_them() {
+        for (new, cached) in [(Value::RotatedK, Value::CachedKeys), (Value::V, Value::CachedValues)]
+        {
+            let passes = tapped(&|at, out| {
+                if at.value == new {
+                    (0..).zip(out).for_each(|(i, x)| *x = (100 * at.position + i) as f32);
+                }
+            });
+            let [first, second] = passes.each_ref().map(|pass| find(pass, new));
+            assert_eq!((first[1], second[1]), (1.0, 301.0));
+            assert_eq!(find(&passes[0], cached), first);
+            assert_eq!(find(&passes[1], cached), [first, second].concat());
+        }
+    }
+
+    #[test]
+    fn attention_reads_what_a_tap_of_the_cache_left() {
+        // All values are alike, so what the probabilities are is of no matter.
+        let passes = tapped(&|at, out| {
+            if at.value == Value::CachedValues {
+                out.fill(0.5);
+            }
+        });
+        for pass in &passes {
+            let attention = find(pass, Value::Attention);
+            assert!(attention.iter().all(|x| (x - 0.5).abs() < 1e-5), "{attention:?}");
+        }
+        // The first pass leaves the first token's key alone; the token of the second has one of its own.
+        let passes = tapped(&|at, out| {
+            if at.value == Value::CachedKeys && at.position == 0 {
+                let row = out.len() / at.n_tokens;
+                out[row..].fill(0.0);
+            }
+        });
+        let keys = find(&passes[1], Value::CachedKeys);
+        let row = keys.len() / 4;
+        assert!(keys[..row].iter().all(|&x| x != 0.0));
+        assert!(keys[row..3 * row].iter().all(|&x| x == 0.0));
+        for (i, &score) in find(&passes[1], Value::Scores).iter().enumerate() {
+            assert_eq!(score == 0.0, [1, 2].contains(&(i % 4)), "score {i} is {score}");
+        }
+    }
 }

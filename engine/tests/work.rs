@@ -50,6 +50,8 @@ fn bytes(path: &Path) -> Bytes {
     let reader = |name: &str| READERS.iter().any(|brick| brick.name() == name);
     let readers: Vec<_> = bricks.iter().filter(|brick| reader(&brick.stats.name)).collect();
     assert_eq!(readers.len(), READERS.len());
+    let rope = bricks.iter().find(|brick| brick.stats.name == RopeEmbedding.name());
+    let rope = rope.expect("heads are rotated").stats.total_bytes;
     let all: u64 = readers.iter().map(|brick| brick.stats.total_bytes).sum();
 
     // Activations of a token are F32: a matrix reads its columns and writes its rows, a norm reads
@@ -57,6 +59,8 @@ fn bytes(path: &Path) -> Bytes {
     let c = &model.config;
     let (dim, q, kv, ffn) = (c.dim as u64, c.q_dim() as u64, c.kv_dim() as u64, c.ffn_dim as u64);
     let layers = c.n_layers as u64;
+    // Queries, keys and values in and out: the latter two into the KV cache.
+    assert_eq!(rope, 8 * (q + 2 * kv) * layers);
     let has = |name: &str| model.gguf.tensor(name).is_some();
     let norms = 2 * dim * (2 * layers + 1)
         + if has("blk.0.attn_q_norm.weight") { 2 * (q + kv) * layers } else { 0 }

@@ -10,7 +10,8 @@
 //! Because every kernel of `b` reads what `a` computed, nothing is inherited: a difference is the
 //! kernel's own, rounding never adds up, and the tolerance can be that of one kernel
 //! (`tolerance.rs`). Nothing has to be searched for either: one run meets every value once, in
-//! order, and holds no more than three of them at a time. `docs/diverge.md` tells more.
+//! order, and holds no more than three of them at a time; on a CPU each side has a copy of the keys
+//! and one of the values that a layer reads, too. `docs/diverge.md` tells more.
 
 mod compare;
 mod rounding;

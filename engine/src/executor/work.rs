@@ -48,6 +48,12 @@ pub(crate) fn rope(q_and_k_dim: usize, n: usize) -> Work {
     Work { elements, flops: 3 * elements, bytes: 8 * elements }
 }
 
+/// Values read and put into the KV cache, which the CPU does in the same brick. The keys that it puts there are
+/// what `rope` has put out. A device projects both straight into its cache.
+pub(crate) fn cache(kv_dim: usize, n: usize) -> Work {
+    Work { elements: 0, flops: 0, bytes: 8 * (n * kv_dim) as u64 }
+}
+
 /// How many (query head, visible token) pairs a pass of `n` tokens at `pos` has.
 pub(crate) fn pairs(n_heads: usize, pos: usize, n: usize) -> usize {
     let visible = n * pos + n * (n + 1) / 2;
