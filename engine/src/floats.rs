@@ -4,7 +4,7 @@
 //! its caches likewise.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 use memmap2::MmapMut;
 
@@ -12,36 +12,38 @@ use memmap2::MmapMut;
 pub(crate) struct Floats(Memory);
 
 enum Memory {
-    /// By itself, in large pages as far as the system gives them.
-    Mapped(MmapMut),
+    /// By itself, in large pages as far as the system gives them: these bytes of it.
+    Mapped(MmapMut, Range<usize>),
     Plain(Vec<f32>),
 }
 
 impl Floats {
     /// So many.
     pub(crate) fn zeros(len: usize) -> Self {
-        Self(mapped(len).map_or_else(|| Memory::Plain(vec![0.0; len]), Memory::Mapped))
+        Self(mapped(len).unwrap_or_else(|| Memory::Plain(vec![0.0; len])))
     }
 }
 
 /// `None` where there are no large pages, or the numbers don't fill one.
-fn mapped(len: usize) -> Option<MmapMut> {
-    #[cfg(target_os = "linux")]
-    {
-        const LARGE_PAGE: usize = 2 << 20;
-        let bytes = len.checked_mul(size_of::<f32>())?;
-        if bytes < LARGE_PAGE {
-            return None;
-        }
-        let map = MmapMut::map_anon(bytes).ok()?;
-        map.advise(memmap2::Advice::HugePage).ok()?;
-        Some(map)
+#[cfg(target_os = "linux")]
+fn mapped(len: usize) -> Option<Memory> {
+    const LARGE_PAGE: usize = 2 << 20;
+    let bytes = len.checked_mul(size_of::<f32>())?;
+    if bytes < LARGE_PAGE {
+        return None;
     }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = len;
-        None
-    }
+    // Whole large pages, wherever the map begins: what is in others comes by 4 KiB, when it is first written.
+    let map =
+        MmapMut::map_anon(bytes.checked_next_multiple_of(LARGE_PAGE)?.checked_add(LARGE_PAGE)?);
+    let map = map.ok()?;
+    map.advise(memmap2::Advice::HugePage).ok()?;
+    let start = map.as_ptr().align_offset(LARGE_PAGE);
+    Some(Memory::Mapped(map, start..start + bytes))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn mapped(_: usize) -> Option<Memory> {
+    None
 }
 
 impl Deref for Floats {
@@ -49,8 +51,8 @@ impl Deref for Floats {
 
     fn deref(&self) -> &[f32] {
         match &self.0 {
-            // A map begins with a page, and has room for whole numbers.
-            Memory::Mapped(map) => bytemuck::cast_slice(map),
+            // They begin with a page, and are whole numbers.
+            Memory::Mapped(map, bytes) => bytemuck::cast_slice(&map[bytes.clone()]),
             Memory::Plain(floats) => floats,
         }
     }
@@ -59,7 +61,7 @@ impl Deref for Floats {
 impl DerefMut for Floats {
     fn deref_mut(&mut self) -> &mut [f32] {
         match &mut self.0 {
-            Memory::Mapped(map) => bytemuck::cast_slice_mut(map),
+            Memory::Mapped(map, bytes) => bytemuck::cast_slice_mut(&mut map[bytes.clone()]),
             Memory::Plain(floats) => floats,
         }
     }
@@ -68,7 +70,7 @@ impl DerefMut for Floats {
 impl fmt::Debug for Floats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.0 {
-            Memory::Mapped(_) => "mapped",
+            Memory::Mapped(..) => "mapped",
             Memory::Plain(_) => "plain",
         };
         write!(f, "{} numbers, {place}", self.len())

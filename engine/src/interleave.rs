@@ -155,7 +155,7 @@ mod tests {
         let Ok(kernels) = Kernels::new(Backend::Avx512) else {
             return eprintln!("skipped: no AVX-512 VNNI");
         };
-        let names = ["tiny-Q4_0", "tiny-Q8_0", "tiny-Q4_K_M", "tiny-bitnet-TQ2_0"];
+        let names = ["tiny-F16", "tiny-Q4_0", "tiny-Q8_0", "tiny-Q4_K_M", "tiny-bitnet-TQ2_0"];
         for (name, n) in names.into_iter().flat_map(|name| [(name, 1), (name, 2), (name, 3)]) {
             let name = &format!("{name}.gguf");
             let as_in_file = Model::open(&fixture(name)).expect("a model");
@@ -209,7 +209,6 @@ mod tests {
         nothing(&mut in_memory("tiny-Q4_K_M.gguf"), scalar);
         let Ok(kernels) = Kernels::new(Backend::Avx512) else { return };
         nothing(&mut Model::open(&fixture("tiny-Q4_K_M.gguf")).expect("a model"), kernels);
-        nothing(&mut in_memory("tiny-F16.gguf"), kernels);
         let mut model = in_memory("tiny-Q4_K_M.gguf");
         let other = model.gguf.clone();
         nothing(&mut model, kernels);

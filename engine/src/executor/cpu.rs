@@ -4,18 +4,16 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brickscope_kernels::{Backend, Inputs, Kernels, Matrix, ThreadPool, TileWatch};
+use brickscope_kernels::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
 /// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 2 to 10 µs
 /// on one thread: 0.05 to 0.09 ns each in caches, for `q·k` and `p·v` with AVX2, and up to 0.3 where keys
-/// come out of memory, as they do once the weights of a pass have gone by. The hand-over is 0.1 µs where
+/// come out of memory, as they do once the weights of a pass have gone by; 0.1 to 0.6 with the scalar
+/// kernels. The hand-over is 0.1 µs where
 /// the workers spin, as they do between the matrices of a pass, 0.7 where they offer their cores to
 /// others, and perhaps 2 where the cores share no cache. So two threads that halve the rows save more
 /// than it costs nearly everywhere. With NEON nobody has measured it.
 const WORTH: usize = 1 << 15;
-
-/// The same of the scalar kernels, of which `q·k` takes 0.6 ns a multiply-add and `p·v` 0.1.
-const WORTH_SCALAR: usize = 1 << 15;
 
 /// How many multiply-adds of those a score takes in a softmax: 0.6 ns with AVX2.
 pub(crate) const MULTIPLY_ADDS_OF_SOFTMAX: usize = 10;
@@ -87,11 +85,7 @@ impl Cpu {
     /// together.
     pub(crate) fn deal(&self, n_tokens: usize, n_heads: usize, multiply_adds: usize) -> Deal {
         let threads = self.threads();
-        let worth = match self.kernels.backend() {
-            Backend::Scalar => WORTH_SCALAR,
-            _ => WORTH,
-        };
-        if threads == 1 || multiply_adds < worth {
+        if threads == 1 || multiply_adds < WORTH {
             Deal::Alone
         } else if n_tokens > 1 && n_tokens * n_heads >= threads {
             Deal::Interleaved
@@ -140,6 +134,8 @@ impl Cpu {
 
 #[cfg(test)]
 mod tests {
+    use brickscope_kernels::Backend;
+
     use super::*;
 
     fn cpu(backend: Backend, threads: usize) -> Cpu {
@@ -150,7 +146,7 @@ mod tests {
     #[test]
     fn rows_are_dealt_out_where_they_are_worth_the_hand_over() {
         let three = cpu(Backend::Scalar, 3);
-        let (short, long) = (WORTH_SCALAR - 1, WORTH_SCALAR);
+        let (short, long) = (WORTH - 1, WORTH);
         for (tokens, heads, multiply_adds, expected) in [
             (1, 32, short, Deal::Alone),
             (1, 32, long, Deal::Together { threads: 3 }),
@@ -166,11 +162,6 @@ mod tests {
             assert_eq!(three.deal(tokens, heads, multiply_adds), expected, "{what}");
             assert_eq!(cpu(Backend::Scalar, 1).deal(tokens, heads, multiply_adds), Deal::Alone);
         }
-        let fast = [Backend::Avx2, Backend::Neon].into_iter().find_map(|b| Kernels::new(b).ok());
-        let Some(fast) = fast else { return };
-        let two = Cpu::new(fast, NonZeroUsize::MIN.saturating_add(1)).expect("threads");
-        assert_eq!(two.deal(1, 4, WORTH - 1), Deal::Alone);
-        assert_eq!(two.deal(1, 4, WORTH), Deal::Together { threads: 2 });
     }
 
     #[test]
