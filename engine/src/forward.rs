@@ -12,12 +12,11 @@
 //! projections before them.
 
 use brickscope::BrickId::*;
-use brickscope_kernels::{Inputs, rope_tables};
+use brickscope_kernels::{Inputs, TileWatch, rope_tables};
 
 use crate::config::Config;
 use crate::executor::work;
 use crate::executor::{Cpu, MULTIPLY_ADDS_OF_SOFTMAX, Routine, Routines};
-use crate::gguf::Gguf;
 use crate::kv_cache::KvCache;
 use crate::model::Model;
 use crate::probe::{KernelProbe, Probe};
@@ -106,6 +105,19 @@ pub(crate) struct Pass<'a, P> {
 }
 
 impl<P: Probe> Pass<'_, P> {
+    /// `out = X·Wᵀ`. Out of line: the same code for all matrices of a layer, and what calls it is so short that
+    /// a compiler inlines it whether there are probes around it or not.
+    #[inline(never)]
+    fn multiply(
+        &self,
+        out: &mut [f32],
+        w: &Tensor,
+        x: &mut Inputs<'_>,
+        tiles: Option<&dyn TileWatch>,
+    ) {
+        self.cpu.matmul(out, w.matrix(&self.model.gguf), x, tiles);
+    }
+
     /// `out = X·Wᵀ`, as a kernel of the running brick. Inlined, so that without a probe nothing is
     /// computed for it.
     #[inline(always)]
@@ -117,10 +129,9 @@ impl<P: Probe> Pass<'_, P> {
         w: &Tensor,
         x: &mut Inputs<'_>,
     ) {
-        let gguf: &Gguf = &self.model.gguf;
         let routine = self.routines.matmul(w.index, x.n());
         p.kernel(routine, work::matmul(w, x.n()), || {
-            self.cpu.matmul(out, w.matrix(gguf), x, self.probe.tiles());
+            self.multiply(out, w, x, self.probe.tiles());
         });
         self.probe.tap(value, Some(routine), Operation::Matmul { w, x: x.x() }, out);
     }
@@ -128,10 +139,9 @@ impl<P: Probe> Pass<'_, P> {
     /// `out = X·Wᵀ`, as a brick of its own. Inlined likewise.
     #[inline(always)]
     fn matmul_brick(&self, value: Value, out: &mut [f32], w: &Tensor, x: &mut Inputs<'_>) {
-        let gguf: &Gguf = &self.model.gguf;
         let routine = self.routines.matmul(w.index, x.n());
         self.probe.brick_kernel(value.brick(), routine, work::matmul(w, x.n()), || {
-            self.cpu.matmul(out, w.matrix(gguf), x, self.probe.tiles());
+            self.multiply(out, w, x, self.probe.tiles());
         });
         self.probe.tap(value, Some(routine), Operation::Matmul { w, x: x.x() }, out);
     }
