@@ -8,11 +8,15 @@ use std::ops::{Deref, DerefMut, Range};
 
 use memmap2::MmapMut;
 
-/// Numbers, zero at first. The memory is taken from the system as they are written.
+/// Numbers, zero at first. The memory is taken from the system as they are written, a page at a time.
 pub(crate) struct Floats(Memory);
 
 enum Memory {
     /// By itself, in large pages as far as the system gives them: these bytes of it.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "large pages are known of Linux")
+    )]
     Mapped(MmapMut, Range<usize>),
     Plain(Vec<f32>),
 }

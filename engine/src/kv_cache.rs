@@ -24,7 +24,7 @@ pub(crate) struct KvLayer<'a> {
     pub(crate) v: Heads<'a>,
 }
 
-/// The keys, or the values, of one layer.
+/// The keys, or the values, of one layer: see [`Probe::tap_cache`](crate::Probe::tap_cache).
 #[derive(Debug)]
 pub struct Heads<'a> {
     floats: &'a mut [f32], // (n_kv_heads, capacity, head_dim)
@@ -34,14 +34,28 @@ pub struct Heads<'a> {
 
 impl Heads<'_> {
     /// Those of one head, `(capacity, head_dim)`.
-    pub(crate) fn head(&self, head: usize) -> &[f32] {
+    ///
+    /// # Panics
+    ///
+    /// If there is no such head.
+    #[must_use]
+    pub fn head(&self, head: usize) -> &[f32] {
         &self.floats[head * self.head_len..][..self.head_len]
     }
 
     /// Puts `rows`, `(n, kv_dim)`, to the places of the tokens from `position` on.
-    pub(crate) fn put(&mut self, position: usize, rows: &[f32]) {
+    ///
+    /// # Panics
+    ///
+    /// If there aren't so many places.
+    pub fn put(&mut self, position: usize, rows: &[f32]) {
         let Self { head_len, head_dim, .. } = *self;
         let kv_dim = self.floats.len() / head_len * head_dim;
+        let (n, room) = (rows.len() / kv_dim, head_len / head_dim);
+        assert!(
+            position <= room && n <= room - position,
+            "{n} tokens from {position} on in a KV cache of {room}"
+        );
         for (i, head) in self.floats.chunks_exact_mut(head_len).enumerate() {
             let places = head[position * head_dim..].chunks_exact_mut(head_dim);
             for (place, row) in places.zip(rows.chunks_exact(kv_dim)) {
@@ -52,7 +66,12 @@ impl Heads<'_> {
 
     /// A copy of the first `n_tokens` tokens' by token: `(n_tokens, kv_dim)`, as [`put`](Self::put) takes
     /// them.
-    pub(crate) fn rows(&self, n_tokens: usize) -> Vec<f32> {
+    ///
+    /// # Panics
+    ///
+    /// If there aren't so many places.
+    #[must_use]
+    pub fn rows(&self, n_tokens: usize) -> Vec<f32> {
         let Self { head_len, head_dim, .. } = *self;
         let mut rows = Vec::with_capacity(self.floats.len() / head_len * n_tokens * head_dim);
         for t in 0..n_tokens {
@@ -65,12 +84,16 @@ impl Heads<'_> {
 }
 
 impl KvCache {
-    /// Room for `capacity` tokens. The memory is taken from the system as it is filled, in large pages where there
-    /// are some.
+    /// Room for `capacity` tokens. The memory is taken from the system as it is filled: in large pages, where there
+    /// are some, nearly all of it by the first token, as each head's keys are elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// If it is more than a process can have.
     #[must_use]
     pub fn new(config: &Config, capacity: usize) -> Self {
-        let layer_len = 2 * capacity * config.kv_dim();
-        let floats = Floats::zeros(config.n_layers * layer_len);
+        let floats = usize::try_from(Self::floats(config, capacity)).expect("a cache that fits");
+        let (layer_len, floats) = (floats / config.n_layers.max(1), Floats::zeros(floats));
         Self { floats, layer_len, head_dim: config.head_dim, n_tokens: 0, capacity }
     }
 
@@ -222,6 +245,14 @@ mod tests {
         assert_eq!(kv.len(), 3);
         kv.clear();
         assert!(kv.is_empty());
+    }
+
+    #[test]
+    #[should_panic = "2 tokens from 4 on in a KV cache of 5"]
+    fn more_than_there_is_room_for_is_refused() {
+        let mut kv = filled();
+        let layer = kv.layers_mut().next();
+        layer.expect("the first").k.put(4, &rows(0, 0, 0..2));
     }
 
     #[test]

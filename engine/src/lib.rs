@@ -32,13 +32,13 @@
 
 pub mod diverge;
 pub mod executor;
-pub mod floats;
-mod forward;
+pub mod forward;
 pub mod gguf;
 pub mod synth;
 pub mod tokenizer;
 
 mod config;
+mod floats;
 mod generate;
 mod interleave;
 mod kv_cache;
@@ -55,7 +55,7 @@ pub use executor::Wgpu;
 pub use executor::gpu::{Gpu, GpuError, GpuProbe, GpuSession};
 pub use generate::{GenerateOptions, Generated, generate, generate_on};
 pub use interleave::Interleaved;
-pub use kv_cache::KvCache;
+pub use kv_cache::{Heads, KvCache};
 pub use model::{Error, Model};
 pub use probe::{KernelProbe, NoProbe, Probe, Profiled};
 pub use sample::{Sampler, Sampling};

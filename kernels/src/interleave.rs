@@ -19,8 +19,8 @@
 //! ```
 //!
 //! A word is four bytes, so that one of each row is a line of 64. Blocks of some types have a half float besides, in
-//! front of their words or behind them; those of two blocks are a line, which comes before what they scale. Where
-//! weights are floats a block is one, a word of F32 or nothing but a half float. It is a
+//! front of their words or behind them; those of two blocks are a line, which comes before what they scale. A float is a
+//! block of its own: a word of F32, or a half float and no words. It is a
 //! permutation of the bytes of sixteen rows, a group: a matrix is as long as before, and each row can be had again.
 //! Some blocks of a group are a group of shorter rows, if they begin with an even one and don't leave an even one
 //! without the next.
@@ -314,6 +314,16 @@ fn piece<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
 
 /// Appends one row of an interleaved group, the `row`th, to `out`, as it was before.
 pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8>) {
+    // Of all columns, one float.
+    let mut floats = |bytes: usize| {
+        let columns = group.chunks_exact(bytes * GROUP_ROWS);
+        out.extend(columns.flat_map(|column| &column[bytes * row..][..bytes]));
+    };
+    match kind {
+        QuantType::F32 => return floats(4),
+        QuantType::F16 | QuantType::BF16 => return floats(2),
+        _ => {}
+    }
     let spread = spread(kind).expect("an interleaved matrix is of such a type");
     let n = group.len() / spread.block_bytes();
     for b in 0..n {

@@ -99,7 +99,10 @@ mod tests {
 
     use super::*;
     use crate::tests::{encode, noise};
-    use crate::{Backend, Inputs, Kernels, Matrix, QuantType, ThreadPool};
+    use crate::{
+        Backend, GROUP_ROWS, Inputs, Kernels, Matrix, QuantType, ThreadPool, can_be_interleaved,
+        interleave,
+    };
 
     /// Keeps all that it is told, by a clock that ticks at each reading.
     #[derive(Default)]
@@ -124,14 +127,26 @@ mod tests {
     #[test]
     fn the_flops_of_each_level_are_those_of_the_product_and_tiles_lie_in_each_other() {
         // Rows that are no whole panels, columns that are no whole depths, tokens that are no whole tiles.
-        for (rows, cols, n, threads) in [(100, 768, 13, 2), (37, 1280, 2, 1), (20, 256, 7, 3)] {
+        let shapes = [(100, 768, 13, 2), (37, 1280, 2, 1), (20, 256, 7, 3)];
+        // These may lie side by side, too.
+        let groups = [(96, 768, 13, 2), (48, 512, 40, 2), (160, 256, 2, 1)];
+        for (rows, cols, n, threads) in shapes.into_iter().chain(groups) {
             let pool = ThreadPool::new(NonZeroUsize::new(threads).unwrap()).unwrap();
             for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512, Backend::Neon] {
                 let Ok(kernels) = Kernels::new(backend) else { continue };
-                for kind in QuantType::ALL {
-                    let what = format!("{kind} on {backend:?}, {rows}×{cols}, {n} tokens");
-                    let bytes = encode(kind, &noise(1, rows * cols));
-                    let w = Matrix::new(kind, rows, cols, &bytes).unwrap();
+                let can_be = |kind: &QuantType| rows % GROUP_ROWS == 0 && can_be_interleaved(*kind);
+                let side_by_side =
+                    QuantType::ALL.into_iter().filter(can_be).map(|kind| (kind, true));
+                let by_row = QuantType::ALL.into_iter().map(|kind| (kind, false));
+                for (kind, is_interleaved) in by_row.chain(side_by_side) {
+                    let mut bytes = encode(kind, &noise(1, rows * cols));
+                    let w = if is_interleaved {
+                        interleave(kind, cols, &mut bytes);
+                        Matrix::interleaved(kind, rows, cols, &bytes).unwrap()
+                    } else {
+                        Matrix::new(kind, rows, cols, &bytes).unwrap()
+                    };
+                    let what = format!("{w:?} on {backend:?}, {n} tokens");
                     let x: Vec<f32> = (0..n * cols).map(|i| (i % 7) as f32 - 3.0).collect();
                     let (mut told, mut untold) = (vec![0.0; n * rows], vec![0.0; n * rows]);
                     let diary = Diary::default();

@@ -6,17 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brickscope_kernels::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
-/// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 2 to 10 µs
-/// on one thread: 0.05 to 0.09 ns each in caches, for `q·k` and `p·v` with AVX2, and up to 0.3 where keys
-/// come out of memory, as they do once the weights of a pass have gone by; 0.1 to 0.6 with the scalar
-/// kernels. The hand-over is 0.1 µs where
-/// the workers spin, as they do between the matrices of a pass, 0.7 where they offer their cores to
-/// others, and perhaps 2 where the cores share no cache. So two threads that halve the rows save more
-/// than it costs nearly everywhere. With NEON nobody has measured it.
+/// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 2 to 10 µs on
+/// one thread: 0.05 to 0.09 ns each in caches, for `q·k` and `p·v` with AVX2, and up to 0.3 where keys
+/// come out of memory, as they do once the weights of a pass have gone by; 3 to 20 µs with the scalar
+/// kernels. The hand-over is 0.1 µs where the workers spin, as they do between the matrices of a pass,
+/// 0.7 where they offer their cores to others, and perhaps 2 where the cores share no cache. So two
+/// threads that halve the rows save more than it costs nearly everywhere. With NEON nobody has measured it.
 const WORTH: usize = 1 << 15;
 
-/// How many multiply-adds of those a score takes in a softmax: 0.6 ns with AVX2.
-pub(crate) const MULTIPLY_ADDS_OF_SOFTMAX: usize = 10;
+/// How many multiply-adds of those, out of memory, a score takes in a softmax, out of a cache: 0.6 ns with AVX2.
+pub(crate) const MULTIPLY_ADDS_OF_SOFTMAX: usize = 3;
 
 /// How the rows of a brick are dealt out to threads. Rows don't depend on each other, so each is the
 /// same to the bit whoever has it.

@@ -37,9 +37,9 @@ pub(super) fn multiply(out: &mut Columns, w: &Matrix, tile: &Tile, told: impl Te
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn multiply_some<const TOKENS: usize>(out: &mut Columns, w: &Matrix, tile: &Tile, told: impl Tell) {
     let (rows, n) = (out.columns(), tile.n());
-    assert!(rows.start.is_multiple_of(GROUP_ROWS), "a share begins with a group");
     let columns = tile.columns(0..w.cols()).iter();
-    // Closer together than for many, since they are read again for each group.
+    // Closer together than for many, since they are read again for each group. Each thread makes them anew for each
+    // product, which is in what was measured.
     let x = columns.map(|column| *column.0[0].first_chunk().expect("few tokens have a vector"));
     let x: Vec<[f32; TOKENS]> = x.collect();
     let mut midi_begun = told.now();

@@ -17,10 +17,11 @@
 //! While a strip is multiplied the next is fetched, some lines with each tile of tokens: its rows are short pieces
 //! of memory far from each other, of which the hardware would fetch none ahead.
 //!
-//! Up to 16 tokens with rows that lie side by side have a loop of their own (`few.rs`), whose micro tiles are groups.
+//! Up to 16 tokens with rows that lie side by side have a loop of their own (`few.rs`).
 //!
 //! As tiles 256 columns of 128 rows with all tokens, from decoding to sums, are a midi tile, a strip of them with up
-//! to 32 tokens a micro tile: those of a strip are timed as a whole.
+//! to 32 tokens a micro tile: those of a strip are timed as a whole. Of few tokens 128 rows with all columns are a midi
+//! tile, and a group of 16 a micro tile.
 
 mod few;
 mod strip;
@@ -33,6 +34,7 @@ use std::ops::Range;
 
 use super::pieces::prefetch_rows;
 use crate::Matrix;
+use crate::interleave::GROUP_ROWS;
 use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
 use crate::matmul::Columns;
 use crate::spare::Spare;
@@ -42,8 +44,9 @@ use tokens::{LANES, Tile};
 
 /// How many columns are multiplied before going on.
 const DEPTH: usize = 256;
-/// With how many rows.
+/// With how many rows: whole groups of those that lie side by side.
 const ROWS: usize = 128;
+const _: () = assert!(ROWS.is_multiple_of(GROUP_ROWS));
 
 static SUMS: Spare<Sums> = Spare::new();
 
@@ -60,6 +63,10 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
 fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
     let (rows, cols) = (out.columns(), w.cols());
     let of_tokens: Vec<&Tile> = parts.iter().flat_map(Packed::tiles).collect();
+    assert!(
+        !w.is_interleaved() || rows.start.is_multiple_of(GROUP_ROWS),
+        "a share of rows side by side begins with a group"
+    );
     if w.is_interleaved()
         && let [tile] = of_tokens[..]
         && tile.n() <= few::MOST
