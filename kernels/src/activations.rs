@@ -110,6 +110,42 @@ pub(crate) mod avx512 {
     #[inline]
     pub(crate) fn round_block(q: &mut [i8], x: &[f32]) -> f32 {
         let (q, x) = (q.as_chunks_mut::<16>().0, x.as_chunks::<16>().0);
+        let (inverse, scale) = scale_of(x);
+        match inverse {
+            None => q.as_flattened_mut().fill(0),
+            Some(inverse) => {
+                for (q, x) in q.iter_mut().zip(x) {
+                    store_i8x16(q, round(x, inverse));
+                }
+            }
+        }
+        scale
+    }
+
+    /// Rounds a block of `16 * V`, into registers. Returns its scale, too.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    pub(crate) fn round_vectors<const V: usize>(x: &[[f32; 16]; V]) -> ([__m512i; V], f32) {
+        let (inverse, scale) = scale_of(x);
+        let mut rounded = [_mm512_setzero_si512(); V];
+        if let Some(inverse) = inverse {
+            for (rounded, x) in rounded.iter_mut().zip(x) {
+                *rounded = round(x, inverse);
+            }
+        }
+        (rounded, scale)
+    }
+
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    fn round(x: &[f32; 16], inverse: f32) -> __m512i {
+        _mm512_cvtps_epi32(_mm512_mul_ps(load_f32x16(x), _mm512_set1_ps(inverse)))
+    }
+
+    /// What numbers of a block are multiplied with to be rounded, if any is worth it, and the block's scale.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    fn scale_of(x: &[[f32; 16]]) -> (Option<f32>, f32) {
         let magnitude = _mm512_set1_epi32(i32::MAX);
         let mut most = _mm512_setzero_si512();
         for x in x {
@@ -117,20 +153,11 @@ pub(crate) mod avx512 {
             let bits = _mm512_and_si512(_mm512_castps_si512(load_f32x16(x)), magnitude);
             most = _mm512_max_epi32(most, bits);
         }
-        let most = f32::from_bits(_mm512_reduce_max_epi32(most).cast_unsigned());
-        if !most.is_finite() {
-            q.as_flattened_mut().fill(0);
-            return f32::NAN;
+        match f32::from_bits(_mm512_reduce_max_epi32(most).cast_unsigned()) {
+            most if !most.is_finite() => (None, f32::NAN),
+            most if most < LEAST => (None, 0.0),
+            most => (Some(127.0 / most), most / 127.0),
         }
-        if most < LEAST {
-            q.as_flattened_mut().fill(0);
-            return 0.0;
-        }
-        let inverse = _mm512_set1_ps(127.0 / most);
-        for (q, x) in q.iter_mut().zip(x) {
-            store_i8x16(q, _mm512_cvtps_epi32(_mm512_mul_ps(load_f32x16(x), inverse)));
-        }
-        most / 127.0
     }
 }
 

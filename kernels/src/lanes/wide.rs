@@ -233,6 +233,14 @@ pub(crate) fn store_i8x16(out: &mut [i8; 16], v: __m512i) {
     unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(v)) }
 }
 
+/// The same, four to a word, the first the lowest.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn store_i8x16_in_words(out: &mut [i32; 4], v: __m512i) {
+    // SAFETY: the array has the 16 bytes that are written; `storeu` needs no alignment.
+    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(v)) }
+}
+
 /// A half float in the file's byte order, in all lanes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]

@@ -13,13 +13,13 @@
 use std::arch::x86_64::*;
 
 use crate::QuantType;
-use crate::activations::Activations;
+use crate::activations::avx512::round_vectors;
 use crate::gemv::groups::{in_order, of_groups};
 use crate::interleave::{
     GROUP_ROWS, Line, Q4_0_WORDS, Q4_K_WORDS, Q5_K_WORDS, Q6_K_CODES, Q6_K_WORDS, Q8_0_WORDS,
     TQ2_0_WORDS, halves_of, lines_of,
 };
-use crate::lanes::wide::{load_f16_bytes, load_u8x64};
+use crate::lanes::wide::{load_f16_bytes, load_u8x64, store_i8x16_in_words};
 use crate::quant::q4_k::{HEAD, LEN};
 use crate::quant::{q4_0, q8_0, ternary};
 
@@ -61,42 +61,71 @@ pub(super) type Of32 = OfBlock<8>;
 pub(super) type Of256 = OfBlock<64>;
 const _: () = assert!(q4_0::LEN == 32 && q8_0::LEN == 32 && ternary::LEN == 256);
 
-/// Four bytes as `vpdpbusd` takes them.
-fn fours<const FOURS: usize>(q: &[i8]) -> [i32; FOURS] {
-    let mut fours = [0; FOURS];
-    for (four, q) in fours.iter_mut().zip(q.as_chunks::<4>().0) {
-        *four = i32::from_le_bytes(q.map(i8::cast_unsigned));
+/// Rounds a block of `16 * V` and keeps it by fours. Returns it in registers, too, and its scale.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn round_to<const V: usize>(q: &mut [i32], x: &[[f32; 16]; V]) -> ([__m512i; V], f32) {
+    let (rounded, scale) = round_vectors(x);
+    for (q, rounded) in q.as_chunks_mut().0.iter_mut().zip(rounded) {
+        store_i8x16_in_words(q, rounded);
     }
-    fours
+    (rounded, scale)
 }
 
-pub(super) fn with_minimums(x: &Activations) -> Vec<OfMinimums> {
-    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<8>().0).zip(&x.scales);
-    let blocks = blocks.map(|((q, sums), scale)| {
+/// The blocks of `16 * V`.
+fn blocks<const V: usize>(x: &[f32]) -> &[[[f32; 16]; V]] {
+    x.as_chunks().0.as_chunks().0
+}
+
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn with_minimums(x: &[f32]) -> Vec<OfMinimums> {
+    let blocks = blocks::<{ LEN / 16 }>(x).iter().map(|x| {
+        let mut block = OfMinimums { q: [0; LEN / 4], sums: [0; 4], scale: 0.0 };
+        let (rounded, scale) = round_to(&mut block.q, x);
+        block.scale = scale;
+        let mut sums = [0; 8];
+        for (sum, two) in sums.iter_mut().zip(rounded.as_chunks::<2>().0) {
+            *sum = _mm512_reduce_add_epi32(_mm512_add_epi32(two[0], two[1]));
+        }
         // At most 32 · 127 each.
         let two = |s: usize| sums[s] & 0xffff | sums[s + 2] << 16;
-        OfMinimums { q: fours(q), sums: [two(0), two(1), two(4), two(5)], scale: *scale }
+        block.sums = [two(0), two(1), two(4), two(5)];
+        block
     });
     blocks.collect()
 }
 
-pub(super) fn in_sixteens(x: &Activations) -> Vec<OfSixteens> {
-    let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<16>().0).zip(&x.scales);
-    let blocks = blocks.map(|((q, sums), scale)| OfSixteens {
-        q: fours(q),
-        begin: sums.map(|sum| -32 * sum),
-        scale: *scale,
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn in_sixteens(x: &[f32]) -> Vec<OfSixteens> {
+    let blocks = blocks::<{ LEN / 16 }>(x).iter().map(|x| {
+        let mut block = OfSixteens { q: [0; LEN / 4], begin: [0; 16], scale: 0.0 };
+        let (rounded, scale) = round_to(&mut block.q, x);
+        block.scale = scale;
+        for (begin, sixteen) in block.begin.iter_mut().zip(rounded) {
+            *begin = -32 * _mm512_reduce_add_epi32(sixteen);
+        }
+        block
     });
     blocks.collect()
 }
 
-/// Where codes have `offset` added.
-pub(super) fn in_blocks<const FOURS: usize>(x: &Activations, offset: i32) -> Vec<OfBlock<FOURS>> {
-    let blocks = x.q.chunks_exact(4 * FOURS).zip(&x.scales);
-    let blocks = blocks.map(|(q, scale)| OfBlock {
-        q: fours(q),
-        begin: -offset * q.iter().map(|q| i32::from(*q)).sum::<i32>(),
-        scale: *scale,
+/// Where codes have `offset` added. Blocks are of `V` vectors, four times as many fours.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn in_blocks<const V: usize, const FOURS: usize>(
+    x: &[f32],
+    offset: i32,
+) -> Vec<OfBlock<FOURS>> {
+    const { assert!(FOURS == 4 * V) };
+    let blocks = blocks::<V>(x).iter().map(|x| {
+        let mut block = OfBlock { q: [0; FOURS], begin: 0, scale: 0.0 };
+        let (rounded, scale) = round_to(&mut block.q, x);
+        block.scale = scale;
+        let mut sum = _mm512_setzero_si512();
+        for rounded in rounded {
+            sum = _mm512_add_epi32(sum, rounded);
+        }
+        block.begin = -offset * _mm512_reduce_add_epi32(sum);
+        block
     });
     blocks.collect()
 }

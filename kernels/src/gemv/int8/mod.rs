@@ -57,24 +57,36 @@ impl Arranged {
     /// type.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn new(kind: QuantType, is_interleaved: bool, x: &[f32]) -> Self {
-        let rounded = Activations::rounded_avx512(kind, x);
-        let order = match kind {
-            QuantType::Q4_K | QuantType::Q5_K if is_interleaved => {
-                Order::InterleavedWithMinimums(interleaved::with_minimums(&rounded))
+        let order = if is_interleaved {
+            Self::interleaved(kind, x)
+        } else {
+            Self::by_row(kind, Activations::rounded_avx512(kind, x))
+        };
+        Self { len: x.len(), order }
+    }
+
+    /// Rounded block by block into what the loops read, as these are short of caches: between two products the
+    /// weights have gone by.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn interleaved(kind: QuantType, x: &[f32]) -> Order {
+        match kind {
+            QuantType::Q4_K | QuantType::Q5_K => {
+                Order::InterleavedWithMinimums(interleaved::with_minimums(x))
             }
-            QuantType::Q6_K if is_interleaved => {
-                Order::InterleavedQ6K(interleaved::in_sixteens(&rounded))
+            QuantType::Q6_K => Order::InterleavedQ6K(interleaved::in_sixteens(x)),
+            QuantType::Q8_0 => Order::InterleavedOf32(interleaved::in_blocks::<2, 8>(x, 128)),
+            QuantType::Q4_0 => {
+                Order::InterleavedOf32(interleaved::in_blocks::<2, 8>(x, of_32::offset(kind)))
             }
-            QuantType::Q8_0 if is_interleaved => {
-                Order::InterleavedOf32(interleaved::in_blocks(&rounded, 128))
+            QuantType::TQ2_0 => Order::InterleavedTQ2(interleaved::in_blocks::<16, 64>(x, 1)),
+            kind => {
+                unreachable!("rows of {kind} are never multiplied in whole numbers if interleaved")
             }
-            QuantType::Q4_0 if is_interleaved => {
-                Order::InterleavedOf32(interleaved::in_blocks(&rounded, of_32::offset(kind)))
-            }
-            QuantType::TQ2_0 if is_interleaved => {
-                Order::InterleavedTQ2(interleaved::in_blocks(&rounded, 1))
-            }
-            kind if is_interleaved => unreachable!("rows of {kind} are never interleaved"),
+        }
+    }
+
+    fn by_row(kind: QuantType, rounded: Activations) -> Order {
+        match kind {
             QuantType::Q8_0 => Order::Q8_0(q8_0::in_eights(&rounded)),
             QuantType::Q4_0 | QuantType::Q4_1 | QuantType::Q5_0 | QuantType::Q5_1 => {
                 Order::Of32(of_32::in_fours(&rounded, of_32::offset(kind)))
@@ -89,8 +101,7 @@ impl Arranged {
             kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
                 unreachable!("no int8 loop for {kind}")
             }
-        };
-        Self { len: x.len(), order }
+        }
     }
 }
 
