@@ -195,8 +195,8 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::tests::{encode, noise};
-    use crate::{Backend, can_be_interleaved, interleave};
+    use crate::tests::{encode, laid_out, noise};
+    use crate::{Backend, can_be_interleaved};
 
     /// The order of types is that of a mixture's, so that each comes after others of other blocks.
     #[test]
@@ -216,12 +216,7 @@ mod tests {
                 let all = kinds.clone().chain(interleaved.clone()).chain(kinds).chain(interleaved);
                 for (kind, is_interleaved) in all {
                     let mut bytes = encode(kind, &noise(1, rows * cols));
-                    let w = if is_interleaved {
-                        interleave(kind, cols, &mut bytes);
-                        Matrix::interleaved(kind, rows, cols, &bytes).unwrap()
-                    } else {
-                        Matrix::new(kind, rows, cols, &bytes).unwrap()
-                    };
+                    let w = laid_out(kind, [rows, cols], is_interleaved, &mut bytes);
                     let (mut once, mut anew) = (vec![0.0; n * rows], vec![0.0; n * rows]);
                     kernels.matmul_inputs(&pool, &mut once, w, &mut inputs, None);
                     kernels.gemm(&mut anew, w, &x, n);

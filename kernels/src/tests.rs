@@ -72,6 +72,20 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
         .collect()
 }
 
+/// A matrix of these bytes, which are as in a file; its rows are put side by side in them if they are to be.
+pub(crate) fn laid_out(
+    kind: QuantType,
+    [rows, cols]: [usize; 2],
+    is_interleaved: bool,
+    bytes: &mut [u8],
+) -> Matrix<'_> {
+    if is_interleaved {
+        interleave(kind, cols, bytes);
+        return Matrix::interleaved(kind, rows, cols, bytes).unwrap();
+    }
+    Matrix::new(kind, rows, cols, bytes).unwrap()
+}
+
 /// `x`, whole blocks, as weights of a type.
 pub(crate) fn encode(kind: QuantType, x: &[f32]) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -98,10 +98,9 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::tests::{encode, noise};
+    use crate::tests::{encode, laid_out, noise};
     use crate::{
         Backend, GROUP_ROWS, Inputs, Kernels, Matrix, QuantType, ThreadPool, can_be_interleaved,
-        interleave,
     };
 
     /// Keeps all that it is told, by a clock that ticks at each reading.
@@ -140,12 +139,7 @@ mod tests {
                 let by_row = QuantType::ALL.into_iter().map(|kind| (kind, false));
                 for (kind, is_interleaved) in by_row.chain(side_by_side) {
                     let mut bytes = encode(kind, &noise(1, rows * cols));
-                    let w = if is_interleaved {
-                        interleave(kind, cols, &mut bytes);
-                        Matrix::interleaved(kind, rows, cols, &bytes).unwrap()
-                    } else {
-                        Matrix::new(kind, rows, cols, &bytes).unwrap()
-                    };
+                    let w = laid_out(kind, [rows, cols], is_interleaved, &mut bytes);
                     let what = format!("{w:?} on {backend:?}, {n} tokens");
                     let x: Vec<f32> = (0..n * cols).map(|i| (i % 7) as f32 - 3.0).collect();
                     let (mut told, mut untold) = (vec![0.0; n * rows], vec![0.0; n * rows]);
