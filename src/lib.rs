@@ -60,7 +60,8 @@ pub use crate::profile::{
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
-    HandOff, KernelId, KernelTimer, LayerTimer, PassBricks, PassTimer,
+    HandOff, KernelId, KernelTimer, LayerTimer, PassBricks, PassReadings, PassTimer, ToldKernels,
+    ToldLayer, ToldPass,
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};

@@ -23,7 +23,9 @@ use crate::graph::{
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile, Route};
-use crate::recorder::{InPass, Looked, NameIdx, Open, OpenPass, Owner, Recorder};
+use crate::recorder::{
+    self, InPass, Looked, NameIdx, Open, OpenPass, Owner, Readings, Recorder, Told, ToldBrick,
+};
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
 use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
@@ -272,6 +274,100 @@ impl PassBricks<'_> {
         self.0.end_several(work);
     }
 }
+
+/// Readings of the clock in a pass, which is told when it is over what they were of. See
+/// [`BrickProfiler::readings_of`].
+///
+/// Dropped without being told, as by a panic, they are [counted as unfinished](Dropped::unfinished). It stays on
+/// its thread.
+#[derive(Debug)]
+pub struct PassReadings<'p>(Readings<'p>);
+
+impl<'p> PassReadings<'p> {
+    /// Reads the clock.
+    #[inline(always)]
+    pub fn take(&self) {
+        self.0.take();
+    }
+
+    /// To say what they were of, in the order in which they were taken. The wall of the pass ends here, whenever
+    /// [`end_pass`](BrickProfiler::end_pass) is told so. `None` if there are more than there was
+    /// room for, or if something else was timed on this thread meanwhile, with which they might overlap: then they
+    /// are counted as unfinished. And if the pass has been forgotten by a [reset](BrickProfiler::reset).
+    #[must_use]
+    pub fn tell(self) -> Option<ToldPass<'p>> {
+        self.0.tell().map(ToldPass)
+    }
+}
+
+/// Readings of a pass, of which each method says what the next ones were of. What is said after the last one is not
+/// recorded; readings that are left over are [counted as unfinished](Dropped::unfinished).
+#[derive(Debug)]
+pub struct ToldPass<'p>(Told<'p>);
+
+impl ToldPass<'_> {
+    /// Two readings: a brick began, and ended.
+    #[inline]
+    pub fn brick(&mut self, brick: BrickId, work: Work) {
+        self.0.brick(brick as NameIdx, work);
+    }
+
+    /// Two readings: a brick that is a single kernel.
+    #[inline]
+    pub fn brick_kernel(&mut self, brick: BrickId, kernel: KernelId, work: Work) {
+        self.0.brick_kernel(brick as NameIdx, kernel.0, work);
+    }
+
+    /// One reading: a brick of some kernels began, and the first of them, which had `kernel_work` to do.
+    #[inline]
+    pub fn begin_kernels(
+        &mut self,
+        brick: BrickId,
+        kernel: KernelId,
+        kernel_work: Work,
+    ) -> ToldKernels {
+        ToldKernels(self.0.begin_kernels(brick as NameIdx, kernel.0, kernel_work))
+    }
+
+    /// One reading: a kernel of the brick ended, and the next one began.
+    #[inline]
+    pub fn next_kernel(&mut self, brick: &mut ToldKernels, kernel: KernelId, kernel_work: Work) {
+        let told = brick.0.take();
+        brick.0 = told.and_then(|told| self.0.next_kernel(told, kernel.0, kernel_work));
+    }
+
+    /// One reading: the last kernel ended, and the brick, which had this work to do.
+    #[inline]
+    pub fn end_kernels(&mut self, brick: ToldKernels, work: Work) {
+        if let Some(told) = brick.0 {
+            self.0.end_kernels(&told, work);
+        }
+    }
+
+    /// One reading: a transformer layer began. What is told of until its end belongs to it.
+    #[inline]
+    pub fn begin_layer(&mut self, index: u16) -> ToldLayer {
+        ToldLayer(self.0.begin_layer(index))
+    }
+
+    /// One reading: it ended.
+    #[inline]
+    pub fn end_layer(&mut self, layer: ToldLayer) {
+        if let Some(told) = layer.0 {
+            self.0.end_layer(&told);
+        }
+    }
+}
+
+/// A brick of some kernels that is being told of. See [`ToldPass::begin_kernels`].
+#[must_use = "without an end it is counted as unfinished"]
+#[derive(Debug)]
+pub struct ToldKernels(Option<ToldBrick>);
+
+/// A layer that is being told of. See [`ToldPass::begin_layer`].
+#[must_use = "without an end it is counted as unfinished"]
+#[derive(Debug)]
+pub struct ToldLayer(Option<recorder::ToldLayer>);
 
 /// The number of a kernel's name. See [`BrickProfiler::kernel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -766,6 +862,41 @@ impl BrickProfiler {
     #[must_use]
     pub fn bricks_of<'p>(&'p self, pass: &'p PassTimer) -> PassBricks<'p> {
         PassBricks(self.recorder.in_pass(pass.open.as_ref()))
+    }
+
+    /// The clock, to be read while `pass` runs, where it is told afterwards what the readings were of: less is
+    /// done between bricks than by [`bricks_of`](Self::bricks_of), some words instead of some cache lines. It is for
+    /// passes that take the same way each time, so that an engine can walk it once more without doing any work.
+    ///
+    /// `room` is where readings are kept until then; two for a brick, and one for each kernel but its first. In the
+    /// meantime nothing else is to be timed on this thread. Nothing is recorded before they are told: who
+    /// looks at the profile during the pass doesn't see its bricks.
+    ///
+    /// `None` if the pass isn't recorded, or not by clock readings alone: where hardware counters are read at each
+    /// brick, or there is no counter to tell the time.
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, BrickProfiler, Phase, Work};
+    /// # let profiler = BrickProfiler::enabled();
+    /// # let norm = profiler.kernel("rms_norm", None);
+    /// let mut room = [0; 100];
+    /// let pass = profiler.begin_pass(Phase::Decode);
+    /// if let Some(readings) = profiler.readings_of(&pass, &mut room) {
+    ///     readings.take();
+    ///     // … the norm …
+    ///     readings.take();
+    ///     if let Some(mut told) = readings.tell() {
+    ///         told.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
+    ///     }
+    /// }
+    /// profiler.end_pass(pass, 1, 0);
+    /// ```
+    pub fn readings_of<'p>(
+        &'p self,
+        pass: &'p PassTimer,
+        room: &'p mut [u64],
+    ) -> Option<PassReadings<'p>> {
+        self.recorder.readings(pass.open.as_ref(), room).map(PassReadings)
     }
 
     /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.

@@ -171,7 +171,8 @@ impl<P: Probe> Pass<'_, P> {
     }
 
     /// Runs `tokens` through the model, after those in `kv`. Returns the logits of the tokens in
-    /// `outputs`, one row of the vocabulary each.
+    /// `outputs`, one row of the vocabulary each. Advancing the cache is the caller's: outside of what probes run
+    /// nothing is done here that can't be done again, so that a probe may run nothing, and only hear what there is.
     ///
     /// The caller has held the number of tokens against the scratch and the cache, and their ids
     /// against the vocabulary.
@@ -355,8 +356,6 @@ impl<P: Probe> Pass<'_, P> {
                 });
             });
         }
-        kv.advance(n);
-
         let n_out = outputs.count(n);
         scratch.logits.resize(n_out * c.n_vocab, 0.0);
         if n_out > 0 {

@@ -6,7 +6,7 @@ use crate::executor::gpu::{Gpu, GpuProbe, GpuSession};
 use crate::executor::work;
 use crate::forward::Outputs;
 use crate::model::Error;
-use crate::probe::{InPass, NoProbe, Probe, Profiled};
+use crate::probe::{NoProbe, Profiled};
 use crate::sample::{Sampler, Sampling};
 use crate::session::Session;
 
@@ -86,20 +86,6 @@ struct OnCpu<'r, 'm> {
     probe: Option<&'r Profiled<'r>>,
 }
 
-impl OnCpu<'_, '_> {
-    fn pass_with(
-        &mut self,
-        probe: &impl Probe,
-        tokens: &[u32],
-        sampler: Option<&mut Sampler>,
-    ) -> Option<u32> {
-        let outputs = if sampler.is_some() { Outputs::Last } else { Outputs::None };
-        let logits = self.session.pass(probe, tokens, outputs);
-        let work = work::sample(logits.len());
-        sampler.map(|sampler| probe.brick(BrickId::Sampling, work, || sampler.sample(logits)))
-    }
-}
-
 impl Runs for OnCpu<'_, '_> {
     fn position(&self) -> usize {
         self.session.position()
@@ -120,9 +106,12 @@ impl Runs for OnCpu<'_, '_> {
         tokens: &[u32],
         sampler: Option<&mut Sampler>,
     ) -> Result<Option<u32>, Error> {
+        let outputs = if sampler.is_some() { Outputs::Last } else { Outputs::None };
         Ok(match self.probe.zip(begun) {
-            Some((probe, begun)) => self.pass_with(&InPass::new(probe, begun), tokens, sampler),
-            None => self.pass_with(&NoProbe, tokens, sampler),
+            Some((probe, begun)) => {
+                self.session.profiled_pass(probe, begun, tokens, outputs, sampler)
+            }
+            None => self.session.pass_and_sample(&NoProbe, tokens, outputs, sampler),
         })
     }
 }

@@ -1,36 +1,35 @@
 //! What the forward pass tells of itself: to nobody, or to a profiler. (A tap is in `tap.rs`.)
 
+use std::cell::RefCell;
 use std::ops::Range;
 
-use brickscope::{BrickId, BrickProfiler, KernelId, PassBricks, PassTimer, Work};
+use brickscope::{
+    BrickId, BrickProfiler, KernelId, PassBricks, PassReadings, PassTimer, ToldKernels, ToldPass,
+    Work,
+};
 use brickscope_kernels::{TileLevel, TileWatch, TileWork};
 
 use crate::executor::{Routine, Routines};
 use crate::kv_cache::Heads;
 use crate::tap::{Operation, Value};
 
-/// Hears of each layer, brick and kernel while it runs.
+/// Hears of each layer, brick and kernel while it runs. It may run none of the bricks: then it hears of all that
+/// there is, and nothing is computed.
 pub trait Probe {
     /// Runs one transformer layer.
-    fn layer<R>(&self, index: usize, run: impl FnOnce() -> R) -> R;
+    fn layer(&self, index: usize, run: impl FnOnce());
     /// Runs one brick.
-    fn brick<R>(&self, brick: BrickId, work: Work, run: impl FnOnce() -> R) -> R;
+    fn brick(&self, brick: BrickId, work: Work, run: impl FnOnce());
     /// Runs one brick that is a single kernel. No other is run inside it, nor inside that of some kernels.
-    fn brick_kernel<R>(
-        &self,
-        brick: BrickId,
-        routine: Routine,
-        work: Work,
-        run: impl FnOnce() -> R,
-    ) -> R;
+    fn brick_kernel(&self, brick: BrickId, routine: Routine, work: Work, run: impl FnOnce());
     /// Runs one brick of some kernels, one after the other, and nothing between them. A brick without
     /// any is not told of.
-    fn brick_kernels<'a, R>(
+    fn brick_kernels<'a>(
         &'a self,
         brick: BrickId,
         work: Work,
-        run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
-    ) -> R;
+        run: impl FnOnce(&mut Self::Kernels<'a>),
+    );
 
     /// Sees what a kernel has put out, or what attention is about to read, and may change it. Most
     /// probes don't look.
@@ -60,7 +59,7 @@ pub trait Probe {
 /// Hears of the kernels of one brick.
 pub trait KernelProbe {
     /// Runs the next kernel.
-    fn kernel<R>(&mut self, routine: Routine, work: Work, run: impl FnOnce() -> R) -> R;
+    fn kernel(&mut self, routine: Routine, work: Work, run: impl FnOnce());
 }
 
 /// Tells nobody. A forward pass with it compiles to code without any trace of a probe.
@@ -69,28 +68,23 @@ pub struct NoProbe;
 
 impl Probe for NoProbe {
     #[inline(always)]
-    fn layer<R>(&self, _: usize, run: impl FnOnce() -> R) -> R {
-        run()
+    fn layer(&self, _: usize, run: impl FnOnce()) {
+        run();
     }
 
     #[inline(always)]
-    fn brick<R>(&self, _: BrickId, _: Work, run: impl FnOnce() -> R) -> R {
-        run()
+    fn brick(&self, _: BrickId, _: Work, run: impl FnOnce()) {
+        run();
     }
 
     #[inline(always)]
-    fn brick_kernel<R>(&self, _: BrickId, _: Routine, _: Work, run: impl FnOnce() -> R) -> R {
-        run()
+    fn brick_kernel(&self, _: BrickId, _: Routine, _: Work, run: impl FnOnce()) {
+        run();
     }
 
     #[inline(always)]
-    fn brick_kernels<'a, R>(
-        &'a self,
-        _: BrickId,
-        _: Work,
-        run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
-    ) -> R {
-        run(&mut NoProbe)
+    fn brick_kernels<'a>(&'a self, _: BrickId, _: Work, run: impl FnOnce(&mut Self::Kernels<'a>)) {
+        run(&mut NoProbe);
     }
 
     type Kernels<'a> = Self;
@@ -98,8 +92,8 @@ impl Probe for NoProbe {
 
 impl KernelProbe for NoProbe {
     #[inline(always)]
-    fn kernel<R>(&mut self, _: Routine, _: Work, run: impl FnOnce() -> R) -> R {
-        run()
+    fn kernel(&mut self, _: Routine, _: Work, run: impl FnOnce()) {
+        run();
     }
 }
 
@@ -172,48 +166,38 @@ impl<'p> InPass<'p> {
 
 impl Probe for InPass<'_> {
     #[inline]
-    fn layer<R>(&self, index: usize, run: impl FnOnce() -> R) -> R {
+    fn layer(&self, index: usize, run: impl FnOnce()) {
         let timer = self.profiled.profiler.begin_layer(index as u16);
-        let result = run();
+        run();
         self.profiled.profiler.end_layer(timer);
-        result
     }
 
     #[inline]
-    fn brick<R>(&self, brick: BrickId, work: Work, run: impl FnOnce() -> R) -> R {
+    fn brick(&self, brick: BrickId, work: Work, run: impl FnOnce()) {
         let timer = self.profiled.profiler.start_brick(brick);
-        let result = run();
+        run();
         self.profiled.profiler.stop_brick_with(timer, work);
-        result
     }
 
     #[inline]
-    fn brick_kernel<R>(
-        &self,
-        brick: BrickId,
-        routine: Routine,
-        work: Work,
-        run: impl FnOnce() -> R,
-    ) -> R {
+    fn brick_kernel(&self, brick: BrickId, routine: Routine, work: Work, run: impl FnOnce()) {
         self.begin(brick, routine, work);
-        let result = run();
+        run();
         self.end();
-        result
     }
 
     #[inline]
-    fn brick_kernels<'a, R>(
+    fn brick_kernels<'a>(
         &'a self,
         brick: BrickId,
         work: Work,
-        run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
-    ) -> R {
+        run: impl FnOnce(&mut Self::Kernels<'a>),
+    ) {
         let mut kernels = KernelsInPass { pass: self, brick: Some(brick) };
-        let result = run(&mut kernels);
+        run(&mut kernels);
         if kernels.brick.is_none() {
             self.end_with(work);
         }
-        result
     }
 
     #[inline]
@@ -261,11 +245,155 @@ pub(crate) struct KernelsInPass<'a> {
 
 impl KernelProbe for KernelsInPass<'_> {
     #[inline]
-    fn kernel<R>(&mut self, routine: Routine, work: Work, run: impl FnOnce() -> R) -> R {
+    fn kernel(&mut self, routine: Routine, work: Work, run: impl FnOnce()) {
         match self.brick.take() {
             Some(brick) => self.pass.begin(brick, routine, work),
             None => self.pass.next(routine, work),
         }
-        run()
+        run();
+    }
+}
+
+/// Reads the clock in a pass, and does nothing else: what it read, a [`Told`] of the same pass says.
+#[derive(Debug)]
+pub(crate) struct Timed<'p>(PassReadings<'p>);
+
+impl<'p> Timed<'p> {
+    pub(crate) fn new(readings: PassReadings<'p>) -> Self {
+        Self(readings)
+    }
+
+    /// How many readings a pass of so many layers takes at most. A layer takes 37 with all that an architecture may
+    /// have, and what comes before and after them 10.
+    pub(crate) fn readings(n_layers: usize) -> usize {
+        40 * n_layers + 10
+    }
+
+    pub(crate) fn tell(self) -> Option<ToldPass<'p>> {
+        self.0.tell()
+    }
+}
+
+impl Probe for Timed<'_> {
+    #[inline(always)]
+    fn layer(&self, _: usize, run: impl FnOnce()) {
+        self.0.take();
+        run();
+        self.0.take();
+    }
+
+    #[inline(always)]
+    fn brick(&self, _: BrickId, _: Work, run: impl FnOnce()) {
+        self.0.take();
+        run();
+        self.0.take();
+    }
+
+    #[inline(always)]
+    fn brick_kernel(&self, _: BrickId, _: Routine, _: Work, run: impl FnOnce()) {
+        self.0.take();
+        run();
+        self.0.take();
+    }
+
+    #[inline(always)]
+    fn brick_kernels<'a>(&'a self, _: BrickId, _: Work, run: impl FnOnce(&mut Self::Kernels<'a>)) {
+        let mut kernels = TimedKernels { readings: &self.0, has_any: false };
+        run(&mut kernels);
+        if kernels.has_any {
+            self.0.take();
+        }
+    }
+
+    type Kernels<'a>
+        = TimedKernels<'a>
+    where
+        Self: 'a;
+}
+
+/// Reads the clock where a kernel begins.
+#[derive(Debug)]
+pub(crate) struct TimedKernels<'a> {
+    readings: &'a PassReadings<'a>,
+    has_any: bool,
+}
+
+impl KernelProbe for TimedKernels<'_> {
+    #[inline(always)]
+    fn kernel(&mut self, _: Routine, _: Work, run: impl FnOnce()) {
+        self.readings.take();
+        self.has_any = true;
+        run();
+    }
+}
+
+/// Says what the readings of a [`Timed`] pass were of, on the way that it took. Runs nothing.
+#[derive(Debug)]
+pub(crate) struct Told<'p> {
+    kernels: &'p [KernelId],
+    pass: RefCell<ToldPass<'p>>,
+}
+
+impl<'p> Told<'p> {
+    pub(crate) fn new(profiled: &'p Profiled<'_>, pass: ToldPass<'p>) -> Self {
+        Self { kernels: &profiled.kernels, pass: RefCell::new(pass) }
+    }
+}
+
+impl<'p> Probe for Told<'p> {
+    #[inline]
+    fn layer(&self, index: usize, run: impl FnOnce()) {
+        let layer = self.pass.borrow_mut().begin_layer(index as u16);
+        run();
+        self.pass.borrow_mut().end_layer(layer);
+    }
+
+    #[inline]
+    fn brick(&self, brick: BrickId, work: Work, _: impl FnOnce()) {
+        self.pass.borrow_mut().brick(brick, work);
+    }
+
+    #[inline]
+    fn brick_kernel(&self, brick: BrickId, routine: Routine, work: Work, _: impl FnOnce()) {
+        self.pass.borrow_mut().brick_kernel(brick, self.kernels[routine.index()], work);
+    }
+
+    #[inline]
+    fn brick_kernels<'a>(
+        &'a self,
+        brick: BrickId,
+        work: Work,
+        run: impl FnOnce(&mut Self::Kernels<'a>),
+    ) {
+        let mut kernels = ToldKernelsOf { pass: self, brick, begun: None };
+        run(&mut kernels);
+        if let Some(begun) = kernels.begun {
+            self.pass.borrow_mut().end_kernels(begun, work);
+        }
+    }
+
+    type Kernels<'a>
+        = ToldKernelsOf<'a, 'p>
+    where
+        Self: 'a;
+}
+
+/// Says of a brick what its kernels were.
+#[derive(Debug)]
+pub(crate) struct ToldKernelsOf<'a, 'p> {
+    pass: &'a Told<'p>,
+    brick: BrickId,
+    begun: Option<ToldKernels>,
+}
+
+impl KernelProbe for ToldKernelsOf<'_, '_> {
+    #[inline]
+    fn kernel(&mut self, routine: Routine, work: Work, _: impl FnOnce()) {
+        let mut pass = self.pass.pass.borrow_mut();
+        let kernel = self.pass.kernels[routine.index()];
+        match &mut self.begun {
+            Some(begun) => pass.next_kernel(begun, kernel, work),
+            none => *none = Some(pass.begin_kernels(self.brick, kernel, work)),
+        }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use brickscope::{BrickProfiler, PassTimer, Phase};
+use brickscope::{BrickId, BrickProfiler, PassTimer, Phase};
 use brickscope_kernels::Watch;
 
-use crate::executor::{Cpu, Routines, Shares};
+use crate::executor::{Cpu, Routines, Shares, work};
 use crate::forward::{Outputs, Pass, Scratch};
 use crate::kv_cache::KvCache;
 use crate::model::{Error, Model};
-use crate::probe::{InPass, NoProbe, Probe, Profiled};
+use crate::probe::{InPass, NoProbe, Probe, Profiled, Timed, Told};
+use crate::sample::Sampler;
 use crate::tap::{At, Tapped};
 
 /// Tokens in one pass at most. Longer inputs are cut into passes.
@@ -24,6 +25,8 @@ pub struct Session<'m> {
     scratch: Scratch,
     batch: usize,
     kv: KvCache,
+    /// Room for the readings of a pass.
+    readings: Vec<u64>,
 }
 
 impl<'m> Session<'m> {
@@ -58,6 +61,7 @@ impl<'m> Session<'m> {
             scratch: Scratch::new(model, batch, context.max(1)),
             batch,
             kv: KvCache::new(&model.config, context),
+            readings: Vec::new(),
             cpu,
         })
     }
@@ -181,8 +185,44 @@ impl<'m> Session<'m> {
     /// few of them.
     pub fn forward_with(&mut self, probe: &Profiled<'_>, tokens: &[u32]) -> Result<&[f32], Error> {
         self.timed(probe.profiler(), tokens, |session, pass, tokens, outputs| {
-            session.pass(&InPass::new(probe, pass), tokens, outputs);
+            session.profiled_pass(probe, pass, tokens, outputs, None);
         })
+    }
+
+    /// One pass over tokens that have been checked, at most a batch, and if there is a `sampler` the choice of the
+    /// token that follows, as a brick. The pass has begun.
+    pub(crate) fn profiled_pass(
+        &mut self,
+        probe: &Profiled<'_>,
+        pass: &PassTimer,
+        tokens: &[u32],
+        outputs: Outputs,
+        mut sampler: Option<&mut Sampler>,
+    ) -> Option<u32> {
+        let profiler = probe.profiler();
+        // A pass of some tokens is long, and shows its bricks to who looks on; so does one whose kernels have more
+        // to record than their times.
+        let is_short = tokens.len() == 1
+            && !self.cpu.pool().is_watched()
+            && !profiler.is_tile_profiling_enabled();
+        let mut room = std::mem::take(&mut self.readings);
+        room.resize(Timed::readings(self.model.config.n_layers), 0);
+        let chosen = match is_short.then(|| profiler.readings_of(pass, &mut room)).flatten() {
+            Some(readings) => {
+                let timed = Timed::new(readings);
+                let chosen = self.run(&timed, tokens, outputs, sampler.as_deref_mut());
+                // The same way once more, to say what was read where.
+                if let Some(pass) = timed.tell() {
+                    self.run(&Told::new(probe, pass), tokens, outputs, sampler);
+                }
+                chosen
+            }
+            None if !profiler.is_enabled() => self.run(&NoProbe, tokens, outputs, sampler),
+            None => self.run(&InPass::new(probe, pass), tokens, outputs, sampler),
+        };
+        self.readings = room;
+        self.kv.advance(tokens.len());
+        chosen
     }
 
     /// As [`forward`](Self::forward); `profiler` is told of each pass, and of nothing inside it: the
@@ -258,8 +298,39 @@ impl<'m> Session<'m> {
 
     /// One pass over tokens that have been checked, at most a batch.
     pub(crate) fn pass<P: Probe>(&mut self, probe: &P, tokens: &[u32], outputs: Outputs) -> &[f32] {
+        self.pass_and_sample(probe, tokens, outputs, None);
+        self.last_logits()
+    }
+
+    /// The same, and if there is a `sampler` the choice of the token that follows, as a brick.
+    pub(crate) fn pass_and_sample<P: Probe>(
+        &mut self,
+        probe: &P,
+        tokens: &[u32],
+        outputs: Outputs,
+        sampler: Option<&mut Sampler>,
+    ) -> Option<u32> {
+        let chosen = self.run(probe, tokens, outputs, sampler);
+        self.kv.advance(tokens.len());
+        chosen
+    }
+
+    /// The same without advancing the cache.
+    fn run<P: Probe>(
+        &mut self,
+        probe: &P,
+        tokens: &[u32],
+        outputs: Outputs,
+        sampler: Option<&mut Sampler>,
+    ) -> Option<u32> {
         let Self { model, cpu, routines, scratch, kv, .. } = self;
-        Pass { model, cpu, routines, probe }.forward(scratch, kv, tokens, outputs)
+        let logits = Pass { model, cpu, routines, probe }.forward(scratch, kv, tokens, outputs);
+        let work = work::sample(logits.len());
+        sampler.map(|sampler| {
+            let mut chosen = 0;
+            probe.brick(BrickId::Sampling, work, || chosen = sampler.sample(logits));
+            chosen
+        })
     }
 
     /// The logits of the last pass that computed any, once more. Empty before the first one.
@@ -282,5 +353,72 @@ impl<'m> Session<'m> {
     /// not run.
     pub(crate) fn check_run(&self, prompt: &[u32], n_tokens: usize) -> Result<(), Error> {
         self.model.check_run(prompt, n_tokens, self.position(), self.kv.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+
+    use brickscope_kernels::Kernels;
+
+    use super::*;
+    use crate::sample::Sampling;
+
+    /// What is said of each span but its times, and how far away its parent is.
+    fn spans(profiler: &BrickProfiler) -> Vec<String> {
+        let profile = profiler.profile();
+        assert_eq!(profile.dropped.unfinished, 0);
+        assert_eq!(profile.passes.len(), 1);
+        let pass = &profile.passes[0];
+        let spans = profile.spans.iter().zip(0..).map(|(span, i)| {
+            let name = span.name.map(|name| &profile.names[usize::from(name)]);
+            let up = span.parent.map(|parent| i - parent);
+            format!("{name:?} {:?} {up:?} {:?} {:?}", span.layer, span.work, span.source)
+        });
+        // What they cover ends before the pass does.
+        assert!(pass.wall_ns >= profile.spans.iter().map(|span| span.exclusive_ns).sum());
+        spans.collect()
+    }
+
+    #[test]
+    fn a_pass_that_is_told_afterwards_has_the_spans_of_one_that_is_told_at_once() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        // Plain; with biases; with norms inside of blocks.
+        for model in ["tiny-Q8_0", "tiny-qwen2-Q4_K_M", "tiny-bitnet-TQ2_0"] {
+            let model = Model::open(&models.join(model).with_extension("gguf")).expect("a model");
+            let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("an executor");
+            let mut session = Session::new(&model, cpu, 16).expect("memory");
+            session.forward(&[1, 2, 3]).expect("it fits");
+            let [at_once, late] = [false, true].map(|late| {
+                let profiler = BrickProfiler::enabled();
+                let probe = session.profiled(&profiler);
+                let sampler = &mut Sampler::new(Sampling::Greedy);
+                session.truncate(3);
+                let pass = profiler.begin_pass(Phase::Decode);
+                let (tokens, outputs) = (&[4], Outputs::Last);
+                let chosen = if late {
+                    session.profiled_pass(&probe, &pass, tokens, outputs, Some(sampler))
+                } else {
+                    let probe = InPass::new(&probe, &pass);
+                    session.pass_and_sample(&probe, tokens, outputs, Some(sampler))
+                };
+                profiler.end_pass(pass, 1, 3);
+                assert_eq!(session.position(), 4);
+                (chosen, session.last_logits().to_vec(), spans(&profiler))
+            });
+            assert!(at_once.2.len() > 20, "bricks, kernels, layers");
+            assert_eq!(at_once, late);
+        }
+    }
+
+    #[test]
+    fn readings_have_room_in_any_architecture() {
+        // A layer, its bricks with the norms of queries and keys and those inside of blocks, and the kernels
+        // after the first: of the projections and their biases, and what is added to the stream.
+        let layer = 2 * (1 + 14) + 5 + 1 + 1;
+        // The embedding, the angles, the last norm, the head, sampling.
+        assert!(Timed::readings(3) >= 3 * layer + 2 * 5);
     }
 }

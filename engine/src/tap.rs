@@ -236,28 +236,22 @@ impl<'f> Tapped<'f> {
 }
 
 impl Probe for Tapped<'_> {
-    fn layer<R>(&self, index: usize, run: impl FnOnce() -> R) -> R {
+    fn layer(&self, index: usize, run: impl FnOnce()) {
         self.layer.set(Some(index));
-        let result = run();
+        run();
         self.layer.set(None);
-        result
     }
 
-    fn brick<R>(&self, _: BrickId, _: Work, run: impl FnOnce() -> R) -> R {
-        run()
+    fn brick(&self, _: BrickId, _: Work, run: impl FnOnce()) {
+        run();
     }
 
-    fn brick_kernel<R>(&self, _: BrickId, _: Routine, _: Work, run: impl FnOnce() -> R) -> R {
-        run()
+    fn brick_kernel(&self, _: BrickId, _: Routine, _: Work, run: impl FnOnce()) {
+        run();
     }
 
-    fn brick_kernels<'a, R>(
-        &'a self,
-        _: BrickId,
-        _: Work,
-        run: impl FnOnce(&mut Self::Kernels<'a>) -> R,
-    ) -> R {
-        run(&mut NoProbe)
+    fn brick_kernels<'a>(&'a self, _: BrickId, _: Work, run: impl FnOnce(&mut Self::Kernels<'a>)) {
+        run(&mut NoProbe);
     }
 
     fn tap(

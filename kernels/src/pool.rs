@@ -156,6 +156,11 @@ impl ThreadPool {
         *self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
     }
 
+    /// Whether somebody is told of jobs.
+    pub fn is_watched(&self) -> bool {
+        self.shared.is_watched.load(Ordering::Relaxed)
+    }
+
     /// How many threads [`run`](Self::run) uses, the caller's among them.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1

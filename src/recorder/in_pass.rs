@@ -39,14 +39,7 @@ pub(crate) struct InPass<'p> {
 impl Recorder {
     /// The bricks of a pass, which [`begin_pass`](Self::begin_pass) of this recorder began, on its thread.
     pub(crate) fn in_pass<'p>(&'p self, pass: Option<&'p OpenPass>) -> InPass<'p> {
-        let log = pass.and_then(|pass| pass.log.as_ref());
-        // A pass of somebody else's is none that this recorder's bricks can be in.
-        let generation = self.active.load(Relaxed);
-        let log = log.filter(|log| {
-            let own = self.near_log(thread::here(), generation);
-            own.is_some_and(|own| Arc::ptr_eq(own, log))
-        });
-        let log = log.map(Arc::as_ref);
+        let log = self.log_of(pass);
         let zero = || Cell::new(0);
         InPass {
             recorder: self,
@@ -62,6 +55,14 @@ impl Recorder {
             kernel_work: Cell::default(),
             stays: PhantomData,
         }
+    }
+
+    /// The log that a pass is recorded in, on its thread.
+    pub(super) fn log_of<'p>(&self, pass: Option<&'p OpenPass>) -> Option<&'p ThreadLog> {
+        let log = pass?.log.as_ref()?;
+        // A pass of somebody else's is none that this recorder's bricks can be in.
+        let own = self.near_log(thread::here(), self.active.load(Relaxed));
+        own.is_some_and(|own| Arc::ptr_eq(own, log)).then_some(log)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The hot path. All that a span costs while a model runs is in this file, and in `in_pass.rs`.
+//! The hot path. All that a span costs while a model runs is in this file, in `in_pass.rs` and in `readings.rs`.
 //!
 //! ```text
 //! begin ── on? ── own thread's log: begun += 1, remember `covered` ── read clock ──► Open
@@ -32,11 +32,13 @@
 mod in_pass;
 #[cfg(all(test, loom))]
 mod model;
+mod readings;
 mod row;
 mod thread;
 #[cfg(all(test, not(loom)))]
 mod ways;
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,6 +53,7 @@ use crate::machine::{self, CounterReading, Disturbance, LoadReading, ReadCounter
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
 pub(crate) use self::in_pass::InPass;
+pub(crate) use self::readings::{Readings, Told, ToldBrick, ToldLayer};
 pub(crate) use self::row::{Kind, Record, flag};
 
 /// What a span is of: an index into the profiler's table of names.
@@ -178,6 +181,8 @@ pub(crate) struct OpenPass {
     serial: u32,
     /// `covered` of the thread before the pass.
     outside: u64,
+    /// When it ended, if that was before it is told of.
+    ended: Cell<Option<u64>>,
     stays: PhantomData<*const ()>,
 }
 
@@ -582,6 +587,17 @@ impl ThreadLog {
         row.store(Row::both(times, work, [open.home, open.what], layer, kernel));
         self.next.store(at + 1, Release);
         Some(())
+    }
+
+    /// The same, whatever is otherwise: in one row, as mostly, or else in two.
+    fn end_both(&self, open: Open, kernel: NameIdx, end: u64, work: Work) {
+        if self.next_rows::<1>().is_none() {
+            self.start_tail_over();
+        }
+        if self.end_ordinary_both(&open, kernel, end, work).is_none() {
+            self.end_detail(Kind::Kernel, open.inner(kernel), end, work);
+            self.end_brick(Source::Host, open, end, work);
+        }
     }
 
     #[inline(always)]
@@ -1057,14 +1073,7 @@ impl Recorder {
     ) {
         let (open, work) = (Open { start, covered, home, what }, Work { elements, flops, bytes });
         let Some((end, log)) = self.end_in_log(&open, end) else { return };
-        if log.next_rows::<1>().is_none() {
-            log.start_tail_over();
-        }
-        // One row, as mostly, or else two.
-        if log.end_ordinary_both(&open, kernel, end, work).is_none() {
-            log.end_detail(Kind::Kernel, open.inner(kernel), end, work);
-            log.end_brick(Source::Host, open, end, work);
-        }
+        log.end_both(open, kernel, end, work);
         if self.is_counting() {
             self.end_counting(log, open);
         }
@@ -1489,7 +1498,8 @@ impl Recorder {
         let serial = self.written.next_pass.fetch_add(1, Relaxed);
         let outside = log.covered.load(Relaxed);
         let log = Some(Arc::clone(log));
-        let open = OpenPass { log, start: 0, serial, outside, stays: PhantomData };
+        let open =
+            OpenPass { log, start: 0, serial, outside, ended: Cell::new(None), stays: PhantomData };
         Some(self.start_pass(open))
     }
 
@@ -1514,7 +1524,7 @@ impl Recorder {
         position: u64,
         look: impl Look,
     ) {
-        let end = self.clock.now();
+        let end = open.ended.get().unwrap_or_else(|| self.clock.now());
         let Some(log) = open.log.take() else { return };
         let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
         let end = end.max(log.last_end.load(Relaxed));

@@ -305,6 +305,235 @@ proptest! {
     }
 }
 
+/// What a pass does that takes the same way each time.
+#[derive(Debug, Clone)]
+enum Part {
+    Turn(u64),
+    Brick(NameIdx),
+    /// A brick that takes so long, of one kernel.
+    BrickKernel(NameIdx, u64),
+    /// The same of some kernels.
+    Kernels(NameIdx, Vec<u64>),
+    Layer(u16, Vec<Part>),
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let leaf = prop_oneof![
+        3 => (0..50_u64).prop_map(Part::Turn),
+        1 => (0..20_u16).prop_map(Part::Brick),
+        3 => (0..20_u16, 0..50_u64).prop_map(|(name, nanos)| Part::BrickKernel(name, nanos)),
+        2 => (0..20_u16, prop::collection::vec(0..50_u64, 1..4))
+            .prop_map(|(name, nanos)| Part::Kernels(name, nanos)),
+    ];
+    leaf.prop_recursive(2, 30, 8, |part| {
+        (0..3_u16, prop::collection::vec(part, 0..8)).prop_map(|(i, parts)| Part::Layer(i, parts))
+    })
+}
+
+fn work_of(name: NameIdx) -> Work {
+    Work { elements: name.into(), flops: 2, bytes: 3 }
+}
+
+fn time_at_once(recorder: &Recorder, bricks: &super::InPass<'_>, hand: &MockClock, part: &Part) {
+    match *part {
+        Part::Turn(nanos) => hand.advance(nanos),
+        Part::Brick(name) => {
+            let open = recorder.begin_brick(name);
+            hand.advance(1);
+            recorder.end_brick(open, work_of(name));
+        }
+        Part::BrickKernel(name, nanos) => {
+            bricks.begin(name, name + 1, work_of(name));
+            hand.advance(nanos);
+            bricks.end();
+        }
+        Part::Kernels(name, ref kernels) => {
+            for (i, (&nanos, kernel)) in kernels.iter().zip(30..).enumerate() {
+                match i {
+                    0 => bricks.begin(name, kernel, work_of(kernel)),
+                    _ => bricks.next(kernel, work_of(kernel)),
+                }
+                hand.advance(nanos);
+            }
+            bricks.end_several(work_of(name));
+        }
+        Part::Layer(layer, ref parts) => {
+            let (open, before) = recorder.begin_layer(layer);
+            parts.iter().for_each(|part| time_at_once(recorder, bricks, hand, part));
+            recorder.end_layer(open, before);
+        }
+    }
+}
+
+fn read(readings: &super::Readings<'_>, hand: &MockClock, part: &Part) {
+    if let Part::Turn(nanos) = part {
+        return hand.advance(*nanos);
+    }
+    readings.take();
+    match part {
+        Part::Turn(_) => {}
+        Part::Brick(_) => hand.advance(1),
+        Part::BrickKernel(_, nanos) => hand.advance(*nanos),
+        Part::Kernels(_, kernels) => {
+            for (i, &nanos) in kernels.iter().enumerate() {
+                if i > 0 {
+                    readings.take();
+                }
+                hand.advance(nanos);
+            }
+        }
+        Part::Layer(_, parts) => parts.iter().for_each(|part| read(readings, hand, part)),
+    }
+    readings.take();
+}
+
+fn tell(told: &mut super::Told<'_>, part: &Part) {
+    match *part {
+        Part::Turn(_) => {}
+        Part::Brick(name) => told.brick(name, work_of(name)),
+        Part::BrickKernel(name, _) => told.brick_kernel(name, name + 1, work_of(name)),
+        Part::Kernels(name, ref kernels) => {
+            let mut brick = told.begin_kernels(name, 30, work_of(30));
+            for kernel in (30..).take(kernels.len()).skip(1) {
+                brick = told.next_kernel(brick.expect("a reading"), kernel, work_of(kernel));
+            }
+            told.end_kernels(&brick.expect("a reading"), work_of(name));
+        }
+        Part::Layer(layer, ref parts) => {
+            let layer = told.begin_layer(layer).expect("a reading");
+            parts.iter().for_each(|part| tell(told, part));
+            told.end_layer(&layer);
+        }
+    }
+}
+
+/// What passes of such parts leave.
+fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> (Vec<Record>, u64, u64) {
+    let hand = MockClock::default();
+    let recorder = Recorder::new(hand.clock(), capacity);
+    recorder.set_active(true);
+    let look = |_: &mut Option<LoadReading>| Looked::No;
+    let mut room = [0; 2000];
+    for parts in passes {
+        let pass = recorder.begin_pass(look);
+        if late {
+            let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
+            parts.iter().for_each(|part| read(&readings, &hand, part));
+            let mut told = readings.tell().expect("nothing else is recorded");
+            // It isn't the pass's any more.
+            hand.advance(1000);
+            parts.iter().for_each(|part| tell(&mut told, part));
+        } else {
+            let bricks = recorder.in_pass(pass.as_ref());
+            parts.iter().for_each(|part| time_at_once(&recorder, &bricks, &hand, part));
+        }
+        recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
+        if !late {
+            hand.advance(1000);
+        }
+    }
+    let (mut records, mut begun, mut dropped) = (Vec::new(), 0, 0);
+    recorder.collect(|mut log| {
+        begun += log.begun();
+        dropped += log.dropped();
+        records.extend(log.lanes().into_iter().flat_map(|lane| lane.records));
+    });
+    (records, begun, dropped)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 }))]
+
+    #[test]
+    fn what_is_told_afterwards_is_recorded_as_what_is_told_at_once(
+        passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..4),
+        capacity in prop_oneof![Just(0_usize), Just(3), Just(1000)],
+    ) {
+        prop_assert_eq!(run_parts(true, capacity, &passes), run_parts(false, capacity, &passes));
+    }
+}
+
+/// In a pass of two readings: what is done with them, then how many spans ended, and how many did not.
+fn of_two_readings(room: usize, then: impl FnOnce(&Recorder, super::Readings<'_>)) -> (u64, u64) {
+    let look = |_: &mut Option<LoadReading>| Looked::No;
+    let hand = MockClock::default();
+    let recorder = Recorder::new(hand.clock(), 10);
+    recorder.set_active(true);
+    let pass = recorder.begin_pass(look);
+    let mut room = vec![0; room];
+    let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
+    readings.take();
+    hand.advance(5);
+    readings.take();
+    then(&recorder, readings);
+    recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
+    let (mut ended, mut begun) = (0, 0);
+    recorder.collect(|log| {
+        ended += log.fold().ended();
+        begun += log.begun();
+    });
+    (ended, begun - ended)
+}
+
+#[test]
+fn readings_of_which_nobody_says_what_they_were_of_are_counted() {
+    let told = of_two_readings(2, |_, readings| {
+        readings.tell().expect("all is as it should be").brick(1, Work::default());
+    });
+    assert_eq!(told, (1, 0));
+    assert_eq!(of_two_readings(2, |_, readings| drop(readings)), (0, 2));
+    assert_eq!(of_two_readings(2, |_, readings| drop(readings.tell())), (0, 2));
+    let no_room = of_two_readings(1, |_, readings| assert!(readings.tell().is_none()));
+    assert_eq!(no_room, (0, 2));
+    let overlapped = of_two_readings(2, |recorder, readings| {
+        recorder.end_brick(recorder.begin_brick(1), Work::default());
+        assert!(readings.tell().is_none(), "it can't be told whether they nest");
+    });
+    assert_eq!(overlapped, (1, 2));
+}
+
+#[test]
+fn what_is_told_beyond_the_last_reading_is_not_recorded() {
+    let more = of_two_readings(2, |_, readings| {
+        let mut told = readings.tell().expect("all is as it should be");
+        told.brick(1, Work::default());
+        told.brick(2, Work::default());
+        assert!(told.begin_kernels(3, 4, Work::default()).is_none());
+    });
+    assert_eq!(more, (1, 0));
+}
+
+#[test]
+fn a_reset_forgets_readings_and_turning_off_does_not() {
+    let reset = of_two_readings(2, |recorder, readings| {
+        recorder.reset();
+        // The thread's next span makes the log one of what comes after.
+        recorder.end_brick(recorder.begin_brick(1), Work::default());
+        assert!(readings.tell().is_none());
+    });
+    assert_eq!(reset, (1, 0));
+    let off = of_two_readings(2, |recorder, readings| {
+        recorder.set_active(false);
+        readings.tell().expect("they were taken").brick(1, Work::default());
+        recorder.set_active(true);
+    });
+    assert_eq!(off, (1, 0));
+}
+
+#[test]
+fn only_a_pass_of_its_own_that_is_recorded_has_readings() {
+    let look = |_: &mut Option<LoadReading>| Looked::No;
+    let [own, other] = [(); 2].map(|()| Recorder::new(MockClock::default().clock(), 10));
+    assert!(own.readings(None, &mut []).is_none(), "profiling was off when it began");
+    own.set_active(true);
+    other.set_active(true);
+    let pass = other.begin_pass(look);
+    assert!(own.readings(pass.as_ref(), &mut []).is_none(), "it is another's");
+    assert!(other.readings(pass.as_ref(), &mut []).is_some());
+    other.set_active(false);
+    assert!(other.readings(pass.as_ref(), &mut []).is_none(), "it is off");
+}
+
 #[test]
 fn bricks_are_not_recorded_in_a_pass_of_somebody_else() {
     let look = |_: &mut Option<LoadReading>| Looked::No;
