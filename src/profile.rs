@@ -206,7 +206,8 @@ pub struct Dropped {
     /// Uses of names of bricks or kernels for which there was no room; in the totals under
     /// `(other)`.
     pub names: u64,
-    /// Spans that began and never ended, or ended while recording was off.
+    /// Spans that began and never ended, or ended while recording was off; and readings of the clock of which nobody
+    /// said what they were of ([`PassReadings`](crate::PassReadings)).
     pub unfinished: u64,
     /// Bricks and kernels that ended on another thread than they began on; counted outside of
     /// passes.

@@ -290,18 +290,19 @@ impl<'p> PassReadings<'p> {
         self.0.take();
     }
 
-    /// To say what they were of, in the order in which they were taken. The wall of the pass ends here, whenever
-    /// [`end_pass`](BrickProfiler::end_pass) is told so. `None` if there are more than there was
-    /// room for, or if something else was timed on this thread meanwhile, with which they might overlap: then they
-    /// are counted as unfinished. And if the pass has been forgotten by a [reset](BrickProfiler::reset).
+    /// To say what they were of, in the order in which they were taken. The wall of the pass ends here, unless more
+    /// bricks follow in it. `None` if there are more than there was room for, if anything else was timed on this thread
+    /// meanwhile, with which they might overlap, or if profiling was turned off or [reset](BrickProfiler::reset): then
+    /// they are counted as unfinished, but for a reset, which forgets them.
     #[must_use]
     pub fn tell(self) -> Option<ToldPass<'p>> {
         self.0.tell().map(ToldPass)
     }
 }
 
-/// Readings of a pass, of which each method says what the next ones were of. What is said after the last one is not
-/// recorded; readings that are left over are [counted as unfinished](Dropped::unfinished).
+/// Readings of a pass, of which each method says what the next ones were of. [Counted as unfinished](Dropped::unfinished)
+/// are readings that are left over, all that are left when a brick is timed otherwise meanwhile, and what is
+/// told of beyond the last one.
 #[derive(Debug)]
 pub struct ToldPass<'p>(Told<'p>);
 
@@ -868,12 +869,12 @@ impl BrickProfiler {
     /// done between bricks than by [`bricks_of`](Self::bricks_of), some words instead of some cache lines. It is for
     /// passes that take the same way each time, so that an engine can walk it once more without doing any work.
     ///
-    /// `room` is where readings are kept until then; two for a brick, and one for each kernel but its first. In the
-    /// meantime nothing else is to be timed on this thread. Nothing is recorded before they are told: who
-    /// looks at the profile during the pass doesn't see its bricks.
+    /// `room` is where readings are kept until then, a number each; two for a brick or a layer, and one for each kernel
+    /// but its first. In the meantime nothing else is to be timed on this thread. Nothing is recorded before they are
+    /// told: who looks at the profile during the pass doesn't see its bricks.
     ///
-    /// `None` if the pass isn't recorded, or not by clock readings alone: where hardware counters are read at each
-    /// brick, or there is no counter to tell the time.
+    /// `None` if the pass isn't recorded here, on this thread, or not by clock readings alone: where hardware counters
+    /// are read at each brick, or there is no counter to tell the time. And the second time.
     ///
     /// ```
     /// # use brickscope::{BrickId, BrickProfiler, Phase, Work};

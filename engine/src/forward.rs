@@ -16,7 +16,7 @@ use brickscope_kernels::{Inputs, TileWatch, rope_tables};
 
 use crate::config::Config;
 use crate::executor::work;
-use crate::executor::{Cpu, MULTIPLY_ADDS_OF_SOFTMAX, Routine, Routines};
+use crate::executor::{Cpu, Deal, MULTIPLY_ADDS_OF_SOFTMAX, Routine, Routines};
 use crate::kv_cache::KvCache;
 use crate::model::Model;
 use crate::probe::{KernelProbe, Probe};
@@ -94,6 +94,13 @@ impl Scratch {
     pub(crate) fn last_logits(&self) -> &[f32] {
         &self.logits
     }
+}
+
+/// Who has the rows of attention's products, and those of its softmax. They are short at first and long at last: it is
+/// decided anew in each pass.
+pub(crate) fn deals_of_attention(cpu: &Cpu, c: &Config, pos: usize, n: usize) -> [Deal; 2] {
+    let seen = work::pairs(c.n_heads, pos, n);
+    [c.head_dim, MULTIPLY_ADDS_OF_SOFTMAX].map(|each| cpu.deal(n, c.n_heads, seen * each))
 }
 
 /// Where a pass runs, and with what.
@@ -193,11 +200,7 @@ impl<P: Probe> Pass<'_, P> {
         let n_pairs = c.n_rot / 2;
         let scale = 1.0 / (head as f32).sqrt();
         let pairs = c.architecture.rope_pairs();
-        // The rows of attention are short at first and long at last: who has them is decided anew in
-        // each pass.
-        let seen = work::pairs(n_heads, pos, n);
-        let of_dots = cpu.deal(n, n_heads, seen * head);
-        let of_softmax = cpu.deal(n, n_heads, seen * MULTIPLY_ADDS_OF_SOFTMAX);
+        let [of_dots, of_softmax] = deals_of_attention(cpu, c, pos, n);
 
         let x = &mut scratch.x[..n * dim];
         let h = &mut scratch.h[..n * dim];

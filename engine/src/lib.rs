@@ -45,6 +45,7 @@ mod kv_cache;
 mod model;
 mod probe;
 mod sample;
+mod script;
 mod session;
 mod tap;
 mod weights;

@@ -1,12 +1,8 @@
 //! What the forward pass tells of itself: to nobody, or to a profiler. (A tap is in `tap.rs`.)
 
-use std::cell::RefCell;
 use std::ops::Range;
 
-use brickscope::{
-    BrickId, BrickProfiler, KernelId, PassBricks, PassReadings, PassTimer, ToldKernels, ToldPass,
-    Work,
-};
+use brickscope::{BrickId, BrickProfiler, KernelId, PassBricks, PassTimer, Work};
 use brickscope_kernels::{TileLevel, TileWatch, TileWork};
 
 use crate::executor::{Routine, Routines};
@@ -121,6 +117,11 @@ impl<'p> Profiled<'p> {
     #[must_use]
     pub fn profiler(&self) -> &'p BrickProfiler {
         self.profiler
+    }
+
+    /// The profiler's numbers for the routines.
+    pub(crate) fn kernels(&self) -> &[KernelId] {
+        &self.kernels
     }
 }
 
@@ -251,149 +252,5 @@ impl KernelProbe for KernelsInPass<'_> {
             None => self.pass.next(routine, work),
         }
         run();
-    }
-}
-
-/// Reads the clock in a pass, and does nothing else: what it read, a [`Told`] of the same pass says.
-#[derive(Debug)]
-pub(crate) struct Timed<'p>(PassReadings<'p>);
-
-impl<'p> Timed<'p> {
-    pub(crate) fn new(readings: PassReadings<'p>) -> Self {
-        Self(readings)
-    }
-
-    /// How many readings a pass of so many layers takes at most. A layer takes 37 with all that an architecture may
-    /// have, and what comes before and after them 10.
-    pub(crate) fn readings(n_layers: usize) -> usize {
-        40 * n_layers + 10
-    }
-
-    pub(crate) fn tell(self) -> Option<ToldPass<'p>> {
-        self.0.tell()
-    }
-}
-
-impl Probe for Timed<'_> {
-    #[inline(always)]
-    fn layer(&self, _: usize, run: impl FnOnce()) {
-        self.0.take();
-        run();
-        self.0.take();
-    }
-
-    #[inline(always)]
-    fn brick(&self, _: BrickId, _: Work, run: impl FnOnce()) {
-        self.0.take();
-        run();
-        self.0.take();
-    }
-
-    #[inline(always)]
-    fn brick_kernel(&self, _: BrickId, _: Routine, _: Work, run: impl FnOnce()) {
-        self.0.take();
-        run();
-        self.0.take();
-    }
-
-    #[inline(always)]
-    fn brick_kernels<'a>(&'a self, _: BrickId, _: Work, run: impl FnOnce(&mut Self::Kernels<'a>)) {
-        let mut kernels = TimedKernels { readings: &self.0, has_any: false };
-        run(&mut kernels);
-        if kernels.has_any {
-            self.0.take();
-        }
-    }
-
-    type Kernels<'a>
-        = TimedKernels<'a>
-    where
-        Self: 'a;
-}
-
-/// Reads the clock where a kernel begins.
-#[derive(Debug)]
-pub(crate) struct TimedKernels<'a> {
-    readings: &'a PassReadings<'a>,
-    has_any: bool,
-}
-
-impl KernelProbe for TimedKernels<'_> {
-    #[inline(always)]
-    fn kernel(&mut self, _: Routine, _: Work, run: impl FnOnce()) {
-        self.readings.take();
-        self.has_any = true;
-        run();
-    }
-}
-
-/// Says what the readings of a [`Timed`] pass were of, on the way that it took. Runs nothing.
-#[derive(Debug)]
-pub(crate) struct Told<'p> {
-    kernels: &'p [KernelId],
-    pass: RefCell<ToldPass<'p>>,
-}
-
-impl<'p> Told<'p> {
-    pub(crate) fn new(profiled: &'p Profiled<'_>, pass: ToldPass<'p>) -> Self {
-        Self { kernels: &profiled.kernels, pass: RefCell::new(pass) }
-    }
-}
-
-impl<'p> Probe for Told<'p> {
-    #[inline]
-    fn layer(&self, index: usize, run: impl FnOnce()) {
-        let layer = self.pass.borrow_mut().begin_layer(index as u16);
-        run();
-        self.pass.borrow_mut().end_layer(layer);
-    }
-
-    #[inline]
-    fn brick(&self, brick: BrickId, work: Work, _: impl FnOnce()) {
-        self.pass.borrow_mut().brick(brick, work);
-    }
-
-    #[inline]
-    fn brick_kernel(&self, brick: BrickId, routine: Routine, work: Work, _: impl FnOnce()) {
-        self.pass.borrow_mut().brick_kernel(brick, self.kernels[routine.index()], work);
-    }
-
-    #[inline]
-    fn brick_kernels<'a>(
-        &'a self,
-        brick: BrickId,
-        work: Work,
-        run: impl FnOnce(&mut Self::Kernels<'a>),
-    ) {
-        let mut kernels = ToldKernelsOf { pass: self, brick, begun: None };
-        run(&mut kernels);
-        if let Some(begun) = kernels.begun {
-            self.pass.borrow_mut().end_kernels(begun, work);
-        }
-    }
-
-    type Kernels<'a>
-        = ToldKernelsOf<'a, 'p>
-    where
-        Self: 'a;
-}
-
-/// Says of a brick what its kernels were.
-#[derive(Debug)]
-pub(crate) struct ToldKernelsOf<'a, 'p> {
-    pass: &'a Told<'p>,
-    brick: BrickId,
-    begun: Option<ToldKernels>,
-}
-
-impl KernelProbe for ToldKernelsOf<'_, '_> {
-    #[inline]
-    fn kernel(&mut self, routine: Routine, work: Work, _: impl FnOnce()) {
-        let mut pass = self.pass.pass.borrow_mut();
-        let kernel = self.pass.kernels[routine.index()];
-        match &mut self.begun {
-            Some(begun) => pass.next_kernel(begun, kernel, work),
-            none => *none = Some(pass.begin_kernels(self.brick, kernel, work)),
-        }
     }
 }

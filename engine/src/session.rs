@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use brickscope::{BrickId, BrickProfiler, PassTimer, Phase};
+use brickscope::{BrickId, BrickProfiler, PassTimer, Phase, ToldPass};
 use brickscope_kernels::Watch;
 
-use crate::executor::{Cpu, Routines, Shares, work};
-use crate::forward::{Outputs, Pass, Scratch};
+use crate::executor::{Cpu, Deal, Routines, Shares, work};
+use crate::forward::{Outputs, Pass, Scratch, deals_of_attention};
 use crate::kv_cache::KvCache;
 use crate::model::{Error, Model};
-use crate::probe::{InPass, NoProbe, Probe, Profiled, Timed, Told};
+use crate::probe::{InPass, NoProbe, Probe, Profiled};
 use crate::sample::Sampler;
+use crate::script::{Script, Timed, Walk};
 use crate::tap::{At, Tapped};
 
 /// Tokens in one pass at most. Longer inputs are cut into passes.
@@ -25,9 +26,15 @@ pub struct Session<'m> {
     scratch: Scratch,
     batch: usize,
     kv: KvCache,
-    /// Room for the readings of a pass.
+    /// Room for the readings of a pass, which would be no brick's time if it was made in one.
     readings: Vec<u64>,
+    /// The way of the last pass that was told afterwards, and whose it is.
+    script: Option<(Way, Script)>,
 }
+
+/// What the way of a pass of one token depends on: who has the rows of attention, how many logits come out, and whether
+/// a token is chosen.
+type Way = ([Deal; 2], usize, bool);
 
 impl<'m> Session<'m> {
     /// A session with room for `context` tokens.
@@ -61,7 +68,8 @@ impl<'m> Session<'m> {
             scratch: Scratch::new(model, batch, context.max(1)),
             batch,
             kv: KvCache::new(&model.config, context),
-            readings: Vec::new(),
+            readings: Timed::room(model.config.n_layers),
+            script: None,
             cpu,
         })
     }
@@ -129,7 +137,8 @@ impl<'m> Session<'m> {
     }
 
     /// As [`forward`](Self::forward), and the same code; `profiler` is told of each pass, layer,
-    /// brick and kernel. One token after others is decoding, anything else is prefill.
+    /// brick and kernel. One token after others is decoding, anything else is prefill. Of such a pass the profiler is
+    /// told when it is over, by readings of the clock ([`BrickProfiler::readings_of`]); of others while they run.
     ///
     /// Each call first looks up the kernels' names, some microseconds of work. For many short
     /// calls make a handle [`profiled`](Self::profiled) once, and call
@@ -200,20 +209,16 @@ impl<'m> Session<'m> {
         mut sampler: Option<&mut Sampler>,
     ) -> Option<u32> {
         let profiler = probe.profiler();
-        // A pass of some tokens is long, and shows its bricks to who looks on; so does one whose kernels have more
-        // to record than their times.
-        let is_short = tokens.len() == 1
-            && !self.cpu.pool().is_watched()
-            && !profiler.is_tile_profiling_enabled();
+        // A pass of some tokens is long, and shows its bricks to who looks on; the first one has none before it; and
+        // where shares are told of, they lie in bricks that are open.
+        let is_short = tokens.len() == 1 && self.position() > 0 && !self.cpu.pool().is_watched();
         let mut room = std::mem::take(&mut self.readings);
-        room.resize(Timed::readings(self.model.config.n_layers), 0);
-        let chosen = match is_short.then(|| profiler.readings_of(pass, &mut room)).flatten() {
-            Some(readings) => {
-                let timed = Timed::new(readings);
+        let readings = is_short.then(|| profiler.readings_of(pass, &mut room)).flatten();
+        let chosen = match readings.map(Timed::new) {
+            Some(timed) => {
                 let chosen = self.run(&timed, tokens, outputs, sampler.as_deref_mut());
-                // The same way once more, to say what was read where.
                 if let Some(pass) = timed.tell() {
-                    self.run(&Told::new(probe, pass), tokens, outputs, sampler);
+                    self.tell(pass, probe, tokens, outputs, sampler);
                 }
                 chosen
             }
@@ -223,6 +228,35 @@ impl<'m> Session<'m> {
         self.readings = room;
         self.kv.advance(tokens.len());
         chosen
+    }
+
+    /// Says what was read in a pass of one token, before which there are others; the cache hasn't been advanced.
+    fn tell(
+        &mut self,
+        pass: ToldPass<'_>,
+        probe: &Profiled<'_>,
+        tokens: &[u32],
+        outputs: Outputs,
+        mut sampler: Option<&mut Sampler>,
+    ) {
+        let position = self.position();
+        let deals = deals_of_attention(&self.cpu, &self.model.config, position, 1);
+        let way = (deals, outputs.count(1), sampler.is_some());
+        if self.script.as_ref().is_none_or(|(known, _)| *known != way) {
+            let walks = [position - 1, position].map(|position| {
+                self.kv.truncate(position);
+                let walk = Walk::default();
+                self.run(&walk, tokens, outputs, sampler.as_deref_mut());
+                self.kv.advance(1);
+                walk
+            });
+            self.kv.truncate(position);
+            self.script = Script::new(walks, position).map(|script| (way, script));
+        }
+        match &self.script {
+            Some((_, script)) => script.tell(pass, position, probe.kernels()),
+            None => drop(pass),
+        }
     }
 
     /// As [`forward`](Self::forward); `profiler` is told of each pass, and of nothing inside it: the
@@ -385,40 +419,35 @@ mod tests {
     #[test]
     fn a_pass_that_is_told_afterwards_has_the_spans_of_one_that_is_told_at_once() {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+        let two = NonZeroUsize::MIN.saturating_add(1);
         // Plain; with biases; with norms inside of blocks.
         for model in ["tiny-Q8_0", "tiny-qwen2-Q4_K_M", "tiny-bitnet-TQ2_0"] {
             let model = Model::open(&models.join(model).with_extension("gguf")).expect("a model");
-            let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).expect("an executor");
-            let mut session = Session::new(&model, cpu, 16).expect("memory");
-            session.forward(&[1, 2, 3]).expect("it fits");
-            let [at_once, late] = [false, true].map(|late| {
-                let profiler = BrickProfiler::enabled();
-                let probe = session.profiled(&profiler);
-                let sampler = &mut Sampler::new(Sampling::Greedy);
-                session.truncate(3);
-                let pass = profiler.begin_pass(Phase::Decode);
-                let (tokens, outputs) = (&[4], Outputs::Last);
-                let chosen = if late {
-                    session.profiled_pass(&probe, &pass, tokens, outputs, Some(sampler))
-                } else {
-                    let probe = InPass::new(&probe, &pass);
-                    session.pass_and_sample(&probe, tokens, outputs, Some(sampler))
-                };
-                profiler.end_pass(pass, 1, 3);
-                assert_eq!(session.position(), 4);
-                (chosen, session.last_logits().to_vec(), spans(&profiler))
-            });
-            assert!(at_once.2.len() > 20, "bricks, kernels, layers");
-            assert_eq!(at_once, late);
+            let cpu = Cpu::new(Kernels::best(), two).expect("an executor");
+            let mut session = Session::new(&model, cpu, 256).expect("memory");
+            session.forward(&[1; 200]).expect("it fits");
+            // The first makes the way, the others take it; on two threads attention is dealt out from some on.
+            for position in [200, 150, 149, 9, 2, 1] {
+                let [at_once, late] = [false, true].map(|late| {
+                    let profiler = BrickProfiler::enabled();
+                    let probe = session.profiled(&profiler);
+                    let sampler = &mut Sampler::new(Sampling::Greedy);
+                    session.truncate(position);
+                    let pass = profiler.begin_pass(Phase::Decode);
+                    let (tokens, outputs) = (&[4], Outputs::Last);
+                    let chosen = if late {
+                        session.profiled_pass(&probe, &pass, tokens, outputs, Some(sampler))
+                    } else {
+                        let probe = InPass::new(&probe, &pass);
+                        session.pass_and_sample(&probe, tokens, outputs, Some(sampler))
+                    };
+                    profiler.end_pass(pass, 1, position as u64);
+                    assert_eq!(session.position(), position + 1);
+                    (chosen, session.last_logits().to_vec(), spans(&profiler))
+                });
+                assert!(at_once.2.len() > 20, "bricks, kernels, layers");
+                assert_eq!(at_once, late);
+            }
         }
-    }
-
-    #[test]
-    fn readings_have_room_in_any_architecture() {
-        // A layer, its bricks with the norms of queries and keys and those inside of blocks, and the kernels
-        // after the first: of the projections and their biases, and what is added to the stream.
-        let layer = 2 * (1 + 14) + 5 + 1 + 1;
-        // The embedding, the angles, the last norm, the head, sampling.
-        assert!(Timed::readings(3) >= 3 * layer + 2 * 5);
     }
 }

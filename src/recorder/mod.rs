@@ -183,6 +183,8 @@ pub(crate) struct OpenPass {
     outside: u64,
     /// When it ended, if that was before it is told of.
     ended: Cell<Option<u64>>,
+    /// Whether it has had its readings.
+    is_read: Cell<bool>,
     stays: PhantomData<*const ()>,
 }
 
@@ -1498,8 +1500,15 @@ impl Recorder {
         let serial = self.written.next_pass.fetch_add(1, Relaxed);
         let outside = log.covered.load(Relaxed);
         let log = Some(Arc::clone(log));
-        let open =
-            OpenPass { log, start: 0, serial, outside, ended: Cell::new(None), stays: PhantomData };
+        let open = OpenPass {
+            log,
+            start: 0,
+            serial,
+            outside,
+            ended: Cell::new(None),
+            is_read: Cell::new(false),
+            stays: PhantomData,
+        };
         Some(self.start_pass(open))
     }
 

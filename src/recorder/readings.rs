@@ -5,7 +5,6 @@
 //! it. The rows come when the pass is over, one after the other, by code that is then at hand.
 
 use std::cell::Cell;
-
 use std::marker::PhantomData;
 
 use super::{Kind, NameIdx, Open, OpenPass, Recorder, Relaxed, ThreadLog};
@@ -19,9 +18,8 @@ pub(crate) struct Readings<'p> {
     log: &'p ThreadLog,
     /// Whose the log was when the pass began, and for which generation.
     owner: u64,
-    /// What bricks covered then, and where the last one ended.
-    covered: u64,
-    last_end: u64,
+    /// Where the log stood then.
+    stood: [u64; 3],
     room: &'p [Cell<u64>],
     taken: Cell<usize>,
     /// Only the thread of the pass may write to its log.
@@ -31,7 +29,7 @@ pub(crate) struct Readings<'p> {
 impl Recorder {
     /// For a pass that [`begin_pass`](Self::begin_pass) of this recorder began, on its thread. `None` if nothing
     /// records it, or if a brick is more than its readings: where events are counted in each, or the clock isn't the
-    /// processor's.
+    /// processor's. And the second time.
     pub(crate) fn readings<'p>(
         &'p self,
         pass: Option<&'p OpenPass>,
@@ -41,13 +39,13 @@ impl Recorder {
         let log = self.log_of(Some(pass))?;
         let owner = log.owner.load(Relaxed);
         // No log is of the generation that is off.
-        (self.plain.load(Relaxed) == owner as u32).then(|| Readings {
+        let is_plain = self.plain.load(Relaxed) == owner as u32;
+        (is_plain && !pass.is_read.replace(true)).then(|| Readings {
             recorder: self,
             pass,
             log,
             owner,
-            covered: log.covered.load(Relaxed),
-            last_end: log.last_end.load(Relaxed),
+            stood: log.stands(),
             room: Cell::from_mut(room).as_slice_of_cells(),
             taken: Cell::new(0),
             stays: PhantomData,
@@ -66,18 +64,19 @@ impl<'p> Readings<'p> {
         self.taken.set(taken + 1);
     }
 
-    /// To say what they were of: the pass ends here. `None` if there are more than there was room for, if something else was recorded
-    /// on this thread meanwhile, or if a reset has forgotten the pass.
+    /// To say what they were of: the pass ends here. `None` if there are more than there was room for, if anything
+    /// else was recorded on this thread meanwhile, or if recording isn't what it was: off, or begun anew.
     pub(crate) fn tell(self) -> Option<Told<'p>> {
         self.pass.ended.set(Some(self.recorder.plain_now()));
         let log = self.log;
-        let is_untouched = log.owner.load(Relaxed) == self.owner
-            && log.covered.load(Relaxed) == self.covered
-            && log.last_end.load(Relaxed) == self.last_end;
-        let readings = self.room.get(..self.taken.get()).filter(|_| is_untouched)?;
+        let is_as_before = log.owner.load(Relaxed) == self.owner
+            && self.recorder.plain.load(Relaxed) == self.owner as u32
+            && log.stands() == self.stood;
+        let readings = self.room.get(..self.taken.get()).filter(|_| is_as_before)?;
         // From here on those that are left are counted there.
         self.taken.set(0);
-        Some(Told { log, owner: self.owner, readings, stays: PhantomData })
+        let [.., last_end] = self.stood;
+        Some(Told { log, owner: self.owner, readings, last_end, stays: PhantomData })
     }
 }
 
@@ -88,6 +87,11 @@ impl Drop for Readings<'_> {
 }
 
 impl ThreadLog {
+    /// What changes with any span.
+    fn stands(&self) -> [u64; 3] {
+        [&self.begun, &self.covered, &self.last_end].map(|word| word.load(Relaxed))
+    }
+
     /// Counts readings of which nobody said what they were of: as spans that never ended, unless the log has been
     /// left since.
     fn leave_untold(&self, readings: usize, owner: u64) {
@@ -99,13 +103,16 @@ impl ThreadLog {
 
 /// Readings of a pass that are being told what they were of, one after the other.
 ///
-/// What is told of beyond the last reading is not recorded.
+/// What is told of beyond the last reading is counted as a span that never ended. So is what is left when a brick was
+/// recorded otherwise meanwhile: it lies after the readings, and in a log ends only grow.
 #[derive(Debug)]
 pub(crate) struct Told<'p> {
     log: &'p ThreadLog,
     owner: u64,
     /// Those that are left.
     readings: &'p [Cell<u64>],
+    /// Where the last brick ended that was told of.
+    last_end: u64,
     stays: PhantomData<*const ()>,
 }
 
@@ -136,8 +143,16 @@ impl Told<'_> {
     /// clock of the core that the thread has moved to may say so.
     #[inline(always)]
     fn begin(&mut self, name: NameIdx, spans: u64) -> Option<Open> {
-        let start = self.next_reading()?.max(self.log.last_end.load(Relaxed));
-        Some(Open { start, ..self.log.begin_several(name, spans) })
+        let open = self.log.begin_several(name, spans);
+        if self.log.last_end.load(Relaxed) != self.last_end {
+            return None;
+        }
+        Some(Open { start: self.next_reading()?.max(self.last_end), ..open })
+    }
+
+    #[inline(always)]
+    fn ended_brick(&mut self) {
+        self.last_end = self.log.last_end.load(Relaxed);
     }
 
     /// Two readings: a brick without kernels.
@@ -145,6 +160,7 @@ impl Told<'_> {
         let Some(open) = self.begin(brick, 1) else { return };
         if let Some(end) = self.next_reading() {
             self.log.end_brick(Source::Host, open, end, work);
+            self.ended_brick();
         }
     }
 
@@ -153,6 +169,7 @@ impl Told<'_> {
         let Some(open) = self.begin(brick, 2) else { return };
         if let Some(end) = self.next_reading() {
             self.log.end_both(open, kernel, end, work);
+            self.ended_brick();
         }
     }
 
@@ -185,6 +202,7 @@ impl Told<'_> {
         if let Some(end) = self.next_reading() {
             self.log.end_detail(Kind::Kernel, told.kernel, end, told.kernel_work);
             self.log.end_brick(Source::Host, told.brick, end, work);
+            self.ended_brick();
         }
     }
 

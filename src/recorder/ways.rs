@@ -493,18 +493,35 @@ fn readings_of_which_nobody_says_what_they_were_of_are_counted() {
 }
 
 #[test]
-fn what_is_told_beyond_the_last_reading_is_not_recorded() {
+fn what_is_told_beyond_the_last_reading_is_counted() {
     let more = of_two_readings(2, |_, readings| {
         let mut told = readings.tell().expect("all is as it should be");
         told.brick(1, Work::default());
         told.brick(2, Work::default());
         assert!(told.begin_kernels(3, 4, Work::default()).is_none());
     });
-    assert_eq!(more, (1, 0));
+    assert_eq!(more, (1, 3), "a brick; a brick with its kernel");
 }
 
 #[test]
-fn a_reset_forgets_readings_and_turning_off_does_not() {
+fn what_is_recorded_while_readings_are_told_ends_that() {
+    let brick = |recorder: &Recorder| recorder.end_brick(recorder.begin_brick(1), Work::default());
+    let then = of_two_readings(2, |recorder, readings| {
+        let mut told = readings.tell().expect("all is as it should be");
+        brick(recorder);
+        told.brick(1, Work::default());
+    });
+    assert_eq!(then, (1, 3), "the one that is told of, and two readings");
+    let layer = of_two_readings(2, |recorder, readings| {
+        let (open, before) = recorder.begin_layer(1);
+        recorder.end_layer(open, before);
+        assert!(readings.tell().is_none(), "it can't be told what is in the layer");
+    });
+    assert_eq!(layer.1, 2);
+}
+
+#[test]
+fn a_reset_forgets_readings_and_turning_off_has_them_counted() {
     let reset = of_two_readings(2, |recorder, readings| {
         recorder.reset();
         // The thread's next span makes the log one of what comes after.
@@ -514,10 +531,10 @@ fn a_reset_forgets_readings_and_turning_off_does_not() {
     assert_eq!(reset, (1, 0));
     let off = of_two_readings(2, |recorder, readings| {
         recorder.set_active(false);
-        readings.tell().expect("they were taken").brick(1, Work::default());
+        assert!(readings.tell().is_none());
         recorder.set_active(true);
     });
-    assert_eq!(off, (1, 0));
+    assert_eq!(off, (0, 2));
 }
 
 #[test]
@@ -529,9 +546,11 @@ fn only_a_pass_of_its_own_that_is_recorded_has_readings() {
     other.set_active(true);
     let pass = other.begin_pass(look);
     assert!(own.readings(pass.as_ref(), &mut []).is_none(), "it is another's");
-    assert!(other.readings(pass.as_ref(), &mut []).is_some());
     other.set_active(false);
     assert!(other.readings(pass.as_ref(), &mut []).is_none(), "it is off");
+    other.set_active(true);
+    assert!(other.readings(pass.as_ref(), &mut []).is_some());
+    assert!(other.readings(pass.as_ref(), &mut []).is_none(), "it has had them");
 }
 
 #[test]

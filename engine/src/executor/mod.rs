@@ -12,6 +12,6 @@ pub(crate) mod work;
 #[cfg(feature = "wgpu")]
 pub use self::wgpu::Wgpu;
 pub use cpu::Cpu;
-pub(crate) use cpu::MULTIPLY_ADDS_OF_SOFTMAX;
+pub(crate) use cpu::{Deal, MULTIPLY_ADDS_OF_SOFTMAX};
 pub use routines::{Routine, Routines};
 pub(crate) use shares::Shares;
