@@ -213,6 +213,10 @@ impl<'m> Session<'m> {
         // where shares are told of, they lie in bricks that are open.
         let is_short = tokens.len() == 1 && self.position() > 0 && !self.cpu.pool().is_watched();
         let mut room = std::mem::take(&mut self.readings);
+        if room.is_empty() {
+            // A pass has panicked with it.
+            room = Timed::room(self.model.config.n_layers);
+        }
         let readings = is_short.then(|| profiler.readings_of(pass, &mut room)).flatten();
         let chosen = match readings.map(Timed::new) {
             Some(timed) => {
