@@ -836,8 +836,9 @@ impl BrickProfiler {
         }
     }
 
-    /// The bricks of `pass`, one after the other, at the least cost there is: for engines whose bricks are some
-    /// microseconds long. They are recorded as by [`start_brick_kernel`](Self::start_brick_kernel) and
+    /// The bricks of `pass`, one after the other, at the least cost at which they are recorded while it runs: for
+    /// engines whose bricks are some microseconds long. [`readings_of`](Self::readings_of) costs less, where a pass takes
+    /// the same way each time. They are recorded as by [`start_brick_kernel`](Self::start_brick_kernel) and
     /// [`start_kernels`](Self::start_kernels).
     ///
     /// Of a pass that isn't recorded, since profiling was off when it began, or isn't this profiler's, they are recorded
@@ -1280,8 +1281,8 @@ impl BrickProfiler {
             Some(_) => {
                 let build = if cfg!(debug_assertions) { " (a debug build)" } else { "" };
                 format!(
-                    "estimate: cost of one span, measured at start-up{build}, times the spans \
-                     recorded"
+                    "estimate: cost of one span by timers, measured at start-up{build}, times the \
+                     spans recorded"
                 )
             }
         };

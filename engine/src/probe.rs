@@ -125,7 +125,7 @@ impl<'p> Profiled<'p> {
     }
 }
 
-/// Tells a profiler of one pass.
+/// Tells a profiler of one pass while it runs.
 #[derive(Debug)]
 pub(crate) struct InPass<'p> {
     profiled: &'p Profiled<'p>,

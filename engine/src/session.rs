@@ -257,9 +257,13 @@ impl<'m> Session<'m> {
             self.kv.truncate(position);
             self.script = Script::new(walks, position).map(|script| (way, script));
         }
-        match &self.script {
-            Some((_, script)) => script.tell(pass, position, probe.kernels()),
-            None => drop(pass),
+        debug_assert!(
+            self.script.is_some(),
+            "where a token lies decides how much work there is, not what"
+        );
+        // Without one the readings are counted as unfinished.
+        if let Some((_, script)) = &self.script {
+            script.tell(pass, position, probe.kernels());
         }
     }
 
@@ -447,6 +451,8 @@ mod tests {
                     };
                     profiler.end_pass(pass, 1, position as u64);
                     assert_eq!(session.position(), position + 1);
+                    // Made when readings are told, and never otherwise.
+                    assert!(session.script.is_some() || !late);
                     (chosen, session.last_logits().to_vec(), spans(&profiler))
                 });
                 assert!(at_once.2.len() > 20, "bricks, kernels, layers");

@@ -217,8 +217,21 @@ enum By {
     InPassWithCare,
 }
 
-/// Runs passes of such steps; what was recorded, and how many spans were begun and dropped.
-fn run_passes(by: By, capacity: usize, passes: &[Vec<InPassStep>]) -> (Vec<Record>, u64, u64) {
+/// What was recorded, and how many spans were begun and dropped.
+type Left = (Vec<Record>, u64, u64);
+
+fn left_by(recorder: &Recorder) -> Left {
+    let (mut records, mut begun, mut dropped) = (Vec::new(), 0, 0);
+    recorder.collect(|mut log| {
+        begun += log.begun();
+        dropped += log.dropped();
+        records.extend(log.lanes().into_iter().flat_map(|lane| lane.records));
+    });
+    (records, begun, dropped)
+}
+
+/// Runs passes of such steps.
+fn run_passes(by: By, capacity: usize, passes: &[Vec<InPassStep>]) -> Left {
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), capacity);
     recorder.set_active(true);
@@ -282,13 +295,7 @@ fn run_passes(by: By, capacity: usize, passes: &[Vec<InPassStep>]) -> (Vec<Recor
             recorder.end_pass(pass, Phase::Decode, 1, 2, look);
         }
     }
-    let (mut records, mut begun, mut dropped) = (Vec::new(), 0, 0);
-    recorder.collect(|mut log| {
-        begun += log.begun();
-        dropped += log.dropped();
-        records.extend(log.lanes().into_iter().flat_map(|lane| lane.records));
-    });
-    (records, begun, dropped)
+    left_by(&recorder)
 }
 
 proptest! {
@@ -408,7 +415,7 @@ fn tell(told: &mut super::Told<'_>, part: &Part) {
 }
 
 /// What passes of such parts leave.
-fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> (Vec<Record>, u64, u64) {
+fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> Left {
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), capacity);
     recorder.set_active(true);
@@ -432,13 +439,7 @@ fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> (Vec<Record>,
             hand.advance(1000);
         }
     }
-    let (mut records, mut begun, mut dropped) = (Vec::new(), 0, 0);
-    recorder.collect(|mut log| {
-        begun += log.begun();
-        dropped += log.dropped();
-        records.extend(log.lanes().into_iter().flat_map(|lane| lane.records));
-    });
-    (records, begun, dropped)
+    left_by(&recorder)
 }
 
 proptest! {
