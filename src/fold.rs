@@ -1,9 +1,9 @@
 //! From the rows of a log to sums: what has happened, brick by brick and pass by pass. Runs beside
 //! the hot path, never on it.
 //!
-//! Rows come in the order of ends, so a pass comes after the spans in it: what they add up to waits
-//! in [`Slot::Open`] and joins its phase when the pass comes. A profile taken in the middle of a
-//! pass therefore adds up, too.
+//! Rows come in the order of ends, so a pass comes after the spans in it. Mostly they are taken when it has
+//! come, and join its phase at once: see [`Fold::expect`]. Else what they add up to waits in [`Slot::Open`]
+//! until it comes, so that a profile taken in the middle of a pass adds up, too.
 
 use crate::brick::{Phase, Source, Work};
 use crate::layers::LayerSums;
@@ -18,12 +18,13 @@ const MOST_PASSES: usize = if cfg!(miri) { 64 } else { 1 << 16 };
 const FEW_PASSES: usize = MOST_PASSES / 16;
 
 /// What sums are kept apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     Outside,
     Prefill,
     Decode,
     /// Of the open pass: it has no wall yet.
+    #[default]
     Open,
 }
 
@@ -124,6 +125,8 @@ pub(crate) struct Fold {
     names: Vec<[[Option<Box<Sums>>; Slot::ALL.len()]; Source::ALL.len()]>,
     /// What has sums in the open pass.
     open: Vec<(Source, NameIdx)>,
+    /// Where what runs in the open pass belongs.
+    within: Slot,
     /// The walls of passes that ended since somebody last looked for disturbance.
     unseen_ns: u64,
 }
@@ -246,6 +249,11 @@ impl Sums {
 
 const MOST_SQUARES: u128 = u128::MAX >> 1;
 
+/// Of a pass, by what stands in the place of its name.
+fn phase_of(name: NameIdx) -> Phase {
+    Phase::ALL[usize::from(name).min(Phase::ALL.len() - 1)]
+}
+
 /// A sum of squares and one more. Below 2 h it can't wrap, as it takes 2^41 spans from the most that
 /// a sum can be; the check that it doesn't is what a fold of a row would spend most time on.
 #[inline(always)]
@@ -267,6 +275,16 @@ impl Fold {
     /// Counts spans that [`take_span`](Self::take_span) took.
     pub(crate) fn add_ended(&mut self, spans: u64) {
         self.oddities.ended += spans;
+    }
+
+    /// `last` is the last of the rows that come next: if it says how the open pass ends, what comes before it
+    /// doesn't have to wait.
+    pub(crate) fn expect(&mut self, last: Option<&Record>) {
+        self.within = match last.filter(|last| last.pass != 0) {
+            Some(Record { kind: Kind::Pass, name, .. }) => phase_of(*name).into(),
+            Some(Record { kind: Kind::Abandoned, .. }) => Slot::Outside,
+            _ => Slot::Open,
+        };
     }
 
     /// Takes the next row, whatever it is.
@@ -311,7 +329,7 @@ impl Fold {
     /// Takes the next row, which is of a brick or a kernel, and without flags. The caller counts it.
     #[inline(always)]
     pub(crate) fn take_span(&mut self, record: &Record) {
-        let slot = if record.pass == 0 { Slot::Outside } else { Slot::Open };
+        let slot = self.slot_of(record);
         let name = usize::from(record.name);
         if name >= self.names.len() {
             self.names.resize_with(name + 1, Default::default);
@@ -323,15 +341,20 @@ impl Fold {
         sums.add(record.duration, record.exclusive, record.work);
     }
 
+    #[inline(always)]
+    fn slot_of(&self, record: &Record) -> Slot {
+        if record.pass == 0 { Slot::Outside } else { self.within }
+    }
+
     /// The sums that a span of this name, source and pass went to.
     fn sums_mut(&mut self, record: &Record) -> Option<&mut Sums> {
-        let slot = if record.pass == 0 { Slot::Outside } else { Slot::Open };
+        let slot = self.slot_of(record);
         let slots = self.names.get_mut(usize::from(record.name))?;
         slots[record.source as usize][slot as usize].as_deref_mut()
     }
 
     fn take_pass(&mut self, record: &Record) {
-        let phase = Phase::ALL[usize::from(record.name).min(Phase::ALL.len() - 1)];
+        let phase = phase_of(record.name);
         let (wall, covered) = (record.duration, record.exclusive);
         let Work { elements: tokens, flops: position, .. } = record.work;
         self.move_open_to(phase.into());

@@ -264,6 +264,16 @@ impl Row {
         self.0[6].load(Relaxed) & !(KERNEL | u64::from(u32::MAX)) == 0
     }
 
+    /// Whether it says how the pass ended that the rows before it are of.
+    #[inline(always)]
+    pub(super) fn ends_pass(&self) -> bool {
+        const PASS: u64 = (Kind::Pass as u64) << 32;
+        const ABANDONED: u64 = (Kind::Abandoned as u64) << 32;
+        // A pass inside a pass has no number, and ends none.
+        let how = self.0[6].load(Relaxed);
+        matches!(how & 0xff << 32, PASS | ABANDONED) && how as u32 != 0
+    }
+
     /// The record of a row that is of one thing.
     #[inline(always)]
     pub(super) fn load(&self) -> Record {
