@@ -26,6 +26,7 @@ pub mod receipt;
 mod recorder;
 pub mod roofline;
 mod save;
+mod script;
 pub mod stacks;
 mod stats;
 mod sync;
@@ -60,10 +61,10 @@ pub use crate::profile::{
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
-    HandOff, KernelId, KernelTimer, LayerTimer, PassBricks, PassReadings, PassTimer, ToldKernels,
-    ToldLayer, ToldPass,
+    HandOff, KernelId, KernelTimer, LayerTimer, PassBricks, PassReadings, PassTimer, UntoldPass,
 };
 pub use crate::save::{time_rfc3339, write_atomically};
+pub use crate::script::{GrowingWork, PassScript, PassScriptBuilder};
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};
 pub use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
 pub use crate::view::TreeOptions;

@@ -23,9 +23,8 @@ use crate::graph::{
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile, Route};
-use crate::recorder::{
-    self, InPass, Looked, NameIdx, Open, OpenPass, Owner, Readings, Recorder, Told, ToldBrick,
-};
+use crate::recorder::{InPass, Looked, NameIdx, Open, OpenPass, Owner, Readings, Recorder, Untold};
+use crate::script::PassScript;
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
 use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
@@ -290,85 +289,29 @@ impl<'p> PassReadings<'p> {
         self.0.take();
     }
 
-    /// To say what they were of, in the order in which they were taken. The wall of the pass ends here, unless more
-    /// bricks follow in it. `None` if there are more than there was room for, if anything else was timed on this thread
-    /// meanwhile, with which they might overlap, or if profiling was turned off or [reset](BrickProfiler::reset): then
-    /// they are counted as unfinished, but for a reset, which forgets them.
+    /// Ends the wall of the pass, unless more bricks follow in it, so that there is time to say what the readings were
+    /// of. `None` if there are more than there was room for, if anything else was timed on this thread meanwhile, with
+    /// which they might overlap, or if profiling was turned off or [reset](BrickProfiler::reset): then they are counted
+    /// as unfinished, but for a reset, which forgets them.
     #[must_use]
-    pub fn tell(self) -> Option<ToldPass<'p>> {
-        self.0.tell().map(ToldPass)
+    pub fn end(self) -> Option<UntoldPass<'p>> {
+        self.0.end().map(UntoldPass)
     }
 }
 
-/// Readings of a pass, of which each method says what the next ones were of. [Counted as unfinished](Dropped::unfinished)
-/// are readings that are left over, all that are left when a brick is timed otherwise meanwhile, and what is
-/// told of beyond the last one.
+/// Readings of a pass of which nobody has said yet what they were of. Dropped so, they are
+/// [counted as unfinished](Dropped::unfinished).
+#[must_use]
 #[derive(Debug)]
-pub struct ToldPass<'p>(Told<'p>);
+pub struct UntoldPass<'p>(Untold<'p>);
 
-impl ToldPass<'_> {
-    /// Two readings: a brick began, and ended.
-    #[inline]
-    pub fn brick(&mut self, brick: BrickId, work: Work) {
-        self.0.brick(brick as NameIdx, work);
-    }
-
-    /// Two readings: a brick that is a single kernel.
-    #[inline]
-    pub fn brick_kernel(&mut self, brick: BrickId, kernel: KernelId, work: Work) {
-        self.0.brick_kernel(brick as NameIdx, kernel.0, work);
-    }
-
-    /// One reading: a brick of some kernels began, and the first of them, which had `kernel_work` to do.
-    #[inline]
-    pub fn begin_kernels(
-        &mut self,
-        brick: BrickId,
-        kernel: KernelId,
-        kernel_work: Work,
-    ) -> ToldKernels {
-        ToldKernels(self.0.begin_kernels(brick as NameIdx, kernel.0, kernel_work))
-    }
-
-    /// One reading: a kernel of the brick ended, and the next one began.
-    #[inline]
-    pub fn next_kernel(&mut self, brick: &mut ToldKernels, kernel: KernelId, kernel_work: Work) {
-        let told = brick.0.take();
-        brick.0 = told.and_then(|told| self.0.next_kernel(told, kernel.0, kernel_work));
-    }
-
-    /// One reading: the last kernel ended, and the brick, which had this work to do.
-    #[inline]
-    pub fn end_kernels(&mut self, brick: ToldKernels, work: Work) {
-        if let Some(told) = brick.0 {
-            self.0.end_kernels(&told, work);
-        }
-    }
-
-    /// One reading: a transformer layer began. What is told of until its end belongs to it.
-    #[inline]
-    pub fn begin_layer(&mut self, index: u16) -> ToldLayer {
-        ToldLayer(self.0.begin_layer(index))
-    }
-
-    /// One reading: it ended.
-    #[inline]
-    pub fn end_layer(&mut self, layer: ToldLayer) {
-        if let Some(told) = layer.0 {
-            self.0.end_layer(&told);
-        }
+impl UntoldPass<'_> {
+    /// Says what they were of, with `position` tokens before the pass. False, and the readings are counted as
+    /// unfinished, if the script takes another number of them, or if a brick was timed otherwise on this thread since.
+    pub fn tell(self, script: &PassScript, position: u64) -> bool {
+        self.0.tell(script, position)
     }
 }
-
-/// A brick of some kernels that is being told of. See [`ToldPass::begin_kernels`].
-#[must_use = "without an end it is counted as unfinished"]
-#[derive(Debug)]
-pub struct ToldKernels(Option<ToldBrick>);
-
-/// A layer that is being told of. See [`ToldPass::begin_layer`].
-#[must_use = "without an end it is counted as unfinished"]
-#[derive(Debug)]
-pub struct ToldLayer(Option<recorder::ToldLayer>);
 
 /// The number of a kernel's name. See [`BrickProfiler::kernel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -868,7 +811,8 @@ impl BrickProfiler {
 
     /// The clock, to be read while `pass` runs, where it is told afterwards what the readings were of: less is
     /// done between bricks than by [`bricks_of`](Self::bricks_of), some words instead of some cache lines. It is for
-    /// passes that take the same way each time, so that an engine can walk it once more without doing any work.
+    /// passes that take the same way each time: what the readings are of is said once for all of them, by a
+    /// [`PassScript`].
     ///
     /// `room` is where readings are kept until then, a number each; two for a brick or a layer, and one for each kernel
     /// but its first. In the meantime nothing else is to be timed on this thread. Nothing is recorded before they are
@@ -878,17 +822,21 @@ impl BrickProfiler {
     /// are read at each brick, or there is no counter to tell the time. And the second time.
     ///
     /// ```
-    /// # use brickscope::{BrickId, BrickProfiler, Phase, Work};
+    /// # use brickscope::{BrickId, BrickProfiler, PassScript, Phase, Work};
     /// # let profiler = BrickProfiler::enabled();
     /// # let norm = profiler.kernel("rms_norm", None);
-    /// let mut room = [0; 100];
+    /// let mut script = PassScript::builder();
+    /// script.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
+    /// let script = script.build();
+    ///
+    /// let mut room = vec![0; script.readings()];
     /// let pass = profiler.begin_pass(Phase::Decode);
     /// if let Some(readings) = profiler.readings_of(&pass, &mut room) {
     ///     readings.take();
     ///     // … the norm …
     ///     readings.take();
-    ///     if let Some(mut told) = readings.tell() {
-    ///         told.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
+    ///     if let Some(untold) = readings.end() {
+    ///         untold.tell(&script, 0);
     ///     }
     /// }
     /// profiler.end_pass(pass, 1, 0);

@@ -1,13 +1,13 @@
 //! Passes whose clock is read, and which are told afterwards what it was read for.
 //!
 //! A pass of one token takes the way of the one before it, but for the work of attention, which grows with each token
-//! by as much. So its way is kept: made by walking the forward pass without its kernels, at two positions. What is left
-//! to do in a pass is to read the clock, and afterwards to go through a list.
+//! by as much. So its way is kept, as a script: made by walking the forward pass without its kernels, at two positions.
+//! What is left to do in a pass is to read the clock.
 
 use std::cell::RefCell;
 use std::mem::discriminant;
 
-use brickscope::{BrickId, KernelId, PassReadings, ToldKernels, ToldLayer, ToldPass, Work};
+use brickscope::{BrickId, GrowingWork, KernelId, PassReadings, PassScript, UntoldPass, Work};
 
 use crate::executor::Routine;
 use crate::probe::{KernelProbe, Probe};
@@ -26,8 +26,8 @@ impl<'p> Timed<'p> {
         vec![0; 64 * n_layers + 64]
     }
 
-    pub(crate) fn tell(self) -> Option<ToldPass<'p>> {
-        self.0.tell()
+    pub(crate) fn end(self) -> Option<UntoldPass<'p>> {
+        self.0.end()
     }
 }
 
@@ -154,96 +154,50 @@ impl KernelProbe for WalkedKernels<'_> {
     }
 }
 
-/// What readings of a pass are of at any position, in the order in which they are taken.
-#[derive(Debug)]
-pub(crate) struct Script {
-    steps: Vec<Step>,
-    /// By how much work grows with each token before it. The first one not at all.
-    growths: Vec<Work>,
-}
-
-#[derive(Debug)]
-struct Step {
-    /// At position 0, or what it would be if work grew so from there on.
-    work: Work,
-    of: Of,
-    growth: u16,
-}
-
-impl Script {
-    /// From the walks at the position before a pass's, and at its own, whose routines it has: rows may be dealt out
-    /// otherwise from here on. `None` if one does what the other doesn't.
-    pub(crate) fn new(walks: [Walk; 2], position: usize) -> Option<Self> {
-        let [before, here] = walks.map(|walk| walk.0.into_inner());
-        if before.len() != here.len() {
+/// What readings of a pass are of at any position, from the walks at the position before a pass's, and at its own.
+/// `kernels` are a profiler's numbers for the routines, which are those of its own position: rows may be dealt out
+/// otherwise from here on. `None` if one walk does what the other doesn't.
+pub(crate) fn script(
+    walks: [Walk; 2],
+    position: usize,
+    kernels: &[KernelId],
+) -> Option<PassScript> {
+    let [before, here] = walks.map(|walk| walk.0.into_inner());
+    if before.len() != here.len() {
+        return None;
+    }
+    let mut script = PassScript::builder();
+    let kernel = |routine: Routine| kernels[routine.index()];
+    // The brick of some kernels that is open.
+    let mut open: Option<(BrickId, Vec<(KernelId, GrowingWork)>)> = None;
+    for ((of_before, before), (of, here)) in before.into_iter().zip(here) {
+        if discriminant(&of) != discriminant(&of_before) {
             return None;
         }
-        let mut growths = vec![Work::default()];
-        let steps = before.into_iter().zip(here).map(|((of_before, before), (of, here))| {
-            let growth = combine(here, before, u64::wrapping_sub);
-            let known = growths.iter().position(|known| *known == growth);
-            let index = known.unwrap_or_else(|| {
-                growths.push(growth);
-                growths.len() - 1
-            });
-            let work = combine(here, times(growth, position), u64::wrapping_sub);
-            let is_alike = discriminant(&of) == discriminant(&of_before);
-            is_alike.then_some(Step { work, of, growth: u16::try_from(index).ok()? })
-        });
-        let steps = steps.collect::<Option<_>>()?;
-        Some(Self { steps, growths })
-    }
-
-    /// Says of a pass at `position` what was read in it. `kernels` are a profiler's numbers for the routines.
-    pub(crate) fn tell(&self, mut pass: ToldPass<'_>, position: usize, kernels: &[KernelId]) {
-        let (mut brick, mut layer): (Option<ToldKernels>, Option<ToldLayer>) = (None, None);
-        for step in &self.steps {
-            let mut work = step.work;
-            if step.growth != 0 {
-                let grown = times(self.growths[usize::from(step.growth)], position);
-                work = combine(work, grown, u64::wrapping_add);
+        let work = growing(before, here, position as u64);
+        match of {
+            Of::Brick(brick) => script.brick(brick, work),
+            Of::BrickKernel(brick, routine) => script.brick_kernel(brick, kernel(routine), work),
+            Of::FirstKernel(brick, routine) => open = Some((brick, vec![(kernel(routine), work)])),
+            Of::NextKernel(routine) => open.as_mut()?.1.push((kernel(routine), work)),
+            Of::LastKernel => {
+                let (brick, kernels) = open.take()?;
+                script.brick_kernels(brick, work, &kernels);
             }
-            let kernel = |routine: Routine| kernels[routine.index()];
-            match step.of {
-                Of::Brick(of) => pass.brick(of, work),
-                Of::BrickKernel(of, routine) => pass.brick_kernel(of, kernel(routine), work),
-                Of::FirstKernel(of, routine) => {
-                    brick = Some(pass.begin_kernels(of, kernel(routine), work));
-                }
-                Of::NextKernel(routine) => {
-                    if let Some(brick) = &mut brick {
-                        pass.next_kernel(brick, kernel(routine), work);
-                    }
-                }
-                Of::LastKernel => {
-                    if let Some(brick) = brick.take() {
-                        pass.end_kernels(brick, work);
-                    }
-                }
-                Of::Layer(index) => layer = Some(pass.begin_layer(index)),
-                Of::LayerEnd => {
-                    if let Some(layer) = layer.take() {
-                        pass.end_layer(layer);
-                    }
-                }
-            }
+            Of::Layer(index) => script.begin_layer(index),
+            Of::LayerEnd => script.end_layer(),
         }
     }
+    Some(script.build())
 }
 
-fn combine(a: Work, b: Work, of_two: fn(u64, u64) -> u64) -> Work {
-    Work {
-        elements: of_two(a.elements, b.elements),
-        flops: of_two(a.flops, b.flops),
-        bytes: of_two(a.bytes, b.bytes),
-    }
-}
-
-fn times(work: Work, n: usize) -> Work {
-    let n = n as u64;
-    Work {
-        elements: work.elements.wrapping_mul(n),
-        flops: work.flops.wrapping_mul(n),
-        bytes: work.bytes.wrapping_mul(n),
-    }
+/// Work that is so much at a position, and was so much at the one before it.
+fn growing(before: Work, here: Work, position: u64) -> GrowingWork {
+    let minus = |a: Work, b: Work, n: u64| Work {
+        elements: a.elements.wrapping_sub(b.elements.wrapping_mul(n)),
+        flops: a.flops.wrapping_sub(b.flops.wrapping_mul(n)),
+        bytes: a.bytes.wrapping_sub(b.bytes.wrapping_mul(n)),
+    };
+    let per_token = minus(here, before, 1);
+    GrowingWork { at_start: minus(here, per_token, position), per_token }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brickscope::{BrickId, BrickProfiler, PassTimer, Phase, ToldPass};
+use brickscope::{BrickId, BrickProfiler, KernelId, PassScript, PassTimer, Phase, UntoldPass};
 use brickscope_kernels::Watch;
 
 use crate::executor::{Cpu, Deal, Routines, Shares, work};
@@ -11,7 +11,7 @@ use crate::kv_cache::KvCache;
 use crate::model::{Error, Model};
 use crate::probe::{InPass, NoProbe, Probe, Profiled};
 use crate::sample::Sampler;
-use crate::script::{Script, Timed, Walk};
+use crate::script::{Timed, Walk, script};
 use crate::tap::{At, Tapped};
 
 /// Tokens in one pass at most. Longer inputs are cut into passes.
@@ -28,13 +28,22 @@ pub struct Session<'m> {
     kv: KvCache,
     /// Room for the readings of a pass, which would be no brick's time if it was made in one.
     readings: Vec<u64>,
-    /// The way of the last pass that was told afterwards, and whose it is.
-    script: Option<(Way, Script)>,
+    /// Of the last pass that was told afterwards.
+    telling: Option<Telling>,
 }
 
 /// What the way of a pass of one token depends on: who has the rows of attention, how many logits come out, and whether
 /// a token is chosen.
 type Way = ([Deal; 2], usize, bool);
+
+/// What passes of one token are told by.
+#[derive(Debug)]
+struct Telling {
+    way: Way,
+    /// A profiler's numbers for the routines.
+    kernels: Box<[KernelId]>,
+    script: PassScript,
+}
 
 impl<'m> Session<'m> {
     /// A session with room for `context` tokens.
@@ -69,7 +78,7 @@ impl<'m> Session<'m> {
             batch,
             kv: KvCache::new(&model.config, context),
             readings: Timed::room(model.config.n_layers),
-            script: None,
+            telling: None,
             cpu,
         })
     }
@@ -221,7 +230,7 @@ impl<'m> Session<'m> {
         let chosen = match readings.map(Timed::new) {
             Some(timed) => {
                 let chosen = self.run(&timed, tokens, outputs, sampler.as_deref_mut());
-                if let Some(pass) = timed.tell() {
+                if let Some(pass) = timed.end() {
                     self.tell(pass, probe, tokens, outputs, sampler);
                 }
                 chosen
@@ -237,7 +246,7 @@ impl<'m> Session<'m> {
     /// Says what was read in a pass of one token, before which there are others; the cache hasn't been advanced.
     fn tell(
         &mut self,
-        pass: ToldPass<'_>,
+        pass: UntoldPass<'_>,
         probe: &Profiled<'_>,
         tokens: &[u32],
         outputs: Outputs,
@@ -246,25 +255,44 @@ impl<'m> Session<'m> {
         let position = self.position();
         let deals = deals_of_attention(&self.cpu, &self.model.config, position, 1);
         let way = (deals, outputs.count(1), sampler.is_some());
-        if self.script.as_ref().is_none_or(|(known, _)| *known != way) {
-            let walks = [position - 1, position].map(|position| {
-                self.kv.truncate(position);
-                let walk = Walk::default();
-                self.run(&walk, tokens, outputs, sampler.as_deref_mut());
-                self.kv.advance(1);
-                walk
+        let is_known = |told: &Telling| told.way == way && *told.kernels == *probe.kernels();
+        if !self.telling.as_ref().is_some_and(is_known) {
+            let walks = [position - 1, position]
+                .map(|at| self.walk(at, tokens, outputs, sampler.as_deref_mut()));
+            let kernels = probe.kernels();
+            self.telling = script(walks, position, kernels).map(|script| Telling {
+                way,
+                kernels: kernels.into(),
+                script,
             });
-            self.kv.truncate(position);
-            self.script = Script::new(walks, position).map(|script| (way, script));
         }
         debug_assert!(
-            self.script.is_some(),
+            self.telling.is_some(),
             "where a token lies decides how much work there is, not what"
         );
         // Without one the readings are counted as unfinished.
-        if let Some((_, script)) = &self.script {
-            script.tell(pass, position, probe.kernels());
+        if let Some(Telling { script, .. }) = &self.telling {
+            let is_told = pass.tell(script, position as u64);
+            debug_assert!(is_told, "the walk takes the way of the pass");
         }
+    }
+
+    /// A pass without its kernels, as from an earlier position.
+    #[cold]
+    #[inline(never)]
+    fn walk(
+        &mut self,
+        at: usize,
+        tokens: &[u32],
+        outputs: Outputs,
+        sampler: Option<&mut Sampler>,
+    ) -> Walk {
+        let position = self.position();
+        self.kv.truncate(at);
+        let walk = Walk::default();
+        self.run(&walk, tokens, outputs, sampler);
+        self.kv.advance(position - at);
+        walk
     }
 
     /// As [`forward`](Self::forward); `profiler` is told of each pass, and of nothing inside it: the
@@ -357,7 +385,9 @@ impl<'m> Session<'m> {
         chosen
     }
 
-    /// The same without advancing the cache.
+    /// The same without advancing the cache. By itself, so that passes that nobody profiles run the same code whoever
+    /// asks for them.
+    #[inline(never)]
     fn run<P: Probe>(
         &mut self,
         probe: &P,
@@ -452,7 +482,7 @@ mod tests {
                     profiler.end_pass(pass, 1, position as u64);
                     assert_eq!(session.position(), position + 1);
                     // Made when readings are told, and never otherwise.
-                    assert!(session.script.is_some() || !late);
+                    assert!(session.telling.is_some() || !late);
                     (chosen, session.last_logits().to_vec(), spans(&profiler))
                 });
                 assert!(at_once.2.len() > 20, "bricks, kernels, layers");

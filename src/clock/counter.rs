@@ -148,8 +148,20 @@ impl Ticks {
     /// Nanoseconds since this counter was made.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
+        self.at(Self::count())
+    }
+
+    /// What the counter says by itself, for [`at`](Self::at).
+    #[inline(always)]
+    pub(crate) fn count() -> u64 {
+        hardware::count()
+    }
+
+    /// When the counter said so.
+    #[inline(always)]
+    pub(crate) fn at(&self, count: u64) -> u64 {
         // Saturating: the core that this thread has moved to may be a few counts behind.
-        self.nanos(hardware::count().saturating_sub(self.origin))
+        self.nanos(count.saturating_sub(self.origin))
     }
 
     #[inline(always)]

@@ -44,16 +44,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use self::row::Row;
+use self::row::{Row, Told};
 use self::thread::Thread;
 use crate::brick::{Phase, Source, Work};
 use crate::clock::{Clock, Ticks};
 use crate::fold::Fold;
 use crate::machine::{self, CounterReading, Disturbance, LoadReading, ReadCounters};
+use crate::script::PassScript;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
 pub(crate) use self::in_pass::InPass;
-pub(crate) use self::readings::{Readings, Told, ToldBrick, ToldLayer};
+pub(crate) use self::readings::{Readings, Untold};
 pub(crate) use self::row::{Kind, Record, flag};
 
 /// What a span is of: an index into the profiler's table of names.
@@ -238,6 +239,8 @@ pub(crate) struct ThreadLog {
     tiles: OnceLock<Box<Tiles>>,
     /// What counters said when bricks began that have not ended, by their order.
     counting: Mutex<Vec<(u32, CounterReading)>>,
+    /// The script that was told by last: where it lies, and its number.
+    script: [AtomicUsize; 2],
     /// The last look at what others do.
     load: Mutex<Option<LoadReading>>,
     drained: Mutex<Drained>,
@@ -265,6 +268,8 @@ pub(crate) struct Drained {
     /// Spans that the trace had no room for.
     dropped: u64,
     fold: Fold,
+    /// What readings were told by, by its number.
+    scripts: Vec<PassScript>,
     /// The thread that owns the log.
     thread: Owner,
     /// The threads that owned it before and have ended.
@@ -337,6 +342,7 @@ impl ThreadLog {
             kept,
             tiles: OnceLock::new(),
             counting: Mutex::default(),
+            script: [AtomicUsize::new(0), AtomicUsize::new(0)],
             load: Mutex::default(),
             drained: Mutex::default(),
         }
@@ -357,7 +363,7 @@ impl ThreadLog {
             let mut lane = Lane {
                 serial: self.serial(),
                 thread: std::mem::take(&mut drained.thread),
-                records: self.rows[..kept].iter().flat_map(Row::records).collect(),
+                records: records_of(&self.rows[..kept], &drained.scripts),
             };
             let held: usize = drained.former.iter().map(|lane| lane.records.len()).sum();
             if held + lane.records.len() > self.kept.saturating_mul(MOST_FORMER) {
@@ -369,6 +375,7 @@ impl ThreadLog {
             }
         } else {
             *drained = Drained::default();
+            self.script[0].store(0, Relaxed);
             self.begun.store(0, Relaxed);
             self.homeless.store(0, Relaxed);
         }
@@ -421,16 +428,16 @@ impl ThreadLog {
     fn drain(&self, drained: &mut Drained) {
         let next = self.next.load(Acquire) as usize;
         let (trace, tail) = self.rows.split_at(self.kept);
-        let before = drained.up_to;
-        take_all(&mut drained.fold, trace.get(before..next.min(self.kept)).unwrap_or_default());
-        let ended = drained.fold.ended();
+        let Drained { fold, scripts, up_to, .. } = drained;
+        let before = std::mem::replace(up_to, next);
+        take_all(fold, scripts, trace.get(before..next.min(self.kept)).unwrap_or_default());
+        let ended = fold.ended();
         let tail = &tail[before.saturating_sub(self.kept)..next.saturating_sub(self.kept)];
-        take_all(&mut drained.fold, tail);
+        take_all(fold, scripts, tail);
         // A log of no capacity was not asked for; it drops nothing.
         if self.kept > 0 {
             drained.dropped += drained.fold.ended() - ended;
         }
-        drained.up_to = next;
         if let Some(tiles) = self.tiles.get() {
             let next = tiles.next.load(Acquire);
             for row in &tiles.rows[drained.tiles_up_to..next] {
@@ -478,19 +485,7 @@ impl ThreadLog {
 
     /// A record of nothing but its place.
     fn mark(&self, kind: Kind, pass: u32) -> Record {
-        Record {
-            start: 0,
-            duration: 0,
-            exclusive: 0,
-            work: Work::default(),
-            pass,
-            order: self.begun.load(Relaxed) as u32,
-            name: NONE,
-            layer: NONE,
-            flags: 0,
-            kind,
-            source: Source::Host,
-        }
+        Record { order: self.begun.load(Relaxed) as u32, kind, ..Record::nothing(pass) }
     }
 
     /// A span that begins now, but for its start.
@@ -769,29 +764,92 @@ impl ThreadLog {
     }
 }
 
-fn take_all(fold: &mut Fold, rows: &[Row]) {
+/// What the rows are of from the first on: that one, the readings that it stands before, and all that comes after.
+#[inline(always)]
+fn split_first(rows: &[Row]) -> Option<(&Row, &[Row], &[Row])> {
+    let (first, rest) = rows.split_first()?;
+    let readings = if first.is_told() { Told::rows(first.load_told().readings) } else { 0 };
+    let (readings, rest) = rest.split_at_checked(readings)?;
+    Some((first, readings, rest))
+}
+
+/// Calls `f` with what was told, in the order of ends.
+#[inline(always)]
+fn each_told(told: &Row, readings: &[Row], scripts: &[PassScript], f: impl FnMut(&Record)) -> u64 {
+    let Told { script, position, pass, order, layer, .. } = told.load_told();
+    let Some(script) = scripts.get(script as usize) else { return 0 };
+    let first = Record { order, layer, ..Record::nothing(pass) };
+    script.each_record(&first, position, |i| readings[i / 8].reading(i), f);
+    script.spans()
+}
+
+/// Calls `f` with all that rows are records of, in the order of ends.
+fn each_record(mut rows: &[Row], scripts: &[PassScript], mut f: impl FnMut(&Record)) {
+    while let Some((row, readings, rest)) = split_first(rows) {
+        if row.is_told() {
+            each_told(row, readings, scripts, &mut f);
+        } else {
+            row.records().for_each(|record| f(&record));
+        }
+        rows = rest;
+    }
+}
+
+fn records_of(rows: &[Row], scripts: &[PassScript]) -> Vec<Record> {
+    let mut records = Vec::with_capacity(rows.len());
+    each_record(rows, scripts, |record| records.push(*record));
+    records
+}
+
+/// The rows up to the first that says how a pass ended, with that one, and how many these are.
+fn up_to_pass(rows: &[Row]) -> (Option<&Row>, usize) {
+    let mut rest = rows;
+    while let Some((row, _, after)) = split_first(rest) {
+        rest = after;
+        if row.ends_pass() {
+            return (Some(row), rows.len() - rest.len());
+        }
+    }
+    (None, rows.len())
+}
+
+fn take_all(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
     if let Some(layers) = &mut fold.layers {
-        rows.iter().flat_map(Row::records).for_each(|record| layers.take(&record));
+        each_record(rows, scripts, |record| layers.take(record));
     }
     // Each pass with its own row, which comes last and says where what came before it belongs: so no sums have
     // to wait for it, and to be moved when it comes, which takes longer than all else.
-    for rows in rows.split_inclusive(Row::ends_pass) {
-        fold.expect(rows.last().map(Row::load).as_ref());
-        let mut ordinary = 0;
-        for row in rows {
-            if row.is_ordinary() {
-                ordinary += 1;
-                fold.take_span(&row.load());
-            } else if row.is_both() {
-                ordinary += 2;
-                row.load_both().iter().for_each(|record| fold.take_span(record));
-            } else {
-                fold.take(&row.load());
-            }
-        }
-        fold.add_ended(ordinary);
+    while !rows.is_empty() {
+        let (pass, n) = up_to_pass(rows);
+        let (of_pass, rest) = rows.split_at(n);
+        fold.expect(pass.map(Row::load).as_ref());
+        take_of_pass(fold, scripts, of_pass);
+        rows = rest;
     }
     fold.expect(None);
+}
+
+fn take_of_pass(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
+    let mut ended = 0;
+    while let Some((row, readings, rest)) = split_first(rows) {
+        if row.is_ordinary() {
+            ended += 1;
+            fold.take_span(&row.load());
+        } else if row.is_both() {
+            ended += 2;
+            row.load_both().iter().for_each(|record| fold.take_span(record));
+        } else if row.is_told() {
+            ended += each_told(row, readings, scripts, |record| {
+                if record.kind != Kind::Layer {
+                    fold.take_span(record);
+                }
+            });
+        } else {
+            fold.take(&row.load());
+        }
+        rows = rest;
+    }
+    fold.add_ended(ended);
 }
 
 fn add(counter: &AtomicU64, n: u64) {
@@ -922,6 +980,17 @@ impl Recorder {
     #[inline(always)]
     fn plain_now(&self) -> u64 {
         if HAS_PLAIN_CLOCK { self.clock.now() } else { self.ticks.now() }
+    }
+
+    /// The same in two steps, of which only the first one has to be taken at once.
+    #[inline(always)]
+    fn plain_count(&self) -> u64 {
+        if HAS_PLAIN_CLOCK { self.clock.now() } else { Ticks::count() }
+    }
+
+    #[inline(always)]
+    fn plain_at(&self, count: u64) -> u64 {
+        if HAS_PLAIN_CLOCK { count } else { self.ticks.at(count) }
     }
 
     /// Begins a brick. Off, it reads neither the clock nor anything else; what it does when on is out
@@ -1803,7 +1872,7 @@ impl Collected<'_> {
         let last = Lane {
             serial: self.drained.fold.log,
             thread: self.drained.thread.clone(),
-            records: self.log.rows[..kept].iter().flat_map(Row::records).collect(),
+            records: records_of(&self.log.rows[..kept], &self.drained.scripts),
         };
         let former = self.drained.former.iter().map(|lane| Lane {
             serial: lane.serial,

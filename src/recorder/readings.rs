@@ -2,13 +2,15 @@
 //!
 //! Between two bricks of a model the caches are full of weights, so that what a span costs are the lines that it
 //! touches: of its code, of the log, and of all that says what it is. Here it is one number, next to the one before
-//! it. The rows come when the pass is over, one after the other, by code that is then at hand.
+//! it. When the pass is over the readings go to the log as they are, eight in a row, with the number of a script: what
+//! they are of is the same in each pass. Records are made of them when somebody wants records.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use super::{Kind, NameIdx, Open, OpenPass, Recorder, Relaxed, ThreadLog};
-use crate::brick::{Source, Work};
+use super::row::Told;
+use super::{OpenPass, Record, Recorder, Relaxed, Release, TAIL, ThreadLog, lock, thread};
+use crate::script::PassScript;
 
 /// The readings of a pass that is open on this thread.
 #[derive(Debug)]
@@ -54,29 +56,30 @@ impl Recorder {
 }
 
 impl<'p> Readings<'p> {
-    /// Reads the clock.
-    #[inline(always)]
+    /// Reads the clock. Out of line, for the sake of its callers: where the caches are full of weights, each line of
+    /// code is fetched anew in each layer, and a call is a few bytes.
+    #[inline(never)]
     pub(crate) fn take(&self) {
         let taken = self.taken.get();
         if let Some(cell) = self.room.get(taken) {
-            cell.set(self.recorder.plain_now());
+            cell.set(self.recorder.plain_count());
         }
         self.taken.set(taken + 1);
     }
 
-    /// To say what they were of: the pass ends here. `None` if there are more than there was room for, if anything
-    /// else was recorded on this thread meanwhile, or if recording isn't what it was: off, or begun anew.
-    pub(crate) fn tell(self) -> Option<Told<'p>> {
+    /// The pass ends here. `None` if there are more than there was room for, if anything else was recorded on this
+    /// thread meanwhile, or if recording isn't what it was: off, or begun anew.
+    pub(crate) fn end(self) -> Option<Untold<'p>> {
         self.pass.ended.set(Some(self.recorder.plain_now()));
-        let log = self.log;
-        let is_as_before = log.owner.load(Relaxed) == self.owner
-            && self.recorder.plain.load(Relaxed) == self.owner as u32
-            && log.stands() == self.stood;
-        let readings = self.room.get(..self.taken.get()).filter(|_| is_as_before)?;
+        let (log, owner, stood) = (self.log, self.owner, self.stood);
+        let is_on = self.recorder.plain.load(Relaxed) == owner as u32;
+        let readings = self.room.get(..self.taken.get())?;
+        if !is_on || !log.is_at(owner, stood) {
+            return None;
+        }
         // From here on those that are left are counted there.
         self.taken.set(0);
-        let [.., last_end] = self.stood;
-        Some(Told { log, owner: self.owner, readings, last_end, stays: PhantomData })
+        Some(Untold { recorder: self.recorder, log, owner, stood, readings, stays: PhantomData })
     }
 }
 
@@ -86,10 +89,56 @@ impl Drop for Readings<'_> {
     }
 }
 
+/// Readings of a pass that has ended.
+#[derive(Debug)]
+pub(crate) struct Untold<'p> {
+    recorder: &'p Recorder,
+    log: &'p ThreadLog,
+    owner: u64,
+    stood: [u64; 3],
+    readings: &'p [Cell<u64>],
+    stays: PhantomData<*const ()>,
+}
+
+impl Untold<'_> {
+    /// Says what they were of, at this position. Whether that is so: not if the script has more readings or fewer, nor
+    /// if a brick was recorded otherwise meanwhile. It lies after the readings, and in a log ends only grow.
+    pub(crate) fn tell(mut self, script: &PassScript, position: u64) -> bool {
+        let is_so =
+            script.readings() == self.readings.len() && self.log.is_at(self.owner, self.stood);
+        if is_so {
+            let readings = std::mem::take(&mut self.readings);
+            // No brick begins before the last one ended, though the clock of the core that the thread has moved to may
+            // say so.
+            let mut last = self.log.last_end.load(Relaxed);
+            for reading in readings {
+                last = last.max(self.recorder.plain_at(reading.get()));
+                reading.set(last);
+            }
+            self.log.tell(readings, script, position);
+        }
+        is_so
+    }
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        self.log.leave_untold(self.readings.len(), self.owner);
+    }
+}
+
+/// Scripts that a log knows. What is told by others is written row by row.
+const MOST_SCRIPTS: usize = 1024;
+
 impl ThreadLog {
     /// What changes with any span.
     fn stands(&self) -> [u64; 3] {
         [&self.begun, &self.covered, &self.last_end].map(|word| word.load(Relaxed))
+    }
+
+    /// Whether the log is still that owner's, and nothing was recorded since.
+    fn is_at(&self, owner: u64, stood: [u64; 3]) -> bool {
+        self.owner.load(Relaxed) == owner && self.stands() == stood
     }
 
     /// Counts readings of which nobody said what they were of: as spans that never ended, unless the log has been
@@ -99,132 +148,79 @@ impl ThreadLog {
             self.begun.store(self.begun.load(Relaxed) + readings as u64, Relaxed);
         }
     }
-}
 
-/// Readings of a pass that are being told what they were of, one after the other.
-///
-/// What is told of beyond the last reading is counted as a span that never ended. So is what is left when a brick was
-/// recorded otherwise meanwhile: it lies after the readings, and in a log ends only grow.
-#[derive(Debug)]
-pub(crate) struct Told<'p> {
-    log: &'p ThreadLog,
-    owner: u64,
-    /// Those that are left.
-    readings: &'p [Cell<u64>],
-    /// Where the last brick ended that was told of.
-    last_end: u64,
-    stays: PhantomData<*const ()>,
-}
-
-/// A brick of some kernels that is being told of.
-#[derive(Debug)]
-pub(crate) struct ToldBrick {
-    brick: Open,
-    kernel: Open,
-    kernel_work: Work,
-}
-
-/// A layer that is being told of.
-#[derive(Debug)]
-pub(crate) struct ToldLayer {
-    open: Open,
-    before: u32,
-}
-
-impl Told<'_> {
-    #[inline(always)]
-    fn next_reading(&mut self) -> Option<u64> {
-        let (first, rest) = self.readings.split_first()?;
-        self.readings = rest;
-        Some(first.get())
-    }
-
-    /// The first of some spans that begin with the next reading. No brick begins before the last one ended, though the
-    /// clock of the core that the thread has moved to may say so.
-    #[inline(always)]
-    fn begin(&mut self, name: NameIdx, spans: u64) -> Option<Open> {
-        let open = self.log.begin_several(name, spans);
-        if self.log.last_end.load(Relaxed) != self.last_end {
-            return None;
+    /// Of readings that never fall.
+    fn tell(&self, readings: &[Cell<u64>], script: &PassScript, position: u64) {
+        let [begun, before, _] = self.stands();
+        let covered =
+            readings.iter().zip(script.signs()).fold(before, |covered, (reading, &sign)| {
+                covered.wrapping_add(reading.get().wrapping_mul(i64::from(sign) as u64))
+            });
+        let told = Told {
+            script: 0,
+            readings: readings.len(),
+            position,
+            pass: self.pass(),
+            order: begun as u32,
+            layer: self.layer(),
+        };
+        if self.write_told(told, readings, script).is_none() {
+            let first =
+                Record { order: told.order, layer: told.layer, ..Record::nothing(told.pass) };
+            script.each_record(
+                &first,
+                position,
+                |i| readings[i].get(),
+                |record| self.push(*record),
+            );
         }
-        Some(Open { start: self.next_reading()?.max(self.last_end), ..open })
-    }
-
-    #[inline(always)]
-    fn ended_brick(&mut self) {
-        self.last_end = self.log.last_end.load(Relaxed);
-    }
-
-    /// Two readings: a brick without kernels.
-    pub(crate) fn brick(&mut self, brick: NameIdx, work: Work) {
-        let Some(open) = self.begin(brick, 1) else { return };
-        if let Some(end) = self.next_reading() {
-            self.log.end_brick(Source::Host, open, end, work);
-            self.ended_brick();
+        self.begun.store(begun + script.spans(), Relaxed);
+        self.covered.store(covered, Relaxed);
+        if let Some(last) = script.last_end() {
+            self.last_end.store(readings[last].get(), Relaxed);
         }
     }
 
-    /// Two readings: a brick that is a single kernel.
-    pub(crate) fn brick_kernel(&mut self, brick: NameIdx, kernel: NameIdx, work: Work) {
-        let Some(open) = self.begin(brick, 2) else { return };
-        if let Some(end) = self.next_reading() {
-            self.log.end_both(open, kernel, end, work);
-            self.ended_brick();
+    /// `None` if they don't fit, and nothing is written: all of them are kept, or none.
+    fn write_told(&self, told: Told, readings: &[Cell<u64>], script: &PassScript) -> Option<()> {
+        if readings.is_empty() {
+            return Some(());
         }
-    }
-
-    /// One reading: a brick and its first kernel begin.
-    pub(crate) fn begin_kernels(
-        &mut self,
-        brick: NameIdx,
-        kernel: NameIdx,
-        kernel_work: Work,
-    ) -> Option<ToldBrick> {
-        let brick = self.begin(brick, 2)?;
-        Some(ToldBrick { brick, kernel: brick.inner(kernel), kernel_work })
-    }
-
-    /// One reading: a kernel ends, the next one begins.
-    pub(crate) fn next_kernel(
-        &mut self,
-        told: ToldBrick,
-        kernel: NameIdx,
-        kernel_work: Work,
-    ) -> Option<ToldBrick> {
-        let now = self.next_reading()?.max(told.kernel.start);
-        self.log.end_detail(Kind::Kernel, told.kernel, now, told.kernel_work);
-        let kernel = Open { start: now, ..self.log.begin(kernel) };
-        Some(ToldBrick { kernel, kernel_work, ..told })
-    }
-
-    /// One reading: the last kernel ends, and the brick.
-    pub(crate) fn end_kernels(&mut self, told: &ToldBrick, work: Work) {
-        if let Some(end) = self.next_reading() {
-            self.log.end_detail(Kind::Kernel, told.kernel, end, told.kernel_work);
-            self.log.end_brick(Source::Host, told.brick, end, work);
-            self.ended_brick();
+        let needed = 1 + Told::rows(readings.len());
+        let script = self.number_of(script)?;
+        let mut at = self.next.load(Relaxed) as usize;
+        if at >= self.kept && at + needed > self.rows.len() && needed <= TAIL {
+            self.start_tail_over()?;
+            at = self.kept;
         }
-    }
-
-    /// One reading: a layer begins.
-    pub(crate) fn begin_layer(&mut self, layer: u16) -> Option<ToldLayer> {
-        let open = self.begin(layer, 1)?;
-        let before = self.log.layer.load(Relaxed);
-        self.log.layer.store(u32::from(layer) << 16, Relaxed);
-        Some(ToldLayer { open, before })
-    }
-
-    /// One reading: it ends.
-    pub(crate) fn end_layer(&mut self, told: &ToldLayer) {
-        if let Some(end) = self.next_reading() {
-            self.log.end_detail(Kind::Layer, told.open, end, Work::default());
+        let end = if at < self.kept { self.kept } else { self.rows.len() };
+        let (first, rows) = self.rows.get(at..end)?.get(..needed)?.split_first()?;
+        first.store_told(&Told { script, ..told });
+        for (row, eight) in rows.iter().zip(readings.chunks(8)) {
+            row.store(std::array::from_fn(|i| eight.get(i).map_or(0, Cell::get)));
         }
-        self.log.layer.store(told.before, Relaxed);
+        self.next.store((at + needed) as u32, Release);
+        Some(())
     }
-}
 
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        self.log.leave_untold(self.readings.len(), self.owner);
+    /// The number that a script has in this log. `None` if there are too many.
+    fn number_of(&self, script: &PassScript) -> Option<u32> {
+        let [known, number] = &self.script;
+        if known.load(Relaxed) != script.address() {
+            let found = thread::not_within_itself(|| {
+                let scripts = &mut lock(&self.drained).scripts;
+                let found = scripts.iter().position(|known| known == script);
+                match found {
+                    // The one that is held, so that no other comes to lie there.
+                    Some(found) => scripts[found] = script.clone(),
+                    None if scripts.len() == MOST_SCRIPTS => return None,
+                    None => scripts.push(script.clone()),
+                }
+                Some(found.unwrap_or(scripts.len() - 1))
+            });
+            number.store(found??, Relaxed);
+            known.store(script.address(), Relaxed);
+        }
+        Some(number.load(Relaxed) as u32)
     }
 }

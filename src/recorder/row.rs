@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::NameIdx;
+use super::{NONE, NameIdx};
 use crate::brick::{Source, Work};
 use crate::machine::{CounterReading, Disturbance};
 use crate::sync::AtomicU64;
@@ -23,6 +23,32 @@ impl Default for Row {
 /// In the place of a kind: a brick and the one kernel that is all of it. The kernel's name is where flags
 /// would be, and all else is the brick's. Read back it is two records.
 const BOTH: u64 = 255 << 32;
+
+/// In the place of a kind: the rows that come next are readings of the clock, eight in each, of which a script
+/// says what they are of. Read back they are as many records as that has spans.
+const TOLD: u64 = 254 << 32;
+const KIND: u64 = 0xff << 32;
+
+/// What stands before readings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The number of the script in the log.
+    pub(super) script: u32,
+    pub(super) readings: usize,
+    pub(super) position: u64,
+    pub(super) pass: u32,
+    /// The place of the first span in the order of begins.
+    pub(super) order: u32,
+    /// That of spans that the script has in none.
+    pub(super) layer: u16,
+}
+
+impl Told {
+    /// How many rows follow with the readings.
+    pub(super) fn rows(readings: usize) -> usize {
+        readings.div_ceil(8)
+    }
+}
 
 /// What a record is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +133,23 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// A record of no time, and no name.
+    pub(super) fn nothing(pass: u32) -> Self {
+        Self {
+            start: 0,
+            duration: 0,
+            exclusive: 0,
+            work: Work::default(),
+            pass,
+            order: 0,
+            name: NONE,
+            layer: NONE,
+            flags: 0,
+            kind: Kind::Brick,
+            source: Source::Host,
+        }
+    }
+
     /// Inlined, so that what is constant at the caller is packed by the compiler.
     #[inline(always)]
     pub(super) fn packed(&self) -> [u64; 8] {
@@ -241,11 +284,48 @@ impl Row {
         [kernel, brick]
     }
 
-    /// All that it is a record of, in the order of ends.
+    /// Makes it what stands before readings.
+    pub(super) fn store_told(&self, told: &Told) {
+        let Told { script, readings, position, pass, order, layer } = *told;
+        let how = TOLD | u64::from(pass);
+        let what = u64::from(order) << 32 | u64::from(layer) << 16;
+        self.store([script.into(), readings as u64, position, 0, 0, 0, how, what]);
+    }
+
+    #[inline(always)]
+    pub(super) fn is_told(&self) -> bool {
+        self.0[6].load(Relaxed) & KIND == TOLD
+    }
+
+    /// If it [is](Self::is_told) what stands before readings.
+    pub(super) fn load_told(&self) -> Told {
+        let [script, readings, position, _, _, _, how, what] = self.words();
+        Told {
+            script: script as u32,
+            readings: readings as usize,
+            position,
+            pass: how as u32,
+            order: (what >> 32) as u32,
+            layer: (what >> 16) as u16,
+        }
+    }
+
+    /// A reading in this row, by its number among all.
+    #[inline(always)]
+    pub(super) fn reading(&self, number: usize) -> u64 {
+        self.0[number % 8].load(Relaxed)
+    }
+
+    /// All that it is a record of, in the order of ends, where it is by itself.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + use<> {
         let records =
             if self.is_both() { self.load_both().map(Some) } else { [None, Some(self.load())] };
         records.into_iter().flatten()
+    }
+
+    #[inline(always)]
+    fn words(&self) -> [u64; 8] {
+        std::array::from_fn(|i| self.0[i].load(Relaxed))
     }
 
     #[inline(always)]
@@ -271,14 +351,13 @@ impl Row {
         const ABANDONED: u64 = (Kind::Abandoned as u64) << 32;
         // A pass inside a pass has no number, and ends none.
         let how = self.0[6].load(Relaxed);
-        matches!(how & 0xff << 32, PASS | ABANDONED) && how as u32 != 0
+        matches!(how & KIND, PASS | ABANDONED) && how as u32 != 0
     }
 
     /// The record of a row that is of one thing.
     #[inline(always)]
     pub(super) fn load(&self) -> Record {
-        let [start, duration, exclusive, elements, flops, bytes, how, what] =
-            std::array::from_fn(|i| self.0[i].load(Relaxed));
+        let [start, duration, exclusive, elements, flops, bytes, how, what] = self.words();
         Record {
             start,
             duration,
@@ -345,6 +424,25 @@ mod tests {
         row.store(brick.packed());
         assert!(!row.is_both());
         assert_eq!(row.records().collect::<Vec<_>>(), [brick]);
+    }
+
+    #[test]
+    fn what_stands_before_readings_is_read_back() {
+        let told = Told {
+            script: u32::MAX,
+            readings: 17,
+            position: 1 << 40,
+            pass: 7,
+            order: u32::MAX - 1,
+            layer: NONE,
+        };
+        let row = Row::default();
+        row.store_told(&told);
+        assert!(row.is_told() && !row.is_both() && !row.is_ordinary() && !row.ends_pass());
+        assert_eq!(row.load_told(), told);
+        assert_eq!([0, 1, 8, 9].map(Told::rows), [0, 1, 1, 2]);
+        row.store([10, 11, 12, 13, 14, 15, 16, 17]);
+        assert_eq!([0, 7, 8, 18].map(|number| row.reading(number)), [10, 17, 10, 12]);
     }
 
     #[test]

@@ -5,10 +5,13 @@ use proptest::prelude::*;
 
 use super::row::Record;
 use super::{NameIdx, OFF, Open, OpenPass, Recorder};
-use crate::brick::{Phase, Work};
+use crate::brick::{Phase, Source, Work};
 use crate::clock::{Clock, MockClock};
+use crate::fold::Slot;
 use crate::machine::LoadReading;
 use crate::recorder::Looked;
+use crate::script::{GrowingWork, PassScript, PassScriptBuilder};
+use crate::stats::BrickStats;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -394,28 +397,28 @@ fn read(readings: &super::Readings<'_>, hand: &MockClock, part: &Part) {
     readings.take();
 }
 
-fn tell(told: &mut super::Told<'_>, part: &Part) {
+fn say(script: &mut PassScriptBuilder, part: &Part) {
+    let work = |name| GrowingWork::from(work_of(name));
     match *part {
         Part::Turn(_) => {}
-        Part::Brick(name) => told.brick(name, work_of(name)),
-        Part::BrickKernel(name, _) => told.brick_kernel(name, name + 1, work_of(name)),
+        Part::Brick(name) => script.kernels(name, work(name), &[]),
+        Part::BrickKernel(name, _) => {
+            script.kernels(name, work(name), &[(name + 1, work(name))]);
+        }
         Part::Kernels(name, ref kernels) => {
-            let mut brick = told.begin_kernels(name, 30, work_of(30));
-            for kernel in (30..).take(kernels.len()).skip(1) {
-                brick = told.next_kernel(brick.expect("a reading"), kernel, work_of(kernel));
-            }
-            told.end_kernels(&brick.expect("a reading"), work_of(name));
+            let kernels: Vec<_> = (30..).map(|k| (k, work(k))).take(kernels.len()).collect();
+            script.kernels(name, work(name), &kernels);
         }
         Part::Layer(layer, ref parts) => {
-            let layer = told.begin_layer(layer).expect("a reading");
-            parts.iter().for_each(|part| tell(told, part));
-            told.end_layer(&layer);
+            script.begin_layer(layer);
+            parts.iter().for_each(|part| say(script, part));
+            script.end_layer();
         }
     }
 }
 
 /// What passes of such parts leave.
-fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> Left {
+fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), capacity);
     recorder.set_active(true);
@@ -426,10 +429,12 @@ fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> Left {
         if late {
             let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
             parts.iter().for_each(|part| read(&readings, &hand, part));
-            let mut told = readings.tell().expect("nothing else is recorded");
+            let untold = readings.end().expect("nothing else is recorded");
             // It isn't the pass's any more.
             hand.advance(1000);
-            parts.iter().for_each(|part| tell(&mut told, part));
+            let mut script = PassScript::builder();
+            parts.iter().for_each(|part| say(&mut script, part));
+            assert!(untold.tell(&script.build(), 0));
         } else {
             let bricks = recorder.in_pass(pass.as_ref());
             parts.iter().for_each(|part| time_at_once(&recorder, &bricks, &hand, part));
@@ -439,7 +444,7 @@ fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> Left {
             hand.advance(1000);
         }
     }
-    left_by(&recorder)
+    recorder
 }
 
 proptest! {
@@ -448,9 +453,38 @@ proptest! {
     #[test]
     fn what_is_told_afterwards_is_recorded_as_what_is_told_at_once(
         passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..4),
-        capacity in prop_oneof![Just(0_usize), Just(3), Just(1000)],
+        capacity in prop_oneof![Just(0_usize), Just(3), Just(20), Just(1000)],
     ) {
-        prop_assert_eq!(run_parts(true, capacity, &passes), run_parts(false, capacity, &passes));
+        let all = left_by(&run_parts(false, 1000, &passes));
+        let (late, begun, dropped) = left_by(&run_parts(true, capacity, &passes));
+        prop_assert_eq!((begun, all.2), (all.1, 0));
+        // Readings need fewer rows than spans: more are kept than there are rows.
+        prop_assert!(late.len() >= capacity.min(all.0.len()));
+        prop_assert_eq!(&late[..], &all.0[..late.len()]);
+        if capacity > 0 {
+            let spans = |records: &[Record]| records.iter().filter(|r| r.kind.is_span()).count();
+            prop_assert_eq!(spans(&late) + dropped as usize, spans(&all.0));
+        }
+    }
+
+    #[test]
+    fn sums_of_what_is_told_afterwards_are_those_of_what_is_told_at_once(
+        passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..8),
+        capacity in prop_oneof![Just(0_usize), Just(10)],
+    ) {
+        let [late, at_once] = [true, false].map(|late| {
+            let mut sums = Vec::new();
+            run_parts(late, capacity, &passes).collect(|log| {
+                for (name, source, slot, of_name) in log.fold().all_sums() {
+                    let mut stats = BrickStats::new("");
+                    of_name.add_to(&mut stats);
+                    sums.push((name, source, slot, stats));
+                }
+                sums.retain(|(.., stats)| stats.count > 0);
+            });
+            sums
+        });
+        prop_assert_eq!(late, at_once);
     }
 }
 
@@ -476,49 +510,91 @@ fn of_two_readings(room: usize, then: impl FnOnce(&Recorder, super::Readings<'_>
     (ended, begun - ended)
 }
 
+/// Of so many bricks without kernels.
+fn script_of(bricks: u16) -> PassScript {
+    let mut script = PassScript::builder();
+    (0..bricks).for_each(|brick| script.kernels(brick, GrowingWork::default(), &[]));
+    script.build()
+}
+
 #[test]
 fn readings_of_which_nobody_says_what_they_were_of_are_counted() {
-    let told = of_two_readings(2, |_, readings| {
-        readings.tell().expect("all is as it should be").brick(1, Work::default());
-    });
-    assert_eq!(told, (1, 0));
+    let tell = |bricks: u16| {
+        of_two_readings(2, |_, readings| {
+            let untold = readings.end().expect("all is as it should be");
+            assert_eq!(untold.tell(&script_of(bricks), 0), bricks == 1);
+        })
+    };
+    assert_eq!(tell(1), (1, 0));
+    assert_eq!([0, 2].map(tell), [(0, 2); 2], "of other passes");
     assert_eq!(of_two_readings(2, |_, readings| drop(readings)), (0, 2));
-    assert_eq!(of_two_readings(2, |_, readings| drop(readings.tell())), (0, 2));
-    let no_room = of_two_readings(1, |_, readings| assert!(readings.tell().is_none()));
+    assert_eq!(of_two_readings(2, |_, readings| drop(readings.end())), (0, 2));
+    let no_room = of_two_readings(1, |_, readings| assert!(readings.end().is_none()));
     assert_eq!(no_room, (0, 2));
     let overlapped = of_two_readings(2, |recorder, readings| {
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        assert!(readings.tell().is_none(), "it can't be told whether they nest");
+        assert!(readings.end().is_none(), "it can't be told whether they nest");
     });
     assert_eq!(overlapped, (1, 2));
 }
 
 #[test]
-fn what_is_told_beyond_the_last_reading_is_counted() {
-    let more = of_two_readings(2, |_, readings| {
-        let mut told = readings.tell().expect("all is as it should be");
-        told.brick(1, Work::default());
-        told.brick(2, Work::default());
-        assert!(told.begin_kernels(3, 4, Work::default()).is_none());
-    });
-    assert_eq!(more, (1, 3), "a brick; a brick with its kernel");
-}
-
-#[test]
-fn what_is_recorded_while_readings_are_told_ends_that() {
-    let brick = |recorder: &Recorder| recorder.end_brick(recorder.begin_brick(1), Work::default());
+fn what_is_recorded_before_readings_are_told_leaves_them_untold() {
     let then = of_two_readings(2, |recorder, readings| {
-        let mut told = readings.tell().expect("all is as it should be");
-        brick(recorder);
-        told.brick(1, Work::default());
+        let untold = readings.end().expect("all is as it should be");
+        recorder.end_brick(recorder.begin_brick(1), Work::default());
+        assert!(!untold.tell(&script_of(1), 0));
     });
-    assert_eq!(then, (1, 3), "the one that is told of, and two readings");
+    assert_eq!(then, (1, 2));
     let layer = of_two_readings(2, |recorder, readings| {
         let (open, before) = recorder.begin_layer(1);
         recorder.end_layer(open, before);
-        assert!(readings.tell().is_none(), "it can't be told what is in the layer");
+        assert!(readings.end().is_none(), "it can't be told what is in the layer");
     });
     assert_eq!(layer.1, 2);
+}
+
+#[test]
+fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
+    let look = |_: &mut Option<LoadReading>| Looked::No;
+    let hand = MockClock::default();
+    let recorder = Recorder::new(hand.clock(), 0);
+    recorder.set_active(true);
+    let mut room = [0; 2];
+    let mut tell = |work: u64| {
+        let mut script = PassScript::builder();
+        script.kernels(0, Work::elements(work).into(), &[]);
+        let pass = recorder.begin_pass(look);
+        let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
+        (0..2).for_each(|_| readings.take());
+        assert!(readings.end().expect("all is as it should be").tell(&script.build(), 0));
+        recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
+    };
+    (0..10).for_each(|_| tell(1));
+    let known = || {
+        let mut known = 0;
+        recorder.collect(|log| known += log.drained.scripts.len());
+        known
+    };
+    assert_eq!(known(), 1);
+    (0..1030).for_each(&mut tell);
+    assert_eq!(known(), 1024);
+    let mut elements = 0;
+    recorder.collect(|log| {
+        let sums = log.fold().sums(Source::Host, Slot::Decode, 0).expect("it was told of");
+        let mut stats = BrickStats::new("");
+        sums.add_to(&mut stats);
+        elements = stats.total_elements;
+    });
+    assert_eq!(elements, 10 + 1029 * 1030 / 2, "those that it doesn't know are told row by row");
+}
+
+#[test]
+fn work_grows_with_the_position() {
+    let per_token = Work { elements: 2, flops: 3, bytes: 4 };
+    let grows = GrowingWork { at_start: Work { bytes: u64::MAX, ..work_of(10) }, per_token };
+    assert_eq!(grows.at(100), Work { elements: 210, flops: 302, bytes: 399 });
+    assert_eq!(GrowingWork::from(work_of(1)).at(7), work_of(1));
 }
 
 #[test]
@@ -527,12 +603,12 @@ fn a_reset_forgets_readings_and_turning_off_has_them_counted() {
         recorder.reset();
         // The thread's next span makes the log one of what comes after.
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        assert!(readings.tell().is_none());
+        assert!(readings.end().is_none());
     });
     assert_eq!(reset, (1, 0));
     let off = of_two_readings(2, |recorder, readings| {
         recorder.set_active(false);
-        assert!(readings.tell().is_none());
+        assert!(readings.end().is_none());
         recorder.set_active(true);
     });
     assert_eq!(off, (0, 2));

@@ -1,0 +1,272 @@
+//! What the readings of a pass are of, said once for all passes that take the same way.
+
+use std::sync::Arc;
+
+use crate::brick::{BrickId, Source, Work};
+use crate::profiler::KernelId;
+use crate::recorder::{Kind, NONE, NameIdx, Record};
+
+/// Work that grows by as much with each token before it, as that of attention does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GrowingWork {
+    /// At position 0, or what it would be there if it grew so from there on: it may have wrapped.
+    pub at_start: Work,
+    /// What each token before it adds.
+    pub per_token: Work,
+}
+
+impl GrowingWork {
+    /// With so many tokens before it.
+    #[must_use]
+    pub fn at(&self, position: u64) -> Work {
+        grown(self.at_start, self.per_token, position)
+    }
+}
+
+/// Work that doesn't grow.
+impl From<Work> for GrowingWork {
+    fn from(work: Work) -> Self {
+        Self { at_start: work, per_token: Work::default() }
+    }
+}
+
+#[inline(always)]
+fn grown(at_start: Work, per_token: Work, position: u64) -> Work {
+    let at = |start: u64, each: u64| start.wrapping_add(each.wrapping_mul(position));
+    Work {
+        elements: at(at_start.elements, per_token.elements),
+        flops: at(at_start.flops, per_token.flops),
+        bytes: at(at_start.bytes, per_token.bytes),
+    }
+}
+
+/// What the readings of a pass are of, in the order in which they are taken: see
+/// [`PassReadings`](crate::PassReadings). It can be told of any number of passes, at any position.
+///
+/// ```
+/// # use brickscope::{BrickId, BrickProfiler, PassScript, Work};
+/// # let profiler = BrickProfiler::enabled();
+/// # let [norm, multiply] = ["rms_norm", "gemv"].map(|name| profiler.kernel(name, None));
+/// let mut script = PassScript::builder();
+/// script.begin_layer(0);
+/// script.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
+/// script.brick_kernel(BrickId::QkvProjection, multiply, Work::elements(6144));
+/// script.end_layer();
+/// assert_eq!(script.build().readings(), 6);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassScript(Arc<Parts>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Parts {
+    /// In the order of ends.
+    spans: Vec<Span>,
+    /// By how much work grows with each token before it. The first one not at all.
+    growths: Vec<Work>,
+    /// For each reading 1 if a brick ends there, -1 if one begins.
+    signs: Vec<i8>,
+    /// The reading where the last brick ends.
+    last_end: Option<u32>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Span {
+    work: Work,
+    /// The numbers of its readings.
+    begin: u32,
+    end: u32,
+    /// Its place in the order of begins.
+    order: u32,
+    growth: u32,
+    name: NameIdx,
+    /// [`NONE`] for the one that the pass is told of in.
+    layer: u16,
+    kind: Kind,
+}
+
+impl PassScript {
+    /// To say one brick after the other what a pass does.
+    #[must_use]
+    pub fn builder() -> PassScriptBuilder {
+        let parts = Parts { growths: vec![Work::default()], ..Parts::default() };
+        PassScriptBuilder { parts, layers: Vec::new() }
+    }
+
+    /// How many readings of the clock a pass takes.
+    #[must_use]
+    pub fn readings(&self) -> usize {
+        self.0.signs.len()
+    }
+
+    pub(crate) fn spans(&self) -> u64 {
+        self.0.spans.len() as u64
+    }
+
+    /// For each reading 1 if a brick ends there, -1 if one begins.
+    pub(crate) fn signs(&self) -> &[i8] {
+        &self.0.signs
+    }
+
+    /// The reading where the last brick ends.
+    pub(crate) fn last_end(&self) -> Option<usize> {
+        self.0.last_end.map(|reading| reading as usize)
+    }
+
+    /// Where it lies: of another one there, as long as one of the two is held, none is equal to it.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// Calls `f` with a record of each span, in the order of ends. What is alike in all of them is as in
+    /// `first`, whose order is that of the first one that begins.
+    #[inline(always)]
+    pub(crate) fn each_record(
+        &self,
+        first: &Record,
+        position: u64,
+        reading: impl Fn(usize) -> u64,
+        mut f: impl FnMut(&Record),
+    ) {
+        let Parts { spans, growths, .. } = &*self.0;
+        for span in spans {
+            let start = reading(span.begin as usize);
+            let duration = reading(span.end as usize).saturating_sub(start);
+            let work = match span.growth {
+                0 => span.work,
+                growth => grown(span.work, growths[growth as usize], position),
+            };
+            f(&Record {
+                start,
+                duration,
+                exclusive: if span.kind == Kind::Brick { duration } else { 0 },
+                work,
+                order: first.order.wrapping_add(span.order),
+                name: span.name,
+                layer: if span.layer == NONE { first.layer } else { span.layer },
+                kind: span.kind,
+                flags: 0,
+                source: Source::Host,
+                pass: first.pass,
+            });
+        }
+    }
+}
+
+/// Makes a [`PassScript`]. Each method says what the next readings are of.
+#[derive(Debug)]
+pub struct PassScriptBuilder {
+    parts: Parts,
+    /// Those that are open: their numbers, first readings, and places in the order of begins.
+    layers: Vec<(u16, u32, u32)>,
+}
+
+impl PassScriptBuilder {
+    fn reading(&mut self, sign: i8) -> u32 {
+        self.parts.signs.push(sign);
+        self.parts.signs.len() as u32 - 1
+    }
+
+    /// The place of what begins next in the order of begins.
+    fn begun(&self) -> u32 {
+        (self.parts.spans.len() + self.layers.len()) as u32
+    }
+
+    fn span(
+        &mut self,
+        kind: Kind,
+        name: NameIdx,
+        order: u32,
+        [begin, end]: [u32; 2],
+        work: GrowingWork,
+    ) {
+        let growths = &mut self.parts.growths;
+        let known = growths.iter().position(|growth| *growth == work.per_token);
+        let growth = known.unwrap_or_else(|| {
+            growths.push(work.per_token);
+            growths.len() - 1
+        });
+        let layer = if kind == Kind::Layer { Some(name) } else { self.layers.last().map(|l| l.0) };
+        let span = Span {
+            work: work.at_start,
+            begin,
+            end,
+            order,
+            growth: growth as u32,
+            name,
+            layer: layer.unwrap_or(NONE),
+            kind,
+        };
+        self.parts.spans.push(span);
+        if kind == Kind::Brick {
+            self.parts.last_end = Some(end);
+        }
+    }
+
+    /// Two readings: a brick begins, and ends.
+    pub fn brick(&mut self, brick: BrickId, work: impl Into<GrowingWork>) {
+        self.kernels(brick as NameIdx, work.into(), &[]);
+    }
+
+    /// Two readings: a brick that is a single kernel.
+    pub fn brick_kernel(&mut self, brick: BrickId, kernel: KernelId, work: impl Into<GrowingWork>) {
+        let work = work.into();
+        self.kernels(brick as NameIdx, work, &[(kernel.0, work)]);
+    }
+
+    /// A reading where each of these kernels begins, and one where the last one ends, and the brick. Without any,
+    /// two as [`brick`](Self::brick).
+    pub fn brick_kernels(
+        &mut self,
+        brick: BrickId,
+        work: impl Into<GrowingWork>,
+        kernels: &[(KernelId, GrowingWork)],
+    ) {
+        let kernels: Vec<_> = kernels.iter().map(|&(kernel, work)| (kernel.0, work)).collect();
+        self.kernels(brick as NameIdx, work.into(), &kernels);
+    }
+
+    /// A brick of these kernels.
+    pub(crate) fn kernels(
+        &mut self,
+        brick: NameIdx,
+        work: GrowingWork,
+        kernels: &[(NameIdx, GrowingWork)],
+    ) {
+        let order = self.begun();
+        let first = self.reading(-1);
+        let mut begin = first;
+        for (i, &(kernel, work)) in kernels.iter().enumerate() {
+            let is_last = i + 1 == kernels.len();
+            let end = self.reading(i8::from(is_last));
+            self.span(Kind::Kernel, kernel, order + 1 + i as u32, [begin, end], work);
+            begin = end;
+        }
+        let end = if kernels.is_empty() { self.reading(1) } else { begin };
+        self.span(Kind::Brick, brick, order, [first, end], work);
+    }
+
+    /// A reading: a transformer layer begins, which all belongs to up to its end.
+    pub fn begin_layer(&mut self, index: u16) {
+        let order = self.begun();
+        let begin = self.reading(0);
+        self.layers.push((index, begin, order));
+    }
+
+    /// A reading: the layer ends that began last. Nothing, if none is open.
+    pub fn end_layer(&mut self) {
+        if let Some(&(index, begin, order)) = self.layers.last() {
+            let end = self.reading(0);
+            self.layers.pop();
+            self.span(Kind::Layer, index, order, [begin, end], GrowingWork::default());
+        }
+    }
+
+    /// The script. Layers that are open end here.
+    #[must_use]
+    pub fn build(mut self) -> PassScript {
+        while !self.layers.is_empty() {
+            self.end_layer();
+        }
+        PassScript(Arc::new(self.parts))
+    }
+}
