@@ -369,7 +369,7 @@ impl BrickProfiler {
 
     /// Has each thread keep its spans one by one in so many rows of 64 bytes each, allocated at the thread's first
     /// span; 65 536 unless said otherwise. A span takes a row, and a brick together with the one kernel that is all of
-    /// it. With 0 only sums are kept, and the first 4096 passes. Of
+    /// it; of a pass that was [told afterwards](Self::readings_of) eight readings do. With 0 only sums are kept, and the first 4096 passes. Of
     /// threads that have ended, eight times as many spans are kept at most for each thread that
     /// lived at the same time. What was recorded so far is forgotten.
     #[must_use]

@@ -16,7 +16,8 @@
 //! Whatever is otherwise takes a careful way, out of line and out of sight; both write the same rows,
 //! and `ways.rs` holds them to that.
 //!
-//! **A log** is an array of rows, one for each span, or for a brick and the kernel that is all of it. The first ones are kept: they are the trace. The last ones, the
+//! **A log** is an array of rows, one for each span, or for a brick and the kernel that is all of it; or, of a pass that
+//! is told afterwards, the number of a script and then readings, eight in a row. The first ones are kept: they are the trace. The last ones, the
 //! tail, are used again and again: when they are full, their own thread folds them into sums and
 //! starts over with the tail. So sums are exact whatever happens to the trace. Who collects folds
 //! what was written since; a mutex makes sure that only one does. Its own thread takes it only when

@@ -299,8 +299,9 @@ fn measure(
     let (mut position, mut token) = (prompt.len(), first);
     let start = clock.now();
     loop {
-        // A full log costs less than one with room, so it is emptied before it is full. The pass
-        // afterwards is for the log to be made again while nobody looks.
+        // As in a run that is profiled, whose log has room for all of it: so it is emptied before it is full,
+        // when passes are folded as they end. The pass afterwards is for the log to be made again while
+        // nobody looks.
         if logged + 2 * spans_per_pass > log_capacity {
             profiler.reset();
             session.truncate(position);
