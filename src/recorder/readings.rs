@@ -181,12 +181,13 @@ impl ThreadLog {
         }
     }
 
-    /// `None` if they don't fit, and nothing is written: all of them are kept, or none.
+    /// `None` if they don't fit, or if they are too few for it, and nothing is written.
     fn write_told(&self, told: Told, readings: &[Cell<u64>], script: &PassScript) -> Option<()> {
-        if readings.is_empty() {
-            return Some(());
-        }
         let needed = 1 + Told::rows(readings.len());
+        // A row is to be a span at least, as in any log.
+        if script.spans() < needed as u64 {
+            return None;
+        }
         let script = self.number_of(script)?;
         let mut at = self.next.load(Relaxed) as usize;
         if at >= self.kept && at + needed > self.rows.len() && needed <= TAIL {

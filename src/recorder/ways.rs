@@ -560,13 +560,14 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), 0);
     recorder.set_active(true);
-    let mut room = [0; 2];
+    let mut room = [0; 6];
     let mut tell = |work: u64| {
         let mut script = PassScript::builder();
-        script.kernels(0, Work::elements(work).into(), &[]);
+        // So many that readings take fewer rows than spans.
+        (0..3).for_each(|_| script.kernels(0, Work::elements(work).into(), &[]));
         let pass = recorder.begin_pass(look);
         let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
-        (0..2).for_each(|_| readings.take());
+        (0..6).for_each(|_| readings.take());
         assert!(readings.end().expect("all is as it should be").tell(&script.build(), 0));
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
     };
@@ -586,7 +587,11 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
         sums.add_to(&mut stats);
         elements = stats.total_elements;
     });
-    assert_eq!(elements, 10 + 1029 * 1030 / 2, "those that it doesn't know are told row by row");
+    assert_eq!(
+        elements,
+        3 * (10 + 1029 * 1030 / 2),
+        "those that it doesn't know are told row by row"
+    );
 }
 
 #[test]
