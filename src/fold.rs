@@ -346,11 +346,13 @@ impl Fold {
         if record.pass == 0 { Slot::Outside } else { self.within }
     }
 
-    /// The sums that a span of this name, source and pass went to.
+    /// The sums that a span of this name, source and pass went to. If it was taken before it was known how the pass
+    /// ends, these still wait.
     fn sums_mut(&mut self, record: &Record) -> Option<&mut Sums> {
         let slot = self.slot_of(record);
-        let slots = self.names.get_mut(usize::from(record.name))?;
-        slots[record.source as usize][slot as usize].as_deref_mut()
+        let slots = &mut self.names.get_mut(usize::from(record.name))?[record.source as usize];
+        let slot = if slots[slot as usize].is_some() { slot } else { Slot::Open };
+        slots[slot as usize].as_deref_mut()
     }
 
     fn take_pass(&mut self, record: &Record) {
@@ -497,5 +499,40 @@ impl Fold {
     /// Whether the last log that had passes was this one.
     pub(crate) fn has_passes_of(&self, log: u32) -> bool {
         self.passes.last().is_some_and(|pass| pass.log == log)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::brick::Source;
+    use crate::machine::CounterReading;
+    use crate::recorder::NONE;
+
+    #[test]
+    fn what_was_counted_in_a_brick_finds_it_though_it_is_known_by_now_how_the_pass_ends() {
+        let brick = Record {
+            start: 1,
+            duration: 2,
+            exclusive: 2,
+            work: Work::default(),
+            pass: 7,
+            order: 0,
+            name: 3,
+            layer: NONE,
+            flags: 0,
+            kind: Kind::Brick,
+            source: Source::Host,
+        };
+        let reading = CounterReading { cycles: Some(5), ..CounterReading::default() };
+        let counters = brick.with_counters(&reading);
+        let pass = Record { kind: Kind::Pass, name: Phase::Decode as NameIdx, ..brick };
+        let mut fold = Fold::default();
+        fold.take(&brick);
+        fold.expect(Some(&pass));
+        [counters, pass].iter().for_each(|record| fold.take(record));
+        let sums = fold.sums(Source::Host, Slot::Decode, 3).expect("it ran in a decode pass");
+        assert_eq!(sums.count, 1);
+        assert!(sums.counters().is_some());
     }
 }

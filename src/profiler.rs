@@ -306,8 +306,9 @@ impl<'p> PassReadings<'p> {
 pub struct UntoldPass<'p>(Untold<'p>);
 
 impl UntoldPass<'_> {
-    /// Says what they were of, with `position` tokens before the pass. False, and the readings are counted as
-    /// unfinished, if the script takes another number of them, or if a brick was timed otherwise on this thread since.
+    /// Says what they were of, with `position` tokens before the pass. The script's kernels are to be this profiler's.
+    /// False, and the readings are counted as unfinished, if the script takes another number of them, or if anything was
+    /// timed otherwise on this thread since.
     pub fn tell(self, script: &PassScript, position: u64) -> bool {
         self.0.tell(script, position)
     }
@@ -369,7 +370,8 @@ impl BrickProfiler {
 
     /// Has each thread keep its spans one by one in so many rows of 64 bytes each, allocated at the thread's first
     /// span; 65 536 unless said otherwise. A span takes a row, and a brick together with the one kernel that is all of
-    /// it; of a pass that was [told afterwards](Self::readings_of) eight readings do. With 0 only sums are kept, and the first 4096 passes. Of
+    /// it; of a pass that was [told afterwards](Self::readings_of) one row and eight readings each do, so that a
+    /// profile has up to eight times as many spans as there are rows. With 0 only sums are kept, and the first 4096 passes. Of
     /// threads that have ended, eight times as many spans are kept at most for each thread that
     /// lived at the same time. What was recorded so far is forgotten.
     #[must_use]

@@ -41,7 +41,8 @@ fn grown(at_start: Work, per_token: Work, position: u64) -> Work {
 }
 
 /// What the readings of a pass are of, in the order in which they are taken: see
-/// [`PassReadings`](crate::PassReadings). It can be told of any number of passes, at any position.
+/// [`PassReadings`](crate::PassReadings). It can be told of any number of passes, at any position, and is to be made
+/// once: a thread's log remembers the first 1024 that it is given, and writes out what others say span by span.
 ///
 /// ```
 /// # use brickscope::{BrickId, BrickProfiler, PassScript, Work};
@@ -245,7 +246,7 @@ impl PassScriptBuilder {
         self.span(Kind::Brick, brick, order, [first, end], work);
     }
 
-    /// A reading: a transformer layer begins, which all belongs to up to its end.
+    /// A reading: a transformer layer begins, which all belongs to up to its end. 65535 is none.
     pub fn begin_layer(&mut self, index: u16) {
         let order = self.begun();
         let begin = self.reading(0);

@@ -270,10 +270,9 @@ impl<'m> Session<'m> {
             self.telling.is_some(),
             "where a token lies decides how much work there is, not what"
         );
-        // Without one the readings are counted as unfinished.
+        // Else the readings are counted as unfinished.
         if let Some(Telling { script, .. }) = &self.telling {
-            let is_told = pass.tell(script, position as u64);
-            debug_assert!(is_told, "the walk takes the way of the pass");
+            pass.tell(script, position as u64);
         }
     }
 

@@ -21,7 +21,8 @@
 //! tail, are used again and again: when they are full, their own thread folds them into sums and
 //! starts over with the tail. So sums are exact whatever happens to the trace. Who collects folds
 //! what was written since; a mutex makes sure that only one does. Its own thread takes it only when
-//! the tail is full, or when a pass has ended and the tail is nearly so, which is nobody's time.
+//! the tail is full, or when a pass has ended and the tail is nearly so, or that is told by another script than the
+//! one before it: which is nobody's time.
 //!
 //! **Exclusive time.** A thread's `covered` is the time that its ended spans explain, each
 //! nanosecond once. A span remembers `covered` when it begins; what has been added when it ends
@@ -465,7 +466,10 @@ impl ThreadLog {
     fn start_tail_over(&self) -> Option<()> {
         thread::not_within_itself(|| {
             let mut drained = lock(&self.drained);
-            self.drain(&mut drained);
+            // Sums allocate, and an allocator may record.
+            while drained.up_to != self.next.load(Relaxed) as usize {
+                self.drain(&mut drained);
+            }
             drained.up_to = self.kept;
             // Whoever collects next locks after this, so nobody reads what is overwritten.
             self.next.store(self.kept as u32, Relaxed);

@@ -21,7 +21,7 @@ pub(crate) struct Readings<'p> {
     /// Whose the log was when the pass began, and for which generation.
     owner: u64,
     /// Where the log stood then.
-    stood: [u64; 3],
+    stood: [u64; 4],
     room: &'p [Cell<u64>],
     taken: Cell<usize>,
     /// Only the thread of the pass may write to its log.
@@ -95,15 +95,17 @@ pub(crate) struct Untold<'p> {
     recorder: &'p Recorder,
     log: &'p ThreadLog,
     owner: u64,
-    stood: [u64; 3],
+    stood: [u64; 4],
     readings: &'p [Cell<u64>],
     stays: PhantomData<*const ()>,
 }
 
 impl Untold<'_> {
     /// Says what they were of, at this position. Whether that is so: not if the script has more readings or fewer, nor
-    /// if a brick was recorded otherwise meanwhile. It lies after the readings, and in a log ends only grow.
+    /// if anything was recorded otherwise meanwhile. It lies after the readings, and in a log ends only grow.
     pub(crate) fn tell(mut self, script: &PassScript, position: u64) -> bool {
+        // What allocates comes first: the allocator may record.
+        let number = self.log.place_for(script);
         let is_so =
             script.readings() == self.readings.len() && self.log.is_at(self.owner, self.stood);
         if is_so {
@@ -115,7 +117,7 @@ impl Untold<'_> {
                 last = last.max(self.recorder.plain_at(reading.get()));
                 reading.set(last);
             }
-            self.log.tell(readings, script, position);
+            self.log.tell(readings, script, number, position);
         }
         is_so
     }
@@ -128,16 +130,18 @@ impl Drop for Untold<'_> {
 }
 
 /// Scripts that a log knows. What is told by others is written row by row.
-const MOST_SCRIPTS: usize = 1024;
+pub(super) const MOST_SCRIPTS: usize = if cfg!(miri) { 16 } else { 1024 };
 
 impl ThreadLog {
-    /// What changes with any span.
-    fn stands(&self) -> [u64; 3] {
-        [&self.begun, &self.covered, &self.last_end].map(|word| word.load(Relaxed))
+    /// What changes with any span that begins, and with the end of any brick or layer.
+    fn stands(&self) -> [u64; 4] {
+        let [begun, covered, last_end] =
+            [&self.begun, &self.covered, &self.last_end].map(|word| word.load(Relaxed));
+        [begun, covered, last_end, self.layer.load(Relaxed).into()]
     }
 
     /// Whether the log is still that owner's, and nothing was recorded since.
-    fn is_at(&self, owner: u64, stood: [u64; 3]) -> bool {
+    fn is_at(&self, owner: u64, stood: [u64; 4]) -> bool {
         self.owner.load(Relaxed) == owner && self.stands() == stood
     }
 
@@ -149,54 +153,65 @@ impl ThreadLog {
         }
     }
 
+    /// The number of a script in this log, for whose readings there is room. `None` if all of it is to be written row
+    /// by row.
+    fn place_for(&self, script: &PassScript) -> Option<u32> {
+        let needed = rows_of(script);
+        // A row is to be a span at least, as in any log.
+        if script.spans() < needed as u64 || needed > TAIL {
+            return None;
+        }
+        let number = self.number_of(script)?;
+        let at = self.next.load(Relaxed) as usize;
+        if at >= self.kept && at + needed > self.rows.len() {
+            self.start_tail_over()?;
+        }
+        Some(number)
+    }
+
     /// Of readings that never fall.
-    fn tell(&self, readings: &[Cell<u64>], script: &PassScript, position: u64) {
-        let [begun, before, _] = self.stands();
-        let covered =
-            readings.iter().zip(script.signs()).fold(before, |covered, (reading, &sign)| {
-                covered.wrapping_add(reading.get().wrapping_mul(i64::from(sign) as u64))
-            });
+    fn tell(
+        &self,
+        readings: &[Cell<u64>],
+        script: &PassScript,
+        number: Option<u32>,
+        position: u64,
+    ) {
+        let [begun, covered, ..] = self.stands();
+        let signed = readings.iter().zip(script.signs());
+        let covered = signed.fold(covered, |covered, (reading, &sign)| {
+            covered.wrapping_add(reading.get().wrapping_mul(i64::from(sign) as u64))
+        });
+        // Before the rows: for one of them the tail may have to be folded.
+        self.begun.store(begun + script.spans(), Relaxed);
+        self.covered.store(covered, Relaxed);
+        if let Some(last) = script.last_end() {
+            self.last_end.store(readings[last].get(), Relaxed);
+        }
         let told = Told {
-            script: 0,
+            script: number.unwrap_or_default(),
             readings: readings.len(),
             position,
             pass: self.pass(),
             order: begun as u32,
             layer: self.layer(),
         };
-        if self.write_told(told, readings, script).is_none() {
-            let first =
-                Record { order: told.order, layer: told.layer, ..Record::nothing(told.pass) };
-            script.each_record(
-                &first,
-                position,
-                |i| readings[i].get(),
-                |record| self.push(*record),
-            );
-        }
-        self.begun.store(begun + script.spans(), Relaxed);
-        self.covered.store(covered, Relaxed);
-        if let Some(last) = script.last_end() {
-            self.last_end.store(readings[last].get(), Relaxed);
+        let written = number.and_then(|_| self.write_told(&told, readings, rows_of(script)));
+        if written.is_none() {
+            let Told { pass, order, layer, .. } = told;
+            let first = Record { order, layer, ..Record::nothing(pass) };
+            let reading = |i: usize| readings[i].get();
+            script.each_record(&first, position, reading, |record| self.push(*record));
         }
     }
 
-    /// `None` if they don't fit, or if they are too few for it, and nothing is written.
-    fn write_told(&self, told: Told, readings: &[Cell<u64>], script: &PassScript) -> Option<()> {
-        let needed = 1 + Told::rows(readings.len());
-        // A row is to be a span at least, as in any log.
-        if script.spans() < needed as u64 {
-            return None;
-        }
-        let script = self.number_of(script)?;
-        let mut at = self.next.load(Relaxed) as usize;
-        if at >= self.kept && at + needed > self.rows.len() && needed <= TAIL {
-            self.start_tail_over()?;
-            at = self.kept;
-        }
+    /// `None` if they don't fit, and nothing is written.
+    fn write_told(&self, told: &Told, readings: &[Cell<u64>], needed: usize) -> Option<()> {
+        let at = self.next.load(Relaxed) as usize;
+        // Kept or not, they are so together.
         let end = if at < self.kept { self.kept } else { self.rows.len() };
         let (first, rows) = self.rows.get(at..end)?.get(..needed)?.split_first()?;
-        first.store_told(&Told { script, ..told });
+        first.store_told(told);
         for (row, eight) in rows.iter().zip(readings.chunks(8)) {
             row.store(std::array::from_fn(|i| eight.get(i).map_or(0, Cell::get)));
         }
@@ -224,4 +239,8 @@ impl ThreadLog {
         }
         Some(number.load(Relaxed) as u32)
     }
+}
+
+fn rows_of(script: &PassScript) -> usize {
+    1 + Told::rows(script.readings())
 }

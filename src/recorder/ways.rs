@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::readings::MOST_SCRIPTS;
 use super::row::Record;
 use super::{NameIdx, OFF, Open, OpenPass, Recorder};
 use crate::brick::{Phase, Source, Work};
@@ -397,8 +398,21 @@ fn read(readings: &super::Readings<'_>, hand: &MockClock, part: &Part) {
     readings.take();
 }
 
+const POSITION: u64 = 7;
+
 fn say(script: &mut PassScriptBuilder, part: &Part) {
-    let work = |name| GrowingWork::from(work_of(name));
+    // At `POSITION` it is what it is to be.
+    let work = |name: NameIdx| {
+        let Work { elements, flops, bytes } = work_of(name);
+        let each = u64::from(name % 3);
+        let per_token = Work { elements: each, flops: 0, bytes: 2 * each };
+        let at_start = Work {
+            elements: elements.wrapping_sub(POSITION * each),
+            flops,
+            bytes: bytes.wrapping_sub(POSITION * 2 * each),
+        };
+        GrowingWork { at_start, per_token }
+    };
     match *part {
         Part::Turn(_) => {}
         Part::Brick(name) => script.kernels(name, work(name), &[]),
@@ -434,7 +448,7 @@ fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
             hand.advance(1000);
             let mut script = PassScript::builder();
             parts.iter().for_each(|part| say(&mut script, part));
-            assert!(untold.tell(&script.build(), 0));
+            assert!(untold.tell(&script.build(), POSITION));
         } else {
             let bricks = recorder.in_pass(pass.as_ref());
             parts.iter().for_each(|part| time_at_once(&recorder, &bricks, &hand, part));
@@ -578,8 +592,9 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
         known
     };
     assert_eq!(known(), 1);
-    (0..1030).for_each(&mut tell);
-    assert_eq!(known(), 1024);
+    let works = MOST_SCRIPTS as u64 + 6;
+    (0..works).for_each(&mut tell);
+    assert_eq!(known(), MOST_SCRIPTS);
     let mut elements = 0;
     recorder.collect(|log| {
         let sums = log.fold().sums(Source::Host, Slot::Decode, 0).expect("it was told of");
@@ -589,9 +604,32 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
     });
     assert_eq!(
         elements,
-        3 * (10 + 1029 * 1030 / 2),
+        3 * (10 + (works - 1) * works / 2),
         "those that it doesn't know are told row by row"
     );
+}
+
+#[test]
+fn a_log_that_is_begun_anew_knows_no_script_of_before() {
+    let look = |_: &mut Option<LoadReading>| Looked::No;
+    let hand = MockClock::default();
+    let recorder = Recorder::new(hand.clock(), 10);
+    recorder.set_active(true);
+    let [first, second] = [4, 5].map(script_of);
+    let tell = |script: &PassScript| {
+        let mut room = vec![0; script.readings()];
+        let pass = recorder.begin_pass(look);
+        let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
+        (0..script.readings()).for_each(|_| readings.take());
+        assert!(readings.end().expect("all is as it should be").tell(script, 0));
+        recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
+    };
+    tell(&first);
+    tell(&second);
+    recorder.reset();
+    tell(&second);
+    let (records, begun, _) = left_by(&recorder);
+    assert_eq!((records.len(), begun), (6, 5), "five bricks and their pass");
 }
 
 #[test]
