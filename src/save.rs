@@ -247,10 +247,10 @@ mod tests {
     fn links_are_followed_permissions_kept_and_devices_stay_devices() {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
-        let folder = std::env::temp_dir().join(format!("brickscope-save-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir_all(&folder).expect("a folder");
         let (file, link, dangling) =
-            (folder.join("file"), folder.join("link"), folder.join("gone"));
+            (folder.path().join("file"), folder.path().join("link"), folder.path().join("gone"));
         fs::write(&file, "before").expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
         symlink(&file, &link).expect("a link");
@@ -258,11 +258,10 @@ mod tests {
         assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
         assert_eq!(fs::read_to_string(&file).expect("it is there"), "after");
         assert_eq!(fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
-        symlink(folder.join("nothing"), &dangling).expect("a link");
+        symlink(folder.path().join("nothing"), &dangling).expect("a link");
         write_text(&dangling, "x").expect_err("it leads nowhere");
         write_text("/dev/null".as_ref(), "x").expect("it takes all");
         assert!(fs::metadata("/dev/null").expect("it is there").file_type().is_char_device());
-        fs::remove_dir_all(&folder).expect("it is ours");
     }
 
     #[test]
@@ -333,19 +332,18 @@ mod tests {
 
     #[test]
     fn a_write_that_fails_leaves_the_old_file_and_no_other() {
-        let folder = std::env::temp_dir().join(format!("brickscope-save-{}", std::process::id()));
-        fs::create_dir_all(folder.join("taken")).unwrap();
-        let path = folder.join("a.json");
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(folder.path().join("taken")).unwrap();
+        let path = folder.path().join("a.json");
         write_text(&path, "old").unwrap();
         write_text(&path, "new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         // A folder is in the way of the rename.
-        fs::write(folder.join("taken/file"), b"").unwrap();
-        assert!(write_text(&folder.join("taken"), "x").is_err());
+        fs::write(folder.path().join("taken/file"), b"").unwrap();
+        assert!(write_text(&folder.path().join("taken"), "x").is_err());
         let mut left: Vec<_> =
-            fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["a.json", "taken"]);
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

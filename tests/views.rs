@@ -836,10 +836,10 @@ fn the_summary_and_its_json_agree_with_what_was_recorded() {
     assert_eq!(json["total_ns"], 200_000);
     assert_eq!(json["bricks"][0]["name"], "a \"quoted\"\nname");
     assert_eq!(json["bricks"][1]["pct"], 25.0);
-    let path = std::env::temp_dir().join(format!("brickscope-{}.json", std::process::id()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("profile.json");
     profiler.write_json(&path).expect("the temporary folder can be written to");
     assert_eq!(std::fs::read_to_string(&path).expect("it was written"), profiler.to_json());
-    std::fs::remove_file(path).expect("it was written");
 }
 
 #[test]

@@ -110,10 +110,9 @@ fn a_token_reads_each_weight_of_the_file_once() {
 
 #[test]
 fn synthetic_models_agree_in_every_format() {
-    let folder = std::env::temp_dir().join(format!("brickscope-work-{}", std::process::id()));
+    let folder = tempfile::tempdir().expect("a folder");
     for quant in SynthQuant::ALL {
-        let path = synth::cached(Shape::Tiny, quant, 1, &folder, &mut |_, _| ());
+        let path = synth::cached(Shape::Tiny, quant, 1, folder.path(), &mut |_, _| ());
         agrees(&path.expect("a model"));
     }
-    std::fs::remove_dir_all(folder).expect("removed");
 }

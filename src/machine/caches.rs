@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn the_levels_of_data_are_found_and_those_of_instructions_are_not() {
-        let root = std::env::temp_dir().join(format!("brickscope-caches-{}", std::process::id()));
+        let root = tempfile::tempdir().expect("a folder");
         let write = |index: &str, [level, kind, size, cpus]: [&str; 4]| {
-            let folder = root.join(index);
+            let folder = root.path().join(index);
             fs::create_dir_all(&folder).expect("made");
             for (name, text) in
                 [("level", level), ("type", kind), ("size", size), ("shared_cpu_list", cpus)]
@@ -118,9 +118,8 @@ mod tests {
         write("index0", ["1", "Data", "32K", "0,8"]);
         write("index1", ["1", "Instruction", "64K", "0,8"]);
         write("index4", ["4", "Unified", "garbage", "0"]);
-        let found = CacheLevel::read_below(&root);
-        let none = CacheLevel::read_below(&root.join("nowhere"));
-        fs::remove_dir_all(&root).expect("removed");
+        let found = CacheLevel::read_below(root.path());
+        let none = CacheLevel::read_below(&root.path().join("nowhere"));
         let l1 = CacheLevel { level: 1, bytes: 32 << 10, shared_by: 2 };
         let l3 = CacheLevel { level: 3, bytes: 32 << 20, shared_by: 8 };
         assert_eq!((found, none), (vec![l1, l3], vec![]));

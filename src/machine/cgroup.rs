@@ -132,18 +132,17 @@ mod tests {
 
     #[test]
     fn the_tightest_memory_limit_counts_and_none_is_none() {
-        let root = std::env::temp_dir().join(format!("brickscope-memory-{}", std::process::id()));
+        let root = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &str| {
-            let path = root.join(path);
+            let path = root.path().join(path);
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             fs::write(path, text).expect("written");
         };
         write("outer/memory.max", "1000\n");
         write("outer/inner/memory.max", "max\n");
         write("memory/box/memory.limit_in_bytes", "9223372036854771712\n");
-        let v2 = memory_limit(&root, "0::/outer/inner\n");
-        let v1 = memory_limit(&root, "4:memory:/box\n3:cpu:/box\n");
-        fs::remove_dir_all(&root).expect("removed");
+        let v2 = memory_limit(root.path(), "0::/outer/inner\n");
+        let v1 = memory_limit(root.path(), "4:memory:/box\n3:cpu:/box\n");
         assert_eq!((v2, v1), (Some(1000), None));
     }
 
@@ -160,9 +159,9 @@ mod tests {
 
     #[test]
     fn the_tightest_limit_counts_and_the_groups_own_throttling() {
-        let root = std::env::temp_dir().join(format!("brickscope-cgroup-{}", std::process::id()));
+        let root = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &str| {
-            let path = root.join(path);
+            let path = root.path().join(path);
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             fs::write(path, text).expect("written");
         };
@@ -173,10 +172,9 @@ mod tests {
         write("outer/inner/cpuset.cpus.effective", "0-3\n");
         write("cpu,cpuacct/box/cpu.cfs_quota_us", "50000\n");
         write("cpu,cpuacct/box/cpu.cfs_period_us", "100000\n");
-        let v2 = CpuLimit::read_below(&root, "0::/outer/inner\n");
-        let v1 = CpuLimit::read_below(&root, "4:memory:/x\n3:cpu,cpuacct:/box\n");
-        let none = CpuLimit::read_below(&root.join("nowhere"), "0::/\n");
-        fs::remove_dir_all(&root).expect("removed");
+        let v2 = CpuLimit::read_below(root.path(), "0::/outer/inner\n");
+        let v1 = CpuLimit::read_below(root.path(), "4:memory:/x\n3:cpu,cpuacct:/box\n");
+        let none = CpuLimit::read_below(&root.path().join("nowhere"), "0::/\n");
         let expected = CpuLimit {
             cpus: Some(1.0),
             throttled_periods: Some(7),

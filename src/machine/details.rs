@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn what_the_files_say_is_what_there_is() {
-        let root = std::env::temp_dir().join(format!("brickscope-details-{}", std::process::id()));
+        let root = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &str| {
-            let path = root.join(path);
+            let path = root.path().join(path);
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             fs::write(path, text).expect("written");
         };
@@ -152,9 +152,8 @@ mod tests {
         write("sys/hypervisor/type", "xen\n");
         write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "1073741824\n");
-        let details = MachineDetails::read_below(&root);
-        let nothing = MachineDetails::read_below(&root.join("nowhere"));
-        fs::remove_dir_all(&root).expect("removed");
+        let details = MachineDetails::read_below(root.path());
+        let nothing = MachineDetails::read_below(&root.path().join("nowhere"));
         let text = |text: &str| Some(text.to_owned());
         let expected = MachineDetails {
             cpu_id: text("25/17/1"),
