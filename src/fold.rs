@@ -163,8 +163,9 @@ impl Default for Sums {
 }
 
 impl Sums {
+    /// Whether it took more memory.
     #[inline]
-    fn add(&mut self, duration: u64, exclusive: u64, work: Work) {
+    fn add(&mut self, duration: u64, exclusive: u64, work: Work) -> bool {
         self.count += 1;
         self.total = self.total.saturating_add(duration);
         self.exclusive = self.exclusive.saturating_add(exclusive);
@@ -176,7 +177,7 @@ impl Sums {
             self.work.flops = self.work.flops.saturating_add(work.flops);
             self.work.bytes = self.work.bytes.saturating_add(work.bytes);
         }
-        self.histogram.record(duration);
+        self.histogram.record_widening(duration)
     }
 
     fn merge(&mut self, other: &Self) {
@@ -338,7 +339,25 @@ impl Fold {
         if sums.count == 0 && slot == Slot::Open {
             self.open.push((record.source, record.name));
         }
-        sums.add(record.duration, record.exclusive, record.work);
+        if sums.add(record.duration, record.exclusive, record.work) && record.pass != 0 {
+            self.widen_open(record.source, record.name, slot);
+        }
+    }
+
+    /// Has memory for what may have to wait for the end of its pass: in the next one it may be this name, and then
+    /// nothing is to be allocated for it.
+    #[cold]
+    #[inline(never)]
+    fn widen_open(&mut self, source: Source, name: NameIdx, slot: Slot) {
+        let slots = &mut self.names[usize::from(name)][source as usize];
+        let mut open = slots[Slot::Open as usize].take().unwrap_or_default();
+        if let Some(sums) = &slots[slot as usize] {
+            open.histogram.widen_to(&sums.histogram);
+        }
+        slots[Slot::Open as usize] = Some(open);
+        let can_wait = |slots: &&[Option<_>; Slot::ALL.len()]| slots[Slot::Open as usize].is_some();
+        let names = self.names.iter().flatten().filter(can_wait).count();
+        self.open.reserve(names.saturating_sub(self.open.len()));
     }
 
     #[inline(always)]

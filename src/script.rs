@@ -64,7 +64,7 @@ struct Parts {
     spans: Vec<Span>,
     /// By how much work grows with each token before it. The first one not at all.
     growths: Vec<Work>,
-    /// For each reading 1 if a brick ends there, -1 if one begins.
+    /// For each reading 1 if a brick ends there, -1 if one begins, 0 if both or neither.
     signs: Vec<i8>,
     /// The reading where the last brick ends.
     last_end: Option<u32>,
@@ -90,7 +90,7 @@ impl PassScript {
     #[must_use]
     pub fn builder() -> PassScriptBuilder {
         let parts = Parts { growths: vec![Work::default()], ..Parts::default() };
-        PassScriptBuilder { parts, layers: Vec::new() }
+        PassScriptBuilder { parts, layers: Vec::new(), is_lap: false }
     }
 
     /// How many readings of the clock a pass takes.
@@ -103,7 +103,7 @@ impl PassScript {
         self.0.spans.len() as u64
     }
 
-    /// For each reading 1 if a brick ends there, -1 if one begins.
+    /// For each reading 1 if a brick ends there, -1 if one begins, 0 if both or neither.
     pub(crate) fn signs(&self) -> &[i8] {
         &self.0.signs
     }
@@ -159,12 +159,38 @@ pub struct PassScriptBuilder {
     parts: Parts,
     /// Those that are open: their numbers, first readings, and places in the order of begins.
     layers: Vec<(u16, u32, u32)>,
+    /// Whether the next reading is the last one.
+    is_lap: bool,
 }
 
 impl PassScriptBuilder {
     fn reading(&mut self, sign: i8) -> u32 {
-        self.parts.signs.push(sign);
+        let signs = &mut self.parts.signs;
+        match signs.last_mut() {
+            Some(last) if std::mem::take(&mut self.is_lap) => *last += sign,
+            _ => signs.push(sign),
+        }
         self.parts.signs.len() as u32 - 1
+    }
+
+    /// What is said next has its first reading in common with what was said last, as by
+    /// [`BrickProfiler::lap`](crate::BrickProfiler::lap): for bricks with nothing between them, or what there is belongs
+    /// to the second one. Of the layer that ends next it is the only one. Nothing, if there is no reading yet.
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, PassScript, Work};
+    /// let mut script = PassScript::builder();
+    /// script.begin_layer(0);
+    /// for brick in [BrickId::RmsNorm, BrickId::QkvProjection] {
+    ///     script.lap();
+    ///     script.brick(brick, Work::elements(4096));
+    /// }
+    /// script.lap();
+    /// script.end_layer();
+    /// assert_eq!(script.build().readings(), 3);
+    /// ```
+    pub fn lap(&mut self) {
+        self.is_lap = !self.parts.signs.is_empty();
     }
 
     /// The place of what begins next in the order of begins.

@@ -238,6 +238,7 @@ impl<P: Probe> Pass<'_, P> {
         };
 
         let work = work::embed(&w.embedding, n);
+        p.begin();
         p.brick_kernel(Embedding, routines.embed, work, || {
             let table = w.embedding.matrix(&model.gguf);
             for (x, &token) in x.chunks_exact_mut(dim).zip(tokens) {

@@ -12,6 +12,10 @@ use crate::tap::{Operation, Value};
 /// Hears of each layer, brick and kernel while it runs. It may run none of the bricks: then it hears of all that
 /// there is, and nothing is computed.
 pub trait Probe {
+    /// The first brick comes next. Between bricks, and around layers, there is nothing worth a reading of the clock.
+    #[inline(always)]
+    fn begin(&self) {}
+
     /// Runs one transformer layer.
     fn layer(&self, index: usize, run: impl FnOnce());
     /// Runs one brick.

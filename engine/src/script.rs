@@ -12,7 +12,8 @@ use brickscope::{BrickId, GrowingWork, KernelId, PassReadings, PassScript, Untol
 use crate::executor::Routine;
 use crate::probe::{KernelProbe, Probe};
 
-/// Reads the clock, and does nothing else.
+/// Reads the clock, and does nothing else. Once where a brick ends and the next begins, or a layer: between them there
+/// is less than a reading takes.
 #[derive(Debug)]
 pub(crate) struct Timed<'p>(PassReadings<'p>);
 
@@ -33,33 +34,30 @@ impl<'p> Timed<'p> {
 
 impl Probe for Timed<'_> {
     #[inline(always)]
-    fn layer(&self, _: usize, run: impl FnOnce()) {
-        self.0.take();
-        run();
+    fn begin(&self) {
         self.0.take();
     }
 
     #[inline(always)]
+    fn layer(&self, _: usize, run: impl FnOnce()) {
+        run();
+    }
+
+    #[inline(always)]
     fn brick(&self, _: BrickId, _: Work, run: impl FnOnce()) {
-        self.0.take();
         run();
         self.0.take();
     }
 
     #[inline(always)]
     fn brick_kernel(&self, _: BrickId, _: Routine, _: Work, run: impl FnOnce()) {
-        self.0.take();
         run();
         self.0.take();
     }
 
     #[inline(always)]
     fn brick_kernels<'a>(&'a self, _: BrickId, _: Work, run: impl FnOnce(&mut Self::Kernels<'a>)) {
-        let mut kernels = TimedKernels { readings: &self.0, has_any: false };
-        run(&mut kernels);
-        if kernels.has_any {
-            self.0.take();
-        }
+        run(&mut TimedKernels(&self.0));
     }
 
     type Kernels<'a>
@@ -68,19 +66,15 @@ impl Probe for Timed<'_> {
         Self: 'a;
 }
 
-/// Reads the clock where a kernel begins.
+/// Reads the clock where a kernel ends.
 #[derive(Debug)]
-pub(crate) struct TimedKernels<'a> {
-    readings: &'a PassReadings<'a>,
-    has_any: bool,
-}
+pub(crate) struct TimedKernels<'a>(&'a PassReadings<'a>);
 
 impl KernelProbe for TimedKernels<'_> {
     #[inline(always)]
     fn kernel(&mut self, _: Routine, _: Work, run: impl FnOnce()) {
-        self.readings.take();
-        self.has_any = true;
         run();
+        self.0.take();
     }
 }
 
@@ -175,6 +169,8 @@ pub(crate) fn script(
             return None;
         }
         let work = growing(before, here, position as u64);
+        // As they are taken.
+        script.lap();
         match of {
             Of::Brick(brick) => script.brick(brick, work),
             Of::BrickKernel(brick, routine) => script.brick_kernel(brick, kernel(routine), work),

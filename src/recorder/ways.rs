@@ -376,11 +376,35 @@ fn time_at_once(recorder: &Recorder, bricks: &super::InPass<'_>, hand: &MockCloc
     }
 }
 
-fn read(readings: &super::Readings<'_>, hand: &MockClock, part: &Part) {
+/// Where a reading may stand for the next one: never, or where no time has passed since.
+#[derive(Debug, Clone, Copy)]
+struct Laps {
+    are_wanted: bool,
+    is_one: bool,
+}
+
+impl Laps {
+    fn new(are_wanted: bool) -> Self {
+        Self { are_wanted, is_one: false }
+    }
+
+    fn read(&mut self) {
+        self.is_one = self.are_wanted;
+    }
+}
+
+fn read(readings: &super::Readings<'_>, hand: &MockClock, laps: &mut Laps, part: &Part) {
     if let Part::Turn(nanos) = part {
+        laps.is_one = false;
         return hand.advance(*nanos);
     }
-    readings.take();
+    let take_if_no_lap = |laps: &mut Laps| {
+        if !laps.is_one {
+            readings.take();
+        }
+        laps.read();
+    };
+    take_if_no_lap(laps);
     match part {
         Part::Turn(_) => {}
         Part::Brick(_) => hand.advance(1),
@@ -393,14 +417,18 @@ fn read(readings: &super::Readings<'_>, hand: &MockClock, part: &Part) {
                 hand.advance(nanos);
             }
         }
-        Part::Layer(_, parts) => parts.iter().for_each(|part| read(readings, hand, part)),
+        Part::Layer(_, parts) => {
+            parts.iter().for_each(|part| read(readings, hand, laps, part));
+            return take_if_no_lap(laps);
+        }
     }
     readings.take();
+    laps.read();
 }
 
 const POSITION: u64 = 7;
 
-fn say(script: &mut PassScriptBuilder, part: &Part) {
+fn say(script: &mut PassScriptBuilder, laps: &mut Laps, part: &Part) {
     // At `POSITION` it is what it is to be.
     let work = |name: NameIdx| {
         let Work { elements, flops, bytes } = work_of(name);
@@ -413,6 +441,16 @@ fn say(script: &mut PassScriptBuilder, part: &Part) {
         };
         GrowingWork { at_start, per_token }
     };
+    let lap_if_one = |script: &mut PassScriptBuilder, laps: &mut Laps| {
+        if laps.is_one {
+            script.lap();
+        }
+        laps.read();
+    };
+    match part {
+        Part::Turn(_) => laps.is_one = false,
+        _ => lap_if_one(script, laps),
+    }
     match *part {
         Part::Turn(_) => {}
         Part::Brick(name) => script.kernels(name, work(name), &[]),
@@ -425,14 +463,23 @@ fn say(script: &mut PassScriptBuilder, part: &Part) {
         }
         Part::Layer(layer, ref parts) => {
             script.begin_layer(layer);
-            parts.iter().for_each(|part| say(script, part));
+            parts.iter().for_each(|part| say(script, laps, part));
+            lap_if_one(script, laps);
             script.end_layer();
         }
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    AtOnce,
+    Late,
+    /// With as few readings as can be.
+    LateByLaps,
+}
+
 /// What passes of such parts leave.
-fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
+fn run_parts(told: Told, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), capacity);
     recorder.set_active(true);
@@ -440,21 +487,24 @@ fn run_parts(late: bool, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
     let mut room = [0; 2000];
     for parts in passes {
         let pass = recorder.begin_pass(look);
-        if late {
+        if told != Told::AtOnce {
+            let laps = Laps::new(told == Told::LateByLaps);
             let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
-            parts.iter().for_each(|part| read(&readings, &hand, part));
+            let mut read_by = laps;
+            parts.iter().for_each(|part| read(&readings, &hand, &mut read_by, part));
             let untold = readings.end().expect("nothing else is recorded");
             // It isn't the pass's any more.
             hand.advance(1000);
             let mut script = PassScript::builder();
-            parts.iter().for_each(|part| say(&mut script, part));
+            let mut said_by = laps;
+            parts.iter().for_each(|part| say(&mut script, &mut said_by, part));
             assert!(untold.tell(&script.build(), POSITION));
         } else {
             let bricks = recorder.in_pass(pass.as_ref());
             parts.iter().for_each(|part| time_at_once(&recorder, &bricks, &hand, part));
         }
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
-        if !late {
+        if told == Told::AtOnce {
             hand.advance(1000);
         }
     }
@@ -469,15 +519,18 @@ proptest! {
         passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..4),
         capacity in prop_oneof![Just(0_usize), Just(3), Just(20), Just(1000)],
     ) {
-        let all = left_by(&run_parts(false, 1000, &passes));
-        let (late, begun, dropped) = left_by(&run_parts(true, capacity, &passes));
-        prop_assert_eq!((begun, all.2), (all.1, 0));
-        // Readings need fewer rows than spans: more are kept than there are rows.
-        prop_assert!(late.len() >= capacity.min(all.0.len()));
-        prop_assert_eq!(&late[..], &all.0[..late.len()]);
-        if capacity > 0 {
-            let spans = |records: &[Record]| records.iter().filter(|r| r.kind.is_span()).count();
-            prop_assert_eq!(spans(&late) + dropped as usize, spans(&all.0));
+        let all = left_by(&run_parts(Told::AtOnce, 1000, &passes));
+        for told in [Told::Late, Told::LateByLaps] {
+            let (late, begun, dropped) = left_by(&run_parts(told, capacity, &passes));
+            prop_assert_eq!((begun, all.2), (all.1, 0));
+            // Readings need fewer rows than spans: more are kept than there are rows.
+            prop_assert!(late.len() >= capacity.min(all.0.len()));
+            prop_assert_eq!(&late[..], &all.0[..late.len()]);
+            if capacity > 0 {
+                let spans =
+                    |records: &[Record]| records.iter().filter(|r| r.kind.is_span()).count();
+                prop_assert_eq!(spans(&late) + dropped as usize, spans(&all.0));
+            }
         }
     }
 
@@ -486,9 +539,9 @@ proptest! {
         passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..8),
         capacity in prop_oneof![Just(0_usize), Just(10)],
     ) {
-        let [late, at_once] = [true, false].map(|late| {
+        let [at_once, late, by_laps] = [Told::AtOnce, Told::Late, Told::LateByLaps].map(|told| {
             let mut sums = Vec::new();
-            run_parts(late, capacity, &passes).collect(|log| {
+            run_parts(told, capacity, &passes).collect(|log| {
                 for (name, source, slot, of_name) in log.fold().all_sums() {
                     let mut stats = BrickStats::new("");
                     of_name.add_to(&mut stats);
@@ -498,7 +551,8 @@ proptest! {
             });
             sums
         });
-        prop_assert_eq!(late, at_once);
+        prop_assert_eq!(&late, &at_once);
+        prop_assert_eq!(&by_laps, &at_once);
     }
 }
 

@@ -69,12 +69,25 @@ impl Histogram {
     /// Adds a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
+        self.record_widening(value);
+    }
+
+    /// Adds a value. Whether it took more memory.
+    #[inline]
+    pub(crate) fn record_widening(&mut self, value: u64) -> bool {
         let bucket = bucket_of(value);
-        match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
-            // One at a time it takes centuries to wrap.
-            Some(sum) => *sum = sum.wrapping_add(1),
-            None => self.make_room(bucket, 1),
+        let has_room = match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
+            Some(sum) => {
+                // One at a time it takes centuries to wrap.
+                *sum = sum.wrapping_add(1);
+                true
+            }
+            None => false,
+        };
+        if !has_room {
+            self.make_room(bucket, 1);
         }
+        !has_room
     }
 
     fn add(&mut self, value: u64, count: u64) {
@@ -105,8 +118,8 @@ impl Histogram {
         *sum = sum.saturating_add(count);
     }
 
-    /// Adds all the values of `other`.
-    pub fn merge(&mut self, other: &Self) {
+    /// Has memory for all the values that `other` has it for.
+    pub(crate) fn widen_to(&mut self, other: &Self) {
         if other.counts.is_empty() {
             return;
         }
@@ -117,6 +130,14 @@ impl Histogram {
                 self.make_room(end, 0);
             }
         }
+    }
+
+    /// Adds all the values of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        if other.counts.is_empty() {
+            return;
+        }
+        self.widen_to(other);
         let offset = other.first - self.first;
         for (mine, others) in self.counts[offset..].iter_mut().zip(&other.counts) {
             *mine = mine.saturating_add(*others);
