@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::sync::{Mutex, PoisonError, mpsc};
 
 use memmap2::{Mmap, MmapMut};
 
@@ -57,7 +59,8 @@ impl Bytes {
     /// A mapped file's copy in memory; `None` of what isn't mapped. `progress` is told how many bytes are there.
     ///
     /// It is read, not copied out of the map, so that this process never has both in memory. The byte at `aligned`
-    /// begins a line of cache.
+    /// begins a line of cache. All threads read that the process may run: most of the time goes into getting pages, and
+    /// in a virtual machine each may be one that the host has to find first.
     #[cfg(target_os = "linux")]
     pub(super) fn copy(
         &self,
@@ -71,13 +74,7 @@ impl Bytes {
         let mut copy = MmapMut::map_anon(start + len)?;
         // Before the pages come. Where it is refused they are small, and all else is the same.
         let _ = copy.advise(memmap2::Advice::HugePage);
-        let mut done = 0;
-        for piece in copy[start..].chunks_mut(COPIED_AT_ONCE) {
-            // At a place of its own: others may share the file.
-            std::os::unix::fs::FileExt::read_exact_at(file, piece, done)?;
-            done += piece.len() as u64;
-            progress(done);
-        }
+        read_in_parts(file, &mut copy[start..], progress)?;
         Ok(Some(Self::Copied(Arc::new(Copied { map: copy, start }))))
     }
 
@@ -96,7 +93,49 @@ impl Bytes {
 
 /// Large enough that the calls cost nothing.
 #[cfg(target_os = "linux")]
-const COPIED_AT_ONCE: usize = 8 << 20;
+const READ_AT_ONCE: usize = 8 << 20;
+
+/// Fills `bytes` from the begin of a file.
+#[cfg(target_os = "linux")]
+fn read_in_parts(file: &File, bytes: &mut [u8], progress: &mut dyn FnMut(u64)) -> io::Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.min(bytes.len().div_ceil(READ_AT_ONCE));
+    let parts = (0..).step_by(READ_AT_ONCE).zip(bytes.chunks_mut(READ_AT_ONCE));
+    let parts = &Mutex::new(parts);
+    std::thread::scope(|scope| {
+        let (sender, results) = mpsc::channel();
+        for i in 0..threads {
+            let sender = sender.clone();
+            let work = move || {
+                loop {
+                    // By itself, so that the lock isn't held while it is read.
+                    let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((at, part)) = next else { return };
+                    // At a place of its own: others may share the file.
+                    let read = std::os::unix::fs::FileExt::read_exact_at(file, part, at);
+                    // Nobody listens any more once one has failed.
+                    if sender.send(read.map(|()| part.len() as u64)).is_err() {
+                        return;
+                    }
+                }
+            };
+            let spawned = std::thread::Builder::new().spawn_scoped(scope, work);
+            // Fewer threads do as well.
+            if let Err(error) = spawned
+                && i == 0
+            {
+                return Err(error);
+            }
+        }
+        drop(sender);
+        let mut done = 0;
+        for read in results {
+            done += read?;
+            progress(done);
+        }
+        Ok(())
+    })
+}
 
 impl Deref for Bytes {
     type Target = [u8];
