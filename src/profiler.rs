@@ -480,25 +480,22 @@ impl Watch {
         lock(&self.others).get_or_insert_with(LoadWatch::start);
     }
 
-    /// Before a pass. What lies between passes is no pass's, so after a pause it begins anew.
+    /// Before a pass, when it is due. What lies between passes is no pass's, so after a pause it begins anew.
     fn look_before(&self, since: &mut Option<LoadReading>) -> Looked {
         self.look(since, |meter, since| {
-            if since.is_some_and(|since| !meter.is_due(&since)) {
-                return Looked::No;
-            }
             *since = Some(meter.read());
             Looked::Anew
         })
     }
 
-    /// After a pass.
+    /// After a pass, when it is due.
     fn look_after(&self, since: &mut Option<LoadReading>) -> Looked {
         self.look(since, |meter, since| match *since {
-            Some(before) if meter.is_due(&before) => {
+            Some(before) => {
                 let now = since.insert(meter.read());
                 Looked::Since(now.since(&before))
             }
-            _ => Looked::No,
+            None => Looked::No,
         })
     }
 

@@ -104,6 +104,8 @@ impl Disturbance {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LoadReading {
     at_ns: u64,
+    /// For how long there should be no other, so that readings take no more than their part of the time.
+    pub(crate) lasts_ns: u64,
     involuntary_switches: Option<u64>,
     waits: Option<SlotWaits>,
     steal: Option<Steal>,
@@ -173,19 +175,14 @@ impl LoadMeter {
         let at_ns = nanos_since(self.origin);
         let reading = LoadReading {
             at_ns,
+            lasts_ns: 0,
             involuntary_switches: os::usage().map(|usage| usage.involuntary_switches),
             waits: self.waits.as_mut().and_then(Waits::read),
             steal: self.stat.as_mut().and_then(|stat| stat.steal(at_ns)),
         };
         let cost_ns = nanos_since(self.origin) - at_ns;
         self.cost_ns = (3 * self.cost_ns + cost_ns) / 4;
-        reading
-    }
-
-    /// Whether a reading since this one would take no more than its part of the time.
-    pub(crate) fn is_due(&self, since: &LoadReading) -> bool {
-        let gap_ns = nanos_since(self.origin).saturating_sub(since.at_ns);
-        gap_ns >= self.cost_ns.saturating_mul(READING_COST)
+        LoadReading { lasts_ns: self.cost_ns.saturating_mul(READING_COST), ..reading }
     }
 }
 
@@ -593,6 +590,7 @@ mod tests {
 
     fn reading(at_ms: u64, switches: u64, wait_ns: u64, steal_ms: u64) -> LoadReading {
         LoadReading {
+            lasts_ns: 0,
             at_ns: at_ms * 1_000_000,
             involuntary_switches: Some(switches),
             waits: Some(std::array::from_fn(

@@ -238,6 +238,9 @@ pub(crate) struct ThreadLog {
     homeless: AtomicU64,
     /// How many of `rows`, from the first, are never written twice.
     kept: usize,
+    /// When to look next at what others do; 0 for whenever there is an occasion. Here, so that a pass which doesn't
+    /// look finds out by a line that it needs anyway.
+    look_due: AtomicU64,
     tiles: OnceLock<Box<Tiles>>,
     /// What counters said when bricks began that have not ended, by their order.
     counting: Mutex<Vec<(u32, CounterReading)>>,
@@ -342,6 +345,7 @@ impl ThreadLog {
             // Written one by one: the first touch of new memory costs more than many spans.
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
             kept,
+            look_due: zero(),
             tiles: OnceLock::new(),
             counting: Mutex::default(),
             script: [AtomicUsize::new(0), AtomicUsize::new(0)],
@@ -386,6 +390,7 @@ impl ThreadLog {
         drained.fold.forget_unseen();
         drained.fold.forget_newest();
         *lock(&self.load) = None;
+        self.look_due.store(0, Relaxed);
         lock(&self.counting).clear();
         drained.thread = Owner::here();
         if let Some(tiles) = self.tiles.get() {
@@ -732,8 +737,14 @@ impl ThreadLog {
         Some(covered)
     }
 
-    fn look(&self, look: impl Look) {
-        let looked = look(&mut lock(&self.load));
+    #[cold]
+    #[inline(never)]
+    fn look(&self, clock: &Clock, look: impl Look) {
+        let mut since = lock(&self.load);
+        let looked = look(&mut since);
+        let due = since.map_or(0, |since| clock.now().saturating_add(since.lasts_ns));
+        drop(since);
+        self.look_due.store(due, Relaxed);
         let record = self.mark(Kind::Load, 0);
         match looked {
             Looked::No => {}
@@ -1569,14 +1580,17 @@ impl Recorder {
     }
 
     /// Begins a pass on this thread. `None` if recording is off, or if a pass is open already.
-    /// `look` is called before the clock is read: see [`look`](Self::look).
+    /// `look` is called before the clock is read, if it is due: see [`look`](Self::look).
     pub(crate) fn begin_pass(&self, look: impl Look) -> Option<OpenPass> {
         let log = self.log_if_on()?;
         if log.pass() != 0 {
             log.push(Record { flags: flag::NESTED_PASS, ..log.mark(Kind::Pass, 0) });
             return None;
         }
-        log.look(look);
+        let due = log.look_due.load(Relaxed);
+        if due == 0 || self.clock.now() >= due {
+            log.look(&self.clock, look);
+        }
         let serial = self.written.next_pass.fetch_add(1, Relaxed);
         let outside = log.covered.load(Relaxed);
         let log = Some(Arc::clone(log));
@@ -1604,7 +1618,7 @@ impl Recorder {
     }
 
     /// Ends a pass: wall, and what bricks explain of it.
-    /// `look` is called after the clock was read: see [`look`](Self::look).
+    /// `look` is called after the clock was read, if it is due: see [`look`](Self::look).
     pub(crate) fn end_pass(
         &self,
         mut open: OpenPass,
@@ -1625,7 +1639,9 @@ impl Recorder {
             name: phase as u16,
             ..log.mark(Kind::Pass, open.serial)
         });
-        log.look(look);
+        if end >= log.look_due.load(Relaxed) {
+            log.look(&self.clock, look);
+        }
         // Now, so that the next pass finds room.
         if log.next.load(Relaxed) as usize >= log.kept + NEARLY_FULL {
             log.start_tail_over();
@@ -1641,7 +1657,7 @@ impl Recorder {
         if let Some(log) = log
             && log.owner.load(Relaxed) == owner(thread, generation)
         {
-            log.look(look);
+            log.look(&self.clock, look);
         }
     }
 
