@@ -53,7 +53,7 @@ pub use crate::machine::{
     Disturbance, LoadWatch, Machine, MachineDetails, Missing, Move, Numbers, OtherLoad, Peak,
     Survey, cpu_frequency_khz, probe_counters, probe_sampling,
 };
-pub use crate::paired::{PairedError, PairedRatio};
+pub use crate::paired::{PairedError, PairedRatio, RatioOfRuns};
 pub use crate::profile::{
     Absent, BrickKernel, Dependency, Dropped, FunctionSamples, Imported, Lane, LayerBrick, Model,
     Name, NameKind, Observed, Overhead, Pass, PhaseTotal, Point, Profile, ProfileError, Route, Run,

@@ -26,6 +26,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compare::student;
+
 /// Two-sided quantile of the normal distribution for 95 %.
 const Z: f64 = 1.959_963_984_540_054;
 
@@ -102,6 +104,51 @@ impl PairedRatio {
     #[must_use]
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
+    }
+}
+
+/// The same comparison in several runs of a program.
+///
+/// In each run memory and threads lie elsewhere, and that moves a ratio by more than the interval of one run tells: two
+/// processes of one build may differ by 0.3 % where each has ±0.1 %. So each run is one figure here, the logarithm of
+/// its estimate, and the interval is Student's for their mean: "repeat at the level at which it varies" (Kalibera and
+/// Jones, "Rigorous benchmarking in reasonable time", 2013).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RatioOfRuns {
+    /// How many runs.
+    pub runs: u64,
+    /// The mean of their ratios, as logarithms, less 1.
+    pub estimate: f64,
+    /// The lower end of its 95 % confidence interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+impl RatioOfRuns {
+    /// From the [`estimate`](PairedRatio::estimate) of each run. `None` of fewer than two, or if one isn't the ratio of two
+    /// times, less 1.
+    ///
+    /// ```
+    /// use brickscope::RatioOfRuns;
+    ///
+    /// let all = RatioOfRuns::new(&[0.001, 0.003, 0.002]).expect("three runs");
+    /// assert!((all.estimate - 0.002).abs() < 1e-5);
+    /// assert!(all.low < 0.001 && all.high > 0.003);
+    /// ```
+    #[must_use]
+    pub fn new(estimates: &[f64]) -> Option<Self> {
+        let logs: Vec<f64> = estimates.iter().map(|estimate| estimate.ln_1p()).collect();
+        if logs.len() < 2 || !logs.iter().all(|log| log.is_finite()) {
+            return None;
+        }
+        let n = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / n;
+        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+        let error = (squares / (n - 1.0) / n).sqrt();
+        let half = student::quantile(0.05, n - 1.0) * error;
+        let [estimate, low, high] = [mean, mean - half, mean + half].map(f64::exp_m1);
+        Some(Self { runs: logs.len() as u64, estimate, low, high })
     }
 }
 

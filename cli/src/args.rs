@@ -123,6 +123,22 @@ pub(crate) struct ProfileArgs {
     )]
     pub(crate) overhead_seconds: f64,
 
+    /// With --check-overhead: divide the time among so many processes, one after the other. Where memory lies
+    /// differs from one to the next, and the slow-down with it, so the interval is that of their mean.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        requires = "check_overhead",
+        conflicts_with_all = ["out", "temperature", "counters", "shares", "tiles", "leave_out_disturbed", "metrics"],
+        value_parser = clap::value_parser!(u32).range(1..=100),
+    )]
+    pub(crate) overhead_processes: u32,
+
+    /// One of those processes: prints JSON.
+    #[arg(long, hide = true, requires = "check_overhead")]
+    pub(crate) overhead_process: bool,
+
     /// Hold the backends of this CPU against each other, instead of profiling one: one table of bricks by
     /// backend, with time, GB/s, GFLOP/s and the part of that backend's measured roof. Each runs the same
     /// prompt and the same tokens, in turns. Writes no run; --json has the time of every round.
@@ -186,9 +202,10 @@ pub(crate) struct ProfileArgs {
 const MAX_ROUNDS: i64 = 100;
 
 /// What has no meaning where backends are compared, or would disturb that.
-const NOT_WITH_COMPARE_BACKENDS: [&str; 15] = [
+const NOT_WITH_COMPARE_BACKENDS: [&str; 16] = [
     "check_overhead",
     "overhead_seconds",
+    "overhead_processes",
     "out",
     "sync",
     "grain",

@@ -14,8 +14,13 @@ fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models/tiny-Q8_0.gguf")
 }
 
-/// Checks the overhead on the tiny model; returns what was printed.
+/// Checks the overhead on the tiny model in one process; returns what was printed.
 fn check(args: &[&str]) -> String {
+    check_often("1", args)
+}
+
+fn check_often(processes: &str, args: &[&str]) -> String {
+    let args = [&["--overhead-processes", processes], args].concat();
     let mut command = brickscope(&["profile", "--check-overhead", "--prompt", "import os"]);
     // A folder of its own shows what is written: nothing.
     let dir = TempDir::new().expect("a temporary folder");
@@ -109,4 +114,30 @@ fn a_time_limit_that_is_over_at_once_still_gives_an_answer_with_the_reason() {
     assert_eq!(json["stopped"], "time");
     let why = "an interval takes 6 pairs of times, and there are 2";
     assert_eq!(json["slow_down_absent"], why);
+}
+
+#[test]
+fn several_processes_share_the_time_and_their_means_have_the_interval() {
+    let args = ["--overhead-seconds", "1.5", "--threads", "1", "--tokens", "4"];
+    let said = check_often("3", &args);
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    for part in ["q8_0, ", "1 thread\n", "\nprocess 1  ", "\nprocess 3  ", " of 3 processes\n"] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+    let said = check_often("3", &[&args[..], &["--json"]].concat());
+    let json: Value = serde_json::from_str(&said).expect("JSON");
+    let processes = json["processes"].as_array().expect("processes");
+    assert_eq!(processes.len(), 3);
+    let estimates: Option<Vec<f64>> =
+        processes.iter().map(|one| one["slow_down"]["estimate"].as_f64()).collect();
+    let of_all = brickscope::RatioOfRuns::new(&estimates.expect("each has one"));
+    let said = serde_json::from_value(json["slow_down"].clone()).expect("an interval");
+    assert_eq!(of_all, Some(said), "it can be computed again from what was written");
+    let seconds = |one: &Value| one["seconds"].as_f64().expect("a time");
+    assert!(processes.iter().all(|one| seconds(one) < 1.5), "each has a part of the time");
+
+    let json = check_often("2", &["--overhead-seconds", "1e-9", "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert!(json["slow_down"].is_null());
+    assert!(json["slow_down_absent"].as_str().is_some_and(|why| why.contains("6 pairs")));
 }

@@ -13,8 +13,13 @@ use super::{OpenPass, Record, Recorder, Relaxed, Release, TAIL, ThreadLog, lock,
 use crate::script::PassScript;
 
 /// The readings of a pass that is open on this thread.
+///
+/// What a reading needs comes first, and lies in one line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Readings<'p> {
+    room: &'p [Cell<u64>],
+    taken: Cell<usize>,
     recorder: &'p Recorder,
     pass: &'p OpenPass,
     log: &'p ThreadLog,
@@ -22,8 +27,6 @@ pub(crate) struct Readings<'p> {
     owner: u64,
     /// Where the log stood then.
     stood: [u64; 4],
-    room: &'p [Cell<u64>],
-    taken: Cell<usize>,
     /// Only the thread of the pass may write to its log.
     stays: PhantomData<*const ()>,
 }

@@ -12,7 +12,7 @@ use brickscope::{
 };
 use brickscope_engine::{Gpu, GpuProbe, GpuSession, Model, Profiled, Sampler, Sampling, Session};
 use brickscope_kernels::Backend;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::profile::log_capacity;
 use crate::args::{ProfileArgs, Sync};
@@ -29,14 +29,22 @@ const FIRST_LOOK: usize = 20;
 const WARM_UP: usize = 4;
 
 /// A pass that took this many times its arm's median was probably disturbed.
-const SLOW: f64 = 1.25;
+pub(super) const SLOW: f64 = 1.25;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
-    let prompt = source::prompt(&model, &args.prompt)?;
     if args.tokens < 2 {
         bail!("--check-overhead decodes tokens: that takes --tokens 2 or more");
     }
+    let is_on_device = device::asked(&args.executor).is_some();
+    ensure!(
+        is_on_device || matches!(args.sync, Sync::Deferred),
+        "--sync with --check-overhead is about devices: bricks on the CPU are timed alike in every mode"
+    );
+    if args.overhead_processes > 1 && !args.overhead_process {
+        return super::check_overhead_often::run(args);
+    }
+    let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
+    let prompt = source::prompt(&model, &args.prompt)?;
     // As in a run that is profiled, so that the log is as large as there.
     let context = prompt.len().saturating_add(args.tokens - 1);
     if let Some(backend) = device::asked(&args.executor) {
@@ -48,10 +56,6 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         let run = OverheadOnDevice { args, prompt: &prompt, backend };
         return device::on_device(backend, &model, context, run);
     }
-    ensure!(
-        matches!(args.sync, Sync::Deferred),
-        "--sync with --check-overhead is about devices: bricks on the CPU are timed alike in every mode"
-    );
     let mut session = Session::new(&model, source::cpu(&args.executor)?, context)?;
     let capacity = log_capacity(&model, session.batch(), context);
     let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
@@ -170,7 +174,8 @@ fn check(
 ) -> Result<()> {
     let created = Profile::empty(Default::default()).created;
     let clock = Clock::default();
-    let limit_ns = (args.overhead_seconds * 1e9) as u64;
+    let processes = if args.overhead_process { f64::from(args.overhead_processes) } else { 1.0 };
+    let limit_ns = (args.overhead_seconds / processes * 1e9) as u64;
     let bar = progress::time("measuring", limit_ns / 1_000_000);
     let mut show = |elapsed_ns: u64, quads: usize, so_far: Option<PairedRatio>| {
         if let Some(ratio) = so_far {
@@ -192,13 +197,16 @@ fn check(
         log_capacity: capacity,
     };
     let report = Report::new(run, measured);
-    let text =
-        if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
+    let text = if args.json || args.overhead_process {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        report.text()
+    };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
 /// Which way round a quad was run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum Order {
     Abba,
@@ -216,7 +224,7 @@ impl Order {
 }
 
 /// Four passes over the same token at the same position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Quad {
     /// Tokens in the KV cache before each pass.
     position: usize,
@@ -254,7 +262,7 @@ fn compare(quads: &[Quad]) -> Result<PairedRatio, PairedError> {
 }
 
 /// Why the measurement ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Stopped {
     /// The interval was narrow enough.
@@ -358,8 +366,8 @@ fn quad(
 }
 
 /// What was run, and on what.
-#[derive(Debug, Serialize)]
-struct Setting {
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Setting {
     created: String,
     model: brickscope::Model,
     machine: Machine,
@@ -373,35 +381,35 @@ struct Setting {
 }
 
 /// What is printed, and in this form with `--json`.
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Report {
     #[serde(flatten)]
-    setting: Setting,
+    pub(super) setting: Setting,
     /// The phase of the passes: one token each.
     phase: Phase,
     /// Passes before those that count, of which nothing is kept.
     warm_up_passes: usize,
-    spans_per_pass: usize,
+    pub(super) spans_per_pass: usize,
     seconds: f64,
     stopped: Stopped,
     half_width_wanted: f64,
-    forward: Arm,
-    forward_profiled: Arm,
+    pub(super) forward: Arm,
+    pub(super) forward_profiled: Arm,
     /// Times of `forward_profiled` ÷ times of `forward`, less 1.
-    slow_down: Option<PairedRatio>,
+    pub(super) slow_down: Option<PairedRatio>,
     /// Why there is no `slow_down`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    slow_down_absent: Option<String>,
+    pub(super) slow_down_absent: Option<String>,
     quads: Vec<Quad>,
 }
 
 /// What is known of the passes of one arm.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-struct Arm {
-    passes: usize,
-    median_ns: f64,
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Arm {
+    pub(super) passes: usize,
+    pub(super) median_ns: f64,
     /// Passes that took over [`SLOW`] times the median. They are among those that are compared.
-    slow_passes: usize,
+    pub(super) slow_passes: usize,
 }
 
 impl Arm {
@@ -486,7 +494,16 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let Setting { model, backend, threads, .. } = &self.setting;
+        let lines = self.lines();
+        let lines = lines.iter().map(|(what, value, how)| line(what, value, how));
+        self.setting.heading() + &lines.collect::<String>()
+    }
+}
+
+impl Setting {
+    /// What was run.
+    pub(super) fn heading(&self) -> String {
+        let Self { model, backend, threads, .. } = self;
         let mut run = format!("{}, {backend}", model.quantization);
         if let Some(threads) = threads {
             run += &format!(", {threads} thread{}", if *threads == 1 { "" } else { "s" });
@@ -499,24 +516,24 @@ impl Report {
             name.pop();
             name.push('…');
         }
-        let mut text = format!("{name}, {run}\n");
-        for (what, value, how) in self.lines() {
-            let line = format!("{what:17} {value:>9}  {how}");
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
+        format!("{name}, {run}\n")
     }
+}
+
+/// A line of what is printed.
+pub(super) fn line(what: &str, value: &str, how: &str) -> String {
+    let line = format!("{what:17} {value:>9}  {how}");
+    line.trim_end().to_owned() + "\n"
 }
 
 /// Columns of a line at most.
 const WIDTH: usize = 80;
 
-fn time(ns: f64) -> String {
+pub(super) fn time(ns: f64) -> String {
     if ns < 1e6 { format!("{:.1} µs", ns / 1e3) } else { format!("{:.3} ms", ns / 1e6) }
 }
 
-fn percent(ratio: f64) -> String {
+pub(super) fn percent(ratio: f64) -> String {
     format!("{:+.2} %", 100.0 * ratio)
 }
 

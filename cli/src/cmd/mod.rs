@@ -2,6 +2,7 @@
 
 pub(crate) mod benchmark;
 pub(crate) mod check_overhead;
+mod check_overhead_often;
 pub(crate) mod compare;
 pub(crate) mod compare_backends;
 pub(crate) mod diverge;

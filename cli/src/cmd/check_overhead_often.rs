@@ -1,0 +1,110 @@
+//! `brickscope profile --check-overhead` in several processes: what differs between them is in the interval.
+
+use std::env;
+use std::io::{Write, stdout};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use brickscope::RatioOfRuns;
+use serde::Serialize;
+
+use super::check_overhead::{Arm, Report, SLOW, line, percent, time};
+use crate::args::ProfileArgs;
+
+/// With `--json`.
+#[derive(Serialize)]
+struct Often {
+    /// Of the means of all processes.
+    slow_down: Option<RatioOfRuns>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slow_down_absent: Option<String>,
+    /// What each of them says.
+    processes: Vec<Report>,
+}
+
+/// Runs this very command so many times, each for its part of the time.
+pub(super) fn run(args: &ProfileArgs) -> Result<()> {
+    let program = env::current_exe().context("the path of this program")?;
+    let n = args.overhead_processes;
+    let processes = (1..=n).map(|i| {
+        let mut command = Command::new(&program);
+        command.args(env::args_os().skip(1)).arg("--overhead-process");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let output = child.spawn().and_then(|child| child.wait_with_output());
+        let output = output.with_context(|| format!("process {i} of {n}"))?;
+        if !output.status.success() {
+            bail!("process {i} of {n} ended with {}", output.status);
+        }
+        let report = serde_json::from_slice(&output.stdout);
+        report.with_context(|| format!("what process {i} of {n} printed"))
+    });
+    let often = Often::new(processes.collect::<Result<_>>()?);
+    let text = if args.json { serde_json::to_string_pretty(&often)? + "\n" } else { often.text() };
+    stdout().lock().write_all(text.as_bytes()).context("standard output")
+}
+
+impl Often {
+    fn new(processes: Vec<Report>) -> Self {
+        let estimates: Option<Vec<f64>> =
+            processes.iter().map(|report| report.slow_down.map(|ratio| ratio.estimate)).collect();
+        let (slow_down, slow_down_absent) = match estimates {
+            Some(estimates) => {
+                let ratio = RatioOfRuns::new(&estimates);
+                let why = || "an interval takes two processes, and times above 0".to_owned();
+                (ratio, ratio.is_none().then(why))
+            }
+            None => {
+                let why = processes.iter().find_map(|report| report.slow_down_absent.clone());
+                (None, why)
+            }
+        };
+        Self { slow_down, slow_down_absent, processes }
+    }
+
+    fn text(&self) -> String {
+        let Some(first) = self.processes.first() else { return String::new() };
+        let n = self.processes.len();
+        let mut text = first.setting.heading();
+        let arm = |of: fn(&Report) -> Arm| {
+            let mut medians: Vec<f64> = self.processes.iter().map(|p| of(p).median_ns).collect();
+            medians.sort_unstable_by(f64::total_cmp);
+            let passes: usize = self.processes.iter().map(|p| of(p).passes).sum();
+            (time((medians[(n - 1) / 2] + medians[n / 2]) / 2.0), passes)
+        };
+        let (median, passes) = arm(|report| report.forward);
+        let how = format!("median of {n} medians, {passes} passes");
+        text += &line("forward", &median, &how);
+        let (median, passes) = arm(|report| report.forward_profiled);
+        let how =
+            format!("median of {n} medians, {passes} passes, {} spans each", first.spans_per_pass);
+        text += &line("forward_profiled", &median, &how);
+        for (report, i) in self.processes.iter().zip(1..) {
+            let (value, how) = match (report.slow_down, &report.slow_down_absent) {
+                (Some(ratio), _) => {
+                    let within =
+                        format!("within it {} to {}", percent(ratio.low), percent(ratio.high));
+                    (percent(ratio.estimate), within)
+                }
+                (None, why) => ("n/a".to_owned(), why.clone().unwrap_or_default()),
+            };
+            text += &line(&format!("process {i}"), &value, &how);
+        }
+        let (value, how) = match (self.slow_down, &self.slow_down_absent) {
+            (Some(ratio), _) => {
+                let interval = format!(
+                    "95 % interval {} to {}, of {n} processes",
+                    percent(ratio.low),
+                    percent(ratio.high)
+                );
+                (percent(ratio.estimate), interval)
+            }
+            (None, why) => ("n/a".to_owned(), why.clone().unwrap_or_default()),
+        };
+        text += &line("slow-down", &value, &how);
+        let slow = |of: fn(&Report) -> Arm| -> usize {
+            self.processes.iter().map(|report| of(report).slow_passes).sum()
+        };
+        let (a, b) = (slow(|report| report.forward), slow(|report| report.forward_profiled));
+        text + &line("disturbed", "", &format!("{a} and {b} passes over {SLOW} times their median"))
+    }
+}
