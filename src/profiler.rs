@@ -814,8 +814,9 @@ impl BrickProfiler {
     /// [`PassScript`].
     ///
     /// `room` is where readings are kept until then, a number each; two for a brick or a layer, and one for each kernel
-    /// but its first. In the meantime nothing else is to be timed on this thread. Nothing is recorded before they are
-    /// told: who looks at the profile during the pass doesn't see its bricks.
+    /// but its first, or fewer where one is shared ([`lap`](crate::PassScriptBuilder::lap)). In the meantime nothing else
+    /// is to be timed on this thread. Nothing is recorded before they are told: who looks at the profile during the pass
+    /// doesn't see its bricks.
     ///
     /// `None` if the pass isn't recorded here, on this thread, or not by clock readings alone: where hardware counters
     /// are read at each brick, or there is no counter to tell the time. And the second time.
