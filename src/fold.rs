@@ -125,6 +125,8 @@ pub(crate) struct Fold {
     names: Vec<[[Option<Box<Sums>>; Slot::ALL.len()]; Source::ALL.len()]>,
     /// What has sums in the open pass.
     open: Vec<(Source, NameIdx)>,
+    /// For how many there is memory to wait in.
+    can_wait: usize,
     /// Where what runs in the open pass belongs.
     within: Slot,
     /// The walls of passes that ended since somebody last looked for disturbance.
@@ -345,19 +347,22 @@ impl Fold {
     }
 
     /// Has memory for what may have to wait for the end of its pass: in the next one it may be this name, and then
-    /// nothing is to be allocated for it.
+    /// nothing is to be allocated for times like those seen so far.
     #[cold]
     #[inline(never)]
     fn widen_open(&mut self, source: Source, name: NameIdx, slot: Slot) {
         let slots = &mut self.names[usize::from(name)][source as usize];
-        let mut open = slots[Slot::Open as usize].take().unwrap_or_default();
+        let mut open = slots[Slot::Open as usize].take().unwrap_or_else(|| {
+            self.can_wait += 1;
+            Box::default()
+        });
         if let Some(sums) = &slots[slot as usize] {
             open.histogram.widen_to(&sums.histogram);
         }
+        // Those that began to wait at once are in the list, which has had room for them.
+        self.can_wait += usize::from(slot == Slot::Open && open.count == 1);
         slots[Slot::Open as usize] = Some(open);
-        let can_wait = |slots: &&[Option<_>; Slot::ALL.len()]| slots[Slot::Open as usize].is_some();
-        let names = self.names.iter().flatten().filter(can_wait).count();
-        self.open.reserve(names.saturating_sub(self.open.len()));
+        self.open.reserve(self.can_wait.saturating_sub(self.open.len()));
     }
 
     #[inline(always)]

@@ -111,8 +111,8 @@ impl PairedRatio {
 ///
 /// In each run memory and threads lie elsewhere, and that moves a ratio by more than the interval of one run tells: two
 /// processes of one build may differ by 0.3 % where each has ±0.1 %. So each run is one figure here, the logarithm of
-/// its estimate, and the interval is Student's for their mean: "repeat at the level at which it varies" (Kalibera and
-/// Jones, "Rigorous benchmarking in reasonable time", 2013).
+/// its estimate, and the interval is Student's for their mean: what varies from run to run has to be repeated by runs
+/// (Kalibera and Jones, "Rigorous benchmarking in reasonable time", 2013).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RatioOfRuns {
     /// How many runs.

@@ -248,7 +248,6 @@ mod tests {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
         let folder = tempfile::tempdir().expect("a folder");
-        fs::create_dir_all(&folder).expect("a folder");
         let (file, link, dangling) =
             (folder.path().join("file"), folder.path().join("link"), folder.path().join("gone"));
         fs::write(&file, "before").expect("a file");

@@ -281,11 +281,13 @@ impl PassScriptBuilder {
 
     /// A reading: the layer ends that began last. Nothing, if none is open.
     pub fn end_layer(&mut self) {
-        if let Some(&(index, begin, order)) = self.layers.last() {
-            let end = self.reading(0);
-            self.layers.pop();
-            self.span(Kind::Layer, index, order, [begin, end], GrowingWork::default());
-        }
+        let Some(&(index, begin, order)) = self.layers.last() else {
+            self.is_lap = false;
+            return;
+        };
+        let end = self.reading(0);
+        self.layers.pop();
+        self.span(Kind::Layer, index, order, [begin, end], GrowingWork::default());
     }
 
     /// The script. Layers that are open end here.

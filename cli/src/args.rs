@@ -105,12 +105,12 @@ pub(crate) struct ProfileArgs {
     pub(crate) seed: u64,
 
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
-    /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. Ends
-    /// when that is known to ±0.1 %. Writes no run; --json has every single time.
+    /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. A
+    /// process ends when its own is ±0.1 %. Writes no run; --json has every single time.
     #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "tiles", "leave_out_disturbed", "metrics"])]
     pub(crate) check_overhead: bool,
 
-    /// With --check-overhead: end after so many seconds at the latest.
+    /// With --check-overhead: measure for so many seconds at the most, loading and warm-up not counted.
     #[arg(
         long,
         value_name = "S",

@@ -318,6 +318,7 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
         ("routine: Routine, ", ""),
         ("routines, probe: p, .. }", ".. }"),
         ("self.probe.tiles()", "None"),
+        ("p.begin();", ""),
         (
             "(i, (w, mut kv)) in w.layers.iter().zip(kv.layers_mut()).enumerate()",
             "(w, mut kv) in w.layers.iter().zip(kv.layers_mut())",

@@ -237,6 +237,9 @@ impl<P: Probe> Pass<'_, P> {
             p.tap(value, Some(routine), Operation::RmsNorm { width }, x);
         };
 
+        let n_out = outputs.count(n);
+        scratch.logits.resize(n_out * c.n_vocab, 0.0);
+
         let work = work::embed(&w.embedding, n);
         p.begin();
         p.brick_kernel(Embedding, routines.embed, work, || {
@@ -360,8 +363,6 @@ impl<P: Probe> Pass<'_, P> {
                 });
             });
         }
-        let n_out = outputs.count(n);
-        scratch.logits.resize(n_out * c.n_vocab, 0.0);
         if n_out > 0 {
             let h = &mut h[..n_out * dim];
             let x = &x[(n - n_out) * dim..];

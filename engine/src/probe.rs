@@ -12,7 +12,9 @@ use crate::tap::{Operation, Value};
 /// Hears of each layer, brick and kernel while it runs. It may run none of the bricks: then it hears of all that
 /// there is, and nothing is computed.
 pub trait Probe {
-    /// The first brick comes next. Between bricks, and around layers, there is nothing worth a reading of the clock.
+    /// The first brick comes next. A brick that is a kernel, or of some kernels, comes right after what is told of before it:
+    /// a reading of the clock may end the one and begin the other. What has to be done between them is done before this,
+    /// or at the end of a layer.
     #[inline(always)]
     fn begin(&self) {}
 

@@ -12,8 +12,8 @@ use brickscope::{BrickId, GrowingWork, KernelId, PassReadings, PassScript, Untol
 use crate::executor::Routine;
 use crate::probe::{KernelProbe, Probe};
 
-/// Reads the clock, and does nothing else. Once where a brick ends and the next begins, or a layer: between them there
-/// is less than a reading takes.
+/// Reads the clock, and does nothing else. Once where a brick ends and one of kernels begins, or a layer: between them
+/// there is nothing to do.
 #[derive(Debug)]
 pub(crate) struct Timed<'p>(PassReadings<'p>);
 
@@ -41,10 +41,13 @@ impl Probe for Timed<'_> {
     #[inline(always)]
     fn layer(&self, _: usize, run: impl FnOnce()) {
         run();
+        // What bricks had in common is freed after the last one.
+        self.0.take();
     }
 
     #[inline(always)]
     fn brick(&self, _: BrickId, _: Work, run: impl FnOnce()) {
+        self.0.take();
         run();
         self.0.take();
     }
@@ -57,7 +60,11 @@ impl Probe for Timed<'_> {
 
     #[inline(always)]
     fn brick_kernels<'a>(&'a self, _: BrickId, _: Work, run: impl FnOnce(&mut Self::Kernels<'a>)) {
-        run(&mut TimedKernels(&self.0));
+        let mut kernels = TimedKernels { readings: &self.0, has_any: false };
+        run(&mut kernels);
+        if kernels.has_any {
+            self.0.take();
+        }
     }
 
     type Kernels<'a>
@@ -66,15 +73,21 @@ impl Probe for Timed<'_> {
         Self: 'a;
 }
 
-/// Reads the clock where a kernel ends.
+/// Reads the clock where a kernel begins, but for the first one.
 #[derive(Debug)]
-pub(crate) struct TimedKernels<'a>(&'a PassReadings<'a>);
+pub(crate) struct TimedKernels<'a> {
+    readings: &'a PassReadings<'a>,
+    has_any: bool,
+}
 
 impl KernelProbe for TimedKernels<'_> {
     #[inline(always)]
     fn kernel(&mut self, _: Routine, _: Work, run: impl FnOnce()) {
+        if self.has_any {
+            self.readings.take();
+        }
+        self.has_any = true;
         run();
-        self.0.take();
     }
 }
 
@@ -170,7 +183,9 @@ pub(crate) fn script(
         }
         let work = growing(before, here, position as u64);
         // As they are taken.
-        script.lap();
+        if !matches!(of, Of::Brick(_) | Of::LayerEnd) {
+            script.lap();
+        }
         match of {
             Of::Brick(brick) => script.brick(brick, work),
             Of::BrickKernel(brick, routine) => script.brick_kernel(brick, kernel(routine), work),

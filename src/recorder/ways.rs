@@ -769,3 +769,33 @@ fn the_short_way_is_open_whenever_it_may_be() {
     recorder.set_active(true);
     assert!(is_short());
 }
+
+#[test]
+fn passes_look_at_others_when_a_look_is_due() {
+    let hand = MockClock::default();
+    let recorder = Recorder::new(hand.clock(), 10);
+    recorder.set_active(true);
+    let looks = std::cell::Cell::new(0);
+    let look = |since: &mut Option<LoadReading>| {
+        looks.set(looks.get() + 1);
+        since.insert(LoadReading::default()).lasts_ns = 100;
+        Looked::No
+    };
+    let looks_in = |nanos| {
+        let pass = recorder.begin_pass(look).expect("it is on");
+        hand.advance(nanos);
+        recorder.end_pass(pass, Phase::Decode, 1, 2, look);
+        looks.take()
+    };
+    assert_eq!(looks_in(99), 1, "the first begins with one");
+    assert_eq!([looks_in(0), looks_in(1)], [0, 1], "after 99 ns it isn't due, after 100 it is");
+    hand.advance(100);
+    assert_eq!(looks_in(0), 1, "after a pause it is due at the begin");
+    recorder.reset();
+    assert_eq!(looks_in(0), 1, "nothing is known of before");
+    recorder.look(|since: &mut _| {
+        *since = None;
+        Looked::No
+    });
+    assert_eq!(looks_in(0), 1, "somebody has looked last, and it begins anew");
+}

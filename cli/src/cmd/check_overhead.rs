@@ -25,6 +25,9 @@ const HALF_WIDTH: f64 = 0.001;
 /// Quads before the first look at the interval. Of fewer it may be narrow by luck.
 const FIRST_LOOK: usize = 20;
 
+/// Quads of one of several processes: what [`PairedRatio`] takes.
+const LEAST_OF_A_PROCESS: usize = 3;
+
 /// Quads that are run before those that count.
 const WARM_UP: usize = 4;
 
@@ -40,6 +43,11 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
         is_on_device || matches!(args.sync, Sync::Deferred),
         "--sync with --check-overhead is about devices: bricks on the CPU are timed alike in every mode"
     );
+    ensure!(
+        device::asked(&args.executor) != Some(Backend::Cuda),
+        "one decode pass in eight is timed on cuda, which pairs of passes don't show: \
+         `brickscope selftest --backend cuda` measures what it costs"
+    );
     if args.overhead_processes > 1 && !args.overhead_process {
         return super::check_overhead_often::run(args);
     }
@@ -48,11 +56,6 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     // As in a run that is profiled, so that the log is as large as there.
     let context = prompt.len().saturating_add(args.tokens - 1);
     if let Some(backend) = device::asked(&args.executor) {
-        ensure!(
-            backend != Backend::Cuda,
-            "one decode pass in eight is timed on cuda, which pairs of passes don't show: \
-             `brickscope selftest --backend cuda` measures what it costs"
-        );
         let run = OverheadOnDevice { args, prompt: &prompt, backend };
         return device::on_device(backend, &model, context, run);
     }
@@ -183,7 +186,10 @@ fn check(
         }
         bar.set_position(elapsed_ns / 1_000_000);
     };
-    let measured = measure(arms, profiler, &clock, capacity, prompt, limit_ns, &mut show)?;
+    // One of several processes is to have an estimate, or all of them have measured in vain.
+    let least = if args.overhead_process { LEAST_OF_A_PROCESS } else { 1 };
+    let limits = (limit_ns, least);
+    let measured = measure(arms, profiler, &clock, capacity, prompt, limits, &mut show)?;
     bar.finish_and_clear();
 
     let run = Setting {
@@ -279,14 +285,14 @@ struct Measured {
     stopped: Stopped,
 }
 
-/// Runs quads until the interval is narrow enough or `limit_ns` have passed, at least one.
+/// Runs quads until the interval is narrow enough or `limit_ns` have passed, at least so many.
 fn measure(
     session: &mut impl Arms,
     profiler: &BrickProfiler,
     clock: &Clock,
     log_capacity: usize,
     prompt: &[u32],
-    limit_ns: u64,
+    (limit_ns, least): (u64, usize),
     show: &mut dyn FnMut(u64, usize, Option<PairedRatio>),
 ) -> Result<Measured> {
     let mut sampler = Sampler::new(Sampling::Greedy);
@@ -335,7 +341,7 @@ fn measure(
         }
         show(elapsed_ns, quads.len(), so_far);
         let narrow = so_far.is_some_and(|ratio| ratio.half_width() <= HALF_WIDTH);
-        if narrow || elapsed_ns >= limit_ns {
+        if narrow || elapsed_ns >= limit_ns && quads.len() >= least {
             let stopped = if narrow { Stopped::HalfWidth } else { Stopped::Time };
             return Ok(Measured { quads, spans_per_pass, elapsed_ns, stopped });
         }
@@ -593,8 +599,8 @@ mod tests {
         let (clock, prompt) = (hand.clock(), [1, 267, 335]);
         let probe = session.profiled(&profiler);
         let mut arms = OnCpu { session: &mut session, probe };
-        let measured =
-            measure(&mut arms, &profiler, &clock, capacity, &prompt, 50, &mut show).expect("runs");
+        let measured = measure(&mut arms, &profiler, &clock, capacity, &prompt, (50, 1), &mut show)
+            .expect("runs");
         assert_eq!((measured.quads.len(), measured.stopped), (51, Stopped::Time));
         // The clock stands still in a pass, so there is nothing to compare.
         assert_eq!(shown, (1..=51).map(|n| (n, None)).collect::<Vec<_>>());

@@ -28,12 +28,14 @@ pub(super) fn run(args: &ProfileArgs) -> Result<()> {
     let n = args.overhead_processes;
     let processes = (1..=n).map(|i| {
         let mut command = Command::new(&program);
-        command.args(env::args_os().skip(1)).arg("--overhead-process");
+        // Right after the subcommand: there may be a `--` before the model.
+        let mut words = env::args_os().skip(1);
+        command.args(words.next()).arg("--overhead-process").args(words);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let output = child.spawn().and_then(|child| child.wait_with_output());
         let output = output.with_context(|| format!("process {i} of {n}"))?;
         if !output.status.success() {
-            bail!("process {i} of {n} ended with {}", output.status);
+            bail!("process {i} of {n} failed and said why ({})", output.status);
         }
         let report = serde_json::from_slice(&output.stdout);
         report.with_context(|| format!("what process {i} of {n} printed"))
@@ -50,7 +52,7 @@ impl Often {
         let (slow_down, slow_down_absent) = match estimates {
             Some(estimates) => {
                 let ratio = RatioOfRuns::new(&estimates);
-                let why = || "an interval takes two processes, and times above 0".to_owned();
+                let why = || "no mean and interval of these figures".to_owned();
                 (ratio, ratio.is_none().then(why))
             }
             None => {
@@ -72,12 +74,11 @@ impl Often {
             (time((medians[(n - 1) / 2] + medians[n / 2]) / 2.0), passes)
         };
         let (median, passes) = arm(|report| report.forward);
-        let how = format!("median of {n} medians, {passes} passes");
-        text += &line("forward", &median, &how);
+        text += &line("forward", &median, &format!("median of {n} medians, {passes} passes"));
         let (median, passes) = arm(|report| report.forward_profiled);
-        let how =
-            format!("median of {n} medians, {passes} passes, {} spans each", first.spans_per_pass);
-        text += &line("forward_profiled", &median, &how);
+        text +=
+            &line("forward_profiled", &median, &format!("median of {n} medians, {passes} passes"));
+        text += &line("", "", &format!("{} spans each", first.spans_per_pass));
         for (report, i) in self.processes.iter().zip(1..) {
             let (value, how) = match (report.slow_down, &report.slow_down_absent) {
                 (Some(ratio), _) => {
