@@ -8,7 +8,7 @@
 use crate::brick::{Phase, Source, Work};
 use crate::layers::LayerSums;
 use crate::machine::{CounterSums, Disturbance};
-use crate::recorder::{Kind, NameIdx, Record, flag};
+use crate::recorder::{Kind, NameIdx, Record, Span, flag};
 use crate::stats::{BrickStats, Histogram};
 
 /// How many passes a thread keeps one by one, 8 MiB of them; the sums of all passes are exact in any
@@ -141,6 +141,8 @@ pub(crate) struct Sums {
     pub(crate) exclusive: u64,
     min: u64,
     max: u64,
+    /// The same, but for what is longer than [`LONG`].
+    max_common: u64,
     /// Of the durations, exact; at most half of what fits.
     squares: u128,
     work: Work,
@@ -156,6 +158,7 @@ impl Default for Sums {
             exclusive: 0,
             min: u64::MAX,
             max: 0,
+            max_common: 0,
             squares: 0,
             work: Work::default(),
             histogram: Histogram::default(),
@@ -168,26 +171,49 @@ impl Sums {
     /// Whether it took more memory.
     #[inline]
     fn add(&mut self, duration: u64, exclusive: u64, work: Work) -> bool {
+        self.extend(duration, duration);
+        self.squares = plus_square(self.squares, duration);
+        self.add_to_totals(duration, exclusive, work);
+        self.histogram.record_widening(duration)
+    }
+
+    /// Adds it if it is neither the first nor the shortest nor the longest of all, isn't longer than 2 h and has
+    /// memory. Else `None`, and nothing is done.
+    #[inline(always)]
+    fn add_common(&mut self, duration: u64, exclusive: u64, work: Work) -> Option<()> {
+        // Where there are none yet, the shortest is longer than the longest.
+        if duration < self.min || duration > self.max_common {
+            return None;
+        }
+        self.histogram.record_common(duration)?;
+        self.squares = self.squares.wrapping_add(square(duration));
+        self.add_to_totals(duration, exclusive, work);
+        Some(())
+    }
+
+    fn extend(&mut self, min: u64, max: u64) {
+        self.min = self.min.min(min);
+        self.max = self.max.max(max);
+        self.max_common = self.max.min(LONG);
+    }
+
+    #[inline(always)]
+    fn add_to_totals(&mut self, duration: u64, exclusive: u64, work: Work) {
         self.count += 1;
         self.total = self.total.saturating_add(duration);
         self.exclusive = self.exclusive.saturating_add(exclusive);
-        self.min = self.min.min(duration);
-        self.max = self.max.max(duration);
-        self.squares = plus_square(self.squares, duration);
         self.work.elements = self.work.elements.saturating_add(work.elements);
         if work.flops | work.bytes != 0 {
             self.work.flops = self.work.flops.saturating_add(work.flops);
             self.work.bytes = self.work.bytes.saturating_add(work.bytes);
         }
-        self.histogram.record_widening(duration)
     }
 
     fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.total = self.total.saturating_add(other.total);
         self.exclusive = self.exclusive.saturating_add(other.exclusive);
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
+        self.extend(other.min, other.max);
         self.squares = self.squares.saturating_add(other.squares).min(MOST_SQUARES);
         self.work.elements = self.work.elements.saturating_add(other.work.elements);
         self.work.flops = self.work.flops.saturating_add(other.work.flops);
@@ -257,16 +283,17 @@ fn phase_of(name: NameIdx) -> Phase {
     Phase::ALL[usize::from(name).min(Phase::ALL.len() - 1)]
 }
 
-/// A sum of squares and one more. Below 2 h it can't wrap, as it takes 2^41 spans from the most that
-/// a sum can be; the check that it doesn't is what a fold of a row would spend most time on.
-#[inline(always)]
+/// 2 h. The square of what is no longer can be added without a look at whether the sum wraps, as that takes 2^41
+/// spans from the most that a sum can be.
+const LONG: u64 = (1 << 43) - 1;
+
+fn square(duration: u64) -> u128 {
+    u128::from(duration) * u128::from(duration)
+}
+
+/// A sum of squares and one more.
 fn plus_square(squares: u128, duration: u64) -> u128 {
-    let square = u128::from(duration) * u128::from(duration);
-    if duration >> 43 == 0 {
-        squares.wrapping_add(square)
-    } else {
-        squares.saturating_add(square).min(MOST_SQUARES)
-    }
+    squares.saturating_add(square(duration)).min(MOST_SQUARES)
 }
 
 impl Fold {
@@ -301,7 +328,7 @@ impl Fold {
         match record.kind {
             Kind::Brick | Kind::Kernel => {
                 odd.ended += 1;
-                self.take_span(record);
+                self.take_span(record.span());
             }
             Kind::Layer => odd.ended += 1,
             Kind::Pass if record.pass != 0 => self.take_pass(record),
@@ -329,20 +356,45 @@ impl Fold {
         }
     }
 
-    /// Takes the next row, which is of a brick or a kernel, and without flags. The caller counts it.
+    /// Takes what the next row is of. The caller counts it.
     #[inline(always)]
-    pub(crate) fn take_span(&mut self, record: &Record) {
-        let slot = self.slot_of(record);
-        let name = usize::from(record.name);
-        if name >= self.names.len() {
-            self.names.resize_with(name + 1, Default::default);
+    pub(crate) fn take_span(&mut self, span: Span) {
+        if self.take_common_span(span).is_none() {
+            // In parts, since all of it would be written to memory each time, for this to find it there.
+            let Span { duration, exclusive, work, pass, name, source } = span;
+            self.take_any_span([duration, exclusive], work, pass, name, source);
         }
-        let sums = self.names[name][record.source as usize][slot as usize].get_or_insert_default();
+    }
+
+    /// Takes it if it is like those before, which nearly all are. Else `None`, and nothing is done.
+    #[inline(always)]
+    fn take_common_span(&mut self, span: Span) -> Option<()> {
+        let slot = self.slot_of(span.pass);
+        let slots = &mut self.names.get_mut(usize::from(span.name))?[span.source as usize];
+        slots[slot as usize].as_deref_mut()?.add_common(span.duration, span.exclusive, span.work)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_any_span(
+        &mut self,
+        [duration, exclusive]: [u64; 2],
+        work: Work,
+        pass: u32,
+        name: NameIdx,
+        source: Source,
+    ) {
+        let slot = self.slot_of(pass);
+        let index = usize::from(name);
+        if index >= self.names.len() {
+            self.names.resize_with(index + 1, Default::default);
+        }
+        let sums = self.names[index][source as usize][slot as usize].get_or_insert_default();
         if sums.count == 0 && slot == Slot::Open {
-            self.open.push((record.source, record.name));
+            self.open.push((source, name));
         }
-        if sums.add(record.duration, record.exclusive, record.work) && record.pass != 0 {
-            self.widen_open(record.source, record.name, slot);
+        if sums.add(duration, exclusive, work) && pass != 0 {
+            self.widen_open(source, name, slot);
         }
     }
 
@@ -366,14 +418,14 @@ impl Fold {
     }
 
     #[inline(always)]
-    fn slot_of(&self, record: &Record) -> Slot {
-        if record.pass == 0 { Slot::Outside } else { self.within }
+    fn slot_of(&self, pass: u32) -> Slot {
+        if pass == 0 { Slot::Outside } else { self.within }
     }
 
     /// The sums that a span of this name, source and pass went to. If it was taken before it was known how the pass
     /// ends, these still wait.
     fn sums_mut(&mut self, record: &Record) -> Option<&mut Sums> {
-        let slot = self.slot_of(record);
+        let slot = self.slot_of(record.pass);
         let slots = &mut self.names.get_mut(usize::from(record.name))?[record.source as usize];
         let slot = if slots[slot as usize].is_some() { slot } else { Slot::Open };
         slots[slot as usize].as_deref_mut()
@@ -528,10 +580,46 @@ impl Fold {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::brick::Source;
     use crate::machine::CounterReading;
     use crate::recorder::NONE;
+
+    proptest! {
+        #[test]
+        fn what_is_like_those_before_adds_up_as_all_else(
+            spans in prop::collection::vec(
+                (
+                    // The squares of so few fit.
+                    prop_oneof![0..300_u64, 1000..5000_u64, LONG - 3..LONG + 3, 0..1_u64 << 59],
+                    any::<u64>(),
+                    prop_oneof![Just(0_u64), 1..9_u64, any::<u64>()],
+                ),
+                0..200,
+            ),
+        ) {
+            let (mut one_by_one, mut sums) = (Sums::default(), Sums::default());
+            for (duration, exclusive, n) in spans {
+                let work = Work { elements: n, flops: n / 2, bytes: n / 3 };
+                let (min, max, count) = (sums.min, sums.max, sums.count);
+                one_by_one.add(duration, exclusive, work);
+                if sums.add_common(duration, exclusive, work).is_none() {
+                    prop_assert_eq!(sums.count, count);
+                    sums.add(duration, exclusive, work);
+                } else {
+                    prop_assert!((min..=max.min(LONG)).contains(&duration));
+                }
+            }
+            let all = |sums: &Sums| {
+                let Sums { count, total, exclusive, min, max, squares, work, .. } = *sums;
+                ([count, total, exclusive, min, max], squares, work)
+            };
+            prop_assert_eq!(all(&sums), all(&one_by_one));
+            prop_assert_eq!(sums.histogram, one_by_one.histogram);
+        }
+    }
 
     #[test]
     fn what_was_counted_in_a_brick_finds_it_though_it_is_known_by_now_how_the_pass_ends() {

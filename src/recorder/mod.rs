@@ -57,7 +57,7 @@ use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock
 
 pub(crate) use self::in_pass::InPass;
 pub(crate) use self::readings::{Readings, Untold};
-pub(crate) use self::row::{Kind, Record, flag};
+pub(crate) use self::row::{Kind, Record, Span, flag};
 
 /// What a span is of: an index into the profiler's table of names.
 pub(crate) type NameIdx = u16;
@@ -833,9 +833,14 @@ fn take_all(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
     if let Some(layers) = &mut fold.layers {
         each_record(rows, scripts, |record| layers.take(record));
     }
-    // Each pass with its own row, which comes last and says where what came before it belongs: so no sums have
-    // to wait for it, and to be moved when it comes, which takes longer than all else.
-    while !rows.is_empty() {
+    loop {
+        // These are read once: nobody has to look ahead for how their pass ends.
+        rows = take_ordinary(fold, rows, Row::load_ordinary_outside);
+        if rows.is_empty() {
+            break;
+        }
+        // Each pass with its own row, which comes last and says where what came before it belongs: so no sums have
+        // to wait for it, and to be moved when it comes, which takes longer than all else.
         let (pass, n) = up_to_pass(rows);
         let (of_pass, rest) = rows.split_at(n);
         fold.expect(pass.map(Row::load).as_ref());
@@ -847,17 +852,16 @@ fn take_all(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
 
 fn take_of_pass(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
     let mut ended = 0;
-    while let Some((row, readings, rest)) = split_first(rows) {
-        if row.is_ordinary() {
-            ended += 1;
-            fold.take_span(&row.load());
-        } else if row.is_both() {
+    loop {
+        rows = take_ordinary(fold, rows, Row::load_ordinary);
+        let Some((row, readings, rest)) = split_first(rows) else { break };
+        if row.is_both() {
             ended += 2;
-            row.load_both().iter().for_each(|record| fold.take_span(record));
+            row.load_both().iter().for_each(|record| fold.take_span(record.span()));
         } else if row.is_told() {
             ended += each_told(row, readings, scripts, |record| {
                 if record.kind != Kind::Layer {
-                    fold.take_span(record);
+                    fold.take_span(record.span());
                 }
             });
         } else {
@@ -866,6 +870,23 @@ fn take_of_pass(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
         rows = rest;
     }
     fold.add_ended(ended);
+}
+
+/// Takes spans as long as there are some in the rows. The rows after them.
+#[inline(never)]
+fn take_ordinary<'a>(
+    fold: &mut Fold,
+    rows: &'a [Row],
+    span_in: impl Fn(&Row) -> Option<Span>,
+) -> &'a [Row] {
+    let mut rest = rows.iter();
+    while let Some(span) = rest.as_slice().first().and_then(&span_in) {
+        fold.take_span(span);
+        rest.next();
+    }
+    let rest = rest.as_slice();
+    fold.add_ended((rows.len() - rest.len()) as u64);
+    rest
 }
 
 fn add(counter: &AtomicU64, n: u64) {

@@ -29,6 +29,8 @@ const BOTH: u64 = 255 << 32;
 const TOLD: u64 = 254 << 32;
 const KIND: u64 = 0xff << 32;
 
+const KERNEL: u64 = (Kind::Kernel as u64) << 32;
+
 /// What stands before readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Told {
@@ -150,6 +152,12 @@ impl Record {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn span(&self) -> Span {
+        let Self { duration, exclusive, work, pass, name, source, .. } = *self;
+        Span { duration, exclusive, work, pass, name, source }
+    }
+
     /// Inlined, so that what is constant at the caller is packed by the compiler.
     #[inline(always)]
     pub(super) fn packed(&self) -> [u64; 8] {
@@ -161,6 +169,17 @@ impl Record {
         let what = u64::from(self.order) << 32 | u64::from(self.layer) << 16 | u64::from(self.name);
         [start, duration, exclusive, work.elements, work.flops, work.bytes, how, what]
     }
+}
+
+/// Of a brick or a kernel, what there are sums of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) duration: u64,
+    pub(crate) exclusive: u64,
+    pub(crate) work: Work,
+    pub(crate) pass: u32,
+    pub(crate) name: NameIdx,
+    pub(crate) source: Source,
 }
 
 /// Up to four figures, of which some may not be known, as flags and numbers.
@@ -335,13 +354,33 @@ impl Row {
         }
     }
 
-    /// Whether it is a brick or a kernel, timed by the host's clock, of which there is nothing else
-    /// to tell: nearly all rows are.
+    /// A brick or a kernel, timed by the host's clock, of which there is nothing else to tell: nearly
+    /// all rows are of such.
     #[inline(always)]
-    pub(super) fn is_ordinary(&self) -> bool {
-        const KERNEL: u64 = (Kind::Kernel as u64) << 32;
+    pub(super) fn load_ordinary(&self) -> Option<Span> {
+        let how = self.0[6].load(Relaxed);
         // Flags, source and all bits of the kind but the one that tells kernels from bricks.
-        self.0[6].load(Relaxed) & !(KERNEL | u64::from(u32::MAX)) == 0
+        let is_ordinary = how & !(KERNEL | u64::from(u32::MAX)) == 0;
+        is_ordinary.then(|| self.span_of(how as u32))
+    }
+
+    /// The same, if it is of no pass.
+    #[inline(always)]
+    pub(super) fn load_ordinary_outside(&self) -> Option<Span> {
+        (self.0[6].load(Relaxed) & !KERNEL == 0).then(|| self.span_of(0))
+    }
+
+    #[inline(always)]
+    fn span_of(&self, pass: u32) -> Span {
+        let word = |i: usize| self.0[i].load(Relaxed);
+        Span {
+            duration: word(1),
+            exclusive: word(2),
+            work: Work { elements: word(3), flops: word(4), bytes: word(5) },
+            pass,
+            name: word(7) as u16,
+            source: Source::Host,
+        }
     }
 
     /// Whether it says how the pass ended that the rows before it are of.
@@ -419,7 +458,7 @@ mod tests {
         let times = [brick.start, brick.duration, brick.exclusive];
         let layer = u32::from(brick.layer) << 16;
         row.store(Row::both(times, brick.work, [home, what], layer, kernel.name));
-        assert!(row.is_both() && !row.is_ordinary());
+        assert!(row.is_both() && row.load_ordinary().is_none());
         assert_eq!(row.records().collect::<Vec<_>>(), [kernel, brick]);
         row.store(brick.packed());
         assert!(!row.is_both());
@@ -438,7 +477,9 @@ mod tests {
         };
         let row = Row::default();
         row.store_told(&told);
-        assert!(row.is_told() && !row.is_both() && !row.is_ordinary() && !row.ends_pass());
+        assert!(
+            row.is_told() && !row.is_both() && row.load_ordinary().is_none() && !row.ends_pass()
+        );
         assert_eq!(row.load_told(), told);
         assert_eq!([0, 1, 8, 9].map(Told::rows), [0, 1, 1, 2]);
         row.store([10, 11, 12, 13, 14, 15, 16, 17]);
@@ -449,15 +490,22 @@ mod tests {
     fn only_bricks_and_kernels_with_nothing_else_to_tell_are_ordinary() {
         let row = Row::default();
         let plain = Record { flags: 0, kind: Kind::Brick, source: Source::Host, ..PLAIN };
-        let is_ordinary = |record: Record| {
+        let load = |record: Record| {
             row.store(record.packed());
-            row.is_ordinary()
+            [row.load_ordinary(), row.load_ordinary_outside()]
         };
-        assert!(is_ordinary(plain) && is_ordinary(Record { kind: Kind::Kernel, ..plain }));
-        assert!(!is_ordinary(Record { flags: flag::MOVED, ..plain }));
-        assert!(!is_ordinary(Record { source: Source::HostOrder, ..plain }));
-        for bits in 2..10 {
-            assert!(!is_ordinary(Record { kind: Kind::from_bits(bits), ..plain }));
+        for record in [plain, Record { kind: Kind::Kernel, ..plain }] {
+            assert_eq!(load(record), [Some(record.span()), None]);
+            let outside = Record { pass: 0, ..record };
+            assert_eq!(load(outside), [Some(outside.span()); 2]);
+        }
+        for pass in [0, plain.pass] {
+            let plain = Record { pass, ..plain };
+            assert_eq!(load(Record { flags: flag::MOVED, ..plain }), [None; 2]);
+            assert_eq!(load(Record { source: Source::HostOrder, ..plain }), [None; 2]);
+            for bits in 2..10 {
+                assert_eq!(load(Record { kind: Kind::from_bits(bits), ..plain }), [None; 2]);
+            }
         }
     }
 
