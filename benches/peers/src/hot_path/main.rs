@@ -1,6 +1,7 @@
 //! What a span costs here, beside the bare counter and beside other profilers. Run it with
 //! `cargo bench --bench hot_path` at the root of the repository.
 
+mod calm;
 mod cold;
 mod counter;
 mod other_ways;
@@ -19,6 +20,8 @@ use std::process::ExitCode;
 use brickscope::Machine;
 use core_affinity::CoreId;
 use serde_json::json;
+
+use crate::series::Series;
 
 const ROUNDS: usize = 600;
 const QUICK_ROUNDS: usize = 60;
@@ -72,7 +75,11 @@ fn main() -> ExitCode {
     remarks.extend(pinned.is_none().then(|| "the system didn't let us choose a CPU".to_owned()));
 
     let rounds = if args.quick { QUICK_ROUNDS } else { ROUNDS };
-    let figures = series::measure(&mut rows, rounds);
+    let Series { figures, calm } = series::measure(&mut rows, rounds);
+    if figures.iter().any(|row| row.is_disturbed) {
+        let row = "some rows had too few rounds with the core for themselves, and are of all (*)";
+        remarks.push(format!("{row}: repeat this when the machine is calm"));
+    }
     let missed = figures.iter().filter(|row| row.misses()).count();
 
     let machine = Machine::detect();
@@ -80,39 +87,48 @@ fn main() -> ExitCode {
         let cpu = pinned.map(|core| core.id);
         let rows = table::json(&figures);
         let all = json!({
-            "machine": machine, "pinned_to_cpu": cpu, "rounds": rounds, "remarks": remarks,
-            "rows": rows, "missed": missed,
+            "machine": machine, "pinned_to_cpu": cpu, "rounds": rounds, "calm_share": calm,
+            "remarks": remarks, "rows": rows, "missed": missed,
         });
         println!("{all:#}");
     } else {
-        print_page(&machine, pinned, rounds, &table::text(&figures), &remarks, missed);
+        let about = Page { machine: &machine, pinned, rounds, calm };
+        about.print(&table::text(&figures), &remarks, missed);
     }
     if args.check && missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn print_page(
-    machine: &Machine,
+/// What stands above the table.
+struct Page<'a> {
+    machine: &'a Machine,
     pinned: Option<CoreId>,
     rounds: usize,
-    table: &str,
-    remarks: &[String],
-    missed: usize,
-) {
-    let cpu = machine.cpu.as_deref().unwrap_or("unnamed processor");
-    let pinned = pinned.map_or_else(String::new, |core| format!(", on CPU {}", core.id));
-    println!("{cpu}, {} {}{pinned}", machine.os, machine.arch);
-    println!(
-        "medians of {rounds} rounds, a batch of each row in each; ratios of the same round, with\n\
-         the 95 % interval of their median\n"
-    );
-    println!("{table}");
-    for remark in remarks {
-        println!("NOTE: {remark}");
-    }
-    match missed {
-        0 => println!("every target is met"),
-        1 => println!("1 target is missed"),
-        _ => println!("{missed} targets are missed"),
+    /// See [`Series::calm`].
+    calm: f64,
+}
+
+impl Page<'_> {
+    fn print(&self, table: &str, remarks: &[String], missed: usize) {
+        let Self { machine, pinned, rounds, calm } = *self;
+        let cpu = machine.cpu.as_deref().unwrap_or("unnamed processor");
+        let pinned = pinned.map_or_else(String::new, |core| format!(", on CPU {}", core.id));
+        println!("{cpu}, {} {}{pinned}", machine.os, machine.arch);
+        println!(
+            "medians of {rounds} rounds, a batch of each row in each; ratios of the same round, with\n\
+             the 95 % interval of their median. {:.0} % of the batches count: beside the others a\n\
+             loop of additions took over {} times its least, so somebody else was on the core\n",
+            100.0 * calm,
+            calm::AT_MOST
+        );
+        println!("{table}");
+        for remark in remarks {
+            println!("NOTE: {remark}");
+        }
+        match missed {
+            0 => println!("every target is met"),
+            1 => println!("1 target is missed"),
+            _ => println!("{missed} targets are missed"),
+        }
     }
 }
 

@@ -25,8 +25,9 @@ pub(crate) fn text(figures: &[Figures]) -> String {
                 _ => format!("{mark:6}  {bound}: {} x {}", interval(ratio), target.base_name),
             }
         });
+        let mark = if row.is_disturbed { "*" } else { " " };
         let line = format!(
-            "{:width$}  {:>8.2}  {:>8.2}  {:>20}  {target}",
+            "{:width$} {mark}{:>8.2}  {:>8.2}  {:>20}  {target}",
             row.name,
             row.nanos.median,
             row.least,
@@ -58,6 +59,8 @@ pub(crate) fn json(figures: &[Figures]) -> Value {
             "id": row.id,
             "name": row.name,
             "spans_in_a_batch": row.spans,
+            "rounds": row.rounds,
+            "is_disturbed": row.is_disturbed,
             "ns": median(row.nanos),
             "least_ns": row.least,
             "to_two_raw_readings": median(row.to_pair),
