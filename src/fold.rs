@@ -141,9 +141,9 @@ pub(crate) struct Sums {
     pub(crate) exclusive: u64,
     min: u64,
     max: u64,
-    /// The same, but for what is longer than [`LONG`].
+    /// `max`, but at most [`LONGEST_COMMON`].
     max_common: u64,
-    /// Of the durations, exact; at most half of what fits.
+    /// Of the durations. Exact up to half of what fits, and a lower bound from there on.
     squares: u128,
     work: Work,
     histogram: Histogram,
@@ -171,13 +171,13 @@ impl Sums {
     /// Whether it took more memory.
     #[inline]
     fn add(&mut self, duration: u64, exclusive: u64, work: Work) -> bool {
-        self.extend(duration, duration);
+        self.widen_range(duration, duration);
         self.squares = plus_square(self.squares, duration);
         self.add_to_totals(duration, exclusive, work);
         self.histogram.record_widening(duration)
     }
 
-    /// Adds it if it is neither the first nor the shortest nor the longest of all, isn't longer than 2 h and has
+    /// Adds it if it lies between the shortest and the longest so far, is at most [`LONGEST_COMMON`], and its bucket has
     /// memory. Else `None`, and nothing is done.
     #[inline(always)]
     fn add_common(&mut self, duration: u64, exclusive: u64, work: Work) -> Option<()> {
@@ -191,10 +191,10 @@ impl Sums {
         Some(())
     }
 
-    fn extend(&mut self, min: u64, max: u64) {
+    fn widen_range(&mut self, min: u64, max: u64) {
         self.min = self.min.min(min);
         self.max = self.max.max(max);
-        self.max_common = self.max.min(LONG);
+        self.max_common = self.max.min(LONGEST_COMMON);
     }
 
     #[inline(always)]
@@ -213,7 +213,7 @@ impl Sums {
         self.count += other.count;
         self.total = self.total.saturating_add(other.total);
         self.exclusive = self.exclusive.saturating_add(other.exclusive);
-        self.extend(other.min, other.max);
+        self.widen_range(other.min, other.max);
         self.squares = self.squares.saturating_add(other.squares).min(MOST_SQUARES);
         self.work.elements = self.work.elements.saturating_add(other.work.elements);
         self.work.flops = self.work.flops.saturating_add(other.work.flops);
@@ -283,9 +283,13 @@ fn phase_of(name: NameIdx) -> Phase {
     Phase::ALL[usize::from(name).min(Phase::ALL.len() - 1)]
 }
 
-/// 2 h. The square of what is no longer can be added without a look at whether the sum wraps, as that takes 2^41
+/// Some 2.4 h. The square of what is no longer can be added without a look at whether the sum wraps, as that takes 2^41
 /// spans from the most that a sum can be.
-const LONG: u64 = (1 << 43) - 1;
+const LONGEST_COMMON: u64 = (1 << 43) - 1;
+const _: () = assert!(
+    (u128::MAX - MOST_SQUARES) / (LONGEST_COMMON as u128 * LONGEST_COMMON as u128) >= 1 << 41
+        && LONGEST_COMMON <= Histogram::MOST_COMMON
+);
 
 fn square(duration: u64) -> u128 {
     u128::from(duration) * u128::from(duration)
@@ -360,9 +364,9 @@ impl Fold {
     #[inline(always)]
     pub(crate) fn take_span(&mut self, span: Span) {
         if self.take_common_span(span).is_none() {
-            // In parts, since all of it would be written to memory each time, for this to find it there.
+            // In parts: as a whole it goes by its address, and the compiler then stores it on the common way, too.
             let Span { duration, exclusive, work, pass, name, source } = span;
-            self.take_any_span([duration, exclusive], work, pass, name, source);
+            self.take_uncommon_span([duration, exclusive], work, pass, name, source);
         }
     }
 
@@ -376,7 +380,7 @@ impl Fold {
 
     #[cold]
     #[inline(never)]
-    fn take_any_span(
+    fn take_uncommon_span(
         &mut self,
         [duration, exclusive]: [u64; 2],
         work: Work,
@@ -592,8 +596,13 @@ mod tests {
         fn what_is_like_those_before_adds_up_as_all_else(
             spans in prop::collection::vec(
                 (
-                    // The squares of so few fit.
-                    prop_oneof![0..300_u64, 1000..5000_u64, LONG - 3..LONG + 3, 0..1_u64 << 59],
+                    // The squares of so few fit; beyond that the two are not the same.
+                    prop_oneof![
+                        0..300_u64,
+                        1000..5000_u64,
+                        LONGEST_COMMON - 3..LONGEST_COMMON + 3,
+                        0..1_u64 << 59,
+                    ],
                     any::<u64>(),
                     prop_oneof![Just(0_u64), 1..9_u64, any::<u64>()],
                 ),
@@ -609,7 +618,7 @@ mod tests {
                     prop_assert_eq!(sums.count, count);
                     sums.add(duration, exclusive, work);
                 } else {
-                    prop_assert!((min..=max.min(LONG)).contains(&duration));
+                    prop_assert!((min..=max.min(LONGEST_COMMON)).contains(&duration));
                 }
             }
             let all = |sums: &Sums| {
@@ -619,6 +628,32 @@ mod tests {
             prop_assert_eq!(all(&sums), all(&one_by_one));
             prop_assert_eq!(sums.histogram, one_by_one.histogram);
         }
+    }
+
+    #[test]
+    fn what_is_common_lies_between_the_shortest_and_the_longest() {
+        let mut sums = Sums::default();
+        let is_common = |sums: &mut Sums, duration| {
+            sums.add_common(duration, duration, Work::default()).is_some()
+        };
+        for duration in [0, 100, u64::MAX] {
+            assert!(!is_common(&mut sums, duration));
+        }
+        for duration in [100, 200] {
+            sums.add(duration, duration, Work::default());
+        }
+        let tried = [99, 100, 150, 200, 201].map(|duration| is_common(&mut sums, duration));
+        assert_eq!(tried, [false, true, true, true, false]);
+        assert_eq!((sums.count, sums.total), (5, 750));
+        sums.clear();
+        for duration in [0, 150, u64::MAX] {
+            assert!(!is_common(&mut sums, duration));
+        }
+        for duration in [LONGEST_COMMON - 1, LONGEST_COMMON + 1] {
+            sums.add(duration, duration, Work::default());
+        }
+        let tried = [0, 1].map(|more| is_common(&mut sums, LONGEST_COMMON + more));
+        assert_eq!(tried, [true, false]);
     }
 
     #[test]

@@ -834,8 +834,8 @@ fn take_all(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
         each_record(rows, scripts, |record| layers.take(record));
     }
     loop {
-        // These are read once: nobody has to look ahead for how their pass ends.
-        rows = take_ordinary(fold, rows, Row::load_ordinary_outside);
+        // Read once: it doesn't matter to rows of no pass how the next pass ends.
+        rows = take_while(fold, scripts, rows, Row::load_ordinary_outside, Row::is_outside);
         if rows.is_empty() {
             break;
         }
@@ -844,17 +844,27 @@ fn take_all(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
         let (pass, n) = up_to_pass(rows);
         let (of_pass, rest) = rows.split_at(n);
         fold.expect(pass.map(Row::load).as_ref());
-        take_of_pass(fold, scripts, of_pass);
+        take_while(fold, scripts, of_pass, Row::load_ordinary, |_| true);
         rows = rest;
     }
     fold.expect(None);
 }
 
-fn take_of_pass(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
+/// Takes rows, of which `ordinary` has the spans, up to the first that isn't to be taken. That one, and those after it.
+fn take_while<'a>(
+    fold: &mut Fold,
+    scripts: &[PassScript],
+    mut rows: &'a [Row],
+    ordinary: impl Fn(&Row) -> Option<Span>,
+    is_taken: impl Fn(&Row) -> bool,
+) -> &'a [Row] {
     let mut ended = 0;
     loop {
-        rows = take_ordinary(fold, rows, Row::load_ordinary);
-        let Some((row, readings, rest)) = split_first(rows) else { break };
+        rows = take_ordinary(fold, rows, &ordinary);
+        let Some((row, readings, rest)) = split_first(rows).filter(|(row, ..)| is_taken(row))
+        else {
+            break;
+        };
         if row.is_both() {
             ended += 2;
             row.load_both().iter().for_each(|record| fold.take_span(record.span()));
@@ -870,9 +880,10 @@ fn take_of_pass(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
         rows = rest;
     }
     fold.add_ended(ended);
+    rows
 }
 
-/// Takes spans as long as there are some in the rows. The rows after them.
+/// Takes the spans that the rows begin with. The rows after them.
 #[inline(never)]
 fn take_ordinary<'a>(
     fold: &mut Fold,

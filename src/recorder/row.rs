@@ -383,6 +383,12 @@ impl Row {
         }
     }
 
+    /// Whether it is of no pass.
+    #[inline(always)]
+    pub(super) fn is_outside(&self) -> bool {
+        self.0[6].load(Relaxed) as u32 == 0
+    }
+
     /// Whether it says how the pass ended that the rows before it are of.
     #[inline(always)]
     pub(super) fn ends_pass(&self) -> bool {
@@ -458,8 +464,12 @@ mod tests {
         let times = [brick.start, brick.duration, brick.exclusive];
         let layer = u32::from(brick.layer) << 16;
         row.store(Row::both(times, brick.work, [home, what], layer, kernel.name));
-        assert!(row.is_both() && row.load_ordinary().is_none());
+        assert!(row.is_both() && !row.is_outside());
+        assert_eq!([row.load_ordinary(), row.load_ordinary_outside()], [None; 2]);
         assert_eq!(row.records().collect::<Vec<_>>(), [kernel, brick]);
+        row.store(Row::both(times, brick.work, [0, what], layer, 0));
+        assert!(row.is_both() && row.is_outside());
+        assert_eq!([row.load_ordinary(), row.load_ordinary_outside()], [None; 2]);
         row.store(brick.packed());
         assert!(!row.is_both());
         assert_eq!(row.records().collect::<Vec<_>>(), [brick]);
@@ -481,6 +491,8 @@ mod tests {
             row.is_told() && !row.is_both() && row.load_ordinary().is_none() && !row.ends_pass()
         );
         assert_eq!(row.load_told(), told);
+        row.store_told(&Told { pass: 0, ..told });
+        assert_eq!([row.load_ordinary(), row.load_ordinary_outside()], [None; 2]);
         assert_eq!([0, 1, 8, 9].map(Told::rows), [0, 1, 1, 2]);
         row.store([10, 11, 12, 13, 14, 15, 16, 17]);
         assert_eq!([0, 7, 8, 18].map(|number| row.reading(number)), [10, 17, 10, 12]);
