@@ -61,7 +61,7 @@ pub use crate::profile::{
 };
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
-    HandOff, KernelId, KernelTimer, LayerTimer, PassBricks, PassReadings, PassTimer, UntoldPass,
+    HandOff, KernelId, KernelTimer, LayerTimer, PassReadings, PassTimer, UntoldPass,
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::script::{GrowingWork, PassScript, PassScriptBuilder};

@@ -23,7 +23,7 @@ use crate::graph::{
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile, Route};
-use crate::recorder::{InPass, Looked, NameIdx, Open, OpenPass, Owner, Readings, Recorder, Untold};
+use crate::recorder::{Looked, NameIdx, Open, OpenPass, Owner, Readings, Recorder, Untold};
 use crate::script::PassScript;
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
@@ -228,57 +228,18 @@ pub struct PassTimer {
     phase: Phase,
 }
 
-/// The bricks of a pass, one after the other, on the thread that it is open on. See
-/// [`BrickProfiler::bricks_of`].
+/// Readings of the clock in a pass, which is told when it is over what they were of. See
+/// [`BrickProfiler::readings_of`].
 ///
-/// One brick is open at a time. One that is begun while another is, or never ended, leaves itself and its kernel as
-/// spans that [are counted as unfinished](Dropped::unfinished). Bricks may nest in it that are timed otherwise. Without an open
-/// brick all but [`begin`](Self::begin) do nothing.
-///
-/// It stays on its thread:
+/// Dropped without being told, as by a panic, they are [counted as unfinished](Dropped::unfinished). It stays on
+/// its thread:
 ///
 /// ```compile_fail
 /// fn is_sent<T: Send>(_: T) {}
 /// let profiler = brickscope::BrickProfiler::enabled();
 /// let pass = profiler.begin_pass(brickscope::Phase::Decode);
-/// is_sent(profiler.bricks_of(&pass));
+/// is_sent(profiler.readings_of(&pass, &mut [0; 2]));
 /// ```
-#[derive(Debug)]
-pub struct PassBricks<'p>(InPass<'p>);
-
-impl PassBricks<'_> {
-    /// Begins a brick and its first kernel, which has this work to do.
-    #[inline]
-    pub fn begin(&self, brick: BrickId, kernel: KernelId, work: Work) {
-        self.0.begin(brick as NameIdx, kernel.0, work);
-    }
-
-    /// Ends the running kernel and begins the next one of the brick with the same reading of the clock.
-    #[inline]
-    pub fn next_kernel(&self, kernel: KernelId, work: Work) {
-        self.0.next(kernel.0, work);
-    }
-
-    /// Ends the kernel and the brick, whose only one it was and whose work it did. After
-    /// [`next_kernel`](Self::next_kernel) call [`end_with`](Self::end_with), which is told the work of all; else the
-    /// brick has that of the last.
-    #[inline]
-    pub fn end(&self) {
-        self.0.end();
-    }
-
-    /// Ends the last kernel and the brick, which had this `work` to do.
-    #[inline]
-    pub fn end_with(&self, work: Work) {
-        self.0.end_several(work);
-    }
-}
-
-/// Readings of the clock in a pass, which is told when it is over what they were of. See
-/// [`BrickProfiler::readings_of`].
-///
-/// Dropped without being told, as by a panic, they are [counted as unfinished](Dropped::unfinished). It stays on
-/// its thread.
 #[derive(Debug)]
 pub struct PassReadings<'p>(Readings<'p>);
 
@@ -778,40 +739,10 @@ impl BrickProfiler {
         }
     }
 
-    /// The bricks of `pass`, one after the other, at the least cost at which they are recorded while it runs: for
-    /// engines whose bricks are some microseconds long. [`readings_of`](Self::readings_of) costs less, where a pass takes
-    /// the same way each time. They are recorded as by [`start_brick_kernel`](Self::start_brick_kernel) and
-    /// [`start_kernels`](Self::start_kernels).
-    ///
-    /// Of a pass that isn't recorded, since profiling was off when it began, or isn't this profiler's, they are recorded
-    /// outside of it.
-    ///
-    /// ```
-    /// # use brickscope::{BrickId, BrickProfiler, Phase, Work};
-    /// # let profiler = BrickProfiler::enabled();
-    /// # let [norm, gemv, add] = ["rms_norm", "q4_k_gemv", "add"].map(|name| profiler.kernel(name, None));
-    /// let pass = profiler.begin_pass(Phase::Decode);
-    /// let bricks = profiler.bricks_of(&pass);
-    /// bricks.begin(BrickId::RmsNorm, norm, Work::elements(4096));
-    /// // … the norm …
-    /// bricks.end();
-    /// bricks.begin(BrickId::OutputProjection, gemv, Work::elements(4096));
-    /// // … the multiplication …
-    /// bricks.next_kernel(add, Work::elements(4096));
-    /// // … the addition …
-    /// bricks.end_with(Work::elements(4096));
-    /// profiler.end_pass(pass, 1, 0);
-    /// assert_eq!(profiler.brick_stats(BrickId::OutputProjection).count, 1);
-    /// ```
-    #[must_use]
-    pub fn bricks_of<'p>(&'p self, pass: &'p PassTimer) -> PassBricks<'p> {
-        PassBricks(self.recorder.in_pass(pass.open.as_ref()))
-    }
-
     /// The clock, to be read while `pass` runs, where it is told afterwards what the readings were of: less is
-    /// done between bricks than by [`bricks_of`](Self::bricks_of), some words instead of some cache lines. It is for
-    /// passes that take the same way each time: what the readings are of is said once for all of them, by a
-    /// [`PassScript`].
+    /// done between bricks than by timers, some words instead of some cache lines. It is for engines whose bricks are some
+    /// microseconds long, and whose passes take the same way each time: what the readings are of is said once for all of
+    /// them, by a [`PassScript`].
     ///
     /// `room` is where readings are kept until then, a number each; two for a brick or a layer, and one for each kernel
     /// but its first, or fewer where one is shared ([`lap`](crate::PassScriptBuilder::lap)). In the meantime nothing else

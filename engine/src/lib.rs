@@ -58,7 +58,7 @@ pub use generate::{GenerateOptions, Generated, generate, generate_on};
 pub use interleave::Interleaved;
 pub use kv_cache::{Heads, KvCache};
 pub use model::{Error, Model};
-pub use probe::{KernelProbe, NoProbe, Probe, Profiled};
+pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};
 pub use sample::{Sampler, Sampling};
 pub use session::Session;
 pub use tap::{At, Operation, Value};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use brickscope::{BrickId, BrickProfiler, KernelId, PassBricks, PassTimer, Work};
+use brickscope::{BrickId, BrickKernelsTimer, BrickProfiler, KernelId, Work};
 use brickscope_kernels::{TileLevel, TileWatch, TileWork};
 
 use crate::executor::{Routine, Routines};
@@ -131,66 +131,26 @@ impl<'p> Profiled<'p> {
     }
 }
 
-/// Tells a profiler of one pass while it runs.
-#[derive(Debug)]
-pub(crate) struct InPass<'p> {
-    profiled: &'p Profiled<'p>,
-    /// Its own, a step nearer.
-    kernels: &'p [KernelId],
-    bricks: PassBricks<'p>,
-}
-
-impl<'p> InPass<'p> {
-    /// On the thread that began the pass.
-    pub(crate) fn new(profiled: &'p Profiled<'p>, pass: &'p PassTimer) -> Self {
-        let bricks = profiled.profiler.bricks_of(pass);
-        Self { profiled, kernels: &profiled.kernels, bricks }
-    }
-
-    // Out of line, all of these: a forward pass calls them from some thirty places, and between those the
-    // caches of instructions are full of weights, too.
-
-    #[inline(never)]
-    fn begin(&self, brick: BrickId, routine: Routine, work: Work) {
-        self.bricks.begin(brick, self.kernels[routine.index()], work);
-    }
-
-    #[inline(never)]
-    fn next(&self, routine: Routine, work: Work) {
-        self.bricks.next_kernel(self.kernels[routine.index()], work);
-    }
-
-    #[inline(never)]
-    fn end(&self) {
-        self.bricks.end();
-    }
-
-    #[inline(never)]
-    fn end_with(&self, work: Work) {
-        self.bricks.end_with(work);
-    }
-}
-
-impl Probe for InPass<'_> {
+impl Probe for Profiled<'_> {
     #[inline]
     fn layer(&self, index: usize, run: impl FnOnce()) {
-        let timer = self.profiled.profiler.begin_layer(index as u16);
+        let timer = self.profiler.begin_layer(index as u16);
         run();
-        self.profiled.profiler.end_layer(timer);
+        self.profiler.end_layer(timer);
     }
 
     #[inline]
     fn brick(&self, brick: BrickId, work: Work, run: impl FnOnce()) {
-        let timer = self.profiled.profiler.start_brick(brick);
+        let timer = self.profiler.start_brick(brick);
         run();
-        self.profiled.profiler.stop_brick_with(timer, work);
+        self.profiler.stop_brick_with(timer, work);
     }
 
     #[inline]
     fn brick_kernel(&self, brick: BrickId, routine: Routine, work: Work, run: impl FnOnce()) {
-        self.begin(brick, routine, work);
+        let timer = self.profiler.start_brick_kernel(brick, self.kernels[routine.index()]);
         run();
-        self.end();
+        self.profiler.stop_brick_kernel(timer, work);
     }
 
     #[inline]
@@ -200,20 +160,20 @@ impl Probe for InPass<'_> {
         work: Work,
         run: impl FnOnce(&mut Self::Kernels<'a>),
     ) {
-        let mut kernels = KernelsInPass { pass: self, brick: Some(brick) };
+        let mut kernels = ProfiledKernels { profiled: self, brick, open: None };
         run(&mut kernels);
-        if kernels.brick.is_none() {
-            self.end_with(work);
+        if let Some((timer, last)) = kernels.open {
+            self.profiler.stop_kernels(timer, last, work);
         }
     }
 
     #[inline]
     fn tiles(&self) -> Option<&dyn TileWatch> {
-        self.profiled.profiler.is_tile_profiling_enabled().then_some(self.profiled)
+        self.profiler.is_tile_profiling_enabled().then_some(self)
     }
 
     type Kernels<'a>
-        = KernelsInPass<'a>
+        = ProfiledKernels<'a>
     where
         Self: 'a;
 }
@@ -244,19 +204,23 @@ impl TileWatch for Profiled<'_> {
 
 /// Tells a profiler of the kernels of a brick. Each begins where the one before it ended.
 #[derive(Debug)]
-pub(crate) struct KernelsInPass<'a> {
-    pass: &'a InPass<'a>,
-    /// Until it begins, with its first kernel.
-    brick: Option<BrickId>,
+pub struct ProfiledKernels<'a> {
+    profiled: &'a Profiled<'a>,
+    brick: BrickId,
+    /// The brick with the kernel that runs, and its work. Nothing until the first one begins.
+    open: Option<(BrickKernelsTimer, Work)>,
 }
 
-impl KernelProbe for KernelsInPass<'_> {
+impl KernelProbe for ProfiledKernels<'_> {
     #[inline]
     fn kernel(&mut self, routine: Routine, work: Work, run: impl FnOnce()) {
-        match self.brick.take() {
-            Some(brick) => self.pass.begin(brick, routine, work),
-            None => self.pass.next(routine, work),
-        }
+        let Profiled { profiler, kernels } = self.profiled;
+        let kernel = kernels[routine.index()];
+        let timer = match self.open.take() {
+            Some((timer, ended)) => profiler.next_kernel(timer, ended, kernel),
+            None => profiler.start_kernels(self.brick, kernel),
+        };
+        self.open = Some((timer, work));
         run();
     }
 }

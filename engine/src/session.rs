@@ -9,7 +9,7 @@ use crate::executor::{Cpu, Deal, Routines, Shares, work};
 use crate::forward::{Outputs, Pass, Scratch, deals_of_attention};
 use crate::kv_cache::KvCache;
 use crate::model::{Error, Model};
-use crate::probe::{InPass, NoProbe, Probe, Profiled};
+use crate::probe::{NoProbe, Probe, Profiled};
 use crate::sample::Sampler;
 use crate::script::{Timed, Walk, script};
 use crate::tap::{At, Tapped};
@@ -236,7 +236,7 @@ impl<'m> Session<'m> {
                 chosen
             }
             None if !profiler.is_enabled() => self.run(&NoProbe, tokens, outputs, sampler),
-            None => self.run(&InPass::new(probe, pass), tokens, outputs, sampler),
+            None => self.run(probe, tokens, outputs, sampler),
         };
         self.readings = room;
         self.kv.advance(tokens.len());
@@ -475,7 +475,6 @@ mod tests {
                     let chosen = if late {
                         session.profiled_pass(&probe, &pass, tokens, outputs, Some(sampler))
                     } else {
-                        let probe = InPass::new(&probe, &pass);
                         session.pass_and_sample(&probe, tokens, outputs, Some(sampler))
                     };
                     profiler.end_pass(pass, 1, position as u64);

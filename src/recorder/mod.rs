@@ -1,4 +1,4 @@
-//! The hot path. All that a span costs while a model runs is in this file, in `in_pass.rs` and in `readings.rs`.
+//! The hot path. All that a span costs while a model runs is in this file and in `readings.rs`.
 //!
 //! ```text
 //! begin ── on? ── own thread's log: begun += 1, remember `covered` ── read clock ──► Open
@@ -31,7 +31,6 @@
 //! brick explains. No stack is kept, so a panic that skips an `end` leaves nothing behind;
 //! a pass that is dropped without an end is abandoned.
 
-mod in_pass;
 #[cfg(all(test, loom))]
 mod model;
 mod readings;
@@ -55,7 +54,6 @@ use crate::machine::{self, CounterReading, Disturbance, LoadReading, ReadCounter
 use crate::script::PassScript;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
-pub(crate) use self::in_pass::InPass;
 pub(crate) use self::readings::{Readings, Untold};
 pub(crate) use self::row::{Kind, Record, Span, flag};
 

@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::row::Told;
 use super::{OpenPass, Record, Recorder, Relaxed, Release, TAIL, ThreadLog, lock, thread};
@@ -41,7 +42,12 @@ impl Recorder {
         room: &'p mut [u64],
     ) -> Option<Readings<'p>> {
         let pass = pass?;
-        let log = self.log_of(Some(pass))?;
+        let log = pass.log.as_ref()?;
+        // A pass of somebody else's is none that this recorder's bricks can be in.
+        let own = self.near_log(thread::here(), self.active.load(Relaxed))?;
+        if !Arc::ptr_eq(own, log) {
+            return None;
+        }
         let owner = log.owner.load(Relaxed);
         // No log is of the generation that is off.
         let is_plain = self.plain.load(Relaxed) == owner as u32;

@@ -148,14 +148,6 @@ impl Side {
             Step::Turn(nanos) => self.hand.advance(nanos),
         }
     }
-
-    fn records(&self) -> Vec<Record> {
-        let mut all = Vec::new();
-        self.recorder.collect(|mut log| {
-            all.extend(log.lanes().into_iter().flat_map(|lane| lane.records));
-        });
-        all
-    }
 }
 
 proptest! {
@@ -174,51 +166,8 @@ proptest! {
             prop_assert_eq!(short.open.len(), careful.open.len());
         }
         let [short, careful] = &sides;
-        prop_assert_eq!(short.records(), careful.records());
+        prop_assert_eq!(left_by(&short.recorder), left_by(&careful.recorder));
     }
-}
-
-/// What happens in a pass whose bricks come one after the other.
-#[derive(Debug, Clone, Copy)]
-enum InPassStep {
-    Begin(NameIdx),
-    Next(NameIdx),
-    End,
-    EndSeveral,
-    /// A brick that is timed otherwise: it may lie inside another, around it, or overlap it.
-    BeginOther,
-    EndOther,
-    /// Another pass: none, if one is open.
-    BeginPass,
-    Layer(u16),
-    Switch(bool),
-    Reset,
-    Turn(u64),
-}
-
-fn step_in_pass() -> impl Strategy<Value = InPassStep> {
-    prop_oneof![
-        6 => (0..20_u16).prop_map(InPassStep::Begin),
-        3 => (20..30_u16).prop_map(InPassStep::Next),
-        6 => Just(InPassStep::End),
-        3 => Just(InPassStep::EndSeveral),
-        2 => Just(InPassStep::BeginOther),
-        2 => Just(InPassStep::EndOther),
-        1 => Just(InPassStep::BeginPass),
-        1 => (0..3_u16).prop_map(InPassStep::Layer),
-        2 => prop::bool::weighted(0.7).prop_map(InPassStep::Switch),
-        1 => Just(InPassStep::Reset),
-        9 => (0..50_u64).prop_map(InPassStep::Turn),
-    ]
-}
-
-/// By what the bricks of a pass are timed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    Timers,
-    InPass,
-    /// With the short ways closed.
-    InPassWithCare,
 }
 
 /// What was recorded, and how many spans were begun and dropped.
@@ -232,88 +181,6 @@ fn left_by(recorder: &Recorder) -> Left {
         records.extend(log.lanes().into_iter().flat_map(|lane| lane.records));
     });
     (records, begun, dropped)
-}
-
-/// Runs passes of such steps.
-fn run_passes(by: By, capacity: usize, passes: &[Vec<InPassStep>]) -> Left {
-    let hand = MockClock::default();
-    let recorder = Recorder::new(hand.clock(), capacity);
-    recorder.set_active(true);
-    let look = |_: &mut Option<LoadReading>| Looked::No;
-    let mut at = 0;
-    for steps in passes {
-        let pass = recorder.begin_pass(look);
-        let bricks = recorder.in_pass(pass.as_ref());
-        // Of timers: the brick, its last kernel, how many it had, and the work of the last.
-        let mut open: Option<(Open, Open, NameIdx, usize, Work)> = None;
-        let (mut others, mut inner) = (Vec::new(), Vec::new());
-        for &step in steps {
-            at += 1;
-            let work = Work { elements: at, flops: 2 * at, bytes: 3 };
-            let whole = Work { bytes: 4, ..work };
-            if by == By::InPassWithCare {
-                recorder.plain.store(OFF, super::Relaxed);
-            }
-            match step {
-                InPassStep::Begin(name) if by == By::Timers => {
-                    let brick = recorder.begin_both(name);
-                    let kernel = if brick.is_off() { Open::OFF } else { brick.inner(name + 1) };
-                    open = Some((brick, kernel, name + 1, 1, work));
-                }
-                InPassStep::Begin(name) => bricks.begin(name, name + 1, work),
-                InPassStep::Next(name) if by == By::Timers => {
-                    if let Some((brick, kernel, _, n, ended)) = open {
-                        let kernel = recorder.next_detail(kernel, ended, name);
-                        open = Some((brick, kernel, name, n + 1, work));
-                    }
-                }
-                InPassStep::Next(name) => bricks.next(name, work),
-                InPassStep::End if by == By::Timers => match open.take() {
-                    Some((brick, _, name, 1, work)) => recorder.end_both(brick, name, work),
-                    Some((brick, kernel, _, _, work)) => {
-                        recorder.end_last(brick, kernel, work, work);
-                    }
-                    None => {}
-                },
-                InPassStep::End => bricks.end(),
-                InPassStep::EndSeveral if by == By::Timers => {
-                    if let Some((brick, kernel, _, _, work)) = open.take() {
-                        recorder.end_last(brick, kernel, work, whole);
-                    }
-                }
-                InPassStep::EndSeveral => bricks.end_several(whole),
-                InPassStep::BeginOther => others.push(recorder.begin_brick(40)),
-                InPassStep::EndOther => {
-                    if let Some(other) = others.pop() {
-                        recorder.end_brick(other, work);
-                    }
-                }
-                InPassStep::BeginPass => inner.extend(recorder.begin_pass(look)),
-                InPassStep::Layer(layer) => drop(recorder.begin_layer(layer)),
-                InPassStep::Switch(on) => recorder.set_active(on),
-                InPassStep::Reset => recorder.reset(),
-                InPassStep::Turn(nanos) => hand.advance(nanos),
-            }
-        }
-        for pass in pass.into_iter().chain(inner) {
-            recorder.end_pass(pass, Phase::Decode, 1, 2, look);
-        }
-    }
-    left_by(&recorder)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 512 }))]
-
-    #[test]
-    fn bricks_of_a_pass_are_recorded_as_by_timers(
-        passes in prop::collection::vec(prop::collection::vec(step_in_pass(), 1..60), 1..4),
-        capacity in prop_oneof![Just(0_usize), Just(3), Just(1000)],
-    ) {
-        let timers = run_passes(By::Timers, capacity, &passes);
-        prop_assert_eq!(&run_passes(By::InPass, capacity, &passes), &timers);
-        prop_assert_eq!(&run_passes(By::InPassWithCare, capacity, &passes), &timers);
-    }
 }
 
 /// What a pass does that takes the same way each time.
@@ -345,7 +212,7 @@ fn work_of(name: NameIdx) -> Work {
     Work { elements: name.into(), flops: 2, bytes: 3 }
 }
 
-fn time_at_once(recorder: &Recorder, bricks: &super::InPass<'_>, hand: &MockClock, part: &Part) {
+fn time_at_once(recorder: &Recorder, hand: &MockClock, part: &Part) {
     match *part {
         Part::Turn(nanos) => hand.advance(nanos),
         Part::Brick(name) => {
@@ -354,23 +221,24 @@ fn time_at_once(recorder: &Recorder, bricks: &super::InPass<'_>, hand: &MockCloc
             recorder.end_brick(open, work_of(name));
         }
         Part::BrickKernel(name, nanos) => {
-            bricks.begin(name, name + 1, work_of(name));
+            let open = recorder.begin_both(name);
             hand.advance(nanos);
-            bricks.end();
+            recorder.end_both(open, name + 1, work_of(name));
         }
         Part::Kernels(name, ref kernels) => {
-            for (i, (&nanos, kernel)) in kernels.iter().zip(30..).enumerate() {
-                match i {
-                    0 => bricks.begin(name, kernel, work_of(kernel)),
-                    _ => bricks.next(kernel, work_of(kernel)),
-                }
+            let (brick, last) = (recorder.begin_both(name), 29 + kernels.len() as NameIdx);
+            let mut open = brick.inner(30);
+            for (&nanos, kernel) in kernels.iter().zip(30..) {
                 hand.advance(nanos);
+                if kernel < last {
+                    open = recorder.next_detail(open, work_of(kernel), kernel + 1);
+                }
             }
-            bricks.end_several(work_of(name));
+            recorder.end_last(brick, open, work_of(last), work_of(name));
         }
         Part::Layer(layer, ref parts) => {
             let (open, before) = recorder.begin_layer(layer);
-            parts.iter().for_each(|part| time_at_once(recorder, bricks, hand, part));
+            parts.iter().for_each(|part| time_at_once(recorder, hand, part));
             recorder.end_layer(open, before);
         }
     }
@@ -500,8 +368,7 @@ fn run_parts(told: Told, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
             parts.iter().for_each(|part| say(&mut script, &mut said_by, part));
             assert!(untold.tell(&script.build(), POSITION));
         } else {
-            let bricks = recorder.in_pass(pass.as_ref());
-            parts.iter().for_each(|part| time_at_once(&recorder, &bricks, &hand, part));
+            parts.iter().for_each(|part| time_at_once(&recorder, &hand, part));
         }
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
         if told == Told::AtOnce {
@@ -720,31 +587,13 @@ fn only_a_pass_of_its_own_that_is_recorded_has_readings() {
     other.set_active(true);
     let pass = other.begin_pass(look);
     assert!(own.readings(pass.as_ref(), &mut []).is_none(), "it is another's");
+    own.end_brick(own.begin_brick(1), Work::default());
+    assert!(own.readings(pass.as_ref(), &mut []).is_none(), "though there is a log of its own");
     other.set_active(false);
     assert!(other.readings(pass.as_ref(), &mut []).is_none(), "it is off");
     other.set_active(true);
     assert!(other.readings(pass.as_ref(), &mut []).is_some());
     assert!(other.readings(pass.as_ref(), &mut []).is_none(), "it has had them");
-}
-
-#[test]
-fn bricks_are_not_recorded_in_a_pass_of_somebody_else() {
-    let look = |_: &mut Option<LoadReading>| Looked::No;
-    let [own, other] = [(); 2].map(|()| {
-        let recorder = Recorder::new(MockClock::default().clock(), 10);
-        recorder.set_active(true);
-        recorder
-    });
-    let pass = other.begin_pass(look).expect("it is on");
-    let bricks = own.in_pass(Some(&pass));
-    bricks.begin(1, 2, Work::default());
-    bricks.end();
-    let spans = |recorder: &Recorder| {
-        let mut spans = 0;
-        recorder.collect(|log| spans += log.fold().ended());
-        spans
-    };
-    assert_eq!((spans(&own), spans(&other)), (2, 0));
 }
 
 #[test]

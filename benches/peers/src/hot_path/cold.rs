@@ -1,9 +1,10 @@
 //! Spans with cold caches: between begin and end a megabyte of memory is read, as a brick reads weights.
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::time::Instant;
 
-use brickscope::{BrickId, BrickProfiler, KernelId, Phase, Work};
+use brickscope::{BrickId, BrickProfiler, Phase, Work};
 
 use crate::counter;
 use crate::ours::{ROOM, Room};
@@ -16,14 +17,10 @@ const WHOLE: usize = 128 << 20;
 const WORK: Work = Work { elements: 768, flops: 1_536, bytes: 3_072 };
 
 pub(crate) fn rows<'a>() -> Vec<Row<'a>> {
-    let ready = || {
-        let profiler = BrickProfiler::enabled().with_log_capacity(ROOM);
-        let kernel = profiler.kernel("gemv", None);
-        (profiler, kernel, Room::default(), Memory::new())
-    };
     let mut raw = Memory::new();
-    let (timers, timers_kernel, mut timers_room, mut timers_memory) = ready();
-    let (pass, pass_kernel, mut pass_room, mut pass_memory) = ready();
+    let timers = BrickProfiler::enabled().with_log_capacity(ROOM);
+    let kernel = timers.kernel("gemv", None);
+    let (mut room, mut memory) = (Room::default(), Memory::new());
     vec![
         Row::new("cold_pair", "two raw readings, 1 MB read between", move |spans| {
             raw.spans(
@@ -34,40 +31,23 @@ pub(crate) fn rows<'a>() -> Vec<Row<'a>> {
             )
         }),
         Row::new("cold_timers", "a brick and its kernel, likewise", move |spans| {
-            timers_room.make(&timers, 2 * spans + 2);
-            let open = std::cell::Cell::new(None);
-            let begin =
-                |profiler: &BrickProfiler| open.set(Some(begin_timer(profiler, timers_kernel)));
+            room.make(&timers, 2 * spans + 2);
+            let open = Cell::new(None);
+            let begin = |profiler: &BrickProfiler| {
+                open.set(Some(profiler.start_brick_kernel(BrickId::DownProjection, kernel)));
+            };
             let end = |profiler: &BrickProfiler| {
                 if let Some(timer) = open.take() {
                     profiler.stop_brick_kernel(timer, WORK);
                 }
             };
             let begun = timers.begin_pass(Phase::Decode);
-            let nanos = timers_memory.spans(spans, &timers, begin, end);
+            let nanos = memory.spans(spans, &timers, begin, end);
             timers.end_pass(begun, 1, 1);
             nanos
         })
         .most(ROOM / 8),
-        Row::new("cold_pass", "the same by `bricks_of` its pass", move |spans| {
-            pass_room.make(&pass, 2 * spans + 2);
-            let begun = pass.begin_pass(Phase::Decode);
-            let bricks = pass.bricks_of(&begun);
-            let nanos = pass_memory.spans(
-                spans,
-                &bricks,
-                |bricks| bricks.begin(BrickId::DownProjection, pass_kernel, WORK),
-                |bricks| bricks.end(),
-            );
-            pass.end_pass(begun, 1, 1);
-            nanos
-        })
-        .most(ROOM / 8),
     ]
-}
-
-fn begin_timer(profiler: &BrickProfiler, kernel: KernelId) -> brickscope::BrickKernelTimer {
-    profiler.start_brick_kernel(BrickId::DownProjection, kernel)
 }
 
 /// What is read between.
