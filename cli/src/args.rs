@@ -107,7 +107,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. A
     /// process ends when its own is ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = ["out", "temperature", "counters", "shares", "tiles", "leave_out_disturbed", "metrics"])]
+    #[arg(long, conflicts_with_all = NOT_WITH_CHECK_OVERHEAD)]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: measure for so many seconds at the most, loading and warm-up not counted.
@@ -116,8 +116,7 @@ pub(crate) struct ProfileArgs {
         value_name = "S",
         default_value_t = 20.0,
         requires = "check_overhead",
-        // Where one of these is there, clap takes `requires` for settled.
-        conflicts_with_all = ["out", "temperature", "counters", "shares", "tiles", "leave_out_disturbed", "metrics"],
+        conflicts_with_all = NOT_WITH_CHECK_OVERHEAD,
         value_parser = seconds,
         allow_negative_numbers = true
     )]
@@ -130,7 +129,7 @@ pub(crate) struct ProfileArgs {
         value_name = "N",
         default_value_t = 5,
         requires = "check_overhead",
-        conflicts_with_all = ["out", "temperature", "counters", "shares", "tiles", "leave_out_disturbed", "metrics"],
+        conflicts_with_all = NOT_WITH_CHECK_OVERHEAD,
         value_parser = clap::value_parser!(u32).range(1..=100),
     )]
     pub(crate) overhead_processes: u32,
@@ -180,11 +179,11 @@ pub(crate) struct ProfileArgs {
 
     /// Let others on this machine watch the run: `brickscope top --attach PID`. It costs nothing while nobody
     /// does.
-    #[arg(long, conflicts_with = "check_overhead")]
+    #[arg(long)]
     pub(crate) live: bool,
 
     /// Run the prompt and the answer again and again until standard input ends, and write no run.
-    #[arg(long, hide = true, requires = "live", conflicts_with_all = ["out", "json", "check_overhead"])]
+    #[arg(long, hide = true, requires = "live", conflicts_with_all = ["out", "json"])]
     pub(crate) endless: bool,
 
     /// Begin when somebody watches.
@@ -201,8 +200,28 @@ pub(crate) struct ProfileArgs {
 /// Rounds of a comparison of backends at most.
 const MAX_ROUNDS: i64 = 100;
 
-/// What has no meaning where backends are compared, or would disturb that.
-const NOT_WITH_COMPARE_BACKENDS: [&str; 16] = [
+/// What has no meaning where the overhead is measured, or would disturb that. Also what goes with one of these: where
+/// what a flag requires conflicts with another that is there, clap takes `requires` for settled.
+const NOT_WITH_CHECK_OVERHEAD: [&str; 15] = [
+    "out",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "counters",
+    "shares",
+    "tiles",
+    "leave_out_disturbed",
+    "live",
+    "endless",
+    "await_watcher",
+    "metrics",
+    "metrics_names",
+    "metrics_public",
+];
+
+/// The same where backends are compared.
+const NOT_WITH_COMPARE_BACKENDS: [&str; 21] = [
     "check_overhead",
     "overhead_seconds",
     "overhead_processes",
@@ -210,15 +229,20 @@ const NOT_WITH_COMPARE_BACKENDS: [&str; 16] = [
     "sync",
     "grain",
     "temperature",
+    "top_k",
+    "top_p",
+    "seed",
     "counters",
     "shares",
     "tiles",
     "leave_out_disturbed",
-    "metrics",
     "live",
     "endless",
+    "await_watcher",
+    "metrics",
+    "metrics_names",
+    "metrics_public",
     "backend",
-    "seed",
 ];
 
 /// Metrics of a run while it runs.

@@ -145,6 +145,7 @@ fn flags_that_make_no_sense() {
         (&["--sync", "sometimes"], "possible values"),
         (&["--check-overhead"], "'--out <DIR>' cannot be used with '--check-overhead'"),
         (&["--overhead-seconds", "3"], "cannot be used with"),
+        (&["--overhead-processes", "3"], "cannot be used with"),
     ] {
         let dir = TempDir::new().expect("a temporary folder");
         let out = dir.path().join("run");
@@ -164,6 +165,16 @@ fn an_overhead_check_that_cannot_be_made() {
         (&["--temperature", "1"], "cannot be used with '--temperature <T>'"),
         (&["--overhead-seconds", "0"], "must be a number above 0 and at most 86400"),
         (&["--overhead-seconds", "NaN"], "must be a number above 0 and at most 86400"),
+        (&["--overhead-processes", "0"], "0 is not in 1..=100"),
+        (&["--overhead-processes", "101"], "101 is not in 1..=100"),
+        (&["--live"], "cannot be used with '--live'"),
+        (&["--await-watcher"], "cannot be used with"),
+        (&["--endless"], "cannot be used with"),
+        (&["--seed", "3"], "cannot be used with"),
+        (&["--top-k", "3"], "cannot be used with"),
+        (&["--top-p", "0.5"], "cannot be used with"),
+        (&["--metrics-public"], "cannot be used with"),
+        (&["--metrics-names", "both"], "cannot be used with"),
         (&["--tokens", "1"], "--check-overhead decodes tokens: that takes --tokens 2 or more"),
         (&["--tokens", "600"], "do not fit the context"),
     ] {
@@ -173,10 +184,15 @@ fn an_overhead_check_that_cannot_be_made() {
 }
 
 #[test]
-fn a_time_limit_for_an_overhead_check_that_was_not_asked_for() {
+fn how_to_check_an_overhead_that_was_not_asked_for() {
     let model = fixture("tiny-Q8_0.gguf");
-    let said = refuse(&["profile", model.to_str().expect("UTF-8"), "--overhead-seconds", "3"]);
-    assert!(said.contains("required arguments were not provided:\n  --check-overhead"), "{said}");
+    let model = model.to_str().expect("UTF-8");
+    for flag in ["--overhead-seconds", "--overhead-processes"] {
+        let said = refuse(&["profile", model, flag, "3"]);
+        assert!(said.contains("were not provided:\n  --check-overhead"), "{said}");
+        let said = refuse(&["profile", model, "--live", flag, "3"]);
+        assert!(said.contains("cannot be used with"), "{said}");
+    }
 }
 
 #[test]
