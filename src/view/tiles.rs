@@ -24,14 +24,14 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
     text.push_str(&row("Level", head));
     let _ = writeln!(text, "{}", "-".repeat(79));
     for tile in &profile.tiles {
-        let figures = [
-            tile.count.to_string(),
-            micros(tile.total_ns as f64 / tile.count.max(1) as f64),
-            micros(tile.total_ns as f64),
-            rate(tile),
-            micros(tile.min_ns as f64),
-            micros(tile.max_ns as f64),
-        ];
+        // Of none there is no mean, no shortest and no longest.
+        let [mean, least, most] = match tile.count {
+            0 => [(); 3].map(|()| "-".to_owned()),
+            n => [tile.total_ns as f64 / n as f64, tile.min_ns as f64, tile.max_ns as f64]
+                .map(micros),
+        };
+        let total = micros(tile.total_ns as f64);
+        let figures = [tile.count.to_string(), mean, total, rate(tile), least, most];
         text.push_str(&row(tile.level.name(), figures.each_ref().map(String::as_str)));
     }
     if profile.tile_threads.len() > 1 {

@@ -162,7 +162,7 @@ fn a_report_is_read_by_mouse_and_keyboard() {
     for window in [[1280, 900], [500, 800]] {
         let Some(seen) = drive(&page, window) else { return };
         check(&seen);
-        assert_eq!(seen.sections, 11);
+        assert_eq!(seen.sections, 12);
         assert!(seen.numbers > 300, "{}", seen.numbers);
         assert_ne!(seen.focus, "none");
         let begins = [

@@ -20,6 +20,7 @@ mod roofline;
 mod source;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod timeline;
 mod tokens;
 #[cfg(test)]
@@ -142,6 +143,12 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     }
     done();
     sections.extend([
+        Section {
+            id: "tiles",
+            title: "Tiles",
+            lead: "What products are cut into, and how evenly threads shared them.",
+            html: tiles::section(profile),
+        },
         Section {
             id: "devices",
             title: "Devices",

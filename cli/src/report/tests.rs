@@ -4,7 +4,8 @@ use brickscope::compare::{Options, Process, Side, compare};
 use brickscope::{
     Absent, BrickId, BrickProfiler, CacheCeiling, Ceilings, FunctionSamples, HostLaunch, Imported,
     Lane, LayerBrick, Machine, MockClock, Model, Name, NameKind, Numbers, Pass, Phase, PhaseTotal,
-    Profile, SimulatedDevice, Source, Span, StreamId, TransferDirection, Work,
+    Profile, SimulatedDevice, Source, Span, StreamId, TileBalance, TileLevel, TileStats,
+    TileThread, TransferDirection, Work,
 };
 
 use proptest::prelude::*;
@@ -76,6 +77,7 @@ fn slower(named: &str, by: u64) -> Profile {
         }],
         ..Ceilings::default()
     });
+    tile(&mut profile, named);
     profile.machine = Some(Machine {
         os: "linux".to_owned(),
         arch: "x86_64".to_owned(),
@@ -107,6 +109,30 @@ fn slower(named: &str, by: u64) -> Profile {
         seed: None,
     });
     profile
+}
+
+/// Shares of two products on two threads, one of them called so, and runs of register tiles in these.
+fn tile(profile: &mut Profile, named: &str) {
+    let of = |level, each: &[u64]| {
+        let mut tiles = TileStats::new(level);
+        each.iter().for_each(|&ns| tiles.add_sample(ns, 768, 20 * ns));
+        tiles.tiles_in_runs = (level == TileLevel::Micro).then_some(40);
+        tiles
+    };
+    let shares: [&[u64]; 2] = [&[70_001, 30_000], &[90_000, 40_003]];
+    let thread = |nth: usize| {
+        let tiles = vec![of(TileLevel::Macro, shares[nth]), of(TileLevel::Micro, &[25_000])];
+        TileThread { name: (nth == 0).then(|| named.to_owned()), tid: None, tiles }
+    };
+    profile.tiles =
+        vec![of(TileLevel::Macro, &shares.concat()), of(TileLevel::Micro, &[25_000; 2])];
+    profile.tile_threads = vec![thread(0), thread(1)];
+    profile.tile_balance = Some(TileBalance {
+        products: 2,
+        slowest_ns: 130_003,
+        offered_ns: 260_006,
+        worked_ns: 230_004,
+    });
 }
 
 /// A decode pass on a device that the host only issues and waits for.
@@ -256,6 +282,7 @@ fn every_number_of_a_page_is_in_the_file() {
         ("path", "QkvProjection › q8_0_gemv_avx2"),
         ("transfers", "Copies that undo each other"),
         ("tokens", "Bricks behind the slow tokens"),
+        ("tiles", "Imbalance of 2 products: the slowest thread took 13.0 % longer"),
         ("machine", "A Processor 9000"),
         ("receipt", "has no receipt"),
         ("devices", "No device was timed"),
@@ -263,6 +290,42 @@ fn every_number_of_a_page_is_in_the_file() {
         let text = section(&page, id);
         assert!(text.contains(has), "{id}: {text}");
     }
+}
+
+#[test]
+fn tiles_that_are_not_known_are_not_shown_as_numbers() {
+    let mut profile = sample("moe");
+    // Without FLOPs; of a level that no thread names; none at all.
+    let mut without = TileStats::new(TileLevel::Macro);
+    without.add_sample(70_001, 768, 0);
+    profile.tiles = vec![without.clone(), TileStats::new(TileLevel::Micro)];
+    let thread = TileThread { tiles: vec![without], ..profile.tile_threads[1].clone() };
+    profile.tile_threads = vec![thread; 40];
+    profile.dropped.left_out_passes = 1;
+    let balance = profile.tile_balance.as_mut().expect("a balance");
+    balance.worked_ns = balance.offered_ns + 1;
+    let (page, _) = traced(&profile);
+    let text = section(&page, "tiles");
+    for says in [
+        "macro170.0 70.0-70.070.0",
+        "micro0-0.0---",
+        "no name70.0---",
+        "Further threads are left out.",
+        "No midi tiles: the code that ran told of none.",
+        "Of all passes: tiles are only summed",
+        "not known, since other shares were timed, too.",
+    ] {
+        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+        assert!(squeezed(&text).contains(&squeezed(says)), "{says}: {text}");
+    }
+    assert_eq!(text.matches("no name").count(), 32);
+
+    profile.tile_balance.as_mut().expect("a balance").worked_ns = 0;
+    profile.tiles = vec![TileStats::new(TileLevel::Macro); 100];
+    let (page, _) = traced(&profile);
+    let text = section(&page, "tiles");
+    assert!(text.contains("not known, no share took any time."), "{text}");
+    assert_eq!(text.matches("macro").count(), 60 + 2, "and the headings");
 }
 
 #[test]
@@ -401,6 +464,7 @@ fn an_empty_profile_says_why_each_section_is_empty() {
         ("path", "No spans were kept"),
         ("transfers", "No copies"),
         ("tokens", "No token was timed"),
+        ("tiles", "No tile was timed"),
         ("devices", "No device was timed"),
         ("machine", "Nobody said on which machine it ran."),
         ("receipt", "no receipt"),
