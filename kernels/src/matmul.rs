@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::tiles::{self, TileLevel};
 use crate::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
@@ -135,30 +135,123 @@ fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
     (thread * size).min(rows)..((thread + 1) * size).min(rows)
 }
 
-/// The weight rows of a matrix times one vector, for threads that take more when they are done: memory serves one
-/// faster than another, and not always the same.
+/// The weight rows of a matrix times one vector. Each thread reads its own share from the start to its end, and when
+/// it is done takes from the end of what another has left: memory serves one faster than another, and not always the
+/// same. So nearly all of what a thread reads is one stream, which prefetchers follow.
+///
+/// Rows are counted in cache lines of results, so that two threads don't write to one.
 struct Shares {
     rows: usize,
+    /// Of each thread: what nobody has taken yet. Of few threads they lie here.
+    few: [Left; FEW],
+    many: Vec<Left>,
     threads: usize,
-    taken: AtomicUsize,
+}
+
+/// So many threads need no memory of their own to share rows.
+const FEW: usize = 8;
+
+/// `first << 32 | end`, in lines: all that there is to know of them, so that who finds the same word may take from it,
+/// whatever was there in between. Nobody but its own thread puts anything where there is nothing.
+#[derive(Default)]
+#[repr(align(64))]
+struct Left(AtomicU64);
+
+impl Left {
+    fn of(lines: Range<u32>) -> Self {
+        Self(AtomicU64::new(Self::word(lines)))
+    }
+
+    fn word(lines: Range<u32>) -> u64 {
+        u64::from(lines.start) << 32 | u64::from(lines.end)
+    }
+
+    fn get(&self) -> Range<u32> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word >> 32) as u32..word as u32
+    }
+
+    /// Leaves `lines`, if that is still what there is of `before`.
+    fn leave(&self, before: Range<u32>, lines: Range<u32>) -> bool {
+        let (before, after) = (Self::word(before), Self::word(lines));
+        // Relaxed: results are no thread's but the taker's until the pool has seen all of them end.
+        let relaxed = Ordering::Relaxed;
+        self.0.compare_exchange_weak(before, after, relaxed, relaxed).is_ok()
+    }
+
+    /// The next lines: this part of what there is, so fewer and fewer, and others find something to take.
+    fn take_first(&self, part: u32) -> Option<Range<u32>> {
+        loop {
+            let left = self.get();
+            if left.is_empty() {
+                return None;
+            }
+            let end = left.start + (left.end - left.start).div_ceil(part);
+            if self.leave(left.clone(), end..left.end) {
+                return Some(left.start..end);
+            }
+        }
+    }
+
+    /// The latter half of what there is.
+    fn take_last(&self) -> Option<Range<u32>> {
+        loop {
+            let left = self.get();
+            if left.is_empty() {
+                return None;
+            }
+            let start = left.end - (left.end - left.start).div_ceil(2);
+            if self.leave(left.clone(), left.start..start) {
+                return Some(start..left.end);
+            }
+        }
+    }
 }
 
 impl Shares {
+    /// # Panics
+    ///
+    /// If there are more than 2³⁶ rows.
     fn new(rows: usize, threads: usize) -> Self {
-        Self { rows, threads, taken: AtomicUsize::new(0) }
+        let lines = rows.div_ceil(FLOATS_PER_LINE);
+        assert!(u32::try_from(lines).is_ok(), "matmul: {rows} rows are too many");
+        let left = |thread: usize| {
+            let bound = |thread| (lines as u64 * thread as u64 / threads as u64) as u32;
+            Left::of(bound(thread)..bound(thread + 1))
+        };
+        let (few, many) = match threads {
+            ..=FEW => {
+                let left = |i| if i < threads { left(i) } else { Left::default() };
+                (std::array::from_fn(left), Vec::new())
+            }
+            _ => (Default::default(), (0..threads).map(left).collect()),
+        };
+        Self { rows, few, many, threads }
     }
 
-    /// The next rows that nobody has: large shares first, as a stream is read best from its start to its end, and
-    /// smaller ones the fewer there are left, so that all threads end together.
-    fn take(&self) -> Option<Range<usize>> {
-        let end = |taken: usize| {
-            let left = self.rows - taken;
-            let size = if self.threads == 1 { left } else { left / (2 * self.threads) };
-            self.rows.min(taken + size.next_multiple_of(FLOATS_PER_LINE).max(FLOATS_PER_LINE))
+    fn left(&self) -> &[Left] {
+        if self.many.is_empty() { &self.few[..self.threads] } else { &self.many }
+    }
+
+    /// The next rows of this thread's share, or of whoever has most left. A thread that is alone has them all at once.
+    fn take(&self, thread: usize) -> Option<Range<usize>> {
+        let left = self.left();
+        let own = &left[thread];
+        let part = if self.threads == 1 { 1 } else { 4 };
+        let lines = loop {
+            if let Some(lines) = own.take_first(part) {
+                break lines;
+            }
+            let most = left.iter().max_by_key(|left| left.get().len())?;
+            // Nobody takes from what is empty, so this thread's is, until it is told otherwise here.
+            match most.take_last() {
+                Some(lines) => own.0.store(Left::word(lines), Ordering::Relaxed),
+                None if left.iter().all(|left| left.get().is_empty()) => return None,
+                None => {}
+            }
         };
-        let next = |taken| (taken < self.rows).then(|| end(taken));
-        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        Some(taken..end(taken))
+        let row = |line: u32| (line as usize * FLOATS_PER_LINE).min(self.rows);
+        Some(row(lines.start)..row(lines.end))
     }
 }
 
@@ -183,8 +276,8 @@ pub(crate) fn matmul(
     if n == 1 {
         let x = x.vector(kernels, &w);
         let shares = &Shares::new(w.rows(), threads);
-        return pool.run(&|_| {
-            while let Some(rows) = shares.take() {
+        return pool.run(&|thread| {
+            while let Some(rows) = shares.take(thread) {
                 // SAFETY: no two shares have a row in common, and all end at `w.rows()`, which is the
                 // length of `out` when `n` is 1; `out` stays borrowed until `run` has returned.
                 let out = unsafe {
@@ -241,29 +334,91 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_row_is_taken_once_in_whole_lines_and_the_last_are_few() {
-        for rows in [0, 1, 15, 16, 17, 100, 256, 2049] {
-            for threads in 1..6 {
-                let shares = Shares::new(rows, threads);
-                let taken: Vec<_> = std::iter::from_fn(|| shares.take()).collect();
-                let mut next = 0;
-                for share in &taken {
-                    assert_eq!(share.start, next, "{taken:?}");
-                    assert!(share.end == rows || share.end.is_multiple_of(FLOATS_PER_LINE));
-                    next = share.end;
-                }
-                assert_eq!(next, rows, "{taken:?}");
-                let is_one = taken.len() == usize::from(rows > 0);
-                assert!(if threads == 1 { is_one } else { taken.iter().all(|s| s.len() <= 528) });
-                let last = taken.last().map_or(0, Range::len);
-                assert!(threads == 1 || last <= FLOATS_PER_LINE, "{taken:?}");
-                assert_eq!(shares.take(), None);
+    /// What each thread takes, if `next` says whose turn it is.
+    fn taken(
+        rows: usize,
+        threads: usize,
+        mut next: impl FnMut() -> usize,
+    ) -> Vec<Vec<Range<usize>>> {
+        let shares = Shares::new(rows, threads);
+        let mut taken = vec![Vec::new(); threads];
+        let mut is_done = vec![false; threads];
+        while is_done.contains(&false) {
+            let thread = next() % threads;
+            match shares.take(thread) {
+                Some(rows) => taken[thread].push(rows),
+                None => is_done[thread] = true,
             }
         }
-        // A stream is as long as it may be at first.
-        let shares = Shares::new(5632, 2);
-        assert_eq!([shares.take(), shares.take()], [Some(0..1408), Some(1408..2464)]);
+        taken
+    }
+
+    #[test]
+    fn every_row_is_taken_once_in_whole_lines_whoever_is_fast() {
+        let mut seed = 1_u64;
+        for rows in [0, 1, 15, 16, 17, 100, 256, 2049] {
+            for threads in [1, 2, 3, 5, 8, 9, 70] {
+                for slow in 0..3 {
+                    // Some have fewer turns than others.
+                    let taken = taken(rows, threads, || {
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let turn = (seed >> 33) as usize;
+                        if slow > 0 && (seed >> 20) % 16 > slow { turn & !1 } else { turn }
+                    });
+                    let mut all = taken.concat();
+                    all.sort_by_key(|rows| rows.start);
+                    let mut next = 0;
+                    for share in &all {
+                        assert_eq!(share.start, next, "{taken:?}");
+                        assert!(share.end > share.start);
+                        assert!(share.end == rows || share.end.is_multiple_of(FLOATS_PER_LINE));
+                        next = share.end;
+                    }
+                    assert_eq!(next, rows, "{taken:?}");
+                    assert!(threads > 1 || all.len() == usize::from(rows > 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn threads_that_are_alike_read_one_stream_each_and_one_that_waits_loses_the_end_of_its_own() {
+        let mut turn = 0;
+        let alike = taken(5632, 2, || {
+            turn += 1;
+            turn
+        });
+        for (thread, own) in alike.iter().enumerate() {
+            assert_eq!(own.first(), Some(&(2816 * thread..2816 * thread + 704)));
+            assert!(own.windows(2).all(|two| two[0].end == two[1].start), "{own:?}");
+            assert_eq!(own.last().map(|rows| rows.end), Some(2816 * (thread + 1)));
+        }
+        // The first has taken once when it loses its core.
+        let mut turn = 0;
+        let one = taken(2048, 2, || {
+            turn += 1;
+            usize::from(turn > 1 && turn < 100)
+        });
+        assert_eq!((one[0].len(), &one[0][0]), (1, &(0..256)));
+        assert!(one[1].contains(&(1024..1280)) && one[1].contains(&(640..736)), "{:?}", one[1]);
+    }
+
+    #[test]
+    fn every_row_is_taken_once_by_threads_that_run_at_once() {
+        for rows in [16, 100, 2049, 32_000] {
+            let shares = Shares::new(rows, 4);
+            let each = |thread| std::iter::from_fn(|| shares.take(thread)).collect::<Vec<_>>();
+            let mut all = std::thread::scope(|scope| {
+                let threads = [0, 1, 2, 3].map(|thread| scope.spawn(move || each(thread)));
+                threads.map(|thread| thread.join().expect("no panic")).concat()
+            });
+            all.sort_by_key(|rows| rows.start);
+            let ends = all.iter().fold(0, |next, rows| {
+                assert_eq!(rows.start, next, "{all:?}");
+                rows.end
+            });
+            assert_eq!(ends, rows);
+        }
     }
 
     #[test]
