@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result};
 use brickscope::PairedRatio;
 
+use crate::memory::Memory;
 use crate::turns::{Agreement, Arm, Turn};
 
 /// All turns of a model on so many threads.
@@ -14,6 +15,8 @@ pub(crate) struct Cell {
     pub(crate) agreement: Agreement,
     /// Bytes read in a second by loops that do nothing else, once each round; or why not.
     pub(crate) bandwidth: Result<Vec<f64>, String>,
+    /// Bytes that could be read in a second right before and right after each turn, by arm.
+    pub(crate) around: [Vec<[f64; 2]>; 3],
 }
 
 /// One phase: so many tokens in each turn.
@@ -26,6 +29,16 @@ pub(crate) struct Phase {
     pub(crate) better: Arm,
     /// The time of that one over ours: how many times as fast ours is.
     pub(crate) ratio: PairedRatio,
+}
+
+/// The pairs of turns that had the same of memory.
+#[derive(Debug)]
+pub(crate) struct Alike {
+    pub(crate) pairs: usize,
+    /// Tokens a second of llama.cpp's better arm and of ours, by the medians of their turns in these pairs.
+    pub(crate) rates: [f64; 2],
+    /// As in [`Phase`]; `None` of too few.
+    pub(crate) ratio: Option<PairedRatio>,
 }
 
 impl Phase {
@@ -42,6 +55,12 @@ impl Phase {
     /// Tokens a second, by the median of the turns.
     pub(crate) fn rate(&self, arm: Arm) -> f64 {
         self.tokens as f64 / median(&self.seconds[arm as usize])
+    }
+
+    /// The turns of llama.cpp's better arm and ours, in pairs.
+    fn pairs(&self) -> impl Iterator<Item = [f64; 2]> {
+        let [theirs, ours] = [self.better, Arm::Ours].map(|arm| &self.seconds[arm as usize]);
+        theirs.iter().zip(ours).map(|(&theirs, &ours)| [theirs, ours])
     }
 }
 
@@ -67,7 +86,35 @@ impl Cell {
             decode: Phase::new(turns, answer, |turn| turn.decode)?,
             agreement,
             bandwidth,
+            around: turns.each_ref().map(|turns| turns.iter().map(|turn| turn.memory).collect()),
         })
+    }
+
+    /// The most that could be read in a second before or after a turn.
+    pub(crate) fn best_around(&self) -> f64 {
+        self.around.iter().flatten().flatten().copied().fold(0.0, f64::max)
+    }
+
+    /// What the pairs of turns say that both had `memory`.
+    pub(crate) fn alike(&self, phase: &Phase, memory: Memory) -> Alike {
+        let best = self.best_around();
+        let [theirs, ours] = [phase.better, Arm::Ours].map(|arm| &self.around[arm as usize]);
+        let of = theirs.iter().zip(ours).map(|(theirs, ours)| [*theirs, *ours].concat());
+        let pairs: Vec<_> = phase
+            .pairs()
+            .zip(of)
+            .filter_map(|(pair, rates)| (Memory::of(rates, best) == memory).then_some(pair))
+            .collect();
+        let rate = |arm: usize| {
+            let seconds: Vec<f64> = pairs.iter().map(|pair| pair[arm]).collect();
+            phase.tokens as f64 / median(&seconds)
+        };
+        let swapped: Vec<_> = pairs.iter().map(|&[theirs, ours]| (ours, theirs)).collect();
+        Alike {
+            pairs: pairs.len(),
+            rates: [rate(0), rate(1)],
+            ratio: PairedRatio::new(&swapped).ok(),
+        }
     }
 
     /// The most bytes a second that were read in any round.
@@ -95,16 +142,28 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 pub(crate) mod tests {
     use super::*;
 
-    /// Six turns each, slower from one to the next. llama.cpp is better plain in prefill, repacked in decode.
     pub(crate) fn made(threads: usize) -> Cell {
+        made_of(6, threads)
+    }
+
+    /// So many turns each, slower from one to the next. llama.cpp is better plain in prefill, repacked in decode.
+    pub(crate) fn made_of(n: u32, threads: usize) -> Cell {
         let turns = |prefill: f64, decode: f64| -> Vec<Turn> {
-            let drift = (0..6).map(|i| 1.0 + 0.01 * f64::from(i));
-            let turn = |d: f64| Turn {
-                prefill: d * prefill,
-                decode: d * decode,
-                logits: vec![0.0, 1.0, 2.0],
+            let turn = |i: u32| {
+                let d = 1.0 + 0.01 * f64::from(i);
+                Turn {
+                    prefill: d * prefill,
+                    decode: d * decode,
+                    logits: vec![0.0, 1.0, 2.0],
+                    // All of memory in two thirds, then half of it, and at last it comes back.
+                    memory: match 6 * i / n {
+                        ..4 => [50e9, 45e9],
+                        4 => [25e9; 2],
+                        _ => [25e9, 50e9],
+                    },
+                }
             };
-            drift.map(turn).collect()
+            (0..n).map(turn).collect()
         };
         let arms = [turns(1.2, 2.5), turns(0.6, 2.6), turns(0.8, 1.25)];
         Cell::new(threads, &arms, [128, 32], Ok(vec![30e9, 40e9, 35e9])).unwrap()
@@ -128,6 +187,18 @@ pub(crate) mod tests {
         assert!((share - 32.0 / (1.25 * 1.025) / 40.0).abs() < 1e-9);
         let without = Cell { bandwidth: Err("no memory".to_owned()), ..cell };
         assert_eq!(without.share_of_roof(Arm::Ours, 1), None);
+    }
+
+    #[test]
+    fn pairs_are_told_apart_by_what_memory_gave() {
+        let cell = made(2);
+        assert_eq!(cell.best_around(), 50e9);
+        let alike = |memory| cell.alike(&cell.decode, memory);
+        let [all, less, changed] = [Memory::All, Memory::Less, Memory::Changed].map(alike);
+        assert_eq!([all.pairs, less.pairs, changed.pairs], [4, 1, 1]);
+        assert!(all.ratio.is_none(), "four are too few");
+        assert!((all.rates[0] - 32.0 / (2.5 * 1.015)).abs() < 1e-9, "the median of four");
+        assert!((less.rates[1] - 32.0 / (1.25 * 1.04)).abs() < 1e-9);
     }
 
     #[test]

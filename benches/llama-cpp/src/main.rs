@@ -10,6 +10,7 @@
 
 mod figures;
 mod llama;
+mod memory;
 mod table;
 mod turns;
 
@@ -28,6 +29,7 @@ use clap::Parser;
 use serde_json::json;
 
 use crate::figures::Cell;
+use crate::memory::Probe;
 use crate::turns::{Arm, Engine, Turn};
 
 /// The tokens are the same in every run.
@@ -171,6 +173,7 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
         let mut ours = Session::new(&ours, cpu.clone(), room)?;
         let mut repacked = llama::Context::new(&repacked, threads, room)?;
         let mut plain = llama::Context::new(&plain, threads, room)?;
+        let probe = Probe::new(&cpu);
         let mut turns: [Vec<Turn>; 3] = Default::default();
         let mut bandwidth = Ok(Vec::new());
         for round in 0..usize::from(args.rounds) {
@@ -181,7 +184,8 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
                     Arm::Plain => &mut plain,
                     Arm::Ours => &mut ours,
                 };
-                turns[arm as usize].push(Turn::take(engine, prompt, answer)?);
+                turns[arm as usize]
+                    .push(Turn::take(engine, prompt, answer, &|| probe.bytes_per_second())?);
             }
             if let Ok(rates) = &mut bandwidth {
                 match Ceilings::measure(cpu.kernels, cpu.pool()) {

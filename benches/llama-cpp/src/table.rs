@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::figures::{Cell, Phase, median};
+use crate::figures::{Alike, Cell, Phase, median};
+use crate::memory::{Memory, least};
 use crate::turns::Arm;
 
 /// A model, and its figures by number of threads.
@@ -79,6 +80,7 @@ fn model_text(text: &mut String, model: &Model) -> std::fmt::Result {
             (Err(why), _) => writeln!(text, "{threads}: read bandwidth {why}")?,
             (Ok(_), None) => {}
         }
+        alike_text(text, cell)?;
         let agreement = &cell.agreement;
         writeln!(
             text,
@@ -89,6 +91,31 @@ fn model_text(text: &mut String, model: &Model) -> std::fmt::Result {
             difference(agreement.max_difference),
             agreement.deviation
         )?;
+    }
+    Ok(())
+}
+
+/// The pairs of turns that had as much of memory as ever, and those that had less, where that is known of enough of
+/// them and not of all.
+fn alike_text(text: &mut String, cell: &Cell) -> std::fmt::Result {
+    let line = least(cell.best_around()) / 1e9;
+    for (name, phase) in [("prefill", &cell.prefill), ("decode", &cell.decode)] {
+        for (memory, when) in [(Memory::All, "from"), (Memory::Less, "below")] {
+            let Alike { pairs, rates: [theirs, ours], ratio } = cell.alike(phase, memory);
+            let Some(ratio) = ratio.filter(|_| pairs < phase.seconds[Arm::Ours as usize].len())
+            else {
+                continue;
+            };
+            writeln!(
+                text,
+                "  {name:<7} {when:<5} {line:.0} GB/s: {} and {}, {:.2} ({:.2} to {:.2}), {pairs} pairs",
+                rate(theirs),
+                rate(ours),
+                1.0 + ratio.estimate,
+                1.0 + ratio.low,
+                1.0 + ratio.high,
+            )?;
+        }
     }
     Ok(())
 }
@@ -105,7 +132,18 @@ fn difference(difference: f64) -> String {
 
 /// The same for programs, with every turn.
 pub(crate) fn json(models: &[Model]) -> Value {
-    let phase = |phase: &Phase| {
+    let phase = |cell: &Cell, phase: &Phase| {
+        let alike = |memory| {
+            let Alike { pairs, rates: [theirs, ours], ratio } = cell.alike(phase, memory);
+            json!({
+                "pairs": pairs,
+                "llama_cpp_tokens_per_second": theirs,
+                "ours_tokens_per_second": ours,
+                "ratio": ratio.map(|ratio| 1.0 + ratio.estimate),
+                "low": ratio.map(|ratio| 1.0 + ratio.low),
+                "high": ratio.map(|ratio| 1.0 + ratio.high),
+            })
+        };
         let arm = |arm: Arm| {
             let seconds = &phase.seconds[arm as usize];
             json!({ "seconds": seconds, "tokens_per_second": phase.rate(arm) })
@@ -122,6 +160,8 @@ pub(crate) fn json(models: &[Model]) -> Value {
                 "high": 1.0 + phase.ratio.high,
                 "pairs": phase.ratio.pairs,
             },
+            "with_all_of_memory": alike(Memory::All),
+            "with_less_of_memory": alike(Memory::Less),
         })
     };
     let cell = |cell: &Cell, bytes: usize| {
@@ -131,8 +171,14 @@ pub(crate) fn json(models: &[Model]) -> Value {
         };
         json!({
             "threads": cell.threads,
-            "prefill": phase(&cell.prefill),
-            "decode": phase(&cell.decode),
+            "prefill": phase(cell, &cell.prefill),
+            "decode": phase(cell, &cell.decode),
+            "read_around_turns": {
+                "best": cell.best_around(),
+                "llama_cpp_repacked": cell.around[Arm::Repacked as usize],
+                "llama_cpp_plain": cell.around[Arm::Plain as usize],
+                "ours": cell.around[Arm::Ours as usize],
+            },
             "read_bytes_per_second": { "rounds": rates, "best": cell.roof(), "absent": why },
             "decode_share_of_read_bandwidth": {
                 "llama_cpp": cell.share_of_roof(cell.decode.better, bytes),
@@ -161,7 +207,7 @@ pub(crate) fn json(models: &[Model]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::tests::made;
+    use crate::figures::tests::{made, made_of};
 
     fn models() -> Vec<Model> {
         let no_roof = Cell { bandwidth: Err("not measured: no memory".to_owned()), ..made(2) };
@@ -170,7 +216,7 @@ mod tests {
             parameters: 1_100_000_000,
             quantization: "q4_k".to_owned(),
             bytes: 630_200_000,
-            cells: vec![made(1), no_roof],
+            cells: vec![made(1), no_roof, made_of(24, 4)],
         }]
     }
 

@@ -84,11 +84,19 @@ pub(crate) struct Turn {
     pub(crate) decode: f64,
     /// The logits at the end of the prompt.
     pub(crate) logits: Vec<f32>,
+    /// Bytes that could be read in a second right before and right after it.
+    pub(crate) memory: [f64; 2],
 }
 
 impl Turn {
-    pub(crate) fn take(engine: &mut dyn Engine, prompt: &[u32], answer: &[u32]) -> Result<Self> {
+    pub(crate) fn take(
+        engine: &mut dyn Engine,
+        prompt: &[u32],
+        answer: &[u32],
+        memory: &dyn Fn() -> f64,
+    ) -> Result<Self> {
         thread::sleep(PAUSE);
+        let before = memory();
         // One token, untimed: threads wake up, and the first pages are there.
         engine.clear();
         engine.forward(&prompt[..1])?;
@@ -104,7 +112,8 @@ impl Turn {
             engine.forward(std::slice::from_ref(token))?;
         }
         let decode = began.elapsed().as_secs_f64();
-        Ok(Self { prefill, decode, logits })
+        thread::sleep(PAUSE);
+        Ok(Self { prefill, decode, logits, memory: [before, memory()] })
     }
 }
 
@@ -210,7 +219,10 @@ mod tests {
             }
         }
         let mut fake = Fake(vec![9], vec![], vec![]);
-        let turn = Turn::take(&mut fake, &[1, 2, 3], &[4, 5]).unwrap();
+        let reads = std::cell::Cell::new(7.0);
+        let memory = || reads.replace(reads.get() + 1.0);
+        let turn = Turn::take(&mut fake, &[1, 2, 3], &[4, 5], &memory).unwrap();
+        assert_eq!(turn.memory, [7.0, 8.0]);
         assert_eq!(fake.1, [vec![9], vec![1]]);
         assert_eq!(fake.0, [1, 2, 3, 4, 5]);
         assert_eq!(turn.logits, [3.0], "at the end of the prompt, not of the answer");
