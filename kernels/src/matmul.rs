@@ -242,6 +242,10 @@ impl Shares {
             if let Some(lines) = own.take_first(part) {
                 break lines;
             }
+            // Of so few there is nothing to gain, and many threads would look at each other's words.
+            if self.rows <= FLOATS_PER_LINE * self.threads {
+                return None;
+            }
             let most = left.iter().max_by_key(|left| left.get().len())?;
             // Nobody takes from what is empty, so this thread's is, until it is told otherwise here.
             match most.take_last() {
