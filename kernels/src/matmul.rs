@@ -1,9 +1,8 @@
-//! One matrix, many threads: each takes a contiguous share of the weight rows, or of a vector's product some after
-//! another.
+//! One matrix, many threads: each takes a contiguous share of the weight rows.
 //!
-//! With one token the results of a share lie together. With `n` they are a column of `out`, so the
-//! threads' shares interleave in memory and can't be handed out as slices. [`Columns`] is the view
-//! that each gets instead, and the only unsafe code here.
+//! With one token the results of a share lie together: what a thread takes of its share, and then of others', are slices
+//! ([`Shares`]). With `n` they are a column of `out`, so the threads' shares interleave in memory and can't be handed
+//! out as slices. [`Columns`] is the view that each gets instead. Only to make these takes unsafe code.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -139,7 +138,7 @@ fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
 /// it is done takes from the end of what another has left: memory serves one faster than another, and not always the
 /// same. So nearly all of what a thread reads is one stream, which prefetchers follow.
 ///
-/// Rows are counted in cache lines of results, so that two threads don't write to one.
+/// Rows are counted in cache lines of results, so that two threads hardly ever write to one.
 struct Shares {
     rows: usize,
     /// Of each thread: what nobody has taken yet. Of few threads they lie here.
@@ -211,10 +210,12 @@ impl Left {
 impl Shares {
     /// # Panics
     ///
-    /// If there are more than 2³⁶ rows.
+    /// If there are 2³⁶ rows or more.
     fn new(rows: usize, threads: usize) -> Self {
         let lines = rows.div_ceil(FLOATS_PER_LINE);
         assert!(u32::try_from(lines).is_ok(), "matmul: {rows} rows are too many");
+        // Of so few rows the others have none, and needn't look for some.
+        let threads = threads.min(lines).max(1);
         let left = |thread: usize| {
             let bound = |thread| (lines as u64 * thread as u64 / threads as u64) as u32;
             Left::of(bound(thread)..bound(thread + 1))
@@ -234,24 +235,27 @@ impl Shares {
     }
 
     /// The next rows of this thread's share, or of whoever has most left. A thread that is alone has them all at once.
+    ///
+    /// A thread asks by itself: two that did so in the name of one could lose rows.
     fn take(&self, thread: usize) -> Option<Range<usize>> {
         let left = self.left();
-        let own = &left[thread];
+        let own = left.get(thread)?;
         let part = if self.threads == 1 { 1 } else { 4 };
         let lines = loop {
             if let Some(lines) = own.take_first(part) {
                 break lines;
             }
-            // Of so few there is nothing to gain, and many threads would look at each other's words.
-            if self.rows <= FLOATS_PER_LINE * self.threads {
+            // Each begins with another one, so that not all of them turn to the same.
+            let others = left[thread + 1..].iter().chain(&left[..thread]);
+            let most = others.max_by_key(|left| left.get().len())?;
+            if most.get().is_empty() {
+                // What somebody has just taken is in his hands.
                 return None;
             }
-            let most = left.iter().max_by_key(|left| left.get().len())?;
-            // Nobody takes from what is empty, so this thread's is, until it is told otherwise here.
-            match most.take_last() {
-                Some(lines) => own.0.store(Left::word(lines), Ordering::Relaxed),
-                None if left.iter().all(|left| left.get().is_empty()) => return None,
-                None => {}
+            if let Some(lines) = most.take_last() {
+                // Nobody else puts anything where there is nothing.
+                let before = own.0.swap(Left::word(lines), Ordering::Relaxed);
+                debug_assert!(before >> 32 >= before & u64::from(u32::MAX), "two took as one");
             }
         };
         let row = |line: u32| (line as usize * FLOATS_PER_LINE).min(self.rows);
@@ -282,8 +286,9 @@ pub(crate) fn matmul(
         let shares = &Shares::new(w.rows(), threads);
         return pool.run(&|thread| {
             while let Some(rows) = shares.take(thread) {
-                // SAFETY: no two shares have a row in common, and all end at `w.rows()`, which is the
-                // length of `out` when `n` is 1; `out` stays borrowed until `run` has returned.
+                // SAFETY: no two ranges that `take` gives have a row in common, since a line leaves a word once, and
+                // none goes beyond `w.rows()`, which is the length of `out` when `n` is 1; `out` stays borrowed
+                // until `run` has returned.
                 let out = unsafe {
                     std::slice::from_raw_parts_mut(shared.start.add(rows.start), rows.len())
                 };
@@ -321,6 +326,8 @@ pub(crate) fn matmul(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Barrier, Mutex};
+
     use super::*;
 
     #[test]
@@ -409,20 +416,47 @@ mod tests {
 
     #[test]
     fn every_row_is_taken_once_by_threads_that_run_at_once() {
-        for rows in [16, 100, 2049, 32_000] {
-            let shares = Shares::new(rows, 4);
-            let each = |thread| std::iter::from_fn(|| shares.take(thread)).collect::<Vec<_>>();
-            let mut all = std::thread::scope(|scope| {
-                let threads = [0, 1, 2, 3].map(|thread| scope.spawn(move || each(thread)));
-                threads.map(|thread| thread.join().expect("no panic")).concat()
-            });
-            all.sort_by_key(|rows| rows.start);
-            let ends = all.iter().fold(0, |next, rows| {
-                assert_eq!(rows.start, next, "{all:?}");
-                rows.end
-            });
-            assert_eq!(ends, rows);
-        }
+        const THREADS: usize = 4;
+        let rounds = if cfg!(miri) { 10 } else { 2_000 };
+        let (begin, shares) = (Barrier::new(THREADS), Mutex::new(Arc::new(Shares::new(0, 1))));
+        let (taken, wrong) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let work = |thread: usize| {
+            for round in 0..rounds {
+                if begin.wait().is_leader() {
+                    *shares.lock().expect("no panic") =
+                        Arc::new(Shares::new(1_000 + round, THREADS));
+                }
+                begin.wait();
+                let shares = Arc::clone(&shares.lock().expect("no panic"));
+                let mut own = Vec::new();
+                while let Some(rows) = shares.take(thread) {
+                    own.push(rows);
+                    // On few cores others get their turn in between.
+                    if (round + thread).is_multiple_of(3) {
+                        std::thread::yield_now();
+                    }
+                }
+                taken.lock().expect("no panic").append(&mut own);
+                if begin.wait().is_leader() {
+                    let mut all = std::mem::take(&mut *taken.lock().expect("no panic"));
+                    all.sort_by_key(|rows| rows.start);
+                    let ends = all.iter().map(|rows| rows.end);
+                    let is_next = all
+                        .iter()
+                        .map(|rows| rows.start)
+                        .eq([0].into_iter().chain(ends).take(all.len()));
+                    // Who panics here leaves the others waiting.
+                    if !is_next || all.last().map(|rows| rows.end) != Some(1_000 + round) {
+                        wrong.lock().expect("no panic").push(all);
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..THREADS).for_each(|thread| drop(scope.spawn(move || work(thread))));
+        });
+        let wrong = wrong.into_inner().expect("no panic");
+        assert!(wrong.is_empty(), "{wrong:?}");
     }
 
     #[test]
