@@ -107,7 +107,7 @@ pub(crate) struct ProfileArgs {
     /// Measure what profiling costs, instead of profiling: decode each token twice without the
     /// profiler and twice with it, in turns, and print the slow-down with its 95 % interval. A
     /// process ends when its own is ±0.1 %. Writes no run; --json has every single time.
-    #[arg(long, conflicts_with_all = NOT_WITH_CHECK_OVERHEAD)]
+    #[arg(long, conflicts_with_all = NOT_WITH_MEASUREMENTS)]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: measure for so many seconds at the most, loading and warm-up not counted.
@@ -116,7 +116,7 @@ pub(crate) struct ProfileArgs {
         value_name = "S",
         default_value_t = 20.0,
         requires = "check_overhead",
-        conflicts_with_all = NOT_WITH_CHECK_OVERHEAD,
+        conflicts_with_all = NOT_WITH_MEASUREMENTS,
         value_parser = seconds,
         allow_negative_numbers = true
     )]
@@ -129,7 +129,7 @@ pub(crate) struct ProfileArgs {
         value_name = "N",
         default_value_t = 5,
         requires = "check_overhead",
-        conflicts_with_all = NOT_WITH_CHECK_OVERHEAD,
+        conflicts_with_all = NOT_WITH_MEASUREMENTS,
         value_parser = clap::value_parser!(u32).range(1..=100),
     )]
     pub(crate) overhead_processes: u32,
@@ -141,7 +141,11 @@ pub(crate) struct ProfileArgs {
     /// Hold the backends of this CPU against each other, instead of profiling one: one table of bricks by
     /// backend, with time, GB/s, GFLOP/s and the part of that backend's measured roof. Each runs the same
     /// prompt and the same tokens, in turns. Writes no run; --json has the time of every round.
-    #[arg(long, conflicts_with_all = NOT_WITH_COMPARE_BACKENDS)]
+    #[arg(
+        long,
+        conflicts_with_all = NOT_WITH_MEASUREMENTS,
+        conflicts_with_all = NOT_WITH_COMPARE_BACKENDS
+    )]
     pub(crate) compare_backends: bool,
 
     /// With --compare-backends: how many turns each backend has. Of each brick the round counts whose
@@ -151,6 +155,7 @@ pub(crate) struct ProfileArgs {
         value_name = "N",
         default_value_t = 3,
         requires = "compare_backends",
+        conflicts_with_all = NOT_WITH_MEASUREMENTS,
         conflicts_with_all = NOT_WITH_COMPARE_BACKENDS,
         value_parser = clap::value_parser!(u32).range(1..=MAX_ROUNDS)
     )]
@@ -200,9 +205,10 @@ pub(crate) struct ProfileArgs {
 /// Rounds of a comparison of backends at most.
 const MAX_ROUNDS: i64 = 100;
 
-/// What has no meaning where the overhead is measured, or would disturb that. Also what goes with one of these: where
-/// what a flag requires conflicts with another that is there, clap takes `requires` for settled.
-const NOT_WITH_CHECK_OVERHEAD: [&str; 15] = [
+/// What has no meaning where the overhead is measured or backends are compared, or would disturb that. Also what goes
+/// with one of these: where what a flag requires conflicts with another that is there, clap takes `requires` for
+/// settled.
+const NOT_WITH_MEASUREMENTS: [&str; 15] = [
     "out",
     "temperature",
     "top_k",
@@ -220,30 +226,9 @@ const NOT_WITH_CHECK_OVERHEAD: [&str; 15] = [
     "metrics_public",
 ];
 
-/// The same where backends are compared.
-const NOT_WITH_COMPARE_BACKENDS: [&str; 21] = [
-    "check_overhead",
-    "overhead_seconds",
-    "overhead_processes",
-    "out",
-    "sync",
-    "grain",
-    "temperature",
-    "top_k",
-    "top_p",
-    "seed",
-    "counters",
-    "shares",
-    "tiles",
-    "leave_out_disturbed",
-    "live",
-    "endless",
-    "await_watcher",
-    "metrics",
-    "metrics_names",
-    "metrics_public",
-    "backend",
-];
+/// What else has none where backends are compared.
+const NOT_WITH_COMPARE_BACKENDS: [&str; 6] =
+    ["check_overhead", "overhead_seconds", "overhead_processes", "sync", "grain", "backend"];
 
 /// Metrics of a run while it runs.
 #[derive(Debug, clap::Args)]

@@ -117,6 +117,11 @@ fn what_goes_with_one_backend_only_is_refused() {
         &["--metrics", "127.0.0.1:0"],
         &["--leave-out-disturbed"],
         &["--sync", "deferred"],
+        &["--top-k", "3"],
+        &["--seed", "3"],
+        &["--await-watcher"],
+        &["--metrics-public"],
+        &["--overhead-processes", "3"],
     ] {
         for asked in [&["--compare-backends"][..], &["--compare-backends", "--rounds", "2"]] {
             let mut command = brickscope(&["profile"]);
