@@ -15,7 +15,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brickscope::{CacheLevel, Move, Survey};
+use brickscope::{CacheLevel, Move};
 
 /// How often ours and the other take turns.
 const ROUNDS: usize = 3;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let most = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let places: Vec<(String, Option<CacheLevel>)> = CacheLevel::detect()
+    let places: Vec<(String, Option<CacheLevel>)> = brickscope::machine::caches()
         .into_iter()
         .map(|cache| (cache.name(), Some(cache)))
         .chain([("memory".to_owned(), None)])
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let mut rows: Vec<Row> = Vec::new();
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}: ours …");
-        let survey = match Survey::measure(most, &mut || ()) {
+        let survey = match brickscope::machine::measure_survey(most, &mut || ()) {
             Ok(survey) => survey,
             Err(error) => {
                 eprintln!("can't start {most} threads: {error}");
@@ -46,8 +46,9 @@ fn main() -> ExitCode {
             }
         };
         eprintln!("round {round} of {ROUNDS}: the other …");
-        for (threads, (level, cache)) in
-            Survey::thread_counts(most).into_iter().flat_map(|n| places.iter().map(move |p| (n, p)))
+        for (threads, (level, cache)) in brickscope::machine::survey_thread_counts(most)
+            .into_iter()
+            .flat_map(|n| places.iter().map(move |p| (n, p)))
         {
             for how in Move::ALL {
                 let bandwidth = survey.bandwidth.iter().find(|b| {

@@ -4,16 +4,18 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::brick::{Phase, Source};
+use brickscope_profile::brick::{Phase, Source};
+use brickscope_profile::dropped::Dropped;
+use brickscope_profile::latency::Latency;
+use brickscope_profile::layers::LayerTables;
+use brickscope_profile::name::{Name, NameKind, OTHER_BRICK, OTHER_KERNEL, category_of};
+use brickscope_profile::profile::Profile;
+use brickscope_profile::span::{Dependency, Point, Span};
+use brickscope_profile::stats::BrickStats;
+use brickscope_profile::sums::{Pass, PhaseTotal, Total};
+
 use crate::fold::{Fold, PassRecord, PassSums, Slot};
-use crate::latency::Latency;
-use crate::layers::LayerTables;
-use crate::profile::{
-    Dependency, Dropped, Name, NameKind, Pass, PhaseTotal, Point, Profile, Span, Total,
-};
-use crate::profiler::{OTHER_BRICK, OTHER_KERNEL, category_of};
 use crate::recorder::{Kind, Lane, NONE, NameIdx, Record, Recorder};
-use crate::stats::BrickStats;
 
 /// Fills the tables of `profile`, which has the names already. `with_others`: there are sums of
 /// names for which there was no room.
@@ -37,7 +39,7 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
     profile.dependencies = points.dependencies();
     profile.dropped.dependencies =
         u64::saturating_sub(profile.dropped.dependencies, profile.dependencies.len() as u64);
-    profile.latency = Latency::of(profile);
+    profile.latency = Latency::of(&profile.passes, &profile.spans, &profile.names);
 }
 
 /// Fills the tables of `profile` but for single spans, passes that are not the newest of their thread, and
@@ -68,7 +70,7 @@ pub(crate) fn fill_with_sums(
         if let Some(sums) = &fold.layers {
             unplaced += sums.forgotten;
             if with_details {
-                layers.add(sums);
+                sums.add_to(&mut layers);
             }
         }
         fold.prompts().add_to(&mut prompts);
@@ -190,7 +192,7 @@ impl<'n> Tables<'n> {
         let mut points = Points::default();
         for (lane, number) in lanes.into_iter().zip(0..) {
             let crate::recorder::Owner { name, tid } = lane.thread;
-            profile.lanes.push(crate::profile::Lane { name, tid });
+            profile.lanes.push(brickscope_profile::span::Lane { name, tid });
             add_spans(&lane.records, number, &mut profile.spans, |record, point| {
                 match record.kind {
                     Kind::HandOff => drop(points.handed_off.insert(record.work.elements, point)),
@@ -385,10 +387,13 @@ fn add_spans(
 mod tests {
     use std::io;
 
+    use brickscope_profile::brick::{BrickId, Work};
+    use brickscope_profile::clock::ClockInfo;
+    use brickscope_profile::machine::{CounterReading, Disturbance};
+
     use super::*;
-    use crate::brick::{BrickId, Work};
-    use crate::clock::{ClockInfo, MockClock};
-    use crate::machine::{CounterReading, Disturbance, ReadCounters};
+    use crate::clock::MockClock;
+    use crate::machine::ReadCounters;
     use crate::recorder::Looked;
 
     fn recorder() -> (Recorder, MockClock) {

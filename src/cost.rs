@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use crate::brick::BrickId;
+use brickscope_profile::brick::BrickId;
+
 use crate::clock::Clock;
 use crate::profiler::BrickProfiler;
 

@@ -5,11 +5,14 @@
 //! come, and join its phase at once: see [`Fold::expect`]. Else what they add up to waits in [`Slot::Open`]
 //! until it comes, so that a profile taken in the middle of a pass adds up, too.
 
-use crate::brick::{Phase, Source, Work};
-use crate::layers::LayerSums;
-use crate::machine::{CounterSums, Disturbance};
+mod layers;
+
+use brickscope_profile::brick::{Phase, Source, Work};
+use brickscope_profile::machine::{CounterSums, Disturbance};
+use brickscope_profile::stats::{BrickStats, Histogram};
+
+use self::layers::LayerSums;
 use crate::recorder::{Kind, NameIdx, Record, Span, flag};
-use crate::stats::{BrickStats, Histogram};
 
 /// How many passes a thread keeps one by one, 8 MiB of them; the sums of all passes are exact in any
 /// case.
@@ -584,11 +587,11 @@ impl Fold {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use brickscope_profile::brick::Source;
+    use brickscope_profile::machine::CounterReading;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::brick::Source;
-    use crate::machine::CounterReading;
     use crate::recorder::NONE;
 
     proptest! {

@@ -10,25 +10,35 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
-use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum};
-use crate::clock::{Anchor, Clock, ClockInfo};
-use crate::device::{DeviceLog, Pending, SyncMode, partition};
-use crate::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
-use crate::fold::{PRODUCTS, Slot};
-use crate::graph::{
+use brickscope_profile::absent::Absent;
+use brickscope_profile::brick::{BrickCategory, BrickId, Phase, Source, Work};
+use brickscope_profile::checksum::{
+    DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum,
+};
+use brickscope_profile::clock::{Anchor, ClockInfo};
+use brickscope_profile::device::SyncMode;
+use brickscope_profile::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
+use brickscope_profile::dropped::Dropped;
+use brickscope_profile::graph::{
     DeviceLaunch, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxRegistry,
     Registered, TransferDirection,
 };
-use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
-use crate::profile::Absent;
-use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile, Route};
+use brickscope_profile::machine::OtherLoad;
+use brickscope_profile::name::{Name, NameKind, OTHER_BRICK, OTHER_KERNEL, Route, category_of};
+use brickscope_profile::profile::Profile;
+use brickscope_profile::run::{Observed, Overhead};
+use brickscope_profile::save;
+use brickscope_profile::stats::{BrickStats, CategoryStats, by_category, ratio};
+use brickscope_profile::tile::{TileBalance, TileLevel, TileStats, TileThread};
+
+use crate::clock::Clock;
+use crate::device::{DeviceLog, Pending, partition};
+use crate::fold::{PRODUCTS, Slot};
+use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch};
 use crate::recorder::{Looked, NameIdx, Open, OpenPass, Owner, Readings, Recorder, Untold};
 use crate::script::PassScript;
-use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
-use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
-use crate::{collect, cost, save, view};
+use crate::{collect, cost, short_forms};
 
 /// How many spans each thread keeps one by one, unless the caller says otherwise: 4 MiB. Under Miri,
 /// which takes seconds to write that many rows for the first time, fewer.
@@ -90,13 +100,6 @@ struct Names {
     /// Uses of names for which there was no room.
     refused: u64,
 }
-
-/// How many names there is room for: sums take memory for each of them on each thread.
-const MAX_NAMES: usize = 4096;
-
-/// The last numbers: bricks and kernels for whose names there is no room.
-pub(crate) const OTHER_BRICK: NameIdx = (MAX_NAMES - 1) as NameIdx;
-pub(crate) const OTHER_KERNEL: NameIdx = (MAX_NAMES - 2) as NameIdx;
 
 impl Names {
     fn new() -> Self {
@@ -1169,22 +1172,19 @@ impl BrickProfiler {
     }
 }
 
-pub(crate) fn category_of(name: &str) -> BrickCategory {
-    BrickId::from_str(name).map_or(BrickCategory::Other, BrickId::category)
-}
-
 /// Text and files.
 impl BrickProfiler {
     /// The tables of bricks and categories.
+    #[cfg(feature = "report")]
     #[must_use]
     pub fn report(&self) -> String {
-        view::report(&self.profile())
+        brickscope_analysis::view::report(&self.profile())
     }
 
     /// The same in short, one line a brick.
     #[must_use]
     pub fn summary(&self) -> String {
-        view::summary(self)
+        short_forms::summary(self)
     }
 
     /// The bricks as JSON: `total_tokens`, `total_ns`, `total_throughput`, and `bricks`, each with
@@ -1193,7 +1193,7 @@ impl BrickProfiler {
     /// For the whole of what was recorded, see [`Profile::to_json`](crate::Profile::to_json).
     #[must_use]
     pub fn to_json(&self) -> String {
-        view::bricks_json(self)
+        short_forms::bricks_json(self)
     }
 
     /// Writes [`to_json`](Self::to_json) to a file: the whole of it, or nothing.
@@ -1207,7 +1207,7 @@ impl BrickProfiler {
 
     /// Prints the categories to standard output.
     pub fn print_category_stats(&self) {
-        print!("{}", view::category_box(self));
+        print!("{}", short_forms::category_box(self));
     }
 }
 
@@ -1361,13 +1361,13 @@ impl BrickProfiler {
     /// A table of the tiles by level.
     #[must_use]
     pub fn tile_summary(&self) -> String {
-        view::tile_table(&self.all_tile_stats())
+        short_forms::tile_table(&self.all_tile_stats())
     }
 
     /// The tiles as JSON.
     #[must_use]
     pub fn tile_stats_to_json(&self) -> String {
-        view::tiles_json(self.is_tile_profiling_enabled(), &self.all_tile_stats())
+        short_forms::tiles_json(self.is_tile_profiling_enabled(), &self.all_tile_stats())
     }
 }
 
@@ -1514,7 +1514,8 @@ impl BrickProfiler {
         shared_mem: u32,
     ) -> Option<ExecutionNodeId> {
         self.change_graph(|graph| {
-            let kernel = crate::graph::gpu_kernel(name, ptx_hash, grid, block, shared_mem);
+            let kernel =
+                brickscope_profile::graph::gpu_kernel(name, ptx_hash, grid, block, shared_mem);
             let launcher = graph.launcher();
             graph.add_kernel(launcher, kernel)
         })
@@ -1578,5 +1579,24 @@ impl BrickProfiler {
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         lock(&self.observed).zero_copy
+    }
+}
+
+/// A tile that has begun. Hand it back to `stop_tile`.
+#[derive(Debug)]
+#[must_use = "a tile that is never stopped is not recorded"]
+pub struct TileTimer {
+    pub(crate) level: TileLevel,
+    pub(crate) row: u32,
+    pub(crate) col: u32,
+    /// `None` if tile profiling was off.
+    pub(crate) start: Option<u64>,
+}
+
+impl TileTimer {
+    /// Where the tile lies within the one that contains it: row and column, in tiles.
+    #[must_use]
+    pub fn place(&self) -> (u32, u32) {
+        (self.row, self.col)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::brick::{BrickId, Source, Work};
+use brickscope_profile::brick::{BrickId, Source, Work};
+
 use crate::profiler::KernelId;
 use crate::recorder::{Kind, NONE, NameIdx, Record};
 

@@ -1,6 +1,7 @@
 //! What threads share. Under `--cfg loom` the same names are those of a model checker, which tries
 //! every order of events that the memory model allows.
 
+use std::sync::PoisonError;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(not(loom))]
@@ -10,8 +11,6 @@ pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock};
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
-
-use std::sync::PoisonError;
 
 /// The model checker has none of its own: this one tells it what `get` synchronises with.
 #[cfg(loom)]

@@ -132,7 +132,7 @@ fn a_deep_nest_is_told_by_the_brick_around_it() {
         graph.push_scope(ExecutionNode::Function { name: format!("f{i}"), file: None, line: None });
     }
     graph.record_kernel_launch_with_metrics("k", 1, (1, 1, 1), (1, 1, 1), 0, 8, 1.0, 1.0);
-    let table = brickscope::view::critical_path(&graph, &[("LmHead".to_owned(), 0.5)]);
+    let table = brickscope_analysis::view::critical_path(&graph, &[("LmHead".to_owned(), 0.5)]);
     assert!(table.contains("LmHead › k"), "{table}");
     assert!(table.contains("between the kernels of bricks"), "{table}");
     // Half of 8 is 4, and half of 1 is rounded up.

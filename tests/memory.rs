@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
-use brickscope::export::{chrome, csv};
 use brickscope::{BrickId, BrickProfiler, KernelId, MockClock, Phase, Work};
+use brickscope_analysis::export::{chrome, csv};
 
 struct Counting;
 
@@ -183,8 +183,10 @@ fn an_export_takes_no_more_memory_for_more_spans() {
     let exports: Vec<(&str, Write<'_>)> = vec![
         ("chrome", Box::new(|| chrome::write(&profile, &mut sink()))),
         ("csv", Box::new(|| csv::spans(&profile, &mut sink(), &mut |_| {}))),
-        #[cfg(feature = "perfetto")]
-        ("perfetto", Box::new(|| brickscope::export::perfetto::write(&profile, &mut sink()))),
+        (
+            "perfetto",
+            Box::new(|| brickscope_analysis::export::perfetto::write(&profile, &mut sink())),
+        ),
     ];
     for (form, mut write) in exports {
         let before = LIVE.load(Relaxed);

@@ -84,7 +84,7 @@ fn the_report_has_tiles_by_level_and_by_thread() {
     let balance = profile.tile_balance.expect("products were noted");
     assert_eq!((balance.products, balance.slowest_ns), (2, 2_500_000));
     assert_eq!((balance.offered_ns, balance.worked_ns), (5_000_000, 4_500_000));
-    let report = brickscope::view::report(&profile);
+    let report = brickscope_analysis::view::report(&profile);
     let (_, tiles) = report.split_once("Tiles: ").expect("tiles");
     let (tiles, _) = tiles.split_once("\n\nNothing").expect("nothing else was recorded");
     insta::assert_snapshot!(tiles);
@@ -106,7 +106,7 @@ fn tiles_come_back_from_a_file_and_are_not_there_in_files_of_before() {
     }
     let before: Profile = serde_json::from_value(json).expect("a file of before");
     assert!(before.tile_threads.is_empty() && before.tile_balance.is_none());
-    assert!(brickscope::view::report(&before).contains("\nTiles: products"));
+    assert!(brickscope_analysis::view::report(&before).contains("\nTiles: products"));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn tiles_of_no_time_have_no_rate_and_no_imbalance() {
     profiler.add_tiled_product(std::ops::Range { start: 7, end: 5 }, u64::MAX);
     let profile = profiler.profile();
     assert_eq!(profile.tile_balance.and_then(|balance| balance.imbalance()), None);
-    let report = brickscope::view::report(&profile);
+    let report = brickscope_analysis::view::report(&profile);
     assert!(
         report.contains("imbalance of 2 products: not known, no share took any time"),
         "{report}"

@@ -16,8 +16,9 @@ use std::time::Instant;
 use brickscope::{
     BrickId, BrickProfiler, BrickStats, ClockInfo, Device, DeviceLaunch, DeviceTimer, HostLaunch,
     Lane, MockClock, Name, NameKind, Pass, Phase, PhaseTotal, Profile, SimulatedDevice, Source,
-    Span, StreamId, Total, TransferDirection, Work, export,
+    Span, StreamId, Total, TransferDirection, Work,
 };
+use brickscope_analysis::export;
 
 type Anyhow<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -1,10 +1,10 @@
 //! Records how much processes differ that measure the same: the noise of a machine, from which
-//! `tests/compare.rs` draws comparisons of equal runs.
+//! `analysis/tests/compare.rs` draws comparisons of equal runs.
 //!
 //! ```text
 //! cargo build --release -p brickscope-cli
 //! cargo run --release -p brickscope-cli --example record_noise -- target/release/brickscope \
-//!     --processes 100 --prompt-tokens 32 --tokens 16 --threads 2 > tests/data/noise.json
+//!     --processes 100 --prompt-tokens 32 --tokens 16 --threads 2 > analysis/tests/data/noise.json
 //! ```
 //!
 //! Runs `benchmark` with these arguments, `--processes N` of them one after the other, and squeezes
@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use brickscope::receipt::Receipt;
+use brickscope_analysis::receipt::Receipt;
 use serde_json::{Value, json};
 
 fn main() -> Result<(), Box<dyn Error>> {

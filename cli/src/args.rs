@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use brickscope::export::prometheus::Names;
 use brickscope::{Backend, SyncMode};
+use brickscope_analysis::export::prometheus::Names;
 use brickscope_engine::synth::{Shape, SynthQuant};
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -792,7 +792,7 @@ pub(crate) enum WeightUnit {
     Samples,
 }
 
-impl From<WeightUnit> for brickscope::import::WeightUnit {
+impl From<WeightUnit> for brickscope_analysis::import::WeightUnit {
     fn from(unit: WeightUnit) -> Self {
         match unit {
             WeightUnit::Ns => Self::Nanoseconds,

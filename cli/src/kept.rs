@@ -38,7 +38,7 @@ impl Identity {
     fn here(threads: NonZeroUsize, kernels: Kernels) -> Self {
         let limit = CpuLimit::read().unwrap_or_default();
         Self {
-            machine: Machine::detect(),
+            machine: brickscope::machine::detect(),
             cpu_limit: limit.cpus,
             cpuset: limit.cpuset,
             threads: threads.get() as u32,
@@ -282,7 +282,7 @@ fn ceilings_or_kept(
 ) -> Result<(Kept<Ceilings>, Source), Absent> {
     let threads = NonZeroUsize::new(pool.threads()).unwrap_or(NonZeroUsize::MIN);
     let identity = Identity::here(threads, kernels);
-    kept_or(identity, false, || Ceilings::measure(kernels, pool))
+    kept_or(identity, false, || brickscope::machine::measure_ceilings(kernels, pool))
 }
 
 /// The survey of this machine on up to `threads` threads. When measured, the ceilings for each
@@ -298,14 +298,14 @@ pub(crate) fn survey(
 ) -> Result<(Kept<Survey>, Source), Absent> {
     let identity = Identity::here(threads, Kernels::best());
     let (kept, source) = kept_or(identity, fresh, || {
-        Survey::measure(threads, step).map_err(|error| Absent {
+        brickscope::machine::measure_survey(threads, step).map_err(|error| Absent {
             reason: format!("--threads: the system can't start {threads} threads: {error}"),
         })
     })?;
     if !source.is_kept
         && let Some(folder) = source.path.as_deref().and_then(Path::parent)
     {
-        for threads in Survey::thread_counts(threads) {
+        for threads in brickscope::machine::survey_thread_counts(threads) {
             let identity = Identity { threads: threads.get() as u32, ..kept.identity.clone() };
             let others_share = kept.others_share;
             if let Some(value) = kept.value.ceilings(identity.threads)

@@ -93,7 +93,8 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
         Err(error) => {
             // It may quote files of others, whose names may have a terminal's commands in them.
             let text = format!("{error:#}");
-            let lines: Vec<String> = text.lines().map(brickscope::view::printable).collect();
+            let lines: Vec<String> =
+                text.lines().map(brickscope_analysis::view::printable).collect();
             eprintln!("brickscope: {}", lines.join("\n"));
             ExitCode::from(trouble)
         }

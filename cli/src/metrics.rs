@@ -19,7 +19,7 @@ pub(crate) fn serve(
     describe: impl Fn(&mut Profile) + Send + Sync + 'static,
 ) -> Result<Option<MetricsServer>> {
     let Some(addr) = args.metrics else { return Ok(None) };
-    let machine = Machine::detect();
+    let machine = brickscope::machine::detect();
     let snapshot = move || {
         // Not while the profiler is asked: whoever measures next would have to wait for that.
         let profiler = Arc::clone(&*current.lock().unwrap_or_else(PoisonError::into_inner));

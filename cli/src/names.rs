@@ -1,6 +1,6 @@
 //! Names as people may see them: nothing in one breaks a line, turns the text around or is too long.
 
-pub(crate) use brickscope::view::printable;
+pub(crate) use brickscope_analysis::view::printable;
 
 use unicode_width::UnicodeWidthChar;
 

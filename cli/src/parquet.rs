@@ -14,7 +14,7 @@ use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 use brickscope::Profile;
-use brickscope::export::rows::{Row, rows};
+use brickscope_analysis::export::rows::{Row, rows};
 
 /// What a change of the columns counts up.
 const TABLE_VERSION: u32 = 1;

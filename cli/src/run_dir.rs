@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::Profile;
-use brickscope::receipt::Receipt;
+use brickscope_analysis::receipt::Receipt;
 
 use crate::flame::load;
 

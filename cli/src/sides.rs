@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
-use brickscope::compare::{Process, Side};
-use brickscope::receipt::Receipt;
+use brickscope_analysis::compare::{Process, Side};
+use brickscope_analysis::receipt::Receipt;
 
 use crate::device;
 

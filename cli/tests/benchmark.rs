@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use brickscope::Profile;
-use brickscope::receipt::{Aggregates, Receipt};
+use brickscope_analysis::receipt::{Aggregates, Receipt};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -126,7 +126,7 @@ fn tokens_depend_on_the_seed_and_not_on_threads_or_the_profiler() {
         let small = ["-p", "9", "-n", "5", "-r", "1"];
         let (_, dir) = benchmark(&[&small, args].concat());
         let receipt = receipt(dir.path());
-        let of = |test: &brickscope::receipt::v1::Test| {
+        let of = |test: &brickscope_analysis::receipt::v1::Test| {
             (test.input_sha256.clone(), test.output_sha256.clone())
         };
         (receipt.run.seed, receipt.tests.iter().map(of).collect::<Vec<_>>())

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use brickscope::receipt::Receipt;
+use brickscope_analysis::receipt::Receipt;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -3,13 +3,13 @@
 // Of the shared helpers this test needs some.
 #[allow(dead_code)]
 mod command;
-#[path = "../../tests/history/made.rs"]
+#[path = "../../analysis/tests/history/made.rs"]
 mod made;
 
 use std::fs;
 use std::path::Path;
 
-use brickscope::receipt::Receipt;
+use brickscope_analysis::receipt::Receipt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

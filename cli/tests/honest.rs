@@ -8,7 +8,7 @@ mod command;
 use std::io::Write;
 use std::path::Path;
 
-use brickscope::receipt::{Options, Receipt, sha256_file, verify};
+use brickscope_analysis::receipt::{Options, Receipt, sha256_file, verify};
 use brickscope_kernels::Kernels;
 use tempfile::TempDir;
 

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::command::{brickscope, run, text};
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/import/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests/import/data").join(name)
 }
 
 /// The run of a file, in a folder of its own.

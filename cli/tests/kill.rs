@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use brickscope::Profile;
-use brickscope::receipt::Receipt;
+use brickscope_analysis::receipt::Receipt;
 use tempfile::TempDir;
 
 use command::{brickscope, quiet_ceilings, run};

@@ -6,7 +6,7 @@ mod command;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use brickscope::receipt::Receipt;
+use brickscope_analysis::receipt::Receipt;
 use serde_json::Value;
 use tempfile::TempDir;
 

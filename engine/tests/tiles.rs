@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use brickscope::{BrickProfiler, NameKind, Profile, TileLevel, TileStats, view};
+use brickscope::{BrickProfiler, NameKind, Profile, TileLevel, TileStats};
+use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{Model, Session};
 use brickscope_kernels::{Backend, Kernels};

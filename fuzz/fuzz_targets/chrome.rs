@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use brickscope::import::{Format, Options, read};
-use brickscope::{export, view};
+use brickscope_analysis::import::{Format, Options, read};
+use brickscope_analysis::{export, view};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

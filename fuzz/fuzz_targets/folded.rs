@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use brickscope::export::{folded, speedscope};
-use brickscope::stacks::{Level, Stacks};
+use brickscope_analysis::export::{folded, speedscope};
+use brickscope_analysis::stacks::{Level, Stacks};
 use libfuzzer_sys::fuzz_target;
 
 /// Each stack's names and weight.

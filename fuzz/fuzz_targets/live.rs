@@ -1,7 +1,7 @@
 //! Any bytes are what a publisher sends: frames, of which each can be shown, or an error that can be read aloud.
 #![no_main]
 
-use brickscope::view;
+use brickscope_analysis::view;
 use brickscope_live::socket::{Message, Messages};
 use libfuzzer_sys::fuzz_target;
 

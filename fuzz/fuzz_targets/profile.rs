@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use brickscope::{Profile, TreeOptions, view};
+use brickscope::{Profile, TreeOptions};
+use brickscope_analysis::view;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

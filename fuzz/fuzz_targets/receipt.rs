@@ -1,7 +1,7 @@
 //! Any bytes have a verdict, whose sentences can be read aloud.
 #![no_main]
 
-use brickscope::receipt::{Options, Receipt, rerun_agrees, verify};
+use brickscope_analysis::receipt::{Options, Receipt, rerun_agrees, verify};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

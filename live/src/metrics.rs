@@ -33,8 +33,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use brickscope::export::prometheus::{self, Dialect, Names, Options};
 use brickscope::{BrickProfiler, Profile};
+use brickscope_analysis::export::prometheus::{self, Dialect, Names, Options};
 
 /// For so long a picture is handed to whoever asks; then a new one is taken.
 pub const FRESH: Duration = Duration::from_millis(50);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use brickscope::export::prometheus::Names;
 use brickscope::{BrickProfiler, Phase, Profile};
+use brickscope_analysis::export::prometheus::Names;
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{Model, Session};
 use brickscope_kernels::Kernels;

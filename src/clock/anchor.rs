@@ -2,37 +2,21 @@
 //! clocks can be laid beside our spans.
 #![allow(unsafe_code)]
 
-use serde::{Deserialize, Serialize};
+use brickscope_profile::clock::Anchor;
 
 use super::Clock;
 
-/// One moment by several clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Anchor {
-    /// By the clock of the profile.
-    pub at_ns: u64,
-    /// By `CLOCK_MONOTONIC`.
-    pub monotonic_ns: u64,
-    /// By `CLOCK_MONOTONIC_RAW`.
-    pub monotonic_raw_ns: u64,
-    /// How long the readings took: `at_ns` is in the middle, so half of it is the most that it is off
-    /// by.
-    pub width_ns: u64,
-}
-
-impl Anchor {
-    /// Now; `None` where the system has no such clocks.
-    pub(super) fn now(clock: &Clock) -> Option<Self> {
-        let read = || {
-            let before = clock.now();
-            let monotonic_ns = system_ns(MONOTONIC)?;
-            let monotonic_raw_ns = system_ns(MONOTONIC_RAW)?;
-            let width_ns = clock.now().saturating_sub(before);
-            Some(Self { at_ns: before + width_ns / 2, monotonic_ns, monotonic_raw_ns, width_ns })
-        };
-        // An interrupt between the readings widens them; the narrowest had none.
-        (0..16).filter_map(|_| read()).min_by_key(|anchor| anchor.width_ns)
-    }
+/// This moment; `None` where the system has no such clocks.
+pub(super) fn now(clock: &Clock) -> Option<Anchor> {
+    let read = || {
+        let before = clock.now();
+        let monotonic_ns = system_ns(MONOTONIC)?;
+        let monotonic_raw_ns = system_ns(MONOTONIC_RAW)?;
+        let width_ns = clock.now().saturating_sub(before);
+        Some(Anchor { at_ns: before + width_ns / 2, monotonic_ns, monotonic_raw_ns, width_ns })
+    };
+    // An interrupt between the readings widens them; the narrowest had none.
+    (0..16).filter_map(|_| read()).min_by_key(|anchor| anchor.width_ns)
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]

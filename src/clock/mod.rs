@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
-pub use self::anchor::Anchor;
-pub(crate) use self::counter::Ticks;
+use brickscope_profile::absent::Absent;
+#[doc(no_inline)]
+pub use brickscope_profile::clock::{Anchor, ClockInfo};
 
 use self::counter::Counter;
-use crate::profile::Absent;
+pub(crate) use self::counter::Ticks;
 
 /// A source of monotonic time.
 #[derive(Debug, Clone)]
@@ -188,7 +187,7 @@ impl Clock {
     /// This moment by this clock and by the system's; `None` where the system has none that others
     /// could read too, and for a mock clock.
     pub(crate) fn anchor(&self) -> Option<Anchor> {
-        if self.is_mock() { None } else { Anchor::now(self) }
+        if self.is_mock() { None } else { anchor::now(self) }
     }
 
     pub(crate) fn is_mock(&self) -> bool {
@@ -214,40 +213,6 @@ impl Kind {
 
 fn nanos(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// What is known of the clock behind a profile.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ClockInfo {
-    /// `tsc`, `cntvct_el0`, `os` or `mock`.
-    pub source: String,
-    /// The smallest difference seen between two readings that differ, in nanoseconds.
-    pub resolution_ns: Option<u64>,
-    /// What one reading costs, in nanoseconds: the mean of many in a row.
-    pub read_ns: Option<f64>,
-    /// Of a counter: how often it counts in a second.
-    pub hertz: Option<f64>,
-    /// The most that `hertz` can be off the operating system's clock by, in millionths; `None` if the
-    /// processor stated it.
-    pub hertz_error_ppm: Option<f64>,
-    /// Over how long `hertz` was measured against the operating system's clock.
-    pub calibrated_over_ns: Option<u64>,
-    /// By how many millionths the counter ran ahead of the operating system's clock since it was
-    /// made; `None` until a millisecond or two allow to say it to one millionth.
-    pub drift_ppm: Option<f64>,
-    /// Over how long that was seen.
-    pub drift_over_ns: Option<u64>,
-    /// The same moments by this clock and by the system's, in the order of time: of a profile, when
-    /// profiling was first turned on and when the profile was made.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub anchors: Vec<Anchor>,
-    /// Why the clock is not the processor's counter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instead: Option<String>,
-    /// Why a figure is missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub absent: Option<String>,
 }
 
 #[cfg(test)]

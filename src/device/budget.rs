@@ -2,54 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use serde::{Deserialize, Serialize};
+use brickscope_profile::brick::Phase;
+use brickscope_profile::device::{Grain, GrainChoice, StampCost};
 
-use crate::brick::Phase;
-use crate::device::issued::{Grain, Needs};
-
-/// What a mark costs, as measured on this device.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct StampCost {
-    /// Nanoseconds of the host, for each call.
-    pub host_ns: f64,
-    /// Nanoseconds of the device: from one mark to the next, with nothing between them; or, if that is more,
-    /// by how much a mark between two kernels makes them longer, on a device that has
-    /// [work to put there](crate::Device::fill).
-    pub device_ns: f64,
-    /// How many marks in a row this is the mean of.
-    pub marks: u32,
-    /// Nanoseconds by which a pass takes longer, whatever number of marks it has: they are brought to the host.
-    /// `None` where it wasn't measured, or was lost in the noise.
-    #[serde(default)]
-    pub pass_ns: Option<f64>,
-}
-
-impl StampCost {
-    /// The larger of the two: host and device work side by side, and a pass takes as long as the one that
-    /// takes longer.
-    #[must_use]
-    pub fn ns(&self) -> f64 {
-        self.host_ns.max(self.device_ns)
-    }
-
-    /// Of a pass with so many marks.
-    pub(crate) fn of_pass(&self, marks: u32) -> f64 {
-        self.pass_ns.unwrap_or(0.0) + f64::from(marks) * self.ns()
-    }
-}
-
-/// How fine the passes of a phase were timed in the end, and why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GrainChoice {
-    /// The phase.
-    pub phase: Phase,
-    /// What had times of its own.
-    pub grain: Grain,
-    /// A sentence.
-    pub reason: String,
-    /// How often it was changed.
-    pub changes: u64,
-}
+use crate::device::issued::Needs;
 
 /// The share of a pass that its marks may cost, unless said otherwise.
 pub(crate) const DEFAULT_SHARE: f64 = 0.01;

@@ -1,6 +1,7 @@
 //! Deferred time: bricks whose start is known when they are issued, and whose end only later.
 
-use crate::brick::Work;
+use brickscope_profile::brick::Work;
+
 use crate::recorder::{NameIdx, Standing};
 
 /// Bricks that were issued and not yet settled.

@@ -1,11 +1,9 @@
 //! What an executor must offer, so that what it runs can be timed by the device's own clock.
 
-use serde::{Deserialize, Serialize};
+use brickscope_profile::device::{Bracket, LaunchKind, Ticks};
 
 use crate::clock::Clock;
-use crate::device::clock::{Bracket, Ticks};
 use crate::device::error::DeviceError;
-use crate::device::launch::LaunchKind;
 
 /// A queue of a device, which does its work in the order in which it was put there: its place in
 /// [`DeviceInfo::streams`].
@@ -13,7 +11,7 @@ use crate::device::launch::LaunchKind;
 pub struct StreamId(pub u16);
 
 /// What a device is, and what its timing can do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
     /// The device, as its driver names it.
     pub name: String,

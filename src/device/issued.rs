@@ -1,43 +1,9 @@
 //! A pass as it was issued: what its marks mean.
 
-use serde::{Deserialize, Serialize};
+use brickscope_profile::brick::{Phase, Work};
+use brickscope_profile::device::{Grain, LaunchKind};
 
-use crate::brick::{Phase, Work};
-use crate::device::launch::LaunchKind;
 use crate::recorder::NameIdx;
-
-/// What has a device time of its own; the rest is inside.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Grain {
-    /// Nothing smaller than a pass.
-    Pass,
-    /// Layers, and nothing inside them.
-    Layer,
-    /// Bricks.
-    Brick,
-    /// Bricks, and the kernels inside them.
-    #[default]
-    Kernel,
-}
-
-impl Grain {
-    /// Every grain, the coarsest first.
-    pub const ALL: [Self; 4] = [Self::Pass, Self::Layer, Self::Brick, Self::Kernel];
-
-    /// What is timed, in the plural.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pass => "passes",
-            Self::Layer => "layers",
-            Self::Brick => "bricks",
-            Self::Kernel => "kernels",
-        }
-    }
-}
 
 /// A pass as it was issued: what lies between its marks. Of a pass that is recorded once and replayed,
 /// [`DeviceTimer::issued`](crate::DeviceTimer::issued) gives it for

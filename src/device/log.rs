@@ -7,20 +7,23 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::brick::{Phase, Source, Work};
-use crate::clock::ClockInfo;
+use brickscope_profile::absent::Absent;
+use brickscope_profile::brick::{Phase, Source, Work};
+use brickscope_profile::clock::ClockInfo;
+use brickscope_profile::device::{
+    Alignment, DeviceProfile, DeviceStream, Grain, GrainTotal, Launch, LaunchKind, LayerTotal,
+};
+use brickscope_profile::latency::Latency;
+use brickscope_profile::name::Name;
+use brickscope_profile::profile::Profile;
+use brickscope_profile::stats::BrickStats;
+
 use crate::collect::{Part, Points, Tables};
 use crate::device::budget::Budget;
-use crate::device::clock::Alignment;
 use crate::device::executor::DeviceInfo;
-use crate::device::issued::{Event, Grain, Issued, NEXT_MARK, What};
-use crate::device::launch::{Launch, LaunchKind};
-use crate::device::profile::{DeviceProfile, DeviceStream, GrainTotal, LayerTotal};
+use crate::device::issued::{Event, Issued, NEXT_MARK, What};
 use crate::fold::Fold;
-use crate::latency::Latency;
-use crate::profile::{Absent, Name, Profile};
 use crate::recorder::{Kind, Lane, NONE, Owner, Record};
-use crate::stats::BrickStats;
 use crate::sync::lock_unmodelled as lock;
 
 /// One device.
@@ -266,7 +269,7 @@ impl DeviceLog {
             filled.names = names.to_vec();
             points.extend(tables.finish(&mut filled), index as u32);
             filled.latency = if is_whole {
-                Latency::of(&filled)
+                Latency::of(&filled.passes, &filled.spans, &filled.names)
             } else {
                 let (mut prompts, mut tokens) = (BrickStats::new(""), BrickStats::new(""));
                 fold.prompts().add_to(&mut prompts);

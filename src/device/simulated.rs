@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
+use brickscope_profile::device::{Bracket, Ticks};
+use brickscope_profile::stats::SplitMix64;
+
 use crate::clock::{Clock, MockClock};
-use crate::device::clock::{Bracket, Ticks};
 use crate::device::error::DeviceError;
 use crate::device::executor::{Device, DeviceInfo, StreamId};
-use crate::stats::SplitMix64;
 
 /// A device with a virtual clock, for the tests of executors and of embedders.
 ///

@@ -3,67 +3,36 @@
 use std::fs;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use brickscope_profile::machine::CacheLevel;
 
-/// One level of data cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheLevel {
-    /// 1, 2, 3, …
-    pub level: u32,
-    /// Bytes of one such cache.
-    pub bytes: u64,
-    /// Logical CPUs that share one.
-    pub shared_by: u32,
+/// The data caches of the first CPU, the smallest first; empty where the system doesn't tell.
+///
+/// From `/sys/devices/system/cpu/cpu0/cache`, so on Linux only. A virtual machine shows what its
+/// host says, which need not be what the processor has. Where cores differ, the others' are not
+/// looked at.
+#[must_use]
+pub fn caches() -> Vec<CacheLevel> {
+    read_below(Path::new("/sys/devices/system/cpu/cpu0/cache"))
 }
 
-impl CacheLevel {
-    /// Those of the first CPU, the smallest first; empty where the system doesn't tell.
-    ///
-    /// From `/sys/devices/system/cpu/cpu0/cache`, so on Linux only. A virtual machine shows what its
-    /// host says, which need not be what the processor has. Where cores differ, the others' are not
-    /// looked at.
-    #[must_use]
-    pub fn detect() -> Vec<Self> {
-        Self::read_below(Path::new("/sys/devices/system/cpu/cpu0/cache"))
-    }
-
-    fn read_below(folder: &Path) -> Vec<Self> {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut levels: Vec<Self> = entries
-            .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"index"))
-            .filter_map(|entry| {
-                let field = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
-                if field("type")?.trim() == "Instruction" {
-                    return None;
-                }
-                Some(Self {
-                    level: field("level")?.trim().parse().ok()?,
-                    bytes: size(field("size")?.trim()).filter(|&bytes| bytes > 0)?,
-                    shared_by: count_cpus(field("shared_cpu_list")?.trim())?,
-                })
+fn read_below(folder: &Path) -> Vec<CacheLevel> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut levels: Vec<CacheLevel> = entries
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"index"))
+        .filter_map(|entry| {
+            let field = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
+            if field("type")?.trim() == "Instruction" {
+                return None;
+            }
+            Some(CacheLevel {
+                level: field("level")?.trim().parse().ok()?,
+                bytes: size(field("size")?.trim()).filter(|&bytes| bytes > 0)?,
+                shared_by: count_cpus(field("shared_cpu_list")?.trim())?,
             })
-            .collect();
-        levels.sort_by_key(|cache| cache.level);
-        levels
-    }
-
-    /// `L1`, `L2`, …
-    #[must_use]
-    pub fn name(&self) -> String {
-        format!("L{}", self.level)
-    }
-
-    /// What one of `threads` busy threads has of it, if they sit as close together as they can.
-    #[must_use]
-    pub fn bytes_per_thread(&self, threads: u32) -> u64 {
-        self.bytes / u64::from(threads.min(self.shared_by).max(1))
-    }
-
-    /// What all `threads` have of this level together, if they sit as close together as they can.
-    #[must_use]
-    pub fn bytes_of(&self, threads: u32) -> u64 {
-        self.bytes.saturating_mul(threads.max(1).div_ceil(self.shared_by.max(1)).into())
-    }
+        })
+        .collect();
+    levels.sort_by_key(|cache| cache.level);
+    levels
 }
 
 /// `32K`, `1024K` or `8M`, in bytes.
@@ -118,8 +87,8 @@ mod tests {
         write("index0", ["1", "Data", "32K", "0,8"]);
         write("index1", ["1", "Instruction", "64K", "0,8"]);
         write("index4", ["4", "Unified", "garbage", "0"]);
-        let found = CacheLevel::read_below(root.path());
-        let none = CacheLevel::read_below(&root.path().join("nowhere"));
+        let found = read_below(root.path());
+        let none = read_below(&root.path().join("nowhere"));
         let l1 = CacheLevel { level: 1, bytes: 32 << 10, shared_by: 2 };
         let l3 = CacheLevel { level: 3, bytes: 32 << 20, shared_by: 8 };
         assert_eq!((found, none), (vec![l1, l3], vec![]));

@@ -3,50 +3,50 @@
 use std::num::NonZeroUsize;
 
 use brickscope_kernels::{Backend, Int8, Kernels, QuantType, ThreadPool};
+use brickscope_profile::absent::Absent;
+use brickscope_profile::machine::{
+    Bandwidth, CacheCeiling, CacheLevel, Ceilings, Move, Numbers, Peak, Survey,
+};
+use brickscope_profile::save;
 
+use crate::machine::caches::{self, caches};
 use crate::machine::meter::Meter;
-use crate::machine::survey::{Bandwidth, Move, Peak, Survey};
-use crate::machine::{CacheCeiling, CacheLevel, Ceilings, Numbers};
-use crate::profile::Absent;
-use crate::save;
 
 /// For how long memory is moved, and multiplications are done, again and again; the best run counts.
 const NANOS: u64 = 250_000_000;
 /// The same where the data lie in a cache, and one run takes less than a millisecond.
 const CACHE_NANOS: u64 = 60_000_000;
 
-impl Ceilings {
-    /// Measures what the threads of `pool` reach together with `kernels`. Takes most of a second, and
-    /// 128 MiB of memory for each thread, more where the caches are larger, but at most an eighth of
-    /// what is free.
-    ///
-    /// # Errors
-    ///
-    /// Why there are none, if there isn't that memory.
-    pub fn measure(kernels: Kernels, pool: &ThreadPool) -> Result<Self, Absent> {
-        Self::of(kernels, &Meter::new(kernels, pool, CacheLevel::detect()), pool.threads() as u32)
-    }
+/// Measures what the threads of `pool` reach together with `kernels`. Takes most of a second, and
+/// 128 MiB of memory for each thread, more where the caches are larger, but at most an eighth of
+/// what is free.
+///
+/// # Errors
+///
+/// Why there are none, if there isn't that memory.
+pub fn measure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings, Absent> {
+    ceilings_by(kernels, &Meter::new(kernels, pool, caches()), pool.threads() as u32)
+}
 
-    fn of(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Self, Absent> {
-        let memory = meter.memory(Move::Read, NANOS)?;
-        let caches = meter.caches().iter().filter_map(|&cache| {
-            let rate = meter.cache(cache, Move::Read, CACHE_NANOS).ok()?;
-            Some(CacheCeiling {
-                level: cache.name(),
-                bytes: cache.bytes_of(threads),
-                read_bytes_per_second: rate.per_second,
-            })
-        });
-        Ok(Self {
-            read_bytes_per_second: memory.per_second,
-            caches: caches.collect(),
-            flops_per_second: meter.flops(NANOS),
-            int8_ops_per_second: multiplied(kernels).and_then(|int8| meter.int8(int8, NANOS).ok()),
-            numbers: Some(Numbers::F32),
-            basis: Self::basis("measured before the run", threads, kernels.backend().name()),
-            measured: Some(save::now_rfc3339()),
+fn ceilings_by(kernels: Kernels, meter: &Meter, threads: u32) -> Result<Ceilings, Absent> {
+    let memory = meter.memory(Move::Read, NANOS)?;
+    let caches = meter.caches().iter().filter_map(|&cache| {
+        let rate = meter.cache(cache, Move::Read, CACHE_NANOS).ok()?;
+        Some(CacheCeiling {
+            level: cache.name(),
+            bytes: cache.bytes_of(threads),
+            read_bytes_per_second: rate.per_second,
         })
-    }
+    });
+    Ok(Ceilings {
+        read_bytes_per_second: memory.per_second,
+        caches: caches.collect(),
+        flops_per_second: meter.flops(NANOS),
+        int8_ops_per_second: multiplied(kernels).and_then(|int8| meter.int8(int8, NANOS).ok()),
+        numbers: Some(Numbers::F32),
+        basis: Ceilings::basis("measured before the run", threads, kernels.backend().name()),
+        measured: Some(save::now_rfc3339()),
+    })
 }
 
 /// How products of these kernels multiply bytes, if they do.
@@ -54,63 +54,61 @@ fn multiplied(kernels: Kernels) -> Option<Int8> {
     kernels.rounds_activations(QuantType::Q8_0, 1).then_some(Int8::Vnni)
 }
 
-impl Survey {
-    /// How many threads the loops of a survey of a machine run on: 1, 2, 4, … and `most`.
-    #[must_use]
-    pub fn thread_counts(most: NonZeroUsize) -> Vec<NonZeroUsize> {
-        let below = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&n| n < most.get());
-        below.filter_map(NonZeroUsize::new).chain([most]).collect()
-    }
+/// How many threads the loops of a survey of a machine run on: 1, 2, 4, … and `most`.
+#[must_use]
+pub fn survey_thread_counts(most: NonZeroUsize) -> Vec<NonZeroUsize> {
+    let below = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&n| n < most.get());
+    below.filter_map(NonZeroUsize::new).chain([most]).collect()
+}
 
-    /// How many rates [`measure`](Self::measure) measures, of which it tells one by one.
-    #[must_use]
-    pub fn steps(most: NonZeroUsize, caches: usize) -> usize {
-        let each = (caches + 1) * Move::ALL.len() + BACKENDS.len() * (1 + Int8::ALL.len());
-        Self::thread_counts(most).len() * each
-    }
+/// How many rates [`measure_survey`] measures, of which it tells one by one.
+#[must_use]
+pub fn survey_steps(most: NonZeroUsize, caches: usize) -> usize {
+    let each = (caches + 1) * Move::ALL.len() + BACKENDS.len() * (1 + Int8::ALL.len());
+    survey_thread_counts(most).len() * each
+}
 
-    /// Measures everything on 1, 2, 4, … and `most` threads, calling `step` after each rate. Takes
-    /// some three seconds for each number of threads, and memory as [`Ceilings::measure`].
-    ///
-    /// # Errors
-    ///
-    /// If the system can't start so many threads.
-    pub fn measure(most: NonZeroUsize, step: &mut dyn FnMut()) -> std::io::Result<Self> {
-        let kernels = Kernels::best();
-        let caches = CacheLevel::detect();
-        let mut survey = Self {
-            measured: save::now_rfc3339(),
-            backend: kernels.backend().name().to_owned(),
-            caches: caches.clone(),
-            bandwidth: Vec::new(),
-            peaks: Vec::new(),
-        };
-        for threads in Self::thread_counts(most) {
-            let pool = ThreadPool::new(threads)?;
-            let meter = Meter::new(kernels, &pool, caches.clone());
-            let n = threads.get() as u32;
-            let places = caches.iter().map(Some).chain([None]);
-            for (place, how) in places.flat_map(|place| Move::ALL.map(|how| (place, how))) {
-                let rate = match place {
-                    Some(&cache) => meter.cache(cache, how, CACHE_NANOS),
-                    None => meter.memory(how, NANOS),
-                };
-                survey.bandwidth.push(Bandwidth {
-                    level: place.map_or("memory".to_owned(), CacheLevel::name),
-                    how,
-                    threads: n,
-                    working_set: rate.as_ref().ok().map(|rate| rate.working_set),
-                    bytes_per_second: rate.as_ref().ok().map(|rate| rate.per_second),
-                    absent: rate.err(),
-                });
-                step();
-            }
-            for &backend in BACKENDS {
-                survey.peaks.extend(peaks(backend, &pool, step));
-            }
+/// Measures everything on 1, 2, 4, … and `most` threads, calling `step` after each rate. Takes
+/// some three seconds for each number of threads, and memory as [`measure_ceilings`].
+///
+/// # Errors
+///
+/// If the system can't start so many threads.
+pub fn measure_survey(most: NonZeroUsize, step: &mut dyn FnMut()) -> std::io::Result<Survey> {
+    let kernels = Kernels::best();
+    let caches = caches::caches();
+    let mut survey = Survey {
+        measured: save::now_rfc3339(),
+        backend: kernels.backend().name().to_owned(),
+        caches: caches.clone(),
+        bandwidth: Vec::new(),
+        peaks: Vec::new(),
+    };
+    for threads in survey_thread_counts(most) {
+        let pool = ThreadPool::new(threads)?;
+        let meter = Meter::new(kernels, &pool, caches.clone());
+        let n = threads.get() as u32;
+        let places = caches.iter().map(Some).chain([None]);
+        for (place, how) in places.flat_map(|place| Move::ALL.map(|how| (place, how))) {
+            let rate = match place {
+                Some(&cache) => meter.cache(cache, how, CACHE_NANOS),
+                None => meter.memory(how, NANOS),
+            };
+            survey.bandwidth.push(Bandwidth {
+                level: place.map_or("memory".to_owned(), CacheLevel::name),
+                how,
+                threads: n,
+                working_set: rate.as_ref().ok().map(|rate| rate.working_set),
+                bytes_per_second: rate.as_ref().ok().map(|rate| rate.per_second),
+                absent: rate.err(),
+            });
+            step();
         }
-        Ok(survey)
+        for &backend in BACKENDS {
+            survey.peaks.extend(peaks(backend, &pool, step));
+        }
     }
+    Ok(survey)
 }
 
 /// The backends that a CPU of this architecture may have.

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use brickscope_kernels::{INT8_DEPTH, Int8, Kernels, Place, ThreadPool};
+use brickscope_profile::absent::Absent;
+use brickscope_profile::machine::{CacheLevel, Move};
 
 use crate::clock::Clock;
+use crate::machine::available_memory;
 use crate::machine::os::{self, Affinity};
-use crate::machine::{CacheLevel, Move, available_memory};
-use crate::profile::Absent;
 use crate::sync::lock_unmodelled as lock;
 
 /// Bytes of memory that each thread moves in one go.

@@ -11,52 +11,35 @@ mod load;
 #[cfg(feature = "kernels")]
 mod meter;
 pub(crate) mod os;
-mod survey;
-
-pub use caches::CacheLevel;
-pub use cgroup::CpuLimit;
-pub use counters::{CounterReading, CounterSums, Missing, probe_counters, probe_sampling};
-pub(crate) use counters::{Counters, ReadCounters};
-pub use details::MachineDetails;
-pub use frequency::cpu_frequency_khz;
-pub use load::{Disturbance, LoadWatch, OtherLoad};
-pub(crate) use load::{LoadMeter, LoadReading};
-pub use survey::{Bandwidth, Move, Peak, Survey};
 
 use std::fs;
 
-use serde::{Deserialize, Serialize};
+#[doc(no_inline)]
+pub use brickscope_profile::machine::*;
+pub use caches::caches;
+#[cfg(feature = "kernels")]
+pub use ceilings::{measure_ceilings, measure_survey, survey_steps, survey_thread_counts};
+pub use cgroup::CpuLimit;
+pub(crate) use counters::{Counters, ReadCounters};
+pub use counters::{Missing, probe_counters, probe_sampling};
+pub use details::MachineDetails;
+pub use frequency::cpu_frequency_khz;
+pub use load::LoadWatch;
+pub(crate) use load::{LoadMeter, LoadReading};
 
-/// The machine that a run was made on.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Machine {
-    /// The operating system: `linux`, `macos`, …
-    pub os: String,
-    /// The architecture: `x86_64`, `aarch64`, …
-    pub arch: String,
-    /// The processor, as it names itself.
-    pub cpu: Option<String>,
-    /// Logical processors that this process may use.
-    pub logical_cpus: Option<u32>,
-    /// Memory in bytes.
-    pub memory_bytes: Option<u64>,
-}
-
-impl Machine {
-    /// Asks the operating system. What it doesn't say is `None`.
-    #[must_use]
-    pub fn detect() -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        Self {
-            os: std::env::consts::OS.to_owned(),
-            arch: std::env::consts::ARCH.to_owned(),
-            cpu: field(&cpuinfo, "model name").map(str::to_owned),
-            logical_cpus: std::thread::available_parallelism()
-                .ok()
-                .and_then(|cpus| u32::try_from(cpus.get()).ok()),
-            memory_bytes: kilobytes(&meminfo, "MemTotal"),
-        }
+/// This machine, as the operating system describes it. What it doesn't say is `None`.
+#[must_use]
+pub fn detect() -> Machine {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    Machine {
+        os: std::env::consts::OS.to_owned(),
+        arch: std::env::consts::ARCH.to_owned(),
+        cpu: field(&cpuinfo, "model name").map(str::to_owned),
+        logical_cpus: std::thread::available_parallelism()
+            .ok()
+            .and_then(|cpus| u32::try_from(cpus.get()).ok()),
+        memory_bytes: kilobytes(&meminfo, "MemTotal"),
     }
 }
 
@@ -79,101 +62,6 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     })
 }
 
-/// What a machine can do at best, and how that is known.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Ceilings {
-    /// Bytes read from memory in a second, by as many threads as the run had.
-    pub read_bytes_per_second: f64,
-    /// Multiplications and additions of `f32` in a second, by the same threads with the run's instruction
-    /// set. Where `numbers` is absent it may be of bytes: of what the run's products multiplied.
-    pub flops_per_second: f64,
-    /// The same of bytes, where kernels of that instruction set multiply such and it was measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub int8_ops_per_second: Option<f64>,
-    /// What the products of the run multiply, and so which of these its peak is; absent in what was written
-    /// before this was told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub numbers: Option<Numbers>,
-    /// How they were obtained.
-    pub basis: String,
-    /// When, RFC 3339 in UTC.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measured: Option<String>,
-    /// Bytes read from each level of cache in a second, as far as that could be measured; the
-    /// smallest level first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub caches: Vec<CacheCeiling>,
-}
-
-/// What is multiplied where a peak is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Numbers {
-    /// Floats of 32 bits.
-    F32,
-    /// Whole numbers of 8 bits.
-    Int8,
-}
-
-impl Ceilings {
-    /// How the basis of ceilings ends whose peak is of products of bytes.
-    pub(crate) const OF_BYTES: &str = ", products of bytes";
-
-    /// The same ceilings for a run with products whose kernels multiply bytes. Where no peak of such was
-    /// measured, or it is the lower one, that of `f32` stays.
-    #[must_use]
-    pub fn of_int8_products(mut self) -> Self {
-        let is_higher = self.int8_ops_per_second.is_some_and(|peak| peak > self.flops_per_second);
-        if is_higher && self.numbers != Some(Numbers::Int8) {
-            self.numbers = Some(Numbers::Int8);
-            self.basis.push_str(Self::OF_BYTES);
-        }
-        self
-    }
-
-    /// The peak that a run is held to, in multiplications and additions a second.
-    #[must_use]
-    pub fn peak_per_second(&self) -> f64 {
-        let bytes = self.int8_ops_per_second.filter(|_| self.numbers == Some(Numbers::Int8));
-        bytes.unwrap_or(self.flops_per_second)
-    }
-
-    /// The field that has it.
-    #[must_use]
-    pub fn peak_field(&self) -> &'static str {
-        match (self.numbers, self.int8_ops_per_second) {
-            (Some(Numbers::Int8), Some(_)) => "int8_ops_per_second",
-            _ => "flops_per_second",
-        }
-    }
-
-    /// When or by what, then with what.
-    fn basis(when: &str, threads: u32, backend: &str) -> String {
-        format!("{when}: {threads} thread{}, {backend}", if threads == 1 { "" } else { "s" })
-    }
-
-    /// The same ceilings, whose basis says that they were kept from when they were measured.
-    #[must_use]
-    pub fn kept(mut self) -> Self {
-        if let Some((_, with)) = self.basis.rsplit_once(": ") {
-            let when = self.measured.as_deref().unwrap_or("before");
-            self.basis = format!("measured {when} and kept: {with}");
-        }
-        self
-    }
-}
-
-/// What a level of cache gives at best.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CacheCeiling {
-    /// `L1`, `L2`, …
-    pub level: String,
-    /// What the threads of the run have of it together.
-    pub bytes: u64,
-    /// Bytes read from it in a second, by all of them.
-    pub read_bytes_per_second: f64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,28 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_bytes_are_held_to_their_own_peak() {
-        let floats = Ceilings {
-            flops_per_second: 100e9,
-            int8_ops_per_second: Some(400e9),
-            numbers: Some(Numbers::F32),
-            basis: Ceilings::basis("measured before the run", 2, "avx512"),
-            ..Ceilings::default()
-        };
-        let bytes = floats.clone().of_int8_products();
-        assert_eq!((bytes.peak_per_second(), bytes.peak_field()), (400e9, "int8_ops_per_second"));
-        assert_eq!((floats.peak_per_second(), floats.peak_field()), (100e9, "flops_per_second"));
-        assert_eq!(bytes.flops_per_second, 100e9, "what was measured of floats is kept");
-        assert_eq!(bytes.basis, "measured before the run: 2 threads, avx512, products of bytes");
-        assert_eq!(bytes.clone().of_int8_products(), bytes);
-        for int8_ops_per_second in [None, Some(50e9)] {
-            let slow = Ceilings { int8_ops_per_second, ..floats.clone() };
-            assert_eq!(slow.clone().of_int8_products(), slow);
-        }
-    }
-
-    #[test]
     fn this_machine_has_an_architecture() {
-        assert_eq!(Machine::detect().arch, std::env::consts::ARCH);
+        assert_eq!(detect().arch, std::env::consts::ARCH);
     }
 }

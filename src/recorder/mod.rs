@@ -45,17 +45,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use self::row::{Row, Told};
-use self::thread::Thread;
-use crate::brick::{Phase, Source, Work};
-use crate::clock::{Clock, Ticks};
-use crate::fold::Fold;
-use crate::machine::{self, CounterReading, Disturbance, LoadReading, ReadCounters};
-use crate::script::PassScript;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
+use brickscope_profile::brick::{Phase, Source, Work};
+use brickscope_profile::machine::{CounterReading, Disturbance};
 
 pub(crate) use self::readings::{Readings, Untold};
 pub(crate) use self::row::{Kind, Record, Span, flag};
+use self::row::{Row, Told};
+use self::thread::Thread;
+use crate::clock::{Clock, Ticks};
+use crate::fold::Fold;
+use crate::machine;
+use crate::machine::{LoadReading, ReadCounters};
+use crate::script::PassScript;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, lock};
 
 /// What a span is of: an index into the profiler's table of names.
 pub(crate) type NameIdx = u16;

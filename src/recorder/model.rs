@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
+use brickscope_profile::brick::{BrickId, Source, Work};
+use brickscope_profile::stats::BrickStats;
 use loom::thread::{self, JoinHandle};
 
 use super::{Kind, Recorder};
-use crate::brick::{BrickId, Source, Work};
 use crate::clock::MockClock;
 use crate::fold::Slot;
-use crate::stats::BrickStats;
 
 const NAME: u16 = BrickId::LmHead as u16;
 

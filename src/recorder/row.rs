@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use brickscope_profile::brick::{Source, Work};
+use brickscope_profile::machine::{CounterReading, Disturbance};
+
 use super::{NONE, NameIdx};
-use crate::brick::{Source, Work};
-use crate::machine::{CounterReading, Disturbance};
 use crate::sync::AtomicU64;
 
 /// A cache line: start, duration, exclusive, elements, flops, bytes, then

@@ -107,8 +107,9 @@ mod numbers {
 /// The model's threads: they are few, and none of them ends before the model does.
 #[cfg(loom)]
 mod numbers {
-    use loom::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering::Relaxed;
+
+    use loom::sync::atomic::AtomicU32;
 
     use super::{Cell, Thread};
 

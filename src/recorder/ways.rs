@@ -1,18 +1,18 @@
 //! The short ways and the careful ones do the same: whatever is called in whatever order, they write
 //! the same rows.
 
+use brickscope_profile::brick::{Phase, Source, Work};
+use brickscope_profile::stats::BrickStats;
 use proptest::prelude::*;
 
 use super::readings::MOST_SCRIPTS;
 use super::row::Record;
 use super::{NameIdx, OFF, Open, OpenPass, Recorder};
-use crate::brick::{Phase, Source, Work};
 use crate::clock::{Clock, MockClock};
 use crate::fold::Slot;
 use crate::machine::LoadReading;
 use crate::recorder::Looked;
 use crate::script::{GrowingWork, PassScript, PassScriptBuilder};
-use crate::stats::BrickStats;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {

@@ -84,7 +84,7 @@ fn marks_out_of_order_are_no_times() {
     assert_eq!((device.disordered_passes, device.unsettled_passes), (1, 0));
     let positions: Vec<u64> = device.streams[0].passes.iter().map(|pass| pass.position).collect();
     assert_eq!(positions, [0, 2]);
-    assert!(brickscope::view::report(&profile).contains("marks were not in order: 1"));
+    assert!(brickscope_analysis::view::report(&profile).contains("marks were not in order: 1"));
 }
 
 #[test]
@@ -533,7 +533,7 @@ fn passes_without_marks_are_counted_and_what_fails_outside_is_told() {
     let [device_profile] = &profile.devices[..] else { panic!("there is one") };
     assert_eq!(device_profile.unmarked_passes, 2, "none was to be timed in the third");
     assert!(device_profile.lost.as_deref().is_some_and(|why| why.contains("off the bus")));
-    let report = brickscope::view::report(&profile);
+    let report = brickscope_analysis::view::report(&profile);
     assert!(report.contains("2 passes ran without marks"), "{report}");
     profiler.set_sync_mode(SyncMode::Deferred);
     let refused = timer.begin_pass(&mut device, Phase::Decode, 1, 0);

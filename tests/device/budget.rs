@@ -1,8 +1,9 @@
 //! How fine a device is timed, by what that costs.
 
 use brickscope::{
-    BrickId, BrickProfiler, DeviceTimer, Grain, Misuse, Phase, Profile, SimulatedDevice, Work, view,
+    BrickId, BrickProfiler, DeviceTimer, Grain, Misuse, Phase, Profile, SimulatedDevice, Work,
 };
+use brickscope_analysis::view;
 
 use super::STREAM;
 

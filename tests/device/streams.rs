@@ -1,6 +1,7 @@
 //! Several streams: what they do at once, and what waits for what.
 
-use brickscope::{BrickProfiler, Phase, Profile, SimulatedDevice, StreamId, Work, view};
+use brickscope::{BrickProfiler, Phase, Profile, SimulatedDevice, StreamId, Work};
+use brickscope_analysis::view;
 
 const MAIN: StreamId = StreamId(0);
 const SIDE: StreamId = StreamId(1);

@@ -2,8 +2,9 @@
 
 use brickscope::{
     BrickId, BrickProfiler, DeviceTimer, Phase, Profile, SimulatedDevice, SyncMode, TreeOptions,
-    Work, view,
+    Work,
 };
+use brickscope_analysis::view;
 
 use super::STREAM;
 

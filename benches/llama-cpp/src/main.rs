@@ -101,7 +101,7 @@ fn run(args: &Args) -> Result<()> {
     let models = models.collect::<Result<Vec<_>>>()?;
     let load = load.and_then(|watch| watch.so_far());
 
-    let machine = Machine::detect();
+    let machine = brickscope::machine::detect();
     let peer = format!("llama.cpp with ggml {}", library.version());
     let backend = Kernels::best().backend().name();
     if args.json {
@@ -188,7 +188,7 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
                     .push(Turn::take(engine, prompt, answer, &|| probe.bytes_per_second())?);
             }
             if let Ok(rates) = &mut bandwidth {
-                match Ceilings::measure(cpu.kernels, cpu.pool()) {
+                match brickscope::machine::measure_ceilings(cpu.kernels, cpu.pool()) {
                     Ok(ceilings) => rates.push(ceilings.read_bytes_per_second),
                     Err(Absent { reason }) => bandwidth = Err(reason),
                 }

@@ -1,6 +1,6 @@
 //! What speaks against figures: a sentence for each thing that may have changed them.
 
-use brickscope::receipt::v1::{Load, Machine, Sample, Test};
+use brickscope_analysis::receipt::v1::{Load, Machine, Sample, Test};
 
 /// Above this part of the machine's CPU time, what others used may have changed the figures.
 const MUCH: f64 = 0.05;
@@ -96,7 +96,7 @@ fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
 
 #[cfg(test)]
 mod tests {
-    use brickscope::receipt::v1::{Aggregates, WarmUp};
+    use brickscope_analysis::receipt::v1::{Aggregates, WarmUp};
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use brickscope::receipt::tokens_sha256;
-use brickscope::receipt::v1::{Aggregates, Kernel, Sample, Test};
 use brickscope::{BrickProfiler, Clock, Phase, Profile, cpu_frequency_khz};
+use brickscope_analysis::receipt::tokens_sha256;
+use brickscope_analysis::receipt::v1::{Aggregates, Kernel, Sample, Test};
 use brickscope_engine::synth::random_tokens;
 use brickscope_engine::{Profiled, Sampler, Sampling, Session};
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use brickscope::receipt::{Receipt, sha256_hex};
+use brickscope_analysis::receipt::{Receipt, sha256_hex};
 
 use super::rows::Measurement;
 use crate::args::BenchmarkArgs;

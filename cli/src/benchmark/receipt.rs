@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use brickscope::receipt::v1::{
+use brickscope::{Absent, CpuLimit, MachineDetails, Profile};
+use brickscope_analysis::receipt::v1::{
     Binary, CacheCeiling, Ceilings, Clock, Load, Machine, Model, Overhead, Receipt, Run, VERSION,
 };
-use brickscope::receipt::{sha256_file, sha256_file_with, sha256_hex};
-use brickscope::{Absent, CpuLimit, MachineDetails, Profile};
+use brickscope_analysis::receipt::{sha256_file, sha256_file_with, sha256_hex};
 use brickscope_engine::Model as EngineModel;
 
 use super::doubts::{Circumstances, doubts};
@@ -188,7 +188,7 @@ fn binary() -> Binary {
 
 fn machine() -> Machine {
     let brickscope::Machine { os, arch, cpu, logical_cpus, memory_bytes } =
-        brickscope::Machine::detect();
+        brickscope::machine::detect();
     let details = MachineDetails::read();
     let limit = CpuLimit::read().unwrap_or_default();
     Machine {

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use brickscope::receipt::v1::{Receipt, Test};
+use brickscope_analysis::receipt::v1::{Receipt, Test};
 use brickscope_engine::Model;
 use serde_json::{Map, Value, json};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use brickscope::receipt::v1::{Brick, Kernel};
 use brickscope::{NameKind, Pass, Profile};
+use brickscope_analysis::receipt::v1::{Brick, Kernel};
 
 /// What a profiler says of some passes.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use brickscope::receipt::v1::{Receipt, Spread, Test};
+use brickscope_analysis::receipt::v1::{Receipt, Spread, Test};
 
 use super::rows::{Measurement, ModelRow};
 
@@ -283,7 +283,7 @@ pub(crate) fn wrapped(label: &str, value: &str, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use brickscope::receipt::Receipt;
+    use brickscope_analysis::receipt::Receipt;
 
     use super::*;
     use crate::args::Format;
@@ -295,7 +295,7 @@ mod tests {
 
     /// The receipt in the repository, as process `process` of two.
     fn measurement(process: u32) -> Measurement {
-        let text = include_str!("../../../tests/data/receipt-v1.json");
+        let text = include_str!("../../../analysis/tests/data/receipt-v1.json");
         let mut receipt = Receipt::from_json(text, "receipt-v1.json".as_ref()).expect("a receipt");
         receipt.run.process = process;
         receipt.run.processes = 2;

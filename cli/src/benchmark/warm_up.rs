@@ -1,6 +1,6 @@
 //! When a measurement may begin: when the last repetitions agree.
 
-use brickscope::receipt::v1::WarmUp;
+use brickscope_analysis::receipt::v1::WarmUp;
 
 /// When a warm-up is over.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use brickscope::receipt::MAX_BYTES;
-use brickscope::receipt::v1::{Load, Run};
 use brickscope::{Absent, Clock, CpuLimit, LoadWatch, Profile};
+use brickscope_analysis::receipt::MAX_BYTES;
+use brickscope_analysis::receipt::v1::{Load, Run};
 use brickscope_engine::{Model, Session};
 use brickscope_live::socket::{Facts, Publisher};
 
@@ -147,7 +147,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let throttled = throttled().saturating_sub(throttled_before);
     let mut profile = bench.profile();
     profile.model = Some(source::describe(&model));
-    profile.machine = Some(brickscope::Machine::detect());
+    profile.machine = Some(brickscope::machine::detect());
     match &before.ceilings {
         Ok(ceilings) => profile.ceilings = Some(ceilings.clone()),
         Err(absent) => profile.ceilings_absent = Some(absent.clone()),
@@ -184,7 +184,7 @@ fn publish(
             ..brickscope::Run::default()
         }),
         model: Some(source::describe(model)),
-        machine: Some(brickscope::Machine::detect()),
+        machine: Some(brickscope::machine::detect()),
         ceilings: before.ceilings.as_ref().ok().cloned(),
         ceilings_absent: before.ceilings.as_ref().err().cloned(),
     };

@@ -195,7 +195,7 @@ fn check(
     let run = Setting {
         created,
         model: source::describe(model),
-        machine: Machine::detect(),
+        machine: brickscope::machine::detect(),
         backend,
         threads,
         clock: clock.describe(),

@@ -7,8 +7,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use brickscope::compare::{Comparison, Options, Outcome, Side, compare};
-use brickscope::{Profile, view};
+use brickscope::Profile;
+use brickscope_analysis::compare::{Comparison, Options, Outcome, Side, compare};
+use brickscope_analysis::view;
 
 use crate::args::{CompareArgs, ComparisonArgs, ComparisonFormat};
 use crate::run_dir::RunDir;
@@ -34,7 +35,7 @@ pub(super) fn compared(a: &Side, b: &Side, how: &ComparisonArgs) -> Result<Compa
     let options =
         Options { threshold: how.threshold, min_share: how.min_share, is_forced: how.force };
     compare(a, b, &options).map_err(|error| match error {
-        brickscope::compare::CompareError::Unlike(_) => {
+        brickscope_analysis::compare::CompareError::Unlike(_) => {
             anyhow::anyhow!("{error}; --force compares them all the same")
         }
         error => error.into(),

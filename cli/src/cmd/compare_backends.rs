@@ -3,8 +3,9 @@
 use std::io::{Write, stdout};
 
 use anyhow::{Context, Result};
-use brickscope::backends::{BackendComparison, BackendRounds};
-use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, Profile, Run, view};
+use brickscope::{Backend, BrickProfiler, ClockInfo, Machine, Profile, Run};
+use brickscope_analysis::backends::{BackendComparison, BackendRounds};
+use brickscope_analysis::view;
 use brickscope_engine::gguf::Placement;
 use brickscope_engine::{GenerateOptions, Model, Sampling, Session, generate};
 use brickscope_kernels::Kernels;
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let report = Report {
         created,
         model: source::describe(&model),
-        machine: Machine::detect(),
+        machine: brickscope::machine::detect(),
         clock: sides[0].rounds.first().map(|round| round.clock.clone()).unwrap_or_default(),
         threads,
         prompt_tokens: prompt.len(),

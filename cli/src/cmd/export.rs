@@ -6,9 +6,10 @@ use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope::export::Part;
-use brickscope::stacks::{self, Stacks};
-use brickscope::{Profile, export, write_atomically};
+use brickscope::{Profile, write_atomically};
+use brickscope_analysis::export;
+use brickscope_analysis::export::Part;
+use brickscope_analysis::stacks::{self, Stacks};
 
 use crate::args::{By, ExportArgs, ExportFormat, MetricsNames, Table};
 use crate::{device, progress, run_dir};

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
-use brickscope::stacks::Stacks;
-use brickscope::{Machine, Profile, export, time_rfc3339, write_atomically};
+use brickscope::{Machine, Profile, time_rfc3339, write_atomically};
+use brickscope_analysis::export;
+use brickscope_analysis::stacks::Stacks;
 use brickscope_sampler::{Sampled, Sampler};
 
 use crate::args::{By, FlamegraphArgs, Via};
@@ -185,9 +186,9 @@ impl Material {
         let (mut agreement, mut agreement_absent) = (None, None);
         let first = args.by.unwrap_or(By::Layer);
         let by = match first {
-            By::Layer => brickscope::stacks::By::Layer,
-            By::Brick => brickscope::stacks::By::Brick,
-            By::Thread => brickscope::stacks::By::Thread,
+            By::Layer => brickscope_analysis::stacks::By::Layer,
+            By::Brick => brickscope_analysis::stacks::By::Brick,
+            By::Thread => brickscope_analysis::stacks::By::Thread,
         };
         let stacks = match (&self.folded, &self.sampled, &self.profile) {
             (Some(folded), ..) => folded.clone(),
@@ -247,7 +248,7 @@ impl Material {
                 .profile
                 .as_ref()
                 .and_then(|profile| profile.machine.clone())
-                .or_else(|| self.command.is_some().then(Machine::detect)),
+                .or_else(|| self.command.is_some().then(brickscope::machine::detect)),
             run,
             command: self.command.clone(),
             command_line: std::env::args().collect(),

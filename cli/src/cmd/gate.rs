@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use brickscope::compare::{Outcome, Pairing};
+use brickscope_analysis::compare::{Outcome, Pairing};
 
 use super::compare::{compared, exit_code, print};
 use crate::args::GateArgs;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
-use brickscope::history::{History, LeftOut, Measure, Run};
-use brickscope::receipt::Receipt;
-use brickscope::view;
+use brickscope_analysis::history::{History, LeftOut, Measure, Run};
+use brickscope_analysis::receipt::Receipt;
+use brickscope_analysis::view;
 use serde::Serialize;
 
 use crate::args::{HistoryArgs, HistoryForm};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
-use brickscope::import::{self, Format, MAX_BYTES, Options};
+use brickscope_analysis::import::{self, Format, MAX_BYTES, Options};
 use flate2::read::MultiGzDecoder;
 
 use crate::args::{ImportArgs, ImportFormat, WeightUnit};
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     let note = progress::note("reading");
     let text = text(&args.file)?;
     let format = match args.format {
-        ImportFormat::Auto => Format::of(&text).with_context(|| {
+        ImportFormat::Auto => brickscope_analysis::import::format_of(&text).with_context(|| {
             format!(
                 "{} is none of the formats that can be told by their look ({}): say it with --format",
                 args.file.display(),

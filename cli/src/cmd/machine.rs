@@ -4,7 +4,8 @@ use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result, anyhow};
-use brickscope::{CacheLevel, Survey, view};
+use brickscope::{CacheLevel, Survey};
+use brickscope_analysis::view;
 use brickscope_kernels::Kernels;
 use serde::Serialize;
 
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
         Some(threads) => threads,
         None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
     };
-    let steps = Survey::steps(threads, CacheLevel::detect().len());
+    let steps = brickscope::machine::survey_steps(threads, brickscope::machine::caches().len());
     let bar = progress::steps("measuring", steps as u64);
     let (kept, source) = kept::survey(threads, args.fresh, &mut || bar.inc(1))
         .map_err(|absent| anyhow!("{}", absent.reason))?;

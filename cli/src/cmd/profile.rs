@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use brickscope::{
-    Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Machine, Profile, Run, SyncMode, view,
+    Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Machine, Profile, Run, SyncMode,
 };
+use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{
     GenerateOptions, Generated, Gpu, GpuSession, Model, Sampling, Session, generate, generate_on,
@@ -144,7 +145,7 @@ fn measure(
     let live = publish(args, live, &profiler, || Facts {
         run: Some(described(args, prompt, backend, threads, args.tokens)),
         model: Some(source::describe(model)),
-        machine: Some(Machine::detect()),
+        machine: Some(brickscope::machine::detect()),
         ceilings: ceilings.as_ref().ok().cloned(),
         ceilings_absent: ceilings.as_ref().err().cloned(),
     })?;
@@ -241,7 +242,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         let live = publish(args, live, &profiler, || Facts {
             run: Some(described(args, prompt, backend.name(), 0, args.tokens)),
             model: Some(source::describe(session.model())),
-            machine: Some(Machine::detect()),
+            machine: Some(brickscope::machine::detect()),
             ceilings: None,
             ceilings_absent: Some(absent.clone()),
         })?;
@@ -273,7 +274,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
                 profiler.disable();
                 let mut profile = profiler.profile();
                 profile.model = Some(source::describe(session.model()));
-                profile.machine = Some(Machine::detect());
+                profile.machine = Some(brickscope::machine::detect());
                 profile.run = Some(described(args, prompt, backend.name(), 0, 0));
                 dir.save(&profile)?;
                 let kept = dir.path().display().to_string();
@@ -326,7 +327,7 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
 
     let mut profile = profiler.profile();
     profile.model = Some(source::describe(model));
-    profile.machine = Some(Machine::detect());
+    profile.machine = Some(brickscope::machine::detect());
     match ceilings {
         Ok(ceilings) => profile.ceilings = Some(ceilings),
         Err(absent) => profile.ceilings_absent = Some(absent),

@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use brickscope::receipt::{Receipt, SecretKey};
+use brickscope_analysis::receipt::{Receipt, SecretKey};
 
 use crate::args::{ReceiptArgs, ReceiptCommand};
 use crate::run_dir::receipt_in;

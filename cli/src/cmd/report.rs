@@ -4,9 +4,10 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use brickscope::compare::{Options, compare};
-use brickscope::receipt::Receipt;
-use brickscope::{view, write_atomically};
+use brickscope::write_atomically;
+use brickscope_analysis::compare::{Options, compare};
+use brickscope_analysis::receipt::Receipt;
+use brickscope_analysis::view;
 use serde_json::json;
 
 use crate::args::ReportArgs;

@@ -4,9 +4,8 @@ use std::io::{ErrorKind, Write, stdout};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use brickscope::{
-    ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions, view,
-};
+use brickscope::{ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSource, TreeOptions};
+use brickscope_analysis::view;
 
 use super::profile::without_disturbed;
 use crate::args::{ShowArgs, View};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use brickscope::receipt::{
+use brickscope_analysis::receipt::{
     Options, Receipt, Verdict, read, rerun_agrees, sha256_file_with, verify,
 };
 use serde_json::json;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use brickscope::compare::student;
-use brickscope::stacks::UNATTRIBUTED;
+use brickscope::stats::student;
 use brickscope::{Absent, NameKind, Profile};
+use brickscope_analysis::stacks::UNATTRIBUTED;
 
 use super::join::chain;
 use super::summary::{Agreement, Compared};

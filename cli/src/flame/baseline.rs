@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use brickscope::export;
-use brickscope::stacks::Stacks;
+use brickscope_analysis::export;
+use brickscope_analysis::stacks::Stacks;
 
 use super::summary::{SCHEMA_VERSION, Source, Summary};
 use super::{load, shares};

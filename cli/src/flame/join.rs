@@ -6,8 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use brickscope::stacks::{Class, Frame, Level, NOT_KEPT, OUTSIDE, Stacks, UNATTRIBUTED, Unit};
 use brickscope::{Absent, NameKind, Phase, Profile};
+use brickscope_analysis::stacks::{
+    Class, Frame, Level, NOT_KEPT, OUTSIDE, Stacks, UNATTRIBUTED, Unit,
+};
 use brickscope_sampler::{FrameKind, Sampled, Seen};
 
 use super::agreement;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope::stacks::{Class, Unit};
+use brickscope_analysis::stacks::{Class, Unit};
 
 use super::draw::{amount, percent};
 use super::summary::Summary;

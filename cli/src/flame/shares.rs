@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use brickscope::Phase;
-use brickscope::stacks::{Class, Level, Stacks, Unit};
+use brickscope_analysis::stacks::{Class, Level, Stacks, Unit};
 
 use super::summary::Share;
 

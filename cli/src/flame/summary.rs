@@ -1,7 +1,7 @@
 //! What is kept of a flamegraph beside its picture: where shares stood, for comparisons and history.
 
-use brickscope::stacks::{Class, Unit};
 use brickscope::{Absent, Machine, Model, Phase, Run};
+use brickscope_analysis::stacks::{Class, Unit};
 use serde::{Deserialize, Serialize};
 
 /// The version of `flamegraph.json`.

@@ -1,7 +1,7 @@
 //! What a summary says, in words and figures that all its forms share.
 
-use brickscope::stacks::Class;
 use brickscope::{Machine, Model, Run};
+use brickscope_analysis::stacks::Class;
 
 use super::draw::{Look, amount, percent, points};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
@@ -242,7 +242,7 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use brickscope::Phase;
-    use brickscope::stacks::Unit;
+    use brickscope_analysis::stacks::Unit;
 
     use super::*;
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use brickscope::compare::{Change, Comparison, Sample, TestChange, Verdict};
-use brickscope::{Phase, Profile, view};
+use brickscope::{Phase, Profile};
+use brickscope_analysis::compare::{Change, Comparison, Sample, TestChange, Verdict};
+use brickscope_analysis::view;
 use serde_json::json;
 
 use super::figure::{From, Unit, absent, count, counted, div, percent, signed, sub, time};

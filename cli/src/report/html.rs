@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope::view::printable;
+use brickscope_analysis::view::printable;
 
 /// Longer texts are cut: a name of a megabyte says no more than its beginning.
 const MOST_CHARACTERS: usize = 160;

@@ -1,7 +1,7 @@
 //! On what it ran, how its times are known, what vouches for it; and its devices.
 
 use brickscope::Profile;
-use brickscope::receipt::Receipt;
+use brickscope_analysis::receipt::Receipt;
 use serde_json::json;
 
 use super::figure::{From, absent, at, count, div, percent, scaled, signed, time};

@@ -27,8 +27,8 @@ mod tokens;
 mod trace;
 
 use brickscope::Profile;
-use brickscope::compare::Comparison;
-use brickscope::receipt::Receipt;
+use brickscope_analysis::compare::Comparison;
+use brickscope_analysis::receipt::Receipt;
 
 use self::page::{Pictures, Section};
 use self::source::Source;

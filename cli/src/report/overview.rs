@@ -1,6 +1,7 @@
 //! The top of the page: one sentence, some figures, and what qualifies them.
 
-use brickscope::{Imported, Phase, Profile, view};
+use brickscope::{Imported, Phase, Profile};
+use brickscope_analysis::view;
 
 use super::figure::{absent, at, count, counted, div, mul, percent, scaled, time};
 use super::html::{self, attribute, reason, said, told};

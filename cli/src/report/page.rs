@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use brickscope::receipt::sha256_hex;
 use brickscope::{BrickCategory, NameKind, Phase, Profile};
+use brickscope_analysis::receipt::sha256_hex;
 use serde_json::{Value, json};
 
 use super::html::{attribute, json as json_text, shown};

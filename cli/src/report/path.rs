@@ -1,7 +1,7 @@
 //! What decides how long a pass takes: its critical path, with slack; and the copies of data.
 
-use brickscope::view::{PathSummary, path_summary};
 use brickscope::{ExecutionGraph, ExecutionNode, NameKind, Phase, Total};
+use brickscope_analysis::view::{PathSummary, path_summary};
 use serde_json::{Value, json};
 
 use super::figure::{From, Unit, absent, count, div, percent, scaled, time};

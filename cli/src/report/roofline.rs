@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope::roofline::{Bound, Roofline, RooflineBrick};
 use brickscope::{Ceilings, Phase, Profile, Total};
+use brickscope_analysis::roofline::{Bound, Roofline, RooflineBrick};
 use serde_json::json;
 
 use super::bricks::colour;

@@ -1,12 +1,12 @@
 //! Pages of runs whose times are known.
 
-use brickscope::compare::{Options, Process, Side, compare};
 use brickscope::{
     Absent, BrickId, BrickProfiler, CacheCeiling, Ceilings, FunctionSamples, HostLaunch, Imported,
     Lane, LayerBrick, Machine, MockClock, Model, Name, NameKind, Numbers, Pass, Phase, PhaseTotal,
     Profile, SimulatedDevice, Source, Span, StreamId, TileBalance, TileLevel, TileStats,
     TileThread, TransferDirection, Work,
 };
+use brickscope_analysis::compare::{Options, Process, Side, compare};
 
 use proptest::prelude::*;
 
@@ -204,14 +204,17 @@ fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
 
 #[test]
 fn what_an_imported_file_does_not_tell_is_no_zero() {
-    use brickscope::import::{Format, Options, read};
+    use brickscope_analysis::import::{Format, Options, read};
     let data = |name: &str| {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/import/data");
+        let folder =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests/import/data");
         std::fs::read_to_string(folder.join(name)).expect("it is there")
     };
     let passes = Options { decode: Some("model".to_owned()), ..Options::default() };
-    let microseconds =
-        Options { unit: Some(brickscope::import::WeightUnit::Microseconds), ..Options::default() };
+    let microseconds = Options {
+        unit: Some(brickscope_analysis::import::WeightUnit::Microseconds),
+        ..Options::default()
+    };
     for (file, format, options) in [
         ("llama-bench.json", Format::LlamaBench, Options::default()),
         ("candle.json", Format::Chrome, passes),
@@ -357,8 +360,9 @@ fn a_number_that_is_not_in_the_file_is_found() {
 
 #[test]
 fn a_receipt_is_held_to_its_file_too() {
-    let text = include_str!("../../../tests/data/receipt-v1.json");
-    let receipt: brickscope::receipt::Receipt = serde_json::from_str(text).expect("a receipt");
+    let text = include_str!("../../../analysis/tests/data/receipt-v1.json");
+    let receipt: brickscope_analysis::receipt::Receipt =
+        serde_json::from_str(text).expect("a receipt");
     let profile = sample("moe");
     let run = Run { name: "runs/today".to_owned(), profile: &profile, receipt: Some(&receipt) };
     let page = of_run(&run, &mut || ());
@@ -530,13 +534,13 @@ fn what_was_imported_says_so_first_and_what_it_lacks() {
 
 #[test]
 fn files_of_other_programs_have_reports() {
-    use brickscope::import::{Format, Options, WeightUnit, read};
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/import/data");
+    use brickscope_analysis::import::{Format, Options, WeightUnit, read};
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/import/data");
     for name in
         ["candle.json", "torch.json", "llama-bench.json", "vk-perf-logger.txt", "stacks.folded"]
     {
         let text = std::fs::read_to_string(format!("{folder}/{name}")).expect("a file");
-        let format = Format::of(&text).expect("a format");
+        let format = brickscope_analysis::import::format_of(&text).expect("a format");
         let unit = (format == Format::Folded).then_some(WeightUnit::Samples);
         let options = Options { unit, ..Options::default() };
         let profile = read(&text, name.as_ref(), format, &options).expect("it is read");
@@ -634,7 +638,7 @@ fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
     let comparison = comparison.expect("it is made");
     let value = serde_json::to_value(&comparison).expect("JSON");
     let mut files = Files::of_two(&json_a, &json_b, value, &names);
-    files.told.insert(brickscope::view::comparison_headline(&comparison));
+    files.told.insert(brickscope_analysis::view::comparison_headline(&comparison));
     assert!(check(&page, &mut files) > 100);
     assert!(page.contains("nconclusive"), "{page:.4000}");
     assert!(section(&page, "bricks").contains("QkvProjection"));

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use brickscope::view::{PathSummary, path_summary};
 use brickscope::{ExecutionGraph, Profile};
+use brickscope_analysis::view::{PathSummary, path_summary};
 use serde_json::{Map, Value, json};
 
 use super::html::shown;
@@ -191,9 +191,9 @@ impl<'f> Files<'f> {
 
     /// What the library says of a profile.
     fn hear(&mut self, profile: &Profile) {
-        use brickscope::roofline::Roofline;
+        use brickscope_analysis::roofline::Roofline;
         let mut told: Vec<String> = profile.dropped.lines().collect();
-        told.push(brickscope::view::headline(profile));
+        told.push(brickscope_analysis::view::headline(profile));
         told.extend(profile.run.iter().map(|run| run.command.join(" ")));
         if let Err(why) = profile.check() {
             told.push(format!("this profile does not add up: {why}"));
@@ -229,7 +229,7 @@ impl<'f> Files<'f> {
             }
         }
         self.told.extend(told.iter().map(|told| shown(told)));
-        self.told.extend(told.iter().map(|told| brickscope::view::printable(told)));
+        self.told.extend(told.iter().map(|told| brickscope_analysis::view::printable(told)));
     }
 
     fn file(&self, place: &str) -> (&Value, String) {
@@ -252,7 +252,7 @@ impl<'f> Files<'f> {
             match value {
                 Value::String(text) => {
                     into.insert(shown(text));
-                    into.insert(brickscope::view::printable(text));
+                    into.insert(brickscope_analysis::view::printable(text));
                 }
                 Value::Array(values) => values.iter().for_each(|value| of(value, into)),
                 Value::Object(values) => values.values().for_each(|value| of(value, into)),
@@ -488,7 +488,7 @@ fn summary(graph: &ExecutionGraph, least: u64) -> Value {
         rows.iter().chain(rest.as_ref().map(|(row, _)| row)).map(|row| row.own_ns).sum::<u64>();
     assert_eq!(own, makespan_ns, "the steps add up to the path");
     assert!(makespan_ns >= least, "the path is as long as the pass, at least");
-    let row = |row: &brickscope::view::PathRow| json!({"own_ns": row.own_ns, "times": row.times, "saves_ns": row.saves_ns});
+    let row = |row: &brickscope_analysis::view::PathRow| json!({"own_ns": row.own_ns, "times": row.times, "saves_ns": row.saves_ns});
     json!({
         "makespan_ns": makespan_ns,
         "rows": rows.iter().map(row).collect::<Vec<_>>(),

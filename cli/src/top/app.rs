@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
-use brickscope::roofline::Roofline;
 use brickscope::{Absent, BrickKernel, Phase, Profile};
+use brickscope_analysis::roofline::Roofline;
 use brickscope_live::socket::{Frame, Hello};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use brickscope::roofline::Roofline;
 use brickscope::{
     Absent, BrickCategory, BrickKernel, Disturbance, Dropped, Latency, LayerBrick, Model, Overhead,
     Pass, Phase, PhaseTotal, Profile, Run, Total,
 };
+use brickscope_analysis::roofline::Roofline;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 

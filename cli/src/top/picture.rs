@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use brickscope::{
     Absent, BrickStats, DeviceStream, Dropped, Latency, Percentiles, PhaseTotal, Profile, Total,
-    view,
 };
+use brickscope_analysis::view;
 use brickscope_live::socket::{Facts, Frame};
 
 /// How far back the newest moment is compared: long enough for a figure that doesn't flicker.

@@ -1,9 +1,9 @@
 //! What is measured of a device before and between passes: what its marks cost, and where its clock stands
 //! beside the host's.
 
+use brickscope_profile::device::{Alignment, StampCost};
+
 use super::DeviceTimer;
-use crate::device::budget::StampCost;
-use crate::device::clock::Alignment;
 use crate::device::error::{DeviceError, Misuse};
 use crate::device::executor::{Device, StreamId};
 use crate::profiler::BrickProfiler;

@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::brick::{BrickId, Phase, Work};
-use crate::device::SyncMode;
+use brickscope_profile::brick::{BrickId, Phase, Work};
+use brickscope_profile::device::{Grain, LaunchKind, SyncMode};
+use brickscope_profile::graph::TransferDirection;
+use brickscope_profile::name::Route;
+
 use crate::device::error::{DeviceError, Misuse};
 use crate::device::executor::{Device, DeviceInfo, StreamId};
-use crate::device::issued::{Event, Grain, Issued, NEXT_MARK, Needs, What};
-use crate::device::launch::LaunchKind;
+use crate::device::issued::{Event, Issued, NEXT_MARK, Needs, What};
 use crate::device::log::DeviceLog;
-use crate::graph::TransferDirection;
-use crate::profile::Route;
 use crate::profiler::{BrickProfiler, BrickTimer, KernelId};
 use crate::recorder::NameIdx;
 

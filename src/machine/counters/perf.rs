@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, IntoRawFd};
 
+use brickscope_profile::absent::Absent;
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
 use perf_event::{Builder, Counter, ReadFormat};
 
 use super::{CounterReading, Missing};
-use crate::profile::Absent;
 
 /// How many counters there are in a [`CounterReading`].
 const EVENTS: usize = 4;

@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     }
     let missed = figures.iter().filter(|row| row.misses()).count();
 
-    let machine = Machine::detect();
+    let machine = brickscope::machine::detect();
     if args.json {
         let cpu = pinned.map(|core| core.id);
         let rows = table::json(&figures);

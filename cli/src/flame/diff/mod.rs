@@ -10,9 +10,9 @@ pub(crate) use self::view::named;
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, bail};
-use brickscope::stacks::diff::{Part, Shift, Whole, levels};
-use brickscope::stacks::{Class, Unit};
 use brickscope::{Machine, Model, Phase};
+use brickscope_analysis::stacks::diff::{Part, Shift, Whole, levels};
+use brickscope_analysis::stacks::{Class, Unit};
 use serde::Serialize;
 
 use super::summary::{Share, Summary};

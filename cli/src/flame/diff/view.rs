@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use brickscope::Phase;
-use brickscope::stacks::Unit;
+use brickscope_analysis::stacks::Unit;
 
 use super::{Diff, Row, Verdict};
 use crate::benchmark::table::wrapped;

@@ -1,7 +1,7 @@
 //! Opens pictures in Chromium, clicks and searches as a user does, and reads what became of them.
 //! Without a Chromium on `PATH` these tests say so and pass.
 
-use brickscope::stacks::{Stacks, Unit};
+use brickscope_analysis::stacks::{Stacks, Unit};
 use serde::Deserialize;
 
 use super::tests::{folded, function, look, spans};

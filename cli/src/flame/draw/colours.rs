@@ -1,6 +1,6 @@
 //! Which colour a frame has.
 
-use brickscope::stacks::{Class, Frame, Level};
+use brickscope_analysis::stacks::{Class, Frame, Level};
 use inferno::flamegraph::color::Color;
 
 /// The colour of a class.

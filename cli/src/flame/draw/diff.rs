@@ -1,7 +1,7 @@
 //! What changed between two sets of stacks, as a flamegraph.
 
 use anyhow::Result;
-use brickscope::stacks::Stacks;
+use brickscope_analysis::stacks::Stacks;
 
 use super::page::{Drawn, Page};
 use super::tree::{Block, Tree};

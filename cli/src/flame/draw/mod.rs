@@ -10,7 +10,7 @@ mod page;
 mod tree;
 
 use anyhow::Result;
-use brickscope::stacks::{Class, Stacks, Unit};
+use brickscope_analysis::stacks::{Class, Stacks, Unit};
 use inferno::flamegraph::color::Color;
 
 pub(crate) use self::diff::{Direction, diff_svg};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use brickscope::export;
-use brickscope::stacks::{Class, Frame, Level, Stacks, Unit};
+use brickscope_analysis::export;
+use brickscope_analysis::stacks::{Class, Frame, Level, Stacks, Unit};
 
 use super::*;
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use anyhow::{Result, bail};
-use brickscope::stacks::{Class, Frame, Level, Stacks};
+use brickscope_analysis::stacks::{Class, Frame, Level, Stacks};
 
 /// The frames of one or two sets of stacks, those of equal callers put together.
 pub(super) struct Tree<'s> {
@@ -232,7 +232,7 @@ fn digits(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use brickscope::stacks::Unit;
+    use brickscope_analysis::stacks::Unit;
     use proptest::prelude::*;
 
     use super::*;

@@ -6,7 +6,7 @@ mod view;
 use std::collections::BTreeMap;
 
 use brickscope::Phase;
-use brickscope::stacks::Unit;
+use brickscope_analysis::stacks::Unit;
 use serde::Serialize;
 
 use super::diff::{self, MIN_SHARE, Row, THRESHOLD_POINTS, machine_name, model_name};

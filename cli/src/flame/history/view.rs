@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope::history::LeftOut;
+use brickscope_analysis::history::LeftOut;
 
 use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
 use crate::benchmark::table::wrapped;

@@ -1,7 +1,7 @@
 //! The table of bricks, with the shares of categories above it; and one brick by itself.
 
-use brickscope::roofline::Roofline;
 use brickscope::{Phase, Profile};
+use brickscope_analysis::roofline::Roofline;
 use ratatui::text::{Line, Span};
 
 use super::{Paint, absent, bar, heading, in_sight, micros, percent, seconds};

@@ -1,0 +1,480 @@
+//! The same work on several backends: one table of bricks by backend, made of a profile for each
+//! backend and round.
+//!
+//! Backends are run in turns, a round of each, since clocks and neighbours change in a minute and would
+//! else be taken for a difference between backends. Of each brick the round counts whose time is in the
+//! middle: every figure is one that was measured, and a round that was disturbed is none of them.
+
+use brickscope_profile::absent::Absent;
+use brickscope_profile::brick::{Phase, Source};
+use brickscope_profile::machine::Ceilings;
+use brickscope_profile::profile::Profile;
+use serde::Serialize;
+
+use crate::roofline::{Bound, Note, Roofline, RooflineBrick};
+
+/// Bricks by backend.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BackendComparison {
+    /// How often each backend had its turn.
+    pub rounds: u64,
+    /// The backends, in the order in which they were given. The first is what the others are held
+    /// against.
+    pub backends: Vec<BackendFacts>,
+    /// Decode and prefill, as far as there were passes.
+    pub phases: Vec<BackendPhase>,
+}
+
+/// What is known of a backend by itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BackendFacts {
+    /// Its name.
+    pub backend: String,
+    /// What it can do here.
+    pub ceilings: Option<Ceilings>,
+    /// Why that isn't known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceilings_absent: Option<Absent>,
+}
+
+/// A phase on all backends. Tokens and passes are of one round.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BackendPhase {
+    /// Which.
+    pub phase: Phase,
+    /// Tokens that a round processes.
+    pub tokens: u64,
+    /// Passes that a round takes.
+    pub passes: u64,
+    /// Passes of all rounds that other work on the machine disturbed, by backend.
+    pub disturbed: Vec<u64>,
+    /// From begin to end of the passes.
+    pub wall: BackendRow,
+    /// The bricks; first that which takes longest on the backend with the shortest wall.
+    pub bricks: Vec<BackendRow>,
+    /// What no brick explains of the wall.
+    pub unattributed: BackendRow,
+}
+
+/// One brick, or the wall, on all backends.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BackendRow {
+    /// Its name.
+    pub name: String,
+    /// The backend that took the least time in each round.
+    pub fastest: Option<String>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fastest_absent: Option<Absent>,
+    /// One for each backend, in their order.
+    pub cells: Vec<BackendCell>,
+}
+
+/// A brick on one backend.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BackendCell {
+    /// The backend.
+    pub backend: String,
+    /// What it took in each round, summed over its spans; empty if it never ran.
+    pub round_ns: Vec<u64>,
+    /// The round whose time is in the middle (of an even number, the shorter one), counted from 0. The
+    /// figures below are this round's.
+    pub round: Option<usize>,
+    /// What it took then.
+    pub total_ns: Option<u64>,
+    /// How many times as fast it was as on the first backend.
+    pub speed: Option<f64>,
+    /// Bytes that were stated to move, in a second.
+    pub bytes_per_second: Option<f64>,
+    /// FLOPs that were stated, in a second.
+    pub flops_per_second: Option<f64>,
+    /// The part of this backend's roof that was reached.
+    pub of_roof: Option<f64>,
+    /// Where the data come from by this reckoning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// What limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
+    /// Why there is no roof.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Absent>,
+    /// What qualifies these figures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
+}
+
+/// What [`BackendComparison::new`] is made of: a backend, and what was recorded in each of its rounds.
+#[derive(Debug, Clone, Copy)]
+pub struct BackendRounds<'a> {
+    /// The backend's name.
+    pub backend: &'a str,
+    /// A profile of each round, with this backend's ceilings.
+    pub rounds: &'a [Profile],
+}
+
+impl BackendComparison {
+    /// Holds backends against each other that have run the same work in the same number of rounds.
+    ///
+    /// # Errors
+    ///
+    /// If there is no backend or no round, or if their numbers of rounds, passes or tokens differ.
+    pub fn new(sides: &[BackendRounds<'_>]) -> Result<Self, Absent> {
+        let absent = |reason: String| Err(Absent { reason });
+        let Some(first) = sides.first().and_then(|side| side.rounds.first()) else {
+            return absent("there is no round of any backend".to_owned());
+        };
+        let rounds = sides[0].rounds.len();
+        for side in sides {
+            if side.rounds.len() != rounds {
+                return absent(format!(
+                    "{} had {rounds} rounds and {} had {}",
+                    sides[0].backend,
+                    side.backend,
+                    side.rounds.len()
+                ));
+            }
+            for (nth, profile) in side.rounds.iter().enumerate() {
+                for phase in PHASES {
+                    if work(profile, phase) != work(first, phase) {
+                        return absent(format!(
+                            "round {nth} of {} had other passes or tokens of {phase} than the first round",
+                            side.backend
+                        ));
+                    }
+                }
+            }
+        }
+        let backends = sides.iter().map(|side| BackendFacts {
+            backend: side.backend.to_owned(),
+            ceilings: side.rounds[0].ceilings.clone(),
+            ceilings_absent: side.rounds[0].ceilings_absent.clone(),
+        });
+        let phases = PHASES.into_iter().filter_map(|phase| BackendPhase::of(phase, sides));
+        Ok(Self { rounds: rounds as u64, backends: backends.collect(), phases: phases.collect() })
+    }
+}
+
+const PHASES: [Phase; 2] = [Phase::Decode, Phase::Prefill];
+
+/// Passes and tokens of a phase.
+fn work(profile: &Profile, phase: Phase) -> Option<(u64, u64)> {
+    profile.phase(phase).map(|total| (total.passes, total.tokens))
+}
+
+impl BackendPhase {
+    fn of(phase: Phase, sides: &[BackendRounds<'_>]) -> Option<Self> {
+        let (passes, tokens) = work(&sides[0].rounds[0], phase)?;
+        let row_of = |name: &str, ns: fn(&brickscope_profile::sums::PhaseTotal) -> u64| {
+            let cell = |side: &BackendRounds<'_>| {
+                let totals = side.rounds.iter().filter_map(|round| round.phase(phase));
+                BackendCell::timed(side.backend, totals.map(ns).collect())
+            };
+            BackendRow::new(name, sides.iter().map(cell).collect())
+        };
+        let wall = row_of("wall", |total| total.wall_ns);
+        let unattributed = row_of("unattributed", |total| total.unattributed_ns);
+
+        let sides: Vec<Side<'_>> = sides.iter().map(|side| Side::of(side, phase)).collect();
+        // Those of the fastest backend first, in the order of their times there.
+        let shortest = wall.cells.iter().enumerate().min_by_key(|(_, cell)| cell.total_ns);
+        let fastest = shortest.map_or(0, |(index, _)| index);
+        let mut keys: Vec<(&str, Source)> = Vec::new();
+        for side in std::iter::once(&sides[fastest]).chain(&sides) {
+            for brick in side.rounds.iter().flat_map(|round| &round.bricks) {
+                let key = (brick.name, brick.source);
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        let mut bricks: Vec<BackendRow> = keys
+            .into_iter()
+            .map(|key| BackendRow::new(key.0, sides.iter().map(|side| side.cell(key)).collect()))
+            .collect();
+        bricks.sort_by_key(|row| std::cmp::Reverse(row.cells[fastest].total_ns));
+        let disturbed = sides.iter().map(|side| side.disturbed).collect();
+        Some(Self { phase, tokens, passes, disturbed, wall, bricks, unattributed })
+    }
+}
+
+/// A backend's rounds of one phase.
+struct Side<'a> {
+    backend: &'a str,
+    disturbed: u64,
+    rounds: Vec<Round<'a>>,
+}
+
+struct Round<'a> {
+    bricks: Vec<Timed<'a>>,
+    roofline: Result<Roofline, Absent>,
+}
+
+/// A brick in a round.
+struct Timed<'a> {
+    name: &'a str,
+    source: Source,
+    ns: u64,
+    flops: u64,
+    bytes: u64,
+}
+
+impl<'a> Side<'a> {
+    fn of(side: &BackendRounds<'a>, phase: Phase) -> Self {
+        let disturbed = side.rounds.iter().filter_map(|round| Some(round.phase(phase)?.disturbed));
+        let rounds = side.rounds.iter().map(|round| Round {
+            bricks: round
+                .bricks(Some(phase))
+                .into_iter()
+                .map(|total| Timed {
+                    name: &total.stats.name,
+                    source: total.source,
+                    ns: total.stats.total_ns,
+                    flops: total.stats.total_flops,
+                    bytes: total.stats.total_bytes,
+                })
+                .collect(),
+            roofline: Roofline::of(round, phase),
+        });
+        let disturbed = disturbed.fold(0, u64::saturating_add);
+        Self { backend: side.backend, disturbed, rounds: rounds.collect() }
+    }
+
+    fn cell(&self, (name, source): (&str, Source)) -> BackendCell {
+        let mut times = Vec::new();
+        let mut timed = Vec::new();
+        for round in &self.rounds {
+            // The roofline has the same bricks in the same order.
+            let found = round.bricks.iter().position(|b| b.name == name && b.source == source);
+            if let Some(index) = found {
+                times.push(round.bricks[index].ns);
+                timed.push((round, index));
+            }
+        }
+        let mut cell = BackendCell::timed(self.backend, times);
+        let Some((round, index)) = cell.round.map(|round| timed[round]) else {
+            cell.absent = Some(Absent { reason: "it did not run".to_owned() });
+            return cell;
+        };
+        // Rounds in which it didn't run are no rounds of it, and then no round can be named.
+        if timed.len() < self.rounds.len() {
+            cell.round = None;
+        }
+        let brick = &round.bricks[index];
+        let rate = |amount: u64| {
+            (amount > 0 && brick.ns > 0).then(|| amount as f64 * 1e9 / brick.ns as f64)
+        };
+        cell.bytes_per_second = rate(brick.bytes);
+        cell.flops_per_second = rate(brick.flops);
+        match &round.roofline {
+            Ok(roofline) => cell.stand(&roofline.bricks[index]),
+            Err(absent) => cell.absent = Some(absent.clone()),
+        }
+        cell
+    }
+}
+
+impl BackendRow {
+    fn new(name: &str, mut cells: Vec<BackendCell>) -> Self {
+        let first = cells.first().and_then(|cell| cell.total_ns);
+        for cell in &mut cells {
+            cell.speed = match (first, cell.total_ns) {
+                (Some(first), Some(own)) if first > 0 && own > 0 => Some(first as f64 / own as f64),
+                _ => None,
+            };
+        }
+        let (fastest, fastest_absent) = match fastest(&cells) {
+            Ok(backend) => (Some(backend), None),
+            Err(reason) => (None, Some(Absent { reason: reason.to_owned() })),
+        };
+        Self { name: name.to_owned(), fastest, fastest_absent, cells }
+    }
+}
+
+/// The backend that was faster than the others in each round, or why there is none.
+fn fastest(cells: &[BackendCell]) -> Result<String, &'static str> {
+    let rounds = cells.iter().map(|cell| cell.round_ns.len());
+    let (fewest, most) = (rounds.clone().min().unwrap_or(0), rounds.max().unwrap_or(0));
+    if cells.len() < 2 {
+        return Err("there is one backend only");
+    }
+    if fewest == 0 || fewest < most {
+        return Err("it did not run on every backend in every round");
+    }
+    let wins = |cell: &&BackendCell| {
+        (0..fewest).all(|round| {
+            let others = cells.iter().filter(|other| other.backend != cell.backend);
+            others.map(|other| other.round_ns[round]).all(|other| cell.round_ns[round] < other)
+        })
+    };
+    let winner = cells.iter().find(wins).map(|cell| cell.backend.clone());
+    winner.ok_or("no backend was faster than the others in each round")
+}
+
+impl BackendCell {
+    fn timed(backend: &str, round_ns: Vec<u64>) -> Self {
+        let mut order: Vec<usize> = (0..round_ns.len()).collect();
+        order.sort_by_key(|&round| round_ns[round]);
+        let round = order.get(order.len().saturating_sub(1) / 2).copied();
+        Self {
+            backend: backend.to_owned(),
+            total_ns: round.map(|round| round_ns[round]),
+            round,
+            round_ns,
+            speed: None,
+            bytes_per_second: None,
+            flops_per_second: None,
+            of_roof: None,
+            level: None,
+            bound: None,
+            absent: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn stand(&mut self, brick: &RooflineBrick) {
+        if let Some(place) = &brick.place {
+            self.of_roof = Some(place.of_roof);
+            self.level = Some(place.level.clone());
+            self.bound = Some(place.bound);
+        }
+        self.absent = brick.absent.clone();
+        self.notes = brick.notes.clone();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use brickscope::{BrickProfiler, MockClock};
+    use brickscope_profile::brick::{BrickId, Work};
+
+    use super::*;
+
+    /// A round with a prefill pass of 4 tokens and two decode passes, whose bricks take so many
+    /// microseconds each.
+    pub(crate) fn round(projection_us: u64, score_us: u64, read: f64, peak: f64) -> Profile {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock()).with_log_capacity(100);
+        profiler.enable();
+        for (phase, tokens, position) in
+            [(Phase::Prefill, 4, 0), (Phase::Decode, 1, 4), (Phase::Decode, 1, 5)]
+        {
+            let pass = profiler.begin_pass(phase);
+            for (brick, us, bytes) in [
+                (BrickId::QkvProjection, projection_us, 1_000_000),
+                (BrickId::AttentionScore, score_us, 20_000),
+            ] {
+                let timer = profiler.start_brick(brick);
+                hand.advance(us * 1_000);
+                let work = Work { elements: 1, flops: 2 * bytes * tokens, bytes };
+                profiler.stop_brick_with(timer, work);
+            }
+            let timer = profiler.start_brick(BrickId::Sampling);
+            hand.advance(500);
+            profiler.stop_brick(timer, 1);
+            hand.advance(700);
+            profiler.end_pass(pass, tokens, position);
+        }
+        let mut profile = profiler.profile();
+        profile.ceilings = Some(Ceilings {
+            read_bytes_per_second: read,
+            flops_per_second: peak,
+            basis: "measured before the run".to_owned(),
+            ..Ceilings::default()
+        });
+        profile
+    }
+
+    #[test]
+    fn a_brick_has_the_figures_of_its_middle_round() {
+        let scalar =
+            [round(90, 7, 20e9, 10e9), round(100, 9, 20e9, 10e9), round(80, 8, 20e9, 10e9)];
+        let avx2 = [round(40, 9, 40e9, 80e9), round(45, 6, 40e9, 80e9), round(900, 7, 40e9, 80e9)];
+        let sides = [("scalar", &scalar[..]), ("avx2", &avx2[..])]
+            .map(|(backend, rounds)| BackendRounds { backend, rounds });
+        let found = BackendComparison::new(&sides).expect("the same work");
+        assert_eq!(found.rounds, 3);
+        let decode = &found.phases[0];
+        assert_eq!((decode.phase, decode.tokens, decode.passes), (Phase::Decode, 2, 2));
+        assert_eq!(found.phases[1].phase, Phase::Prefill);
+
+        let row = &decode.bricks[0];
+        assert_eq!(row.name, "QkvProjection");
+        assert_eq!(row.cells[0].round_ns, [180_000, 200_000, 160_000]);
+        assert_eq!((row.cells[0].round, row.cells[0].total_ns), (Some(0), Some(180_000)));
+        assert_eq!((row.cells[1].round, row.cells[1].total_ns), (Some(1), Some(90_000)));
+        assert_eq!(row.cells[1].speed, Some(2.0));
+        // 2 MB in 90 µs; the roof is that of the backend.
+        assert_eq!(row.cells[1].bytes_per_second, Some(2e6 * 1e9 / 90_000.0));
+        let of_roof = row.cells[1].of_roof.expect("both are known");
+        assert!((of_roof - 2e6 / 40e9 / 90e-6).abs() < 1e-9, "{of_roof}");
+        // In its third round it was slower.
+        assert_eq!(row.fastest, None);
+        assert_eq!(
+            row.fastest_absent.as_ref().expect("a reason").reason,
+            "no backend was faster than the others in each round"
+        );
+        assert_eq!(decode.bricks[1].name, "AttentionScore");
+        let sampling = &decode.bricks[2];
+        assert_eq!((sampling.cells[0].bytes_per_second, sampling.cells[0].of_roof), (None, None));
+        assert_eq!(
+            sampling.cells[0].absent.as_ref().expect("a reason").reason,
+            "nobody stated its work"
+        );
+        assert_eq!(decode.unattributed.cells[0].total_ns, Some(1_400));
+    }
+
+    #[test]
+    fn who_is_fastest_in_each_round_is_the_fastest() {
+        let sides = [
+            [round(90, 7, 2e9, 1e9), round(80, 8, 2e9, 1e9)],
+            [round(40, 7, 4e9, 8e9), round(79, 9, 4e9, 8e9)],
+        ];
+        let sides = [("scalar", &sides[0]), ("avx2", &sides[1])]
+            .map(|(backend, rounds)| BackendRounds { backend, rounds: rounds.as_slice() });
+        let found = BackendComparison::new(&sides).expect("the same work");
+        for phase in &found.phases {
+            let fastest = |row: &BackendRow| row.fastest.clone();
+            assert_eq!(fastest(&phase.bricks[0]).as_deref(), Some("avx2"));
+            assert_eq!(fastest(&phase.bricks[1]), None, "as fast is not faster");
+            // Of two rounds the shorter one.
+            assert_eq!(phase.bricks[0].cells[0].round, Some(1));
+        }
+        let alone = BackendComparison::new(&sides[..1]).expect("a backend");
+        assert_eq!(alone.phases[0].bricks[0].fastest, None);
+    }
+
+    #[test]
+    fn other_work_is_not_compared() {
+        let one = [round(90, 7, 2e9, 1e9)];
+        let two = [round(90, 7, 2e9, 1e9), round(90, 7, 2e9, 1e9)];
+        let mut less = round(90, 7, 2e9, 1e9);
+        less.phases[1].tokens -= 1;
+        let less = [less];
+        let reason = |a: &[Profile], b: &[Profile]| {
+            let sides = [("scalar", a), ("avx2", b)]
+                .map(|(backend, rounds)| BackendRounds { backend, rounds });
+            BackendComparison::new(&sides).expect_err("they can't be compared").reason
+        };
+        assert_eq!(reason(&one, &two), "scalar had 1 rounds and avx2 had 2");
+        assert_eq!(
+            reason(&one, &less),
+            "round 0 of avx2 had other passes or tokens of decode than the first round"
+        );
+        assert_eq!(reason(&[], &[]), "there is no round of any backend");
+        assert!(BackendComparison::new(&[]).is_err());
+    }
+
+    #[test]
+    fn without_ceilings_times_and_rates_stay() {
+        let mut rounds = [round(90, 7, 2e9, 1e9)];
+        rounds[0].ceilings = None;
+        rounds[0].ceilings_absent = Some(Absent { reason: "no memory".to_owned() });
+        let side = BackendRounds { backend: "scalar", rounds: &rounds };
+        let found = BackendComparison::new(&[side]).expect("a backend");
+        let cell = &found.phases[0].bricks[0].cells[0];
+        assert_eq!((cell.total_ns, cell.of_roof), (Some(180_000), None));
+        assert!(cell.bytes_per_second.is_some());
+        assert_eq!(cell.absent.as_ref().expect("a reason").reason, "no memory");
+    }
+}

@@ -1,0 +1,163 @@
+//! Profiles as processes: each pass is a sample of its phase.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use brickscope_profile::brick::{BrickCategory, BrickId, Phase};
+use brickscope_profile::name::NameKind;
+use brickscope_profile::profile::Profile;
+use brickscope_profile::sums::Pass;
+
+use super::{Brick, Fact, Process, Sample, Test};
+
+/// A profile has no pass whose spans were all kept, so there is nothing in it to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnusableProfile;
+
+impl fmt::Display for UnusableProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it kept all spans of no pass, so there is nothing in it to compare")
+    }
+}
+
+impl std::error::Error for UnusableProfile {}
+
+impl Process {
+    /// What a profile says: the passes whose spans were all kept. `name` is what people call it.
+    ///
+    /// A profile is one process, so two of them can't tell a change from how processes differ.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such pass.
+    pub fn from_profile(name: &str, profile: &Profile) -> Result<Self, UnusableProfile> {
+        let times = times_of_passes(profile);
+        let is_whole = |pass: &&Pass| {
+            let kept = times.get(&pass.serial).into_iter().flat_map(|bricks| bricks.values());
+            !pass.is_left_out
+                && kept.fold(0, |sum: u64, ns| sum.saturating_add(*ns)) == pass.attributed_ns
+        };
+        let whole: Vec<&Pass> = profile.passes.iter().filter(is_whole).collect();
+        let tests: Vec<Test> = Phase::ALL
+            .into_iter()
+            .filter_map(|phase| test(phase, &whole, &times, profile))
+            .collect();
+        if tests.is_empty() {
+            return Err(UnusableProfile);
+        }
+        let mut doubts = Vec::new();
+        let left = profile.passes.len() - whole.len();
+        if left > 0 {
+            doubts.push(format!(
+                "{left} of its passes are left out: not all of their spans were kept"
+            ));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            turns: Vec::new(),
+            facts: facts(profile),
+            tests,
+            doubts,
+            disturbed: whole.iter().filter(|pass| pass.is_disturbed()).count() as u64,
+        })
+    }
+}
+
+/// What each pass spent in each brick, by the numbers of passes and names.
+type Times = HashMap<u32, HashMap<u16, u64>>;
+
+fn times_of_passes(profile: &Profile) -> Times {
+    let mut times = Times::new();
+    for span in &profile.spans {
+        let is_brick = |name: &u16| {
+            profile.names.get(usize::from(*name)).is_some_and(|name| name.kind == NameKind::Brick)
+        };
+        if let (Some(pass), Some(name)) = (span.pass, span.name.filter(is_brick)) {
+            let ns = times.entry(pass).or_default().entry(name).or_default();
+            *ns = u64::saturating_add(*ns, span.exclusive_ns);
+        }
+    }
+    times
+}
+
+fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Option<Test> {
+    let passes: Vec<&Pass> = passes.iter().copied().filter(|pass| pass.phase == phase).collect();
+    let first = passes.first()?;
+    let mut names: Vec<u16> = passes
+        .iter()
+        .filter_map(|pass| times.get(&pass.serial))
+        .flat_map(|bricks| bricks.keys().copied())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let brick = |&number: &u16| {
+        let name = &profile.names.get(usize::from(number))?.name;
+        let total = profile.totals.iter().find(|total| {
+            total.kind == NameKind::Brick && total.stats.name == *name && total.category.is_some()
+        });
+        let category = total.and_then(|total| total.category);
+        let category = category.or_else(|| BrickId::from_str(name).map(BrickId::category));
+        let ns = |pass: &&Pass| times.get(&pass.serial)?.get(&number).copied();
+        Some(Brick {
+            name: name.clone(),
+            category: category.unwrap_or(BrickCategory::Other).name().to_owned(),
+            ns: passes.iter().map(|pass| ns(pass).unwrap_or(0)).collect(),
+        })
+    };
+    // What is a pass, other programs decide.
+    let tokens = format!("tokens of a {phase} pass");
+    let facts = profile.imported.iter().map(|_| Fact::must(&tokens, first.tokens.to_string()));
+    Some(Test {
+        name: phase.name().to_owned(),
+        phase: Some(phase),
+        tokens: first.tokens,
+        sample: Sample::Pass,
+        facts: facts.collect(),
+        wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
+        unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),
+        bricks: names.iter().filter_map(brick).collect(),
+    })
+}
+
+fn facts(profile: &Profile) -> Vec<Fact> {
+    let by = profile.imported.as_ref().map_or_else(
+        || "profile".to_owned(),
+        |imported| format!("another program ({})", imported.format),
+    );
+    let mut facts = vec![Fact::must("measured by", by)];
+    if let Some(run) = &profile.run {
+        facts.extend([
+            Fact::must("backend", &*run.backend),
+            Fact::must("threads", run.threads.to_string()),
+            Fact::must("tokens of the prompt", run.prompt_tokens.to_string()),
+            Fact::must("tokens generated", run.generated_tokens.to_string()),
+        ]);
+    }
+    if let Some(model) = &profile.model {
+        let what = format!("{}, {} weights", model.architecture, model.parameters);
+        facts.extend([
+            Fact::must("model", model.name.clone().unwrap_or(what)),
+            Fact::must("quantisation", &*model.quantization),
+            Fact::must("bytes of the model", model.file_bytes.to_string()),
+        ]);
+        if let Some(place) = &model.weights_in {
+            facts.push(Fact::may("weights in", place.as_str()));
+        }
+    }
+    if let Some(machine) = &profile.machine {
+        let told = |value: Option<String>| value.unwrap_or_else(|| "not told".to_owned());
+        facts.extend([
+            Fact::must("system", format!("{} {}", machine.os, machine.arch)),
+            Fact::must("cpu", told(machine.cpu.clone())),
+            Fact::must("logical CPUs", told(machine.logical_cpus.map(|n| n.to_string()))),
+            Fact::must("memory", told(machine.memory_bytes.map(|n| n.to_string()))),
+        ]);
+    }
+    let Some(imported) = &profile.imported else {
+        facts.push(Fact::may("build", format!("brickscope {}", profile.brickscope_version)));
+        return facts;
+    };
+    facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not told")));
+    facts.extend(imported.conditions.iter().map(|(name, value)| Fact::must(name, &**value)));
+    facts
+}

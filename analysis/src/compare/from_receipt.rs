@@ -1,0 +1,234 @@
+//! Receipts as processes.
+
+use brickscope_profile::brick::Phase;
+
+use super::{Brick, Fact, Process, Sample, Test, Turn};
+use crate::receipt::{Receipt, v1};
+
+impl Process {
+    /// What a receipt says, without the samples of the warm-up. `name` is what people call it.
+    #[must_use]
+    pub fn from_receipt(name: &str, receipt: &Receipt) -> Self {
+        Self {
+            name: name.to_owned(),
+            turns: turns(receipt),
+            facts: facts(receipt),
+            tests: receipt.tests.iter().map(test).collect(),
+            doubts: receipt.load.doubts.clone(),
+            disturbed: receipt
+                .tests
+                .iter()
+                .flat_map(|test| &test.samples)
+                .filter(|sample| !sample.is_warm_up && sample.disturbed == Some(true))
+                .count() as u64,
+        }
+    }
+}
+
+/// By its number in its set, which is of use where both sides are one set; and by the time stamp,
+/// among all of one boot.
+fn turns(receipt: &Receipt) -> Vec<Turn> {
+    let run = &receipt.run;
+    let in_set = run.set.as_ref().map(|set| (format!("set {set}"), u64::from(run.process)));
+    // Digits of RFC 3339 in UTC sort as the times do. `benchmark` stamps whole seconds: processes
+    // that are shorter have no order by it.
+    let digits = receipt.timestamp.chars().filter(char::is_ascii_digit);
+    let stamp: String = digits.chain(std::iter::repeat('0')).take(17).collect();
+    let boot = receipt.machine.boot.as_ref();
+    let in_boot = boot.and_then(|boot| Some((format!("boot {boot}"), stamp.parse().ok()?)));
+    in_set.into_iter().chain(in_boot).map(|(among, place)| Turn { among, place }).collect()
+}
+
+fn test(test: &v1::Test) -> Test {
+    let samples: Vec<&v1::Sample> =
+        test.samples.iter().filter(|sample| !sample.is_warm_up).collect();
+    let phase = match (test.n_prompt, test.n_gen) {
+        (_, 0) => Some(Phase::Prefill),
+        (0, _) => Some(Phase::Decode),
+        _ => None,
+    };
+    let bricks = test.bricks.iter().enumerate().map(|(index, brick)| Brick {
+        name: brick.name.clone(),
+        category: brick.category.clone(),
+        ns: samples.iter().filter_map(|sample| sample.brick_ns.get(index).copied()).collect(),
+    });
+    Test {
+        name: test.name.clone(),
+        phase,
+        tokens: samples.first().map_or(0, |sample| sample.tokens),
+        sample: Sample::Repetition,
+        facts: vec![
+            Fact::must(&format!("input of {}", test.name), short(&test.input_sha256)),
+            Fact::may(&format!("tokens chosen in {}", test.name), short(&test.output_sha256)),
+        ],
+        wall_ns: samples.iter().map(|sample| sample.wall_ns).collect(),
+        unattributed_ns: samples.iter().filter_map(|sample| sample.unattributed_ns).collect(),
+        bricks: bricks.collect(),
+    }
+}
+
+/// Everything that has an influence on times, and then what is compared or only good to know.
+fn facts(receipt: &Receipt) -> Vec<Fact> {
+    let Receipt { model, run, machine, binary, .. } = receipt;
+    let told = |value: &Option<String>| value.clone().unwrap_or_else(not_told);
+    fn number<T: ToString>(value: Option<T>) -> String {
+        value.map_or_else(not_told, |value| value.to_string())
+    }
+    let mut facts = vec![
+        Fact::must("measured by", "benchmark"),
+        Fact::must("backend", &*receipt.backend),
+        Fact::must("model", short(&model.sha256)),
+        Fact::must("quantisation", &*model.quantization),
+        Fact::must("instruction set", &*run.kernels),
+        Fact::must("threads", run.threads.to_string()),
+        Fact::must("batch", run.batch.to_string()),
+        Fact::must("sampling", &*run.sampling),
+        Fact::must("profiler", if run.profiled { "on" } else { "off" }),
+        Fact::must("tests", names(&receipt.tests)),
+    ];
+    facts.extend([
+        Fact::must("system", format!("{} {}", machine.os, machine.arch)),
+        Fact::must("cpu", told(&machine.cpu)),
+        Fact::must("cpu_id", told(&machine.cpu_id)),
+        Fact::may("microcode", told(&machine.microcode)),
+        Fact::must("logical CPUs", number(machine.logical_cpus)),
+        Fact::must("threads per core", number(machine.threads_per_core)),
+        Fact::must("NUMA nodes", number(machine.numa_nodes)),
+        Fact::must("governor", told(&machine.governor)),
+        Fact::must("turbo", number(machine.turbo)),
+        Fact::must("memory", gib(machine.memory_bytes)),
+        Fact::may("kernel", told(&machine.kernel)),
+        Fact::may("libc", told(&machine.libc)),
+        Fact::must("hypervisor", told(&machine.hypervisor)),
+        Fact::must("CPUs of the control group", number(machine.cgroup_cpus)),
+        Fact::must("CPU set of the control group", told(&machine.cgroup_cpuset)),
+        Fact::must("memory of the control group", gib(machine.cgroup_memory_bytes)),
+        Fact::must("huge pages", told(&machine.huge_pages)),
+        Fact::may("build", build(binary)),
+    ]);
+    for (name, value) in &receipt.environment {
+        // That of the build is said above.
+        if name != "BRICKSCOPE_VERSION" {
+            facts.push(Fact::may(name, &**value));
+        }
+    }
+    facts.push(Fact::may("repetitions", run.repetitions.to_string()));
+    facts.push(Fact::may("clock", &*receipt.clock.source));
+    facts.push(Fact::may("boot", told(&machine.boot)));
+    facts
+}
+
+/// A reboot or another kernel takes some pages more or less of the same memory.
+fn gib(bytes: Option<u64>) -> String {
+    let gib = |bytes: u64| (bytes as f64 / (1_u64 << 30) as f64).round();
+    bytes.map_or_else(not_told, |bytes| format!("{} GiB", gib(bytes)))
+}
+
+fn not_told() -> String {
+    "not told".to_owned()
+}
+
+fn names(tests: &[v1::Test]) -> String {
+    tests.iter().map(|test| &*test.name).collect::<Vec<&str>>().join(", ")
+}
+
+fn build(binary: &v1::Binary) -> String {
+    let hash = binary.sha256.as_deref().map_or_else(|| "unknown".to_owned(), short);
+    format!("brickscope {}, {hash}", binary.version)
+}
+
+/// As many digits of a hash as tell two apart.
+fn short(sha256: &str) -> String {
+    sha256.chars().take(12).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::compare::Weight;
+
+    fn receipt() -> Receipt {
+        let sample = |index: u32, wall_ns: u64| v1::Sample {
+            index,
+            is_warm_up: index == 0,
+            wall_ns,
+            tokens: 16,
+            brick_ns: vec![wall_ns - 5, 4],
+            unattributed_ns: Some(1),
+            disturbed: Some(index == 0 || index == 2),
+            ..v1::Sample::default()
+        };
+        let brick = |name: &str| v1::Brick { name: name.to_owned(), category: "FFN".to_owned() };
+        Receipt {
+            schema_version: v1::VERSION.to_owned(),
+            timestamp: "2026-11-21T10:51:28.5Z".to_owned(),
+            compute_path: "real".to_owned(),
+            backend: "cpu".to_owned(),
+            deterministic: true,
+            tokens_requested: 16,
+            tokens_generated: 16,
+            tokens_per_second: None,
+            kernels: Vec::new(),
+            environment: BTreeMap::from([("RUST_VERSION".to_owned(), "1.90".to_owned())]),
+            model: v1::Model { sha256: "ab".repeat(32), ..v1::Model::default() },
+            run: v1::Run {
+                set: Some("s".to_owned()),
+                process: 7,
+                threads: 2,
+                ..v1::Run::default()
+            },
+            binary: v1::Binary::default(),
+            machine: v1::Machine { boot: Some("b".to_owned()), ..v1::Machine::default() },
+            ceilings: None,
+            ceilings_absent: None,
+            clock: v1::Clock::default(),
+            tests: vec![v1::Test {
+                name: "tg16".to_owned(),
+                n_gen: 16,
+                bricks: vec![brick("GateProjection"), brick("UpProjection")],
+                samples: vec![sample(0, 900), sample(1, 100), sample(2, 110)],
+                ..v1::Test::default()
+            }],
+            overhead: v1::Overhead::default(),
+            dropped: BTreeMap::new(),
+            load: v1::Load { doubts: vec!["busy".to_owned()], ..v1::Load::default() },
+            seal: None,
+        }
+    }
+
+    #[test]
+    fn the_warm_up_is_left_out_and_all_else_is_there() {
+        let process = Process::from_receipt("r.json", &receipt());
+        let test = &process.tests[0];
+        assert_eq!((test.phase, test.tokens), (Some(Phase::Decode), 16));
+        assert_eq!((&test.wall_ns, &test.unattributed_ns), (&vec![100, 110], &vec![1, 1]));
+        assert_eq!((&*test.bricks[0].name, &test.bricks[0].ns), ("GateProjection", &vec![95, 105]));
+        assert_eq!((process.disturbed, &*process.doubts), (1, &["busy".to_owned()][..]));
+        let place = |among: &str, place| Turn { among: among.to_owned(), place };
+        assert_eq!(process.turns, [place("set s", 7), place("boot b", 20_261_121_105_128_500)]);
+    }
+
+    #[test]
+    fn the_build_may_differ_and_the_conditions_must_not() {
+        let process = Process::from_receipt("r.json", &receipt());
+        let weight = |name: &str| {
+            let fact = process.facts.iter().find(|fact| fact.name == name);
+            fact.unwrap_or_else(|| panic!("no {name}")).weight
+        };
+        for name in
+            ["model", "quantisation", "threads", "instruction set", "batch", "cpu", "governor"]
+        {
+            assert_eq!(weight(name), Weight::Must, "{name}");
+        }
+        for name in ["build", "RUST_VERSION", "boot", "clock", "kernel", "libc", "microcode"] {
+            assert_eq!(weight(name), Weight::May, "{name}");
+        }
+        let mut names: Vec<&str> = process.facts.iter().map(|fact| &*fact.name).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all, "a name that two facts share would compare only one of them");
+    }
+}

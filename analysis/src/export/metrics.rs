@@ -1,0 +1,491 @@
+//! What a profile says as metrics, before any format: families of points with labels. Prometheus' text
+//! and OTLP are two ways to write them.
+//!
+//! Names are as OpenTelemetry has them, with dots and without units; Prometheus' are made from them by the
+//! rule by which its own receiver of OTLP makes them, so both come out alike.
+
+use std::collections::HashMap;
+
+use brickscope_profile::brick::{Phase, Source};
+use brickscope_profile::dropped::Dropped;
+use brickscope_profile::latency::Durations;
+use brickscope_profile::name::NameKind;
+use brickscope_profile::profile::Profile;
+use brickscope_profile::stats::Histogram;
+use brickscope_profile::sums::{PhaseTotal, Total};
+
+/// A metric with all its points. No two of them have the same labels.
+#[derive(Debug)]
+pub(super) struct Family {
+    /// Without the prefix: `brick.exclusive`.
+    pub(super) name: String,
+    /// One sentence without its full stop.
+    pub(super) help: &'static str,
+    pub(super) kind: Kind,
+    pub(super) unit: Unit,
+    pub(super) points: Vec<Point>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Only ever grows while a profiler records.
+    Counter,
+    Gauge,
+    Histogram,
+    Summary,
+    /// Its labels are what it says.
+    Info,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// A number of things, which the name says.
+    None,
+    Seconds,
+    Bytes,
+    BytesPerSecond,
+    /// 0 to 1.
+    Ratio,
+}
+
+pub(super) type Labels = Vec<(&'static str, String)>;
+
+#[derive(Debug)]
+pub(super) struct Point {
+    pub(super) labels: Labels,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    Count(u64),
+    Nanos(u64),
+    Float(f64),
+    Histogram(Buckets),
+    Summary(Summary),
+}
+
+/// Durations by size.
+#[derive(Debug, Default)]
+pub(super) struct Buckets {
+    histogram: Histogram,
+    pub(super) sum_ns: u64,
+}
+
+/// Durations by shares.
+#[derive(Debug)]
+pub(super) struct Summary {
+    pub(super) count: u64,
+    pub(super) sum_ns: u64,
+    pub(super) min_ns: Option<u64>,
+    pub(super) max_ns: Option<u64>,
+    /// Shares, and the nanoseconds that they don't exceed, as far as there are enough values.
+    pub(super) quantiles: Vec<(f64, u64)>,
+}
+
+/// Histograms are cut at powers of two from 1 µs to 17 s, where the recorded buckets begin, too: what is
+/// counted between two cuts is exact.
+const POWERS: std::ops::RangeInclusive<u32> = 10..=34;
+
+impl Buckets {
+    pub(super) fn count(&self) -> u64 {
+        self.histogram.count()
+    }
+
+    /// Nanoseconds, and how many durations don't exceed them.
+    pub(super) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
+        // A bound belongs to its bucket in both formats; nanoseconds are whole.
+        POWERS.map(|power| ((1 << power) - 1, self.histogram.below(1 << power)))
+    }
+}
+
+impl Value {
+    /// Adds what another point of the same labels says.
+    fn merge(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Count(sum), Self::Count(more)) | (Self::Nanos(sum), Self::Nanos(more)) => {
+                *sum = sum.saturating_add(more);
+            }
+            (Self::Histogram(sum), Self::Histogram(more)) => {
+                sum.histogram.merge(&more.histogram);
+                sum.sum_ns = sum.sum_ns.saturating_add(more.sum_ns);
+            }
+            // Nothing else can be added up: the newer one holds.
+            (value, other) => *value = other,
+        }
+    }
+}
+
+/// Families in the order in which they were first named.
+#[derive(Default)]
+struct Families {
+    families: Vec<Family>,
+    of_name: HashMap<String, usize>,
+    points: HashMap<(usize, Labels), usize>,
+}
+
+impl Families {
+    fn add(&mut self, family: &Of<'_>, labels: Labels, value: Value) {
+        let name = format!("{}{}", family.prefix, family.name);
+        let index = *self.of_name.entry(name).or_insert_with_key(|name| {
+            let &Of { help, kind, unit, .. } = family;
+            let name = name.clone();
+            self.families.push(Family { name, help, kind, unit, points: Vec::new() });
+            self.families.len() - 1
+        });
+        let points = &mut self.families[index].points;
+        // Kernels of one name that differ in their shapes, say.
+        match self.points.get(&(index, labels.clone())) {
+            Some(&point) => points[point].value.merge(value),
+            None => {
+                self.points.insert((index, labels.clone()), points.len());
+                points.push(Point { labels, value });
+            }
+        }
+    }
+}
+
+/// A family to add to.
+struct Of<'n> {
+    prefix: &'n str,
+    name: &'n str,
+    help: &'static str,
+    kind: Kind,
+    unit: Unit,
+}
+
+const fn of<'n>(name: &'n str, kind: Kind, unit: Unit, help: &'static str) -> Of<'n> {
+    Of { prefix: "", name, help, kind, unit }
+}
+
+/// All that `profile` says. What it doesn't know has no point.
+pub(super) fn families(profile: &Profile) -> Vec<Family> {
+    let mut all = Families::default();
+    infos(profile, &mut all);
+    // Of what was imported nobody looked for such things.
+    if profile.imported.is_none() {
+        dropped(&profile.dropped, "", &Labels::new(), &mut all);
+    }
+    if profile.other_load.is_some() {
+        disturbed(&profile.phases, &mut all);
+    }
+    tables(&profile.phases, &profile.totals, "", &Labels::new(), &mut all);
+    latency(profile, &mut all);
+    kv_cache(profile, &mut all);
+    limits(profile, &mut all);
+    costs(profile, &mut all);
+    devices(profile, &mut all);
+    all.families
+}
+
+fn infos(profile: &Profile, all: &mut Families) {
+    let mut info = |name: &str, help, labels: Vec<(&'static str, String)>| {
+        all.add(&of(name, Kind::Info, Unit::None, help), labels, Value::Count(1));
+    };
+    let labels = vec![
+        ("version", profile.brickscope_version.clone()),
+        ("schema_version", profile.schema_version.to_string()),
+        ("clock", profile.clock.source.clone()),
+    ];
+    info("build", "The brickscope that recorded, and the clock behind its times", labels);
+    if let Some(run) = &profile.run {
+        let labels = vec![("backend", run.backend.clone()), ("threads", run.threads.to_string())];
+        info("run", "How the model was run; no threads: on a device", labels);
+    }
+    if let Some(model) = &profile.model {
+        let name = model.name.clone().unwrap_or_else(|| model.path.clone());
+        let labels = vec![
+            ("name", name),
+            ("architecture", model.architecture.clone()),
+            ("quantization", model.quantization.clone()),
+            ("synthetic", model.synthetic.to_string()),
+        ];
+        info("model", "The model that ran", labels);
+    }
+    if let Some(imported) = &profile.imported {
+        let labels = vec![
+            ("format", imported.format.clone()),
+            ("file", imported.file.clone()),
+            ("program", imported.program.clone().unwrap_or_default()),
+        ];
+        info("imported", "The file of another program that all figures are from", labels);
+    }
+}
+
+fn with(labels: &Labels, more: &[(&'static str, &str)]) -> Labels {
+    let more = more.iter().map(|&(name, value)| (name, value.to_owned()));
+    labels.iter().cloned().chain(more).collect()
+}
+
+fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families) {
+    let help = "What was lost, or went otherwise than meant";
+    let family = Of { prefix, ..of("dropped", Kind::Counter, Unit::None, help) };
+    let help = "What has begun and not ended, or lacks its other side so far";
+    let open = Of { prefix, ..of("open", Kind::Gauge, Unit::None, help) };
+    // Disturbed passes have a family of their own, where anybody looked.
+    for (what, count) in dropped.counts().into_iter().filter(|of| of.0 != "disturbed_passes") {
+        // These become fewer again while a run goes on.
+        let (family, what) = match what {
+            "unfinished" => (&open, "spans"),
+            "open_passes" => (&open, "passes"),
+            "dependencies" => (&open, "dependencies"),
+            what => (&family, what),
+        };
+        all.add(family, with(labels, &[("what", what)]), Value::Count(count));
+    }
+}
+
+fn disturbed(phases: &[PhaseTotal], all: &mut Families) {
+    let help = "Passes that other work on the machine disturbed";
+    let family = of("passes.disturbed", Kind::Counter, Unit::None, help);
+    for phase in phases {
+        let labels = vec![("phase", phase.phase.name().to_owned())];
+        all.add(&family, labels, Value::Count(phase.disturbed));
+    }
+}
+
+/// How phases are called in labels.
+fn phase_name(phase: Option<Phase>) -> &'static str {
+    phase.map_or("outside", Phase::name)
+}
+
+fn source_name(source: Source) -> &'static str {
+    match source {
+        Source::Host => "host",
+        Source::HostOrder => "host_order",
+        Source::Device => "device",
+    }
+}
+
+/// What phases, bricks and kernels add up to, of the host or of a stream.
+fn tables(
+    phases: &[PhaseTotal],
+    totals: &[Total],
+    prefix: &str,
+    labels: &Labels,
+    all: &mut Families,
+) {
+    use Kind::Counter;
+    use Unit::{Bytes, None as Number, Seconds};
+    let of = |name, unit, help| Of { prefix, ..of(name, Counter, unit, help) };
+    for phase in phases {
+        let labels = with(labels, &[("phase", phase.phase.name())]);
+        let mut add = |name, unit, help, value| {
+            all.add(&of(name, unit, help), labels.clone(), value);
+        };
+        // Passes of no token are those of a file that doesn't say how many.
+        if phase.tokens > 0 {
+            add("tokens", Number, "Tokens processed", Value::Count(phase.tokens));
+        }
+        add("passes", Number, "Forward passes", Value::Count(phase.passes));
+        let help = "From begin to end of each pass, summed";
+        add("wall", Seconds, help, Value::Nanos(phase.wall_ns));
+        let help = "Wall that no brick explains";
+        add("unattributed", Seconds, help, Value::Nanos(phase.unattributed_ns));
+    }
+    for total in totals {
+        let stats = &total.stats;
+        let is_brick = total.kind == NameKind::Brick;
+        let category = total.category.map_or("", |category| category.name());
+        let labels = match is_brick {
+            true => with(
+                labels,
+                &[
+                    ("phase", phase_name(total.phase)),
+                    ("brick", &stats.name),
+                    ("category", category),
+                    ("source", source_name(total.source)),
+                ],
+            ),
+            false => with(
+                labels,
+                &[
+                    ("phase", phase_name(total.phase)),
+                    ("kernel", &stats.name),
+                    ("source", source_name(total.source)),
+                ],
+            ),
+        };
+        let mut add = |name, unit, help, value| {
+            all.add(&of(name, unit, help), labels.clone(), value);
+        };
+        // Work of 0 is work that nobody stated.
+        let stated = |work: u64| (work > 0).then_some(Value::Count(work));
+        if is_brick {
+            let help =
+                "Time in bricks without the bricks inside; with unattributed it adds up to wall";
+            add("brick.exclusive", Seconds, help, Value::Nanos(stats.exclusive_ns));
+            let help = "Time in bricks from begin to end";
+            add("brick.inclusive", Seconds, help, Value::Nanos(stats.total_ns));
+            let count = (stats.count > 0).then_some(Value::Count(stats.count));
+            for (name, unit, help, value) in [
+                ("brick.spans", Number, "Runs of bricks", count),
+                ("brick.elements", Number, "Elements processed", stated(stats.total_elements)),
+                ("brick.flops", Number, "Operations, as stated", stated(stats.total_flops)),
+                ("brick.moved", Bytes, "Bytes moved, as stated", stated(stats.total_bytes)),
+            ] {
+                value.into_iter().for_each(|value| add(name, unit, help, value));
+            }
+        } else {
+            let help = "Time in kernels, each inside of a brick";
+            add("kernel", Seconds, help, Value::Nanos(stats.total_ns));
+            let count = (stats.count > 0).then_some(Value::Count(stats.count));
+            for (name, unit, help, value) in [
+                ("kernel.launches", Number, "Runs of kernels", count),
+                ("kernel.flops", Number, "Operations, as stated", stated(stats.total_flops)),
+                ("kernel.moved", Bytes, "Bytes moved, as stated", stated(stats.total_bytes)),
+            ] {
+                value.into_iter().for_each(|value| add(name, unit, help, value));
+            }
+        }
+        // Files of before have none.
+        if is_brick && stats.count > 0 && stats.histogram.count() == stats.count {
+            let help = "Runs of bricks by how long they took";
+            let family = Of { kind: Kind::Histogram, ..of("brick.span", Seconds, help) };
+            let histogram = stats.histogram.clone();
+            let value = Value::Histogram(Buckets { histogram, sum_ns: stats.total_ns });
+            all.add(&family, labels.clone(), value);
+        }
+        if let Some(counters) = &total.counters {
+            let help = "What hardware counters counted in bricks and kernels";
+            let family = of("counted", Number, help);
+            let sums = &counters.sums;
+            for (event, count) in [
+                ("cycles", sums.cycles),
+                ("instructions", sums.instructions),
+                ("llc_misses", sums.llc_misses),
+                ("branch_misses", sums.branch_misses),
+            ] {
+                if let Some(count) = count {
+                    let labels = with(&labels, &[("event", event)]);
+                    all.add(&family, labels, Value::Count(count));
+                }
+            }
+        }
+    }
+}
+
+fn latency(profile: &Profile, all: &mut Families) {
+    for (name, help, durations) in [
+        (
+            "time_to_first_token",
+            "From the begin of a prompt's first pass to the end of its last",
+            &profile.latency.first_token,
+        ),
+        ("time_per_output_token", "Decode passes of one token each", &profile.latency.per_token),
+    ] {
+        if let Some(summary) = summary(durations) {
+            let family = of(name, Kind::Summary, Unit::Seconds, help);
+            all.add(&family, Labels::new(), Value::Summary(summary));
+        }
+    }
+}
+
+fn summary(durations: &Durations) -> Option<Summary> {
+    let &Durations { count, mean_ns, min_ns, max_ns, percentiles: p, .. } = durations;
+    // The mean is the sum over the count, which this takes back to the nanosecond.
+    let sum_ns = (mean_ns? * count as f64).round() as u64;
+    let quantiles = [(0.5, p.p50_ns), (0.9, p.p90_ns), (0.95, p.p95_ns), (0.99, p.p99_ns)];
+    let quantiles = quantiles.into_iter().filter_map(|(share, ns)| Some((share, ns?))).collect();
+    (count > 0).then_some(Summary { count, sum_ns, min_ns, max_ns, quantiles })
+}
+
+fn kv_cache(profile: &Profile, all: &mut Families) {
+    if let Some(tokens) = profile.observed.kv_cache_tokens {
+        let help = "Tokens that there is room for in the KV cache";
+        let family = of("kv_cache.capacity_tokens", Kind::Gauge, Unit::None, help);
+        all.add(&family, Labels::new(), Value::Count(tokens));
+    }
+    // Imported passes don't say where they were in a sequence.
+    if profile.imported.is_some() {
+        return;
+    }
+    let help = "Tokens in the KV cache after the newest pass of a thread";
+    let family = of("kv_cache.filled_tokens", Kind::Gauge, Unit::None, help);
+    // They are in the order of their begin, so that the newest of a thread holds.
+    let newest: HashMap<u32, u64> = profile
+        .passes
+        .iter()
+        .map(|pass| (pass.lane, pass.position.saturating_add(pass.tokens)))
+        .collect();
+    let mut newest: Vec<(u32, u64)> = newest.into_iter().collect();
+    newest.sort_unstable();
+    for (lane, tokens) in newest {
+        all.add(&family, vec![("thread", lane.to_string())], Value::Count(tokens));
+    }
+}
+
+/// What the machine can do, and what else it did.
+fn limits(profile: &Profile, all: &mut Families) {
+    let mut gauge = |name, unit, help, value: f64| {
+        all.add(&of(name, Kind::Gauge, unit, help), Labels::new(), Value::Float(value));
+    };
+    if let Some(ceilings) = &profile.ceilings {
+        let help = "What was read from memory in a second in a test on this machine";
+        gauge("ceiling.read", Unit::BytesPerSecond, help, ceilings.read_bytes_per_second);
+        let help = "Operations of single precision in a second in a test on this machine";
+        gauge("ceiling.flops_per_second", Unit::None, help, ceilings.flops_per_second);
+        if let Some(rate) = ceilings.int8_ops_per_second {
+            let help = "Operations on bytes in a second in a test on this machine";
+            gauge("ceiling.int8_ops_per_second", Unit::None, help, rate);
+        }
+    }
+    if let Some(load) = &profile.other_load {
+        let help = "Share of the machine's CPU time that other processes used";
+        gauge("other_load", Unit::Ratio, help, load.others_share());
+        if let Some(share) = load.steal_share() {
+            let help = "Share of the machine's CPU time that its hypervisor kept from it";
+            gauge("steal", Unit::Ratio, help, share);
+        }
+    }
+    if let Some(rate) = profile.observed.l2_cache_hit_rate {
+        let help = "Share of L2 accesses that hit, as the engine was told by hardware";
+        gauge("l2_cache_hits", Unit::Ratio, help, f64::from(rate));
+    }
+}
+
+/// What recording cost, and how much was recorded.
+fn costs(profile: &Profile, all: &mut Families) {
+    if profile.imported.is_some() {
+        return;
+    }
+    let help = "Spans recorded";
+    let family = of("spans", Kind::Counter, Unit::None, help);
+    all.add(&family, Labels::new(), Value::Count(profile.overhead.spans));
+    if let Some(nanos) = profile.overhead.estimate_ns() {
+        let help = "An estimate of what recording cost: spans times the measured cost of one";
+        let family = of("overhead.estimated", Kind::Gauge, Unit::Seconds, help);
+        all.add(&family, Labels::new(), Value::Float(nanos / 1e9));
+    }
+}
+
+fn devices(profile: &Profile, all: &mut Families) {
+    for (index, device) in profile.devices.iter().enumerate() {
+        let labels = vec![("device", index.to_string())];
+        let info = with(
+            &labels,
+            &[("name", &device.name), ("api", &device.api), ("driver", &device.driver)],
+        );
+        let family = of("device", Kind::Info, Unit::None, "A device that ran work");
+        all.add(&family, info, Value::Count(1));
+        let help = "Passes on a device that have no times";
+        let family = of("device.passes.untimed", Kind::Counter, Unit::None, help);
+        for (why, passes) in [
+            ("lost", device.lost_passes),
+            ("disordered", device.disordered_passes),
+            ("abandoned", device.abandoned_passes),
+            ("overfull", device.overfull_passes),
+            ("unmarked", device.unmarked_passes),
+        ] {
+            all.add(&family, with(&labels, &[("why", why)]), Value::Count(passes));
+        }
+        let help = "Passes on a device that are not settled yet";
+        let family = of("device.passes.unsettled", Kind::Gauge, Unit::None, help);
+        all.add(&family, labels.clone(), Value::Count(device.unsettled_passes));
+        for stream in &device.streams {
+            let labels = with(&labels, &[("stream", &stream.name)]);
+            tables(&stream.phases, &stream.totals, "device.", &labels, all);
+            dropped(&stream.dropped, "device.", &labels, all);
+        }
+    }
+}

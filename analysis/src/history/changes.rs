@@ -1,0 +1,493 @@
+//! Where the level of a series of figures changed for good.
+//!
+//! The frame is that of performance change points in CI: look for the place that splits a series
+//! best, ask whether chance would do as well, go on in the parts (Matteson and James, "A
+//! nonparametric approach for multiple change point analysis of multivariate data", JASA 109, 2014;
+//! Daly et al., "The use of change point detection to identify software performance regressions in a
+//! continuous integration system", ICPE 2020; Fleming and Kołaczkowski, "Hunter: using change point
+//! detection to hunt for performance regressions", ICPE 2023, now Apache Otava). Five things differ, the last of them below:
+//!
+//! - What is compared is the level alone, by means of clipped scores, since a change of the spread is
+//!   no regression. A score is a figure's logarithm less the median, in robust standard deviations
+//!   (the median absolute deviation × 1.4826), and no more than 3 either way: so one disturbed run,
+//!   however bad, weighs no more than one at the edge of the noise (Huber, "Robust estimation of a
+//!   location parameter", 1964).
+//! - A level that went and came back is looked for as well, by a pair of places at once, as in
+//!   circular binary segmentation (Olshen et al., Biostatistics 5, 2004): a single split sees less of
+//!   it the longer the series is, a weakness that the authors of Hunter describe.
+//! - The test is by permutation, which assumes nothing about the noise but that its order says
+//!   nothing, and its generator is seeded: the same series gives the same answer. Hunter gave the
+//!   permutations up because theirs didn't.
+//! - In the end each place is sought again between its neighbours (Bai, "Estimating multiple breaks
+//!   one at a time", Econometric Theory 13, 1997), since the first was sought before the others were
+//!   known, and with a loss that outliers don't move.
+//!
+//! Scores, their centre and their scale don't depend on the order of the series, so that the test is
+//! exact: of series whose order says nothing at most 2 × [`ALPHA`] get a change.
+//!
+//! But on a shared machine the order says something without any change of the program: what disturbs
+//! one run is still there for the next, and speed drifts. So a change also has to be larger than what
+//! the levels do within themselves: the widest swing between medians of [`LEAST_SEGMENT`] neighbours
+//! of one level, anywhere in the series, and more so as far as neighbours are alike ([`persistence`]).
+//! That can only take changes away, so that the bound above still holds. It is asked of all changes
+//! together, when they are known, since any that was not yet found would be part of a swing.
+
+use brickscope_profile::stats::{SplitMix64, mean, median};
+
+/// A segment between two changes has at least so many points: enough that one odd one is outvoted.
+pub const LEAST_SEGMENT: usize = 3;
+
+/// In shorter series no order is rare enough. In one of 12 points, two sixes that don't overlap are
+/// 2 of 924 splits, 0.0022; in one of 11 it is 2 of 462, 0.0043.
+pub const LEAST_POINTS: usize = 12;
+
+/// How likely chance may find as good a split as one that counts; and likewise a level that went and
+/// came back.
+pub const ALPHA: f64 = 0.004;
+
+/// Orders that are drawn for a test: the least `p` is one in 2000.
+const PERMUTATIONS: u32 = 1_999;
+
+/// How many robust standard deviations from the median a figure counts at most.
+const CLIP: f64 = 3.0;
+
+/// A place where the level changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Step {
+    /// The first point of the new level.
+    pub(super) at: usize,
+    /// The part of all orders of the points that split as well as theirs, among those drawn.
+    pub(super) p: f64,
+}
+
+/// Where the level of `values` changed, first to last. Values must be above 0.
+pub(super) fn steps(values: &[f64]) -> Vec<Step> {
+    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    if logs.iter().any(|log| !log.is_finite()) {
+        return Vec::new();
+    }
+    let mut steps: Vec<Step> = Vec::new();
+    let mut parts = vec![(0, logs.len())];
+    while let Some((mut start, end)) = parts.pop() {
+        let places = split(&logs[start..end]);
+        let offset = start;
+        for step in &places {
+            let at = offset + step.at;
+            parts.push((start, at));
+            steps.push(Step { at, ..*step });
+            start = at;
+        }
+        if !places.is_empty() {
+            parts.push((start, end));
+        }
+    }
+    steps.sort_by_key(|step| step.at);
+    settle(&logs, &mut steps);
+    while let Some(weak) = weak(&logs, &steps) {
+        steps.remove(weak);
+        settle(&logs, &mut steps);
+    }
+    steps
+}
+
+/// Each place moves by what the others leave of the series; twice, since they move each other.
+fn settle(logs: &[f64], steps: &mut [Step]) {
+    for _ in 0..2 {
+        for i in 0..steps.len() {
+            let start = if i == 0 { 0 } else { steps[i - 1].at };
+            let end = steps.get(i + 1).map_or(logs.len(), |next| next.at);
+            steps[i].at = start + settled(&logs[start..end], steps[i].at - start);
+        }
+    }
+}
+
+/// The smallest of the steps, if the levels between them do as much by themselves.
+fn weak(logs: &[f64], steps: &[Step]) -> Option<usize> {
+    let starts = [0].into_iter().chain(steps.iter().map(|step| step.at));
+    let ends = steps.iter().map(|step| step.at).chain([logs.len()]);
+    let levels: Vec<&[f64]> = starts.zip(ends).map(|(start, end)| &logs[start..end]).collect();
+    let medians: Vec<f64> = levels.iter().filter_map(|level| median(level)).collect();
+    let sizes = medians.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+    let (least, size) = sizes.enumerate().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let swing = levels.iter().map(|level| swing(level)).fold(0.0, f64::max);
+    (size <= swing * persistence(&levels)).then_some(least)
+}
+
+/// How far medians of neighbouring points are from each other within a level, at most.
+fn swing(level: &[f64]) -> f64 {
+    let medians = level.windows(LEAST_SEGMENT).filter_map(median);
+    let (low, high) = medians
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), m| (low.min(m), high.max(m)));
+    (high - low).max(0.0)
+}
+
+/// By how much more a mean wanders than one of independent points would, if each point has the part
+/// φ of the one before in it: √((1 + φ) ÷ (1 − φ)) (Bayley and Hammersley, "The 'effective' number of
+/// independent observations in an autocorrelated time series", 1946). φ is estimated from all levels
+/// together, with what is off their medians clipped.
+fn persistence(levels: &[&[f64]]) -> f64 {
+    // From above this few points can't tell it, and the factor would grow without bounds.
+    const MOST: f64 = 0.8;
+    let off = |level: &&[f64]| {
+        let centre = median(level).unwrap_or(0.0);
+        level.iter().map(|log| log - centre).collect::<Vec<f64>>()
+    };
+    let mut off: Vec<Vec<f64>> = levels.iter().map(off).collect();
+    let sizes: Vec<f64> = off.iter().flatten().map(|off| off.abs()).collect();
+    let most = CLIP * 1.4826 * median(&sizes).unwrap_or(0.0);
+    let (mut products, mut squares) = (0.0, 0.0);
+    for level in &mut off {
+        level.iter_mut().for_each(|off| *off = off.clamp(-most, most));
+        let mean = mean(level).unwrap_or(0.0);
+        level.iter_mut().for_each(|off| *off -= mean);
+        products += level.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
+        squares += level.iter().map(|off| off * off).sum::<f64>();
+    }
+    if squares <= 0.0 {
+        return 1.0;
+    }
+    let part = (products / squares).clamp(0.0, MOST);
+    ((1.0 + part) / (1.0 - part)).sqrt()
+}
+
+/// The place or the two places that split these points better than chance would; or none.
+fn split(logs: &[f64]) -> Vec<Step> {
+    if logs.len() < LEAST_POINTS {
+        return Vec::new();
+    }
+    let Some(scores) = scores(logs) else { return Vec::new() };
+    for (search, places) in [(best_split as fn(&[f64]) -> Option<Found>, 1), (best_bump, 2)] {
+        let Some(found) = search(&scores) else { continue };
+        if let Some(p) = p_value(&scores, found.size, search) {
+            return found.at[..places].iter().map(|&at| Step { at, p }).collect();
+        }
+    }
+    Vec::new()
+}
+
+/// Where the level of these points changes, known that it does and that `at` is near: the place with
+/// the least loss about the medians of both sides. The loss is the square up to [`CLIP`] deviations
+/// and no more beyond (Fearnhead and Rigaill, "Changepoint detection in the presence of outliers",
+/// JASA 114, 2019), so that an odd point right before the place doesn't become part of the new level.
+fn settled(logs: &[f64], at: usize) -> usize {
+    let Some((before, after)) = logs.split_at_checked(at) else { return at };
+    let (Some(low), Some(high)) = (median(before), median(after)) else { return at };
+    let sides = before.iter().map(|log| log - low).chain(after.iter().map(|log| log - high));
+    let off: Vec<f64> = sides.map(f64::abs).collect();
+    let most = CLIP * 1.4826 * median(&off).unwrap_or(0.0);
+    let loss = |log: f64, centre: f64| (log - centre).powi(2).min(most * most);
+    // By how much the loss changes as one point after the other goes to the side before.
+    let mut gain = 0.0;
+    let mut best: Option<(f64, usize)> = None;
+    for (i, &log) in logs.iter().enumerate().take(logs.len().saturating_sub(LEAST_SEGMENT)) {
+        gain += loss(log, high) - loss(log, low);
+        if i + 1 >= LEAST_SEGMENT && best.is_none_or(|(most, _)| gain > most) {
+            best = Some((gain, i + 1));
+        }
+    }
+    // Where nothing differs, or the best is what is there, the place stays.
+    best.filter(|_| most > 0.0).map_or(at, |(_, at)| at)
+}
+
+/// Clipped scores around their mean; `None` if all figures are the same.
+fn scores(logs: &[f64]) -> Option<Vec<f64>> {
+    let centre = median(logs)?;
+    let off: Vec<f64> = logs.iter().map(|log| (log - centre).abs()).collect();
+    // Where most figures are the same to the bit, the median deviation is 0 and the mean is not.
+    let scale = match median(&off)? * 1.4826 {
+        0.0 => off.iter().sum::<f64>() / off.len() as f64,
+        scale => scale,
+    };
+    if scale == 0.0 {
+        return None;
+    }
+    let mut scores: Vec<f64> =
+        logs.iter().map(|log| ((log - centre) / scale).clamp(-CLIP, CLIP)).collect();
+    let mean = scores.iter().sum::<f64>() / scores.len() as f64;
+    scores.iter_mut().for_each(|score| *score -= mean);
+    Some(scores)
+}
+
+/// The best of the splits that were tried.
+struct Found {
+    /// Where; the second place is that of a bump's end.
+    at: [usize; 2],
+    /// The difference of the means of the parts, over its deviation if that of a score is 1.
+    size: f64,
+}
+
+/// The place that splits `scores`, whose sum is 0, into the parts that differ most.
+fn best_split(scores: &[f64]) -> Option<Found> {
+    let n = scores.len();
+    let mut best: Option<Found> = None;
+    let mut sum = 0.0;
+    for (i, score) in scores.iter().enumerate().take(n.saturating_sub(LEAST_SEGMENT)) {
+        sum += score;
+        let size = size(sum, i + 1, n);
+        if i + 1 >= LEAST_SEGMENT && best.as_ref().is_none_or(|best| size > best.size) {
+            best = Some(Found { at: [i + 1, n], size });
+        }
+    }
+    best
+}
+
+/// The two places between which `scores`, whose sum is 0, differ most from the others.
+fn best_bump(scores: &[f64]) -> Option<Found> {
+    let n = scores.len();
+    let mut best: Option<Found> = None;
+    let sums: Vec<f64> = [0.0]
+        .into_iter()
+        .chain(scores.iter().scan(0.0, |sum, score| {
+            *sum += score;
+            Some(*sum)
+        }))
+        .collect();
+    let last = n.saturating_sub(LEAST_SEGMENT);
+    for start in LEAST_SEGMENT..last {
+        for end in start + LEAST_SEGMENT..=last {
+            let size = size(sums[end] - sums[start], end - start, n);
+            if best.as_ref().is_none_or(|best| size > best.size) {
+                best = Some(Found { at: [start, end], size });
+            }
+        }
+    }
+    best
+}
+
+/// How far the mean of `part` of `n` scores is from that of the rest, where the scores of the part
+/// add up to `sum` and all to 0.
+fn size(sum: f64, part: usize, n: usize) -> f64 {
+    let [part, n] = [part as f64, n as f64];
+    sum.abs() * (n / (part * (n - part))).sqrt()
+}
+
+/// The part of the orders of `scores`, theirs among them, in which `search` finds as much as `size`;
+/// `None` if that is more than [`ALPHA`]. Theirs counts, so that the test is valid however few are
+/// drawn (Phipson and Smyth, "Permutation p-values should never be zero", 2010).
+fn p_value(scores: &[f64], size: f64, search: fn(&[f64]) -> Option<Found>) -> Option<f64> {
+    // Sums in another order round otherwise; an order that is as good must count as such.
+    let as_good = size * (1.0 - 1e-9);
+    let mut random = SplitMix64(0);
+    let mut scores = scores.to_vec();
+    let mut found = 1_u32;
+    for _ in 0..PERMUTATIONS {
+        random.shuffle(&mut scores);
+        found += u32::from(search(&scores).is_some_and(|found| found.size >= as_good));
+        // It can't become significant any more (Besag and Clifford, "Sequential Monte Carlo
+        // p-values", 1991).
+        if f64::from(found) > ALPHA * f64::from(PERMUTATIONS + 1) {
+            return None;
+        }
+    }
+    Some(f64::from(found) / f64::from(PERMUTATIONS + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    trait Draw {
+        fn normal(&mut self) -> f64;
+        fn below(&mut self, n: usize) -> usize;
+    }
+
+    impl Draw for SplitMix64 {
+        /// Box and Muller, "A note on the generation of random normal deviates", 1958.
+        fn normal(&mut self) -> f64 {
+            let mut uniform = || ((self.bits() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
+            let (u, v) = (uniform(), uniform());
+            (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+        }
+
+        fn below(&mut self, n: usize) -> usize {
+            (self.bits() % n as u64) as usize
+        }
+    }
+
+    /// Tokens per second with a hundredth of noise, times what `level` says.
+    fn series(random: &mut SplitMix64, n: usize, level: impl Fn(usize) -> f64) -> Vec<f64> {
+        (0..n).map(|i| 300.0 * level(i) * (1.0 + 0.01 * random.normal())).collect()
+    }
+
+    fn places(values: &[f64]) -> Vec<usize> {
+        steps(values).into_iter().map(|step| step.at).collect()
+    }
+
+    #[test]
+    fn a_series_that_did_not_change_rarely_gets_a_change() {
+        let mut random = SplitMix64(1);
+        let mut alarms = 0;
+        for run in 0..500 {
+            let values = series(&mut random, 12 + run % 60, |_| 1.0);
+            alarms += usize::from(!steps(&values).is_empty());
+        }
+        // 2 × ALPHA of 500.
+        assert!(alarms <= 5, "{alarms} of 500");
+    }
+
+    #[test]
+    fn neighbours_that_are_alike_are_no_change_by_themselves() {
+        // Each point has a part of the one before in it: what a shared machine does.
+        let mut random = SplitMix64(8);
+        for (part, most) in [(0.2, 8), (0.5, 35)] {
+            let mut alarms = 0;
+            for run in 0..500 {
+                let mut last = random.normal();
+                let values: Vec<f64> = (0..12 + run % 60)
+                    .map(|_| {
+                        last = part * last + (1.0 - part * part).sqrt() * random.normal();
+                        300.0 * (1.0 + 0.01 * last)
+                    })
+                    .collect();
+                alarms += usize::from(!steps(&values).is_empty());
+            }
+            assert!(alarms <= most, "{alarms} of 500 with {part}");
+        }
+    }
+
+    #[test]
+    fn what_the_levels_do_by_themselves_is_weak() {
+        // Up by 4 for good; before that, three neighbours were off by 3, or by 5.
+        let series = |off: f64| -> Vec<f64> {
+            let level = |i: usize| match i {
+                8..11 => 100.0 + off,
+                20.. => 104.0,
+                _ => 100.0,
+            };
+            (0..40).map(|i| (level(i) + if i % 2 == 0 { 0.1 } else { -0.1 }).ln()).collect()
+        };
+        let step = [Step { at: 20, p: ALPHA }];
+        assert_eq!(weak(&series(0.0), &step), None);
+        assert_eq!(weak(&series(5.0), &step), Some(0));
+        assert_eq!(weak(&series(5.0), &[]), None);
+        assert!(swing(&series(3.0)[..20]) > 0.02 && swing(&[1.0, 2.0]) == 0.0);
+        // Alternating points are the opposite of alike; a slow wave is alike.
+        assert_eq!(persistence(&[&series(0.0)[..20]]), 1.0);
+        let wave: Vec<f64> = (0..40).map(|i| (f64::from(i) / 8.0).sin()).collect();
+        assert!((persistence(&[&wave]) - 3.0).abs() < 1e-9, "no more than that of 0.8");
+        assert_eq!(persistence(&[&[7.0; 5]]), 1.0);
+    }
+
+    #[test]
+    fn single_outliers_make_no_change() {
+        let mut random = SplitMix64(2);
+        let mut alarms = 0;
+        for run in 0..500 {
+            let mut values = series(&mut random, 12 + run % 60, |_| 1.0);
+            let odd = random.below(values.len());
+            values[odd] *= [0.1, 0.7, 0.95, 1.3][run % 4];
+            alarms += usize::from(!steps(&values).is_empty());
+        }
+        assert!(alarms <= 5, "{alarms} of 500");
+    }
+
+    #[test]
+    fn a_step_of_five_percent_in_noise_of_one_is_found_where_it_is() {
+        let mut random = SplitMix64(3);
+        let mut found = 0;
+        for run in 0..500 {
+            let n = 15 + run % 45;
+            let at = 5 + random.below(n - 9);
+            let values = series(&mut random, n, |i| if i < at { 1.0 } else { 0.95 });
+            found += usize::from(matches!(places(&values)[..], [p] if p.abs_diff(at) <= 1));
+        }
+        assert!(found >= 475, "{found} of 500");
+    }
+
+    #[test]
+    fn the_last_three_points_are_enough_in_a_series_of_thirty() {
+        let mut random = SplitMix64(4);
+        let mut found = 0;
+        for _ in 0..200 {
+            let values = series(&mut random, 30, |i| if i < 27 { 1.0 } else { 0.95 });
+            found += usize::from(matches!(places(&values)[..], [p] if p.abs_diff(27) <= 1));
+        }
+        assert!(found >= 180, "{found} of 200");
+    }
+
+    #[test]
+    fn a_step_is_found_beside_an_outlier() {
+        let mut random = SplitMix64(5);
+        let mut found = 0;
+        for _ in 0..200 {
+            let mut values = series(&mut random, 40, |i| if i < 25 { 1.0 } else { 0.95 });
+            let odd = random.below(40);
+            values[odd] *= 0.5;
+            found += usize::from(matches!(places(&values)[..], [p] if p.abs_diff(25) <= 1));
+        }
+        assert!(found >= 190, "{found} of 200");
+    }
+
+    #[test]
+    fn what_went_and_came_back_has_two_changes() {
+        let mut random = SplitMix64(6);
+        let mut found = 0;
+        for _ in 0..200 {
+            let values =
+                series(&mut random, 60, |i| if (30..35).contains(&i) { 0.95 } else { 1.0 });
+            let places = places(&values);
+            found += usize::from(matches!(
+                places[..],
+                [a, b] if a.abs_diff(30) <= 1 && b.abs_diff(35) <= 1
+            ));
+        }
+        assert!(found >= 190, "{found} of 200");
+    }
+
+    #[test]
+    fn a_staircase_has_every_step() {
+        let mut random = SplitMix64(7);
+        let mut found = 0;
+        for _ in 0..100 {
+            let values = series(&mut random, 60, |i| [1.0, 0.95, 1.02, 1.1][i / 15]);
+            let places = places(&values);
+            let near = |(place, step): (&usize, usize)| place.abs_diff(step) <= 1;
+            found += usize::from(places.len() == 3 && places.iter().zip([15, 30, 45]).all(near));
+        }
+        assert!(found >= 90, "{found} of 100");
+    }
+
+    #[test]
+    fn equal_figures_never_change_and_two_plain_levels_do() {
+        assert_eq!(steps(&[7.0; 100]), []);
+        let two: Vec<f64> = (0..12).map(|i| if i < 6 { 7.0 } else { 8.0 }).collect();
+        assert_eq!(places(&two), [6]);
+        // One short of what can be told from chance.
+        assert_eq!(steps(&two[..LEAST_POINTS - 1]), []);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn segments_are_long_enough_and_p_is_small(
+            values in prop::collection::vec(1e-3..1e6f64, 0..80),
+        ) {
+            let steps = steps(&values);
+            let mut ends: Vec<usize> = steps.iter().map(|step| step.at).collect();
+            ends.insert(0, 0);
+            ends.push(values.len());
+            prop_assert!(
+                steps.is_empty() || ends.windows(2).all(|w| w[0] + LEAST_SEGMENT <= w[1]),
+                "{ends:?}"
+            );
+            prop_assert!(steps.iter().all(|step| step.p > 0.0 && step.p <= ALPHA));
+        }
+
+        #[test]
+        fn the_unit_does_not_matter(
+            values in prop::collection::vec(1.0..2.0f64, 12..40),
+            power in -20..20i32,
+        ) {
+            let scaled: Vec<f64> = values.iter().map(|v| v * 2f64.powi(power)).collect();
+            prop_assert_eq!(places(&values), places(&scaled));
+        }
+
+        #[test]
+        fn hostile_numbers_do_not_panic(values in prop::collection::vec(any::<f64>(), 0..40)) {
+            steps(&values);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A timeline of benchmarks: what was measured of one thing on one kind of machine, oldest first, and
+//! where it changed for good.
+//!
+//! A [`Run`] is what a timeline needs of a receipt. [`History::of`] deals runs out to series, makes
+//! one point of the processes of a set, and looks for changes (see [`Change`]). Plain data in, plain
+//! data out: the order in which the runs are given doesn't matter.
+
+mod changes;
+mod run;
+mod series;
+
+use std::collections::BTreeMap;
+
+pub use changes::{ALPHA, LEAST_POINTS, LEAST_SEGMENT};
+pub use run::{Difference, Figures, Run};
+use serde::Serialize;
+pub use series::{BrickChange, Change, Kind, Level, MachineKind, Point, Series};
+
+/// What to follow.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Tokens per second: of each process the median of its repetitions.
+    #[default]
+    TokensPerSecond,
+    /// Nanoseconds per token that the brick of this name took by itself: likewise.
+    Brick(String),
+}
+
+impl Measure {
+    /// The unit, as tables and axes have it.
+    #[must_use]
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Self::TokensPerSecond => "t/s",
+            Self::Brick(_) => "ns/token",
+        }
+    }
+
+    /// Whether more of it is slower.
+    #[must_use]
+    pub fn is_time(&self) -> bool {
+        matches!(self, Self::Brick(_))
+    }
+}
+
+/// Runs over time.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct History {
+    /// What was followed.
+    pub measure: Measure,
+    /// Runs that are in it, each once.
+    pub runs: u64,
+    /// One for each test of each [`Kind`], by model, then test.
+    pub series: Vec<Series>,
+    /// Receipts that are not in it, and why; by path.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A receipt that is not in a history.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+pub struct LeftOut {
+    /// The file.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl History {
+    /// The history of `runs`, which may come in any order. A run that is there twice, by the hash of
+    /// its receipt, counts once; the others of it go to [`left_out`](Self::left_out).
+    #[must_use]
+    pub fn of(mut runs: Vec<Run>, measure: Measure) -> Self {
+        runs.sort_by(Run::cmp_by_time);
+        let mut left_out: Vec<LeftOut> = Vec::new();
+        // Copies have one time, but others may lie between them.
+        let mut known = BTreeMap::new();
+        runs.retain(|run| {
+            let Some(hash) = run.hash.clone() else { return true };
+            let first = known.entry(hash).or_insert_with(|| run.source.clone());
+            if *first != run.source {
+                let reason = format!("the same receipt as {first}");
+                left_out.push(LeftOut { path: run.source.clone(), reason });
+            }
+            *first == run.source
+        });
+        left_out.sort();
+        let series = series::all(&runs, &measure);
+        Self { measure, runs: runs.len() as u64, series, left_out }
+    }
+}

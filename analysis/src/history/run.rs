@@ -1,0 +1,320 @@
+//! What a timeline needs of one receipt, so that hundreds of them needn't stay in memory.
+
+use std::cmp::Ordering;
+
+use brickscope_profile::save;
+use brickscope_profile::stats::median;
+use serde::Serialize;
+
+use super::series::{Kind, MachineKind};
+use crate::receipt::Receipt;
+use crate::receipt::v1::{Sample, Test};
+
+/// What a timeline needs of one receipt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    pub(super) source: String,
+    /// The hash of the receipt, if it has one.
+    pub(super) hash: Option<String>,
+    /// The timestamp to the second, and what follows the second.
+    pub(super) time: (String, String),
+    pub(super) version: String,
+    pub(super) binary: Option<String>,
+    pub(super) commit: Option<String>,
+    /// The model's name or, if it has none, its path.
+    pub(super) model: String,
+    pub(super) set: Option<String>,
+    pub(super) processes: u32,
+    /// What may differ within a series, by name.
+    pub(super) circumstances: Vec<(String, String)>,
+    pub(super) tests: Vec<RunTest>,
+}
+
+/// One test of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RunTest {
+    pub(super) kind: Kind,
+    pub(super) repetitions: u64,
+    pub(super) disturbed: u64,
+    /// What speaks against its figures.
+    pub(super) doubts: Vec<String>,
+    pub(super) rate: Option<Figures>,
+    /// Nanoseconds per token of all passes.
+    pub(super) wall: Option<Figures>,
+    /// Nanoseconds per token of each brick; what no brick explains is the last.
+    pub(super) bricks: Vec<(String, Figures)>,
+}
+
+/// Some figures of one kind, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figures {
+    /// The least of them.
+    pub low: f64,
+    /// The one in the middle, or the mean of the two.
+    pub median: f64,
+    /// The most.
+    pub high: f64,
+}
+
+impl Figures {
+    pub(super) fn of(values: &[f64]) -> Option<Self> {
+        let fold = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
+        let is_fine = |x: &f64| x.is_finite();
+        Some(Self { low: fold(f64::min)?, median: median(values)?, high: fold(f64::max)? })
+            .filter(|_| values.iter().all(is_fine))
+    }
+}
+
+/// Something that was otherwise than at the point before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What: `binary`, `kernel release`, `boot`, …
+    pub what: String,
+    /// How it was; `null` where the receipt didn't say.
+    pub from: Option<String>,
+    /// How it is.
+    pub to: Option<String>,
+}
+
+/// What the brick is called that stands for what no brick explains.
+pub(super) const UNATTRIBUTED: &str = "unattributed";
+
+impl Run {
+    /// Takes what a timeline needs from the receipt that was read from `source`. Figures are computed
+    /// from its samples; what it says of them itself is not looked at, and the seal neither: that is
+    /// for who reads it.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: if the timestamp is none, so that the run has no place in time, or if two tests
+    /// can't be told apart.
+    pub fn of(source: &str, receipt: &Receipt) -> Result<Self, String> {
+        let time = time(&receipt.timestamp).ok_or_else(|| {
+            let text: String = receipt.timestamp.chars().take(40).collect();
+            format!("its timestamp {text:?} is not like 2026-01-31T23:59:59Z")
+        })?;
+        let mut tests: Vec<RunTest> = Vec::new();
+        for test in &receipt.tests {
+            let test = RunTest::of(test, receipt);
+            if tests.iter().any(|other| other.kind == test.kind) {
+                return Err(format!("it has two tests {:?}", test.kind.test));
+            }
+            tests.push(test);
+        }
+        Ok(Self {
+            source: source.to_owned(),
+            hash: receipt.seal.as_ref().map(|seal| seal.sha256.clone()),
+            time,
+            version: receipt.binary.version.clone(),
+            binary: receipt.binary.sha256.clone(),
+            commit: receipt.environment.get("COMMIT").cloned(),
+            model: receipt.model.name.clone().unwrap_or_else(|| receipt.model.path.clone()),
+            set: receipt.run.set.clone(),
+            processes: receipt.run.processes,
+            circumstances: circumstances(receipt),
+            tests,
+        })
+    }
+
+    /// The name of its model or, if it has none, its path.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// What its tests are of.
+    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.tests.iter().map(|test| &test.kind)
+    }
+
+    /// The bricks that it has times of, `unattributed` for what no brick explains.
+    pub fn bricks(&self) -> impl Iterator<Item = &str> {
+        self.tests.iter().flat_map(|test| &test.bricks).map(|(name, _)| name.as_str())
+    }
+
+    /// Drops the tests that `keep` doesn't want.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Kind) -> bool) {
+        self.tests.retain(|test| keep(&test.kind));
+    }
+
+    /// Oldest first. Of two at the same moment the order is that of what they say, so that it isn't
+    /// that in which they were found.
+    pub(super) fn cmp_by_time(&self, other: &Self) -> Ordering {
+        fn key(run: &Run) -> (&(String, String), &Option<String>, &Option<String>, &str) {
+            (&run.time, &run.set, &run.hash, &run.source)
+        }
+        key(self).cmp(&key(other))
+    }
+}
+
+impl RunTest {
+    fn of(test: &Test, receipt: &Receipt) -> Self {
+        let measured: Vec<&Sample> = test.samples.iter().filter(|s| !s.is_warm_up).collect();
+        let rates: Vec<f64> = measured.iter().map(|sample| sample.rate()).collect();
+        // Nanoseconds per token: what was measured over what it was for. A sample that lacks it, or
+        // has no tokens, spoils the figure rather than being left out of it.
+        let per_token = |time: &dyn Fn(&Sample) -> Option<u64>| {
+            let times = measured.iter().map(|sample| {
+                let tokens = Some(sample.tokens).filter(|&tokens| tokens > 0)?;
+                Some(time(sample)? as f64 / tokens as f64)
+            });
+            Figures::of(&times.collect::<Option<Vec<f64>>>()?)
+        };
+        let mut bricks: Vec<(String, Figures)> = Vec::new();
+        for brick in &test.bricks {
+            // Two bricks of one name can't be told apart from here on: their times add up.
+            if bricks.iter().any(|(name, _)| *name == brick.name) {
+                continue;
+            }
+            let same = |sample: &Sample| {
+                let columns = test.bricks.iter().enumerate().filter(|(_, b)| b.name == brick.name);
+                let mut times = columns.map(|(i, _)| sample.brick_ns.get(i));
+                times.try_fold(0_u64, |sum, ns| sum.checked_add(*ns?))
+            };
+            bricks.extend(per_token(&same).map(|figures| (brick.name.clone(), figures)));
+        }
+        let rest = per_token(&|sample| sample.unattributed_ns);
+        bricks.extend(rest.map(|figures| (UNATTRIBUTED.to_owned(), figures)));
+        Self {
+            kind: Kind::of(test, receipt),
+            repetitions: measured.len() as u64,
+            doubts: receipt
+                .load
+                .doubts
+                .iter()
+                .filter(|d| is_about(d, test, receipt))
+                .cloned()
+                .collect(),
+            disturbed: measured.iter().filter(|s| s.disturbed == Some(true)).count() as u64,
+            rate: Figures::of(&rates).filter(|rate| rate.low > 0.0),
+            wall: per_token(&|sample| Some(sample.wall_ns)),
+            bricks,
+        }
+    }
+}
+
+/// Whether a doubt is of this test or of the whole run. One of a single test begins with its name.
+fn is_about(doubt: &str, test: &Test, receipt: &Receipt) -> bool {
+    let names = |test: &Test| doubt.strip_prefix(&*test.name).is_some_and(|d| d.starts_with(':'));
+    names(test) || !receipt.tests.iter().any(names)
+}
+
+impl Kind {
+    fn of(test: &Test, receipt: &Receipt) -> Self {
+        let (model, run, machine) = (&receipt.model, &receipt.run, &receipt.machine);
+        Self {
+            model_sha256: model.sha256.clone(),
+            quantization: model.quantization.clone(),
+            test: test.name.clone(),
+            n_prompt: test.n_prompt,
+            n_gen: test.n_gen,
+            n_depth: test.n_depth,
+            backend: receipt.backend.clone(),
+            kernels: run.kernels.clone(),
+            threads: run.threads,
+            // The batch of the run may be larger than this test's prompt, for another test's sake.
+            batch: if test.n_prompt > 0 { run.batch.min(test.n_prompt) } else { 1 },
+            profiled: run.profiled,
+            machine: MachineKind {
+                os: machine.os.clone(),
+                arch: machine.arch.clone(),
+                cpu: machine.cpu.clone(),
+                cpu_id: machine.cpu_id.clone(),
+                logical_cpus: machine.logical_cpus,
+                threads_per_core: machine.threads_per_core,
+                // Kernels keep a little more or less of it for themselves.
+                memory_gib: machine.memory_bytes.map(|bytes| bytes.div_ceil(1 << 30)),
+                hypervisor: machine.hypervisor.clone(),
+                cgroup_milli_cpus: machine.cgroup_cpus.map(|cpus| (cpus * 1e3).round() as u64),
+            },
+        }
+    }
+}
+
+/// What may explain a change that isn't the code's, and what says that the code is another.
+fn circumstances(receipt: &Receipt) -> Vec<(String, String)> {
+    let (machine, run) = (&receipt.machine, &receipt.run);
+    let text = |value: &Option<String>| value.clone();
+    let known = [
+        ("version", Some(receipt.binary.version.clone())),
+        ("binary", receipt.binary.sha256.as_deref().map(short)),
+        ("boot", machine.boot.as_deref().map(short)),
+        ("kernel release", text(&machine.kernel)),
+        ("microcode", text(&machine.microcode)),
+        ("governor", text(&machine.governor)),
+        ("turbo", machine.turbo.map(|on| if on { "on" } else { "off" }.to_owned())),
+        ("huge pages", text(&machine.huge_pages)),
+        ("libc", text(&machine.libc)),
+        ("cpuset", text(&machine.cgroup_cpuset)),
+        ("clock", Some(receipt.clock.source.clone())),
+        ("sampling", Some(run.sampling.clone())),
+        ("seed", Some(run.seed.to_string())),
+    ];
+    let environment = receipt.environment.iter();
+    let environment = environment
+        // These two are there already.
+        .filter(|(name, _)| !["BRICKSCOPE_VERSION", "OS"].contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()));
+    known
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .chain(environment)
+        .collect()
+}
+
+/// What is otherwise in `now` than in `before`.
+pub(super) fn differences(before: &Run, now: &Run) -> Vec<Difference> {
+    fn get<'r>(run: &'r Run, what: &str) -> Option<&'r String> {
+        run.circumstances.iter().find(|(name, _)| name == what).map(|(_, value)| value)
+    }
+    let both = now.circumstances.iter().chain(&before.circumstances);
+    let mut differences: Vec<Difference> = Vec::new();
+    for (what, _) in both {
+        let (from, to) = (get(before, what), get(now, what));
+        if from != to && !differences.iter().any(|known| known.what == *what) {
+            let (from, to) = (from.cloned(), to.cloned());
+            differences.push(Difference { what: what.clone(), from, to });
+        }
+    }
+    differences
+}
+
+/// The first eight characters of a hash.
+pub(crate) fn short(hash: &str) -> String {
+    hash.chars().take(8).collect()
+}
+
+/// A timestamp in parts that sort as the moments do; `None` for anything else.
+fn time(timestamp: &str) -> Option<(String, String)> {
+    let (whole, fraction) = save::parse_rfc3339(timestamp)?;
+    let fraction = if fraction.is_empty() { String::new() } else { format!(".{fraction}") };
+    Some((whole.to_owned(), fraction))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_sort_as_moments_do() {
+        let ordered = [
+            "2026-01-31T23:59:59Z",
+            "2026-01-31T23:59:59.05Z",
+            "2026-01-31T23:59:59.5Z",
+            "2026-02-01T00:00:00Z",
+        ];
+        let times: Vec<_> = ordered.iter().map(|t| time(t).unwrap()).collect();
+        assert!(times.windows(2).all(|w| w[0] < w[1]), "{times:?}");
+        assert_eq!(time("2026-01-31T23:59:59.500Z"), time("2026-01-31T23:59:59.5Z"));
+        for bad in ["yesterday", "2026-99-99T99:99:99Z"] {
+            assert_eq!(time(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn figures_of_nothing_or_of_nan_are_none() {
+        assert_eq!(Figures::of(&[]), None);
+        assert_eq!(Figures::of(&[1.0, f64::NAN]), None);
+        assert_eq!(Figures::of(&[3.0, 1.0]), Some(Figures { low: 1.0, median: 2.0, high: 3.0 }));
+    }
+}

@@ -1,0 +1,394 @@
+//! From runs to series: what belongs on one line, what is one point of it, and where it changed.
+
+use std::collections::BTreeMap;
+
+use brickscope_profile::stats::median;
+use serde::Serialize;
+
+use super::Measure;
+use super::changes::{ALPHA, LEAST_POINTS, steps};
+use super::run::{Difference, Figures, Run, RunTest, UNATTRIBUTED, differences};
+
+/// What has to be the same for two runs to be on one line.
+///
+/// What else may differ between them, and may be why a figure changed, is told at each
+/// [`Point`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+pub struct Kind {
+    /// The hash of the model's file: a name isn't the model, and a path even less.
+    pub model_sha256: String,
+    /// How its weights are stored.
+    pub quantization: String,
+    /// The test, as llama-bench calls it.
+    pub test: String,
+    /// Its tokens of prompt.
+    pub n_prompt: u64,
+    /// Its tokens that are generated.
+    pub n_gen: u64,
+    /// Its tokens that are in the cache before it.
+    pub n_depth: u64,
+    /// `cpu` or `cuda`.
+    pub backend: String,
+    /// The instruction set of the kernels.
+    pub kernels: String,
+    /// Threads.
+    pub threads: u32,
+    /// Tokens in one of its measured passes at most.
+    pub batch: u64,
+    /// Whether the profiler was on.
+    pub profiled: bool,
+    /// The kind of machine.
+    pub machine: MachineKind,
+}
+
+/// What makes two machines comparable. A receipt doesn't name its machine; of two alike in all of
+/// this, a change of `boot` at a point says that it was started anew, or was another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+pub struct MachineKind {
+    /// The operating system.
+    pub os: String,
+    /// The architecture.
+    pub arch: String,
+    /// The processor, as it names itself.
+    pub cpu: Option<String>,
+    /// Its family, model and stepping.
+    pub cpu_id: Option<String>,
+    /// Logical processors.
+    pub logical_cpus: Option<u32>,
+    /// Threads of a core.
+    pub threads_per_core: Option<u32>,
+    /// Memory, in whole GiB, rounded up.
+    pub memory_gib: Option<u64>,
+    /// Which hypervisor it runs under.
+    pub hypervisor: Option<String>,
+    /// Thousandths of a CPU that the control group grants.
+    pub cgroup_milli_cpus: Option<u64>,
+}
+
+/// One kind of measurement over time.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Series {
+    /// The model's name or, if it has none, its path: that of the last run, should they differ.
+    pub model: String,
+    /// Of what.
+    pub kind: Kind,
+    /// Oldest first.
+    pub points: Vec<Point>,
+    /// What the points are around, from change to change; of points without a figure there is none.
+    pub levels: Vec<Level>,
+    /// Where the level changed.
+    pub changes: Vec<Change>,
+    /// Why there can be no changes.
+    pub changes_absent: Option<String>,
+}
+
+/// The points from one change to the next.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Level {
+    /// The first of them, from 0.
+    pub from: u64,
+    /// The last of them.
+    pub to: u64,
+    /// The median of their figures.
+    pub median: f64,
+    /// How many have one.
+    pub points: u64,
+}
+
+/// A run, or the runs of a set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Point {
+    /// When it had ended, RFC 3339 in UTC.
+    pub time: String,
+    /// The version of the program.
+    pub version: String,
+    /// SHA-256 of its file.
+    pub binary: Option<String>,
+    /// What it was built from, where the receipt says so.
+    pub commit: Option<String>,
+    /// The files of the receipts.
+    pub sources: Vec<String>,
+    /// Processes that it is from.
+    pub processes: u64,
+    /// How many the set was to have.
+    pub processes_of: u64,
+    /// Measured repetitions, of all processes.
+    pub repetitions: u64,
+    /// The figure: of one process the median of its repetitions, of several the median of those; the
+    /// least and most are of the repetitions or of the processes' medians. `null` where it wasn't
+    /// measured.
+    pub figures: Option<Figures>,
+    /// Why it is absent.
+    pub absent: Option<String>,
+    /// The figure over that of the point before, less 1.
+    pub against_before: Option<f64>,
+    /// The figure over the median of the points of its level, less 1.
+    pub against_level: Option<f64>,
+    /// Repetitions that other work on the machine disturbed; they are in the figure.
+    pub disturbed: u64,
+    /// What speaks against the figure, a sentence each.
+    pub doubts: Vec<String>,
+    /// What was otherwise than at the point before.
+    pub differences: Vec<Difference>,
+}
+
+/// A place where the level of a series changed: between two points, found among all points of the
+/// series. Of series whose noise doesn't depend on its order at most 1 in 100 get one ([`ALPHA`]);
+/// where the machine's speed comes and goes by itself it is more, however careful the test
+/// (`docs/history.md` has measured rates). Sources and reasons are in `src/history/changes.rs`; in
+/// short, a change takes [`LEAST_POINTS`] points, of which [`LEAST_SEGMENT`](super::LEAST_SEGMENT) on
+/// either side, it is larger than what neighbouring points do by themselves, and one outlier makes
+/// none.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// The first point of the new level, from 0.
+    pub at: u64,
+    /// When it was.
+    pub time: String,
+    /// The median of the points between the change before and this one.
+    pub before: f64,
+    /// The median of those from this one to the next.
+    pub after: f64,
+    /// `after` over `before`.
+    pub ratio: f64,
+    /// Whether that is slower.
+    pub is_slower: bool,
+    /// How likely chance does as well.
+    pub p: f64,
+    /// Points before, back to the change before.
+    pub points_before: u64,
+    /// Points after, up to the next.
+    pub points_after: u64,
+    /// What else was new at the first point of the new level.
+    pub differences: Vec<Difference>,
+    /// Where the time went: each brick's nanoseconds per token, as measured, before and after, what
+    /// changed most first. Empty for the history of one brick.
+    pub bricks: Vec<BrickChange>,
+    /// Why there are no bricks.
+    pub bricks_absent: Option<String>,
+}
+
+/// A brick before and after a change.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BrickChange {
+    /// Its name; `unattributed` for what no brick explains.
+    pub name: String,
+    /// Nanoseconds per token: the median of the points before; `null` if it wasn't there.
+    pub before_ns: Option<f64>,
+    /// Likewise after.
+    pub after_ns: Option<f64>,
+    /// `after_ns` − `before_ns`; `null` where one is.
+    pub difference_ns: Option<f64>,
+    /// That over the difference of the whole token: above 1, or below 0, where others went the other
+    /// way. `null` where there is no difference of either.
+    pub of_change: Option<f64>,
+}
+
+/// The series of all tests of `runs`, which are ordered.
+pub(super) fn all(runs: &[Run], measure: &Measure) -> Vec<Series> {
+    let mut by_kind: BTreeMap<&Kind, Vec<Vec<Part<'_>>>> = BTreeMap::new();
+    for run in runs {
+        for test in &run.tests {
+            let points = by_kind.entry(&test.kind).or_default();
+            let part = Part { run, test };
+            // A set's arms may be two programs, of which each is a point of its own.
+            let same = |point: &&mut Vec<Part<'_>>| {
+                run.set.is_some()
+                    && point[0].run.set == run.set
+                    && point[0].run.binary == run.binary
+            };
+            match points.iter_mut().find(same) {
+                Some(point) => point.push(part),
+                None => points.push(vec![part]),
+            }
+        }
+    }
+    let mut all: Vec<Series> =
+        by_kind.into_iter().map(|(kind, points)| series(kind, points, measure)).collect();
+    // A stable sort: those of one model by kind.
+    all.sort_by(|a, b| a.model.cmp(&b.model));
+    all
+}
+
+/// One test of one run.
+#[derive(Clone, Copy)]
+struct Part<'r> {
+    run: &'r Run,
+    test: &'r RunTest,
+}
+
+fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Series {
+    // When a set had ended, others may have come between its first and its last process.
+    parts.sort_by(|a, b| a[a.len() - 1].run.cmp_by_time(b[b.len() - 1].run));
+    let mut points: Vec<Point> = parts.iter().map(|point| Point::of(point, measure)).collect();
+    for i in 1..points.len() {
+        let [before, now] = [&points[i - 1], &points[i]].map(|p| p.figures.map(|f| f.median));
+        points[i].against_before = now.zip(before).and_then(|(now, before)| over(now, before));
+        points[i].differences = differences(parts[i - 1][0].run, parts[i][0].run);
+    }
+    // Points without a figure are in the table and in no level.
+    let present: Vec<usize> = (0..points.len()).filter(|&i| points[i].value().is_some()).collect();
+    let values: Vec<f64> = present.iter().filter_map(|&i| points[i].value()).collect();
+    let steps = steps(&values);
+    let mut edges: Vec<usize> = steps.iter().map(|step| step.at).collect();
+    edges.insert(0, 0);
+    edges.push(values.len());
+    let mut levels: Vec<Level> = Vec::new();
+    for edge in edges.windows(2) {
+        let (start, end) = (edge[0], edge[1]);
+        let Some(median) = median(&values[start..end]) else { continue };
+        for at in start..end {
+            points[present[at]].against_level = over(values[at], median);
+        }
+        let [from, to] = [start, end - 1].map(|at| present[at] as u64);
+        levels.push(Level { from, to, median, points: (end - start) as u64 });
+    }
+    let change = |i: usize| {
+        let (start, at, end) = (edges[i], edges[i + 1], edges[i + 2]);
+        let (before, after) = (levels.get(i)?.median, levels.get(i + 1)?.median);
+        let sides = [&present[start..at], &present[at..end]];
+        let sides = sides.map(|side| side.iter().map(|&i| &parts[i][..]).collect::<Vec<_>>());
+        let (bricks, bricks_absent) = match measure {
+            Measure::TokensPerSecond => match bricks(&sides) {
+                Some(bricks) => (bricks, None),
+                None => (Vec::new(), Some(NO_BRICKS.to_owned())),
+            },
+            Measure::Brick(_) => (Vec::new(), None),
+        };
+        let first = &points[present[at]];
+        Some(Change {
+            at: present[at] as u64,
+            time: first.time.clone(),
+            before,
+            after,
+            ratio: after / before,
+            is_slower: (after > before) == measure.is_time(),
+            p: steps[i].p,
+            points_before: (at - start) as u64,
+            points_after: (end - at) as u64,
+            differences: differences(parts[present[at - 1]][0].run, parts[present[at]][0].run),
+            bricks,
+            bricks_absent,
+        })
+    };
+    let changes = (0..steps.len()).filter_map(change).collect();
+    let changes_absent = (values.len() < LEAST_POINTS).then(|| {
+        format!(
+            "{} of the {LEAST_POINTS} points that it takes to tell a change from chance (p ≤ {ALPHA})",
+            values.len()
+        )
+    });
+    let model = parts.last().map_or(String::new(), |last| last[last.len() - 1].run.model.clone());
+    Series { model, kind: kind.clone(), points, levels, changes, changes_absent }
+}
+
+const NO_BRICKS: &str =
+    "the receipts on one side or both have no brick times: the profiler was off";
+
+impl Point {
+    fn of(parts: &[Part<'_>], measure: &Measure) -> Self {
+        let figures = |part: &Part<'_>| match measure {
+            Measure::TokensPerSecond => part.test.rate,
+            Measure::Brick(brick) => part.test.brick(brick),
+        };
+        let each: Option<Vec<Figures>> = parts.iter().map(figures).collect();
+        let figures = each.and_then(|each| match each.as_slice() {
+            [one] => Some(*one),
+            several => Figures::of(&several.iter().map(|f| f.median).collect::<Vec<_>>()),
+        });
+        let last = parts[parts.len() - 1].run;
+        let mut doubts: Vec<String> = parts.iter().flat_map(|p| p.test.doubts.clone()).collect();
+        let mut known = std::collections::BTreeSet::new();
+        doubts.retain(|doubt| known.insert(doubt.clone()));
+        let sum = |of: fn(&RunTest) -> u64| parts.iter().map(|part| of(part.test)).sum();
+        let absent = match measure {
+            Measure::TokensPerSecond => "a repetition without a time, or no repetition".to_owned(),
+            Measure::Brick(brick) => format!("no time of {brick} for every repetition"),
+        };
+        Self {
+            time: format!("{}{}Z", last.time.0, last.time.1),
+            version: last.version.clone(),
+            binary: last.binary.clone(),
+            commit: last.commit.clone(),
+            sources: parts.iter().map(|part| part.run.source.clone()).collect(),
+            processes: parts.len() as u64,
+            processes_of: u64::from(last.processes).max(1),
+            repetitions: sum(|test| test.repetitions),
+            figures,
+            absent: figures.is_none().then_some(absent),
+            against_before: None,
+            against_level: None,
+            disturbed: sum(|test| test.disturbed),
+            doubts,
+            differences: Vec::new(),
+        }
+    }
+
+    /// What a level can be made of: a brick that took no time at all has no ratio to anything.
+    fn value(&self) -> Option<f64> {
+        self.figures.map(|figures| figures.median).filter(|&median| median > 0.0)
+    }
+}
+
+impl RunTest {
+    fn brick(&self, name: &str) -> Option<Figures> {
+        self.bricks.iter().find(|(brick, _)| brick == name).map(|(_, figures)| *figures)
+    }
+}
+
+/// `a` ÷ `b` − 1, if there is such a number.
+fn over(a: f64, b: f64) -> Option<f64> {
+    Some(a / b - 1.0).filter(|ratio| ratio.is_finite())
+}
+
+/// Each brick before and after; `None` unless every point has bricks.
+fn bricks(sides: &[Vec<&[Part<'_>]>; 2]) -> Option<Vec<BrickChange>> {
+    let all = || sides.iter().flatten().flat_map(|point| point.iter());
+    if !all().all(|part| part.test.bricks.iter().any(|(name, _)| name != UNATTRIBUTED)) {
+        return None;
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in all().flat_map(|part| &part.test.bricks) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    // The median of a side's points, each the median of its processes. A point without the brick has
+    // no figure, so the brick is there if half of the points have it.
+    let level = |side: &Vec<&[Part<'_>]>, of: &dyn Fn(&RunTest) -> Option<Figures>| {
+        let figures = |part: &Part<'_>| of(part.test).map(|figures| figures.median);
+        let point =
+            |parts: &&[Part<'_>]| median(&parts.iter().filter_map(figures).collect::<Vec<_>>());
+        let points: Vec<f64> = side.iter().filter_map(point).collect();
+        median(&points).filter(|_| 2 * points.len() > side.len())
+    };
+    let whole = {
+        let [before, after] = sides.each_ref().map(|side| level(side, &|test| test.wall));
+        after? - before?
+    };
+    let mut bricks: Vec<BrickChange> = names
+        .into_iter()
+        .filter_map(|name| {
+            let [before_ns, after_ns] =
+                sides.each_ref().map(|side| level(side, &|test| test.brick(name)));
+            before_ns.or(after_ns)?;
+            let difference_ns = after_ns.zip(before_ns).map(|(after, before)| after - before);
+            let of_change = difference_ns.map(|ns| ns / whole).filter(|part| part.is_finite());
+            Some(BrickChange {
+                name: name.to_owned(),
+                before_ns,
+                after_ns,
+                difference_ns,
+                of_change,
+            })
+        })
+        .collect();
+    bricks.sort_by(|a, b| {
+        // What came or went counts as all that it takes.
+        let size = |brick: &BrickChange| {
+            brick.difference_ns.or(brick.after_ns).or(brick.before_ns).unwrap_or(0.0).abs()
+        };
+        size(b).total_cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
+    });
+    Some(bricks)
+}

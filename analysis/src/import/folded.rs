@@ -1,0 +1,97 @@
+//! Folded stacks: weights by stack, and nothing on what they count.
+
+use brickscope_profile::brick::Source;
+use brickscope_profile::profile::Profile;
+use brickscope_profile::run::FunctionSamples;
+use brickscope_profile::stats::BrickStats;
+
+use super::{At, Format, ImportError, WeightUnit, lacks, total};
+use crate::export::folded;
+
+pub(super) fn read(
+    text: &str,
+    at: &At<'_>,
+    unit: Option<WeightUnit>,
+) -> Result<Profile, ImportError> {
+    let Some(unit) = unit else {
+        return Err(at.whole(
+            "folded stacks don't say whether their weights are times or samples: say it (ns, us, ms or \
+             samples)",
+        ));
+    };
+    let stacks = folded::read(text, at.path).map_err(|error| at.folded(&error))?;
+    // Of each name: own weight, and that of all stacks that it is in. A name that calls itself is in its
+    // stack once.
+    let mut own = vec![0_u64; stacks.frames.len()];
+    let mut inclusive = own.clone();
+    let mut seen = vec![usize::MAX; stacks.frames.len()];
+    for (nth, stack) in stacks.stacks.iter().enumerate() {
+        for &frame in &stack.frames {
+            let frame = frame as usize;
+            if std::mem::replace(&mut seen[frame], nth) != nth {
+                inclusive[frame] = inclusive[frame].saturating_add(stack.weight);
+            }
+        }
+        if let Some(&leaf) = stack.frames.last() {
+            own[leaf as usize] = own[leaf as usize].saturating_add(stack.weight);
+        }
+    }
+    let weights = || stacks.frames.iter().zip(own.iter().copied().zip(inclusive.iter().copied()));
+    let mut profile = at.profile(Format::Folded, None, "that of whoever wrote the stacks");
+    let nanos = match unit {
+        WeightUnit::Nanoseconds => 1,
+        WeightUnit::Microseconds => 1_000,
+        WeightUnit::Milliseconds => 1_000_000,
+        WeightUnit::Samples => {
+            lacks(
+                &mut profile,
+                &[
+                    "times: weights are numbers of samples, and a sample is no time",
+                    "passes, phases and tokens: stacks don't say where a pass begins",
+                ],
+            );
+            if let Some(imported) = &mut profile.imported {
+                imported.samples = weights()
+                    .map(|(frame, (own, total))| FunctionSamples {
+                        name: frame.name.clone(),
+                        own,
+                        total,
+                    })
+                    .collect();
+                imported.samples.sort_by_key(|row| std::cmp::Reverse((row.own, row.total)));
+            }
+            return Ok(profile);
+        }
+    };
+    if stacks.total().checked_mul(nanos).is_none() {
+        return Err(at.whole(format!("its weights add up to more than {} ns", u64::MAX)));
+    }
+    lacks(
+        &mut profile,
+        &[
+            "passes, phases and tokens: stacks don't say where a pass begins",
+            "single spans, their number, the shortest and the longest: weights are sums",
+            "by which clock: it is shown as the host's",
+        ],
+    );
+    for (frame, (own, inclusive)) in weights() {
+        let mut stats = BrickStats::new(&frame.name);
+        stats.total_ns = inclusive * nanos;
+        stats.exclusive_ns = own * nanos;
+        profile.totals.push(total(None, Source::Host, stats));
+    }
+    Ok(profile)
+}
+
+impl At<'_> {
+    /// The same fault, whose sentence has the file already.
+    fn folded(&self, error: &folded::FoldedError) -> ImportError {
+        let text = error.to_string();
+        let file = self.path.display().to_string();
+        let fault = text.strip_prefix(&file).unwrap_or(&text);
+        match fault.strip_prefix(", ").and_then(|fault| fault.split_once(": ")) {
+            Some((place, fault)) => self.place(place, fault),
+            None => self.whole(fault.trim_start()),
+        }
+    }
+}

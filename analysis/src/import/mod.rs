@@ -1,0 +1,213 @@
+//! Files of other programs, read as profiles, one file a format.
+//!
+//! A profile that was read so says in [`Profile::imported`] from what, and what that can't tell. Times are
+//! those that the file states, to the nanosecond where it has as many digits: none is made from another.
+//! A sum without single spans is a total without spans; what has no brick is unattributed.
+
+mod chrome;
+mod decimal;
+mod folded;
+mod llama_bench;
+mod vk_perf_logger;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use brickscope_profile::absent::Absent;
+use brickscope_profile::brick::{Phase, Source};
+use brickscope_profile::clock::ClockInfo;
+use brickscope_profile::name::{NameKind, category_of};
+use brickscope_profile::profile::Profile;
+pub use brickscope_profile::run::Format;
+use brickscope_profile::run::{Imported, Overhead};
+use brickscope_profile::stats::{BrickStats, Percentiles};
+use brickscope_profile::sums::Total;
+
+/// Bytes of a file at most: what is read is in memory as a whole.
+pub const MAX_BYTES: u64 = 1 << 30;
+
+/// The format that a text seems to be of, by what only that has in it; `None` for none.
+#[must_use]
+pub fn format_of(text: &str) -> Option<Format> {
+    let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
+    if start.starts_with(['[', '{']) {
+        return [
+            ("\"traceEvents\"", Format::Chrome),
+            ("\"samples_ns\"", Format::LlamaBench),
+            ("\"ph\"", Format::Chrome),
+        ]
+        .into_iter()
+        .find_map(|(key, format)| start.contains(key).then_some(format));
+    }
+    if text.contains(vk_perf_logger::HEADING) {
+        return Some(Format::VkPerfLogger);
+    }
+    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(100);
+    let is_stack = |line: &str| {
+        let weight = line.rsplit_once([' ', '\t']).map(|(_, weight)| weight);
+        weight.is_some_and(|w| !w.is_empty() && w.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    (!start.is_empty() && lines.all(is_stack)).then_some(Format::Folded)
+}
+
+/// What the weights of folded stacks count. The file doesn't say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightUnit {
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Samples, which are no times.
+    Samples,
+}
+
+/// What a reader can't find in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Of folded stacks: what their weights count.
+    pub unit: Option<WeightUnit>,
+    /// Of llama-bench: the numbers of the rows to take, from 1 on; all, if there are none.
+    pub rows: Vec<usize>,
+    /// Of Chrome traces: the name of the events that are a prefill pass each.
+    pub prefill: Option<String>,
+    /// Of Chrome traces: the name of the events that are a decode pass each.
+    pub decode: Option<String>,
+}
+
+/// Reads a text of another program. `path` is for messages and for [`Imported::file`].
+///
+/// # Errors
+///
+/// With the file, the place in it and what is wrong there: where it isn't of this format, or has nothing
+/// that was measured; where [`Options`] lack what it takes, or have what this format doesn't know.
+pub fn read(
+    text: &str,
+    path: &Path,
+    format: Format,
+    options: &Options,
+) -> Result<Profile, ImportError> {
+    let at = At { path };
+    options.check(format, &at)?;
+    let text = text.trim_start_matches('\u{feff}');
+    let profile = match format {
+        Format::LlamaBench => llama_bench::read(text, &at, &options.rows),
+        Format::Chrome => chrome::read(text, &at, options),
+        Format::VkPerfLogger => vk_perf_logger::read(text, &at),
+        Format::Folded => folded::read(text, &at, options.unit),
+    }?;
+    debug_assert_eq!(profile.check(), Ok(()));
+    Ok(profile)
+}
+
+impl Options {
+    fn check(&self, format: Format, at: &At<'_>) -> Result<(), ImportError> {
+        for (what, is_given, of) in [
+            ("a unit of weights", self.unit.is_some(), Format::Folded),
+            ("a choice of rows", !self.rows.is_empty(), Format::LlamaBench),
+            ("a name of passes", self.prefill.is_some(), Format::Chrome),
+            ("a name of passes", self.decode.is_some(), Format::Chrome),
+        ] {
+            if is_given && of != format {
+                let (of, is) = (of.name(), format.name());
+                return Err(at.whole(format!("{what} is for files of {of}, and this is {is}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a file can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportError {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it: a line, an event, a field.
+    pub place: Option<String>,
+    /// What is wrong.
+    pub fault: String,
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some(place) = &self.place {
+            write!(f, ", {place}")?;
+        }
+        write!(f, ": {}", self.fault)
+    }
+}
+
+impl std::error::Error for ImportError {}
+
+/// Makes errors of one file.
+struct At<'p> {
+    path: &'p Path,
+}
+
+impl At<'_> {
+    fn whole(&self, fault: impl Into<String>) -> ImportError {
+        ImportError { path: self.path.to_owned(), place: None, fault: fault.into() }
+    }
+
+    fn place(&self, place: impl Into<String>, fault: impl Into<String>) -> ImportError {
+        ImportError { place: Some(place.into()), ..self.whole(fault) }
+    }
+
+    /// A profile without times, of which all is said that no format tells.
+    fn profile(&self, format: Format, program: Option<String>, clock: &str) -> Profile {
+        let absent = |reason: &str| Some(Absent { reason: reason.to_owned() });
+        let clock = ClockInfo { source: clock.to_owned(), ..ClockInfo::default() };
+        Profile {
+            overhead: Overhead {
+                span_ns: None,
+                spans: 0,
+                basis: "absent: the file doesn't say what its measuring cost".to_owned(),
+            },
+            ceilings_absent: absent("what the machine can do is not in the file"),
+            other_load_absent: absent("the file doesn't say who else used the machine"),
+            imported: Some(Imported {
+                format: format.name().to_owned(),
+                file: self.path.display().to_string(),
+                program,
+                ..Imported::default()
+            }),
+            ..Profile::empty(clock)
+        }
+    }
+}
+
+/// Says of a profile what its file can't tell.
+fn lacks(profile: &mut Profile, reasons: &[&str]) {
+    if let Some(imported) = &mut profile.imported {
+        imported.lacks.extend(reasons.iter().map(|r| Absent { reason: (*r).to_owned() }));
+    }
+}
+
+/// Says of a profile how many parts of its file were left out, and why; none if there were none.
+fn left_out(profile: &mut Profile, why: &str, count: u64) {
+    if let Some(imported) = profile.imported.as_mut().filter(|_| count > 0) {
+        imported.left_out.push((why.to_owned(), count));
+    }
+}
+
+/// The sums of a brick whose category is known by its name, or by what `category` says.
+fn total(phase: Option<Phase>, source: Source, stats: BrickStats) -> Total {
+    Total {
+        phase,
+        kind: NameKind::Brick,
+        category: Some(category_of(&stats.name)),
+        source,
+        host: None,
+        device: None,
+        std_dev_ns: stats.std_dev_ns(),
+        percentiles: if stats.histogram.count() == stats.count {
+            stats.percentiles()
+        } else {
+            Percentiles::default()
+        },
+        stats,
+        counters: None,
+    }
+}

@@ -1,0 +1,225 @@
+//! Receipts as files: JSON in, JSON out, and what can be wrong with either.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use brickscope_profile::save;
+use serde::Deserialize;
+
+use super::v1::{Receipt, VERSION};
+use super::{fields, place};
+
+/// No receipt is nearly as long: a thousand tests of ten samples are a third of it. Verifying takes
+/// some twenty-five times the memory at worst.
+pub const MAX_BYTES: u64 = 16 << 20;
+
+impl Receipt {
+    /// The receipt as the text of its file: JSON, a line for each item of its larger tables.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        save::to_json(self)
+    }
+
+    /// Reads a receipt from the text of its file; errors name `path`.
+    ///
+    /// # Errors
+    ///
+    /// If it isn't JSON, isn't of [`VERSION`], lacks a field, has one more, or one of another type.
+    pub fn from_json(text: &str, path: &Path) -> Result<Self, ReceiptError> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema_version: String,
+        }
+        let fault = |source: serde_json::Error| {
+            let (field, offset) = place::of(text, source.line(), source.column());
+            ReceiptError::Json { path: path.to_owned(), field, offset, source }
+        };
+        let Version { schema_version: found } = serde_json::from_str(text).map_err(fault)?;
+        if found != VERSION {
+            return Err(ReceiptError::Version { path: path.to_owned(), found });
+        }
+        let receipt: Self = serde_json::from_str(text).map_err(fault)?;
+        let have = fields::count_in(text).map_err(fault)?;
+        // serde takes a missing field for `null`, but to another reader it is something else.
+        if have != fields::count_of(&receipt)
+            && let Some(field) = fields::missing(&receipt, text)
+        {
+            return Err(ReceiptError::Missing { path: path.to_owned(), field });
+        }
+        Ok(receipt)
+    }
+
+    /// Writes the receipt to a file: the whole of it, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// Where the file can't be written.
+    pub fn save(&self, path: &Path) -> Result<(), ReceiptError> {
+        save::write_text(path, &self.to_json())
+            .map_err(|source| ReceiptError::Io { path: path.to_owned(), source })
+    }
+
+    /// Reads a receipt from a file of at most [`MAX_BYTES`]. That doesn't verify it.
+    ///
+    /// # Errors
+    ///
+    /// Where the file can't be read, and as [`Receipt::from_json`].
+    pub fn load(path: &Path) -> Result<Self, ReceiptError> {
+        let bytes = read(path)?;
+        let text = std::str::from_utf8(&bytes).map_err(|error| ReceiptError::NotText {
+            path: path.to_owned(),
+            offset: error.valid_up_to(),
+        })?;
+        Self::from_json(text, path)
+    }
+}
+
+/// The bytes of a receipt's file.
+///
+/// # Errors
+///
+/// Where it can't be read, or has more than [`MAX_BYTES`].
+pub fn read(path: &Path) -> Result<Vec<u8>, ReceiptError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|source| ReceiptError::Io { path: path.to_owned(), source })?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(ReceiptError::TooLong { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+/// A receipt, or a key, that can't be read, written, sealed or signed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReceiptError {
+    /// The file can't be written or read.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is longer than a receipt can be.
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file isn't UTF-8.
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// The first byte that isn't.
+        offset: usize,
+    },
+    /// The file isn't a receipt.
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where in the receipt: `tests[0].samples[3].wall_ns`; empty for all of it.
+        field: String,
+        /// The byte.
+        offset: usize,
+        /// What is wrong, with line and column.
+        source: serde_json::Error,
+    },
+    /// The file lacks a field.
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+    },
+    /// The file is of another version.
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: String,
+    },
+    /// A whole number above 2^53.
+    Number {
+        /// Where in the receipt.
+        field: String,
+        /// The number.
+        number: String,
+    },
+    /// A number that is NaN or infinite.
+    NotFinite {
+        /// Where in the receipt.
+        field: String,
+    },
+    /// The receipt has no canonical form.
+    Canonical {
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A receipt without a seal can't be signed.
+    Unsealed,
+    /// Nor one whose seal is of something else.
+    BrokenSeal,
+    /// The file isn't a key.
+    NotAKey {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for ReceiptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::TooLong { path } => {
+                write!(f, "{} is no receipt: it has more than {MAX_BYTES} bytes", path.display())
+            }
+            Self::NotText { path, offset } => {
+                write!(f, "{} is no receipt: byte {offset} is not UTF-8", path.display())
+            }
+            Self::Json { path, field, offset, source } => {
+                let path = path.display();
+                match source.is_eof() {
+                    true => write!(f, "{path} is not a whole receipt: ")?,
+                    false => write!(f, "{path} is not a receipt: ")?,
+                }
+                if !field.is_empty() {
+                    write!(f, "{field}: ")?;
+                }
+                write!(f, "{source} (byte {offset})")
+            }
+            Self::Missing { path, field } => {
+                write!(f, "{} is not a receipt: missing field `{field}`", path.display())
+            }
+            Self::Version { path, found } => write!(
+                f,
+                "{} is a receipt of version `{}`, but this brickscope reads {VERSION}",
+                path.display(),
+                found.chars().take(32).collect::<String>().escape_debug()
+            ),
+            Self::Number { field, number } => {
+                write!(f, "{field} is {number}: whole numbers go up to 2^53 in a receipt")
+            }
+            Self::NotFinite { field } => {
+                write!(f, "a number in {field} is not finite, so JSON can't hold it")
+            }
+            Self::Canonical { source } => {
+                write!(f, "the receipt has no canonical form: {source}")
+            }
+            Self::Unsealed => f.write_str("the receipt has no seal, so there is nothing to sign"),
+            Self::BrokenSeal => {
+                f.write_str("the receipt's hash is not that of its content: it was changed")
+            }
+            Self::NotAKey { path } => write!(
+                f,
+                "{} is no key: a key file is one line of 64 hexadecimal digits, as `brickscope \
+                 receipt keygen` writes it",
+                path.display()
+            ),
+        }
+    }
+}
+
+// The sentences hold their causes, so there is no `source` that would say them again.
+impl std::error::Error for ReceiptError {}

@@ -1,0 +1,161 @@
+//! Whether all that is said of the machine is of one machine.
+
+use super::kernels::{cpu_instructions, is_quantized};
+use super::{Code, Findings, said};
+use crate::receipt::v1::{Ceilings, Receipt};
+
+/// Checks what different parts of the receipt say of the machine.
+pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
+    let machine = &receipt.machine;
+    let os = format!("{}-{}", machine.os, machine.arch);
+    if let Some(stated) = receipt.environment.get("OS").filter(|stated| **stated != os) {
+        found.refuse(
+            Code::MachinesMixed,
+            format!("environment says {}, but the machine is {}", said(stated), said(&os)),
+        );
+    }
+    let version = &receipt.binary.version;
+    if let Some(stated) = receipt.environment.get("BRICKSCOPE_VERSION").filter(|s| *s != version) {
+        found.refuse(
+            Code::MachinesMixed,
+            format!(
+                "environment says brickscope {}, but the program is {}",
+                said(stated),
+                said(version)
+            ),
+        );
+    }
+    instructions(receipt, found);
+    let arch = match receipt.clock.source.as_str() {
+        "tsc" => Some("x86"),
+        "cntvct_el0" => Some("aarch64"),
+        _ => None,
+    };
+    if arch.is_some_and(|arch| !machine.arch.starts_with(arch)) {
+        found.refuse(
+            Code::MachinesMixed,
+            format!(
+                "the clock is {}, which a processor of {} doesn't have",
+                said(&receipt.clock.source),
+                said(&machine.arch)
+            ),
+        );
+    }
+    if receipt.clock.source.to_lowercase().contains("mock") {
+        found.refuse(Code::NotReal, "the clock is turned by hand, so its times are made up");
+    }
+    for (name, count) in [
+        ("logical_cpus", machine.logical_cpus),
+        ("threads_per_core", machine.threads_per_core),
+        ("numa_nodes", machine.numa_nodes),
+    ] {
+        if count == Some(0) {
+            found.refuse(Code::Field, format!("machine.{name} is 0, and no machine has none"));
+        }
+    }
+    match &receipt.ceilings {
+        Some(ceilings) => basis(receipt, ceilings, found),
+        None => {
+            let reason =
+                receipt.ceilings_absent.as_deref().unwrap_or("the receipt doesn't say why");
+            let reason = format!("no ceilings: {}", super::clean(reason, 200));
+            found.not_checked("that the machine can do what was measured", reason);
+        }
+    }
+    if receipt.ceilings.is_some() == receipt.ceilings_absent.is_some() {
+        found.refuse(
+            Code::Field,
+            match &receipt.ceilings {
+                Some(_) => "the receipt has ceilings and a reason why it has none",
+                None => "the receipt has neither ceilings nor a reason why it has none",
+            },
+        );
+    }
+}
+
+/// How far a CPU is along the sets that contain each other; `None` for other ones.
+fn rank(set: &str) -> Option<u32> {
+    match set {
+        "scalar" => Some(0),
+        "avx2" => Some(1),
+        set if set.starts_with("avx512") => Some(2),
+        _ => None,
+    }
+}
+
+fn instructions(receipt: &Receipt, found: &mut Findings) {
+    let (run, arch) = (receipt.run.kernels.as_str(), receipt.machine.arch.as_str());
+    let needs = |set: &str| match set {
+        _ if set.starts_with("avx") || set.starts_with("sse") || set.starts_with("amx") => {
+            Some("x86")
+        }
+        _ if set.starts_with("neon") || set.starts_with("sve") => Some("aarch64"),
+        _ if set.starts_with("rvv") => Some("riscv"),
+        _ => None,
+    };
+    let of_kernels = receipt.kernels.iter().filter_map(|id| Some((id, cpu_instructions(id)?)));
+    let mut sets: Vec<(String, String)> = of_kernels.map(|(id, set)| (said(id), set)).collect();
+    sets.push(("run.kernels".to_owned(), run.to_owned()));
+    for (what, set) in sets {
+        if let Some(needed) = needs(&set).filter(|needed| !arch.starts_with(needed)) {
+            found.refuse(
+                Code::MachinesMixed,
+                format!(
+                    "{what} needs {}, an instruction set of {needed}, but the machine is {}",
+                    said(&set),
+                    said(arch)
+                ),
+            );
+        } else if let (Some(of_run), Some(of_kernel)) = (rank(run), rank(&set))
+            && of_kernel > of_run
+        {
+            found.refuse(
+                Code::MachinesMixed,
+                format!("the run's kernels are {}, but {what} needs {}", said(run), said(&set)),
+            );
+        }
+    }
+}
+
+/// The ceilings are of the run's threads and instructions: `…: 2 threads, avx2`; of bytes only where the
+/// kernels multiply such.
+fn basis(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) {
+    let run = &receipt.run;
+    let mut are_of_bytes = false;
+    let stated = ceilings.basis.rsplit_once(": ").and_then(|(_, with)| {
+        let (threads, kernels) = with.split_once(", ")?;
+        let floats = kernels.strip_suffix(brickscope_profile::machine::Ceilings::OF_BYTES);
+        are_of_bytes = floats.is_some();
+        let kernels = floats.unwrap_or(kernels);
+        let threads = threads.strip_suffix(" threads").or(threads.strip_suffix(" thread"))?;
+        Some((threads.parse::<u32>().ok()?, kernels))
+    });
+    let Some((threads, kernels)) = stated else {
+        return found.not_checked(
+            "that the ceilings are of this run's threads",
+            format_args!("their basis, {}, doesn't name any", said(&ceilings.basis)),
+        );
+    };
+    if threads != run.threads || kernels != run.kernels {
+        found.refuse(
+            Code::MachinesMixed,
+            format!(
+                "the run has {} threads of {}, but its ceilings were measured with {threads} of {}",
+                run.threads,
+                said(&run.kernels),
+                said(kernels)
+            ),
+        );
+    }
+    // Of ours only those of AVX-512 multiply bytes.
+    let multiplies_bytes = |id: &str| {
+        is_quantized(id) && cpu_instructions(id).is_some_and(|set| set.starts_with("avx512"))
+    };
+    let mut kernels = receipt.tests.iter().flat_map(|test| &test.kernels);
+    if are_of_bytes && !kernels.any(|kernel| multiplies_bytes(&kernel.id)) {
+        found.refuse(
+            Code::MachinesMixed,
+            "its ceilings are of products of bytes, but none of its kernels multiplies such",
+        );
+    }
+}

@@ -1,0 +1,551 @@
+//! What came of a comparison: a sentence first, then the tables. Text, Markdown, Bencher's format.
+
+use std::fmt::Write;
+
+use brickscope_profile::save;
+use brickscope_profile::text::{count, printable};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::compare::{Change, Compared, Comparison, Outcome, Pairing, TestChange, Verdict};
+
+/// The sentence that says what changed, and where.
+#[must_use]
+pub fn comparison_headline(comparison: &Comparison) -> String {
+    let tests = || comparison.tests.iter();
+    let with = |verdict| tests().filter(move |test| test.whole.verdict == verdict);
+    let mut sentences = Vec::new();
+    for test in with(Verdict::Slower) {
+        sentences.push(changed(test, "slower", "the guilty"));
+    }
+    // Of tests that are not slower as a whole.
+    for test in tests().filter(|test| test.whole.verdict != Verdict::Slower) {
+        let slower: Vec<&Change> = parts(test, Verdict::Slower);
+        if !slower.is_empty() {
+            let names: Vec<String> = slower.iter().map(|row| named(row)).collect();
+            let whole = match test.whole.change {
+                Some(_) => format!("changed by {}", interval(&test.whole)),
+                None => "can't be told".to_owned(),
+            };
+            sentences.push(format!(
+                "slower in {}: {}; the whole {whole}",
+                title(test),
+                names.join(", ")
+            ));
+        }
+    }
+    for test in with(Verdict::Faster) {
+        sentences.push(changed(test, "faster", "its"));
+    }
+    let mut unclear: Vec<String> = with(Verdict::Inconclusive).map(title).collect();
+    if !unclear.is_empty() {
+        let all = unclear.len() == comparison.tests.len() && sentences.is_empty();
+        let rows: Vec<&Change> = with(Verdict::Inconclusive).map(|test| &test.whole).collect();
+        if all {
+            unclear.clear();
+        }
+        sentences.push(inconclusive(&unclear, &rows, comparison));
+    }
+    if sentences.is_empty() {
+        let most = tests()
+            .flat_map(|test| [test.whole.low, test.whole.high])
+            .flatten()
+            .fold(0.0_f64, |most, end| most.max(end.abs()));
+        sentences.push(format!(
+            "unchanged: no test changed by {}; at most by {}",
+            percent(comparison.threshold),
+            percent(most)
+        ));
+    }
+    let mut text = sentences.join("; ");
+    text.push('.');
+    // The first letter, unless it is a name's.
+    if text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        text[..1].make_ascii_uppercase();
+    }
+    text
+}
+
+/// `decode (tg128) is 2.9 % slower [2.1, 3.8], the guilty brick: …`.
+fn changed(test: &TestChange, how: &str, whose: &str) -> String {
+    let verdict = test.whole.verdict;
+    let bricks = parts(test, verdict);
+    let size = test.whole.change.unwrap_or(0.0).abs();
+    let ends = [test.whole.low, test.whole.high].map(|end| end.unwrap_or(0.0));
+    // A reader of "slower" wants to read how much slower, not a negative number.
+    let [low, high] = if verdict == Verdict::Faster { [-ends[1], -ends[0]] } else { ends };
+    let who = match &bricks[..] {
+        [] => "no single brick can be named".to_owned(),
+        [one] => format!("{whose} brick: {}", named(one)),
+        several => {
+            let names: Vec<String> = several.iter().map(|row| named(row)).collect();
+            format!("{whose} bricks: {}", names.join(", "))
+        }
+    };
+    format!("{} is {} {how} [{}, {}], {who}", title(test), percent(size), plain(low), plain(high))
+}
+
+/// The rows below the whole that have this verdict, those that changed by most time first: bricks
+/// or, where none has it, categories.
+fn parts(test: &TestChange, verdict: Verdict) -> Vec<&Change> {
+    let of = |rows: &'_ [Change]| -> Vec<usize> {
+        let mut rows: Vec<(usize, f64)> = rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| row.verdict == verdict)
+            .map(|(index, row)| {
+                (index, (row.a_ns.unwrap_or(0.0) * row.change.unwrap_or(0.0)).abs())
+            })
+            .collect();
+        rows.sort_by(|x, y| y.1.total_cmp(&x.1));
+        rows.into_iter().map(|(index, _)| index).collect()
+    };
+    let bricks: Vec<&Change> = of(&test.bricks).into_iter().map(|i| &test.bricks[i]).collect();
+    if !bricks.is_empty() {
+        return bricks;
+    }
+    of(&test.categories).into_iter().map(|i| &test.categories[i]).collect()
+}
+
+fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> String {
+    let of = match names {
+        [] => String::new(),
+        names => format!(" for {}", names.join(", ")),
+    };
+    if let Some(reason) = rows.iter().find_map(|row| row.reason.as_ref()) {
+        return format!("inconclusive{of}: {reason}");
+    }
+    let worst = rows.iter().filter_map(|row| row.visible).fold(0.0, f64::max);
+    let needed =
+        rows.iter().map(|row| row.processes_needed).max_by_key(|n| n.unwrap_or(usize::MAX));
+    let needed = match needed.flatten() {
+        Some(n) => {
+            format!("to see {} takes {} a side", percent(comparison.threshold), processes(n))
+        }
+        None => format!("{} can't be seen in this noise", percent(comparison.threshold)),
+    };
+    format!(
+        "inconclusive{of}: the smallest change that this comparison could have seen is {}; {needed}",
+        seen(worst)
+    )
+}
+
+fn title(test: &TestChange) -> String {
+    match test.phase {
+        Some(phase) if phase.name() != test.name => {
+            format!("{} ({})", phase.name(), printable(&test.name))
+        }
+        _ => printable(&test.name),
+    }
+}
+
+fn named(row: &Change) -> String {
+    format!("{} {}", printable(&row.name), interval(row))
+}
+
+/// `+3.1 % [+2.4, +3.9]`.
+fn interval(row: &Change) -> String {
+    match (row.change, row.low, row.high) {
+        (Some(change), Some(low), Some(high)) => {
+            format!("{} % [{}, {}]", signed(change), signed(low), signed(high))
+        }
+        _ => "n/a".to_owned(),
+    }
+}
+
+/// A part in percent, without its sign: two digits after the point below 1 %.
+fn plain(part: f64) -> String {
+    let percent = 100.0 * part;
+    let digits = if percent.abs() < 0.995 { 2 } else { usize::from(percent.abs() < 99.95) };
+    format!("{percent:.digits$}")
+}
+
+fn percent(part: f64) -> String {
+    format!("{} %", plain(part))
+}
+
+/// The smallest change that is seen. Of two processes a side it may have a hundred digits, which say
+/// no more than that nothing is.
+fn seen(part: f64) -> String {
+    if part > 10.0 { "more than 1000 %".to_owned() } else { percent(part) }
+}
+
+/// A change in percent, with its sign.
+fn signed(part: f64) -> String {
+    let text = plain(part);
+    let is_zero = text.chars().all(|c| !c.is_ascii_digit() || c == '0');
+    match (is_zero, text.strip_prefix('-')) {
+        (true, _) => "0".to_owned(),
+        (_, Some(text)) => format!("−{text}"),
+        _ => format!("+{text}"),
+    }
+}
+
+/// Nanoseconds in the unit that leaves three digits or four.
+fn duration(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+/// The same of what a side may lack.
+fn duration_or_absent(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "absent".to_owned(), duration)
+}
+
+/// The comparison as text of at most 80 columns, names of files aside.
+#[must_use]
+pub fn comparison(comparison: &Comparison) -> String {
+    let mut out = String::new();
+    for line in wrapped(&comparison_headline(comparison), 80) {
+        let _ = writeln!(out, "{line}");
+    }
+    for warning in warnings(comparison) {
+        for (n, line) in wrapped(&warning, 78).into_iter().enumerate() {
+            let _ = writeln!(out, "{}{line}", if n == 0 { "! " } else { "  " });
+        }
+    }
+    let _ = writeln!(out);
+    for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
+        let _ = writeln!(out, "{letter}  {}", side_line(side));
+    }
+    for line in notes(comparison) {
+        for line in wrapped(&line, 77) {
+            let _ = writeln!(out, "   {line}");
+        }
+    }
+    for test in &comparison.tests {
+        let _ = writeln!(
+            out,
+            "\n{:28}A share  change        interval   sees  verdict",
+            title(test).chars().take(28).collect::<String>()
+        );
+        row(&mut out, test.sample.whole(), &test.whole);
+        for part in &test.categories {
+            row(&mut out, &part.name, part);
+        }
+        let _ = writeln!(out);
+        for part in &test.bricks {
+            row(&mut out, &part.name, part);
+        }
+        for line in test_notes(test) {
+            for line in wrapped(&line, 80) {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+    }
+    let _ = writeln!(out);
+    for line in wrapped(&legend(comparison), 80) {
+        let _ = writeln!(out, "{line}");
+    }
+    out
+}
+
+fn row(out: &mut String, name: &str, row: &Change) {
+    let name: String = printable(name).chars().take(20).collect();
+    let change = row.change.map_or_else(|| "n/a".to_owned(), |change| signed(change) + " %");
+    let interval = match (row.low, row.high) {
+        (Some(low), Some(high)) => format!("[{}, {}]", signed(low), signed(high)),
+        _ => "n/a".to_owned(),
+    };
+    let visible = row.visible.map_or_else(
+        || "n/a".to_owned(),
+        |visible| {
+            if visible > 10.0 { ">1000%".to_owned() } else { plain(visible) + "%" }
+        },
+    );
+    let _ = writeln!(
+        out,
+        "{name:20} {:>8} {:>5} {change:>7} {interval:>15} {visible:>6}  {}",
+        duration_or_absent(row.a_ns),
+        row.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share)),
+        row.verdict.name()
+    );
+}
+
+/// What a reader must know before any figure.
+fn warnings(comparison: &Comparison) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !comparison.forced.is_empty() {
+        warnings.push(
+            "Forced: the two ran under unlike conditions, and any change can come from that:"
+                .to_owned(),
+        );
+        warnings
+            .extend(comparison.forced.iter().map(|difference| printable(&difference.to_string())));
+    }
+    for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
+        if side.disturbed > 0 {
+            warnings.push(format!(
+                "{} of {} samples of {letter} were disturbed by other work on the machine; they \
+                 are in the figures",
+                side.disturbed, side.samples
+            ));
+        }
+        // Twenty processes may have the same doubt.
+        let mut doubts: Vec<(&str, usize)> = Vec::new();
+        for (_, doubt) in &side.doubts {
+            match doubts.iter_mut().find(|(known, _)| known == doubt) {
+                Some((_, times)) => *times += 1,
+                None => doubts.push((doubt, 1)),
+            }
+        }
+        for (doubt, times) in doubts {
+            warnings.push(format!("{letter}, {}: {}", processes(times), printable(doubt)));
+        }
+    }
+    warnings
+}
+
+fn processes(n: usize) -> String {
+    format!("{n} {}", if n == 1 { "process" } else { "processes" })
+}
+
+fn side_line(side: &Compared) -> String {
+    format!(
+        "{}, {}, {}",
+        printable(&side.name),
+        processes(side.processes),
+        count(side.samples, "sample")
+    )
+}
+
+fn notes(comparison: &Comparison) -> Vec<String> {
+    let mut notes = vec![match &comparison.pairing {
+        Pairing::Paired { pairs } => {
+            format!("run in turns: {} of neighbours", count(pairs.len() as u64, "pair"))
+        }
+        Pairing::Unpaired { reason } => format!(
+            "not in pairs: {reason}; what the machine did between the two counts as a change"
+        ),
+    }];
+    notes
+        .extend(comparison.differences.iter().map(|difference| printable(&difference.to_string())));
+    notes
+}
+
+fn test_notes(test: &TestChange) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !test.small.is_empty() {
+        let names: Vec<String> = test
+            .small
+            .iter()
+            .map(|(name, share)| format!("{} {}", printable(name), percent(*share)))
+            .collect();
+        notes.push(format!("too small to be judged: {}", names.join(", ")));
+    }
+    // Where it can't be told of the whole, the first sentence says why.
+    for row in test.categories.iter().chain(&test.bricks) {
+        if let Some(reason) = row.reason.as_ref().filter(|_| test.whole.reason != row.reason) {
+            notes.push(format!("{}: {reason}", printable(&row.name)));
+        }
+    }
+    for (letter, names) in [("A", &test.only_in_a), ("B", &test.only_in_b)] {
+        if !names.is_empty() {
+            let names: Vec<String> = names.iter().map(|name| printable(name)).collect();
+            notes.push(format!("only in {letter}: {}", names.join(", ")));
+        }
+    }
+    notes
+}
+
+fn legend(comparison: &Comparison) -> String {
+    let unclear: Vec<&Change> = comparison
+        .tests
+        .iter()
+        .flat_map(|test| test.categories.iter().chain(&test.bricks))
+        .filter(|row| row.verdict == Verdict::Inconclusive)
+        .collect();
+    let told = match (unclear.len(), comparison.outcome()) {
+        (0, _) => String::new(),
+        (n, outcome) => {
+            let needed =
+                unclear.iter().map(|row| row.processes_needed).collect::<Option<Vec<usize>>>();
+            let takes = match needed.and_then(|needed| needed.into_iter().max()) {
+                Some(most) => format!("; that would take up to {} a side", processes(most)),
+                None => String::new(),
+            };
+            let but = if outcome == Outcome::Pass { ", though the whole can" } else { "" };
+            format!(" {} below the whole can't be told{but}{takes}.", count(n as u64, "change"))
+        }
+    };
+    let level = 100.0 * comparison.level;
+    let held = match comparison.pairing {
+        Pairing::Paired { .. } => {
+            format!(
+                "Of comparisons of equal sides {level} % at most call anything slower or faster."
+            )
+        }
+        Pairing::Unpaired { .. } => format!(
+            "The intervals allow for drift as it was within each side; what came between the two can \
+             be more, so that {level} % of false alarms hold only for sides that ran in turns."
+        ),
+    };
+    format!(
+        "Changes are of time: + is slower. {held} `sees` is the smallest change that is found in {:.0} of 100 comparisons like \
+         this one; below {} a change does not matter.{told}",
+        100.0 * comparison.power,
+        percent(comparison.threshold)
+    )
+}
+
+/// The comparison as a comment on a pull request.
+#[must_use]
+pub fn comparison_markdown(comparison: &Comparison) -> String {
+    let mut out = format!("**{}**\n", comparison_headline(comparison));
+    for warning in warnings(comparison) {
+        let _ = write!(out, "\n> ⚠️ {}\n", escaped(&warning));
+    }
+    for test in &comparison.tests {
+        let _ = write!(
+            out,
+            "\n| {} | A | B | change | interval | sees | verdict |\n|---|--:|--:|--:|--:|--:|---|\n",
+            escaped(&title(test))
+        );
+        let whole = std::iter::once((test.sample.whole(), &test.whole));
+        let parts = test.categories.iter().chain(&test.bricks).map(|row| (&*row.name, row));
+        for (name, row) in whole.chain(parts) {
+            let change = row.change.map_or_else(|| "n/a".to_owned(), |c| signed(c) + " %");
+            let interval = match (row.low, row.high) {
+                (Some(low), Some(high)) => format!("{}, {}", signed(low), signed(high)),
+                _ => "n/a".to_owned(),
+            };
+            let visible = row.visible.map_or_else(|| "n/a".to_owned(), seen);
+            let verdict = match row.verdict {
+                Verdict::Slower => "**slower**",
+                Verdict::Faster => "**faster**",
+                verdict => verdict.name(),
+            };
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {change} | {interval} | {visible} | {verdict} |",
+                escaped(name),
+                duration_or_absent(row.a_ns),
+                duration_or_absent(row.b_ns)
+            );
+        }
+        for line in test_notes(test) {
+            let _ = write!(out, "\n{}\n", escaped(&line));
+        }
+    }
+    let _ = write!(out, "\n<details><summary>What was compared</summary>\n\n");
+    for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
+        let _ = writeln!(out, "- {letter}: {}", escaped(&side_line(side)));
+    }
+    for note in notes(comparison) {
+        let _ = writeln!(out, "- {}", escaped(&note));
+    }
+    let _ = write!(out, "\n{}\n\n</details>\n", escaped(&legend(comparison)));
+    out
+}
+
+/// Text inside of Markdown, and of a cell of its tables.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in printable(text).chars() {
+        if matches!(c, '|' | '<' | '>' | '*' | '_' | '[' | ']' | '\\' | '`') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The comparison as JSON: `outcome` and `headline` first, then all fields of [`Comparison`].
+#[must_use]
+pub fn comparison_json(comparison: &Comparison) -> String {
+    #[derive(Serialize)]
+    struct WithOutcome<'c> {
+        outcome: Outcome,
+        headline: String,
+        #[serde(flatten)]
+        comparison: &'c Comparison,
+    }
+    let headline = comparison_headline(comparison);
+    save::to_json(&WithOutcome { outcome: comparison.outcome(), headline, comparison })
+}
+
+/// Side B in Bencher Metric Format: latencies in nanoseconds, throughputs in tokens per second, each
+/// with its 95 % interval where there are several processes.
+#[must_use]
+pub fn comparison_bmf(comparison: &Comparison) -> String {
+    let metric = |value: f64, interval: Option<(f64, f64)>| {
+        let mut metric = json!({ "value": value });
+        if let Some((low, high)) = interval {
+            metric["lower_value"] = json!(low);
+            metric["upper_value"] = json!(high);
+        }
+        metric
+    };
+    let mut all = Map::new();
+    for test in &comparison.tests {
+        let rate = |ns: f64| test.tokens as f64 * 1e9 / ns;
+        let whole = &test.whole;
+        if let Some(b_ns) = whole.b_ns {
+            let mut measures = json!({ "latency": metric(b_ns, whole.b_interval_ns) });
+            if test.tokens > 0 {
+                // The shorter the faster: the ends change places.
+                let interval = whole.b_interval_ns.map(|(low, high)| (rate(high), rate(low)));
+                measures["throughput"] = metric(rate(b_ns), interval);
+            }
+            all.insert(test.name.clone(), measures);
+        }
+        // A category and a brick may have one name.
+        let categories = test.categories.iter().map(|row| ("category/", row));
+        for (kind, row) in categories.chain(test.bricks.iter().map(|row| ("", row))) {
+            let Some(b_ns) = row.b_ns else { continue };
+            let latency = metric(b_ns, row.b_interval_ns);
+            all.insert(format!("{}/{kind}{}", test.name, row.name), json!({ "latency": latency }));
+        }
+    }
+    format!("{:#}\n", Value::Object(all))
+}
+
+/// Lines of at most `width` characters, broken at spaces; a longer word has a line of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    // `3.1 %` stays together.
+    for word in text.replace(" %", "\u{a0}%").split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().map(|line| line.replace('\u{a0}', " ")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seen_has_no_more_digits_than_it_tells() {
+        assert_eq!([seen(0.062), seen(10.0), seen(1e200)], ["6.2 %", "1000 %", "more than 1000 %"]);
+        assert_eq!(seen(f64::INFINITY), "more than 1000 %");
+        let change = Change {
+            name: "whole".to_owned(),
+            share: Some(1.0),
+            a_ns: Some(1e6),
+            b_ns: Some(1e6),
+            b_interval_ns: None,
+            change: Some(0.0),
+            low: None,
+            high: None,
+            visible: Some(1e200),
+            processes_needed: None,
+            verdict: Verdict::Inconclusive,
+            reason: None,
+        };
+        let mut line = String::new();
+        row(&mut line, "whole", &change);
+        assert!(line.contains(" >1000% "), "{line}");
+    }
+}

@@ -1,0 +1,425 @@
+//! Devices in the report: what each did by its own clock, and how that is known.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write;
+
+use brickscope_profile::absent::Absent;
+use brickscope_profile::brick::{Phase, Source};
+use brickscope_profile::device::{Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, SyncMode};
+use brickscope_profile::graph::{TreeOptions, path_table};
+use brickscope_profile::profile::Profile;
+use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable};
+
+use crate::view::report::{PATH_ROWS, Rest, heading, labelled, milliseconds, tables, wrapped};
+
+/// Whether a profile is of a device: what no brick explains are gaps then.
+pub(super) fn is_of_device(profile: &Profile) -> bool {
+    !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
+}
+
+/// What a user of a device wants to know first: how fast it is, and what the device did meanwhile.
+pub(super) fn headline(profile: &Profile) -> String {
+    let phases = [Phase::Decode, Phase::Prefill];
+    let host = phases.into_iter().find_map(|phase| profile.phase(phase));
+    let on_device = |phase: &Phase| {
+        profile
+            .devices
+            .iter()
+            .any(|d| d.streams.iter().any(|s| s.phases.iter().any(|p| p.phase == *phase)))
+    };
+    let Some(phase) = host.map(|total| total.phase).or_else(|| phases.into_iter().find(on_device))
+    else {
+        return "No pass was recorded, on the host or on a device.".to_owned();
+    };
+    let mut parts = Vec::new();
+    let name = heading(phase);
+    match host.map(|total| total.tokens_per_second()) {
+        Some(Some(rate)) => parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock")),
+        Some(None) => parts.push(format!("{name}: no rate, since no token was told")),
+        None => parts.push(format!("{name}: the host timed no pass")),
+    }
+    for (index, device) in profile.devices.iter().enumerate() {
+        let which = match profile.devices.len() {
+            1 => "the device".to_owned(),
+            _ => format!("device {index}"),
+        };
+        parts.push(match busy_share(profile, device, phase) {
+            Ok((busy, wall_ns)) => format!(
+                "{which} is busy {} of that (in {} of {})",
+                percent(busy.busy_ns as f64, wall_ns as f64),
+                busy.passes,
+                passes(host.map_or(0, |total| total.passes))
+            ),
+            Err(reason) => format!("how busy {which} is can't be told: {reason}"),
+        });
+        if let Some((top, part)) = top_brick(device, phase) {
+            parts.push(format!("there {} takes the most time, {part} of its span", printable(top)));
+        }
+    }
+    let mut text = parts.join("; ") + ".";
+    if let Some(after) = serialised(profile.sync_mode) {
+        text.push_str(&format!(
+            " It was serialised: waiting after every {after} makes it slower than it is; see \
+             `--sync deferred`."
+        ));
+    }
+    text
+}
+
+/// After what the host waited, within passes.
+pub(super) fn serialised(mode: SyncMode) -> Option<&'static str> {
+    match mode {
+        SyncMode::Immediate => Some("brick"),
+        SyncMode::PerLayer => Some("layer"),
+        SyncMode::Deferred | SyncMode::None => None,
+    }
+}
+
+fn passes(n: u64) -> String {
+    if n == 1 { "1 pass".to_owned() } else { format!("{n} passes") }
+}
+
+fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {
+    let of_phase = |stream: &DeviceStream| {
+        let total = stream.phases.iter().find(|total| total.phase == phase)?;
+        Some(total.wall_ns).filter(|&wall| wall > 0)
+    };
+    let bricks = device.streams.iter().flat_map(|stream| {
+        let wall = of_phase(stream);
+        let bricks = stream
+            .totals
+            .iter()
+            .filter(move |total| total.phase == Some(phase) && total.category.is_some());
+        bricks.filter_map(move |total| Some((total, wall?)))
+    });
+    let (top, wall) = bricks.max_by_key(|(total, _)| total.stats.exclusive_ns)?;
+    Some((&top.stats.name, percent(top.stats.exclusive_ns as f64, wall as f64)))
+}
+
+/// How busy a device was in passes that the host timed too, and the host's wall of these.
+fn busy_share(
+    profile: &Profile,
+    device: &DeviceProfile,
+    phase: Phase,
+) -> Result<(Busy, u64), &'static str> {
+    let by_pass = device.busy_by_pass(Some(phase));
+    if by_pass.is_empty() {
+        return Err("no pass of which every brick was timed there");
+    }
+    // The host's passes by what they were of, in the order of time.
+    let mut host: HashMap<(u64, u64), VecDeque<(u64, u64)>> = HashMap::new();
+    for pass in profile.passes.iter().filter(|pass| pass.phase == phase) {
+        let same = host.entry((pass.position, pass.tokens)).or_default();
+        same.push_back((pass.start_ns, pass.wall_ns));
+    }
+    // The device's, each at its earliest begin on any stream.
+    let mut timed: BTreeMap<u32, (u64, (u64, u64))> = BTreeMap::new();
+    for pass in device.streams.iter().flat_map(|stream| &stream.passes) {
+        let key = (pass.position, pass.tokens);
+        let begin = &mut timed.entry(pass.serial).or_insert((pass.start_ns, key)).0;
+        *begin = (*begin).min(pass.start_ns);
+    }
+    let slack = device.clock_error_ns().unwrap_or(0);
+    let (mut sum, mut wall_ns) = (Busy::default(), 0_u64);
+    for (serial, (start, key)) in timed {
+        let Some(busy) = by_pass.get(&serial) else { continue };
+        let Some(same) = host.get_mut(&key) else { continue };
+        // It is issued in the host's pass, so those that ended before are none of it; each is one pass's.
+        let end = |&(begin, wall): &(u64, u64)| begin.saturating_add(wall).saturating_add(slack);
+        while same.front().is_some_and(|pass| end(pass) < start) {
+            same.pop_front();
+        }
+        let is_begun = |&(begin, _): &(u64, u64)| begin <= start.saturating_add(slack);
+        if let Some((_, wall)) = same.front().copied().filter(is_begun) {
+            same.pop_front();
+            wall_ns = wall_ns.saturating_add(wall);
+            sum.add(busy);
+        }
+    }
+    match sum.passes {
+        0 => Err("no pass was timed both there and by the host"),
+        _ if sum.busy_ns > wall_ns => Err("the host's passes end before the device's do"),
+        _ => Ok((sum, wall_ns)),
+    }
+}
+
+/// What went otherwise than meant, of all devices.
+pub(super) fn notes(profile: &Profile) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (index, device) in profile.devices.iter().enumerate() {
+        let mut note = |text: String| notes.push(format!("device {index}: {text}"));
+        if let Some(why) = &device.lost {
+            note(format!("{}; what was settled before is in the tables", printable(why)));
+        }
+        if let Some(why) = &device.failure {
+            note(format!("a call failed: {}", printable(why)));
+        }
+        let outside = "they have no times";
+        for (what, n) in [
+            ("passes that were in flight when the profile was made", device.unsettled_passes),
+            ("passes whose times could not be read back", device.lost_passes),
+            ("passes whose marks were not in order", device.disordered_passes),
+            ("passes that were given up", device.abandoned_passes),
+            ("passes with more marks than there is room for", device.overfull_passes),
+        ] {
+            if n > 0 {
+                note(format!("{what}: {n} ({outside})"));
+            }
+        }
+        if device.dropped_dependencies > 0 {
+            note(format!(
+                "waits of a stream for another with one side lost: {}",
+                device.dropped_dependencies
+            ));
+        }
+        for stream in &device.streams {
+            stream.dropped.lines().for_each(|line| {
+                note(format!("stream {}: {line}", printable(&stream.name)));
+            });
+        }
+    }
+    notes
+}
+
+/// Each device: what it is, its tables, and one of its passes.
+pub(super) fn sections(profile: &Profile, text: &mut String) {
+    for (index, device) in profile.devices.iter().enumerate() {
+        let what = [&device.name, &device.api, &device.driver].map(|part| printable(part));
+        text.push('\n');
+        wrapped(&format!("Device {index}: {}", what.join(", ")), text);
+        labelled(&facts(device), text);
+        for (at, stream) in device.streams.iter().enumerate() {
+            let Some(on) = profile.on_device(index, at) else { continue };
+            stream_tables(device, stream, &on, text);
+        }
+        if device.streams.iter().all(|stream| stream.passes.is_empty()) {
+            let why = match profile.sync_mode {
+                SyncMode::None => ": the sync mode `none` times nothing",
+                _ => "",
+            };
+            let _ = writeln!(text, "\nNothing was timed on it{why}.");
+        }
+        if let Some(whole) = profile.whole_device(index) {
+            one_pass(index, &whole, text);
+        }
+    }
+}
+
+/// How its times are known, and what they cost.
+fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let ticks = &device.ticks;
+    let mut clock = format!("{} ns a tick", ticks.ns_per_tick);
+    match ticks.resolution_ns {
+        Some(step) => clock.push_str(&format!(", steps of {step} ns")),
+        None => clock.push_str(", its steps are not known"),
+    }
+    match device.clock_error_ns() {
+        Some(error) => clock.push_str(&format!(
+            "; beside the host's ± {} µs ({})",
+            micros(error as f64),
+            count(device.alignments, "look")
+        )),
+        None => clock.push_str("; not aligned with the host's"),
+    }
+    if let Some(drift) = device.drift() {
+        clock.push_str(&format!(
+            "; {:+.1} ± {:.1} ppm over {:.1} s",
+            drift.ppm,
+            drift.error_ppm,
+            drift.over_ns as f64 / 1e9
+        ));
+    }
+    lines.push(("clock", clock));
+    lines.push((
+        "marks",
+        match (&device.stamp, &device.stamp_absent) {
+            (Some(stamp), _) => format!(
+                "one takes the host {} µs and the device {} µs (the mean of {} in a row){}{}",
+                micros(stamp.host_ns),
+                micros(stamp.device_ns),
+                stamp.marks,
+                stamp.pass_ns.map_or(String::new(), |ns| {
+                    format!(", and those of a pass {} µs more", micros(ns))
+                }),
+                device.budget.map_or(String::new(), |share| {
+                    format!("; at most {} % of a pass", 100.0 * share)
+                })
+            ),
+            (None, Some(Absent { reason })) => {
+                format!("what one costs is not known: {}", printable(reason))
+            }
+            (None, None) => "what one costs is not known".to_owned(),
+        },
+    ));
+    if device.unmarked_passes > 0 {
+        let n = passes(device.unmarked_passes);
+        lines.push((
+            "sampled",
+            format!("{n} ran without marks, to keep to the budget; the tables are of the others"),
+        ));
+    }
+    for choice in &device.grains {
+        let changes = match choice.changes {
+            0 => String::new(),
+            n => format!(" (changed {})", count(n, "time")),
+        };
+        let reason = printable(&choice.reason);
+        lines.push(("grain", format!("{}: {reason}{changes}", choice.phase.name())));
+    }
+    for phase in Phase::ALL {
+        if let Ok(busy) = device.busy(Some(phase)) {
+            let part = |nanos: u64| percent(nanos as f64, busy.span_ns as f64);
+            let overlap = match device.streams.len() {
+                1 => String::new(),
+                _ => format!(", on two streams or more {}", part(busy.overlap_ns)),
+            };
+            lines.push((
+                "busy",
+                format!(
+                    "{}: {} of {} from first mark to last{overlap}, idle {}",
+                    phase.name(),
+                    part(busy.busy_ns),
+                    milliseconds(busy.span_ns),
+                    part(busy.idle_ns)
+                ),
+            ));
+        }
+    }
+    lines
+}
+
+fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, text: &mut String) {
+    let which = match device.streams.len() {
+        1 => String::new(),
+        _ => format!(", {}", printable(&stream.name)),
+    };
+    for total in &stream.phases {
+        let phase = total.phase;
+        let _ = write!(
+            text,
+            "\n{} on the device{which}: {}, {} from first mark to last\n",
+            heading(phase),
+            count(total.tokens, "token"),
+            milliseconds(total.wall_ns)
+        );
+        let rests = rests(stream, phase, total.unattributed_ns, total.passes);
+        tables(on, Some(phase), &rests, text);
+        let grains = || stream.grains.iter().filter(|grains| grains.phase == phase);
+        let coarse: u64 = grains()
+            .filter(|g| g.grain <= Grain::Layer)
+            .map(|g| g.passes)
+            .fold(0, u64::saturating_add);
+        if coarse > 0 {
+            let note = format!(
+                "bricks were not measured in {coarse} of {} passes: {}",
+                total.passes, "what is inside of layers, or of the pass, has no times of its own"
+            );
+            wrapped(&note, text);
+            layers(stream, phase, total.wall_ns, text);
+        }
+        rates(on, phase, text);
+    }
+}
+
+/// What no brick explains: gaps, and what was timed as a whole.
+fn rests(
+    stream: &DeviceStream,
+    phase: Phase,
+    unattributed: u64,
+    passes: u64,
+) -> Vec<Rest<'static>> {
+    let grains: Vec<_> = stream.grains.iter().filter(|grains| grains.phase == phase).collect();
+    if grains.is_empty() {
+        return vec![("(gaps)", unattributed, passes)];
+    }
+    let mut rests: Vec<Rest<'static>> = Vec::new();
+    for (name, grain) in [("(in layers)", Grain::Layer), ("(whole passes)", Grain::Pass)] {
+        let of_grain = grains.iter().filter(|total| total.grain == grain);
+        rests.extend(of_grain.map(|total| (name, total.timed_ns, total.passes)));
+    }
+    // Whole passes have gaps only where the caller says that nothing runs.
+    let with_gaps = grains.iter().filter(|total| total.grain > Grain::Pass || total.gaps_ns > 0);
+    let (gaps, passes) = with_gaps.fold((0, 0), |(gaps, passes), total| {
+        (u64::saturating_add(gaps, total.gaps_ns), u64::saturating_add(passes, total.passes))
+    });
+    if passes > 0 {
+        rests.push(("(gaps)", gaps, passes));
+    }
+    rests
+}
+
+/// A row for each layer.
+fn layers(stream: &DeviceStream, phase: Phase, wall_ns: u64, text: &mut String) {
+    let rows: Vec<&LayerTotal> =
+        stream.layers.iter().filter(|layer| layer.phase == phase && layer.count > 0).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let row = |name: &str, cells: [&str; 6]| {
+        let [avg, total, count, share, min, max] = cells;
+        format!("{name:20} {avg:>10} {total:>10} {count:>8} {share:>7} {min:>9} {max:>9}\n")
+    };
+    text.push('\n');
+    let header = ["Avg (µs)", "Total (µs)", "Count", "Share", "min (µs)", "max (µs)"];
+    text.push_str(&row("Layer", header));
+    let _ = writeln!(text, "{}", "-".repeat(79));
+    for layer in rows.iter().take(MOST_ROWS) {
+        let name = layer.layer.map_or("before and after".to_owned(), |layer| layer.to_string());
+        text.push_str(&row(
+            &name,
+            [
+                &micros(layer.total_ns as f64 / layer.count as f64),
+                &micros(layer.total_ns as f64),
+                &layer.count.to_string(),
+                &percent(layer.total_ns as f64, wall_ns as f64),
+                &micros(layer.min_ns as f64),
+                &micros(layer.max_ns as f64),
+            ],
+        ));
+    }
+    if rows.len() > MOST_ROWS {
+        let _ = writeln!(text, "({} more)", rows.len() - MOST_ROWS);
+    }
+}
+
+/// What its bricks move and compute, by their stated work.
+fn rates(on: &Profile, phase: Phase, text: &mut String) {
+    let bricks = on.bricks(Some(phase));
+    let sum = |of: &dyn Fn(&brickscope_profile::stats::BrickStats) -> u64| {
+        bricks.iter().fold(0, |sum, brick| u64::saturating_add(sum, of(&brick.stats)))
+    };
+    let (bytes, flops) = (sum(&|stats| stats.total_bytes), sum(&|stats| stats.total_flops));
+    let nanos = sum(&|stats| stats.exclusive_ns) as f64;
+    if nanos <= 0.0 || bytes == 0 && flops == 0 {
+        return;
+    }
+    let note = format!(
+        "While its bricks ran, they moved {:.1} GB/s and did {:.1} GFLOP/s by their stated work. What the \
+         device can do at best was not measured, so there is no roofline.",
+        bytes as f64 / nanos,
+        flops as f64 / nanos
+    );
+    text.push('\n');
+    wrapped(&note, text);
+}
+
+fn one_pass(index: usize, whole: &Profile, text: &mut String) {
+    let Some(pass) = whole.drawable_pass(Phase::Decode) else { return };
+    let Some(graph) = whole.execution_graph(pass.serial) else { return };
+    let n_passes = whole.phase(Phase::Decode).map_or(0, |total| total.passes);
+    let is_median = whole.typical_pass(Phase::Decode) == Some(pass);
+    let which = if is_median { "the median of" } else { "near the median of" };
+    let _ = write!(
+        text,
+        "\nOne decode pass on device {index}: {}, {which} {n_passes}, at position {}\n{}\n",
+        milliseconds(pass.wall_ns),
+        pass.position,
+        graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
+    );
+    // Of layers alone there is no order to tell.
+    let has_bricks = pass.attributed_ns > 0;
+    if let Some(table) = path_table(&graph, PATH_ROWS).filter(|_| has_bricks) {
+        let _ = write!(text, "\n{table}");
+    }
+}

@@ -1,0 +1,94 @@
+//! Runs over time, for a comment or a page.
+
+use std::fmt::Write;
+
+use brickscope_profile::text::printable;
+
+use super::{
+    BuiltOf, MOST_BRICKS, brick_cells, headline, legend, moment, new_there, no_change, notes,
+    sentence, signed, title,
+};
+use crate::history::{Figures, History};
+use crate::view::roofline::short;
+
+/// Each series as a heading, a table and its changes.
+#[must_use]
+pub fn history_markdown(history: &History) -> String {
+    let mut text = format!("{}\n", cell(&headline(history)));
+    for series in &history.series {
+        let [ran, on] = title(series, &history.measure).map(|line| cell(&line));
+        let built_of = BuiltOf::of(series);
+        let _ = writeln!(text, "\n### {ran}\n\n{on}\n");
+        let unit = history.measure.unit();
+        let _ = writeln!(
+            text,
+            "| time (UTC) | {} | {unit} | least | most | before | level | |\n\
+             |---|---|---:|---:|---:|---:|---:|---|",
+            built_of.name()
+        );
+        for (i, point) in series.points.iter().enumerate() {
+            let figure = |of: fn(&Figures) -> f64| {
+                point.figures.as_ref().map_or("-".to_owned(), |figures| short(of(figures)))
+            };
+            let is_change = series.changes.iter().any(|change| change.at == i as u64);
+            let mark = if is_change { "**change** " } else { "" };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} | {} | {mark}{} |",
+                cell(&moment(&point.time)),
+                cell(&built_of.cell(point)),
+                figure(|f| f.median),
+                figure(|f| f.low),
+                figure(|f| f.high),
+                signed(point.against_before),
+                signed(point.against_level),
+                notes(point)
+            );
+        }
+        text.push('\n');
+        for change in &series.changes {
+            let _ = writeln!(text, "- {}", cell(&sentence(change, &history.measure)));
+            if let Some(new) = new_there(change) {
+                let _ = writeln!(text, "  - {}", cell(&new));
+            }
+            if let Some(absent) = &change.bricks_absent {
+                let _ = writeln!(text, "  - no bricks: {}", cell(absent));
+            }
+            for brick in change.bricks.iter().take(MOST_BRICKS) {
+                let [before, after, difference, part] = brick_cells(brick);
+                let name = cell(&brick.name);
+                let _ = writeln!(
+                    text,
+                    "  - {name}: {before} to {after} µs per token, {difference}, {part} of the change"
+                );
+            }
+        }
+        if series.changes.is_empty() {
+            let _ = writeln!(text, "{}", cell(&no_change(series)));
+        }
+    }
+    for (i, line) in legend(history).iter().enumerate() {
+        let _ = writeln!(text, "{}{}  ", if i == 0 { "\n" } else { "" }, cell(line));
+    }
+    if !history.left_out.is_empty() {
+        let _ = writeln!(text, "\nLeft out:\n");
+        for left_out in &history.left_out {
+            let _ = writeln!(text, "- {}: {}", cell(&left_out.path), cell(&left_out.reason));
+        }
+    }
+    text
+}
+
+/// `text` so that nothing in it ends a cell or is markup.
+fn cell(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in printable(text).chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '&' => escaped.push_str("&amp;"),
+            '|' | '*' | '_' | '`' | '[' | ']' => escaped.extend(['\\', c]),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
+}

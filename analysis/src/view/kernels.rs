@@ -1,0 +1,207 @@
+//! The kernels of a run, and where their sources are.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use brickscope_profile::graph::{ExecutionNode, PtxRegistry, PtxSource, launch_text};
+use brickscope_profile::name::NameKind;
+use brickscope_profile::profile::Profile;
+use brickscope_profile::text::{count, micros, printable};
+
+/// The kernels that were timed and those of the graph that was recorded by hand: how often each was
+/// launched, how long it took in all, on what, and the hash of its PTX source. At most 80 columns
+/// wide where names allow.
+///
+/// ```
+/// use brickscope::{BrickProfiler, MockClock, Work, view};
+///
+/// let hand = MockClock::default();
+/// let profiler = BrickProfiler::with_clock(hand.clock());
+/// profiler.enable();
+/// let hash = profiler.register_ptx("q4k_gemv", ".version 7.0\n", None).hash();
+/// let kernel = profiler.kernel("q4k_gemv", None);
+/// let timer = profiler.start_kernel(kernel);
+/// hand.advance(12_500);
+/// profiler.stop_kernel(timer, Work::default());
+/// let row = format!("q4k_gemv                      1        12.5  {hash:#018x}  -\n");
+/// assert!(view::kernels(&profiler.profile()).contains(&row));
+/// ```
+#[must_use]
+pub fn kernels(profile: &Profile) -> String {
+    let mut text = String::new();
+    for (hash, sources) in profile.ptx.collisions() {
+        let names: Vec<String> = sources.iter().map(|source| names(source)).collect();
+        let _ = writeln!(
+            text,
+            "note: {} different sources have the hash {hash:#018x}: {}",
+            sources.len(),
+            names.join("; ")
+        );
+    }
+    let mut table = |heading: &str, mut rows: Vec<Row>| {
+        if rows.is_empty() {
+            return;
+        }
+        // Stable: kernels that nobody timed stay in the order of their first launches.
+        rows.sort_by_key(|row| std::cmp::Reverse(row.nanos));
+        let gap = if text.is_empty() { "" } else { "\n" };
+        let _ = writeln!(text, "{gap}{heading}");
+        write(&rows, &mut text);
+    };
+    table("Kernels that were timed, in all phases", timed(profile));
+    table("Kernels of the graph that was recorded", of_graph(profile));
+    if text.is_empty() {
+        text.push_str("No kernel was recorded.\n");
+    }
+    if !profile.ptx.is_empty() {
+        let all = profile.ptx.sources();
+        let bytes: usize = all.iter().map(|source| source.ptx.len()).sum();
+        let _ = writeln!(text, "\nPTX: {}, {bytes} bytes", count(all.len() as u64, "source"));
+        for source in all {
+            let _ = writeln!(text, "  {:#018x}  {}", source.hash, names(source));
+        }
+    }
+    text
+}
+
+/// A row of the table.
+struct Row {
+    name: String,
+    launches: u64,
+    /// How many of them were timed.
+    timed: u64,
+    nanos: u64,
+    ptx: String,
+    launch: String,
+}
+
+/// What the profiler timed: a row for each name and shape.
+fn timed(profile: &Profile) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut known = HashMap::new();
+    for total in profile.totals.iter().filter(|total| total.kind == NameKind::Kernel) {
+        let (name, stats) = (&total.stats.name, &total.stats);
+        let at = *known.entry((name, &total.host, &total.device)).or_insert_with(|| {
+            let (ptx, launch) = match (&total.host, &total.device) {
+                (Some(host), _) => ("cpu".to_owned(), printable(&host.shape)),
+                (None, Some(on)) => {
+                    let launch =
+                        format!("{} {}", printable(&on.shape), launch_text(on.grid, on.block));
+                    (by_name(&profile.ptx, name), launch.trim_start().to_owned())
+                }
+                (None, None) => (by_name(&profile.ptx, name), String::new()),
+            };
+            rows.push(Row { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });
+            rows.len() - 1
+        });
+        let row = &mut rows[at];
+        row.launches = row.launches.saturating_add(stats.count);
+        row.timed = row.launches;
+        row.nanos = row.nanos.saturating_add(stats.total_ns);
+    }
+    rows
+}
+
+/// The nodes of the graph: a row for each name, launch and source.
+fn of_graph(profile: &Profile) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut known = HashMap::new();
+    for (_, node) in profile.graph.iter().flat_map(|graph| graph.kernel_nodes()) {
+        let ExecutionNode::Kernel { name, ptx_hash, grid, block, timing_ns, host, .. } = &node
+        else {
+            continue;
+        };
+        let key = (name.clone(), *ptx_hash, *grid, *block, host.clone());
+        let at = *known.entry(key).or_insert_with(|| {
+            let (ptx, launch) = match host {
+                Some(host) => ("cpu".to_owned(), printable(&host.shape)),
+                None => (by_node(&profile.ptx, &node, name, *ptx_hash), launch_text(*grid, *block)),
+            };
+            rows.push(Row { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });
+            rows.len() - 1
+        });
+        let row = &mut rows[at];
+        row.launches += 1;
+        if let Some(nanos) = timing_ns {
+            row.timed += 1;
+            row.nanos = row.nanos.saturating_add(*nanos);
+        }
+    }
+    rows
+}
+
+fn by_node(registry: &PtxRegistry, node: &ExecutionNode, name: &str, hash: u64) -> String {
+    match registry.resolve(node) {
+        Some(source) => format!("{:#018x}", source.hash),
+        None if hash == 0 => by_name(registry, name),
+        None => format!("{hash:#018x}{UNREGISTERED}"),
+    }
+}
+
+fn by_name(registry: &PtxRegistry, name: &str) -> String {
+    let sources: Vec<&PtxSource> = registry.lookup_by_name(name).collect();
+    match sources.as_slice() {
+        [] => "-".to_owned(),
+        [source] => format!("{:#018x}", source.hash),
+        several => count(several.len() as u64, "source"),
+    }
+}
+
+/// Behind a hash whose source nobody registered.
+const UNREGISTERED: char = '?';
+
+/// A source's names, with the files that they came from.
+fn names(source: &PtxSource) -> String {
+    let names: Vec<String> = source
+        .names
+        .iter()
+        .map(|name| match &name.path {
+            Some(path) => {
+                format!("{} ({})", printable(&name.name), printable(&path.to_string_lossy()))
+            }
+            None => printable(&name.name),
+        })
+        .collect();
+    if names.is_empty() { "(no name)".to_owned() } else { names.join(", ") }
+}
+
+fn write(rows: &[Row], text: &mut String) {
+    const NAME: usize = 22;
+    let line = |name: &str, launches: &str, total: &str, ptx: &str, launch: &str| {
+        // A hash of 18 characters, and a mark.
+        let line = format!("{name:NAME$} {launches:>8} {total:>11}  {ptx:19} {launch}");
+        line.trim_end().to_owned() + "\n"
+    };
+    text.push_str(&line("Kernel", "Launches", "Total (µs)", "PTX", "Launch"));
+    let _ = writeln!(text, "{}", "-".repeat(79));
+    for row in rows {
+        let mut name = row.name.as_str();
+        if name.chars().count() > NAME {
+            let _ = writeln!(text, "{name}");
+            name = "";
+        }
+        let total = match row.timed {
+            0 => "-".to_owned(),
+            timed if timed < row.launches => format!("{}*", micros(row.nanos as f64)),
+            _ => micros(row.nanos as f64),
+        };
+        let launch = if row.launch.is_empty() { "-" } else { &row.launch };
+        text.push_str(&line(name, &row.launches.to_string(), &total, &row.ptx, launch));
+    }
+    for (applies, note) in [
+        (rows.iter().any(|row| row.timed == 0), "- in Total: not timed"),
+        (
+            rows.iter().any(|row| 0 < row.timed && row.timed < row.launches),
+            "* not all launches were timed",
+        ),
+        (rows.iter().any(|row| row.ptx == "-"), "- in PTX: no source of this name was registered"),
+        (
+            rows.iter().any(|row| row.ptx.ends_with(UNREGISTERED)),
+            "? no source of this hash was registered",
+        ),
+    ] {
+        if applies {
+            let _ = writeln!(text, "{note}");
+        }
+    }
+}

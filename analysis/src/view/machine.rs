@@ -1,0 +1,121 @@
+//! The ceilings of a machine as tables.
+
+use std::fmt::Write;
+
+use brickscope_profile::machine::{Move, Survey};
+use brickscope_profile::text::{count, printable};
+
+use crate::view::report::wrap;
+use crate::view::roofline::short;
+
+/// What [`Survey`] measured: bandwidths by level and threads, then operations by backend. At most 80
+/// columns wide.
+#[must_use]
+pub fn machine(survey: &Survey) -> String {
+    let mut text = String::new();
+    let caches: Vec<String> = survey
+        .caches
+        .iter()
+        .map(|cache| {
+            let shared = match cache.shared_by {
+                0 | 1 => String::new(),
+                n => format!(" for {}", count(n.into(), "CPU")),
+            };
+            format!("{} {}{shared}", cache.name(), bytes(cache.bytes))
+        })
+        .collect();
+    let caches = match caches.is_empty() {
+        true => "not told by the system, so not measured".to_owned(),
+        false => caches.join(", "),
+    };
+    let _ = writeln!(text, "caches    {caches}");
+    let (when, backend) = (printable(&survey.measured), printable(&survey.backend));
+    let _ = writeln!(text, "measured  {when}, memory moved by {backend} loops, the best tries");
+
+    let mut notes: Vec<String> = Vec::new();
+    let mut note = |what: &str, why: &str| {
+        let note = format!("- {what}: {}", printable(why));
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    };
+    let row = |place: &str, threads: &str, set: &str, cells: [String; 4]| {
+        let [read, write, copy, triad] = cells;
+        format!("{place:9}{threads:>7} {set:>11}{read:>12}{write:>12}{copy:>12}{triad:>12}\n")
+    };
+    let header = Move::ALL.map(|how| how.name().to_owned());
+    text.push('\n');
+    text.push_str(&row("GB/s", "threads", "bytes", header));
+    let _ = writeln!(text, "{}", "-".repeat(76));
+    let mut groups: Vec<(&str, u32)> = Vec::new();
+    for bandwidth in &survey.bandwidth {
+        let group = (bandwidth.level.as_str(), bandwidth.threads);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    // By level, and in it by threads.
+    let mut levels: Vec<&str> = Vec::new();
+    for &(level, _) in &groups {
+        if !levels.contains(&level) {
+            levels.push(level);
+        }
+    }
+    groups.sort_by_key(|&(level, _)| levels.iter().position(|&other| other == level));
+    for (level, threads) in groups {
+        let of_group = survey.bandwidth.iter().filter(|b| b.level == level && b.threads == threads);
+        let mut cells = [const { String::new() }; 4];
+        let mut set = None;
+        for bandwidth in of_group {
+            cells[bandwidth.how as usize] = match bandwidth.bytes_per_second {
+                Some(rate) => short(rate / 1e9),
+                None => "-".to_owned(),
+            };
+            if let Some(absent) = &bandwidth.absent {
+                note(&format!("{level}, {}", count(threads.into(), "thread")), &absent.reason);
+            }
+            set = set.max(bandwidth.working_set);
+        }
+        let set = set.map_or(String::new(), bytes);
+        text.push_str(&row(&printable(level), &threads.to_string(), &set, cells));
+    }
+
+    let row = |numbers: &str, backend: &str, how: &str, threads: &str, rate: &str| {
+        format!("{numbers:9}{backend:8}{how:24}{threads:>7}{rate:>12}\n")
+    };
+    text.push('\n');
+    text.push_str(&row("", "backend", "instructions", "threads", "Gop/s"));
+    let _ = writeln!(text, "{}", "-".repeat(60));
+    let mut peaks: Vec<_> = survey.peaks.iter().collect();
+    peaks.sort_by_key(|peak| (peak.numbers.as_str(), peak.backend.as_str()));
+    for peak in peaks {
+        let [numbers, backend, how] =
+            [&peak.numbers, &peak.backend, &peak.instructions].map(|text| printable(text));
+        match (peak.ops_per_second, &peak.absent) {
+            (Some(rate), _) => {
+                let threads = peak.threads.to_string();
+                text.push_str(&row(&numbers, &backend, &how, &threads, &short(rate / 1e9)));
+            }
+            (None, why) => {
+                let why = why.as_ref().map_or("not measured", |why| &why.reason);
+                note([numbers, backend, how].join(" ").trim_end(), why);
+            }
+        }
+    }
+    for note in notes {
+        for line in wrap(&note, 78) {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text
+}
+
+/// A size in the powers of two that caches have.
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..0x400 => format!("{bytes} B"),
+        0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
+        _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+    }
+}

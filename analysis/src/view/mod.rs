@@ -1,0 +1,44 @@
+//! Text for people. Every function here is a function of what was measured; none measures.
+
+mod backends;
+mod comparison;
+mod device;
+mod headline;
+#[cfg(feature = "receipt")]
+mod history;
+mod imported;
+mod json;
+mod kernels;
+mod machine;
+mod report;
+mod roofline;
+mod roofline_svg;
+mod statistics;
+mod svg;
+mod tiles;
+
+pub use brickscope_profile::graph::{
+    PathRow, PathSummary, SlackRow, TreeOptions, critical_path, path_summary,
+};
+pub use brickscope_profile::text::printable;
+
+pub use self::backends::backends;
+pub use self::comparison::{
+    comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
+};
+pub use self::headline::headline;
+#[cfg(feature = "receipt")]
+pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};
+pub use self::json::json;
+pub use self::kernels::kernels;
+pub use self::machine::machine;
+pub use self::report::report;
+pub use self::roofline::roofline;
+pub use self::roofline_svg::roofline_svg;
+pub use self::statistics::statistics;
+
+/// What went otherwise than meant on the devices of `profile`, a sentence each.
+#[must_use]
+pub fn device_notes(profile: &brickscope_profile::profile::Profile) -> Vec<String> {
+    device::notes(profile)
+}

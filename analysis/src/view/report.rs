@@ -1,0 +1,531 @@
+//! The report: what ran, where its time went, and how that is known.
+
+use std::fmt::Write;
+
+use brickscope_profile::absent::Absent;
+use brickscope_profile::brick::{BrickCategory, Phase, Source};
+use brickscope_profile::device::SyncMode;
+use brickscope_profile::graph::{TreeOptions, path_table};
+use brickscope_profile::latency::{Durations, SlowTokens};
+use brickscope_profile::profile::Profile;
+use brickscope_profile::stats::Percentiles;
+use brickscope_profile::sums::Total;
+use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, shortened};
+
+use crate::view::{device, headline, imported, roofline, tiles};
+
+/// The whole report of a profile, at most 80 columns wide where names allow.
+///
+/// ```
+/// use brickscope::{BrickId, BrickProfiler, MockClock, Phase, view};
+///
+/// let hand = MockClock::default();
+/// let profiler = BrickProfiler::with_clock(hand.clock());
+/// profiler.enable();
+/// let pass = profiler.begin_pass(Phase::Decode);
+/// let timer = profiler.start_brick(BrickId::LmHead);
+/// hand.advance(90_000);
+/// profiler.stop_brick(timer, 32_000);
+/// hand.advance(10_000);
+/// profiler.end_pass(pass, 1, 0);
+/// assert!(view::report(&profiler.profile()).contains(
+///     "LmHead                     90.0       90.0        1   90.0%         -         -\n\
+///      unattributed               10.0       10.0        1   10.0%\n"
+/// ));
+/// ```
+#[must_use]
+pub fn report(profile: &Profile) -> String {
+    let mut text = String::new();
+    for note in profile.dropped.lines().chain(device::notes(profile)) {
+        wrapped(&format!("note: {note}"), &mut text);
+    }
+    let has_devices = !profile.devices.is_empty();
+    if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
+        let _ = writeln!(
+            text,
+            "note: the counter ran {ppm:+.0} ppm beside the OS clock: distrust long times"
+        );
+    }
+    if !profile.phases.is_empty() || has_devices || profile.imported.is_some() {
+        wrapped(&headline(profile), &mut text);
+    }
+    what_ran(profile, &mut text);
+    if has_devices && !profile.totals.is_empty() {
+        text.push_str("\nHost: what it did by its own clock while devices ran\n");
+        if let Some(after) = device::serialised(profile.sync_mode) {
+            let note = format!(
+                "serialised: it waited after every {after}, so its times contain issuing the work and these \
+                 waits; what the device took is below"
+            );
+            wrapped(&note, &mut text);
+        }
+    }
+    for phase in &profile.phases {
+        let each = if phase.phase == Phase::Decode { "token by token" } else { "in batches" };
+        let rate = phase
+            .tokens_per_second()
+            .map_or("n/a".to_owned(), |rate| format!("{rate:.1} tokens/s"));
+        let (name, wall) = (heading(phase.phase), milliseconds(phase.wall_ns));
+        let _ = if phase.tokens == 0 && profile.imported.is_some() {
+            // The file doesn't say how many.
+            let passes = if phase.passes == 1 { "pass" } else { "passes" };
+            write!(text, "\n{name}: {} {passes}, {wall}\n", phase.passes)
+        } else {
+            let tokens = count(phase.tokens, "token");
+            write!(text, "\n{name}: {tokens} {each}, {wall}, {rate}\n")
+        };
+        let rest = if device::is_of_device(profile) { "(gaps)" } else { "unattributed" };
+        let rests = [(rest, phase.unattributed_ns, phase.passes)];
+        tables(profile, Some(phase.phase), &rests, &mut text);
+        // A host that only issues work to devices is under no roof.
+        if !has_devices || profile.ceilings.is_some() {
+            roofline::in_report(profile, phase.phase, &mut text);
+        }
+    }
+    if profile.totals.iter().any(|total| total.phase.is_none() && total.category.is_some()) {
+        if !profile.phases.is_empty() {
+            text.push_str("\nOutside of passes\n");
+        } else if profile.imported.is_some() {
+            text.push('\n');
+        }
+        tables(profile, None, &[], &mut text);
+    }
+    tiles::in_report(profile, &mut text);
+    imported::samples(profile, &mut text);
+    latency(profile, &mut text);
+    if profile.totals.is_empty() && !has_devices && profile.imported.is_none() {
+        let why = match profile.sync_mode {
+            SyncMode::None => ": the sync mode `none` times nothing",
+            _ => "",
+        };
+        let gap = if text.is_empty() { "" } else { "\n" };
+        let _ = writeln!(text, "{gap}Nothing was recorded{why}.");
+    }
+    device::sections(profile, &mut text);
+    if !has_devices
+        && let Some(pass) = profile.drawable_pass(Phase::Decode)
+        && let Some(graph) = profile.execution_graph(pass.serial)
+    {
+        let n_passes = profile.phase(Phase::Decode).map_or(0, |total| total.passes);
+        let is_median = profile.typical_pass(Phase::Decode) == Some(pass);
+        let which = if is_median { "the median of" } else { "near the median of" };
+        // Of what was imported nobody knows.
+        let at = match profile.imported {
+            None => format!(", at position {}", pass.position),
+            Some(_) => String::new(),
+        };
+        let _ = write!(
+            text,
+            "\nOne decode pass: {}, {which} {n_passes}{at}\n{}\n",
+            milliseconds(pass.wall_ns),
+            graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
+        );
+        if let Some(table) = path_table(&graph, PATH_ROWS) {
+            let _ = write!(text, "\n{table}");
+        }
+    }
+    how_known(profile, &mut text);
+    text
+}
+
+/// Rows of the critical path: with its bricks alike, those of a layer and of the ends.
+pub(super) const PATH_ROWS: usize = 12;
+
+/// NTP may slew the OS clock by 500 millionths; more is the counter's fault.
+const MOST_DRIFT_PPM: f64 = 600.0;
+
+pub(super) fn heading(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Prefill => "Prefill",
+        Phase::Decode => "Decode",
+    }
+}
+
+pub(super) fn milliseconds(nanos: u64) -> String {
+    format!("{:.3} ms", nanos as f64 / 1e6)
+}
+
+/// What a user waits for.
+fn latency(profile: &Profile, text: &mut String) {
+    let latency = &profile.latency;
+    let mut lines = Vec::new();
+    if latency.first_token.count > 0 {
+        lines.push(("first", durations(&latency.first_token, "prompt")));
+    }
+    if latency.per_token.count > 0 {
+        lines.push(("each", durations(&latency.per_token, "token")));
+    }
+    lines.extend(latency.slow.as_ref().map(|slow| ("slow", slow_tokens(slow))));
+    if let Some(Absent { reason }) = &latency.slow_absent {
+        lines.push(("slow", format!("can't be told: {reason}")));
+    }
+    if !lines.is_empty() {
+        text.push_str("\nTokens\n");
+        labelled(&lines, text);
+    }
+}
+
+fn durations(these: &Durations, what: &str) -> String {
+    let ms = |nanos: f64| format!("{:.3} ms", nanos / 1e6);
+    let Percentiles { p50_ns, p90_ns, p95_ns, p99_ns } = these.percentiles;
+    let mut parts =
+        vec![format!("{} of {}", ms(these.mean_ns.unwrap_or(0.0)), count(these.count, what))];
+    if let Some(deviation) = these.std_dev_ns {
+        parts[0] = format!(
+            "mean {} ± {} of {}",
+            ms(these.mean_ns.unwrap_or(0.0)),
+            ms(deviation),
+            count(these.count, what)
+        );
+    }
+    for (name, nanos) in [("p50", p50_ns), ("p90", p90_ns), ("p95", p95_ns), ("p99", p99_ns)] {
+        parts.extend(nanos.map(|nanos| format!("{name} {}", ms(nanos as f64))));
+    }
+    if let (Some(min), Some(max), true) = (these.min_ns, these.max_ns, these.count > 1) {
+        parts.push(format!("{} to {}", ms(min as f64), ms(max as f64)));
+    }
+    parts.join(", ")
+}
+
+/// The bricks that slowed tokens most, as far as they explain most of it.
+fn slow_tokens(slow: &SlowTokens) -> String {
+    let us = |nanos: f64| {
+        if nanos.abs() < 1e6 {
+            format!("{:+.1} µs", nanos / 1e3)
+        } else {
+            format!("{:+.3} ms", nanos / 1e6)
+        }
+    };
+    let mut text = format!(
+        "the slowest {} take {} each beside the faster half ({}): ",
+        slow.slow,
+        us(slow.extra_ns),
+        slow.fast
+    );
+    let mut parts: Vec<(&str, f64)> =
+        slow.bricks.iter().map(|brick| (brick.name.as_str(), brick.extra_ns)).collect();
+    parts.push(("unattributed", slow.unattributed_extra_ns));
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let most: Vec<String> = parts
+        .iter()
+        .take(4)
+        .filter(|(_, extra)| *extra > 0.0)
+        .map(|(name, extra)| format!("{} {}", printable(name), us(*extra)))
+        .collect();
+    text.push_str(&most.join(", "));
+    text
+}
+
+/// Lines with a name before each, wrapped.
+pub(super) fn labelled<T: AsRef<str>>(lines: &[(&str, T)], text: &mut String) {
+    for (name, value) in lines {
+        for (i, line) in wrap(value.as_ref(), 68).into_iter().enumerate() {
+            let _ = writeln!(text, "{:9} {line}", if i == 0 { name } else { "" });
+        }
+    }
+}
+
+fn what_ran(profile: &Profile, text: &mut String) {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    if let Some(model) = &profile.model {
+        let name = model.name.as_deref().unwrap_or(&model.path);
+        let mut parts = vec![
+            printable(name),
+            printable(&model.architecture),
+            printable(&model.quantization),
+            format!("{} layers", model.layers),
+            format!("{:.1} M weights", model.parameters as f64 / 1e6),
+            format!("{:.1} MB", model.file_bytes as f64 / 1e6),
+        ];
+        if profile.imported.is_some() {
+            // What a file doesn't tell is empty, or 0.
+            parts.retain(|part| {
+                !part.is_empty() && !part.starts_with("0 ") && !part.starts_with("0.0 ")
+            });
+        }
+        lines.push(("model", parts.join(", ")));
+        if model.synthetic {
+            let note = "random weights: the timings are real, the text is noise";
+            lines.push(("", note.to_owned()));
+        }
+        if let Some(place) = &model.weights_in {
+            let copied =
+                model.copied_in_ns.map(|ns| format!("copied there in {:.2} s", ns as f64 / 1e9));
+            let interleaved =
+                model.interleaved_bytes.zip(model.interleaved_in_ns).map(|(bytes, ns)| {
+                    format!("{:.1} MB interleaved in {:.2} s", bytes as f64 / 1e6, ns as f64 / 1e9)
+                });
+            let costs = copied.into_iter().chain(interleaved).map(|cost| format!(", {cost}"));
+            let costs: String = costs.collect();
+            lines.push(("", format!("weights in {}{costs}", printable(place))));
+        }
+    }
+    if let Some(machine) = &profile.machine {
+        let cpu = machine.cpu.as_deref().unwrap_or("unnamed CPU");
+        let mut parts = vec![printable(cpu)];
+        parts.extend(machine.logical_cpus.map(|n| format!("{n} CPUs")));
+        parts.extend(machine.memory_bytes.map(|n| format!("{:.1} GB", n as f64 / 1e9)));
+        parts.push(format!("{} {}", machine.os, machine.arch));
+        lines.push(("machine", parts.join(", ")));
+    }
+    if let Some(ceilings) = &profile.ceilings {
+        lines.push((
+            "ceilings",
+            format!(
+                "reads {:.1} GB/s, computes {:.1} GFLOP/s ({})",
+                ceilings.read_bytes_per_second / 1e9,
+                ceilings.peak_per_second() / 1e9,
+                ceilings.basis
+            ),
+        ));
+    }
+    if let Some(Absent { reason }) = &profile.ceilings_absent {
+        lines.push(("ceilings", reason.clone()));
+    }
+    if let Some(run) = &profile.run {
+        let threads = match run.threads {
+            0 => String::new(),
+            n => format!(", {}", count(n.into(), "thread")),
+        };
+        lines.push((
+            "run",
+            format!(
+                "{}{threads}, {}, {} generated",
+                printable(&run.backend),
+                count(run.prompt_tokens, "prompt token"),
+                run.generated_tokens
+            ),
+        ));
+    }
+    if lines.is_empty() {
+        return;
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    labelled(&lines, text);
+}
+
+/// Wall that no brick explains: its name, nanoseconds, and the passes that it is of.
+pub(super) type Rest<'n> = (&'n str, u64, u64);
+
+/// The tables of bricks and categories of one phase.
+pub(super) fn tables(
+    profile: &Profile,
+    phase: Option<Phase>,
+    rests: &[Rest<'_>],
+    text: &mut String,
+) {
+    let total = phase.and_then(|phase| profile.phase(phase));
+    let bricks = profile.bricks(phase);
+    let explained: u64 =
+        bricks.iter().map(|brick| brick.stats.exclusive_ns).fold(0, u64::saturating_add);
+    // Without a pass there is no wall; shares are of what the bricks explain.
+    let whole = total.map_or(explained, |total| total.wall_ns) as f64;
+    // What another program timed may be a function around all others, with no time of its own.
+    let is_nested = profile.imported.is_some()
+        && bricks.iter().any(|brick| brick.stats.exclusive_ns != brick.stats.total_ns);
+    let row =
+        |name: &str, avg: &str, times: [&str; 2], count: &str, share: &str, spread: [&str; 2]| {
+            let [p50, p99] = spread;
+            let [own, inclusive] = times;
+            let row = if is_nested {
+                format!(
+                    "{name:20} {avg:>10} {own:>10} {inclusive:>10} {count:>8} {share:>7} {p50:>9}"
+                )
+            } else {
+                format!("{name:20} {avg:>10} {own:>10} {count:>8} {share:>7} {p50:>9} {p99:>9}")
+            };
+            row.trim_end().to_owned() + "\n"
+        };
+    let header = ["p50 (µs)", "p99 (µs)"];
+    let (times, width) =
+        if is_nested { (["Own (µs)", "Incl. (µs)"], 80) } else { (["Total (µs)", ""], 79) };
+    text.push_str(&row("Brick", "Avg (µs)", times, "Count", "Share", header));
+    let _ = writeln!(text, "{}", "-".repeat(width));
+    let mut withheld = false;
+    let mut spread = |brick: &Total| {
+        // They are of whole spans, as the average is only where no brick lies inside.
+        if brick.stats.exclusive_ns != brick.stats.total_ns {
+            return [String::new(), String::new()];
+        }
+        let percentiles = &brick.percentiles;
+        // Of sums that somebody else made there is no spread at any number.
+        let has_spread = brick.stats.histogram.count() == brick.stats.count;
+        [percentiles.p50_ns, percentiles.p99_ns].map(|nanos| {
+            withheld |= nanos.is_none() && has_spread && brick.stats.count > 0;
+            nanos.map_or("-".to_owned(), |nanos| micros(nanos as f64))
+        })
+    };
+    for brick in bricks.iter().take(MOST_ROWS) {
+        let stats = &brick.stats;
+        let mark = if brick.source == Source::HostOrder { "†" } else { "" };
+        text.push_str(&row(
+            &shortened(&stats.name, 20 - mark.chars().count(), mark),
+            &average(stats.exclusive_ns, stats.count),
+            [&*micros(stats.exclusive_ns as f64), &*micros(stats.total_ns as f64)],
+            &number(stats.count),
+            &percent(stats.exclusive_ns as f64, whole),
+            spread(brick).each_ref().map(String::as_str),
+        ));
+    }
+    if bricks.len() > MOST_ROWS {
+        let rest = &bricks[MOST_ROWS..];
+        let nanos: u64 =
+            rest.iter().map(|brick| brick.stats.exclusive_ns).fold(0, u64::saturating_add);
+        let spans: u64 = rest.iter().map(|brick| brick.stats.count).fold(0, u64::saturating_add);
+        text.push_str(&row(
+            &format!("({} more)", rest.len()),
+            &average(nanos, spans),
+            [&*micros(nanos as f64), ""],
+            &number(spans),
+            &percent(nanos as f64, whole),
+            ["", ""],
+        ));
+    }
+    if let Some(total) = total {
+        let wall = ("wall", total.wall_ns, total.passes);
+        for (name, nanos, passes) in rests.iter().copied().chain([wall]) {
+            text.push_str(&row(
+                name,
+                &micros(nanos as f64 / passes as f64),
+                [&*micros(nanos as f64), ""],
+                &passes.to_string(),
+                &percent(nanos as f64, whole),
+                ["", ""],
+            ));
+        }
+    }
+    if is_nested {
+        text.push_str("Own time is without that of what lies inside; Avg and Share are of it.\n");
+    }
+    if withheld {
+        text.push_str("- withheld: a p50 takes 7 spans, a p99 takes 459\n");
+    }
+    if bricks.iter().any(|brick| brick.source == Source::HostOrder) {
+        text.push_str("† host order: from its issue to the next one's, the last to the end\n");
+    }
+    if bricks.is_empty() {
+        return;
+    }
+    text.push('\n');
+    let row = |name: &str, avg: &str, share: &str, count: &str| {
+        format!("{name:12} {avg:>10} {share:>8} {count:>10}\n")
+    };
+    text.push_str(&row("Category", "Avg (µs)", "Pct", "Samples"));
+    let _ = writeln!(text, "{}", "-".repeat(44));
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(profile.categories(phase)) {
+        if stats.count > 0 || stats.total_ns > 0 {
+            text.push_str(&row(
+                category.name(),
+                &average(stats.total_ns, stats.count),
+                &percent(stats.total_ns as f64, whole),
+                &number(stats.count),
+            ));
+        }
+    }
+}
+
+/// The mean of `count` times, if it is known how many there were.
+fn average(nanos: u64, count: u64) -> String {
+    if count == 0 { "-".to_owned() } else { micros(nanos as f64 / count as f64) }
+}
+
+/// How many, if that is known: what was recorded was there at least once.
+fn number(count: u64) -> String {
+    if count == 0 { "-".to_owned() } else { count.to_string() }
+}
+
+/// Where the numbers come from, and what they cost.
+fn how_known(profile: &Profile, text: &mut String) {
+    let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).fold(0, u64::saturating_add);
+    let overhead = &profile.overhead;
+    let cost = match (overhead.span_ns, overhead.estimate_ns()) {
+        (Some(span_ns), Some(nanos)) if overhead.spans > 0 => {
+            let share = if wall > 0 {
+                format!(", {:.2} % of wall", 100.0 * nanos / wall as f64)
+            } else {
+                String::new()
+            };
+            format!(
+                "{:.1} µs{share}; {}: {span_ns:.0} ns × {}",
+                nanos / 1e3,
+                overhead.basis,
+                overhead.spans
+            )
+        }
+        (None, _) if !overhead.basis.is_empty() => overhead.basis.clone(),
+        _ => "nothing was recorded".to_owned(),
+    };
+    let cost = match overhead.estimate_ns() {
+        Some(_) if !profile.devices.is_empty() => {
+            format!("{cost}; of the host's spans alone, marks of devices are not in it")
+        }
+        _ => cost,
+    };
+    text.push('\n');
+    let lines = [("overhead", cost), ("clock", clock(profile)), ("others", others(profile))];
+    labelled(&lines, text);
+    if let Some(Absent { reason }) = &profile.counters_absent {
+        labelled(&[("counters", reason)], text);
+    }
+    imported::limits(profile, text);
+}
+
+/// What others used of the machine.
+fn others(profile: &Profile) -> String {
+    if let Some(load) = &profile.other_load {
+        let steal = load
+            .steal_share()
+            .map_or(String::new(), |share| format!(", its hypervisor took {:.1} %", 100.0 * share));
+        return format!(
+            "used {:.1} % of this machine's CPU time while profiling was on{steal}",
+            100.0 * load.others_share()
+        );
+    }
+    match &profile.other_load_absent {
+        Some(Absent { reason }) => format!("not known: {reason}"),
+        None => "not looked at".to_owned(),
+    }
+}
+
+fn clock(profile: &Profile) -> String {
+    let clock = &profile.clock;
+    let mut parts = vec![clock.source.clone()];
+    if let Some(hertz) = clock.hertz {
+        let error = clock.hertz_error_ppm.map_or(String::new(), |ppm| format!(" ± {ppm:.1} ppm"));
+        parts[0] += &format!(" at {:.4} GHz{error}", hertz / 1e9);
+    }
+    parts.extend(clock.resolution_ns.map(|step| format!("steps of {step} ns")));
+    parts.extend(clock.read_ns.map(|read| format!("{read:.1} ns a reading")));
+    if let (Some(ppm), Some(over)) = (clock.drift_ppm, clock.drift_over_ns) {
+        let over = over as f64 / 1e9;
+        parts.push(format!("{ppm:+.1} ppm beside the OS clock over {over:.1} s"));
+    }
+    parts.extend(clock.instead.as_ref().map(|why| format!("not the counter: {why}")));
+    parts.join(", ")
+}
+
+/// Writes `words` in lines of at most 78 characters.
+pub(super) fn wrapped(words: &str, text: &mut String) {
+    for line in wrap(words, 78) {
+        let _ = writeln!(text, "{line}");
+    }
+}
+
+/// `text` in lines of at most `width` characters, broken between words where there are any.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}

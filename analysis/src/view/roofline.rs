@@ -1,0 +1,306 @@
+//! The roofline as text: a table, and a plot in characters.
+
+use std::fmt::Write;
+
+use brickscope_profile::absent::Absent;
+use brickscope_profile::brick::Phase;
+use brickscope_profile::profile::Profile;
+use brickscope_profile::text::{MOST_ROWS, micros, percent, printable, shortened};
+
+use crate::roofline::{Bound, NEAR, Note, Roofline, RooflineBrick, Standing};
+use crate::view::report::wrap;
+
+/// The plot and the table of each phase that has a roofline; for the others why there is none. At
+/// most 80 columns wide.
+#[must_use]
+pub fn roofline(profile: &Profile) -> String {
+    let mut text = String::new();
+    for phase in phases(profile) {
+        let gap = if text.is_empty() { "" } else { "\n" };
+        let name = heading(phase);
+        match Roofline::of(profile, phase) {
+            Ok(roofline) => {
+                let _ = writeln!(text, "{gap}{name}\n");
+                plot(&roofline, &mut text);
+                text.push('\n');
+                table(&roofline, &mut text);
+            }
+            Err(Absent { reason }) => {
+                let _ = writeln!(text, "{gap}{name}: no roofline: {reason}");
+            }
+        }
+    }
+    if let Some(ceilings) = &profile.ceilings {
+        let basis = format!("ceilings: {}", printable(&ceilings.basis));
+        for line in wrap(&basis, 78) {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    if text.is_empty() {
+        text.push_str("No pass was recorded, so there is no roofline.\n");
+    }
+    text
+}
+
+/// The phases that were recorded, decode first.
+pub(super) fn phases(profile: &Profile) -> impl Iterator<Item = Phase> {
+    [Phase::Decode, Phase::Prefill].into_iter().filter(|&phase| profile.phase(phase).is_some())
+}
+
+pub(super) fn heading(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Prefill => "Prefill",
+        Phase::Decode => "Decode",
+    }
+}
+
+/// The table of one phase, for the report.
+pub(super) fn in_report(profile: &Profile, phase: Phase, text: &mut String) {
+    text.push('\n');
+    match Roofline::of(profile, phase) {
+        Ok(roofline) => table(&roofline, text),
+        Err(Absent { reason }) => {
+            for line in wrap(&format!("no roofline: {reason}"), 78) {
+                let _ = writeln!(text, "{line}");
+            }
+        }
+    }
+}
+
+/// A letter for each of the first bricks.
+pub(super) fn letter(index: usize) -> char {
+    let letters = ('A'..='Z').chain('a'..='z');
+    letters.chain(['?']).nth(index.min(52)).unwrap_or('?')
+}
+
+/// Three digits, or all before the point.
+pub(super) fn short(value: f64) -> String {
+    match value {
+        _ if value > 0.0 && value < 0.005 => "<0.01".to_owned(),
+        ..9.995 => format!("{value:.2}"),
+        ..999.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn table(roofline: &Roofline, text: &mut String) {
+    let _ = writeln!(
+        text,
+        "Roofline: {} GB/s, {} GFLOP/s, ridge at {} FLOP/byte",
+        short(roofline.peak_bytes_per_second / 1e9),
+        short(roofline.peak_flops_per_second / 1e9),
+        short(roofline.ridge)
+    );
+    let row = |letter: char, name: &str, cells: [&str; 8]| {
+        let [intensity, flops, bytes, roof, part, from, bound, rest] = cells;
+        let row = format!(
+            "{letter} {name:16}{intensity:>7}{flops:>8}{bytes:>7}{roof:>8}{part:>8} {from:6} \
+             {bound:7}{rest:>9}"
+        );
+        row.trim_end().to_owned() + "\n"
+    };
+    text.push_str(&row(
+        ' ',
+        "Brick",
+        ["FLOP/B", "GFLOP/s", "GB/s", "roof", "of roof", "from", "bound", "µs above"],
+    ));
+    let _ = writeln!(text, "{}", "-".repeat(79));
+    let mut notes: Vec<String> = Vec::new();
+    let (mut any_cache, mut any_neither, mut any_without_flops) = (false, false, false);
+    let mut unknown = 0;
+    for (index, brick) in roofline.bricks.iter().take(MOST_ROWS).enumerate() {
+        let name = shortened(&brick.name, 16, "");
+        let Some(place) = &brick.place else {
+            let why = brick.absent.as_ref().map_or("", |absent| &absent.reason);
+            let _ = writeln!(text, "{} {name:16} absent: {why}", letter(index));
+            continue;
+        };
+        let Standing { intensity, flops_per_second, roof_flops_per_second, .. } = *place;
+        // Of FLOPs that nobody stated nothing is said.
+        let stated = |value: f64| brick.flops.map_or("-".to_owned(), |_| short(value));
+        any_without_flops |= brick.flops.is_none();
+        unknown += usize::from(brick.notes.contains(&Note::IdleUnknown));
+        any_cache |= place.level != "memory";
+        any_neither |= place.bound == Bound::Neither;
+        text.push_str(&row(
+            letter(index),
+            &name,
+            [
+                &stated(intensity),
+                &stated(flops_per_second / 1e9),
+                &short(place.bytes_per_second / 1e9),
+                &stated(roof_flops_per_second / 1e9),
+                &percent(place.of_roof, 1.0),
+                &shortened(&place.level, 6, ""),
+                place.bound.name(),
+                &signed_micros(place.us_to_roof),
+            ],
+        ));
+        notes.extend(own_notes(brick).map(|note| format!("{name}: {note}")));
+    }
+    let more = roofline.bricks.len().saturating_sub(MOST_ROWS);
+    if more > 0 {
+        let _ = writeln!(text, "({more} more)");
+    }
+    if any_without_flops {
+        notes.push("- nobody stated FLOPs: held against the bandwidth alone".to_owned());
+    }
+    if unknown > 0 {
+        let of = if unknown == roofline.bricks.len() { "any brick" } else { "some bricks" };
+        notes.push(format!(
+            "how many spans of {of} stated no work isn't known, since none was kept"
+        ));
+    }
+    if any_cache {
+        notes.push(
+            "from a cache: memory is too slow for what was measured, and this level is the \
+             smallest that holds what a span moves"
+                .to_owned(),
+        );
+    }
+    if any_neither {
+        notes.push(format!(
+            "neither: below {:.0} % of both roofs, where waits, latency or idle threads limit",
+            100.0 * NEAR
+        ));
+    }
+    for note in notes {
+        for line in wrap(&note, 78) {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+}
+
+/// The notes that no column of the table tells.
+fn own_notes(brick: &RooflineBrick) -> impl Iterator<Item = &Note> {
+    let told = |note: &&Note| !{
+        matches!(note, Note::FromCache { .. } | Note::NoFlops | Note::IdleUnknown)
+    };
+    brick.notes.iter().filter(told)
+}
+
+/// Microseconds above the least time; above the roof they are below it.
+fn signed_micros(us: f64) -> String {
+    if us < 0.0 { format!("-{}", micros(-us * 1e3)) } else { micros(us * 1e3) }
+}
+
+/// What a plot shows: powers of ten, whole ones at the ends, of FLOPs a byte and FLOPs a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Axes {
+    pub(super) x: [i32; 2],
+    pub(super) y: [i32; 2],
+}
+
+impl Axes {
+    pub(super) fn of(roofline: &Roofline) -> Self {
+        let points = points(roofline).map(|(_, _, place)| place);
+        let (mut x, mut y) = (vec![roofline.ridge], vec![roofline.peak_flops_per_second]);
+        for place in points {
+            x.push(place.intensity);
+            y.extend([place.flops_per_second, place.roof_flops_per_second]);
+        }
+        Self { x: decades(&x), y: decades(&y) }
+    }
+
+    /// Where a point is, 0 to 1 on both axes.
+    pub(super) fn place(&self, intensity: f64, flops_per_second: f64) -> [f64; 2] {
+        [(self.x, intensity), (self.y, flops_per_second)].map(|([least, most], value)| {
+            (value.log10() - f64::from(least)) / f64::from(most - least)
+        })
+    }
+
+    /// The intensity at a place on the x axis.
+    pub(super) fn intensity(&self, x: f64) -> f64 {
+        let [least, most] = self.x;
+        10f64.powf(f64::from(least) + x * f64::from(most - least))
+    }
+}
+
+/// The powers of ten around some numbers.
+fn decades(values: &[f64]) -> [i32; 2] {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min).log10().floor() as i32;
+    let most = values.iter().copied().fold(0.0, f64::max).log10().ceil() as i32;
+    [least, most.max(least + 1)]
+}
+
+/// The bricks that have a point: an intensity above 0.
+pub(super) fn points(
+    roofline: &Roofline,
+) -> impl Iterator<Item = (usize, &RooflineBrick, &Standing)> {
+    let bricks = roofline.bricks.iter().take(MOST_ROWS).enumerate();
+    bricks.filter_map(|(index, brick)| {
+        let place = brick.place.as_ref().filter(|place| place.intensity > 0.0)?;
+        Some((index, brick, place))
+    })
+}
+
+/// A power of ten in a few characters.
+pub(super) fn decade(exponent: i32) -> String {
+    match exponent {
+        0..=4 => format!("{}", 10u32.pow(exponent as u32)),
+        -3..0 => format!("{:.*}", -exponent as usize, 10f64.powi(exponent)),
+        _ => format!("1e{exponent}"),
+    }
+}
+
+/// Letters under a roof, on logarithmic axes.
+fn plot(roofline: &Roofline, text: &mut String) {
+    const WIDTH: usize = 68;
+    const HEIGHT: usize = 18;
+    let axes = Axes::of(roofline);
+    let mut cells = [[' '; WIDTH]; HEIGHT];
+    let cell = |[x, y]: [f64; 2]| {
+        let column = (x * (WIDTH - 1) as f64).round();
+        let row = ((1.0 - y) * (HEIGHT - 1) as f64).round();
+        let is_inside = |v: f64, n: usize| v >= 0.0 && v < n as f64;
+        (is_inside(column, WIDTH) && is_inside(row, HEIGHT))
+            .then_some((row as usize, column as usize))
+    };
+    for column in 0..WIDTH {
+        let intensity = axes.intensity(column as f64 / (WIDTH - 1) as f64);
+        let by_memory = intensity * roofline.peak_bytes_per_second;
+        let roof = by_memory.min(roofline.peak_flops_per_second);
+        if let Some((row, column)) = cell(axes.place(intensity, roof)) {
+            let is_slope = by_memory < roofline.peak_flops_per_second;
+            cells[row][column] = if is_slope { '/' } else { '-' };
+        }
+    }
+    let mut any_shared = false;
+    for (index, _, place) in points(roofline) {
+        if let Some((row, column)) = cell(axes.place(place.intensity, place.flops_per_second)) {
+            let cell = &mut cells[row][column];
+            let is_taken = cell.is_alphabetic() || *cell == '*';
+            any_shared |= is_taken;
+            *cell = if is_taken { '*' } else { letter(index) };
+        }
+    }
+    text.push_str("GFLOP/s\n");
+    let mut labels = vec![String::new(); HEIGHT];
+    for exponent in axes.y[0]..=axes.y[1] {
+        let at = f64::from(exponent - axes.y[0]) / f64::from(axes.y[1] - axes.y[0]);
+        let row = ((1.0 - at) * (HEIGHT - 1) as f64).round() as usize;
+        labels[row] = decade(exponent - 9);
+    }
+    for (label, row) in labels.iter().zip(cells) {
+        let line = format!("{label:>7} |{}", row.iter().collect::<String>());
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    let mut ruler = ['-'; WIDTH];
+    let mut ticks = vec![' '; WIDTH + 12];
+    for exponent in axes.x[0]..=axes.x[1] {
+        let at = f64::from(exponent - axes.x[0]) / f64::from(axes.x[1] - axes.x[0]);
+        let column = (at * (WIDTH - 1) as f64).round() as usize;
+        ruler[column] = '+';
+        let label = decade(exponent);
+        // The last one ends at the edge.
+        let start = column.min(WIDTH - label.len());
+        ticks.splice(start..start + label.len(), label.chars());
+    }
+    let _ = writeln!(text, "{:>7} +{}", "", ruler.iter().collect::<String>());
+    let ticks: String = ticks.iter().collect();
+    let _ = writeln!(text, "{:>9}{}", "", ticks.trim_end());
+    let _ = writeln!(text, "{:>9}{:>WIDTH$}", "", "FLOP/byte");
+    if any_shared {
+        text.push_str("* several bricks\n");
+    }
+}

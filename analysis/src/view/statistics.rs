@@ -1,0 +1,159 @@
+//! The statistics of every brick and kernel.
+
+use std::fmt::Write;
+
+use brickscope_profile::brick::Phase;
+use brickscope_profile::profile::Profile;
+use brickscope_profile::sums::Total;
+use brickscope_profile::text::{count, printable};
+
+/// Count, mean, standard deviation, least, percentiles and most of each brick's and each kernel's
+/// spans, from begin to end, in microseconds; at most 80 columns wide.
+///
+/// A percentile is withheld (`-`) where there are too few spans to state it
+/// ([`Histogram::least_count`](crate::Histogram::least_count)).
+#[must_use]
+pub fn statistics(profile: &Profile) -> String {
+    let mut text = String::new();
+    for phase in [Some(Phase::Prefill), Some(Phase::Decode), None] {
+        let (bricks, kernels) = (profile.bricks(phase), profile.kernels(phase));
+        if bricks.is_empty() && kernels.is_empty() {
+            continue;
+        }
+        let phase = phase.map_or("outside of passes", Phase::name);
+        for (what, totals) in [("Bricks", bricks), ("Kernels", kernels)] {
+            if !totals.is_empty() {
+                let gap = if text.is_empty() { "" } else { "\n" };
+                let _ = writeln!(text, "{gap}{what}, {phase}: spans from begin to end, in µs");
+                table(&totals, &mut text);
+                counters(&totals, &mut text);
+            }
+        }
+    }
+    if text.is_empty() {
+        text.push_str("Nothing was recorded.\n");
+    } else {
+        text.push_str("\n- withheld: p50 takes 7 spans, p90 44, p95 90, p99 459\n");
+    }
+    text
+}
+
+const NAME: usize = 16;
+
+fn table(totals: &[&Total], text: &mut String) {
+    let columns = ["count", "mean", "sd", "min", "p50", "p90", "p95", "p99", "max"];
+    text.push_str(&row("", columns));
+    for total in totals {
+        let (stats, p) = (&total.stats, &total.percentiles);
+        let whole = |nanos: Option<u64>| short(nanos.map(|nanos| nanos as f64));
+        // Of sums that another program made neither is known.
+        let has_ends = stats.min_ns <= stats.max_ns;
+        let cells = [
+            if stats.count == 0 { "-".to_owned() } else { stats.count.to_string() },
+            short(stats.mean_ns()),
+            short(total.std_dev_ns),
+            whole(has_ends.then_some(stats.min_ns)),
+            whole(p.p50_ns),
+            whole(p.p90_ns),
+            whole(p.p95_ns),
+            whole(p.p99_ns),
+            whole(has_ends.then_some(stats.max_ns)),
+        ];
+        let mut name = printable(&stats.name);
+        if let Some(host) = &total.host {
+            // Routines of one name are told apart by what they work on.
+            let threads = count(host.threads.into(), "thread");
+            name = format!("{name}  {}  {threads}", printable(&host.shape));
+        }
+        if let Some(on) = &total.device {
+            let (grid, block) = (on.grid, on.block);
+            name = format!("{name}  {}  {grid:?} × {block:?}", printable(&on.shape));
+        }
+        if name.chars().count() > NAME {
+            let _ = writeln!(text, "{name}");
+            name.clear();
+        }
+        text.push_str(&row(&name, cells.each_ref().map(String::as_str)));
+    }
+}
+
+/// What the hardware counted in each, for those that were counted.
+fn counters(totals: &[&Total], text: &mut String) {
+    if totals.iter().all(|total| total.counters.is_none()) {
+        return;
+    }
+    let row = |name: &str, columns: [&str; 6]| {
+        columns.iter().fold(format!("{name:NAME$}"), |row, column| format!("{row} {column:>9}"))
+            + "\n"
+    };
+    text.push_str(&row("", ["counted", "cycles", "instr.", "per cycle", "LLC miss", "br. miss"]));
+    for total in totals {
+        let Some(counters) = &total.counters else { continue };
+        let sums = counters.sums;
+        let large = |n: Option<u64>| match n {
+            None => "n/a".to_owned(),
+            Some(n) if n < 1_000_000 => n.to_string(),
+            Some(n) => format!("{:.2e}", n as f64),
+        };
+        let per_cycle = counters.instructions_per_cycle();
+        let cells = [
+            counters.spans.to_string(),
+            large(sums.cycles),
+            large(sums.instructions),
+            per_cycle.map_or("n/a".to_owned(), |ratio| format!("{ratio:.2}")),
+            large(sums.llc_misses),
+            large(sums.branch_misses),
+        ];
+        let name: String = printable(&total.stats.name).chars().take(NAME).collect();
+        text.push_str(&row(&name, cells.each_ref().map(String::as_str)));
+    }
+}
+
+fn row(name: &str, columns: [&str; 9]) -> String {
+    columns.iter().fold(format!("{name:NAME$}"), |row, column| format!("{row} {column:>6}")) + "\n"
+}
+
+/// Microseconds in at most six characters up to a second.
+fn short(nanos: Option<f64>) -> String {
+    let Some(nanos) = nanos else { return "-".to_owned() };
+    let us = nanos / 1e3;
+    let digits = if us < 10.0 {
+        2
+    } else if us < 1_000.0 {
+        1
+    } else {
+        0
+    };
+    format!("{us:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{BrickProfiler, MockClock};
+    use brickscope_profile::brick::BrickId;
+
+    use super::*;
+
+    #[test]
+    fn every_span_is_in_the_table_and_no_line_is_too_long() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        let kernel = profiler.kernel("a_kernel_with_quite_a_long_name_of_its_own", None);
+        for i in 0..460 {
+            let brick = profiler.start_brick(BrickId::AttentionSoftmax);
+            let timer = profiler.start_kernel(kernel);
+            hand.advance(1_000 * i);
+            profiler.stop_kernel(timer, Default::default());
+            profiler.stop_brick(brick, 1);
+        }
+        let text = statistics(&profiler.profile());
+        assert!(text.lines().all(|line| line.trim_end().chars().count() <= 80), "{text}");
+        let row = text.lines().find(|line| line.starts_with("AttentionSoftmax")).expect("a row");
+        let cells: Vec<&str> = row.split_whitespace().skip(1).collect();
+        assert_eq!(&cells[..4], ["460", "229.5", "132.9", "0.00"], "{text}");
+        assert_eq!(cells[8], "459.0", "{text}");
+        assert!(text.contains("a_kernel_with_quite_a_long_name_of_its_own"), "{text}");
+        assert_eq!(statistics(&BrickProfiler::new().profile()), "Nothing was recorded.\n");
+    }
+}

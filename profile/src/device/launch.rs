@@ -1,0 +1,124 @@
+//! When the host launched what a device ran.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceStream;
+use crate::span::Span;
+
+/// How a launch got to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchKind {
+    /// It was put into the stream right after the reading, by itself.
+    #[default]
+    Issued,
+    /// It was written into a list of commands right after the reading. The host submitted the list later, as
+    /// a whole; when is not noted.
+    Recorded,
+    /// With a recorded pass that was replayed, as a CUDA graph: the host launched it all at once, so there is
+    /// one reading for all of it.
+    Replayed,
+}
+
+impl LaunchKind {
+    /// Every kind; a launch has its place here in files.
+    #[doc(hidden)]
+    pub const ALL: [Self; 3] = [Self::Issued, Self::Recorded, Self::Replayed];
+
+    /// How it is said in exports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Issued => "by itself",
+            Self::Recorded => "recorded, submitted later",
+            Self::Replayed => "with all of a graph",
+        }
+    }
+}
+
+/// When the host launched a kernel, or a brick that has no kernels with times of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    /// What was launched: the row of its span in the stream's table.
+    pub span: u32,
+    /// A reading of the host's clock, taken before the mark at which the span begins was put into the
+    /// stream. So nothing truly begins before its launch.
+    pub issued_ns: u64,
+    /// How it got to the device.
+    pub kind: LaunchKind,
+}
+
+impl Launch {
+    /// From the launch to the begin of its span, as well as the two clocks are aligned: negative where the
+    /// alignment is off by more than what lay between. See
+    /// [`DeviceProfile::clock_error_ns`](crate::DeviceProfile::clock_error_ns).
+    #[must_use]
+    pub fn delay_ns(&self, span: &Span) -> i64 {
+        let delay = i128::from(span.start_ns) - i128::from(self.issued_ns);
+        delay.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
+impl DeviceStream {
+    /// The launch of the span at this row. `None` for layers, for bricks whose kernels have launches, and in
+    /// profiles that were written when launches were not recorded.
+    #[must_use]
+    pub fn launch_of(&self, row: u32) -> Option<&Launch> {
+        launch_of(&self.launches, row)
+    }
+}
+
+/// They are in the order of their rows.
+pub fn launch_of(launches: &[Launch], row: u32) -> Option<&Launch> {
+    let at = launches.binary_search_by_key(&row, |launch| launch.span).ok()?;
+    launches.get(at)
+}
+
+/// Launches as a table, as spans are one.
+pub(crate) mod launch_table {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Launch, LaunchKind};
+
+    const COLUMNS: [&str; 3] = ["span", "issued_ns", "kind"];
+
+    #[derive(Serialize)]
+    struct Written<'a> {
+        columns: [&'a str; 3],
+        kinds: [LaunchKind; 3],
+        rows: Vec<(u32, u64, u8)>,
+    }
+
+    #[derive(Deserialize)]
+    struct Read {
+        columns: Vec<String>,
+        kinds: Vec<LaunchKind>,
+        rows: Vec<(u32, u64, u8)>,
+    }
+
+    pub(crate) fn serialize<S: Serializer>(launches: &[Launch], to: S) -> Result<S::Ok, S::Error> {
+        let row = |launch: &Launch| (launch.span, launch.issued_ns, launch.kind as u8);
+        let rows = launches.iter().map(row).collect();
+        Written { columns: COLUMNS, kinds: LaunchKind::ALL, rows }.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Launch>, D::Error> {
+        let Read { columns, kinds, rows } = Read::deserialize(from)?;
+        if columns != COLUMNS {
+            return Err(D::Error::custom(format!("launches have the columns {columns:?}")));
+        }
+        let mut newest: Option<u32> = None;
+        let launch = |(nth, (span, issued_ns, kind)): (usize, (u32, u64, u8))| {
+            if newest.replace(span).is_some_and(|before| before >= span) {
+                let why = format!("launch {nth} is of span {span}, out of order");
+                return Err(D::Error::custom(why));
+            }
+            let kind = kinds.get(usize::from(kind)).copied().ok_or_else(|| {
+                D::Error::custom(format!("launch {nth} is of kind {kind}, of {kinds:?}"))
+            })?;
+            Ok(Launch { span, issued_ns, kind })
+        };
+        rows.into_iter().enumerate().map(launch).collect()
+    }
+}

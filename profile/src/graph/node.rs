@@ -1,0 +1,260 @@
+//! What a graph is made of: nodes and edges, as the caller writes and reads them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::brick::BrickId;
+
+/// A node's place in its graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ExecutionNodeId(pub u32);
+
+/// A thing that ran, or a group of such things.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ExecutionNode {
+    /// A well-known brick.
+    Brick {
+        /// Which one.
+        id: BrickId,
+        /// How long it took, in nanoseconds.
+        timing_ns: u64,
+        /// Elements that it processed.
+        elements: u64,
+    },
+    /// A brick with a name of its own.
+    NamedBrick {
+        /// Its name.
+        name: String,
+        /// How long it took, in nanoseconds.
+        timing_ns: u64,
+        /// Elements that it processed.
+        elements: u64,
+    },
+    /// One launch of a kernel, or of a CPU routine.
+    Kernel {
+        /// Its name.
+        name: String,
+        /// [`PtxRegistry::hash_ptx`](crate::PtxRegistry::hash_ptx) of its source; 0 for a CPU routine.
+        ptx_hash: u64,
+        /// Blocks in the grid.
+        grid: (u32, u32, u32),
+        /// Threads in a block.
+        block: (u32, u32, u32),
+        /// Bytes of shared memory.
+        shared_mem: u32,
+        /// How long it took, in nanoseconds, if that was measured.
+        timing_ns: Option<u64>,
+        /// FLOPs for each byte that it moves, if known.
+        arithmetic_intensity: Option<f32>,
+        /// TFLOP/s, if known.
+        achieved_tflops: Option<f32>,
+        /// Set for a routine that ran on the CPU, where a grid means nothing.
+        host: Option<HostLaunch>,
+    },
+    /// A copy of data between memories.
+    Transfer {
+        /// From where.
+        src: String,
+        /// To where.
+        dst: String,
+        /// Bytes copied.
+        bytes: u64,
+        /// Between which memories.
+        direction: TransferDirection,
+        /// How long it took, in nanoseconds, if that was measured.
+        timing_ns: Option<u64>,
+    },
+    /// A function of the program.
+    Function {
+        /// Its name.
+        name: String,
+        /// The file that defines it.
+        file: Option<String>,
+        /// The line in that file.
+        line: Option<u32>,
+    },
+    /// A transformer layer.
+    Layer {
+        /// Which one, from 0.
+        index: u32,
+    },
+    /// An asynchronous task.
+    AsyncTask {
+        /// Its name.
+        name: String,
+        /// How often it was polled.
+        poll_count: u64,
+        /// How often that returned `Pending`.
+        yield_count: u64,
+        /// Nanoseconds spent in polls.
+        total_poll_ns: u64,
+    },
+}
+
+/// How a routine ran on the CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HostLaunch {
+    /// What it worked on, such as `768×2048 q8_0`; may be empty.
+    pub shape: String,
+    /// On how many threads.
+    pub threads: u32,
+}
+
+/// How a kernel runs on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct DeviceLaunch {
+    /// What it works on, such as `768×2048 q8_0`; may be empty.
+    pub shape: String,
+    /// Blocks in the grid.
+    pub grid: (u32, u32, u32),
+    /// Threads in a block.
+    pub block: (u32, u32, u32),
+    /// Bytes of shared memory.
+    pub shared_mem: u32,
+    /// [`PtxRegistry::hash_ptx`](crate::PtxRegistry::hash_ptx) of its source; 0 where it has no PTX.
+    pub ptx_hash: u64,
+    /// Registers of a thread, if the assembler or the driver told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registers: Option<u32>,
+    /// Bytes that a thread spills to memory for want of registers, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spill_bytes: Option<u32>,
+}
+
+impl ExecutionNode {
+    /// The name to show.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Brick { id, .. } => id.name().to_owned(),
+            Self::NamedBrick { name, .. }
+            | Self::Kernel { name, .. }
+            | Self::Function { name, .. }
+            | Self::AsyncTask { name, .. } => name.clone(),
+            Self::Layer { index } => format!("Layer {index}"),
+            Self::Transfer { src, dst, direction, .. } => {
+                format!("{}: {src} → {dst}", direction.name())
+            }
+        }
+    }
+
+    /// Whether this is a kernel.
+    #[must_use]
+    pub fn is_kernel(&self) -> bool {
+        matches!(self, Self::Kernel { .. })
+    }
+
+    /// Whether this is a brick, well known or not.
+    #[must_use]
+    pub fn is_brick(&self) -> bool {
+        matches!(self, Self::Brick { .. } | Self::NamedBrick { .. })
+    }
+
+    /// Whether this is a transfer.
+    #[must_use]
+    pub fn is_transfer(&self) -> bool {
+        matches!(self, Self::Transfer { .. })
+    }
+
+    /// How long it took, in nanoseconds, where that is known.
+    #[must_use]
+    pub fn timing_ns(&self) -> Option<u64> {
+        match self {
+            Self::Brick { timing_ns, .. } | Self::NamedBrick { timing_ns, .. } => Some(*timing_ns),
+            Self::Kernel { timing_ns, .. } | Self::Transfer { timing_ns, .. } => *timing_ns,
+            // What it was polled for.
+            Self::AsyncTask { total_poll_ns, .. } => Some(*total_poll_ns),
+            Self::Function { .. } | Self::Layer { .. } => None,
+        }
+    }
+
+    /// The hash of a kernel's PTX source.
+    #[must_use]
+    pub fn ptx_hash(&self) -> Option<u64> {
+        match self {
+            Self::Kernel { ptx_hash, host: None, .. } => Some(*ptx_hash),
+            _ => None,
+        }
+    }
+}
+
+/// What an edge says of its two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum EdgeType {
+    /// A function calls a function.
+    Calls,
+    /// A layer contains bricks.
+    Contains,
+    /// A brick launches a kernel.
+    Launches,
+    /// One comes after the other.
+    Sequence,
+    /// One waits for the other.
+    DependsOn,
+    /// Data moves from one to the other.
+    Transfer {
+        /// Bytes moved.
+        bytes: u64,
+        /// Between which memories.
+        direction: TransferDirection,
+    },
+}
+
+/// The memories between which data is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum TransferDirection {
+    /// Host to device.
+    H2D,
+    /// Device to host.
+    D2H,
+    /// Device to device.
+    D2D,
+}
+
+impl TransferDirection {
+    /// The name in reports and files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::H2D => "H2D",
+            Self::D2H => "D2H",
+            Self::D2D => "D2D",
+        }
+    }
+}
+
+/// An edge of the graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExecutionEdge {
+    /// Where it begins.
+    pub src: ExecutionNodeId,
+    /// Where it ends.
+    pub dst: ExecutionNodeId,
+    /// What it says.
+    pub edge_type: EdgeType,
+    /// How much it counts; 1.0 unless said otherwise.
+    pub weight: f32,
+}
+
+/// A kernel on a device, of which nothing was measured yet.
+#[doc(hidden)]
+pub fn gpu_kernel(
+    name: &str,
+    ptx_hash: u64,
+    grid: (u32, u32, u32),
+    block: (u32, u32, u32),
+    shared_mem: u32,
+) -> ExecutionNode {
+    ExecutionNode::Kernel {
+        name: name.to_owned(),
+        ptx_hash,
+        grid,
+        block,
+        shared_mem,
+        timing_ns: None,
+        arithmetic_intensity: None,
+        achieved_tflops: None,
+        host: None,
+    }
+}

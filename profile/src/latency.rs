@@ -1,0 +1,226 @@
+//! What a user waits for: the first token, and each one after it; and which bricks made the slow
+//! ones slow.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::absent::Absent;
+use crate::brick::{Phase, Work};
+use crate::name::{Name, NameKind};
+use crate::span::Span;
+use crate::stats::{BrickStats, Percentiles};
+use crate::sums::Pass;
+
+/// The times of tokens, as the passes that made them were timed.
+///
+/// What lies between two passes is in neither: an engine that samples or prints there should make
+/// it part of the pass if it is to count.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// From the begin of a prompt's first prefill pass to the end of its last one.
+    pub first_token: Durations,
+    /// Decode passes of one token each.
+    pub per_token: Durations,
+    /// What made slow tokens slow.
+    pub slow: Option<SlowTokens>,
+    /// Why that can't be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_absent: Option<Absent>,
+}
+
+/// Some durations in nanoseconds, summed up.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Durations {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ns: Option<f64>,
+    /// Their standard deviation, of a sample; from 2 on.
+    pub std_dev_ns: Option<f64>,
+    /// The shortest.
+    pub min_ns: Option<u64>,
+    /// The longest.
+    pub max_ns: Option<u64>,
+    /// Percentiles, as far as there are enough.
+    #[serde(flatten)]
+    pub percentiles: Percentiles,
+}
+
+/// The slowest tenth of the decode passes beside the faster half, brick by brick.
+///
+/// For each brick: the mean of its exclusive time in a slow pass, less that in a pass of the faster
+/// half. With `unattributed_extra_ns` they add up to `extra_ns`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SlowTokens {
+    /// How many passes are the slowest tenth.
+    pub slow: u64,
+    /// How many they are held against.
+    pub fast: u64,
+    /// The wall from which on a pass is one of the slow, in nanoseconds.
+    pub least_ns: u64,
+    /// How much longer a slow pass took, in nanoseconds.
+    pub extra_ns: f64,
+    /// Each brick's part of it, the largest first.
+    pub bricks: Vec<SlowBrick>,
+    /// What of it no brick explains.
+    pub unattributed_extra_ns: f64,
+}
+
+/// A brick's part of what makes slow tokens slow.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SlowBrick {
+    /// The brick.
+    pub name: String,
+    /// How much longer it took in a slow pass, in nanoseconds; negative if less.
+    pub extra_ns: f64,
+}
+
+/// As many passes as it takes to state a p90.
+const LEAST_PASSES: usize = 44;
+
+impl Durations {
+    fn of(durations: impl IntoIterator<Item = u64>) -> Self {
+        let mut stats = BrickStats::new("");
+        for nanos in durations {
+            stats.add(nanos, nanos, Work::default());
+        }
+        Self::of_stats(&stats)
+    }
+
+    fn of_stats(stats: &BrickStats) -> Self {
+        let any = stats.count > 0;
+        Self {
+            count: stats.count,
+            mean_ns: stats.mean_ns(),
+            std_dev_ns: stats.std_dev_ns(),
+            min_ns: any.then_some(stats.min_ns),
+            max_ns: any.then_some(stats.max_ns),
+            percentiles: stats.percentiles(),
+        }
+    }
+}
+
+impl Latency {
+    /// From sums alone: the passes may be too many to be kept.
+    #[doc(hidden)]
+    pub fn of_sums(prompts: &BrickStats, tokens: &BrickStats) -> Self {
+        Self {
+            first_token: Durations::of_stats(prompts),
+            per_token: Durations::of_stats(tokens),
+            slow: None,
+            slow_absent: None,
+        }
+    }
+
+    /// From passes and their spans.
+    pub fn of(passes: &[Pass], spans: &[Span], names: &[Name]) -> Self {
+        let is_token =
+            |pass: &&Pass| pass.phase == Phase::Decode && pass.tokens == 1 && !pass.is_left_out;
+        let tokens: Vec<&Pass> = passes.iter().filter(is_token).collect();
+        let slow = slow_tokens(spans, names, &tokens);
+        let (slow, slow_absent) = match slow {
+            Ok(slow) => (Some(slow), None),
+            Err(reason) => (None, Some(Absent { reason })),
+        };
+        Self {
+            first_token: Durations::of(first_tokens(passes)),
+            per_token: Durations::of(tokens.iter().map(|pass| pass.wall_ns)),
+            slow,
+            slow_absent: slow_absent.filter(|_| !tokens.is_empty()),
+        }
+    }
+}
+
+/// For each prompt, from its first prefill pass to the end of its last. On a thread, prefill passes
+/// go together while each begins at the position where the one before it ended. A prompt of which a
+/// pass was left out is left out.
+fn first_tokens(passes: &[Pass]) -> Vec<u64> {
+    /// A prompt that is being read.
+    #[derive(Clone, Copy)]
+    struct Reading {
+        start: u64,
+        end: u64,
+        position: u64,
+        is_whole: bool,
+    }
+    let mut done: Vec<Reading> = Vec::new();
+    let mut reading: HashMap<u32, Reading> = HashMap::new();
+    for pass in passes {
+        let before = reading.remove(&pass.lane);
+        if pass.phase == Phase::Prefill {
+            let goes_on = before.filter(|before| before.position == pass.position);
+            let is_whole = !pass.is_left_out && goes_on.is_none_or(|before| before.is_whole);
+            let start = goes_on.map_or(pass.start_ns, |before| before.start);
+            let end = pass.start_ns.saturating_add(pass.wall_ns);
+            let position = pass.position.saturating_add(pass.tokens);
+            reading.insert(pass.lane, Reading { start, end, position, is_whole });
+            if goes_on.is_some() {
+                continue;
+            }
+        }
+        done.extend(before);
+    }
+    done.extend(reading.into_values());
+    let whole = done.iter().filter(|reading| reading.is_whole);
+    whole.map(|reading| reading.end.saturating_sub(reading.start)).collect()
+}
+
+fn slow_tokens(spans: &[Span], names: &[Name], tokens: &[&Pass]) -> Result<SlowTokens, String> {
+    // What each pass spent on each brick, for passes of which every span was kept.
+    let mut spent: HashMap<u32, HashMap<u16, u64>> = HashMap::new();
+    let is_brick =
+        |name: u16| names.get(usize::from(name)).is_none_or(|name| name.kind == NameKind::Brick);
+    for span in spans {
+        if let Span { pass: Some(pass), name: Some(name), exclusive_ns, .. } = *span
+            && is_brick(name)
+        {
+            let spent = spent.entry(pass).or_default().entry(name).or_default();
+            *spent = u64::saturating_add(*spent, exclusive_ns);
+        }
+    }
+    let is_whole = |pass: &&&Pass| {
+        let explained = spent.get(&pass.serial).map_or(0, |bricks| {
+            bricks.values().fold(0, |sum, &nanos| u64::saturating_add(sum, nanos))
+        });
+        explained == pass.attributed_ns
+    };
+    let mut whole: Vec<&Pass> = tokens.iter().filter(is_whole).copied().collect();
+    if whole.len() < LEAST_PASSES {
+        return Err(format!(
+            "it takes {LEAST_PASSES} decode passes of which every span was kept, and there are {}",
+            whole.len()
+        ));
+    }
+    whole.sort_by_key(|pass| (pass.wall_ns, pass.serial));
+    let fast = &whole[..whole.len() / 2];
+    let slow = &whole[whole.len() - whole.len() / 10..];
+    let mean = |passes: &[&Pass], of: &dyn Fn(&Pass) -> u64| {
+        passes.iter().map(|pass| of(pass) as f64).sum::<f64>() / passes.len() as f64
+    };
+    let extra = |of: &dyn Fn(&Pass) -> u64| mean(slow, of) - mean(fast, of);
+    let mut spent_names: Vec<u16> = spent.values().flat_map(HashMap::keys).copied().collect();
+    spent_names.sort_unstable();
+    spent_names.dedup();
+    let mut bricks: Vec<SlowBrick> = spent_names
+        .into_iter()
+        .map(|name| SlowBrick {
+            name: names
+                .get(usize::from(name))
+                .map_or_else(|| "(other)".to_owned(), |name| name.name.clone()),
+            extra_ns: extra(&|pass| {
+                spent.get(&pass.serial).and_then(|bricks| bricks.get(&name)).copied().unwrap_or(0)
+            }),
+        })
+        .collect();
+    bricks.sort_by(|a, b| b.extra_ns.total_cmp(&a.extra_ns));
+    Ok(SlowTokens {
+        slow: slow.len() as u64,
+        fast: fast.len() as u64,
+        least_ns: slow[0].wall_ns,
+        extra_ns: extra(&|pass| pass.wall_ns),
+        bricks,
+        unattributed_extra_ns: extra(&|pass| pass.unattributed_ns),
+    })
+}

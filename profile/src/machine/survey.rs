@@ -1,0 +1,135 @@
+//! All ceilings of a machine: each way to move memory, each level of cache, each backend.
+
+use serde::{Deserialize, Serialize};
+
+use crate::absent::Absent;
+use crate::machine::{CacheCeiling, CacheLevel, Ceilings, Numbers};
+
+/// What `brickscope machine` measures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Survey {
+    /// When, RFC 3339 in UTC.
+    pub measured: String,
+    /// The backend whose loops moved the memory.
+    pub backend: String,
+    /// The data caches, as the system describes them; empty where it doesn't.
+    pub caches: Vec<CacheLevel>,
+    /// Bytes moved in a second.
+    pub bandwidth: Vec<Bandwidth>,
+    /// Operations done in a second.
+    pub peaks: Vec<Peak>,
+}
+
+/// How fast some threads move what lies in one place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// `L1`, `L2`, … or `memory`.
+    pub level: String,
+    /// How it is moved.
+    pub how: Move,
+    /// By how many threads.
+    pub threads: u32,
+    /// Bytes that they touch together, again and again.
+    pub working_set: Option<u64>,
+    /// Bytes moved in a second, by all of them. What a write reads, because the line wasn't in the
+    /// cache, isn't counted.
+    pub bytes_per_second: Option<f64>,
+    /// Why there is no figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Absent>,
+}
+
+/// How fast some threads compute.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Peak {
+    /// `f32` or `int8`.
+    pub numbers: String,
+    /// The backend.
+    pub backend: String,
+    /// What multiplies and adds.
+    pub instructions: String,
+    /// Whether products of this backend's kernels multiply so.
+    pub is_used: bool,
+    /// On how many threads.
+    pub threads: u32,
+    /// Multiplications and additions in a second, each counted as one.
+    pub ops_per_second: Option<f64>,
+    /// Why there is no figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Absent>,
+}
+
+/// How memory is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Move {
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// `a[i] = b[i]`, counted as two moves.
+    Copy,
+    /// `a[i] = b[i] + s·c[i]`, counted as three moves.
+    Triad,
+}
+
+impl Move {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Copy, Self::Triad];
+
+    /// What a table calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Copy => "copy",
+            Self::Triad => "triad",
+        }
+    }
+
+    /// Arrays that it moves.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn arrays(self) -> usize {
+        match self {
+            Self::Read | Self::Write => 1,
+            Self::Copy => 2,
+            Self::Triad => 3,
+        }
+    }
+}
+
+impl Survey {
+    /// What bounds a run of this survey's backend on `threads` threads, if that was measured.
+    #[must_use]
+    pub fn ceilings(&self, threads: u32) -> Option<Ceilings> {
+        let peak = |numbers: &str| {
+            let mut peaks = self.peaks.iter().filter(|peak| {
+                peak.backend == self.backend && peak.threads == threads && peak.is_used
+            });
+            peaks.find(|peak| peak.numbers == numbers)?.ops_per_second
+        };
+        let read = |level: &str| {
+            let rows = self.bandwidth.iter();
+            let mut rows = rows.filter(|row| row.how == Move::Read && row.threads == threads);
+            rows.find(|row| row.level == level)?.bytes_per_second
+        };
+        let caches = self.caches.iter().filter_map(|cache| {
+            Some(CacheCeiling {
+                level: cache.name(),
+                bytes: cache.bytes_of(threads),
+                read_bytes_per_second: read(&cache.name())?,
+            })
+        });
+        Some(Ceilings {
+            read_bytes_per_second: read("memory")?,
+            flops_per_second: peak("f32")?,
+            int8_ops_per_second: peak("int8"),
+            numbers: Some(Numbers::F32),
+            basis: Ceilings::basis("measured by `brickscope machine`", threads, &self.backend),
+            measured: Some(self.measured.clone()),
+            caches: caches.collect(),
+        })
+    }
+}

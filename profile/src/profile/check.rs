@@ -1,0 +1,61 @@
+//! The sums of a profile, held against one another.
+
+use std::collections::HashMap;
+
+use super::Profile;
+use crate::sums::sum_is_wall;
+
+impl Profile {
+    /// Holds the profile to its own arithmetic: bricks + unattributed = wall, to the nanosecond,
+    /// in every phase and in every pass whose spans were all kept; likewise for each stream of a device.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says which sum is off, and by how much.
+    pub fn check(&self) -> Result<(), String> {
+        for (index, device) in self.devices.iter().enumerate() {
+            device.check().map_err(|why| format!("device {index}: {why}"))?;
+        }
+        for phase in &self.phases {
+            let bricks = self.bricks(Some(phase.phase));
+            let bricks =
+                bricks.iter().fold(0, |sum, b| u64::saturating_add(sum, b.stats.exclusive_ns));
+            sum_is_wall(
+                &format!("the bricks of {}", phase.phase),
+                bricks,
+                phase.unattributed_ns,
+                phase.wall_ns,
+            )?;
+        }
+        for pass in &self.passes {
+            sum_is_wall(
+                &format!("pass {}", pass.serial),
+                pass.attributed_ns,
+                pass.unattributed_ns,
+                pass.wall_ns,
+            )?;
+        }
+        if self.dropped.spans == 0 {
+            let mut explained = HashMap::<u32, u64>::new();
+            for span in &self.spans {
+                if let Some(pass) = span.pass {
+                    let explained = explained.entry(pass).or_default();
+                    *explained = u64::saturating_add(*explained, span.exclusive_ns);
+                }
+            }
+            for pass in &self.passes {
+                let spans = explained.get(&pass.serial).copied().unwrap_or_default();
+                // Without a trace there is nothing to compare.
+                if !self.spans.is_empty() {
+                    sum_is_wall(
+                        &format!("the spans of pass {}", pass.serial),
+                        spans,
+                        pass.unattributed_ns,
+                        pass.wall_ns,
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! What devices did, as profiles of their own.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Profile;
+use crate::absent::Absent;
+use crate::clock::ClockInfo;
+use crate::device::{DeviceProfile, DeviceStream};
+use crate::dropped::Dropped;
+use crate::latency::Latency;
+use crate::run::Overhead;
+use crate::span::{Dependency, Lane, Point, Span};
+use crate::sums::{Pass, Total, sum_is_wall};
+
+impl Profile {
+    /// What a stream of a device did, as a profile of its own: its passes' walls are spans of the
+    /// device, and what no brick explains are gaps. All that shows profiles shows it. `None` if there is no
+    /// such device or stream.
+    #[must_use]
+    pub fn on_device(&self, device: usize, stream: usize) -> Option<Self> {
+        let of = self.devices.get(device)?;
+        let DeviceStream { name, dropped, phases, totals, latency, passes, spans, .. } =
+            of.streams.get(stream)?.clone();
+        Some(Self {
+            lanes: vec![Lane { name: Some(format!("{}, {name}", of.name)), tid: None }],
+            dropped,
+            phases,
+            totals,
+            latency,
+            passes,
+            spans,
+            ..self.of_device(of)
+        })
+    }
+
+    /// What all streams of a device did, as a profile with a lane for each: so its graphs have the
+    /// dependencies between streams, and critical paths cross them. `None` if there is no such device.
+    ///
+    /// A pass has its wall from the first mark of any stream to the last, and is on the stream whose bricks
+    /// took most in all; the bricks of other streams count outside of passes, as those of other threads do,
+    /// so that no time counts twice. See [`DeviceProfile::busy`] for what they do at once.
+    #[must_use]
+    pub fn whole_device(&self, device: usize) -> Option<Self> {
+        let of = self.devices.get(device)?;
+        if let [_] = of.streams[..] {
+            return self.on_device(device, 0);
+        }
+        let mut whole = self.of_device(of);
+        let bricks_ns = |stream: &DeviceStream| {
+            stream.phases.iter().fold(0, |sum, p| u64::saturating_add(sum, p.attributed_ns))
+        };
+        // The first of equals.
+        let main = (0..of.streams.len())
+            .rev()
+            .max_by_key(|&stream| bricks_ns(&of.streams[stream]))
+            .unwrap_or_default();
+        // From the first mark to the last, by pass.
+        let mut walls: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for pass in of.streams.iter().flat_map(|stream| &stream.passes) {
+            let end = pass.start_ns.saturating_add(pass.wall_ns);
+            let wall = walls.entry(pass.serial).or_insert((pass.start_ns, end));
+            *wall = (wall.0.min(pass.start_ns), wall.1.max(end));
+        }
+        let mut is_known = HashMap::new();
+        let mut first_spans = Vec::new();
+        for (lane, stream) in (0_u32..).zip(&of.streams) {
+            let name = Some(format!("{}, {}", of.name, stream.name));
+            whole.lanes.push(Lane { name, tid: None });
+            add(&mut whole.dropped, &stream.dropped);
+            let first_span = whole.spans.len() as u32;
+            first_spans.push(first_span);
+            let is_main = lane as usize == main;
+            whole.spans.extend(stream.spans.iter().map(|span| Span {
+                lane,
+                pass: span.pass.filter(|_| is_main),
+                parent: span.parent.map(|parent| parent.saturating_add(first_span)),
+                ..*span
+            }));
+            if !is_main {
+                let totals = stream.totals.iter().cloned();
+                whole.totals.extend(totals.map(|total| Total { phase: None, ..total }));
+                continue;
+            }
+            whole.totals.extend(stream.totals.iter().cloned());
+            for pass in &stream.passes {
+                let (start_ns, end) = walls.get(&pass.serial).copied().unwrap_or_default();
+                let wall_ns = end.saturating_sub(start_ns);
+                let unattributed_ns = wall_ns.saturating_sub(pass.attributed_ns);
+                whole.passes.push(Pass { lane, start_ns, wall_ns, unattributed_ns, ..*pass });
+                is_known.insert(pass.serial, (start_ns, end));
+            }
+            whole.phases = stream.phases.clone();
+        }
+        for phase in &mut whole.phases {
+            // Of passes that were only summed there is no wall over all streams: theirs is the stream's.
+            let of_phase = |passes: &[Pass]| {
+                let passes = passes.iter().filter(|pass| pass.phase == phase.phase);
+                passes.fold(0, |sum, pass| u64::saturating_add(sum, pass.wall_ns))
+            };
+            let more = of_phase(&whole.passes).saturating_sub(of_phase(&of.streams[main].passes));
+            phase.wall_ns = phase.wall_ns.saturating_add(more);
+            phase.unattributed_ns = phase.wall_ns.saturating_sub(phase.attributed_ns);
+        }
+        let place = |point: Point| {
+            let first = first_spans.get(point.lane as usize).copied().unwrap_or_default();
+            Point { inside: point.inside.map(|inside| inside.saturating_add(first)), ..point }
+        };
+        let told = of.dependencies.iter();
+        whole
+            .dependencies
+            .extend(told.map(|edge| Dependency { from: place(edge.from), to: place(edge.to) }));
+        whole.dropped.dependencies = of.dropped_dependencies;
+        whole.begin_streams(main as u32, &is_known);
+        whole.latency = Latency::of(&whole.passes, &whole.spans, &whole.names);
+        Some(whole)
+    }
+
+    /// Nothing of a pass runs on any stream before the pass begins: so what runs on other streams is of the
+    /// pass, whatever it waited for besides.
+    fn begin_streams(&mut self, main: u32, passes: &HashMap<u32, (u64, u64)>) {
+        let mut walls: Vec<(u64, u64)> = passes.values().copied().collect();
+        walls.sort_unstable();
+        let pass_at = |at: u64| {
+            let after = walls.partition_point(|&(start, _)| start <= at);
+            walls.get(after.checked_sub(1)?).copied().filter(|&(_, end)| at <= end)
+        };
+        // By lane and pass, when its first span begins.
+        let mut firsts: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+        for span in self.spans.iter().filter(|span| span.lane != main && span.parent.is_none()) {
+            if let Some((start, _)) = pass_at(span.start_ns) {
+                let first = firsts.entry((span.lane, start)).or_insert(span.start_ns);
+                *first = (*first).min(span.start_ns);
+            }
+        }
+        for ((lane, start), first) in firsts {
+            let is_taken = |edge: &Dependency| {
+                edge.to.lane == lane && edge.to.at_ns <= first && edge.to.at_ns >= start
+            };
+            if self.dependencies.iter().any(is_taken) {
+                continue;
+            }
+            // Points of this kind are numbered from the end, so that they are none of those recorded.
+            let nth = u32::MAX - self.dependencies.len() as u32;
+            let point = |lane, at_ns| Point { lane, at_ns, nth, inside: None };
+            self.dependencies.push(Dependency { from: point(main, start), to: point(lane, first) });
+        }
+        self.dependencies
+            .sort_by_key(|edge| (edge.to.at_ns, edge.to.lane, edge.from.at_ns, edge.from.lane));
+    }
+
+    /// Of a profile of a device, all but what it did.
+    fn of_device(&self, of: &DeviceProfile) -> Self {
+        let absent = |reason: &str| Some(Absent { reason: reason.to_owned() });
+        let spans = of.streams.iter().flat_map(|stream| &stream.totals);
+        let spans = spans.fold(0, |sum, total| u64::saturating_add(sum, total.stats.count));
+        Self {
+            schema_version: self.schema_version,
+            brickscope_version: self.brickscope_version.clone(),
+            created: self.created.clone(),
+            run: self.run.clone(),
+            model: self.model.clone(),
+            machine: self.machine.clone(),
+            ceilings_absent: absent("what the device can do at best was not measured"),
+            process: self.process,
+            sync_mode: self.sync_mode,
+            overhead: of.overhead(spans),
+            counters_absent: absent("hardware counters are the CPU's, and this is a device"),
+            other_load_absent: absent("the device doesn't say who else used it"),
+            ptx: self.ptx.clone(),
+            names: self.names.clone(),
+            ..Self::empty(of.clock())
+        }
+    }
+}
+
+fn add(sum: &mut Dropped, part: &Dropped) {
+    for (sum, part) in [
+        (&mut sum.spans, part.spans),
+        (&mut sum.passes, part.passes),
+        (&mut sum.homeless, part.homeless),
+        (&mut sum.names, part.names),
+        (&mut sum.unfinished, part.unfinished),
+    ] {
+        *sum = sum.saturating_add(part);
+    }
+}
+
+impl DeviceProfile {
+    /// Whether each stream adds up: bricks + gaps = spans.
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<(), String> {
+        for (index, stream) in self.streams.iter().enumerate() {
+            let of = Profile {
+                dropped: stream.dropped,
+                phases: stream.phases.clone(),
+                totals: stream.totals.clone(),
+                passes: stream.passes.clone(),
+                spans: stream.spans.clone(),
+                ..Profile::empty(ClockInfo::default())
+            };
+            of.check().map_err(|why| format!("stream {index}: {why}"))?;
+            if let Some(launch) = stream.launches.iter().find(|launch| {
+                let span = usize::try_from(launch.span).ok().and_then(|row| stream.spans.get(row));
+                span.is_none_or(|span| span.name.is_none())
+            }) {
+                return Err(format!(
+                    "stream {index}: there is a launch of span {}, and no kernel or brick there",
+                    launch.span
+                ));
+            }
+            for total in &stream.grains {
+                let what = format!("stream {index}: {} of {}", total.grain.name(), total.phase);
+                sum_is_wall(&what, total.timed_ns, total.gaps_ns, total.wall_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clock(&self) -> ClockInfo {
+        ClockInfo {
+            source: format!("{} device clock", self.api),
+            resolution_ns: self.ticks.resolution_ns.map(|ns| ns.ceil() as u64),
+            hertz: (self.ticks.ns_per_tick > 0.0).then(|| 1e9 / self.ticks.ns_per_tick),
+            ..ClockInfo::default()
+        }
+    }
+
+    fn overhead(&self, spans: u64) -> Overhead {
+        let basis = match (&self.stamp, &self.stamp_absent) {
+            (Some(stamp), _) => format!(
+                "a mark takes the host {:.2} µs and the device {:.2} µs: the mean of {} in a row, \
+                 measured before the run",
+                stamp.host_ns / 1e3,
+                stamp.device_ns / 1e3,
+                stamp.marks
+            ),
+            (None, Some(Absent { reason })) => format!("of a mark is not known: {reason}"),
+            (None, None) => "of a mark is not known".to_owned(),
+        };
+        Overhead { span_ns: None, spans, basis }
+    }
+}

@@ -1,0 +1,328 @@
+//! The graph of a pass that really ran, from its spans and from what waited for what.
+//!
+//! A hand-off between threads is two points, each between two spans of its thread. A point is a node:
+//! it lies in the span around it, after what ended before it, and before what begins later. The time
+//! from there to a hand-off is the hand-off's own, since what waits for it waits for that time too. A
+//! take-over has none: what lies before it there is waiting.
+//!
+//! ```text
+//! thread 0   [ norm ]→[ gate: hand-off ·············· take-over ]→[ down ]
+//!                              └──────┐                  ▲
+//! thread 1                        take-over→[ share ]→hand-off
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::brick::{BrickId, Phase};
+use crate::graph::{
+    EdgeType, ExecutionGraph, ExecutionNode, ExecutionNodeId, NodeTime, gpu_kernel,
+};
+use crate::name::{Name, NameKind, Route};
+use crate::profile::Profile;
+use crate::span::Span;
+use crate::sums::Pass;
+
+/// What a pass consists of: spans by index, and the hand-offs between them.
+struct Parts {
+    spans: Vec<u32>,
+    dependencies: Vec<usize>,
+}
+
+/// From when to when: the pass.
+#[derive(Clone, Copy)]
+struct Wall {
+    lane: u32,
+    begin: u64,
+    end: u64,
+}
+
+/// A place in the sequence of a thread within one span.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    at: u64,
+    /// A point comes before the span that begins when it is.
+    is_span: bool,
+    nth: u32,
+}
+
+fn end_of(span: &Span) -> u64 {
+    span.start_ns.saturating_add(span.duration_ns)
+}
+
+impl Profile {
+    /// The graph of one recorded pass: the pass, its layers, their bricks, and the kernels that these
+    /// launched, each with its times. Siblings on one thread follow each other in sequence. What other
+    /// threads did for the pass is there if it was [taken over](crate::BrickProfiler::take_over) from
+    /// it, with its dependencies.
+    ///
+    /// The pass is there with its wall if it ended; then the makespan of the graph is that wall at
+    /// least, and what no brick explains is the pass's own time.
+    ///
+    /// `None` if no span of that pass was kept.
+    #[must_use]
+    pub fn execution_graph(&self, pass: u32) -> Option<ExecutionGraph> {
+        let wall = self.wall(pass)?;
+        let parts = self.parts(pass, wall);
+        let mut graph = ExecutionGraph::new();
+        let ended = self.passes.iter().find(|ended| ended.serial == pass);
+        let root = ended.map(|pass| add_pass(&mut graph, pass));
+        // Where each span stands in the graph. Parents come before their children.
+        let mut nodes: HashMap<u32, ExecutionNodeId> = HashMap::new();
+        for &index in &parts.spans {
+            let span = &self.spans[index as usize];
+            let id = graph.add_node(self.node_of(span));
+            let lane = u16::try_from(span.lane).unwrap_or(u16::MAX);
+            let (start_ns, duration_ns) = (span.start_ns, span.duration_ns);
+            graph.set_time(id, NodeTime { start_ns, duration_ns, lane });
+            nodes.insert(index, id);
+        }
+        // Which span, of another thread perhaps, what a thread took over lies in.
+        let mut givers: BTreeMap<(u32, u64), Option<u32>> = BTreeMap::new();
+        for &index in &parts.dependencies {
+            let (from, to) = (&self.dependencies[index].from, &self.dependencies[index].to);
+            if to.lane != wall.lane {
+                let outer = from.inside.filter(|outer| nodes.contains_key(outer));
+                givers.insert((to.lane, to.at_ns), outer);
+            }
+        }
+        let around = |lane: u32, parent: Option<u32>, begin: u64, end: u64| {
+            let parent = parent.and_then(|parent| nodes.get(&parent));
+            let giver = || {
+                let (_, outer) = givers.range((lane, 0)..=(lane, begin)).next_back()?;
+                let outer = (*outer)?;
+                let span = &self.spans[outer as usize];
+                let is_in = span.start_ns <= begin && end <= end_of(span);
+                nodes.get(&outer).filter(|_| is_in)
+            };
+            parent.or_else(giver).copied().or(root)
+        };
+        // What follows what, by thread and by the span around it.
+        let mut lanes: BTreeMap<(u32, Option<u32>), BTreeMap<Place, ExecutionNodeId>> =
+            BTreeMap::new();
+        for &index in &parts.spans {
+            let (span, id) = (&self.spans[index as usize], nodes[&index]);
+            let parent = span.parent.filter(|parent| nodes.contains_key(parent));
+            if let Some(outer) = around(span.lane, parent, span.start_ns, end_of(span)) {
+                graph.add_edge(outer, id, nesting(&graph, id));
+            }
+            let place = Place { at: span.start_ns, is_span: true, nth: index };
+            lanes.entry((span.lane, parent)).or_default().insert(place, id);
+        }
+        // The points, each once however many threads took over from it.
+        let mut points: BTreeMap<(u32, u32), ExecutionNodeId> = BTreeMap::new();
+        for &index in &parts.dependencies {
+            let dependency = self.dependencies[index];
+            let ends = [(dependency.from, "hand-off"), (dependency.to, "take-over")];
+            let [from, to] = ends.map(|(point, name)| {
+                *points.entry((point.lane, point.nth)).or_insert_with(|| {
+                    let id = graph.add_point(name);
+                    let inside = point.inside.filter(|inside| nodes.contains_key(inside));
+                    if let Some(outer) = around(point.lane, inside, point.at_ns, point.at_ns) {
+                        graph.add_edge(outer, id, EdgeType::Contains);
+                    }
+                    let place = Place { at: point.at_ns, is_span: false, nth: point.nth };
+                    lanes.entry((point.lane, inside)).or_default().insert(place, id);
+                    let lane = u16::try_from(point.lane).unwrap_or(u16::MAX);
+                    let (start_ns, duration_ns) = (point.at_ns, 0);
+                    graph.set_time(id, NodeTime { start_ns, duration_ns, lane });
+                    id
+                })
+            });
+            graph.add_dependency(from, to);
+        }
+        for ((lane, parent), places) in lanes {
+            let begin = match parent {
+                Some(parent) => Some(self.spans[parent as usize].start_ns),
+                None => (lane == wall.lane).then_some(wall.begin),
+            };
+            in_sequence(&mut graph, begin, places);
+        }
+        Some(graph)
+    }
+
+    /// From when to when a pass was; by its spans if it never ended. `None` if it has none.
+    fn wall(&self, pass: u32) -> Option<Wall> {
+        let mut spans = self.spans.iter().filter(|span| span.pass == Some(pass));
+        let first = spans.next()?;
+        if let Some(ended) = self.passes.iter().find(|ended| ended.serial == pass) {
+            let Pass { lane, start_ns: begin, wall_ns, .. } = *ended;
+            return Some(Wall { lane, begin, end: begin.saturating_add(wall_ns) });
+        }
+        let start = Wall { lane: first.lane, begin: first.start_ns, end: end_of(first) };
+        Some(spans.fold(start, |wall, span| Wall {
+            begin: wall.begin.min(span.start_ns),
+            end: wall.end.max(end_of(span)),
+            ..wall
+        }))
+    }
+
+    /// The spans and hand-offs of a pass, and those of other threads that worked for it.
+    ///
+    /// What a thread does from a take-over to its next one is of the pass if the take-over is, as far
+    /// as it ended before the pass did.
+    fn parts(&self, pass: u32, wall: Wall) -> Parts {
+        let mut is_wanted: Vec<bool> =
+            self.spans.iter().map(|span| span.pass == Some(pass)).collect();
+        let mut is_told = vec![false; self.dependencies.len()];
+        // By thread, in the order of time: what is handed off, when something is taken over, and what
+        // runs outside of passes.
+        let mut handed: HashMap<u32, Vec<(u64, usize)>> = HashMap::new();
+        let mut turns: HashMap<u32, Vec<u64>> = HashMap::new();
+        let mut by_lane: HashMap<u32, Vec<(u64, u32)>> = HashMap::new();
+        if !self.dependencies.is_empty() {
+            for (index, dependency) in self.dependencies.iter().enumerate() {
+                let (from, to) = (&dependency.from, &dependency.to);
+                handed.entry(from.lane).or_default().push((from.at_ns, index));
+                turns.entry(to.lane).or_default().push(to.at_ns);
+            }
+            for (index, span) in (0..).zip(&self.spans).filter(|(_, span)| span.pass.is_none()) {
+                by_lane.entry(span.lane).or_default().push((span.start_ns, index));
+            }
+            handed.values_mut().for_each(|list| list.sort_unstable());
+            turns.values_mut().for_each(|list| list.sort_unstable());
+            by_lane.values_mut().for_each(|list| list.sort_unstable());
+        }
+        // Stretches of a thread's time that belong to the pass: from, and up to but not at.
+        let mut todo = vec![(wall.lane, wall.begin, wall.end.saturating_add(1))];
+        while let Some((lane, begin, end)) = todo.pop() {
+            for &(_, index) in within(handed.get(&lane), begin, end, |&(at, _)| at) {
+                if std::mem::replace(&mut is_told[index], true) {
+                    continue;
+                }
+                let to = &self.dependencies[index].to;
+                if to.lane == wall.lane || to.at_ns > wall.end {
+                    continue;
+                }
+                let lane_turns = turns.get(&to.lane).map_or(&[][..], Vec::as_slice);
+                let next = lane_turns.partition_point(|&turn| turn <= to.at_ns);
+                let until = lane_turns.get(next).copied().unwrap_or(u64::MAX);
+                for &(_, index) in within(by_lane.get(&to.lane), to.at_ns, until, |&(at, _)| at) {
+                    is_wanted[index as usize] |= end_of(&self.spans[index as usize]) <= wall.end;
+                }
+                todo.push((to.lane, to.at_ns, until));
+            }
+        }
+        let spans = (0..).zip(&is_wanted).filter(|&(_, &is)| is).map(|(index, _)| index).collect();
+        // Nobody in the pass waits for what comes after it.
+        let dependencies = (0..self.dependencies.len())
+            .filter(|&index| is_told[index] && self.dependencies[index].to.at_ns <= wall.end)
+            .collect();
+        Parts { spans, dependencies }
+    }
+
+    fn node_of(&self, span: &Span) -> ExecutionNode {
+        let (timing_ns, elements) = (span.duration_ns, span.work.elements);
+        let Some(index) = span.name else {
+            return ExecutionNode::Layer { index: span.layer.unwrap_or_default().into() };
+        };
+        let unknown = Name {
+            name: format!("#{index}"),
+            kind: NameKind::Brick,
+            host: None,
+            device: None,
+            transfer: None,
+        };
+        let name = self.names.get(usize::from(index)).unwrap_or(&unknown);
+        if let Some(Route { src, dst, direction }) = &name.transfer {
+            let (src, dst, direction) = (src.clone(), dst.clone(), *direction);
+            let (bytes, timing_ns) = (span.work.bytes, Some(timing_ns));
+            return ExecutionNode::Transfer { src, dst, bytes, direction, timing_ns };
+        }
+        match name.kind {
+            NameKind::Kernel => {
+                let one = (1, 1, 1);
+                let mut kernel = match &name.device {
+                    Some(on) => {
+                        gpu_kernel(&name.name, on.ptx_hash, on.grid, on.block, on.shared_mem)
+                    }
+                    None => gpu_kernel(&name.name, 0, one, one, 0),
+                };
+                if let ExecutionNode::Kernel {
+                    timing_ns: timing,
+                    host,
+                    arithmetic_intensity,
+                    achieved_tflops,
+                    ..
+                } = &mut kernel
+                {
+                    let (flops, bytes) = (span.work.flops as f64, span.work.bytes as f64);
+                    *timing = Some(timing_ns);
+                    *host = name.host.clone();
+                    *arithmetic_intensity =
+                        (bytes > 0.0 && flops > 0.0).then(|| (flops / bytes) as f32);
+                    // FLOPs in a nanosecond are thousandths of TFLOP/s.
+                    *achieved_tflops = (flops > 0.0 && timing_ns > 0)
+                        .then(|| (flops / timing_ns as f64 / 1e3) as f32);
+                }
+                let source = self.ptx.resolve(&kernel).map(|source| source.hash);
+                if let ExecutionNode::Kernel { ptx_hash, .. } = &mut kernel {
+                    *ptx_hash = source.unwrap_or(*ptx_hash);
+                }
+                kernel
+            }
+            NameKind::Brick => match BrickId::from_str(&name.name) {
+                Some(id) => ExecutionNode::Brick { id, timing_ns, elements },
+                None => ExecutionNode::NamedBrick { name: name.name.clone(), timing_ns, elements },
+            },
+        }
+    }
+}
+
+fn add_pass(graph: &mut ExecutionGraph, pass: &Pass) -> ExecutionNodeId {
+    let phase = match pass.phase {
+        Phase::Prefill => "Prefill",
+        Phase::Decode => "Decode",
+    };
+    let name = format!("{phase} pass");
+    let root = graph.add_node(ExecutionNode::Function { name, file: None, line: None });
+    let lane = u16::try_from(pass.lane).unwrap_or(u16::MAX);
+    graph.set_time(root, NodeTime { start_ns: pass.start_ns, duration_ns: pass.wall_ns, lane });
+    root
+}
+
+/// How a node is inside another.
+fn nesting(graph: &ExecutionGraph, inner: ExecutionNodeId) -> EdgeType {
+    let is_kernel = graph.node(inner).is_some_and(|node| node.is_kernel());
+    if is_kernel { EdgeType::Launches } else { EdgeType::Contains }
+}
+
+/// The part of a sorted list that lies in a stretch of time.
+fn within<T>(list: Option<&Vec<T>>, begin: u64, end: u64, at: impl Fn(&T) -> u64) -> &[T] {
+    let list = list.map_or(&[][..], Vec::as_slice);
+    let first = list.partition_point(|item| at(item) < begin);
+    let last = list.partition_point(|item| at(item) < end);
+    list.get(first..last).unwrap_or_default()
+}
+
+/// Says what follows what, of the spans and points of one thread within one span that began at `begin`.
+/// A hand-off gets the time since what came before it; without anything before, none is known.
+fn in_sequence(
+    graph: &mut ExecutionGraph,
+    begin: Option<u64>,
+    places: BTreeMap<Place, ExecutionNodeId>,
+) {
+    let mut before: Option<ExecutionNodeId> = None;
+    let mut free_from = begin;
+    for (place, id) in places {
+        let Some(time) = graph.time(id) else { continue };
+        // Spans that overlap without nesting are in no sequence.
+        if let Some(before) = before
+            && free_from <= Some(place.at)
+        {
+            graph.add_edge(before, id, EdgeType::Sequence);
+        }
+        if !place.is_span
+            && let Some(since) = free_from
+            && graph.node(id).is_some_and(|node| node.name() == "hand-off")
+        {
+            let start_ns = since.min(place.at);
+            graph.set_time(id, NodeTime { start_ns, duration_ns: place.at - start_ns, ..time });
+        }
+        before = Some(id);
+        free_from = Some(if place.is_span {
+            time.start_ns.saturating_add(time.duration_ns)
+        } else {
+            place.at
+        });
+    }
+}

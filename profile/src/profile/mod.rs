@@ -1,0 +1,291 @@
+//! The noun in the waist: everything that records fills a [`Profile`], everything that shows,
+//! checks or compares reads one.
+//!
+//! A profile is plain data. It is written as JSON and read back, and the same profile gives the
+//! same bytes. In it, for each phase and each pass,
+//!
+//! ```text
+//! sum of exclusive_ns of the bricks + unattributed_ns = wall_ns
+//! ```
+//!
+//! to the nanosecond: [`Profile::check`] holds a file to it.
+
+mod check;
+mod device;
+mod file;
+mod graph;
+mod undisturbed;
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::file::ProfileError;
+use crate::absent::Absent;
+use crate::brick::{BrickCategory, Phase};
+use crate::checksum::KernelChecksum;
+use crate::clock::ClockInfo;
+use crate::device::{DeviceProfile, SyncMode};
+use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
+use crate::dropped::Dropped;
+use crate::graph::{ExecutionGraph, PtxRegistry};
+use crate::latency::Latency;
+use crate::layers::LayerTables;
+use crate::machine::{Ceilings, Machine, OtherLoad};
+use crate::name::{Name, NameKind};
+use crate::run::{Imported, Model, Observed, Overhead, Run};
+use crate::save;
+use crate::span::{Dependency, Lane, Span, span_table};
+use crate::stats::{BrickStats, CategoryStats, by_category};
+use crate::sums::{BrickKernel, LayerBrick, Pass, PhaseTotal, Total};
+use crate::tile::{TileBalance, TileStats, TileThread};
+
+/// The version of the file format that this crate writes. It reads all versions up to this one.
+pub const SCHEMA_VERSION: u32 = 2;
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// [`SCHEMA_VERSION`] of the crate that wrote it.
+    pub schema_version: u32,
+    /// The version of brickscope that wrote it.
+    pub brickscope_version: String,
+    /// When it was collected, RFC 3339 in UTC.
+    pub created: String,
+    /// What was lost or went otherwise than meant. First, since it qualifies all that follows.
+    pub dropped: Dropped,
+    /// The run, as far as its caller described it.
+    pub run: Option<Run>,
+    /// The model, as far as the caller described it.
+    pub model: Option<Model>,
+    /// The machine.
+    pub machine: Option<Machine>,
+    /// What this machine can do at best, as measured before the run.
+    pub ceilings: Option<Ceilings>,
+    /// Why there are no ceilings, if they were to be measured.
+    pub ceilings_absent: Option<Absent>,
+    /// The process that recorded, as the system numbers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
+    /// The clock behind every time.
+    pub clock: ClockInfo,
+    /// How the profiler was to synchronise with a device.
+    pub sync_mode: SyncMode,
+    /// What the profiler itself cost.
+    pub overhead: Overhead,
+    /// Why there are no hardware counters, or not all.
+    // Of schema 1 under the older name.
+    #[serde(alias = "counters")]
+    pub counters_absent: Option<Absent>,
+    /// How much of the machine others used while profiling was on.
+    #[serde(default)]
+    pub other_load: Option<OtherLoad>,
+    /// Why that isn't known.
+    #[serde(default)]
+    pub other_load_absent: Option<Absent>,
+    /// Sums by phase.
+    pub phases: Vec<PhaseTotal>,
+    /// Sums by phase, name and source.
+    pub totals: Vec<Total>,
+    /// The times of tokens.
+    #[serde(default)]
+    pub latency: Latency,
+    /// The passes, one by one.
+    pub passes: Vec<Pass>,
+    /// Tiles by level.
+    pub tiles: Vec<TileStats>,
+    /// Tiles by thread and level.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tile_threads: Vec<TileThread>,
+    /// How evenly threads shared the products that macro tiles are of, if that was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile_balance: Option<TileBalance>,
+    /// Fingerprints of kernel outputs, in the order in which they were recorded.
+    pub checksums: Vec<KernelChecksum>,
+    /// Digests of kernel outputs, which compare across machines, in the order in which they were
+    /// recorded.
+    // Absent from files that have none, and from those of before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<KernelDigest>,
+    /// What the caller observed by other means.
+    pub observed: Observed,
+    /// The graph that was recorded by hand, if one was.
+    pub graph: Option<ExecutionGraph>,
+    /// The sources of kernels, if any were registered.
+    #[serde(default, skip_serializing_if = "PtxRegistry::is_empty")]
+    pub ptx: PtxRegistry,
+    /// What the numbers in `spans` stand for.
+    pub names: Vec<Name>,
+    /// The threads that recorded.
+    pub lanes: Vec<Lane>,
+    /// Every span that was kept.
+    #[serde(with = "span_table")]
+    pub spans: Vec<Span>,
+    /// What had to wait for what on another thread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<Dependency>,
+    /// What devices did, by their own clocks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceProfile>,
+    /// Bricks layer by layer, in a [snapshot](crate::BrickProfiler::snapshot) since
+    /// [`BrickProfiler::sum_layers`](crate::BrickProfiler::sum_layers). Of the spans that were kept,
+    /// [`Profile::by_layer`] makes the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerBrick>,
+    /// Kernels by the brick that they ran in, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub brick_kernels: Vec<BrickKernel>,
+    /// The file of another program that all this was read from, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Imported>,
+}
+
+impl Profile {
+    /// A profile of nothing, for a caller who fills it by other means than a profiler.
+    #[must_use]
+    pub fn empty(clock: ClockInfo) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            brickscope_version: env!("CARGO_PKG_VERSION").to_owned(),
+            created: save::now_rfc3339(),
+            dropped: Dropped::default(),
+            run: None,
+            model: None,
+            machine: None,
+            ceilings: None,
+            ceilings_absent: None,
+            process: None,
+            clock,
+            sync_mode: SyncMode::default(),
+            overhead: Overhead::default(),
+            counters_absent: None,
+            other_load: None,
+            other_load_absent: None,
+            phases: Vec::new(),
+            totals: Vec::new(),
+            latency: Latency::default(),
+            passes: Vec::new(),
+            tiles: Vec::new(),
+            tile_threads: Vec::new(),
+            tile_balance: None,
+            checksums: Vec::new(),
+            digests: Vec::new(),
+            observed: Observed::default(),
+            graph: None,
+            ptx: PtxRegistry::new(),
+            names: Vec::new(),
+            lanes: Vec::new(),
+            spans: Vec::new(),
+            dependencies: Vec::new(),
+            devices: Vec::new(),
+            layers: Vec::new(),
+            brick_kernels: Vec::new(),
+            imported: None,
+        }
+    }
+
+    /// The first kernel whose digest differs from that of `reference` at the same place by more than
+    /// `tolerance` allows: as [`BrickProfiler::find_fault`](crate::BrickProfiler::find_fault), for
+    /// runs from files.
+    #[must_use]
+    pub fn find_fault(&self, reference: &Self, tolerance: Tolerance) -> Option<DigestFault> {
+        first_fault(&self.digests, &reference.digests, tolerance)
+    }
+
+    /// The sums of a phase, if it had a pass.
+    #[must_use]
+    pub fn phase(&self, phase: Phase) -> Option<&PhaseTotal> {
+        self.phases.iter().find(|total| total.phase == phase)
+    }
+
+    /// The bricks of a phase (`None`: outside of passes), the longest first.
+    #[must_use]
+    pub fn bricks(&self, phase: Option<Phase>) -> Vec<&Total> {
+        self.sorted_totals(phase, NameKind::Brick, |stats| stats.exclusive_ns)
+    }
+
+    /// The kernels of a phase (`None`: outside of passes), the longest first.
+    #[must_use]
+    pub fn kernels(&self, phase: Option<Phase>) -> Vec<&Total> {
+        self.sorted_totals(phase, NameKind::Kernel, |stats| stats.total_ns)
+    }
+
+    fn sorted_totals(
+        &self,
+        phase: Option<Phase>,
+        kind: NameKind,
+        key: impl Fn(&BrickStats) -> u64,
+    ) -> Vec<&Total> {
+        let wanted = |total: &&Total| total.phase == phase && total.kind == kind;
+        let mut totals: Vec<&Total> = self.totals.iter().filter(wanted).collect();
+        // Stable, so that equals stay in the order of their numbers.
+        totals.sort_by_key(|total| std::cmp::Reverse(key(&total.stats)));
+        totals
+    }
+
+    /// The categories of a phase (`None`: outside of passes), indexed by `BrickCategory as usize`.
+    #[must_use]
+    pub fn categories(&self, phase: Option<Phase>) -> [CategoryStats; BrickCategory::COUNT] {
+        by_category(
+            self.totals
+                .iter()
+                .filter(|total| total.phase == phase)
+                .filter_map(|total| Some((total.category?, &total.stats))),
+        )
+    }
+
+    /// The pass of `phase` whose wall is the median: the one to look at when one is to stand for
+    /// all. Of an even number, the earlier of the two in the middle.
+    #[must_use]
+    pub fn typical_pass(&self, phase: Phase) -> Option<&Pass> {
+        let mut passes: Vec<&Pass> =
+            self.passes.iter().filter(|pass| pass.phase == phase && !pass.is_left_out).collect();
+        passes.sort_by_key(|pass| (pass.wall_ns, pass.start_ns));
+        passes.get(passes.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// The pass of `phase` to draw: the [typical](Self::typical_pass) one if all its spans were
+    /// kept, else the one whose wall is nearest to it among those of which all were. Passes in which no
+    /// brick was timed come last.
+    #[must_use]
+    pub fn drawable_pass(&self, phase: Phase) -> Option<&Pass> {
+        let typical = self.typical_pass(phase)?;
+        let mut explained: HashMap<u32, u64> = HashMap::new();
+        for span in &self.spans {
+            if let Some(pass) = span.pass {
+                let explained = explained.entry(pass).or_default();
+                *explained = u64::saturating_add(*explained, span.exclusive_ns);
+            }
+        }
+        self.passes
+            .iter()
+            .filter(|pass| pass.phase == phase && !pass.is_left_out)
+            .filter(|pass| explained.get(&pass.serial) == Some(&pass.attributed_ns))
+            .min_by_key(|pass| {
+                let is_other = pass.serial != typical.serial;
+                (pass.attributed_ns == 0, is_other, pass.wall_ns.abs_diff(typical.wall_ns))
+            })
+    }
+
+    /// Bricks layer by layer, by phase, layer and name: the profile's own table if it has one, else
+    /// what the spans that were kept add up to. Where spans were [dropped](Dropped::spans) and there is
+    /// no table, that is less than the sums of `totals`.
+    #[must_use]
+    pub fn by_layer(&self) -> Vec<LayerBrick> {
+        if !self.layers.is_empty() {
+            return self.layers.clone();
+        }
+        let phases: HashMap<u32, Phase> =
+            self.passes.iter().map(|pass| (pass.serial, pass.phase)).collect();
+        let mut tables = LayerTables::default();
+        for span in &self.spans {
+            let Some(index) = span.name else { continue };
+            let is_brick = |name: &Name| name.kind == NameKind::Brick;
+            if self.names.get(usize::from(index)).is_some_and(is_brick) {
+                let phase = span.pass.and_then(|pass| phases.get(&pass).copied());
+                tables.add_brick(phase, index, span);
+            }
+        }
+        tables.finish(&self.names).0
+    }
+}

@@ -1,0 +1,120 @@
+//! A profile without its disturbed passes.
+
+use std::collections::HashMap;
+
+use super::Profile;
+use crate::absent::Absent;
+use crate::brick::Phase;
+use crate::dropped::Dropped;
+use crate::latency::Latency;
+use crate::name::{Name, NameKind, OTHER_BRICK, OTHER_KERNEL};
+use crate::stats::BrickStats;
+use crate::sums::PhaseTotal;
+
+impl Profile {
+    /// This profile with the statistics of undisturbed passes only. Those that were disturbed stay in
+    /// `passes` with a mark, and are counted in [`Dropped::left_out_passes`].
+    ///
+    /// # Errors
+    ///
+    /// If not every pass and span was kept: what was only summed can't be taken apart again. If devices ran
+    /// any of it.
+    pub fn without_disturbed(&self) -> Result<Self, Absent> {
+        if !self.devices.is_empty() {
+            return Err(Absent {
+                reason: "disturbed passes can't be left out of a run on a device: what disturbed the host \
+                         is known, not what disturbed the device"
+                    .to_owned(),
+            });
+        }
+        let Dropped { spans, passes, .. } = self.dropped;
+        let has_passes = self.phases.iter().any(|phase| phase.passes > 0);
+        if spans > 0 || passes > 0 || self.spans.is_empty() && has_passes {
+            return Err(Absent {
+                reason: "disturbed passes can't be left out: that takes every span and pass, and \
+                         some were only summed"
+                    .to_owned(),
+            });
+        }
+        let mut rest = self.clone();
+        for pass in &mut rest.passes {
+            pass.is_left_out |= pass.is_disturbed();
+        }
+        let left_out = rest.passes.iter().filter(|pass| pass.is_left_out).count() as u64;
+        if left_out == 0 {
+            return Ok(rest);
+        }
+        rest.dropped.left_out_passes = left_out;
+        rest.dropped.disturbed_passes = 0;
+        let kept: HashMap<u32, Phase> = rest
+            .passes
+            .iter()
+            .filter(|pass| !pass.is_left_out)
+            .map(|pass| (pass.serial, pass.phase))
+            .collect();
+        let mut stats: HashMap<(Phase, u8, u16), BrickStats> = HashMap::new();
+        for span in &rest.spans {
+            if let (Some(name), Some(pass)) = (span.name, span.pass)
+                && let Some(&phase) = kept.get(&pass)
+            {
+                stats
+                    .entry((phase, span.source as u8, name))
+                    .or_insert_with(|| BrickStats::new(""))
+                    .add(span.duration_ns, span.exclusive_ns, span.work);
+            }
+        }
+        let mut had_counters = false;
+        let key =
+            |name: &Name| (name.name.clone(), name.kind, name.host.clone(), name.device.clone());
+        let numbers: HashMap<_, u16> = self.names.iter().map(key).zip(0..).collect();
+        rest.totals.retain_mut(|total| {
+            let Some(phase) = total.phase else { return true };
+            let (kind, host, device) = (total.kind, total.host.clone(), total.device.clone());
+            let name = (total.stats.name.clone(), kind, host, device);
+            let number = numbers.get(&name).copied().unwrap_or(match kind {
+                NameKind::Brick => OTHER_BRICK,
+                NameKind::Kernel => OTHER_KERNEL,
+            });
+            let key = Some((phase, total.source as u8, number));
+            let Some(mut found) = key.and_then(|key| stats.remove(&key)) else { return false };
+            found.name = name.0;
+            total.std_dev_ns = found.std_dev_ns();
+            total.percentiles = found.percentiles();
+            total.stats = found;
+            // What was counted is known only as a whole.
+            had_counters |= total.counters.take().is_some();
+            true
+        });
+        if had_counters {
+            let reason = "hardware counters are known of all passes together only".to_owned();
+            rest.counters_absent = Some(Absent { reason });
+        }
+        rest.phases.retain_mut(|total| {
+            let passes = rest.passes.iter().filter(|p| p.phase == total.phase && !p.is_left_out);
+            let mut sum = PhaseTotal {
+                passes: 0,
+                disturbed: 0,
+                tokens: 0,
+                wall_ns: 0,
+                attributed_ns: 0,
+                unattributed_ns: 0,
+                ..*total
+            };
+            for pass in passes {
+                sum.passes += 1;
+                for (sum, of_pass) in [
+                    (&mut sum.tokens, pass.tokens),
+                    (&mut sum.wall_ns, pass.wall_ns),
+                    (&mut sum.attributed_ns, pass.attributed_ns),
+                    (&mut sum.unattributed_ns, pass.unattributed_ns),
+                ] {
+                    *sum = sum.saturating_add(of_pass);
+                }
+            }
+            *total = sum;
+            sum.passes > 0
+        });
+        rest.latency = Latency::of(&rest.passes, &rest.spans, &rest.names);
+        Ok(rest)
+    }
+}

@@ -1,0 +1,64 @@
+//! Numbers and names as all tables have them.
+
+/// `text` with control characters made visible, so that a name can't break a line or a terminal, nor
+/// be read as what it isn't.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let (escaped, plain) =
+                if is_unprintable(c) { (Some(c.escape_default()), None) } else { (None, Some(c)) };
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}
+
+fn is_unprintable(c: char) -> bool {
+    match c {
+        c if c.is_control() => true,
+        // Separators of lines and paragraphs; what turns the direction of text around; the byte order
+        // mark; what XML, hence SVG, can't have.
+        '\u{2028}' | '\u{2029}' => true,
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        '\u{feff}' | '\u{fffe}' | '\u{ffff}' => true,
+        _ => false,
+    }
+}
+
+/// Nanoseconds as microseconds with one digit, as all tables have them; with three where one
+/// would show a time that was measured as none.
+#[must_use]
+pub fn micros(nanos: f64) -> String {
+    let digits = if nanos > 0.0 && nanos < 50.0 { 3 } else { 1 };
+    format!("{:.digits$}", nanos / 1e3)
+}
+
+/// `part` of `whole` in percent; `n/a` where there is no whole.
+#[must_use]
+pub fn percent(part: f64, whole: f64) -> String {
+    if whole <= 0.0 {
+        return "n/a".to_owned();
+    }
+    let percent = 100.0 * part / whole;
+    if percent > 0.0 && percent < 0.05 { "<0.1%".to_owned() } else { format!("{percent:.1}%") }
+}
+
+/// `n` things, in the singular or the plural.
+#[must_use]
+pub fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A name in at most `width` characters, and a mark after it.
+#[must_use]
+pub fn shortened(name: &str, width: usize, mark: &str) -> String {
+    let name = printable(name);
+    if name.chars().count() <= width {
+        return name + mark;
+    }
+    let kept: String = name.chars().take(width - 1).collect();
+    format!("{kept}…{mark}")
+}
+
+/// Bricks in a table at most; the others are summed in a row of their own.
+pub const MOST_ROWS: usize = 40;

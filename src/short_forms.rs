@@ -1,0 +1,158 @@
+//! The short forms: summary, boxes and JSON of a profiler's sums.
+
+use std::fmt::Write;
+
+use brickscope_profile::brick::BrickCategory;
+use brickscope_profile::stats::BrickStats;
+use brickscope_profile::text::{percent, printable};
+use brickscope_profile::tile::TileStats;
+use serde_json::json;
+
+use crate::profiler::BrickProfiler;
+
+/// The bricks that ran, the longest first, and the sum of what they explain.
+fn bricks(profiler: &BrickProfiler) -> (Vec<BrickStats>, u64) {
+    let mut bricks: Vec<BrickStats> =
+        profiler.all_brick_stats().filter(|stats| stats.count > 0).collect();
+    bricks.sort_by_key(|stats| std::cmp::Reverse(stats.exclusive_ns));
+    let total = bricks.iter().map(|stats| stats.exclusive_ns).fold(0, u64::saturating_add);
+    (bricks, total)
+}
+
+pub(crate) fn summary(profiler: &BrickProfiler) -> String {
+    let (bricks, total_ns) = bricks(profiler);
+    let rate = if total_ns > 0 {
+        format!("{:.1} tok/s", profiler.total_throughput())
+    } else {
+        "n/a tok/s".to_owned()
+    };
+    let mut text = format!(
+        "=== Brick Profiler Summary ===\nTotal: {} tokens, {:.2}µs, {rate}\n\nPer-Brick Breakdown:\n",
+        profiler.total_tokens(),
+        total_ns as f64 / 1e3,
+    );
+    for stats in &bricks {
+        let _ = writeln!(
+            text,
+            "  {:20} {:8.2}µs avg ({:>6}) [{} samples]",
+            printable(&stats.name),
+            stats.avg_us(),
+            percent(stats.exclusive_ns as f64, total_ns as f64),
+            stats.count
+        );
+    }
+    text.push_str("\nCategory Breakdown:\n");
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(profiler.category_stats()) {
+        if stats.count > 0 {
+            let _ = writeln!(
+                text,
+                "  {:12} {:8.2}µs avg ({:>6})",
+                category.name(),
+                stats.avg_us(),
+                percent(stats.total_ns as f64, total_ns as f64)
+            );
+        }
+    }
+    text
+}
+
+pub(crate) fn category_box(profiler: &BrickProfiler) -> String {
+    let total = profiler.total_ns() as f64;
+    let rule = "─".repeat(57);
+    let mut text = format!("╭{rule}╮\n│{:^57}│\n├{rule}┤\n", "Category Breakdown");
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(profiler.category_stats()) {
+        if stats.count > 0 {
+            let line = format!(
+                " {:12} {:8.2}µs avg {:>7} [{:5} samples]",
+                category.name(),
+                stats.avg_us(),
+                percent(stats.total_ns as f64, total),
+                stats.count
+            );
+            let _ = writeln!(text, "│{line:57}│");
+        }
+    }
+    let _ = writeln!(text, "╰{rule}╯");
+    text
+}
+
+pub(crate) fn bricks_json(profiler: &BrickProfiler) -> String {
+    let (bricks, total_ns) = bricks(profiler);
+    let measured = |ns: u64, value: f64| (ns > 0).then_some(value);
+    let bricks: Vec<_> = bricks
+        .iter()
+        .map(|stats| {
+            json!({
+                "name": stats.name,
+                "count": stats.count,
+                "total_ns": stats.total_ns,
+                "exclusive_ns": stats.exclusive_ns,
+                "avg_us": stats.avg_us(),
+                "min_us": stats.min_us(),
+                "max_us": stats.max_us(),
+                "throughput": measured(stats.total_ns.min(stats.total_elements), stats.throughput()),
+                "pct": measured(total_ns, 100.0 * stats.exclusive_ns as f64 / total_ns as f64),
+            })
+        })
+        .collect();
+    json!({
+        "total_tokens": profiler.total_tokens(),
+        "total_ns": total_ns,
+        "total_throughput": measured(total_ns, profiler.total_throughput()),
+        "bricks": bricks,
+    })
+    .to_string()
+}
+
+/// GFLOP/s, where FLOPs were stated and time has passed.
+fn gflops(tile: &TileStats) -> Option<f64> {
+    (tile.total_ns > 0 && tile.total_flops > 0).then(|| tile.gflops())
+}
+
+/// FLOPs for each byte, where FLOPs and elements were stated.
+fn intensity(tile: &TileStats) -> Option<f64> {
+    (tile.total_elements > 0 && tile.total_flops > 0).then(|| tile.arithmetic_intensity())
+}
+
+pub(crate) fn tile_table(tiles: &[TileStats]) -> String {
+    let mut text = String::from(
+        "=== Tile Profiling Summary ===\n\
+         Level       Samples   Avg µs    GFLOP/s   AI      Elements\n",
+    );
+    for tile in tiles.iter().filter(|tile| tile.count > 0) {
+        let shown = |value: Option<f64>| value.map_or("n/a".to_owned(), |v| format!("{v:.2}"));
+        let (gflops, intensity) = (shown(gflops(tile)), shown(intensity(tile)));
+        let _ = writeln!(
+            text,
+            "{:8}  {:9}  {:8.1}  {gflops:>8}  {intensity:>4}  {:10}",
+            tile.level.name(),
+            tile.count,
+            tile.avg_us(),
+            tile.total_elements / tile.count
+        );
+    }
+    text
+}
+
+pub(crate) fn tiles_json(enabled: bool, tiles: &[TileStats]) -> String {
+    let tiles: Vec<_> = tiles
+        .iter()
+        .filter(|tile| tile.count > 0)
+        .map(|tile| {
+            json!({
+                "level": tile.level.name(),
+                "count": tile.count,
+                "tiles_in_runs": tile.tiles_in_runs,
+                "total_ns": tile.total_ns,
+                "avg_us": tile.avg_us(),
+                "min_us": tile.min_ns as f64 / 1e3,
+                "max_us": tile.max_ns as f64 / 1e3,
+                "gflops": gflops(tile),
+                "arithmetic_intensity": intensity(tile),
+                "total_elements": tile.total_elements,
+                "total_flops": tile.total_flops,
+            })
+        })
+        .collect();
+    json!({"tile_profiling_enabled": enabled, "tiles": tiles}).to_string()
+}
