@@ -96,7 +96,7 @@ fn a_planted_circle_is_found_however_it_is_written() {
 
 #[test]
 fn a_planted_dependency_is_found_in_every_table() {
-    let manifest = "[package]\nname = \"x\"\n[dependencies]\nserde = \"1\"\nlibc.workspace = true\n\
+    let manifest = "[workspace.dependencies]\nhttp = \"1\"\n[package]\nname = \"x\"\n[dependencies]\nserde = \"1\"\nlibc.workspace = true\n\
         [target.'cfg(unix)'.dependencies]\nrustix = { version = \"1\" }\n[dependencies.tokio]\n\
         version = \"1\"\n[dev-dependencies]\ninsta = \"1\"\n[build-dependencies]\ncc = \"1\"\n";
     let found = dependencies(manifest);
@@ -111,7 +111,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
         if let Some(table) = line.strip_prefix('[') {
             let table = table.trim_end_matches(']').trim_start_matches('[');
             is_table = false;
-            if table.contains("dev-dependencies") {
+            if table.contains("dev-dependencies") || table.starts_with("workspace") {
                 continue;
             }
             if table.ends_with("dependencies") {
