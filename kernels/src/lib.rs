@@ -79,11 +79,11 @@ pub mod rms_norm;
 pub mod rope;
 mod rows;
 mod saturate;
+#[cfg(target_arch = "x86_64")]
+mod scratch;
 pub mod silu_mul;
 pub mod simd;
 pub mod softmax;
-#[cfg(target_arch = "x86_64")]
-mod spare;
 #[cfg(test)]
 mod tests;
 mod tiles;

@@ -154,7 +154,7 @@ pub(crate) mod eight_lanes {
     use crate::dot::eight_lanes::tile;
     use crate::matmul::Columns;
     use crate::quant::eight_lanes::decode_row;
-    use crate::tiles::{self, Tell, TileLevel, Untold};
+    use crate::tiles::{self, NoSink, TileLevel, TileSink};
 
     /// How many rows of weights are decoded at a time.
     const GROUP: usize = 16;
@@ -169,14 +169,14 @@ pub(crate) mod eight_lanes {
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match out.tiles() {
-            None => multiply(out, w, x, n, Untold),
-            Some(told) => multiply(out, w, x, n, told),
+            None => multiply(out, w, x, n, NoSink),
+            Some(sink) => multiply(out, w, x, n, sink),
         }
     }
 
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
-    fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, told: impl Tell) {
+    fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, sink: impl TileSink) {
         let rows = out.columns();
         let x = x.floats();
         check(out, &w, &rows, n);
@@ -186,7 +186,7 @@ pub(crate) mod eight_lanes {
         let mut sums = vec![[0.0; GROUP]; n];
 
         // Groups touch end to end, so each begins at the reading at which the one before it ended.
-        let mut begun = told.now();
+        let mut begun = sink.now();
         for first in rows.clone().step_by(GROUP) {
             let group = first..rows.end.min(first + GROUP);
             for (i, row) in group.clone().enumerate() {
@@ -198,7 +198,7 @@ pub(crate) mod eight_lanes {
             for at in (0..cols).step_by(DEPTH) {
                 let depth = at..cols.min(at + DEPTH);
                 let row = |r: usize| &weights[r * cols..][..cols][depth.clone()];
-                let from = told.now();
+                let from = sink.now();
                 let mut r = 0;
                 while r + 4 <= group.len() {
                     let rows = [row(r), row(r + 1), row(r + 2), row(r + 3)];
@@ -214,16 +214,16 @@ pub(crate) mod eight_lanes {
                     let tiles = of_rows * n.div_ceil(TOKENS);
                     tiles::work(TileLevel::Micro, tiles, group.len(), depth.len(), n)
                 };
-                told.tile(micro, from, told.now());
+                sink.tile(micro, from, sink.now());
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (row, sum) in group.clone().zip(sums) {
                     out.set(i, row, *sum);
                 }
             }
-            let done = told.now();
+            let done = sink.now();
             let midi = || tiles::work(TileLevel::Midi, 1, group.len(), cols, n);
-            told.tile(midi, begun, done);
+            sink.tile(midi, begun, done);
             begun = done;
         }
     }

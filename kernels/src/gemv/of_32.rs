@@ -1,4 +1,4 @@
-//! Rows of Q4_0, Q4_1, Q5_0 and Q5_1. The layouts are drawn in `quant/`, in the files of these names.
+//! Rows of Q4_0, Q4_1, Q5_0 and Q5_1. The files of these names in `quant/` describe the layouts.
 //!
 //! A block contributes `d * Σ q·x + offset * Σ x`, where the offset is a multiple of `d` or the block's
 //! minimum. The sums of `x` are the same for all rows.

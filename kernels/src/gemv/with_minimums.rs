@@ -1,4 +1,4 @@
-//! Rows of Q4_K and Q5_K. The layouts are drawn in `quant/q4_k.rs` and `quant/q5_k.rs`.
+//! Rows of Q4_K and Q5_K. `quant/q4_k.rs` and `quant/q5_k.rs` describe the layouts.
 //!
 //! A sub-block contributes `d * scale * Σ q·x - dmin * min * Σ x`. The sums of `x` are the same for
 //! all rows, so the minimums of a whole block cost one multiply-add.

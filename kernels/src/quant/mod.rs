@@ -10,6 +10,7 @@
 
 pub(crate) mod f32;
 pub mod half;
+pub(crate) mod packed;
 pub(crate) mod q4_0;
 pub(crate) mod q4_1;
 pub(crate) mod q4_k;

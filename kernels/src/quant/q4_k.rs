@@ -140,25 +140,34 @@ pub(crate) mod eight_lanes {
         halves(load_u8(piece(block, HEAD + 32 * c + 8 * i)))
     }
 
+    /// Decodes a block of Q4_K or Q5_K with the function `codes` of the caller's module. A macro, because a function
+    /// that is passed in isn't inlined where the target feature would have to come from its caller.
+    macro_rules! decode_sub_blocks {
+        ($block:ident, $out:ident) => {{
+            let (d, dmin) = (f16(*piece($block, 0)), f16(*piece($block, 2)));
+            let (scales, mins) = unpack_scales(head_of($block));
+            let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
+            let out = $out.as_chunks_mut().0;
+            for c in 0..4 {
+                for i in 0..4 {
+                    for (half, q) in codes($block, c, i).into_iter().enumerate() {
+                        let s = 2 * c + half;
+                        let scale = splat(d * f32::from(scales[s]));
+                        let min = splat(dmin * f32::from(mins[s]));
+                        let w = mul_sub(to_floats(q), scale, min);
+                        store(&mut out[4 * s + i], w);
+                    }
+                }
+            }
+        }};
+    }
+    pub(crate) use decode_sub_blocks;
+
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
-        let (d, dmin) = (f16(*piece(block, 0)), f16(*piece(block, 2)));
-        let (scales, mins) = unpack_scales(head_of(block));
-        let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
-        let out = out.as_chunks_mut().0;
-        for c in 0..4 {
-            for i in 0..4 {
-                for (half, q) in codes(block, c, i).into_iter().enumerate() {
-                    let s = 2 * c + half;
-                    let scale = splat(d * f32::from(scales[s]));
-                    let min = splat(dmin * f32::from(mins[s]));
-                    let w = mul_sub(to_floats(q), scale, min);
-                    store(&mut out[4 * s + i], w);
-                }
-            }
-        }
+        decode_sub_blocks!(block, out);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::gemv::groups::in_order;
 use crate::interleave::GROUP_ROWS;
 use crate::lanes::wide::{load_bf16_bytes, load_f16_bytes, load_f32_bytes, store_f32x16};
 use crate::matmul::Columns;
-use crate::tiles::{self, Tell, TileLevel};
+use crate::tiles::{self, TileLevel, TileSink};
 use crate::{Matrix, QuantType};
 
 /// So many tokens are few. They have a register each.
@@ -22,27 +22,32 @@ pub(super) const MOST: usize = LANES;
 
 /// The columns of `out` that this thread has to fill, whole groups, with the tokens of a tile.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn multiply(out: &mut Columns, w: &Matrix, tile: &Tile, told: impl Tell) {
+pub(super) fn multiply(out: &mut Columns, w: &Matrix, tile: &Tile, sink: impl TileSink) {
     // A token that isn't there costs as much as one that is.
     match tile.n() {
-        0..=2 => multiply_some::<2>(out, w, tile, told),
-        3..=4 => multiply_some::<4>(out, w, tile, told),
-        5..=6 => multiply_some::<6>(out, w, tile, told),
-        7..=8 => multiply_some::<8>(out, w, tile, told),
-        9..=12 => multiply_some::<12>(out, w, tile, told),
-        _ => multiply_some::<MOST>(out, w, tile, told),
+        0..=2 => multiply_some::<2>(out, w, tile, sink),
+        3..=4 => multiply_some::<4>(out, w, tile, sink),
+        5..=6 => multiply_some::<6>(out, w, tile, sink),
+        7..=8 => multiply_some::<8>(out, w, tile, sink),
+        9..=12 => multiply_some::<12>(out, w, tile, sink),
+        _ => multiply_some::<MOST>(out, w, tile, sink),
     }
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn multiply_some<const TOKENS: usize>(out: &mut Columns, w: &Matrix, tile: &Tile, told: impl Tell) {
+fn multiply_some<const TOKENS: usize>(
+    out: &mut Columns,
+    w: &Matrix,
+    tile: &Tile,
+    sink: impl TileSink,
+) {
     let (rows, n) = (out.columns(), tile.n());
     let columns = tile.columns(0..w.cols()).iter();
     // Closer together than for many, since they are read again for each group. Each thread makes them anew for each
     // product, which is in what was measured.
     let x = columns.map(|column| *column.0[0].first_chunk().expect("few tokens have a vector"));
     let x: Vec<[f32; TOKENS]> = x.collect();
-    let mut midi_begun = told.now();
+    let mut midi_begun = sink.now();
     for first in rows.clone().step_by(ROWS) {
         let last = rows.end.min(first + ROWS);
         let mut begun = midi_begun;
@@ -58,13 +63,13 @@ fn multiply_some<const TOKENS: usize>(out: &mut Columns, w: &Matrix, tile: &Tile
             for (token, sums) in sums.iter().enumerate().take(n) {
                 out.set_run(token, top, sums);
             }
-            let done = told.now();
+            let done = sink.now();
             let work = || tiles::work(TileLevel::Micro, 1, GROUP_ROWS, w.cols(), n);
-            told.tile(work, begun, done);
+            sink.tile(work, begun, done);
             begun = done;
         }
         let work = || tiles::work(TileLevel::Midi, 1, last - first, w.cols(), n);
-        told.tile(work, midi_begun, begun);
+        sink.tile(work, midi_begun, begun);
         midi_begun = begun;
     }
 }

@@ -37,8 +37,8 @@ use crate::Matrix;
 use crate::interleave::GROUP_ROWS;
 use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
 use crate::matmul::Columns;
-use crate::spare::Spare;
-use crate::tiles::{self, Tell, TileLevel, Untold};
+use crate::scratch::Scratch;
+use crate::tiles::{self, NoSink, TileLevel, TileSink};
 use strip::{STRIP_ROWS, Strip, Sums};
 use tokens::{LANES, Tile};
 
@@ -48,19 +48,19 @@ const DEPTH: usize = 256;
 const ROWS: usize = 128;
 const _: () = assert!(ROWS.is_multiple_of(GROUP_ROWS));
 
-static SUMS: Spare<Sums> = Spare::new();
+static SUMS: Scratch<Sums> = Scratch::new();
 
 /// The columns of `out` that this thread has to fill, with all tokens of all parts.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
     match out.tiles() {
-        None => multiply(out, w, parts, Untold),
-        Some(told) => multiply(out, w, parts, told),
+        None => multiply(out, w, parts, NoSink),
+        Some(sink) => multiply(out, w, parts, sink),
     }
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
+fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], sink: impl TileSink) {
     let (rows, cols) = (out.columns(), w.cols());
     let of_tokens: Vec<&Tile> = parts.iter().flat_map(Packed::tiles).collect();
     assert!(
@@ -71,7 +71,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
         && let [tile] = of_tokens[..]
         && tile.n() <= few::MOST
     {
-        return few::multiply(out, &w, tile, told);
+        return few::multiply(out, &w, tile, sink);
     }
     let n_tokens = of_tokens.iter().map(|tile| tile.n()).sum();
     let mut strip = Strip::default();
@@ -79,7 +79,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
     // Of a tile with all strips, then of the next.
     let n_strips = rows.len().min(ROWS).div_ceil(STRIP_ROWS);
     sums.resize(n_strips * of_tokens.len(), Sums::default());
-    let mut begun = told.now();
+    let mut begun = sink.now();
     for first in rows.clone().step_by(ROWS) {
         let last = rows.end.min(first + ROWS);
         for at in (0..cols).step_by(DEPTH) {
@@ -91,7 +91,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
             for (i, top) in (first..last).step_by(STRIP_ROWS).enumerate() {
                 let bottom = last.min(top + STRIP_ROWS);
                 strip.decode(&w, top..bottom, depth.clone());
-                let decoded = told.now();
+                let decoded = sink.now();
                 // The second strip of a group is decoded with the first.
                 let ahead = bottom + if w.is_interleaved() { STRIP_ROWS } else { 0 };
                 let (from, to, next_depth) = match ahead < last {
@@ -111,7 +111,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
                 let work = |rows| {
                     tiles::work(TileLevel::Micro, of_tokens.len(), rows, depth.len(), n_tokens)
                 };
-                told.tile(|| work(bottom - top), decoded, told.now());
+                sink.tile(|| work(bottom - top), decoded, sink.now());
             }
             if depth.end == cols {
                 let mut token = 0;
@@ -121,9 +121,9 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
                 }
             }
             // Pieces touch end to end, so each begins at the reading at which the one before it ended.
-            let done = told.now();
+            let done = sink.now();
             let work = || tiles::work(TileLevel::Midi, 1, last - first, depth.len(), n_tokens);
-            told.tile(work, begun, done);
+            sink.tile(work, begun, done);
             begun = done;
         }
     }

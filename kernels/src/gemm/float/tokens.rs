@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::gemm::TILE_TOKENS;
 use crate::gemm::pieces::Aligned;
 use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
-use crate::spare::Spare;
+use crate::scratch::Scratch;
 
 /// Tokens of a vector.
 pub(super) const LANES: usize = 16;
@@ -14,7 +14,7 @@ const _: () = assert!(TILE_TOKENS == 2 * LANES);
 /// One column of a tile: zeros where it has fewer tokens.
 pub(super) type Column = Aligned<[[f32; LANES]; 2]>;
 
-static SPARE: Spare<Column> = Spare::new();
+static COLUMNS: Scratch<Column> = Scratch::new();
 
 /// Some tokens.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Tile {
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn new(rows: &[&[f32]]) -> Self {
         let cols = rows[0].len();
-        let mut columns = SPARE.take();
+        let mut columns = COLUMNS.take();
         columns.clear();
         columns.reserve(cols);
         let mut some = [Aligned([[0.0; LANES]; 2]); LANES];
@@ -66,7 +66,7 @@ impl Tile {
 
 impl Drop for Tile {
     fn drop(&mut self) {
-        SPARE.put(std::mem::take(&mut self.columns));
+        COLUMNS.put(std::mem::take(&mut self.columns));
     }
 }
 

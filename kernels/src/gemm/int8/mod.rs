@@ -35,7 +35,7 @@ use std::ops::Range;
 
 use super::pieces::prefetch_rows;
 use crate::matmul::Columns;
-use crate::tiles::{self, Tell, TileLevel, Untold};
+use crate::tiles::{self, NoSink, TileLevel, TileSink};
 use crate::{Matrix, QuantType};
 use panel::{PANEL_ROWS, Panel};
 use tokens::{Block, Blocks};
@@ -66,8 +66,8 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Rounded]) {
                 tokens.extend(blocks.chunks_exact(blocks.len() / part.n()));
             }
             match out.tiles() {
-                None => multiply::<_, _, $groups, $minimums>(out, w, &tokens, Untold),
-                Some(told) => multiply::<_, _, $groups, $minimums>(out, w, &tokens, told),
+                None => multiply::<_, _, $groups, $minimums>(out, w, &tokens, NoSink),
+                Some(sink) => multiply::<_, _, $groups, $minimums>(out, w, &tokens, sink),
             }
         }};
     }
@@ -90,7 +90,7 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
     out: &mut Columns,
     w: Matrix,
     tokens: &[&[Block<WORDS, SUMS>]],
-    told: impl Tell,
+    sink: impl TileSink,
 ) {
     let (rows, cols) = (out.columns(), w.cols());
     let mut panel = Panel::default();
@@ -98,13 +98,13 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
     // As even as they can be: a tile of few tokens loads as many weights as one of many.
     let tiles = tokens.len().div_ceil(TILE_TOKENS);
     // Panels touch end to end, so each begins at the reading at which the one before it ended.
-    let mut begun = told.now();
+    let mut begun = sink.now();
     for first in rows.clone().step_by(PANEL_ROWS) {
         let last = rows.end.min(first + PANEL_ROWS);
         for at in (0..cols).step_by(DEPTH) {
             let depth = at..cols.min(at + DEPTH);
             panel.fill(&w, first..last, depth.clone());
-            let filled = told.now();
+            let filled = sink.now();
             let (next, next_depth) = match depth.end < cols {
                 true => (first..last, depth.end..cols.min(depth.end + DEPTH)),
                 false => (last..rows.end.min(last + PANEL_ROWS), 0..cols.min(DEPTH)),
@@ -129,10 +129,10 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
                     }
                 }
             }
-            let done = told.now();
+            let done = sink.now();
             let work = |level, n| tiles::work(level, n, last - first, depth.len(), tokens.len());
-            told.tile(|| work(TileLevel::Micro, tiles), filled, done);
-            told.tile(|| work(TileLevel::Midi, 1), begun, done);
+            sink.tile(|| work(TileLevel::Micro, tiles), filled, done);
+            sink.tile(|| work(TileLevel::Midi, 1), begun, done);
             begun = done;
         }
     }

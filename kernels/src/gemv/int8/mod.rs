@@ -1,14 +1,14 @@
-//! Whole numbers times whole numbers: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds
-//! up four products in each of eight or sixteen lanes.
+//! Integer products: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds four products in each of
+//! eight or sixteen lanes.
 //!
-//! `vpdpbusd` multiplies unsigned with signed bytes. Weights are the unsigned side: their codes as they are
-//! stored, or with an offset that makes them so. What the offset adds is the same for all rows, a multiple
-//! of the sum of some activations, and these sums are made once.
+//! `vpdpbusd` multiplies unsigned with signed bytes. The weights are the unsigned side: their codes as stored, or with
+//! an offset that makes them unsigned. What the offset adds is the same for all rows, a multiple of the sum of some
+//! activations, and these sums are computed once.
 //!
-//! Where instructions are scarce, not memory, vectors are of 64 bytes, the activations are put once in the
-//! order in which the codes come out of the weights, and four rows share each load of them. Rounded and put
-//! in order, activations are [`Arranged`]: once, for all threads and all matrices of a type. Rows that lie side by
-//! side have loops of their own, in `interleaved.rs`, which need half as many instructions.
+//! Where instructions are the bottleneck instead of memory, vectors are 64 bytes long, activations are rearranged once
+//! into the order in which the codes are unpacked, and four rows share each load of them. Activations that are rounded
+//! and in order are [`Arranged`]: once for all threads and all matrices of a type. Interleaved rows have loops of their
+//! own, in `interleaved.rs`, which need half as many instructions.
 
 pub(crate) mod interleaved;
 mod of_32;
@@ -22,14 +22,14 @@ use std::ops::Range;
 use crate::activations::Activations;
 use crate::{Matrix, QuantType};
 
-/// Whether there is such a loop for this type.
+/// Whether there is an integer loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
     use QuantType::{I2_S, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, TQ1_0, TQ2_0};
     let of_32 = matches!(kind, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0);
     of_32 || matches!(kind, Q4_K | Q5_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
 }
 
-/// A vector of activations as the loop of a type reads them: rounded to 8 bits, in the order of its codes.
+/// A vector of activations as the loop for a type reads them: rounded to 8 bits, in the order of its codes.
 #[derive(Debug)]
 pub(crate) struct Arranged {
     len: usize,
@@ -47,14 +47,13 @@ enum Order {
     I2S(ternary::InI2S),
     InterleavedWithMinimums(Vec<interleaved::OfMinimums>),
     InterleavedQ6K(Vec<interleaved::OfSixteens>),
-    /// Of Q4_0 or Q8_0.
+    /// For Q4_0 or Q8_0.
     InterleavedOf32(Vec<interleaved::Of32>),
     InterleavedTQ2(Vec<interleaved::Of256>),
 }
 
 impl Arranged {
-    /// For a type that there is a loop for, and rows that are interleaved or aren't. `x` is whole blocks of the
-    /// type.
+    /// Prepares `x`, whole blocks of a type that has a loop, for interleaved rows or rows in file order.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn new(kind: QuantType, is_interleaved: bool, x: &[f32]) -> Self {
         let order = if is_interleaved {
@@ -65,8 +64,8 @@ impl Arranged {
         Self { len: x.len(), order }
     }
 
-    /// Rounded block by block into what the loops read, as these are short of caches: between two products the
-    /// weights have gone by.
+    /// Rounds block by block into what the loops read. Caches have little room for it, since the weights go by between
+    /// two products.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn interleaved(kind: QuantType, x: &[f32]) -> Order {
         match kind {
@@ -105,11 +104,11 @@ impl Arranged {
     }
 }
 
-/// `out = W[rows]·x`, of a type and a layout that `x` was arranged for or another type that reads them alike.
+/// `out = W[rows]·x`, for a type and layout that `x` was arranged for, or another type that reads it in the same way.
 ///
 /// # Panics
 ///
-/// If a length differs, or `w` hasn't these rows.
+/// If a length differs, or `w` doesn't have these rows.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arranged) {
     super::check(out.len(), &w, &rows, x.len);
@@ -153,14 +152,14 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
     }
 }
 
-/// Which rows are multiplied together: one of each quarter, since the prefetchers of a CPU follow four streams
-/// in different pages, but not four in one. Of the last four some may be the same.
+/// Which rows are multiplied together: one from each quarter, since a CPU's prefetchers follow four streams in
+/// different pages, but not four in one. The last four may contain the same row twice.
 pub(super) fn by_fours(n_rows: usize) -> impl Iterator<Item = [usize; 4]> {
     let quarter = n_rows.div_ceil(4);
     (0..quarter).map(move |i| [0, 1, 2, 3].map(|r| (r * quarter + i).min(n_rows - 1)))
 }
 
-/// The blocks of four rows, side by side.
+/// The blocks of four rows, in step.
 #[inline(always)]
 pub(super) fn side_by_side<const BYTES: usize>(
     rows: [&[u8]; 4],

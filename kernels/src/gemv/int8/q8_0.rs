@@ -1,7 +1,7 @@
-//! Q8_0 rows. The layout is drawn in `quant/q8_0.rs`.
+//! Q8_0 rows. `quant/q8_0.rs` describes the layout.
 //!
-//! Codes are signed, and 128 more is made of each. What that adds to a lane's sum is taken off where the sum
-//! begins. Blocks go eight at a time, so that their scales are one vector.
+//! Codes are signed, so 128 is added to each. What that adds to a lane's sum is subtracted from its initial value.
+//! Blocks are taken eight at a time, so that their scales fill one vector.
 
 use std::arch::x86_64::*;
 
@@ -11,23 +11,23 @@ use crate::lanes::wide::{load_i8x64, load_i32x16, load_u8, sum16};
 use crate::lanes::{load, piece, prefetch_ahead_of_four};
 use crate::quant::q8_0::{BYTES, LEN};
 
-/// So many blocks are taken together.
+/// How many blocks are taken together.
 const EIGHT: usize = 8;
 
-/// The activations of eight blocks each. Blocks that are missing at the end have scales of zero.
+/// The activations of eight blocks each. Missing blocks at the end have scales of zero.
 #[derive(Debug)]
 pub(super) struct InEights {
     n_blocks: usize,
     eights: Vec<OfEight>,
 }
 
-/// What eight blocks are multiplied with. Aligned, as a load that crosses a cache line takes two.
+/// The activations of eight blocks. Aligned, because a load that crosses a cache line takes two.
 #[derive(Debug)]
 #[repr(align(64))]
 struct OfEight {
     /// Two blocks in each.
     q: [[i8; 2 * LEN]; 4],
-    /// Where their sums begin.
+    /// The initial values of their sums.
     begin: [[i32; 16]; 4],
     scales: [f32; EIGHT],
 }
@@ -47,7 +47,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
         for (acc, row) in acc.iter_mut().zip(rows) {
             let (eights, last) = row.as_chunks::<{ EIGHT * BYTES }>();
             if !last.is_empty() {
-                // Scales of zero, so that nothing is added.
+                // Pads with zeros: scales of zero add nothing.
                 let mut eight = [0; EIGHT * BYTES];
                 eight[..last.len()].copy_from_slice(last);
                 add(acc, &eight, &x[eights.len()]);
