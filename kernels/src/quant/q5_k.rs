@@ -5,7 +5,7 @@
 //! w = d * scale[s] * q - dmin * min[s]
 //! ```
 //!
-//! As Q4_K, with a fifth bit: that of weight l of sub-block s is bit s of byte l of `qh`.
+//! Like Q4_K, with a fifth bit: that of weight `l` of sub-block `s` is bit `s` of byte `l` of `qh`.
 
 use super::q4_k::{HEAD, decode_scales, encode_scales, head_of};
 use super::round::to_code;

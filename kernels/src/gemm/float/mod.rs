@@ -1,27 +1,27 @@
-//! Floats times floats, sixteen tokens to a vector of AVX-512.
+//! Float products with sixteen tokens in a vector of AVX-512.
 //!
 //! ```text
 //!           256 columns
 //! 8 rows    ┌──────────┬─ ─ ─     a strip of decoded weights, 8 KiB: stays in L1
 //!           └──────────┴─ ─ ─
-//! n tokens  ┌──────────┬─ ─ ─     activations, those of a column side by side: come out of L2, again for
-//!           └──────────┴─ ─ ─     each strip of 128 rows
+//! n tokens  ┌──────────┬─ ─ ─     activations, those of a column side by side: come from L2, once
+//!           └──────────┴─ ─ ─     for each strip of 128 rows
 //! ```
 //!
-//! A strip and 32 tokens have 16 sums in registers. For each column two vectors of activations are loaded, and
-//! each of 8 weights is put into all lanes of a third: 10 loads for 16 multiply-adds, fewer than a CPU can do
-//! beside them. A lane is a token, so no lanes are added up. Its products are added from the first column of a
-//! piece to the last and then to the sum of the pieces before, whatever tokens are beside it.
+//! A strip and 32 tokens have 16 sums in registers. For each column, two vectors of activations are loaded, and each of
+//! 8 weights is broadcast to a third: 10 loads for 16 multiply-adds, which the loads don't slow down. Each lane is a
+//! token, so no lanes are added up. A token's products are added from the first column of a piece to the last, and then
+//! to the sum of the previous pieces, whatever the other tokens are.
 //!
-//! Tokens are put side by side once for all threads (`tokens.rs`), sums are turned back where they are written.
-//! While a strip is multiplied the next is fetched, some lines with each tile of tokens: its rows are short pieces
-//! of memory far from each other, of which the hardware would fetch none ahead.
+//! Tokens are put side by side once for all threads (`tokens.rs`); sums are transposed back when they are written. While
+//! a strip is multiplied the next one is prefetched, some lines with each tile of tokens: its rows are short pieces of
+//! memory far from each other, none of which the hardware would prefetch.
 //!
-//! Up to 16 tokens with rows that lie side by side have a loop of their own (`few.rs`).
+//! Up to 16 tokens with interleaved rows have a loop of their own (`few.rs`).
 //!
-//! As tiles 256 columns of 128 rows with all tokens, from decoding to sums, are a midi tile, a strip of them with up
-//! to 32 tokens a micro tile: those of a strip are timed as a whole. Of few tokens 128 rows with all columns are a midi
-//! tile, and a group of 16 a micro tile.
+//! In terms of tiles, 256 columns of 128 rows with all tokens, from decoding to sums, are a midi tile; a strip of them
+//! with up to 32 tokens is a micro tile. The micro tiles of a strip are timed together. In `few.rs`, 128 rows with all
+//! columns are a midi tile, and a group of 16 rows a micro tile.
 
 mod few;
 mod strip;
@@ -42,15 +42,15 @@ use crate::tiles::{self, NoSink, TileLevel, TileSink};
 use strip::{STRIP_ROWS, Strip, Sums};
 use tokens::{LANES, Tile};
 
-/// How many columns are multiplied before going on.
+/// How many columns are multiplied before moving on.
 const DEPTH: usize = 256;
-/// With how many rows: whole groups of those that lie side by side.
+/// With how many rows: whole groups of interleaved ones.
 const ROWS: usize = 128;
 const _: () = assert!(ROWS.is_multiple_of(GROUP_ROWS));
 
 static SUMS: Scratch<Sums> = Scratch::new();
 
-/// The columns of `out` that this thread has to fill, with all tokens of all parts.
+/// Computes the columns of `out` that belong to this thread, for all tokens of all parts.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
     match out.tiles() {
@@ -76,7 +76,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], sink: impl TileSink)
     let n_tokens = of_tokens.iter().map(|tile| tile.n()).sum();
     let mut strip = Strip::default();
     let mut sums = SUMS.take();
-    // Of a tile with all strips, then of the next.
+    // One tile with all strips, then the next tile.
     let n_strips = rows.len().min(ROWS).div_ceil(STRIP_ROWS);
     sums.resize(n_strips * of_tokens.len(), Sums::default());
     let mut begun = sink.now();
@@ -92,7 +92,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], sink: impl TileSink)
                 let bottom = last.min(top + STRIP_ROWS);
                 strip.decode(&w, top..bottom, depth.clone());
                 let decoded = sink.now();
-                // The second strip of a group is decoded with the first.
+                // The second strip of a group is decoded together with the first.
                 let ahead = bottom + if w.is_interleaved() { STRIP_ROWS } else { 0 };
                 let (from, to, next_depth) = match ahead < last {
                     true => (ahead, last, depth.clone()),
@@ -120,7 +120,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], sink: impl TileSink)
                     token += tile.n();
                 }
             }
-            // Pieces touch end to end, so each begins at the reading at which the one before it ended.
+            // Each piece begins at the reading at which the previous one ended.
             let done = sink.now();
             let work = || tiles::work(TileLevel::Midi, 1, last - first, depth.len(), n_tokens);
             sink.tile(work, begun, done);
@@ -130,7 +130,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], sink: impl TileSink)
     SUMS.put(sums);
 }
 
-/// Writes the sums of some rows with the tokens of a tile.
+/// Writes the sums of some rows for the tokens of a tile.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn write(out: &mut Columns, sums: &[Sums], rows: Range<usize>, tokens: Range<usize>) {
     let sums = &sums[..rows.len().div_ceil(STRIP_ROWS)];

@@ -1,5 +1,4 @@
-//! Whole numbers times whole numbers: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds
-//! up 64 products at a time.
+//! Integer products: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds 64 products at a time.
 //!
 //! ```text
 //!           512 columns
@@ -9,20 +8,19 @@
 //!         └──────────┴─ ─ ─     registers, 8 loads for 12 instructions of 64 multiply-adds
 //! ```
 //!
-//! All formats are multiplied by one loop. Beside the codes it takes the scales of each run of columns that
-//! has its own, sixteen rows to a vector, and where a format has minimums these. An offset that is the same
-//! for all rows (128 makes Q8_0's codes unsigned, Q4_0's 0 stands for -8) is taken off where a sum of whole
-//! numbers begins: it is a multiple of the sum of some activations.
+//! One loop multiplies all formats. Besides the codes, it reads the scales of each run of columns that has its own,
+//! sixteen rows to a vector, and the minimums of formats that have them. An offset that is the same for all rows (128 makes
+//! Q8_0's codes unsigned; Q4_0's code 0 stands for -8) is subtracted from the initial value of an integer sum: it is a
+//! multiple of the sum of some activations.
 //!
-//! While a piece is multiplied the next is fetched: its rows are short pieces of memory far from each other,
-//! of which the hardware would fetch none ahead.
+//! While a piece is multiplied the next one is prefetched: its rows are short pieces of memory far from each other, none
+//! of which the hardware would prefetch.
 //!
-//! As tiles a thread's share of rows is a macro tile, a panel with all tokens, from unpacking to results, a
-//! midi tile, and 32 rows by 6 tokens a micro tile. A micro tile takes about half a microsecond, some readings
-//! of a clock, so the run of those of a panel is timed as a whole.
+//! In terms of tiles, a thread's share of rows is a macro tile; a panel with all tokens, from unpacking to results, is a
+//! midi tile; 32 rows by 6 tokens are a micro tile. A micro tile takes about half a microsecond, as long as a few clock
+//! readings, so the micro tiles of a panel are timed together.
 //!
-//! `unpack.rs` fills the panel of `panel.rs` with weights, `tokens.rs` rounds activations, `tile.rs`
-//! multiplies.
+//! `unpack.rs` fills the panel in `panel.rs` with weights, `tokens.rs` rounds activations, and `tile.rs` multiplies.
 
 mod panel;
 mod tile;
@@ -40,19 +38,19 @@ use crate::{Matrix, QuantType};
 use panel::{PANEL_ROWS, Panel};
 use tokens::{Block, Blocks};
 
-/// How many tokens a tile has at most.
+/// The most tokens in a tile.
 const TILE_TOKENS: usize = 6;
 /// How many columns are unpacked at a time: a multiple of all formats' blocks.
 const DEPTH: usize = 512;
-// Of interleaved rows two blocks have their half floats in one line.
+// Two blocks of interleaved rows share a line of half floats.
 const _: () = assert!(DEPTH.is_multiple_of(2 * 256));
 
-/// Whether there is such a loop for this type.
+/// Whether there is an integer loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
     !matches!(kind, QuantType::F32 | QuantType::F16 | QuantType::BF16)
 }
 
-/// The columns of `out` that this thread has to fill, with all tokens of all parts.
+/// Computes the columns of `out` that belong to this thread, for all tokens of all parts.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Rounded]) {
     /// Calls `multiply` with the rows of all parts.
@@ -84,7 +82,7 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Rounded]) {
     }
 }
 
-/// A block of activations has `4 * WORDS` of them and meets `GROUPS` scales of a row of weights.
+/// Multiplies blocks of `4 * WORDS` activations, each with `GROUPS` scales per row of weights.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MINIMUMS: bool>(
     out: &mut Columns,
@@ -95,9 +93,9 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
     let (rows, cols) = (out.columns(), w.cols());
     let mut panel = Panel::default();
     let mut sums = vec![[[0.0; 16]; 2]; tokens.len()];
-    // As even as they can be: a tile of few tokens loads as many weights as one of many.
+    // Tiles as even as possible, since a tile of few tokens loads as many weights as one of many.
     let tiles = tokens.len().div_ceil(TILE_TOKENS);
-    // Panels touch end to end, so each begins at the reading at which the one before it ended.
+    // Each panel begins at the reading at which the previous one ended.
     let mut begun = sink.now();
     for first in rows.clone().step_by(PANEL_ROWS) {
         let last = rows.end.min(first + PANEL_ROWS);
@@ -122,8 +120,8 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
                 let (few, token) = (&tokens[few.clone()], few.start);
                 add_tile::<WORDS, SUMS, GROUPS, MINIMUMS>(&panel, few, blocks.clone(), sums);
                 if depth.end == cols {
-                    // Each of these lines is far from the last: written now, they are on their way
-                    // during the next tile.
+                    // Each of these lines is far from the previous one. Written now, they can reach memory during the
+                    // next tile.
                     for (i, sums) in sums.iter().enumerate() {
                         out.set_run(token + i, first, &sums.as_flattened()[..last - first]);
                     }
