@@ -355,7 +355,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// As [`matmul`](Self::matmul).
+    /// Like [`matmul`](Self::matmul).
     pub fn matmul_inputs(
         self,
         pool: &ThreadPool,

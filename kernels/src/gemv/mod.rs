@@ -5,7 +5,7 @@
 //! 8 bits, and each product is that of the decoded weights up to the rounding of `f32` sums. The AVX-512 kernels in
 //! `int8/` do round them; those for float weights (`float.rs`) don't.
 //!
-//! Each format's loop over eight lanes has a file: `of_32.rs` for the formats with 32 weights per scale and fewer than
+//! Each format's loop over eight lanes has a file: `four_or_five_bits.rs` for the formats with 32 weights per scale and fewer than
 //! 8 bits, `with_minimums.rs` for Q4_K and Q5_K, and the others under their own names. A row's sum doesn't depend on
 //! which other rows are computed, so dividing a matrix among threads doesn't change the results.
 
@@ -13,12 +13,12 @@
 mod f32;
 #[cfg(target_arch = "x86_64")]
 mod float;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod four_or_five_bits;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod groups;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod half;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod of_32;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod q6_k;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -142,10 +142,10 @@ pub(crate) mod eight_lanes {
             QuantType::F32 => super::f32::gemv(out, bytes, x),
             QuantType::F16 => super::half::gemv_f16(out, bytes, x),
             QuantType::BF16 => super::half::gemv_bf16(out, bytes, x),
-            QuantType::Q4_0 => super::of_32::gemv_q4_0(out, bytes, x),
-            QuantType::Q4_1 => super::of_32::gemv_q4_1(out, bytes, x),
-            QuantType::Q5_0 => super::of_32::gemv_q5_0(out, bytes, x),
-            QuantType::Q5_1 => super::of_32::gemv_q5_1(out, bytes, x),
+            QuantType::Q4_0 => super::four_or_five_bits::gemv_q4_0(out, bytes, x),
+            QuantType::Q4_1 => super::four_or_five_bits::gemv_q4_1(out, bytes, x),
+            QuantType::Q5_0 => super::four_or_five_bits::gemv_q5_0(out, bytes, x),
+            QuantType::Q5_1 => super::four_or_five_bits::gemv_q5_1(out, bytes, x),
             QuantType::Q8_0 => super::q8_0::gemv(out, bytes, x),
             QuantType::Q4_K => super::with_minimums::gemv_q4_k(out, bytes, x),
             QuantType::Q5_K => super::with_minimums::gemv_q5_k(out, bytes, x),

@@ -10,8 +10,8 @@ use crate::lanes::{
 };
 use crate::quant::q4_k::{head_of, unpack_scales};
 
-/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
-/// from its caller.
+// A macro, because a function that is passed in isn't inlined where the target feature would have to come from its
+// caller.
 macro_rules! gemv {
     ($name:ident, $format:ident, $lines:expr) => {
         #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]

@@ -58,7 +58,7 @@ fn multiply_some<const TOKENS: usize>(
                 QuantType::F32 => group_of_f32(bytes, &x),
                 QuantType::F16 => group_of_f16(bytes, &x),
                 QuantType::BF16 => group_of_bf16(bytes, &x),
-                kind => unreachable!("{kind} is multiplied in whole numbers"),
+                kind => unreachable!("{kind} has an integer loop"),
             };
             for (token, sums) in sums.iter().enumerate().take(n) {
                 out.set_run(token, top, sums);

@@ -87,7 +87,7 @@ impl Strip {
             QuantType::F32 => decode!(load_f32_bytes),
             QuantType::F16 => decode!(load_f16_bytes),
             QuantType::BF16 => decode!(load_bf16_bytes),
-            kind => unreachable!("{kind} is multiplied in whole numbers"),
+            kind => unreachable!("{kind} has an integer loop"),
         }
     }
 

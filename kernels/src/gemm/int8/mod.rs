@@ -70,14 +70,14 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Rounded]) {
         }};
     }
     match w.kind() {
-        QuantType::Q8_0 | QuantType::Q4_0 | QuantType::Q5_0 => multiply!(Of32, 1, false),
-        QuantType::Q4_1 | QuantType::Q5_1 => multiply!(Of32, 1, true),
-        QuantType::Q4_K | QuantType::Q5_K => multiply!(OfMinimums, 8, true),
-        QuantType::Q6_K => multiply!(OfSixteens, 16, false),
-        QuantType::TQ1_0 | QuantType::TQ2_0 => multiply!(Of256, 1, false),
-        QuantType::I2_S => multiply!(Of128, 1, false),
+        QuantType::Q8_0 | QuantType::Q4_0 | QuantType::Q5_0 => multiply!(Len32, 1, false),
+        QuantType::Q4_1 | QuantType::Q5_1 => multiply!(Len32, 1, true),
+        QuantType::Q4_K | QuantType::Q5_K => multiply!(WithMinimums, 8, true),
+        QuantType::Q6_K => multiply!(SumsOf16, 16, false),
+        QuantType::TQ1_0 | QuantType::TQ2_0 => multiply!(Len256, 1, false),
+        QuantType::I2_S => multiply!(Len128, 1, false),
         kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
-            unreachable!("no int8 loop for {kind}")
+            unreachable!("{kind} has no integer loop")
         }
     }
 }

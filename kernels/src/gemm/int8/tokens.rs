@@ -21,15 +21,15 @@ pub(super) struct Block<const WORDS: usize, const SUMS: usize> {
 pub(super) enum Blocks {
     /// One sum: the offset of the codes times the sum of the activations or, for formats with minimums, the bits of
     /// the `f32` that the minimum is multiplied with.
-    Of32(Vec<Block<8, 1>>),
+    Len32(Vec<Block<8, 1>>),
     /// Likewise.
-    Of128(Vec<Block<32, 1>>),
+    Len128(Vec<Block<32, 1>>),
     /// Likewise.
-    Of256(Vec<Block<64, 1>>),
+    Len256(Vec<Block<64, 1>>),
     /// With the sums of eight runs of 32, which fit in 16 bits, in pairs.
-    OfMinimums(Vec<Block<64, 4>>),
+    WithMinimums(Vec<Block<64, 4>>),
     /// With the offset times the sum of each run of 16.
-    OfSixteens(Vec<Block<64, 16>>),
+    SumsOf16(Vec<Block<64, 16>>),
 }
 
 /// Rounded activations of some tokens.
@@ -46,16 +46,16 @@ impl Rounded {
         let offset = offset(kind);
         let blocks = match kind {
             QuantType::Q4_1 | QuantType::Q5_1 => {
-                Blocks::Of32(blocks(x, |q, scale| [(scale * sum(q) as f32).to_bits() as i32]))
+                Blocks::Len32(blocks(x, |q, scale| [(scale * sum(q) as f32).to_bits() as i32]))
             }
-            QuantType::Q4_K | QuantType::Q5_K => Blocks::OfMinimums(blocks(x, |q, _| {
+            QuantType::Q4_K | QuantType::Q5_K => Blocks::WithMinimums(blocks(x, |q, _| {
                 let mut sums = [0; 4];
                 for (sums, q) in sums.iter_mut().zip(q.as_chunks::<64>().0) {
                     *sums = sum(&q[..32]) & 0xffff | sum(&q[32..]) << 16;
                 }
                 sums
             })),
-            QuantType::Q6_K => Blocks::OfSixteens(blocks(x, |q, _| {
+            QuantType::Q6_K => Blocks::SumsOf16(blocks(x, |q, _| {
                 let mut sums = [0; 16];
                 for (sums, q) in sums.iter_mut().zip(q.as_chunks::<16>().0) {
                     *sums = offset * sum(q);
@@ -63,10 +63,10 @@ impl Rounded {
                 sums
             })),
             QuantType::TQ1_0 | QuantType::TQ2_0 => {
-                Blocks::Of256(blocks(x, |q, _| [offset * sum(q)]))
+                Blocks::Len256(blocks(x, |q, _| [offset * sum(q)]))
             }
-            QuantType::I2_S => Blocks::Of128(blocks(x, |q, _| [offset * sum(q)])),
-            _ => Blocks::Of32(blocks(x, |q, _| [offset * sum(q)])),
+            QuantType::I2_S => Blocks::Len128(blocks(x, |q, _| [offset * sum(q)])),
+            _ => Blocks::Len32(blocks(x, |q, _| [offset * sum(q)])),
         };
         Self { n, blocks }
     }

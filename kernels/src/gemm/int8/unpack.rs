@@ -53,7 +53,7 @@ impl Panel {
             QuantType::TQ2_0 => self.unpack_tq2_0(half, Sixteen::Rows(blocks!())),
             QuantType::I2_S => self.unpack_i2_s(half, w.tensor_scale(), blocks!()),
             kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
-                unreachable!("no int8 loop for {kind}")
+                unreachable!("{kind} has no integer loop")
             }
         }
     }

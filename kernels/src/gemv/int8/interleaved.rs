@@ -26,7 +26,7 @@ use crate::quant::{q4_0, q8_0, ternary};
 /// The activations of one block of Q4_K or Q5_K.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct OfMinimums {
+pub(super) struct BlockWithMinimums {
     /// By fours, in the order of the columns.
     q: [i32; LEN / 4],
     /// The sums of sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7, 16 bits each.
@@ -37,7 +37,7 @@ pub(super) struct OfMinimums {
 /// The activations of one block of Q6_K.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct OfSixteens {
+pub(super) struct BlockOfSixteens {
     /// By fours, in the order of the columns.
     q: [i32; LEN / 4],
     /// The initial value of each sum of sixteen: it cancels the 32 added to each code.
@@ -47,7 +47,7 @@ pub(super) struct OfSixteens {
 
 /// The activations of one block with one scale.
 #[derive(Debug)]
-pub(super) struct OfBlock<const FOURS: usize> {
+pub(super) struct Block<const FOURS: usize> {
     /// By fours, in the order of the columns.
     q: [i32; FOURS],
     /// The initial value of the sum: it cancels the offset added to each code.
@@ -56,9 +56,9 @@ pub(super) struct OfBlock<const FOURS: usize> {
 }
 
 /// For Q4_0 and Q8_0.
-pub(super) type Of32 = OfBlock<8>;
+pub(super) type Block32 = Block<8>;
 /// For TQ2_0.
-pub(super) type Of256 = OfBlock<64>;
+pub(super) type Block256 = Block<64>;
 const _: () = assert!(q4_0::LEN == 32 && q8_0::LEN == 32 && ternary::LEN == 256);
 
 /// Rounds a block of `16 * V` and stores it by fours. Also returns it in registers, and its scale.
@@ -78,9 +78,9 @@ fn blocks<const V: usize>(x: &[f32]) -> &[[[f32; 16]; V]] {
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn with_minimums(x: &[f32]) -> Vec<OfMinimums> {
+pub(super) fn with_minimums(x: &[f32]) -> Vec<BlockWithMinimums> {
     let blocks = blocks::<{ LEN / 16 }>(x).iter().map(|x| {
-        let mut block = OfMinimums { q: [0; LEN / 4], sums: [0; 4], scale: 0.0 };
+        let mut block = BlockWithMinimums { q: [0; LEN / 4], sums: [0; 4], scale: 0.0 };
         let (rounded, scale) = round_to(&mut block.q, x);
         block.scale = scale;
         let mut sums = [0; 8];
@@ -96,9 +96,9 @@ pub(super) fn with_minimums(x: &[f32]) -> Vec<OfMinimums> {
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn in_sixteens(x: &[f32]) -> Vec<OfSixteens> {
+pub(super) fn of_sixteens(x: &[f32]) -> Vec<BlockOfSixteens> {
     let blocks = blocks::<{ LEN / 16 }>(x).iter().map(|x| {
-        let mut block = OfSixteens { q: [0; LEN / 4], begin: [0; 16], scale: 0.0 };
+        let mut block = BlockOfSixteens { q: [0; LEN / 4], begin: [0; 16], scale: 0.0 };
         let (rounded, scale) = round_to(&mut block.q, x);
         block.scale = scale;
         for (begin, sixteen) in block.begin.iter_mut().zip(rounded) {
@@ -114,10 +114,10 @@ pub(super) fn in_sixteens(x: &[f32]) -> Vec<OfSixteens> {
 pub(super) fn in_blocks<const V: usize, const FOURS: usize>(
     x: &[f32],
     offset: i32,
-) -> Vec<OfBlock<FOURS>> {
+) -> Vec<Block<FOURS>> {
     const { assert!(FOURS == 4 * V) };
     let blocks = blocks::<V>(x).iter().map(|x| {
-        let mut block = OfBlock { q: [0; FOURS], begin: 0, scale: 0.0 };
+        let mut block = Block { q: [0; FOURS], begin: 0, scale: 0.0 };
         let (rounded, scale) = round_to(&mut block.q, x);
         block.scale = scale;
         let mut sum = _mm512_setzero_si512();
@@ -130,12 +130,12 @@ pub(super) fn in_blocks<const V: usize, const FOURS: usize>(
     blocks.collect()
 }
 
-of_groups!(pub(super) gemv_q4_k, OfMinimums, group_with_minimums::<Q4_K_WORDS, false>);
-of_groups!(pub(super) gemv_q5_k, OfMinimums, group_with_minimums::<Q5_K_WORDS, true>);
-of_groups!(pub(super) gemv_q6_k, OfSixteens, group_of_q6_k);
-of_groups!(pub(super) gemv_q4_0, Of32, group_of_q4_0);
-of_groups!(pub(super) gemv_q8_0, Of32, group_of_q8_0);
-of_groups!(pub(super) gemv_tq2_0, Of256, group_of_tq2_0);
+of_groups!(pub(super) gemv_q4_k, BlockWithMinimums, group_with_minimums::<Q4_K_WORDS, false>);
+of_groups!(pub(super) gemv_q5_k, BlockWithMinimums, group_with_minimums::<Q5_K_WORDS, true>);
+of_groups!(pub(super) gemv_q6_k, BlockOfSixteens, group_of_q6_k);
+of_groups!(pub(super) gemv_q4_0, Block32, group_of_q4_0);
+of_groups!(pub(super) gemv_q8_0, Block32, group_of_q8_0);
+of_groups!(pub(super) gemv_tq2_0, Block256, group_of_tq2_0);
 
 /// Sixteen rows of a type with lone half floats, whose blocks `$total` sums as integers. Blocks are taken in twos: two
 /// blocks are a group of their own, and their half floats share a line.
@@ -179,17 +179,17 @@ macro_rules! group {
     };
 }
 
-group!(group_of_q6_k, QuantType::Q6_K, Q6_K_WORDS, OfSixteens, total_of_q6_k);
-group!(group_of_q4_0, QuantType::Q4_0, Q4_0_WORDS, Of32, total_of_q4_0);
-group!(group_of_q8_0, QuantType::Q8_0, Q8_0_WORDS, Of32, total_of_q8_0);
-group!(group_of_tq2_0, QuantType::TQ2_0, TQ2_0_WORDS, Of256, total_of_tq2_0);
+group!(group_of_q6_k, QuantType::Q6_K, Q6_K_WORDS, BlockOfSixteens, total_of_q6_k);
+group!(group_of_q4_0, QuantType::Q4_0, Q4_0_WORDS, Block32, total_of_q4_0);
+group!(group_of_q8_0, QuantType::Q8_0, Q8_0_WORDS, Block32, total_of_q8_0);
+group!(group_of_tq2_0, QuantType::TQ2_0, TQ2_0_WORDS, Block256, total_of_tq2_0);
 
 /// Sixteen rows of Q4_K or, with fifth bits, of Q5_K.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn group_with_minimums<const WORDS: usize, const FIFTH: bool>(
     group: &[u8],
-    x: &[OfMinimums],
+    x: &[BlockWithMinimums],
 ) -> __m512 {
     let lines: &[Line] = group.as_chunks().0;
     let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
@@ -343,7 +343,7 @@ pub(crate) fn factors(line: &Line) -> [__m512; 2] {
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &Of32) -> __m512i {
+fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &Block32) -> __m512i {
     let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
     let (mut low, mut high) = (_mm512_set1_epi32(x.begin), _mm512_setzero_si512());
     for k in 0..Q4_0_WORDS {
@@ -359,7 +359,7 @@ fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &Of32) -> __m512i {
 /// Codes are signed, so 128 is added to each.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &Of32) -> __m512i {
+fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &Block32) -> __m512i {
     let mut total = _mm512_set1_epi32(x.begin);
     for k in 0..Q8_0_WORDS {
         let codes = _mm512_xor_si512(load_u8x64(&block[k]), _mm512_set1_epi8(-128));
@@ -371,7 +371,7 @@ fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &Of32) -> __m512i {
 /// The bit pairs stay where they are in a byte, where they count 4, 16 and 64 times.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &Of256) -> __m512i {
+fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &Block256) -> __m512i {
     let pairs = [0b11, 0b1100, 0b11_0000, 0b1100_0000_u8].map(|pair| pair.cast_signed());
     let mut dots = [_mm512_setzero_si512(); 4];
     dots[0] = _mm512_set1_epi32(x.begin);
@@ -392,7 +392,7 @@ fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &Of256) -> __m512i {
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q6_k(block: &[Line; Q6_K_WORDS], x: &OfSixteens) -> __m512i {
+fn total_of_q6_k(block: &[Line; Q6_K_WORDS], x: &BlockOfSixteens) -> __m512i {
     let (low_4, bits_45) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
     let mut total = _mm512_setzero_si512();
     for h in 0..2 {

@@ -10,8 +10,8 @@
 //! and in order are [`Arranged`]: once for all threads and all matrices of a type. Interleaved rows have loops of their
 //! own, in `interleaved.rs`, which need half as many instructions.
 
+mod four_or_five_bits;
 pub(crate) mod interleaved;
-mod of_32;
 mod q6_k;
 mod q8_0;
 mod ternary;
@@ -25,8 +25,8 @@ use crate::{Matrix, QuantType};
 /// Whether there is an integer loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
     use QuantType::{I2_S, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, TQ1_0, TQ2_0};
-    let of_32 = matches!(kind, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0);
-    of_32 || matches!(kind, Q4_K | Q5_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
+    let is_block_of_32 = matches!(kind, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0);
+    is_block_of_32 || matches!(kind, Q4_K | Q5_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
 }
 
 /// A vector of activations as the loop for a type reads them: rounded to 8 bits, in the order of its codes.
@@ -38,18 +38,18 @@ pub(crate) struct Arranged {
 
 #[derive(Debug)]
 enum Order {
-    Q8_0(q8_0::InEights),
-    Of32(of_32::InFours),
-    WithMinimums(Vec<with_minimums::OfBlock>),
-    Q6K(q6_k::InBlocks),
-    TQ1(Vec<ternary::OfDigits>),
-    TQ2(Vec<(ternary::OfPairs, f32)>),
-    I2S(ternary::InI2S),
-    InterleavedWithMinimums(Vec<interleaved::OfMinimums>),
-    InterleavedQ6K(Vec<interleaved::OfSixteens>),
+    Q8_0(q8_0::Arranged),
+    FourOrFiveBits(four_or_five_bits::Arranged),
+    WithMinimums(Vec<with_minimums::Block>),
+    Q6K(q6_k::Arranged),
+    TQ1(Vec<ternary::DigitBlock>),
+    TQ2(Vec<(ternary::PairBlock, f32)>),
+    I2S(ternary::ArrangedI2S),
+    InterleavedWithMinimums(Vec<interleaved::BlockWithMinimums>),
+    InterleavedQ6K(Vec<interleaved::BlockOfSixteens>),
     /// For Q4_0 or Q8_0.
-    InterleavedOf32(Vec<interleaved::Of32>),
-    InterleavedTQ2(Vec<interleaved::Of256>),
+    Interleaved32(Vec<interleaved::Block32>),
+    InterleavedTQ2(Vec<interleaved::Block256>),
 }
 
 impl Arranged {
@@ -72,33 +72,37 @@ impl Arranged {
             QuantType::Q4_K | QuantType::Q5_K => {
                 Order::InterleavedWithMinimums(interleaved::with_minimums(x))
             }
-            QuantType::Q6_K => Order::InterleavedQ6K(interleaved::in_sixteens(x)),
-            QuantType::Q8_0 => Order::InterleavedOf32(interleaved::in_blocks::<2, 8>(x, 128)),
-            QuantType::Q4_0 => {
-                Order::InterleavedOf32(interleaved::in_blocks::<2, 8>(x, of_32::offset(kind)))
-            }
+            QuantType::Q6_K => Order::InterleavedQ6K(interleaved::of_sixteens(x)),
+            QuantType::Q8_0 => Order::Interleaved32(interleaved::in_blocks::<2, 8>(x, 128)),
+            QuantType::Q4_0 => Order::Interleaved32(interleaved::in_blocks::<2, 8>(
+                x,
+                four_or_five_bits::offset(kind),
+            )),
             QuantType::TQ2_0 => Order::InterleavedTQ2(interleaved::in_blocks::<16, 64>(x, 1)),
             kind => {
-                unreachable!("rows of {kind} are never multiplied in whole numbers if interleaved")
+                unreachable!("interleaved rows of {kind} have no integer loop")
             }
         }
     }
 
     fn by_row(kind: QuantType, rounded: Activations) -> Order {
         match kind {
-            QuantType::Q8_0 => Order::Q8_0(q8_0::in_eights(&rounded)),
+            QuantType::Q8_0 => Order::Q8_0(q8_0::arrange(&rounded)),
             QuantType::Q4_0 | QuantType::Q4_1 | QuantType::Q5_0 | QuantType::Q5_1 => {
-                Order::Of32(of_32::in_fours(&rounded, of_32::offset(kind)))
+                Order::FourOrFiveBits(four_or_five_bits::arrange(
+                    &rounded,
+                    four_or_five_bits::offset(kind),
+                ))
             }
             QuantType::Q4_K | QuantType::Q5_K => {
-                Order::WithMinimums(with_minimums::in_blocks(&rounded))
+                Order::WithMinimums(with_minimums::arrange(&rounded))
             }
-            QuantType::Q6_K => Order::Q6K(q6_k::in_blocks(rounded)),
-            QuantType::TQ1_0 => Order::TQ1(ternary::in_tq1_0(&rounded)),
-            QuantType::TQ2_0 => Order::TQ2(ternary::in_tq2_0(&rounded)),
-            QuantType::I2_S => Order::I2S(ternary::in_i2_s(&rounded)),
+            QuantType::Q6_K => Order::Q6K(q6_k::arrange(rounded)),
+            QuantType::TQ1_0 => Order::TQ1(ternary::arrange_tq1_0(&rounded)),
+            QuantType::TQ2_0 => Order::TQ2(ternary::arrange_tq2_0(&rounded)),
+            QuantType::I2_S => Order::I2S(ternary::arrange_i2_s(&rounded)),
             kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
-                unreachable!("no int8 loop for {kind}")
+                unreachable!("{kind} has no integer loop")
             }
         }
     }
@@ -123,10 +127,10 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
             (QuantType::Q6_K, Order::InterleavedQ6K(x)) => {
                 interleaved::gemv_q6_k(out, &w, rows, x);
             }
-            (QuantType::Q8_0, Order::InterleavedOf32(x)) => {
+            (QuantType::Q8_0, Order::Interleaved32(x)) => {
                 interleaved::gemv_q8_0(out, &w, rows, x);
             }
-            (QuantType::Q4_0, Order::InterleavedOf32(x)) => {
+            (QuantType::Q4_0, Order::Interleaved32(x)) => {
                 interleaved::gemv_q4_0(out, &w, rows, x);
             }
             (QuantType::TQ2_0, Order::InterleavedTQ2(x)) => {
@@ -138,10 +142,10 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
     let bytes = w.rows_bytes(rows);
     match (w.kind(), &x.order) {
         (QuantType::Q8_0, Order::Q8_0(x)) => q8_0::gemv(out, bytes, x),
-        (QuantType::Q4_0, Order::Of32(x)) => of_32::gemv_q4_0(out, bytes, x),
-        (QuantType::Q4_1, Order::Of32(x)) => of_32::gemv_q4_1(out, bytes, x),
-        (QuantType::Q5_0, Order::Of32(x)) => of_32::gemv_q5_0(out, bytes, x),
-        (QuantType::Q5_1, Order::Of32(x)) => of_32::gemv_q5_1(out, bytes, x),
+        (QuantType::Q4_0, Order::FourOrFiveBits(x)) => four_or_five_bits::gemv_q4_0(out, bytes, x),
+        (QuantType::Q4_1, Order::FourOrFiveBits(x)) => four_or_five_bits::gemv_q4_1(out, bytes, x),
+        (QuantType::Q5_0, Order::FourOrFiveBits(x)) => four_or_five_bits::gemv_q5_0(out, bytes, x),
+        (QuantType::Q5_1, Order::FourOrFiveBits(x)) => four_or_five_bits::gemv_q5_1(out, bytes, x),
         (QuantType::TQ1_0, Order::TQ1(x)) => ternary::gemv_tq1_0(out, bytes, x),
         (QuantType::TQ2_0, Order::TQ2(x)) => ternary::gemv_tq2_0(out, bytes, x),
         (QuantType::I2_S, Order::I2S(x)) => ternary::gemv_i2_s(out, bytes, w.tensor_scale(), x),

@@ -13,20 +13,20 @@ use crate::quant::q6_k::{BYTES, D, LEN, QH, SCALES};
 
 /// Activations in the form that the loop reads.
 #[derive(Debug)]
-pub(super) struct InBlocks {
+pub(super) struct Arranged {
     q: Vec<Aligned>,
     /// Of each sixteen.
     sums: Vec<i32>,
     scales: Vec<f32>,
 }
 
-pub(super) fn in_blocks(x: Activations) -> InBlocks {
+pub(super) fn arrange(x: Activations) -> Arranged {
     let q = x.q.as_chunks::<LEN>().0.iter().map(|q| Aligned(*q)).collect();
-    InBlocks { q, sums: x.sums, scales: x.scales }
+    Arranged { q, sums: x.sums, scales: x.scales }
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InBlocks) {
+pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Arranged) {
     let q = &x.q;
     let sums = x.sums.as_chunks::<16>().0;
     let spread = [0, 4, 8, 12].map(|first| scales_of_pair(first));

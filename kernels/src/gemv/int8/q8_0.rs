@@ -16,15 +16,15 @@ const EIGHT: usize = 8;
 
 /// The activations of eight blocks each. Missing blocks at the end have scales of zero.
 #[derive(Debug)]
-pub(super) struct InEights {
+pub(super) struct Arranged {
     n_blocks: usize,
-    eights: Vec<OfEight>,
+    eights: Vec<EightBlocks>,
 }
 
 /// The activations of eight blocks. Aligned, because a load that crosses a cache line takes two.
 #[derive(Debug)]
 #[repr(align(64))]
-struct OfEight {
+struct EightBlocks {
     /// Two blocks in each.
     q: [[i8; 2 * LEN]; 4],
     /// The initial values of their sums.
@@ -33,7 +33,7 @@ struct OfEight {
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
+pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Arranged) {
     let row_bytes = x.n_blocks * BYTES;
     let x = &x.eights;
     for at in by_fours(out.len()) {
@@ -62,7 +62,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
 /// Adds the products of eight blocks.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &OfEight) {
+fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &EightBlocks) {
     for line in [0, 64, 128, 192] {
         prefetch_ahead_of_four(&eight[line..]);
     }
@@ -91,11 +91,12 @@ fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &OfEight) {
     }
 }
 
-pub(super) fn in_eights(x: &Activations) -> InEights {
+pub(super) fn arrange(x: &Activations) -> Arranged {
     let q = x.q.as_chunks::<LEN>().0.chunks(EIGHT);
     let sums = x.sums.as_chunks::<8>().0.chunks(EIGHT);
     let eights = q.zip(sums).zip(x.scales.chunks(EIGHT)).map(|((q, sums), scales)| {
-        let mut of = OfEight { q: [[0; 2 * LEN]; 4], begin: [[0; 16]; 4], scales: [0.0; EIGHT] };
+        let mut of =
+            EightBlocks { q: [[0; 2 * LEN]; 4], begin: [[0; 16]; 4], scales: [0.0; EIGHT] };
         of.scales[..scales.len()].copy_from_slice(scales);
         for (i, (q, sums)) in q.iter().zip(sums).enumerate() {
             of.q[i / 2][LEN * (i % 2)..][..LEN].copy_from_slice(q);
@@ -104,5 +105,5 @@ pub(super) fn in_eights(x: &Activations) -> InEights {
         }
         of
     });
-    InEights { n_blocks: x.scales.len(), eights: eights.collect() }
+    Arranged { n_blocks: x.scales.len(), eights: eights.collect() }
 }

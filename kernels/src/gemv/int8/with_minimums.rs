@@ -19,7 +19,7 @@ use crate::quant::q4_k::{HEAD, LEN};
 /// The activations of one block.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct OfBlock {
+pub(super) struct Block {
     /// For sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7: the order of the lower halves of 64 bytes of codes, their
     /// upper halves, and those of the other 64 bytes.
     q: [[i8; 64]; 4],
@@ -28,10 +28,10 @@ pub(super) struct OfBlock {
     scale: f32,
 }
 
-pub(super) fn in_blocks(x: &Activations) -> Vec<OfBlock> {
+pub(super) fn arrange(x: &Activations) -> Vec<Block> {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<8>().0).zip(&x.scales);
     let blocks = blocks.map(|((q, sums), scale)| {
-        let mut x = OfBlock { q: [[0; 64]; 4], sums: [0; 8], scale: *scale };
+        let mut x = Block { q: [[0; 64]; 4], sums: [0; 8], scale: *scale };
         for (s, q) in q.as_chunks::<32>().0.iter().enumerate() {
             x.q[s / 4 * 2 + s % 2][s / 2 % 2 * 32..][..32].copy_from_slice(q);
             // At most 32 · 127.
@@ -47,7 +47,7 @@ pub(super) fn in_blocks(x: &Activations) -> Vec<OfBlock> {
 macro_rules! gemv {
     ($name:ident, $bytes:expr, $codes_at:expr, $fifth:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[OfBlock]) {
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[Block]) {
             const BYTES: usize = $bytes;
             const CODES: usize = $codes_at;
 

@@ -6,8 +6,8 @@
 use super::eight_lanes::sums;
 use crate::lanes::{F32x8, add, load, mul_add, prefetch_ahead, splat, sum, to_floats, zero};
 
-/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
-/// from its caller.
+// A macro, because a function that is passed in isn't inlined where the target feature would have to come from its
+// caller.
 macro_rules! gemv {
     ($name:ident, $format:ident) => {
         #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
