@@ -1,10 +1,9 @@
-//! `cargo bench --bench ceilings`: whether the bandwidths that brickscope measures are ceilings.
+//! `cargo bench --bench ceilings`: checks that the bandwidths which brickscope measures are ceilings.
 //!
-//! Beside them run loops that share no code with ours: plain Rust over `f64` arrays on threads of the
-//! standard library, as the compiler vectorises them, after John McCalpin's STREAM
-//! (<https://www.cs.virginia.edu/stream/ref.html>). The two take turns, and of each the best try
-//! counts. A ratio below 0.95 says that ours is no ceiling. Above 1.05 ours does what plain code
-//! doesn't: a ceiling all the same, but not one that the other confirms.
+//! It compares them with loops that share no code with ours: plain Rust over `f64` arrays on standard threads, vectorised
+//! by the compiler, after John McCalpin's STREAM (<https://www.cs.virginia.edu/stream/ref.html>). The two take turns, and
+//! the best run of each counts. A ratio below 0.95 means that ours isn't a ceiling. Above 1.05, ours does something that
+//! plain code doesn't: still a ceiling, but one that the comparison doesn't confirm.
 //!
 //! `-- --check` exits with 1 if the target is missed.
 
@@ -17,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use brickscope::{CacheLevel, Move};
 
-/// How often ours and the other take turns.
+/// How often our loops and the plain loops take turns.
 const ROUNDS: usize = 3;
-/// For how long the other runs in a turn.
+/// How long the plain loops run in a turn.
 const TURN: Duration = Duration::from_millis(400);
-/// Ours is no ceiling if it is lower than this part of the other.
+/// The lowest ratio of ours to plain at which ours counts as a ceiling.
 const LEAST: f64 = 0.95;
 
 fn main() -> ExitCode {
@@ -45,17 +44,16 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        eprintln!("round {round} of {ROUNDS}: the other …");
-        for (threads, (level, cache)) in brickscope::machine::survey_thread_counts(most)
-            .into_iter()
-            .flat_map(|n| places.iter().map(move |p| (n, p)))
+        eprintln!("round {round} of {ROUNDS}: plain …");
+        for (threads, (level, cache)) in
+            brickscope::machine::survey_thread_counts(most).into_iter().flat_map(|n| places.iter().map(move |p| (n, p)))
         {
             for how in Move::ALL {
                 let bandwidth = survey.bandwidth.iter().find(|b| {
                     b.level == *level && b.how == how && b.threads as usize == threads.get()
                 });
                 let Some(ours) = bandwidth.and_then(|b| b.bytes_per_second) else { continue };
-                // As many bytes as ours; STREAM's rule for memory is four times the last cache.
+                // As many bytes as ours. STREAM's rule for memory is four times the last-level cache.
                 let set = bandwidth.and_then(|b| b.working_set).unwrap_or(0) as usize;
                 let other = other(how, threads.get(), set / threads.get(), cache.is_some());
                 let row = rows.iter_mut().find(|row| {
@@ -79,22 +77,22 @@ fn main() -> ExitCode {
     }
     println!(
         "{:8} {:>7} {:8} {:>12} {:>12} {:>8}",
-        "level", "threads", "", "ours GB/s", "other", "ratio"
+        "level", "threads", "", "ours GB/s", "plain", "ratio"
     );
     let mut all_ceilings = true;
     for Row { level, how, threads, ours, other } in rows {
         let ratio = ours / other;
         all_ceilings &= ratio >= LEAST;
         let verdict = match ratio {
-            ..LEAST => "  no ceiling",
+            ..LEAST => "  not a ceiling",
             ..=1.05 => "",
             _ => "  plain code is slower",
         };
         let (name, ours, other) = (how.name(), ours / 1e9, other / 1e9);
         println!("{level:8} {threads:7} {name:8} {ours:12.1} {other:12.1} {ratio:8.3}{verdict}");
     }
-    let verdict = if all_ceilings { "all are ceilings" } else { "MISSED: not all are ceilings" };
-    println!("target, a ratio of {LEAST} at least: {verdict}");
+    let verdict = if all_ceilings { "all are ceilings" } else { "MISSED: some aren't ceilings" };
+    println!("target, a ratio of at least {LEAST}: {verdict}");
     let checks = env::args().any(|arg| arg == "--check");
     if checks && !all_ceilings { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -107,7 +105,7 @@ struct Row {
     other: f64,
 }
 
-/// Bytes that the plain loop moves in a second on `threads` threads, `set` bytes each.
+/// The bytes per second that the plain loop moves on `threads` threads, with `set` bytes each.
 fn other(how: Move, threads: usize, set: usize, in_cache: bool) -> f64 {
     let arrays = match how {
         Move::Read | Move::Write => 1,
@@ -115,7 +113,7 @@ fn other(how: Move, threads: usize, set: usize, in_cache: bool) -> f64 {
         Move::Triad => 3,
     };
     let len = set / arrays / size_of::<f64>();
-    // A run is to take long beside what a barrier takes.
+    // A run must take much longer than a barrier.
     let times = if in_cache { (64 << 20) / set.max(1) + 1 } else { 1 };
     let barrier = Barrier::new(threads);
     let work = |is_first: bool| {
@@ -123,7 +121,7 @@ fn other(how: Move, threads: usize, set: usize, in_cache: bool) -> f64 {
         let mut a = vec![1.0f64; len];
         let b = vec![2.0f64; if arrays > 1 { len } else { 0 }];
         let c = vec![3.0f64; if arrays > 2 { len } else { 0 }];
-        // All threads leave after the same round, so it is a number of rounds and not a time.
+        // All threads must stop after the same round, so the limit is a number of rounds, not a time.
         let mut rounds = usize::MAX;
         let begin = Instant::now();
         let mut n = 0;
@@ -138,7 +136,7 @@ fn other(how: Move, threads: usize, set: usize, in_cache: bool) -> f64 {
             best = best.min(took);
             n += 1;
             if n == 3 {
-                // Threads measure about the same, and the first decides.
+                // All threads measure about the same time, so the first decides.
                 let each = begin.elapsed().as_secs_f64() / 3.0;
                 let wanted = (TURN.as_secs_f64() / each) as usize;
                 if is_first {
@@ -160,7 +158,7 @@ fn other(how: Move, threads: usize, set: usize, in_cache: bool) -> f64 {
     (times * threads * arrays * len * size_of::<f64>()) as f64 / best
 }
 
-/// What the first thread of a measurement has decided.
+/// The number of rounds that a measurement's first thread decided on.
 static ROUNDS_OF_ALL: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 #[inline(never)]
@@ -168,7 +166,7 @@ fn plain(how: Move, a: &mut [f64], b: &[f64], c: &[f64]) {
     use std::hint::black_box;
     match how {
         Move::Read => {
-            // Eight sums, since the compiler may not reorder the additions of one.
+            // Eight sums, since the compiler may not reorder the additions of a single one.
             let mut sums = [0.0; 8];
             for chunk in a.chunks_exact(8) {
                 for (sum, number) in sums.iter_mut().zip(chunk) {

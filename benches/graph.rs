@@ -1,7 +1,7 @@
-//! `cargo bench --bench graph`: what building and analysing an execution graph costs, a million and
-//! ten million nodes, and beside the predecessor's.
+//! `cargo bench --bench graph`: the cost of building and analysing an execution graph with a million and with ten million
+//! nodes, compared with brickscope's predecessor.
 //!
-//! The program is in a package of its own, `peers/`; this target builds and runs it.
+//! The program is in a package of its own, `peers/`, which this target builds and runs.
 
 #[path = "peers/launch.rs"]
 mod launch;
@@ -9,6 +9,6 @@ mod launch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Nothing in it needs Tracy.
+    // It doesn't need Tracy.
     launch::run("graph", &["--no-default-features"])
 }

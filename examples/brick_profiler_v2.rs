@@ -1,8 +1,8 @@
-//! Three layers of a small transformer, timed brick by brick, then the same bricks deferred.
+//! Three layers of a small transformer, timed brick by brick, and then some deferred bricks.
 //!
-//! Run with `cargo run --release --example brick_profiler_v2`. Prints a table of bricks, a table of
-//! categories, and what four deferred bricks settle to. The work is real: RMS norms and
-//! matrix-vector products of the sizes of a model that is 256 wide.
+//! Run with `cargo run --release --example brick_profiler_v2`. It prints a table of bricks, a table of categories, and the
+//! time attributed to three deferred bricks. The work is real: RMS norms and matrix-vector products in the sizes of a
+//! model that is 256 wide.
 
 use std::hint::black_box;
 
@@ -68,8 +68,8 @@ fn main() {
         }
     }
 
-    // Where work is issued now and finished later, only its order is known until a device clock
-    // tells more: each brick lasts until the next one starts, the last until the end.
+    // When work is issued now and finished later, only its order is known unless there is a device clock: each brick
+    // lasts until the next one starts, and the last one until the end.
     profiler.reset();
     profiler.set_sync_mode(SyncMode::Deferred);
     profiler.reset_epoch();
@@ -82,11 +82,11 @@ fn main() {
     let end = profiler.elapsed_ns();
     profiler.finalize(end);
     println!("\nDeferred: {pending} pending, then {} pending", profiler.pending_count());
-    let explained = profiler.total_ns() as f64 / 1e3;
-    println!("They explain {explained:.1} µs of a pass of {:.1} µs.", end as f64 / 1e3);
+    let attributed = profiler.total_ns() as f64 / 1e3;
+    println!("Attributed to them: {attributed:.1} µs of a pass of {:.1} µs.", end as f64 / 1e3);
 }
 
-/// `out = W·x`, with `W` as many rows of `x.len()` weights as `out` has elements.
+/// `out = W·x`, where `W` has a row of `x.len()` weights for each element of `out`.
 fn matvec(out: &mut [f32], weights: &[f32], x: &[f32]) {
     for (out, row) in out.iter_mut().zip(weights.chunks_exact(x.len()).cycle()) {
         *out = row.iter().zip(x).map(|(w, x)| w * x).sum();

@@ -1,12 +1,14 @@
-//! The execution graph two ways: filled by hand, and made from what was recorded; and its analyses.
+//! Two execution graphs, one filled by hand and one made from recorded spans, and their analyses.
 //!
-//! Run with `cargo run --release --example execution_graph`. Prints the tree of two layers whose
-//! kernels are those of a GPU (times and launches are given by hand, as an engine would know
-//! them), what decides how long another takes and where it moves data in vain, the tree and the
-//! critical path of a pass that really ran, then the first tree for Graphviz:
-//! `cargo run --release --example execution_graph | sed -n '/^digraph/,$p' | dot -Tsvg > graph.svg`
+//! Run with `cargo run --release --example execution_graph`. It prints
 //!
-//! With `--features presentar-tui` the first graph is shown by a widget of presentar-terminal, too.
+//! - the tree of two layers with GPU kernels, whose times and launches are given by hand, as an engine would know them;
+//! - the critical path of another graph, a what-if, its distance to the roofline, and data that it copies in vain;
+//! - the tree and the critical path of a pass that really ran;
+//! - the first graph for Graphviz:
+//!   `cargo run --release --example execution_graph | sed -n '/^digraph/,$p' | dot -Tsvg > graph.svg`
+//!
+//! With `--features presentar-tui`, a widget of presentar-terminal shows the first graph, too.
 
 use std::hint::black_box;
 
@@ -59,7 +61,7 @@ fn main() {
     println!("{}", profiler.graph_to_dot());
 }
 
-/// The analyses of a graph of two branches, with a kernel of known rates and a copy that comes back.
+/// Analyses of a graph with two branches, a kernel with known rates, and a tensor that is copied there and back.
 fn analysed() -> String {
     let mut graph = ExecutionGraph::new();
     let [norm, qkv, score, gate] = [
@@ -103,7 +105,7 @@ fn analysed() -> String {
     text
 }
 
-/// The tree and the path of a pass of two layers, each an RMS norm of 4096 elements.
+/// The tree and the critical path of a pass with two layers, each an RMS norm of 4096 elements.
 fn recorded() -> String {
     let profiler = BrickProfiler::enabled();
     let launch = HostLaunch { shape: "4096".to_owned(), threads: 1 };
@@ -127,8 +129,8 @@ fn recorded() -> String {
     format!("{}\n\n{}", graph.to_ascii_tree(), graph.critical_path_summary())
 }
 
-/// What the widget of presentar-terminal shows of a graph, all nodes unfolded, on a canvas without a
-/// terminal. Its version 0.3 indents nothing.
+/// Renders a graph with presentar-terminal's widget, all nodes unfolded, on a canvas without a terminal. Version 0.3 of
+/// the widget doesn't indent.
 #[cfg(feature = "presentar-tui")]
 fn widget(graph: &brickscope::ExecutionGraph) -> String {
     use presentar_terminal::tools::HeadlessCanvas;

@@ -1,5 +1,4 @@
-//! Any text is either trace events, with passes or without, which become a profile that adds up, or an
-//! error that can be read aloud.
+//! Any text gives a consistent profile, with or without passes, or a readable error.
 #![no_main]
 
 use std::path::Path;

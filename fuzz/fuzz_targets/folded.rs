@@ -1,5 +1,4 @@
-//! Any text is either folded stacks, which every exporter writes and which are read back alike, or an
-//! error that can be read aloud.
+//! Any text gives stacks, which every exporter writes and which survive a round trip, or a readable error.
 #![no_main]
 
 use std::path::Path;

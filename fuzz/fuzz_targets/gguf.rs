@@ -1,4 +1,4 @@
-//! Any bytes are either a model or an error that can be read aloud.
+//! Any bytes give a model or a readable error.
 #![no_main]
 
 use std::path::Path;
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
                     model.metadata.get(key).map(|value| value.type_id()),
                     Some(value.type_id())
                 );
-                // Of a value's getters all but one refuse; none may panic.
+                // At most one of a value's getters succeeds; none may panic.
                 let _ =
                     (model.metadata.u32(key), model.metadata.i32s(key), model.metadata.f32(key));
             }

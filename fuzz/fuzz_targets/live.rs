@@ -1,4 +1,4 @@
-//! Any bytes are what a publisher sends: frames, of which each can be shown, or an error that can be read aloud.
+//! Any bytes from a publisher give frames that can be shown, or a readable error.
 #![no_main]
 
 use brickscope_analysis::view;

@@ -1,5 +1,4 @@
-//! Any text is either what llama-bench prints, which becomes a profile that adds up, or an
-//! error that can be read aloud.
+//! Any text gives a consistent profile, as from llama-bench, or a readable error.
 #![no_main]
 
 use std::path::Path;

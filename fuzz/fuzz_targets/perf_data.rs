@@ -1,4 +1,4 @@
-//! Any bytes are either a recording of `perf`, whose stacks lie in it, or an error.
+//! Any bytes give a recording whose stacks lie within it, or an error.
 #![no_main]
 
 use brickscope_sampler::perf_data;
@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let stack = &recording.addresses[sample.stack.clone()];
                 assert!(sample.n_kernel <= stack.len());
             }
-            // Each address was at least a byte of the file.
+            // Each address takes at least one byte of the file.
             assert!(recording.addresses.len() <= bytes.len());
         }
         Err(fault) => assert!(!fault.to_string().is_empty()),

@@ -1,4 +1,4 @@
-//! Any text is either a profile, of which every view is text, or an error that can be read aloud.
+//! Any text gives a profile that every view can show, or a readable error.
 #![no_main]
 
 use std::path::Path;

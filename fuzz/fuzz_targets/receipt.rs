@@ -1,4 +1,4 @@
-//! Any bytes have a verdict, whose sentences can be read aloud.
+//! Any bytes give a verdict with readable sentences.
 #![no_main]
 
 use brickscope_analysis::receipt::{Options, Receipt, rerun_agrees, verify};
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(receipt) = Receipt::from_json(&text, "fuzz.json".as_ref()) {
         let _ = rerun_agrees(&receipt, &receipt, 0.1);
-        // A forger seals what is changed: the checks behind the hash are to be reached, too.
+        // A forger seals the changes, so the checks behind the hash must be reached, too.
         if let Ok(sealed) = receipt.sealed() {
             let _ = verify(sealed.to_json().as_bytes(), &options);
         }

@@ -1,5 +1,4 @@
-//! Any text is either what ggml's Vulkan backend prints, which becomes a profile that adds up, or an
-//! error that can be read aloud.
+//! Any text gives a consistent profile, as from ggml's Vulkan backend, or a readable error.
 #![no_main]
 
 use std::path::Path;

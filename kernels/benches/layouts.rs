@@ -1,8 +1,8 @@
-//! Rows as in a file against rows side by side: products of the best kernels in turns, on one thread, with a loop
-//! that only reads between them.
+//! Rows in file order against interleaved rows: products of the best kernels in turns, on one thread, with a loop that
+//! only reads in between.
 //!
-//! `cargo bench -p brickscope-kernels --bench layouts -- q6_k q8_0` measures these types only. Weights are in large
-//! pages, as engines have them, where Linux gives some on request.
+//! `cargo bench -p brickscope-kernels --bench layouts -- q6_k q8_0` measures only these types. Weights are in huge pages,
+//! as in engines, where Linux provides them on request.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use brickscope_kernels::{
     GROUP_ROWS, Kernels, Matrix, QuantType, can_be_interleaved, interleave, quant,
 };
 
-/// Bytes that the caches of a few cores don't keep.
+/// More bytes than the caches of a few cores hold.
 const MEMORY: usize = 256 << 20;
 
 /// Rows and columns.
@@ -47,7 +47,7 @@ fn main() {
     }
 }
 
-/// The same matrices in both orders.
+/// The same matrices in both layouts.
 struct Both {
     kind: QuantType,
     shape: [usize; 2],
@@ -61,7 +61,7 @@ impl Both {
         let mut some = Vec::new();
         quant::quantize_row(kind, &numbers(GROUP_ROWS * cols), &mut some);
         let groups = matrices * rows / GROUP_ROWS;
-        let (by_row, mut interleaved) = (Bytes::of(&some, groups), Bytes::of(&some, groups));
+        let (by_row, mut interleaved) = (Bytes::new(&some, groups), Bytes::new(&some, groups));
         interleave(kind, cols, interleaved.all_mut());
         Self { kind, shape, by_row, interleaved }
     }
@@ -84,20 +84,20 @@ impl Both {
     }
 }
 
-/// Bytes that begin with a large page, as an engine has them.
+/// Bytes that begin at a huge page, as in an engine.
 struct Bytes {
     bytes: Vec<u8>,
     begin: usize,
 }
 
 impl Bytes {
-    fn of(some: &[u8], n: usize) -> Self {
+    fn new(some: &[u8], n: usize) -> Self {
         const PAGE: usize = 2 << 20;
         let mut bytes = Vec::<u8>::with_capacity(PAGE + n * some.len());
         let begin = bytes.as_ptr().align_offset(PAGE);
         #[cfg(target_os = "linux")]
-        // SAFETY: whole pages of memory that nobody else has. The advice changes how they are mapped, never what is
-        // in them.
+        // SAFETY: whole pages of memory that nothing else uses. The advice changes how they are mapped, never their
+        // contents.
         unsafe {
             let first = bytes.as_mut_ptr().add(begin).cast();
             libc::madvise(first, n * some.len() / PAGE * PAGE, libc::MADV_HUGEPAGE);
@@ -116,12 +116,12 @@ impl Bytes {
     }
 
     fn words(&self) -> &[f64] {
-        // SAFETY: any bytes are numbers.
+        // SAFETY: any bytes are valid numbers.
         unsafe { self.all().align_to().1 }
     }
 }
 
-/// How fast they are put side by side, in and out of caches.
+/// Prints how fast rows are interleaved, in and out of caches.
 fn rearrange(kind: QuantType, rounds: usize) {
     let [rows, cols] = SHAPES[0];
     let bytes = rows * cols / kind.block_len() * kind.block_bytes();
@@ -173,10 +173,10 @@ fn gemm(kernels: Kernels, kind: QuantType, n: usize, rounds: usize) {
     println!("gemm {kind} {rows}x{cols}, {n} tokens, Gop/s: {}", shown(&rates));
 }
 
-/// A product, into the results that it is given.
+/// A product that writes its results to the slice it is given.
 type Run<'a> = &'a mut dyn FnMut(&mut [f32]);
 
-/// How much of `work` each did in a second, the best and the median.
+/// Times `runs` in turns, and returns the best and the median rate of each, in units of `work` per second.
 fn in_turns<const N: usize>(
     rounds: usize,
     work: f64,
@@ -204,7 +204,7 @@ fn shown(rates: &[[f64; 2]]) -> String {
     shown.join(" | ")
 }
 
-/// Numbers between -1 and 1 without a pattern: the top bits of Knuth's linear congruential generator.
+/// Pseudo-random numbers between -1 and 1: the top bits of Knuth's linear congruential generator.
 fn numbers(n: usize) -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {

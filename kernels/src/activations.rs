@@ -1,23 +1,22 @@
-//! Activations of 8 bits, in blocks as long as those of the weights that they are multiplied with: what the
-//! integer kernels multiply.
+//! Activations rounded to 8 bits, in blocks as long as those of the weights: the operands of the integer kernels.
 
 use crate::QuantType;
 
-/// Rows of activations: element `i` is about `scales[i / block] * q[i]`, to within half of that scale.
+/// Rows of activations: element `i` is about `scales[i / block] * q[i]`, within half of that scale.
 ///
-/// If one of a block is infinite or NaN its scale is NaN, and so is every product with it.
+/// If a block contains an infinity or NaN, its scale is NaN, and so is every product with it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Activations {
     /// From −127 to 127.
     pub(crate) q: Vec<i8>,
-    /// One per block: a 127th of the largest magnitude.
+    /// One per block: 1/127 of the largest magnitude.
     pub(crate) scales: Vec<f32>,
-    /// The sum of each so many neighbours of `q` as [`group_of`] says.
+    /// The sums of neighbours in `q`, [`sum_group`] at a time.
     pub(crate) sums: Vec<i32>,
 }
 
-/// How many neighbours each sum is of: as many as share a scale, a minimum or an offset.
-pub(crate) const fn group_of(kind: QuantType) -> usize {
+/// How many neighbours each sum covers: as many as share a scale, a minimum or an offset.
+pub(crate) const fn sum_group(kind: QuantType) -> usize {
     match kind {
         // One lane of `vpdpbusd`.
         QuantType::Q8_0 => 4,
@@ -26,10 +25,10 @@ pub(crate) const fn group_of(kind: QuantType) -> usize {
     }
 }
 
-/// What is so small that its inverse overflows is nothing beside any other block.
+/// Below this a block's inverse scale would overflow, and the block is negligible beside any other.
 const LEAST: f32 = f32::MIN_POSITIVE * 256.0;
 
-/// Adds up neighbours.
+/// Adds up groups of neighbours.
 #[inline(always)]
 fn sums(q: &[i8], group: usize) -> Vec<i32> {
     let sum = |group: &[i8]| group.iter().map(|&q| i32::from(q)).sum::<i32>();
@@ -44,11 +43,11 @@ fn sums(q: &[i8], group: usize) -> Vec<i32> {
 
 /// The reference.
 pub(crate) mod scalar {
-    use super::{Activations, LEAST, group_of};
+    use super::{Activations, LEAST, sum_group};
     use crate::QuantType;
 
     impl Activations {
-        /// Rounds `x`, whole blocks of the type: to the nearest, and of two to the even one.
+        /// Rounds `x`, whole blocks of the type, to the nearest integer, ties to even.
         pub(crate) fn rounded(kind: QuantType, x: &[f32]) -> Self {
             let block = kind.block_len();
             let mut q = Vec::with_capacity(x.len());
@@ -63,16 +62,16 @@ pub(crate) mod scalar {
                     _ if most < LEAST => (0.0, 0.0),
                     _ => (127.0 / most, most / 127.0),
                 };
-                // A block with an infinity in it has no codes.
+                // A block with an infinity or NaN has no codes.
                 let code = |x: &f32| (x * inverse).round_ties_even() as i8;
                 q.extend(x.iter().map(code));
                 scales.push(scale);
             }
-            let sums = super::sums(&q, group_of(kind));
+            let sums = super::sums(&q, sum_group(kind));
             Self { q, scales, sums }
         }
 
-        /// What they stand for.
+        /// The values that the codes stand for.
         pub(crate) fn values(&self) -> impl Iterator<Item = f32> {
             let block = self.q.len().checked_div(self.scales.len()).unwrap_or(1);
             let blocks = self.q.chunks_exact(block.max(1)).zip(&self.scales);
@@ -86,12 +85,12 @@ pub(crate) mod scalar {
 pub(crate) mod avx512 {
     use std::arch::x86_64::*;
 
-    use super::{Activations, LEAST, group_of};
+    use super::{Activations, LEAST, sum_group};
     use crate::QuantType;
     use crate::lanes::wide::{load_f32x16, store_i8x16};
 
     impl Activations {
-        /// As [`rounded`](Self::rounded), to the bit.
+        /// Like [`rounded`](Self::rounded), with the same bits.
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         pub(crate) fn rounded_avx512(kind: QuantType, x: &[f32]) -> Self {
             let block = kind.block_len();
@@ -100,12 +99,12 @@ pub(crate) mod avx512 {
             for (q, x) in q.chunks_exact_mut(block).zip(x.chunks_exact(block)) {
                 scales.push(round_block(q, x));
             }
-            let sums = super::sums(&q, group_of(kind));
+            let sums = super::sums(&q, sum_group(kind));
             Self { q, scales, sums }
         }
     }
 
-    /// Rounds a block, a multiple of sixteen. Returns its scale.
+    /// Rounds a block whose length is a multiple of sixteen. Returns its scale.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
     pub(crate) fn round_block(q: &mut [i8], x: &[f32]) -> f32 {
@@ -122,7 +121,7 @@ pub(crate) mod avx512 {
         scale
     }
 
-    /// Rounds a block of `16 * V`, into registers. Returns its scale, too.
+    /// Rounds a block of `16 * V` into registers. Also returns its scale.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
     pub(crate) fn round_vectors<const V: usize>(x: &[[f32; 16]; V]) -> ([__m512i; V], f32) {
@@ -142,14 +141,14 @@ pub(crate) mod avx512 {
         _mm512_cvtps_epi32(_mm512_mul_ps(load_f32x16(x), _mm512_set1_ps(inverse)))
     }
 
-    /// What numbers of a block are multiplied with to be rounded, if any is worth it, and the block's scale.
+    /// The factor by which a block is multiplied before rounding, if it isn't negligible, and the block's scale.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
     fn scale_of(x: &[[f32; 16]]) -> (Option<f32>, f32) {
         let magnitude = _mm512_set1_epi32(i32::MAX);
         let mut most = _mm512_setzero_si512();
         for x in x {
-            // Magnitudes are in order as whole numbers too, with NaN above infinity: so none is lost.
+            // Magnitudes compare as integers the same way, with NaN above infinity, so no NaN is lost.
             let bits = _mm512_and_si512(_mm512_castps_si512(load_f32x16(x)), magnitude);
             most = _mm512_max_epi32(most, bits);
         }
@@ -170,7 +169,7 @@ mod tests {
         let mut x = [0.0; 32];
         (x[0], x[1], x[2], x[3]) = (-254.0, 1.0, 3.0, 5.0);
         let a = Activations::rounded(QuantType::Q8_0, &x);
-        // Of two as near, the even one.
+        // Ties go to even.
         assert_eq!((a.q[..4].to_vec(), a.scales[0]), (vec![-127, 0, 2, 2], 2.0));
         assert_eq!(a.sums, [-123, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(a.values().take(4).collect::<Vec<_>>(), [-254.0, 0.0, 4.0, 4.0]);

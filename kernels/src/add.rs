@@ -1,7 +1,7 @@
 //! Residuals and biases: elementwise sums.
 
 fn check_add(x: usize, y: usize) {
-    assert!(x == y, "add: x has {x} and y {y} elements, but they must be as many");
+    assert!(x == y, "add: x has {x} and y {y} elements, but the lengths must be equal");
 }
 
 fn check_add_bias(x: usize, bias: usize) {

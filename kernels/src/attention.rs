@@ -1,8 +1,8 @@
 //! One query head against a cache of keys and values: the two halves of
 //! `softmax(q·Kᵀ / √d)·V`, with [`softmax`](crate::softmax) between them.
 //!
-//! The cache is `f32`, one row per past token. Rows of one head lie `stride` elements apart (the
-//! heads of a token are neighbours); the last row needs only the head's own elements.
+//! The cache is `f32`, one row per past token. Rows of one head lie `stride` elements apart, since the heads of a token
+//! are adjacent; the last row needs only the head's own elements.
 
 fn check(op: &str, rows: usize, head: usize, cache: usize, stride: usize) {
     assert!(stride >= head, "{op}: a stride of {stride} is less than the head's {head} elements");
@@ -117,7 +117,7 @@ pub(crate) mod eight_lanes {
     }
 }
 
-/// As AVX2, with vectors of twice the length.
+/// Like AVX2, with vectors of twice the length.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::arch::x86_64::*;
@@ -138,11 +138,11 @@ pub(crate) mod avx512 {
                 }
             };
         }
-        // The heads of models, whose query stays in registers.
+        // The head sizes of common models, whose query stays in registers.
         of_vectors!(2, 4, 5, 6, 7, 8, 12, 16);
     }
 
-    /// For heads of `V` vectors or, with `ANY`, for others.
+    /// For heads of `V` vectors or, with `ANY`, for all others.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
     fn scores_of<const V: usize, const ANY: bool>(
@@ -162,7 +162,7 @@ pub(crate) mod avx512 {
             *out = dots.map(|dot| scale * dot);
         }
         for (i, out) in rest.iter_mut().enumerate() {
-            // One key again and again, so that it is added up as among others.
+            // The same key four times, so that it is summed in the same order as in a group.
             let keys = [key(first_of_rest + i); 4];
             let [dot, ..] = if ANY { dots(keys, q) } else { dots_of::<V>(keys, q) };
             *out = scale * dot;
@@ -253,7 +253,7 @@ pub(crate) mod avx512 {
         for (t, p) in p.iter().enumerate() {
             let row = &v[t * stride + at..][..16 * N];
             let p = _mm512_set1_ps(*p);
-            // By number, so that the sums stay in registers.
+            // Indexed by number, so that the sums stay in registers.
             let row = row.as_chunks().0.first_chunk::<N>().expect("cut to so many");
             for i in 0..N {
                 acc[i] = _mm512_fmadd_ps(p, load_f32x16(&row[i]), acc[i]);

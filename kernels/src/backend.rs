@@ -1,9 +1,9 @@
-//! Which hardware runs the kernels: its names, and how to find the best one here.
+//! The backends: their names, and how to find the best one for this machine.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What runs the kernels.
+/// Hardware that runs kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// Plain Rust: the reference.
@@ -38,7 +38,7 @@ impl Backend {
         }
     }
 
-    /// What nobody knows yet of the kernels for a CPU, for whoever reads their figures.
+    /// What isn't known about a CPU backend yet. Reports print it beside its figures.
     pub const fn caveat(self) -> Option<&'static str> {
         match self {
             Self::Neon => {
@@ -90,7 +90,7 @@ impl std::error::Error for UnknownBackend {}
 pub enum UnsupportedBackend {
     /// The kernels exist, but this CPU can't run them.
     NotOnThisCpu(Backend),
-    /// A GPU backend, which isn't a matter of this crate.
+    /// A GPU backend, which this crate doesn't contain.
     Gpu(Backend),
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for UnsupportedBackend {
                 write!(f, "this CPU can't run the {backend} kernels: use scalar")
             }
             Self::Gpu(backend) => {
-                write!(f, "{backend} is a GPU backend, and these are the CPU's kernels")
+                write!(f, "{backend} is a GPU backend, but these are CPU kernels")
             }
         }
     }
@@ -130,7 +130,7 @@ pub fn detect_backend() -> Backend {
     Backend::Scalar
 }
 
-/// Whether this CPU has all that the AVX2 kernels are compiled for.
+/// Whether this CPU has all features that the AVX2 kernels are compiled for.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
@@ -138,8 +138,8 @@ pub(crate) fn has_avx2() -> bool {
         && is_x86_feature_detected!("f16c")
 }
 
-/// Whether this CPU has all that the AVX-512 kernels are compiled for. Those without VNNI (Skylake-X) run
-/// the AVX2 kernels, which they run nearly as fast.
+/// Whether this CPU has all features that the AVX-512 kernels are compiled for. CPUs with AVX-512 but without VNNI
+/// (Skylake-X) use the AVX2 kernels, which are nearly as fast there.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_avx512() -> bool {
     has_avx2()
@@ -150,8 +150,8 @@ pub(crate) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
-/// Whether this CPU has all that the NEON kernels are compiled for, which every 64-bit ARM that runs
-/// programs of an operating system has.
+/// Whether this CPU has all features that the NEON kernels are compiled for. Every 64-bit ARM that runs an
+/// operating system has them.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn has_neon() -> bool {
     std::arch::is_aarch64_feature_detected!("neon")

@@ -20,8 +20,8 @@ pub(crate) mod eight_lanes {
 
     /// The dot products of `R` rows with `N` others, all of one length.
     ///
-    /// Each result is the same to the bit whatever `R` and `N` are, so that how work is cut into
-    /// tiles, and among how many threads, can't be seen in it.
+    /// Each result has the same bits whatever `R` and `N` are, so it doesn't depend on how the work is cut into tiles
+    /// and divided among threads.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]

@@ -1,10 +1,9 @@
 //! Activations that several matrices are multiplied with.
 //!
-//! Integer kernels multiply activations that are rounded to 8 bits, in the order in which the codes of a type
-//! of weights come out of its blocks. The projections of one layer share their input, so it is rounded once
-//! for all of them: by the first product that needs it, which later ones of the same type find done. Weights of
-//! another type are other blocks in another order, and get a rounding of their own. So do interleaved rows, and the
-//! kernels that put the floats of several tokens side by side.
+//! Integer kernels multiply activations rounded to 8 bits, in the order in which the codes of a weight type come out
+//! of its blocks. The projections of one layer share their input, so it is rounded once for all of them, by the first
+//! product that needs it. Weights of a type with other blocks or another order need a rounding of their own. So do
+//! interleaved rows, and the kernels that put the floats of several tokens side by side.
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
@@ -15,7 +14,7 @@ use crate::{Kernels, Matrix, QuantType, ThreadPool};
 #[cfg(target_arch = "x86_64")]
 use crate::{gemm, gemm::TILE_TOKENS, gemv};
 
-/// Activations of `n` tokens, and what kernels have made of them so far.
+/// Activations of `n` tokens, and what kernels have prepared from them so far.
 ///
 /// ```
 /// use std::num::NonZeroUsize;
@@ -38,20 +37,20 @@ use crate::{gemm, gemm::TILE_TOKENS, gemv};
 pub struct Inputs<'x> {
     x: &'x [f32],
     n: usize,
-    /// By [`alike`], and whether rows are interleaved: where that matters.
-    made: Vec<(QuantType, bool, Made)>,
+    /// The type's [`representative`], whether rows are interleaved (where that matters), and what was prepared.
+    prepared: Vec<(QuantType, bool, Prepared)>,
 }
 
-/// What the kernels of a type multiply instead of floats.
+/// What kernels multiply in place of the floats.
 #[derive(Debug)]
-enum Made {
-    /// Of one token.
+enum Prepared {
+    /// One token.
     #[cfg(target_arch = "x86_64")]
     Arranged(gemv::int8::Arranged),
-    /// Of several: each part has some.
+    /// Several tokens; each part has some of them.
     #[cfg(target_arch = "x86_64")]
     Rounded(Vec<gemm::int8::Rounded>),
-    /// Likewise, as floats.
+    /// Several tokens as floats; each part has some of them.
     #[cfg(target_arch = "x86_64")]
     Packed(Vec<gemm::float::Packed>),
 }
@@ -60,50 +59,52 @@ impl<'x> Inputs<'x> {
     /// `x` is `(n, columns)`, row-major: one row for each token.
     #[must_use]
     pub fn new(x: &'x [f32], n: usize) -> Self {
-        Self { x, n, made: Vec::new() }
+        Self { x, n, prepared: Vec::new() }
     }
 
-    /// The activations as they are.
+    /// The activations as floats.
     #[must_use]
     pub fn x(&self) -> &'x [f32] {
         self.x
     }
 
-    /// How many tokens they are of.
+    /// The number of tokens.
     #[must_use]
     pub fn n(&self) -> usize {
         self.n
     }
 
-    /// How often they were rounded: once for each kind of blocks, and in single tokens for each layout of them.
+    /// How often the activations were rounded: once for each kind of block and, for a single token, for each layout.
     #[must_use]
     pub fn roundings(&self) -> usize {
         #[cfg(target_arch = "x86_64")]
-        let are_rounded = |made: &Made| !matches!(made, Made::Packed(_));
+        let are_rounded = |prepared: &Prepared| !matches!(prepared, Prepared::Packed(_));
         #[cfg(not(target_arch = "x86_64"))]
-        let are_rounded = |_: &Made| true;
-        self.made.iter().filter(|(.., made)| are_rounded(made)).count()
+        let are_rounded = |_: &Prepared| true;
+        self.prepared.iter().filter(|(.., prepared)| are_rounded(prepared)).count()
     }
 
-    /// The only token, as [`Kernels::gemv_vector`] multiplies it with weights like these.
+    /// The only token, as [`Kernels::gemv_vector`] needs it for weights of this type and layout.
     pub(crate) fn vector(&mut self, kernels: Kernels, w: &Matrix<'_>) -> Vector<'_> {
         let (kind, is_interleaved) = (w.kind(), w.is_interleaved());
         debug_assert_eq!(self.n, 1);
         #[cfg(target_arch = "x86_64")]
         if kernels.rounds_activations(kind, 1) && !self.x.is_empty() {
             let x = self.x;
-            let made = self.made(kind, is_interleaved, || {
-                Made::Arranged(kernels.arranged(kind, is_interleaved, x))
+            let prepared = self.prepared(kind, is_interleaved, || {
+                Prepared::Arranged(kernels.arranged(kind, is_interleaved, x))
             });
-            let Made::Arranged(x) = made else { unreachable!("one token is never a part") };
+            let Prepared::Arranged(x) = prepared else {
+                unreachable!("a single token isn't split")
+            };
             return Vector::Arranged(x);
         }
         let _ = (kernels, kind, is_interleaved);
         Vector::Floats(self.x)
     }
 
-    /// The tokens, as [`Kernels::gemm_columns`] multiplies them with weights of a type. Where they have to be
-    /// made anew and are many, each thread of `pool` makes some: a job of its own.
+    /// The tokens, as [`Kernels::gemm_columns`] needs them for weights of this type. If they must be prepared and are
+    /// many, the threads of `pool` share that, as a job of its own.
     pub(crate) fn tokens(
         &mut self,
         kernels: Kernels,
@@ -114,46 +115,47 @@ impl<'x> Inputs<'x> {
         if kernels.rounds_activations(kind, self.n) && !self.x.is_empty() {
             let (x, n) = (self.x, self.n);
             let rounded = |x: &[f32], n| kernels.rounded(kind, x, n);
-            let made = self.made(kind, false, || Made::Rounded(parts(pool, x, n, 1, rounded)));
-            let Made::Rounded(parts) = made else { unreachable!("these are of no other kind") };
+            let prepared =
+                self.prepared(kind, false, || Prepared::Rounded(parts(pool, x, n, 1, rounded)));
+            let Prepared::Rounded(parts) = prepared else { unreachable!("rounded above") };
             return Tokens::Rounded(parts);
         }
         #[cfg(target_arch = "x86_64")]
         if kernels.packs_activations() && !self.x.is_empty() {
             let (x, n) = (self.x, self.n);
             let packed = |x: &[f32], n| kernels.packed(x, n);
-            let made =
-                self.made(kind, false, || Made::Packed(parts(pool, x, n, TILE_TOKENS, packed)));
-            let Made::Packed(parts) = made else { unreachable!("these are of no other kind") };
+            let prepared = self
+                .prepared(kind, false, || Prepared::Packed(parts(pool, x, n, TILE_TOKENS, packed)));
+            let Prepared::Packed(parts) = prepared else { unreachable!("packed above") };
             return Tokens::Packed(parts);
         }
         let _ = (kernels, pool, kind);
         Tokens::Floats(self.x)
     }
 
-    /// What was made for the type and the layout, or is made now.
+    /// What was prepared for the type and the layout; prepares it if necessary.
     #[cfg(target_arch = "x86_64")]
-    fn made(
+    fn prepared(
         &mut self,
         kind: QuantType,
         is_interleaved: bool,
-        make: impl FnOnce() -> Made,
-    ) -> &Made {
-        let of = (alike(kind), is_interleaved);
-        let at = match self.made.iter().position(|(kind, layout, _)| (*kind, *layout) == of) {
+        make: impl FnOnce() -> Prepared,
+    ) -> &Prepared {
+        let key = (representative(kind), is_interleaved);
+        let at = match self.prepared.iter().position(|(kind, layout, _)| (*kind, *layout) == key) {
             Some(at) => at,
             None => {
-                self.made.push((of.0, of.1, make()));
-                self.made.len() - 1
+                self.prepared.push((key.0, key.1, make()));
+                self.prepared.len() - 1
             }
         };
-        &self.made[at].2
+        &self.prepared[at].2
     }
 }
 
-/// The first of the types whose kernels read what is made of activations alike.
+/// The first of the types whose kernels read activations prepared in the same way.
 #[cfg(target_arch = "x86_64")]
-fn alike(kind: QuantType) -> QuantType {
+fn representative(kind: QuantType) -> QuantType {
     match kind {
         QuantType::Q5_1 => QuantType::Q4_1,
         QuantType::Q5_K => QuantType::Q4_K,
@@ -162,7 +164,7 @@ fn alike(kind: QuantType) -> QuantType {
     }
 }
 
-/// What is made of `n` rows: by each thread of some, a multiple of `together`, where that is worth it.
+/// Prepares `n` rows, on several threads if that is worth it. Each takes a multiple of `together` rows.
 #[cfg(target_arch = "x86_64")]
 fn parts<T: Send + Sync>(
     pool: Option<&ThreadPool>,
@@ -171,7 +173,7 @@ fn parts<T: Send + Sync>(
     together: usize,
     make: impl Fn(&[f32], usize) -> T + Sync,
 ) -> Vec<T> {
-    // About 10 µs of work: less isn't worth a second hand-off.
+    // About 10 µs of work: less isn't worth waking the threads for.
     const WORTH_SHARING: usize = 1 << 16;
     let Some(pool) = pool.filter(|pool| pool.threads() > 1 && x.len() >= WORTH_SHARING) else {
         return vec![make(x, n)];
@@ -183,7 +185,7 @@ fn parts<T: Send + Sync>(
         let some = (thread * size).min(n)..((thread + 1) * size).min(n);
         if !some.is_empty() {
             let x = &x[some.start * cols..some.end * cols];
-            // Nobody else has this thread's cell.
+            // Only this thread sets this cell.
             let _ = parts[thread].set(make(x, some.len()));
         }
     });
@@ -198,13 +200,13 @@ mod tests {
     use crate::tests::{encode, laid_out, noise};
     use crate::{Backend, can_be_interleaved};
 
-    /// The order of types is that of a mixture's, so that each comes after others of other blocks.
+    /// The types come in an order in which neighbours have different blocks, as in a mixture of types.
     #[test]
     fn what_is_made_once_gives_the_same_bits_as_what_is_made_anew() {
         let (rows, cols) = (48, 512);
         for backend in [Backend::Scalar, Backend::Avx2, Backend::Avx512, Backend::Neon] {
             let Ok(kernels) = Kernels::new(backend) else { continue };
-            // The last is enough to be shared out.
+            // The last case is large enough to be shared.
             for (threads, n) in [(1, 1), (2, 1), (1, 5), (3, 7), (2, 130), (3, 130)] {
                 let pool = ThreadPool::new(NonZeroUsize::new(threads).unwrap()).unwrap();
                 let x: Vec<f32> =
@@ -223,8 +225,8 @@ mod tests {
                     let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                     assert_eq!(bits(&once), bits(&anew), "{w:?}, {n} tokens, {threads} threads");
                 }
-                // Eleven types of 8 bits or fewer, of which two read what was made for another. A single token
-                // meets interleaved rows of six in orders of their own, of which two are one.
+                // Eleven types of 8 bits or fewer, two of which reuse what was prepared for another. For a single token,
+                // six types have orders of their own if interleaved, two of which are the same.
                 let expected = match backend {
                     Backend::Avx512 if n == 1 => 14,
                     Backend::Avx512 => 9,

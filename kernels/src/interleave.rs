@@ -1,9 +1,9 @@
-//! Sixteen rows of weights side by side, so that a vector has a number of each.
+//! Sixteen rows of weights side by side, so that one vector holds a number from each.
 //!
-//! A loop over one row at a time adds up lanes, and takes the scales of each block apart on their own: on
-//! AVX-512 that is more work than the products. With the same four bytes of sixteen rows side by side a lane is a
-//! row, nothing is added up across lanes, and one vector has the scales of sixteen blocks. Besides, a core reads one
-//! stream from its start to its end, which its prefetchers follow best.
+//! A loop over one row at a time must add up the lanes of a vector, and unpack the scales of each block by itself: on
+//! AVX-512 that is more work than the products. With the same four bytes of sixteen rows side by side, each lane is a
+//! row, nothing is added up across lanes, and one vector holds the scales of sixteen blocks. Besides, a core then reads
+//! one stream from start to end, which its prefetchers follow best.
 //!
 //! ```text
 //! by row       row 0: block, block, …   row 1: block, block, …   …   row 15
@@ -13,31 +13,32 @@
 //! with lone    the half floats of block 0: of row 0, … of row 15   of block 1: of row 0, … of row 15
 //! half floats  the words of block 0   the words of block 1
 //!              the half floats of blocks 2 and 3   …
-//!              of a block without another: its words   its half floats
+//!              a last block without a partner: its words   its half floats
 //!
 //! floats       column 0: of row 0, … of row 15   column 1: …
 //! ```
 //!
-//! A word is four bytes, so that one of each row is a line of 64. Blocks of some types have a half float besides, in
-//! front of their words or behind them; those of two blocks are a line, which comes before what they scale. A float is a
-//! block of its own: a word of F32, or a half float and no words. It is a
-//! permutation of the bytes of sixteen rows, a group: a matrix is as long as before, and each row can be had again.
-//! Some blocks of a group are a group of shorter rows, if they begin with an even one and don't leave an even one
-//! without the next.
+//! A word is four bytes, so one word of each row makes a line of 64 bytes. Blocks of some types also have a lone half
+//! float, before or after their words; those of two blocks share a line, which comes before the words that they scale.
+//! A float is a block of its own: F32 has one word, F16 and BF16 a half float and no words.
 //!
-//! All lines come in the order in which the loops take them. The words of Q5_K and Q6_K do so with the upper bits
-//! beside the rest of the codes, and scales first; the others' as in the file. Out of order it is two or three streams
-//! in a page, of which the prefetchers of Zen 4 follow none: 9 GB/s for 27.
+//! The layout permutes the bytes of sixteen rows, which form a group. The matrix keeps its size, and each row can be
+//! restored. Some consecutive blocks of a group are a group of shorter rows, provided that they begin with an even
+//! block and don't separate an even block from the next.
+//!
+//! All lines come in the order in which the loops read them. For Q5_K and Q6_K, that puts the upper bits beside the
+//! rest of the codes, and the scales first; for other types it is the order of the file. In any other order, a loop
+//! reads two or three streams within a page, and Zen 4's prefetchers follow none of them: 9 GB/s instead of 27.
 
 use crate::QuantType;
 use crate::quant::{q4_0, q4_k, q5_k, q6_k, q8_0, ternary};
 
-/// How many rows are side by side.
+/// How many rows lie side by side.
 pub const GROUP_ROWS: usize = 16;
 
-/// The words of a line.
+/// One word of each of sixteen rows.
 pub(crate) type Line = [u8; 4 * GROUP_ROWS];
-/// The lone half floats of a block of sixteen rows.
+/// The lone half floats of one block of each of sixteen rows.
 pub(crate) type Halves = [u8; 2 * GROUP_ROWS];
 
 pub(crate) const Q4_K_WORDS: usize = q4_k::BYTES / 4;
@@ -47,10 +48,10 @@ pub(crate) const Q4_0_WORDS: usize = q4_0::BYTES / 4;
 pub(crate) const Q8_0_WORDS: usize = q8_0::BYTES / 4;
 pub(crate) const TQ2_0_WORDS: usize = ternary::TQ2_0_BYTES / 4;
 
-/// Where the lines of Q6_K's codes begin: after its scales.
+/// The first line of Q6_K's codes, after its scales.
 pub(crate) const Q6_K_CODES: usize = 4;
 
-/// The line that has some word of a block.
+/// For each word of a block, the line that holds it.
 static Q4_K_LINES: [u8; Q4_K_WORDS] = in_order();
 static Q5_K_LINES: [u8; Q5_K_WORDS] = q5_k_lines();
 static Q6_K_LINES: [u8; Q6_K_WORDS] = q6_k_lines();
@@ -69,8 +70,8 @@ const fn in_order<const N: usize>() -> [u8; N] {
     lines
 }
 
-/// For four columns of each sub-block: the word with their fifth bits, then those with their codes, two sub-blocks in
-/// each.
+/// For every four columns of the sub-blocks: the word with their fifth bits, then those with their codes, two
+/// sub-blocks in each.
 const fn q5_k_lines() -> [u8; Q5_K_WORDS] {
     let mut lines = in_order();
     let (bits, codes) = (q5_k::QH / 4, q5_k::QS / 4);
@@ -88,8 +89,8 @@ const fn q5_k_lines() -> [u8; Q5_K_WORDS] {
     lines
 }
 
-/// Of each half of a block, for four columns after four columns: the word with the codes of the first and third
-/// quarter of the half, that of the second and fourth, that of their upper bits.
+/// For each half of a block and every four columns: the word with the codes of the half's first and third quarters,
+/// the word with those of the second and fourth, and the word with their upper bits.
 const fn q6_k_lines() -> [u8; Q6_K_WORDS] {
     let mut lines = [0; Q6_K_WORDS];
     let mut line = 0;
@@ -109,12 +110,12 @@ const fn q6_k_lines() -> [u8; Q6_K_WORDS] {
     lines
 }
 
-/// How a block's bytes are spread.
+/// How the bytes of a type's block are distributed.
 #[derive(Debug, Clone, Copy)]
 struct Spread {
-    /// The line of each whole word.
+    /// The line of each word.
     lines: &'static [u8],
-    /// Where a block of a file has a lone half float.
+    /// The position of a lone half float in a block, if it has one.
     half: Option<Half>,
 }
 
@@ -122,49 +123,51 @@ struct Spread {
 enum Half {
     /// Before all words.
     First,
-    /// After them.
+    /// After all words.
     Last,
 }
 
-/// Where something of a block begins in a group.
+/// Byte offsets of the parts of a block.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Offsets {
     lines: usize,
-    /// If the type has lone half floats.
+    /// Meaningful only if the type has lone half floats.
     halves: usize,
 }
 
 impl Spread {
-    /// How many bytes a block of sixteen rows has.
+    /// The size of one block of sixteen rows, in bytes.
     #[inline(always)]
     fn block_bytes(self) -> usize {
         let halves = if self.half.is_some() { size_of::<Halves>() } else { 0 };
         self.lines.len() * size_of::<Line>() + halves
     }
 
-    /// Where block `b` of a group of `n` is.
+    /// Where block `b` of a group of `n` blocks begins.
     #[inline(always)]
-    fn place(self, b: usize, n: usize) -> Place {
+    fn offsets(self, b: usize, n: usize) -> Offsets {
         let begin = b * self.block_bytes();
         match self.half {
-            None => Place { lines: begin, halves: begin },
-            // Its half floats are after those of the block before it, and all of these before the lines.
-            Some(_) if b % 2 == 1 => Place {
+            None => Offsets { lines: begin, halves: begin },
+            // An odd block's half floats follow those of the block before it, before the lines of either.
+            Some(_) if b % 2 == 1 => Offsets {
                 lines: begin + size_of::<Halves>(),
                 halves: begin - self.block_bytes() + size_of::<Halves>(),
             },
-            Some(_) if b + 1 < n => Place { lines: begin + size_of::<Line>(), halves: begin },
-            Some(_) => Place { lines: begin, halves: begin + self.lines.len() * size_of::<Line>() },
+            Some(_) if b + 1 < n => Offsets { lines: begin + size_of::<Line>(), halves: begin },
+            Some(_) => {
+                Offsets { lines: begin, halves: begin + self.lines.len() * size_of::<Line>() }
+            }
         }
     }
 
-    /// Where a block of a file has its first whole word, and where its half float if there is one.
+    /// Where the first word and the half float, if any, lie within a block of a file.
     #[inline(always)]
-    fn in_file(self) -> Place {
+    fn in_file(self) -> Offsets {
         match self.half {
-            None => Place { lines: 0, halves: 0 },
-            Some(Half::First) => Place { lines: 2, halves: 0 },
-            Some(Half::Last) => Place { lines: 0, halves: 4 * self.lines.len() },
+            None => Offsets { lines: 0, halves: 0 },
+            Some(Half::First) => Offsets { lines: 2, halves: 0 },
+            Some(Half::Last) => Offsets { lines: 0, halves: 4 * self.lines.len() },
         }
     }
 }
@@ -185,31 +188,30 @@ fn spread(kind: QuantType) -> Option<Spread> {
     Some(Spread { lines, half })
 }
 
-/// Whether this type has an interleaved layout.
+/// Whether the type has an interleaved layout.
 #[must_use]
 pub fn can_be_interleaved(kind: QuantType) -> bool {
     spread(kind).is_some()
 }
 
-/// The line of a block that has the word which begins `at` bytes from its start.
+/// The line of a block that holds the word `at` bytes from the block's start.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn line_of(kind: QuantType, at: usize) -> usize {
     let lines: &[u8] = match kind {
         QuantType::Q5_K => &Q5_K_LINES,
         QuantType::Q6_K => &Q6_K_LINES,
-        // In order, after a half float or none; a table of those would be read each time.
+        // In order, with or without a half float before them. A table of these would be read each time.
         _ => return at / 4,
     };
     debug_assert!(at.is_multiple_of(4));
     usize::from(lines[at / 4])
 }
 
-/// Turns whole groups of [`GROUP_ROWS`] rows of `cols` weights, one row after the other, into interleaved ones, in
-/// the same place. A [`Matrix::interleaved`](crate::Matrix::interleaved) reads them.
+/// Interleaves whole groups of [`GROUP_ROWS`] rows of `cols` weights in place.
+/// [`Matrix::interleaved`](crate::Matrix::interleaved) reads the result.
 ///
-/// Groups don't depend on each other, so that several threads can take some each. One group's bytes are copied
-/// beside, and no more.
+/// Groups are independent, so threads can share them out. Besides `rows`, this needs memory for one group.
 ///
 /// # Panics
 ///
@@ -245,7 +247,7 @@ pub fn interleave(kind: QuantType, cols: usize, rows: &mut [u8]) {
     }
 }
 
-/// With the length of a block known at compile time a word is one load and one store.
+/// With the length of a block known at compile time, a word is one load and one store.
 #[inline(always)]
 fn interleave_group<const BYTES: usize>(spread: Spread, by_row: &[u8], out: &mut [u8]) {
     let n = by_row.len() / GROUP_ROWS / BYTES;
@@ -256,7 +258,7 @@ fn interleave_group<const BYTES: usize>(spread: Spread, by_row: &[u8], out: &mut
     let from = spread.in_file();
     for b in 0..n {
         let blocks = rows.map(|row| &row[b]);
-        let to = spread.place(b, n);
+        let to = spread.offsets(b, n);
         let lines = out[to.lines..].as_chunks_mut::<{ size_of::<Line>() }>().0;
         for (word, &line) in spread.lines.iter().enumerate() {
             let line = &mut lines[usize::from(line)];
@@ -273,8 +275,8 @@ fn interleave_group<const BYTES: usize>(spread: Spread, by_row: &[u8], out: &mut
     }
 }
 
-/// Of floats, which have no blocks: those of eight bytes of each row at a time. A macro, since shifts and stores of
-/// a known type become vectors.
+// Interleaves floats, eight bytes of each row at a time. A macro, since with a known type the compiler vectorises
+// the shifts and stores.
 macro_rules! interleave_floats {
     ($name:ident, $bits:ty) => {
         fn $name(by_row: &[u8], out: &mut [u8]) {
@@ -286,7 +288,7 @@ macro_rules! interleave_floats {
                 *row = bytes;
             }
             for (i, some) in out.chunks_mut(EIGHT * GROUP_ROWS).enumerate() {
-                // The last has what is left, which may be fewer.
+                // The last step takes the rest, which may be fewer.
                 let eights = rows.map(|row| match row[EIGHT * i..].first_chunk() {
                     Some(bytes) => u64::from_le_bytes(*bytes),
                     None => {
@@ -312,9 +314,9 @@ fn piece<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
     *block[at..].first_chunk().expect("a block's parts lie inside it")
 }
 
-/// Appends one row of an interleaved group, the `row`th, to `out`, as it was before.
+/// Appends the blocks of row `row` of an interleaved group to `out`, in the order of a file.
 pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8>) {
-    // Of all columns, one float.
+    // This row's float of every column.
     let mut floats = |bytes: usize| {
         let columns = group.chunks_exact(bytes * GROUP_ROWS);
         out.extend(columns.flat_map(|column| &column[bytes * row..][..bytes]));
@@ -327,7 +329,7 @@ pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8
     let spread = spread(kind).expect("an interleaved matrix is of such a type");
     let n = group.len() / spread.block_bytes();
     for b in 0..n {
-        let from = spread.place(b, n);
+        let from = spread.offsets(b, n);
         let half = |halves: usize| piece::<2>(group, halves + 2 * row);
         if spread.half == Some(Half::First) {
             out.extend_from_slice(&half(from.halves));
@@ -342,8 +344,8 @@ pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8
     }
 }
 
-/// Of some blocks of a group: those that a matrix's columns have, from an even block on if the type has lone half
-/// floats, to the end or before an even one. What comes out is a group of shorter rows.
+/// Some consecutive blocks of a group, as a group of shorter rows. If the type has lone half floats, the range must
+/// begin with an even block, and end at the end of the row or before an even block.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn part(kind: QuantType, group: &[u8], blocks: std::ops::Range<usize>) -> &[u8] {
     let bytes = GROUP_ROWS * kind.block_bytes();
@@ -352,34 +354,34 @@ pub(crate) fn part(kind: QuantType, group: &[u8], blocks: std::ops::Range<usize>
         spread(kind).is_some_and(|spread| spread.half.is_none())
             || blocks.start.is_multiple_of(2)
                 && (blocks.end.is_multiple_of(2) || blocks.end * bytes == group.len()),
-        "{blocks:?}: a block of {kind} without that whose half floats are beside its own"
+        "{blocks:?}: splits two blocks of {kind} whose half floats share a line"
     );
     part
 }
 
-/// How many blocks each row of a group has.
+/// The number of blocks in each row of a group.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn blocks_in(kind: QuantType, group: &[u8]) -> usize {
     group.len() / (GROUP_ROWS * kind.block_bytes())
 }
 
-/// The lines of a block of a group.
+/// The lines of a block.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn lines_of(kind: QuantType, group: &[u8], block: usize) -> &[Line] {
     let spread = spread(kind).expect("an interleaved matrix is of such a type");
-    let at = spread.place(block, blocks_in(kind, group)).lines;
+    let at = spread.offsets(block, blocks_in(kind, group)).lines;
     &group[at..].as_chunks().0[..spread.lines.len()]
 }
 
-/// The lone half floats of a block of a group of a type that has some.
+/// The lone half floats of a block. The type must have some.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn halves_of(kind: QuantType, group: &[u8], block: usize) -> &Halves {
     let spread = spread(kind).expect("an interleaved matrix is of such a type");
-    let at = spread.place(block, blocks_in(kind, group)).halves;
-    group[at..].first_chunk().expect("a group has all half floats of its blocks")
+    let at = spread.offsets(block, blocks_in(kind, group)).halves;
+    group[at..].first_chunk().expect("a group has the half floats of all its blocks")
 }
 
 #[cfg(test)]
@@ -411,7 +413,7 @@ mod tests {
                 let (rows, cols) = (GROUP_ROWS * groups, blocks * kind.block_len());
                 let row_bytes = blocks * kind.block_bytes();
                 let by_row = bytes(seed, rows * row_bytes);
-                // At any alignment.
+                // Any alignment must work.
                 let mut interleaved = [&vec![0; shift], &by_row[..]].concat();
                 interleave(kind, cols, &mut interleaved[shift..]);
                 let w = Matrix::interleaved(kind, rows, cols, &interleaved[shift..]).unwrap();
@@ -437,11 +439,11 @@ mod tests {
             let mut interleaved = by_row.clone();
             interleave(kind, cols, &mut interleaved);
             let words = kind.block_bytes() / 4;
-            // The half floats of two blocks are a line before them, those of the third are behind it.
+            // The half floats of two blocks come in a line before them, those of the third after it.
             let (has_half, is_first) = match kind {
                 QuantType::Q6_K | QuantType::TQ2_0 => (1, 0),
                 QuantType::Q4_0 | QuantType::Q8_0 => (1, 1),
-                // A column after the other, as the next test has it.
+                // These are laid out by column, as the next test checks.
                 QuantType::F16 | QuantType::BF16 => continue,
                 _ => (0, 0),
             };

@@ -1,8 +1,7 @@
 //! The operations of a forward pass on a chosen backend.
 //!
-//! Every method hands its arguments to the function of the same name in its operation's file. This
-//! is one of two places where code compiled for AVX2, AVX-512 and NEON is called from code that isn't
-//! (`simd.rs` is the other).
+//! Every method passes its arguments to the function of the same name in the operation's file. This is one of two
+//! places where ordinary code calls code compiled for AVX2, AVX-512 or NEON; `simd.rs` is the other.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -19,9 +18,9 @@ use crate::{
     matmul, rms_norm, rope, silu_mul, softmax,
 };
 
-/// The operations, on a backend chosen once. `Copy`: pass it around.
+/// The operations of a forward pass, on a backend chosen once. It is `Copy`: pass it around.
 ///
-/// Lengths that don't fit are a bug of the caller, so they panic, with the lengths in the message.
+/// Mismatched lengths are a bug of the caller, so they panic, with the lengths in the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernels {
     isa: Isa,
@@ -30,35 +29,35 @@ pub struct Kernels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Isa {
     Scalar,
-    // Invariant: made only where the CPU was asked and has AVX2, FMA and F16C.
+    // Invariant: constructed only after detecting AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    // Invariant: made only where the CPU was asked and has what `has_avx512` asks for, AVX2 among it.
+    // Invariant: constructed only after detecting all that `has_avx512` requires, which includes AVX2.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    // Invariant: made only where the CPU was asked and has NEON.
+    // Invariant: constructed only after detecting NEON.
     #[cfg(target_arch = "aarch64")]
     Neon,
 }
 
-/// Calls `room::scalar::function`, `room::eight_lanes::function` for AVX2 and NEON, or the third of the named: for
-/// AVX-512 `eight_lanes` again where wider vectors would gain nothing.
+/// Calls `module::scalar::function`, for AVX2 and NEON `module::eight_lanes::function`, and for AVX-512 the named
+/// module's, which is `eight_lanes` again where wider vectors would gain nothing.
 macro_rules! dispatch {
-    ($kernels:ident, $room:ident, $function:ident, $($argument:expr),*) => {
-        dispatch!($kernels, $room / eight_lanes, $function, $($argument),*)
+    ($kernels:ident, $module:ident, $function:ident, $($argument:expr),*) => {
+        dispatch!($kernels, $module / eight_lanes, $function, $($argument),*)
     };
-    ($kernels:ident, $room:ident / $avx512:ident, $function:ident, $($argument:expr),*) => {
+    ($kernels:ident, $module:ident / $avx512:ident, $function:ident, $($argument:expr),*) => {
         match $kernels.isa {
-            Isa::Scalar => $room::scalar::$function($($argument),*),
+            Isa::Scalar => $module::scalar::$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an `Isa::Avx2` exists only where the CPU has what the function needs.
-            Isa::Avx2 => unsafe { $room::eight_lanes::$function($($argument),*) },
+            Isa::Avx2 => unsafe { $module::eight_lanes::$function($($argument),*) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an `Isa::Avx512` exists only where the CPU has what the function needs.
-            Isa::Avx512 => unsafe { $room::$avx512::$function($($argument),*) },
+            Isa::Avx512 => unsafe { $module::$avx512::$function($($argument),*) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: an `Isa::Neon` exists only where the CPU has what the function needs.
-            Isa::Neon => unsafe { $room::eight_lanes::$function($($argument),*) },
+            Isa::Neon => unsafe { $module::eight_lanes::$function($($argument),*) },
         }
     };
 }
@@ -85,7 +84,7 @@ impl Kernels {
         }
     }
 
-    /// The fastest kernels that are written and that this CPU can run.
+    /// The fastest kernels that this CPU can run.
     pub fn best() -> Self {
         [Backend::Avx512, Backend::Avx2, Backend::Neon]
             .into_iter()
@@ -93,7 +92,7 @@ impl Kernels {
             .unwrap_or(Self { isa: Isa::Scalar })
     }
 
-    /// What these kernels run on.
+    /// The backend that these kernels run on.
     pub fn backend(self) -> Backend {
         match self.isa {
             Isa::Scalar => Backend::Scalar,
@@ -106,21 +105,21 @@ impl Kernels {
         }
     }
 
-    /// Whether this CPU was found to have what the loops over eight lanes need (AVX2, FMA and F16C, or
-    /// NEON), and these kernels may use it.
+    /// Whether these kernels may use the loops over eight lanes: the CPU was found to have AVX2, FMA and F16C, or
+    /// NEON.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn has_eight_lanes(self) -> bool {
         self.isa != Isa::Scalar
     }
 
-    /// Whether this CPU was found to have what the kernels for AVX-512 need, and these may use it.
+    /// Whether these kernels may use the AVX-512 loops: the CPU was found to have what they need.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_avx512(self) -> bool {
         self.isa == Isa::Avx512
     }
 
-    /// Whether products of `n` tokens with weights of this type round activations to whole numbers of 8
-    /// bits, in blocks as long as those of the weights.
+    /// Whether products of `n` tokens with weights of this type round activations to 8-bit integers, in blocks as
+    /// long as those of the weights.
     pub fn rounds_activations(self, kind: QuantType, n: usize) -> bool {
         match self.isa {
             #[cfg(target_arch = "x86_64")]
@@ -134,8 +133,8 @@ impl Kernels {
         }
     }
 
-    /// Whether these kernels read rows of this type faster if they are [interleaved](crate::interleave()). They read
-    /// them in any case.
+    /// Whether these kernels read rows of this type faster if they are [interleaved](crate::interleave()). They can
+    /// read both layouts.
     pub fn interleaves(self, kind: QuantType) -> bool {
         match self.isa {
             #[cfg(target_arch = "x86_64")]
@@ -147,12 +146,12 @@ impl Kernels {
         }
     }
 
-    /// What products of `n` tokens with weights of this type take `x` for, a whole row or several: see
+    /// The values that products of `n` tokens with weights of this type use for `x`, one or several whole rows: see
     /// [`rounds_activations`](Self::rounds_activations).
     ///
     /// # Panics
     ///
-    /// If they round and `x` isn't whole blocks of the type.
+    /// If these kernels round activations and `x` isn't whole blocks of the type.
     pub fn rounded_activations(self, kind: QuantType, x: &[f32], n: usize) -> Vec<f32> {
         if !self.rounds_activations(kind, n) {
             return x.to_vec();
@@ -174,7 +173,7 @@ impl Kernels {
         dispatch!(self, rms_norm, rms_norm, out, x, weight, eps);
     }
 
-    /// `x = x / sqrt(mean(x²) + eps) * weight`, for one head of a query or key, say.
+    /// `x = x / sqrt(mean(x²) + eps) * weight`, for example for one head of a query or key.
     ///
     /// # Panics
     ///
@@ -264,12 +263,11 @@ impl Kernels {
         self.gemv_rows(out, w, 0..w.rows(), x);
     }
 
-    /// `out = W[rows]·x`: some rows of [`gemv`](Self::gemv), each the same to the bit as there. `out`
-    /// has `rows.len()` elements.
+    /// `out = W[rows]·x`: some rows of [`gemv`](Self::gemv), with the same bits. `out` has `rows.len()` elements.
     ///
     /// # Panics
     ///
-    /// If a length differs, or `w` hasn't these rows.
+    /// If a length differs, or `w` doesn't have these rows.
     pub fn gemv_rows(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
         gemv::check(out.len(), &w, &rows, x.len());
         self.gemv_vector(out, w, rows, Inputs::new(x, 1).vector(self, &w));
@@ -287,9 +285,8 @@ impl Kernels {
         }
     }
 
-    /// `out = X·Wᵀ` for `n` tokens: `x` is `(n, w.cols())` and `out` is `(n, w.rows())`, both
-    /// row-major. One token is a [`gemv`](Self::gemv); its result can differ from that of the same
-    /// token among others in the last bits.
+    /// `out = X·Wᵀ` for `n` tokens: `x` is `(n, w.cols())` and `out` is `(n, w.rows())`, both row-major. One token is
+    /// a [`gemv`](Self::gemv). Its result may differ in the last bits from the same token's among others.
     ///
     /// # Panics
     ///
@@ -307,7 +304,7 @@ impl Kernels {
         dispatch!(self, gemm / avx512, gemm_columns, out, w, x, n);
     }
 
-    /// A vector as [`gemv_vector`](Self::gemv_vector) multiplies it where activations are rounded.
+    /// A vector prepared for [`gemv_vector`](Self::gemv_vector), on backends that round activations.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn arranged(
         self,
@@ -320,7 +317,7 @@ impl Kernels {
         unsafe { gemv::int8::Arranged::new(kind, is_interleaved, x) }
     }
 
-    /// Some rows, as [`gemm_columns`](Self::gemm_columns) multiplies them where activations are rounded.
+    /// Rows prepared for [`gemm_columns`](Self::gemm_columns), on backends that round activations.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn rounded(self, kind: QuantType, x: &[f32], n: usize) -> gemm::int8::Rounded {
         assert!(self.isa == Isa::Avx512, "only AVX-512 rounds activations");
@@ -328,7 +325,7 @@ impl Kernels {
         unsafe { gemm::int8::Rounded::new(kind, x, n) }
     }
 
-    /// Some rows, as [`gemm_columns`](Self::gemm_columns) multiplies them with floats on AVX-512.
+    /// Rows prepared for [`gemm_columns`](Self::gemm_columns) with float weights on AVX-512.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn packed(self, x: &[f32], n: usize) -> gemm::float::Packed {
         assert!(self.packs_activations(), "only AVX-512 packs activations");
@@ -336,30 +333,29 @@ impl Kernels {
         unsafe { gemm::float::Packed::new(x, n) }
     }
 
-    /// Whether products of several tokens with floats put the tokens side by side.
+    /// Whether products of several tokens with float weights put the tokens side by side.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn packs_activations(self) -> bool {
         self.isa == Isa::Avx512
     }
 
-    /// [`gemm`](Self::gemm) on all threads of `pool`. The result is the same to the bit on any number
-    /// of threads.
+    /// [`gemm`](Self::gemm) on all threads of `pool`. The result has the same bits on any number of threads.
     ///
     /// # Panics
     ///
-    /// If a length differs, or it is called from inside [`ThreadPool::run`] of the same pool.
+    /// If a length differs, or if called from inside [`ThreadPool::run`] of the same pool.
     pub fn matmul(self, pool: &ThreadPool, out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
         self.matmul_inputs(pool, out, w, &mut Inputs::new(x, n), None);
     }
 
-    /// [`matmul`](Self::matmul) of inputs that other matrices are multiplied with, too: what the kernels make
-    /// of them is made once. The result is the same to the bit.
+    /// [`matmul`](Self::matmul) of inputs that are multiplied with other matrices, too: what the kernels prepare from
+    /// them is prepared once. The result has the same bits.
     ///
-    /// `tiles` is told of the tiles of products of several tokens. Without it no clock is read.
+    /// If `tiles` is given, it is told of the tiles of products of several tokens. Otherwise no clock is read.
     ///
     /// # Panics
     ///
-    /// As [`matmul`](Self::matmul).
+    /// Like [`matmul`](Self::matmul).
     pub fn matmul_inputs(
         self,
         pool: &ThreadPool,
@@ -372,11 +368,10 @@ impl Kernels {
     }
 }
 
-/// Picks between the names of the routines that [`dispatch!`] picks between: where AVX-512 has none of its own,
-/// that of AVX2.
+/// Selects between the names of the routines in the same way as [`dispatch!`] selects between the routines.
 macro_rules! names {
     ($($(#[$doc:meta])* $method:ident => $operation:literal / $avx512:literal;)*) => {
-        /// What a profiler calls the routines that really run.
+        /// The names under which profilers report the routines that really run.
         impl Kernels {
             $($(#[$doc])*
             pub fn $method(self) -> &'static str {

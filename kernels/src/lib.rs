@@ -1,5 +1,5 @@
-//! The arithmetic of LLM inference on a CPU: quantised weights, and the operations of a
-//! transformer's forward pass, each as a plain scalar reference with its SIMD twin beside it.
+//! CPU kernels for LLM inference: quantised weight formats and the operations of a transformer's forward pass, each a
+//! scalar reference with SIMD versions beside it.
 //!
 //! ```
 //! use brickscope_kernels::{Kernels, Matrix, QuantType, quant};
@@ -19,45 +19,41 @@
 //! # Ok::<(), brickscope_kernels::MatrixError>(())
 //! ```
 //!
-//! # Where things are
+//! Scalar, AVX2 and NEON kernels multiply weights with activations as they are, as do the AVX-512 kernels for float
+//! weights. For other weights, AVX-512 rounds activations to 8-bit integers, in blocks as long as those of the weights,
+//! as llama.cpp does on every CPU. [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what
+//! they become. Matrices that share their [`Inputs`] share the rounding.
 //!
-//! One operation is one file, and every method of [`Kernels`] names its file:
+//! AVX2 and NEON run the same source and give the same bits; NEON was only tested under qemu. With AVX-512, some types
+//! are fastest when sixteen rows are [interleaved](interleave()): [`Kernels::interleaves`] says which. All kernels read
+//! both layouts.
 //!
-//! | operation | scalar | AVX2, NEON | AVX-512 with VNNI |
-//! |---|---|---|---|
-//! | [`rms_norm`] | yes | yes | AVX2's |
-//! | [`softmax`] | yes | yes, with a polynomial `exp` | AVX2's |
-//! | [`rope`] | yes | yes | AVX2's |
-//! | [`silu_mul`] (SwiGLU, and its ReLU² sibling) | yes | yes | AVX2's |
-//! | [`add`] (residuals, biases) | yes | yes | AVX2's |
-//! | [`attention`] (one head against a cache) | yes | yes | yes |
-//! | [`gemv`] (decode), [`gemm`] (prefill) | every [`QuantType`] | every [`QuantType`] | every [`QuantType`]; quantised ones times activations rounded to 8 bits |
+//! # Map
 //!
-//! AVX2 and NEON run the same source and give the same bits. NEON was tested under qemu alone.
+//! One operation is one file, with the scalar reference and the SIMD loops side by side. All backends have all
+//! operations; where AVX-512 (with VNNI) has no loop of its own, it runs AVX2's.
 //!
-//! Scalar, AVX2 and NEON multiply weights with activations as they are, as does AVX-512 where weights are floats. For
-//! other weights it rounds activations to whole numbers of 8 bits, in blocks as long as those of the weights, as
-//! llama.cpp does on every CPU:
-//! [`Kernels::rounds_activations`] says where, and [`Kernels::rounded_activations`] what they become. Matrices
-//! that share their [`Inputs`] share the rounding.
+//! | file | contents |
+//! |---|---|
+//! | `kernels.rs`, `backend.rs` | [`Kernels`], the operations on a chosen backend; detecting the best one |
+//! | `rms_norm.rs`, `softmax.rs`, `rope.rs`, `silu_mul.rs`, `add.rs`, `dot.rs` | the operations of these names |
+//! | `attention.rs` | one head against a cache; AVX-512, too |
+//! | `gemv/`, `gemm/` | products with one token and with several, by format; in their `int8/`, AVX-512's integer products; `gemv/float.rs` and `gemm/float/` for float weights |
+//! | `quant/` | the block formats, a file each; `packed.rs` what Q4_0 to Q5_1 share |
+//! | `matrix.rs`, `interleave.rs` | [`Matrix`], a checked view of weights; the interleaved layout |
+//! | `activations.rs`, `inputs.rs` | rounding activations, once for all matrices that share them |
+//! | `matmul.rs`, `rows.rs`, `pool.rs` | dividing work among threads: products, rows of a slice, the [`ThreadPool`] |
+//! | `tiles.rs` | [`TileWatch`], which times the tiles that products of several tokens are cut into |
+//! | `lanes/` | what the loops are made of: AVX2 and NEON under the same names, and AVX-512's loads and stores |
+//! | `scratch.rs` | buffers that products reuse |
+//! | `saturate/` | the loops behind measured ceilings |
+//! | `simd.rs` | names of brickscope's predecessor |
 //!
-//! On AVX2, NEON and AVX-512 products of several tokens are cut into tiles for caches and registers; a
-//! [`TileWatch`] is told of them, with two readings of its clock for each.
+//! # Unsafe code
 //!
-//! For AVX-512 rows of some types, Q4_K and F16 among them, are best [interleaved](interleave()), sixteen side by side
-//! in the place of sixteen one after the other; [`Kernels::interleaves`] says of which that is so. All kernels read
-//! both.
-//!
-//! [`quant`] holds the block formats, [`Matrix`] is a checked view of a tensor in one of them,
-//! and [`ThreadPool`] is what [`Kernels::matmul`] splits its rows over.
-//!
-//! # Unsafe
-//!
-//! Six places: `lanes/` (loads and stores of whole vectors), `kernels.rs` and `simd.rs` (the
-//! calls into code that needs AVX2, AVX-512 or NEON), `matmul.rs` (threads that write to different columns of one
-//! matrix), `rows.rs` (threads that write to different rows), `pool.rs` (lending a closure to
-//! threads) and `saturate/` (loads and stores of the loops behind
-//! ceilings). The kernels themselves are safe code.
+//! The kernels are safe code. `unsafe` is in `lanes/` (loads and stores of vectors), `kernels.rs` and `simd.rs` (calls
+//! into code compiled for AVX2, AVX-512 or NEON), `matmul.rs` and `rows.rs` (threads that write to different columns or
+//! rows), `pool.rs` (lending a closure to threads) and `saturate/` (loads and stores).
 
 mod activations;
 pub mod add;
@@ -79,11 +75,11 @@ pub mod rms_norm;
 pub mod rope;
 mod rows;
 mod saturate;
+#[cfg(target_arch = "x86_64")]
+mod scratch;
 pub mod silu_mul;
 pub mod simd;
 pub mod softmax;
-#[cfg(target_arch = "x86_64")]
-mod spare;
 #[cfg(test)]
 mod tests;
 mod tiles;

@@ -1,8 +1,9 @@
-//! One matrix, many threads: each takes a contiguous share of the weight rows.
+//! One matrix on many threads: each takes a share of the weight rows.
 //!
-//! With one token the results of a share lie together: what a thread takes of its share, and then of others', are slices
-//! ([`Shares`]). With `n` they are a column of `out`, so the threads' shares interleave in memory and can't be handed
-//! out as slices. [`Columns`] is the view that each gets instead. Only to make these takes unsafe code.
+//! With one token, the results of neighbouring rows lie together, so threads take slices, first of their own share and
+//! then of others' ([`Shares`]). With `n` tokens, a row's results are a column of `out`: the shares interleave in
+//! memory and can't be handed out as slices, so each thread gets a view of its columns ([`Columns`]). Only creating
+//! these needs unsafe code.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -13,16 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::tiles::{self, TileLevel};
 use crate::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
-/// Some columns of a row-major matrix, to be written.
+/// A view of some columns of a row-major matrix, for writing.
 pub(crate) struct Columns<'a> {
-    // Invariant: valid for writes of `n_rows * stride` elements during `'a`, in which nobody else
-    // touches the elements of `columns`; and `columns.end <= stride`.
+    // Invariant: valid for writes of `n_rows * stride` elements during `'a`, in which nothing else accesses the
+    // elements of `columns`; and `columns.end <= stride`.
     start: *mut f32,
     n_rows: usize,
     stride: usize,
     columns: Range<usize>,
     matrix: PhantomData<&'a mut [f32]>,
-    // Who is told of the tiles that are computed.
+    // Told of the tiles as they are computed.
     tiles: Option<&'a dyn TileWatch>,
 }
 
@@ -56,7 +57,7 @@ impl<'a> Columns<'a> {
         self.columns.clone()
     }
 
-    /// Who is told of the tiles that are computed.
+    /// What to tell of the tiles as they are computed.
     pub(crate) fn tiles(&self) -> Option<&'a dyn TileWatch> {
         self.tiles
     }
@@ -65,20 +66,20 @@ impl<'a> Columns<'a> {
     #[inline]
     pub(crate) fn set(&mut self, row: usize, column: usize, value: f32) {
         assert!(row < self.n_rows && self.columns.contains(&column));
-        // SAFETY: checked to be one of this view's elements, which by the invariant are valid and
-        // nobody else's.
+        // SAFETY: checked to be one of this view's elements, which by the invariant are valid and accessed only
+        // through it.
         unsafe { self.start.add(row * self.stride + column).write(value) }
     }
 
-    /// Writes neighbours of one row.
+    /// Writes adjacent elements of one row.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn set_run(&mut self, row: usize, first: usize, values: &[f32]) {
         let columns = &self.columns;
         assert!(row < self.n_rows && columns.start <= first && first <= columns.end);
         assert!(values.len() <= columns.end - first);
-        // SAFETY: checked to be elements of this view, which by the invariant are valid and nobody
-        // else's; so `values` doesn't overlap with them.
+        // SAFETY: checked to be elements of this view, which by the invariant are valid and accessed only through
+        // it; so `values` doesn't overlap with them.
         unsafe {
             let start = self.start.add(row * self.stride + first);
             start.copy_from_nonoverlapping(values.as_ptr(), values.len());
@@ -86,15 +87,15 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A matrix whose columns are dealt out to threads.
+/// A matrix whose columns are divided among threads.
 struct Shared {
     start: *mut f32,
     n_rows: usize,
     stride: usize,
 }
 
-// SAFETY: the pointer comes from a `&mut [f32]` that is borrowed for as long as the threads run, and
-// `share` makes it its caller's duty that no two of them write the same element.
+// SAFETY: the pointer comes from a `&mut [f32]` that is borrowed for as long as the threads run, and `share` requires
+// of its callers that no two of them write the same element.
 unsafe impl Sync for Shared {}
 
 impl Shared {
@@ -109,12 +110,11 @@ impl Shared {
     }
 }
 
-/// Results that lie in one cache line.
+/// The results that share a cache line.
 const FLOATS_PER_LINE: usize = 16;
 
-/// How many of `threads` threads have a share of `rows` weight rows times `n` tokens in
-/// [`Kernels::matmul`]: fewer than all where there are few rows. Of one token so many at most, since threads take
-/// rows as they come.
+/// How many of `threads` threads take part in [`Kernels::matmul`] of `rows` weight rows with `n` tokens: with few
+/// rows, fewer than all. With one token it is an upper bound, since threads take rows as they go.
 pub fn threads_for_rows(rows: usize, n: usize, threads: usize) -> usize {
     if n == 1 {
         return rows.div_ceil(FLOATS_PER_LINE).clamp(1, threads.max(1));
@@ -122,42 +122,44 @@ pub fn threads_for_rows(rows: usize, n: usize, threads: usize) -> usize {
     rows.div_ceil(share_size(rows, threads).max(1)).max(1)
 }
 
-/// How many weight rows a thread takes, but for the last: see [`share`].
+/// How many weight rows each thread but the last takes: see [`share`].
 fn share_size(rows: usize, threads: usize) -> usize {
     rows.div_ceil(threads).next_multiple_of(FLOATS_PER_LINE)
 }
 
-/// Which of `rows` weight rows the thread takes: as many as the others, in whole cache lines of
-/// `out` so that two threads don't write to one.
+/// Which of `rows` weight rows a thread takes: equally many, in whole cache lines of `out`, so that no two threads
+/// write to the same line.
 fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
     let size = share_size(rows, threads);
     (thread * size).min(rows)..((thread + 1) * size).min(rows)
 }
 
-/// The weight rows of a matrix times one vector. Each thread reads its own share from the start to its end, and when
-/// it is done takes from the end of what another has left: memory serves one faster than another, and not always the
-/// same. So nearly all of what a thread reads is one stream, which prefetchers follow.
+/// The division of a matrix's rows among threads, for a product with one vector.
 ///
-/// Rows are counted in cache lines of results, so that two threads hardly ever write to one.
+/// Each thread reads its own share from start to end. When it is done, it takes rows from the end of another's,
+/// because memory may serve one thread faster than another, and not always the same one. So nearly everything that a
+/// thread reads is one stream, which prefetchers follow.
+///
+/// Rows are counted in cache lines of results, so that two threads hardly ever write to the same line.
 struct Shares {
     rows: usize,
-    /// Of each thread: what nobody has taken yet. Of few threads they lie here.
-    few: [Left; FEW],
-    many: Vec<Left>,
+    /// The lines left of each thread's share. For few threads they are stored here, without an allocation.
+    few: [Remaining; FEW],
+    many: Vec<Remaining>,
     threads: usize,
 }
 
-/// So many threads need no memory of their own to share rows.
+/// The most threads whose shares need no allocation.
 const FEW: usize = 8;
 
-/// `first << 32 | end`, in lines: all that there is to know of them, so that who finds the same word may take from it,
-/// whatever was there in between. Nobody but its own thread puts anything where there is nothing.
+/// `first << 32 | end`, in lines. The word is the whole state, so a compare-and-swap that finds the expected word is
+/// correct whatever happened in between (no ABA problem). Only its own thread writes to an empty one.
 #[derive(Default)]
 #[repr(align(64))]
-struct Left(AtomicU64);
+struct Remaining(AtomicU64);
 
-impl Left {
-    fn of(lines: Range<u32>) -> Self {
+impl Remaining {
+    fn new(lines: Range<u32>) -> Self {
         Self(AtomicU64::new(Self::word(lines)))
     }
 
@@ -170,15 +172,15 @@ impl Left {
         (word >> 32) as u32..word as u32
     }
 
-    /// Leaves `lines`, if that is still what there is of `before`.
-    fn leave(&self, before: Range<u32>, lines: Range<u32>) -> bool {
+    /// Replaces `before` with `lines`, unless another thread was faster.
+    fn replace(&self, before: Range<u32>, lines: Range<u32>) -> bool {
         let (before, after) = (Self::word(before), Self::word(lines));
-        // Relaxed: results are no thread's but the taker's until the pool has seen all of them end.
+        // Relaxed: no other thread reads the results until the pool has seen all threads finish.
         let relaxed = Ordering::Relaxed;
         self.0.compare_exchange_weak(before, after, relaxed, relaxed).is_ok()
     }
 
-    /// The next lines: this part of what there is, so fewer and fewer, and others find something to take.
+    /// Takes the first lines: one part in `part` of what is left, so ever fewer, which leaves some for others to take.
     fn take_first(&self, part: u32) -> Option<Range<u32>> {
         loop {
             let left = self.get();
@@ -186,13 +188,13 @@ impl Left {
                 return None;
             }
             let end = left.start + (left.end - left.start).div_ceil(part);
-            if self.leave(left.clone(), end..left.end) {
+            if self.replace(left.clone(), end..left.end) {
                 return Some(left.start..end);
             }
         }
     }
 
-    /// The latter half of what there is.
+    /// Takes the last half of what is left.
     fn take_last(&self) -> Option<Range<u32>> {
         loop {
             let left = self.get();
@@ -200,7 +202,7 @@ impl Left {
                 return None;
             }
             let start = left.end - (left.end - left.start).div_ceil(2);
-            if self.leave(left.clone(), left.start..start) {
+            if self.replace(left.clone(), left.start..start) {
                 return Some(start..left.end);
             }
         }
@@ -214,15 +216,15 @@ impl Shares {
     fn new(rows: usize, threads: usize) -> Self {
         let lines = rows.div_ceil(FLOATS_PER_LINE);
         assert!(u32::try_from(lines).is_ok(), "matmul: {rows} rows are too many");
-        // Of so few rows the others have none, and needn't look for some.
+        // With so few rows the other threads have none, and needn't look for any.
         let threads = threads.min(lines).max(1);
         let left = |thread: usize| {
             let bound = |thread| (lines as u64 * thread as u64 / threads as u64) as u32;
-            Left::of(bound(thread)..bound(thread + 1))
+            Remaining::new(bound(thread)..bound(thread + 1))
         };
         let (few, many) = match threads {
             ..=FEW => {
-                let left = |i| if i < threads { left(i) } else { Left::default() };
+                let left = |i| if i < threads { left(i) } else { Remaining::default() };
                 (std::array::from_fn(left), Vec::new())
             }
             _ => (Default::default(), (0..threads).map(left).collect()),
@@ -230,13 +232,14 @@ impl Shares {
         Self { rows, few, many, threads }
     }
 
-    fn left(&self) -> &[Left] {
+    fn left(&self) -> &[Remaining] {
         if self.many.is_empty() { &self.few[..self.threads] } else { &self.many }
     }
 
-    /// The next rows of this thread's share, or of whoever has most left. A thread that is alone has them all at once.
+    /// The next rows of this thread's share or, when that is empty, of the thread that has most left. A single thread
+    /// gets all rows at once.
     ///
-    /// A thread asks by itself: two that did so in the name of one could lose rows.
+    /// Each thread must use its own index: two threads with the same index could lose rows.
     fn take(&self, thread: usize) -> Option<Range<usize>> {
         let left = self.left();
         let own = left.get(thread)?;
@@ -245,16 +248,16 @@ impl Shares {
             if let Some(lines) = own.take_first(part) {
                 break lines;
             }
-            // Each begins with another one, so that not all of them turn to the same.
+            // Threads begin at different places, so that not all of them pick the same one.
             let others = left[thread + 1..].iter().chain(&left[..thread]);
             let most = others.max_by_key(|left| left.get().len())?;
             if most.get().is_empty() {
-                // What somebody has just taken is in his hands.
+                // The lines just taken by others are no longer available.
                 return None;
             }
             if let Some(lines) = most.take_last() {
-                // Nobody else puts anything where there is nothing.
-                let before = own.0.swap(Left::word(lines), Ordering::Relaxed);
+                // Only this thread writes to its own word while that is empty.
+                let before = own.0.swap(Remaining::word(lines), Ordering::Relaxed);
                 debug_assert!(before >> 32 >= before & u64::from(u32::MAX), "two took as one");
             }
         };
@@ -286,9 +289,9 @@ pub(crate) fn matmul(
         let shares = &Shares::new(w.rows(), threads);
         return pool.run(&|thread| {
             while let Some(rows) = shares.take(thread) {
-                // SAFETY: no two ranges that `take` gives have a row in common, since a line leaves a word once, and
-                // none goes beyond `w.rows()`, which is the length of `out` when `n` is 1; `out` stays borrowed
-                // until `run` has returned.
+                // SAFETY: no two ranges from `take` have a row in common, since a line leaves a word once, and none
+                // goes beyond `w.rows()`, which is the length of `out` when `n` is 1; `out` stays borrowed until
+                // `run` has returned.
                 let out = unsafe {
                     std::slice::from_raw_parts_mut(shared.start.add(rows.start), rows.len())
                 };
@@ -315,7 +318,7 @@ pub(crate) fn matmul(
         gemm(thread, Some(watch));
         let to = watch.now();
         if let (Some(from), Some(to)) = (from, to) {
-            // Nobody else has this thread's cell.
+            // Only this thread sets this cell.
             let _ = shares[thread].set(from..to);
             watch.tile(tiles::work(TileLevel::Macro, 1, rows, w.cols(), n), from..to);
         }
@@ -345,7 +348,7 @@ mod tests {
         }
     }
 
-    /// What each thread takes, if `next` says whose turn it is.
+    /// The rows that each thread takes, if `next` says whose turn it is.
     fn taken(
         rows: usize,
         threads: usize,
@@ -370,7 +373,7 @@ mod tests {
         for rows in [0, 1, 15, 16, 17, 100, 256, 2049] {
             for threads in [1, 2, 3, 5, 8, 9, 70] {
                 for slow in 0..3 {
-                    // Some have fewer turns than others.
+                    // Some threads get fewer turns than others.
                     let taken = taken(rows, threads, || {
                         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                         let turn = (seed >> 33) as usize;
@@ -404,7 +407,7 @@ mod tests {
             assert!(own.windows(2).all(|two| two[0].end == two[1].start), "{own:?}");
             assert_eq!(own.last().map(|rows| rows.end), Some(2816 * (thread + 1)));
         }
-        // The first has taken once when it loses its core.
+        // The first thread takes once and then loses its core.
         let mut turn = 0;
         let one = taken(2048, 2, || {
             turn += 1;
@@ -431,7 +434,7 @@ mod tests {
                 let mut own = Vec::new();
                 while let Some(rows) = shares.take(thread) {
                     own.push(rows);
-                    // On few cores others get their turn in between.
+                    // With few cores, let other threads run in between.
                     if (round + thread).is_multiple_of(3) {
                         std::thread::yield_now();
                     }
@@ -445,7 +448,7 @@ mod tests {
                         .iter()
                         .map(|rows| rows.start)
                         .eq([0].into_iter().chain(ends).take(all.len()));
-                    // Who panics here leaves the others waiting.
+                    // A panic here would leave the others waiting.
                     if !is_next || all.last().map(|rows| rows.end) != Some(1_000 + round) {
                         wrong.lock().expect("no panic").push(all);
                     }

@@ -1,4 +1,4 @@
-//! A checked view of a weight tensor's bytes.
+//! A checked view of the bytes of a weight tensor.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,26 +7,26 @@ use std::ops::Range;
 use crate::interleave::{self, GROUP_ROWS};
 use crate::quant::{QuantType, decode_row, ternary};
 
-/// A weight matrix in some [`QuantType`], borrowed from wherever its bytes are: a mapped file, say.
-/// The bytes need no alignment.
+/// A weight matrix of some [`QuantType`], borrowed from wherever its bytes are, such as a mapped file. The bytes need
+/// no alignment.
 ///
-/// `rows` is the number of outputs and `cols` the number of inputs, so that `y = W·x` has a dot
-/// product per row; a row's weights are contiguous, but in an [interleaved](Self::interleaved) matrix. In
-/// GGUF's order of dimensions it is `[cols, rows]`.
+/// `rows` is the number of outputs and `cols` the number of inputs, so `y = W·x` is one dot product per row. The
+/// weights of a row are contiguous, except in an [interleaved](Self::interleaved) matrix. In GGUF's order of
+/// dimensions the matrix is `[cols, rows]`.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Matrix<'a> {
     kind: QuantType,
     rows: usize,
     cols: usize,
-    // Of all blocks, and nothing after them.
+    // The size of a row's blocks.
     row_bytes: usize,
     blocks: &'a [u8],
-    // 1 but for I2_S.
+    // 1 except for I2_S.
     scale: f32,
     layout: Layout,
 }
 
-/// In which order the blocks lie.
+/// The order of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     /// One row after the other.
@@ -36,11 +36,11 @@ enum Layout {
 }
 
 impl<'a> Matrix<'a> {
-    /// Looks at `bytes` as a matrix of `rows` by `cols` weights.
+    /// Interprets `bytes` as a matrix of `rows` by `cols` weights.
     ///
     /// # Errors
     ///
-    /// If a row isn't a whole number of blocks, or `bytes` isn't exactly as long as the matrix.
+    /// If a row isn't a whole number of blocks, or `bytes` doesn't have exactly the matrix's size.
     pub fn new(
         kind: QuantType,
         rows: usize,
@@ -69,11 +69,11 @@ impl<'a> Matrix<'a> {
         Ok(Self { kind, rows, cols, row_bytes, blocks, scale, layout: Layout::ByRow })
     }
 
-    /// Looks at `bytes` as such a matrix whose rows were [interleaved](crate::interleave()).
+    /// Interprets `bytes` as a matrix whose rows were [interleaved](crate::interleave()).
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), and if the type has no such layout, or the rows aren't whole groups of
+    /// Like [`new`](Self::new); also if the type has no interleaved layout, or the rows aren't whole groups of
     /// [`GROUP_ROWS`].
     pub fn interleaved(
         kind: QuantType,
@@ -90,33 +90,33 @@ impl<'a> Matrix<'a> {
         Ok(Self { layout: Layout::Interleaved, ..Self::new(kind, rows, cols, bytes)? })
     }
 
-    /// Whether sixteen rows lie side by side.
+    /// Whether the rows are interleaved.
     pub fn is_interleaved(&self) -> bool {
         self.layout == Layout::Interleaved
     }
 
-    /// How the weights are stored.
+    /// The type of the weights.
     pub fn kind(&self) -> QuantType {
         self.kind
     }
 
-    /// How many rows: the length of `W·x`.
+    /// The number of rows: the length of `W·x`.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many columns: the length of `x` in `W·x`.
+    /// The number of columns: the length of `x` in `W·x`.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// How many bytes a product reads: all blocks, without I2_S's scale and padding.
+    /// The number of bytes that a product reads: all blocks, without I2_S's scale and padding.
     pub fn n_bytes(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The blocks of one row, as in a file: gathered if the matrix is interleaved. Those of an I2_S matrix are
-    /// its codes, without the scale.
+    /// The blocks of one row, in the order of a file; gathered into a buffer if the matrix is interleaved. For I2_S they
+    /// are the codes, without the scale.
     ///
     /// # Panics
     ///
@@ -132,7 +132,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// The same. A row that has to be gathered is so in `buffer`.
+    /// Like [`row_bytes`](Self::row_bytes), but gathers into `buffer`.
     #[inline]
     pub(crate) fn row_in<'b>(&self, row: usize, buffer: &'b mut Vec<u8>) -> &'b [u8]
     where
@@ -147,7 +147,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Fills `buffer` with the blocks of some rows of an interleaved matrix, one row after the other.
+    /// Fills `buffer` with the blocks of some rows of an interleaved matrix, row after row.
     pub(crate) fn gather(&self, rows: Range<usize>, buffer: &mut Vec<u8>) {
         buffer.clear();
         buffer.reserve(rows.len() * self.row_bytes);
@@ -158,11 +158,11 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// The blocks of some rows, one row after the other.
+    /// The blocks of some rows, row after row.
     ///
     /// # Panics
     ///
-    /// If they don't lie so.
+    /// If the matrix is interleaved.
     pub(crate) fn rows_bytes(&self, rows: Range<usize>) -> &'a [u8] {
         assert!(self.layout == Layout::ByRow, "{self:?} has no rows that lie together");
         self.bytes_of(rows)
@@ -172,7 +172,7 @@ impl<'a> Matrix<'a> {
     ///
     /// # Panics
     ///
-    /// If it isn't one.
+    /// If the matrix isn't interleaved.
     pub(crate) fn groups_bytes(&self, groups: Range<usize>) -> &'a [u8] {
         assert!(self.layout == Layout::Interleaved, "{self:?} isn't interleaved");
         self.bytes_of(GROUP_ROWS * groups.start..GROUP_ROWS * groups.end)
@@ -187,12 +187,12 @@ impl<'a> Matrix<'a> {
         &self.blocks[rows.start * self.row_bytes..rows.end * self.row_bytes]
     }
 
-    /// The scale of the whole tensor: I2_S's, else 1.
+    /// The scale of the whole tensor for I2_S; 1 for other types.
     pub(crate) fn tensor_scale(&self) -> f32 {
         self.scale
     }
 
-    /// Decodes one row: a token's embedding, for one.
+    /// Decodes one row, for example a token's embedding.
     ///
     /// # Panics
     ///
@@ -210,55 +210,55 @@ impl<'a> Matrix<'a> {
 
 impl fmt::Debug for Matrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the bytes, of which there may be hundreds of millions.
+        // Without the bytes: there may be hundreds of millions.
         let layout = if self.is_interleaved() { " interleaved" } else { "" };
         write!(f, "Matrix({} {}x{}{layout})", self.kind, self.rows, self.cols)
     }
 }
 
-/// Bytes that aren't the matrix they should be.
+/// Why bytes aren't a valid matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MatrixError {
     /// A row ends inside a block.
     PartialBlock {
-        /// How the weights are stored.
+        /// The type of the weights.
         kind: QuantType,
-        /// How many of them a row has.
+        /// The number of weights in a row.
         cols: usize,
     },
     /// The size in bytes doesn't fit in 64 bits.
     TooLarge {
-        /// How the weights are stored.
+        /// The type of the weights.
         kind: QuantType,
-        /// How many rows there are.
+        /// The number of rows.
         rows: usize,
-        /// How many weights a row has.
+        /// The number of weights in a row.
         cols: usize,
     },
-    /// The type has no layout of interleaved rows.
+    /// The type has no interleaved layout.
     NoSuchLayout {
-        /// How the weights are stored.
+        /// The type of the weights.
         kind: QuantType,
     },
-    /// Interleaved rows that aren't whole groups.
+    /// Interleaved rows must be whole groups.
     PartialGroup {
-        /// How the weights are stored.
+        /// The type of the weights.
         kind: QuantType,
-        /// How many rows there are.
+        /// The number of rows.
         rows: usize,
     },
-    /// There are too few bytes, or too many.
+    /// There are too few bytes or too many.
     Length {
-        /// How the weights are stored.
+        /// The type of the weights.
         kind: QuantType,
-        /// How many rows there are.
+        /// The number of rows.
         rows: usize,
-        /// How many weights a row has.
+        /// The number of weights in a row.
         cols: usize,
-        /// How many bytes such a matrix has.
+        /// The size of such a matrix, in bytes.
         needed: u64,
-        /// How many there are.
+        /// The number of bytes given.
         given: usize,
     },
 }
@@ -275,11 +275,11 @@ impl fmt::Display for MatrixError {
                 write!(f, "the size of a {kind} matrix of {rows} by {cols} overflows")
             }
             Self::NoSuchLayout { kind } => {
-                write!(f, "rows of {kind} have no layout in which they are interleaved")
+                write!(f, "{kind} has no interleaved layout")
             }
             Self::PartialGroup { kind, rows } => write!(
                 f,
-                "{rows} rows of {kind} can't be interleaved, since that takes a multiple of {GROUP_ROWS}"
+                "{rows} rows of {kind} can't be interleaved: the number must be a multiple of {GROUP_ROWS}"
             ),
             Self::Length { kind, rows, cols, needed, given } => write!(
                 f,

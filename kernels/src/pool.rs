@@ -1,11 +1,9 @@
-//! Threads that wait for work that comes every few microseconds.
+//! A thread pool for work that comes every few microseconds.
 //!
-//! A forward pass splits hundreds of matrices per token, and between two of them one thread does
-//! what is too small to split. Waking a sleeping thread takes longer than many of these matrices,
-//! so a worker that has nothing to do looks on for some hundreds of microseconds before it goes to
-//! sleep.
-//! Part of the time it offers its core to others: where threads outnumber the idle cores, the one it
-//! waits for may be waiting for that.
+//! A forward pass splits hundreds of matrices per token, and between two of them one thread does what is too small to
+//! split. Waking a sleeping thread takes longer than many of these matrices, so an idle worker spins for some hundreds
+//! of microseconds before it goes to sleep. For part of that time it yields its core: where threads outnumber idle
+//! cores, the thread that it waits for may be waiting for one.
 //!
 //! ```text
 //! run ──► job, remaining = workers ──► epoch + 1, unpark ──► own share ──► wait for remaining = 0
@@ -26,17 +24,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
-/// How often a waiting thread looks before it begins to offer its core to others. A `pause` takes
-/// some 10 to 50 ns, so this is 5 to 25 µs.
+/// How often a waiting thread checks before it begins to yield. A `pause` instruction takes some 10 to 50 ns, so this
+/// is 5 to 25 µs.
 const SPINS: usize = if cfg!(miri) { 4 } else { 500 };
 
-/// How often it does that before it sleeps: a good half of a millisecond, if nobody takes the offer.
-/// That is longer than attention and the norms of a layer take with one thread at work, so that a
-/// worker sleeps between requests and not between matrices.
+/// How often a waiting thread then yields before it sleeps: a good half millisecond, if nothing else wants the core.
+/// That is longer than a layer's attention and norms take on one thread, so workers sleep between requests, not
+/// between matrices.
 const YIELDS: usize = if cfg!(miri) { 2 } else { 2000 };
 
-/// Waits until `done`: spins, then yields, then sleeps. Whoever makes `done` true has to unpark this
-/// thread afterwards.
+/// Waits until `done` returns true: spins, then yields, then sleeps. Whoever makes `done` true must unpark this thread
+/// afterwards.
 fn wait_until(done: impl Fn() -> bool) {
     for _ in 0..SPINS {
         if done() {
@@ -50,7 +48,7 @@ fn wait_until(done: impl Fn() -> bool) {
         }
         thread::yield_now();
     }
-    // An unpark that comes between the look and the park makes the park return at once.
+    // An unpark between the check and the park makes the park return at once.
     while !done() {
         thread::park();
     }
@@ -58,15 +56,15 @@ fn wait_until(done: impl Fn() -> bool) {
 
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
-/// Is told of each thread's share of each job, on the thread itself.
+/// Observes the shares of each job, on the threads that run them.
 pub trait Watch: Send + Sync {
-    /// A job begins: called on the thread that has it, before its shares begin.
+    /// A job begins. Called on the thread that called [`ThreadPool::run`], before any share begins.
     fn job_begins(&self);
-    /// The share of a thread begins; 0 is the thread that has the job.
+    /// A thread's share begins. Index 0 is the thread that called [`ThreadPool::run`].
     fn share_begins(&self, thread_idx: usize);
-    /// It has ended.
+    /// A thread's share has ended.
     fn share_ends(&self, thread_idx: usize);
-    /// All shares have ended: called on the thread that has the job.
+    /// All shares have ended. Called on the thread that called [`ThreadPool::run`].
     fn job_ends(&self);
 }
 
@@ -87,28 +85,28 @@ pub trait Watch: Send + Sync {
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    // Held while a job runs, so that a second caller waits for its turn.
+    // Held while a job runs, so that other callers wait their turn.
     turn: Mutex<()>,
 }
 
 struct Shared {
-    // How many jobs there have been. Its release store publishes `job`.
+    // The number of jobs so far. Its release store publishes `job`.
     epoch: AtomicUsize,
-    // How many workers haven't finished the job.
+    // The number of workers that haven't finished the job.
     remaining: AtomicUsize,
-    // Written only by the caller that has its turn, and only while `remaining` is 0; read by workers
-    // only between a new epoch and their own decrement of `remaining`.
+    // Written only by the caller whose turn it is, and only while `remaining` is 0; read by workers only between a new
+    // epoch and their own decrement of `remaining`.
     job: UnsafeCell<Option<Job>>,
-    // Looked at once a job, before its epoch.
+    // Checked once per job, before its epoch.
     is_watched: AtomicBool,
     watch: Mutex<Option<Arc<dyn Watch>>>,
-    // The first worker's panic.
+    // The payload of the first panic in a worker.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     closing: AtomicBool,
 }
 
-// SAFETY: all but `job` is `Sync`. `job` is written and read at different times, as told there, and
-// what it holds may be used by many threads: a `Sync` closure and a `Thread`.
+// SAFETY: all fields but `job` are `Sync`. `job` is written and read at different times, as described there, and its
+// contents may be used by several threads: a `Sync` closure and a `Thread`.
 unsafe impl Sync for Shared {}
 // SAFETY: what `job` points to is used only during `run`, which outlives the use; the rest is `Send`.
 unsafe impl Send for Shared {}
@@ -119,7 +117,7 @@ struct Job {
 }
 
 thread_local! {
-    // The pool whose job this thread is in, to refuse a second one that would wait for the first.
+    // The pool whose job this thread is running, to refuse a nested job, which would wait for the first.
     static CURRENT: Cell<*const Shared> = const { Cell::new(ptr::null()) };
 }
 
@@ -128,7 +126,7 @@ impl ThreadPool {
     ///
     /// # Errors
     ///
-    /// If the system can't start so many. Those that were started have ended by then.
+    /// If the system can't start that many. Threads already started are ended.
     pub fn new(n_threads: NonZeroUsize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
@@ -139,7 +137,7 @@ impl ThreadPool {
             panic: Mutex::new(None),
             closing: AtomicBool::new(false),
         });
-        // Dropped on an error, it ends the threads that it has.
+        // If an error drops the pool, it ends the threads started so far.
         let mut pool = Self { shared, workers: Vec::new(), turn: Mutex::new(()) };
         for thread_idx in 1..n_threads.get() {
             let shared = Arc::clone(&pool.shared);
@@ -149,31 +147,31 @@ impl ThreadPool {
         Ok(pool)
     }
 
-    /// Has `watch` told of each job from the next one on; `None` ends that. Unwatched, a job costs one
-    /// load more. A watch should not panic: that counts as a panic of the share.
+    /// Makes `watch` observe each job from the next one on; `None` stops that. Without a watch, a job costs one extra
+    /// load. A watch shouldn't panic: its panic counts as one of the share.
     pub fn watch(&self, watch: Option<Arc<dyn Watch>>) {
         self.shared.is_watched.store(watch.is_some(), Ordering::Relaxed);
         *self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
     }
 
-    /// Whether somebody is told of jobs.
+    /// Whether jobs are observed.
     pub fn is_watched(&self) -> bool {
         self.shared.is_watched.load(Ordering::Relaxed)
     }
 
-    /// How many threads [`run`](Self::run) uses, the caller's among them.
+    /// The number of threads that [`run`](Self::run) uses, including the caller.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Calls `f(thread_idx)` once on each thread, with 0 on this one, and returns when all are done.
+    /// Calls `f(thread_idx)` once on each thread, with 0 on this one, and returns when all calls have.
     ///
-    /// With one thread this is a plain call. If several threads call `run` they take turns.
+    /// With one thread, this is a plain call. Concurrent callers take turns.
     ///
     /// # Panics
     ///
-    /// If `f` does, on any thread, once it has returned on all of them. Or if it is called from
-    /// inside `f`: it would wait for itself.
+    /// If `f` panics on any thread, after it has returned on all others. Also if called from inside `f`, where it would
+    /// wait for itself.
     pub fn run(&self, f: Task<'_>) {
         let shared = &*self.shared;
         if shared.is_watched.load(Ordering::Relaxed) {
@@ -194,8 +192,8 @@ impl ThreadPool {
         self.run_in_turn(&share, Some(&*watch));
     }
 
-    /// The watch is told of the begin and the end of the job while this thread has its turn, so that
-    /// jobs of two callers never mix.
+    /// The watch is told of the job's begin and end while this thread has its turn, so that jobs of different callers
+    /// never mix.
     fn run_in_turn(&self, f: Task<'_>, watch: Option<&dyn Watch>) {
         let shared = &*self.shared;
         if self.workers.is_empty() {
@@ -208,8 +206,8 @@ impl ThreadPool {
             !ptr::eq(CURRENT.get(), shared),
             "ThreadPool::run was called from inside a job of the same pool"
         );
-        // A panic is re-raised with no lock held, but one in the lines between would poison it; there
-        // is no state behind it to be afraid of.
+        // Panics are re-raised with no lock held. One in the lines between would poison the lock, but it protects no
+        // state that could be inconsistent.
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         watch.inspect(|watch| watch.job_begins());
 
@@ -222,13 +220,13 @@ impl ThreadPool {
         shared.remaining.store(self.workers.len(), Ordering::Relaxed);
         shared.epoch.fetch_add(1, Ordering::Release);
         for worker in &self.workers {
-            // Only an atomic swap, unless the worker sleeps.
+            // Just an atomic swap, unless the worker sleeps.
             worker.thread().unpark();
         }
 
         let own = run_share(shared, f, 0);
 
-        // Acquire, to see all that the workers wrote.
+        // Acquire, to see everything that the workers wrote.
         wait_until(|| shared.remaining.load(Ordering::Acquire) == 0);
         let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         watch.inspect(|watch| watch.job_ends());
@@ -239,14 +237,14 @@ impl ThreadPool {
     }
 }
 
-/// Runs a share, and remembers meanwhile which pool this thread works for.
+/// Runs a share, during which the thread remembers which pool it works for.
 fn run_share(
     shared: &Shared,
     f: Task<'_>,
     thread_idx: usize,
 ) -> Result<(), Box<dyn Any + Send + 'static>> {
     let outer = CURRENT.replace(shared);
-    // Unwind safety is left to whoever gets the panic re-raised.
+    // Whoever gets the re-raised panic is responsible for unwind safety.
     let result = catch_unwind(AssertUnwindSafe(|| f(thread_idx)));
     CURRENT.set(outer);
     result
@@ -257,7 +255,7 @@ fn work(shared: &Shared, thread_idx: usize) {
     loop {
         // Acquire, to see the job that came with the epoch.
         wait_until(|| shared.epoch.load(Ordering::Acquire) != seen);
-        // There is no next job before this thread has finished the one it has.
+        // The next job can't begin before this thread has finished this one.
         seen = seen.wrapping_add(1);
         if shared.closing.load(Ordering::Relaxed) {
             return;
@@ -272,8 +270,8 @@ fn work(shared: &Shared, thread_idx: usize) {
         if let Err(panic) = run_share(shared, task, thread_idx) {
             shared.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
-        // Release, so that the caller sees what this share wrote; acquire, because the last decrement
-        // answers for all.
+        // Release, so that the caller sees what this share wrote; acquire, because the last thread to decrement unparks
+        // the caller on behalf of all.
         if shared.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             caller.unpark();
         }
@@ -287,7 +285,7 @@ impl Drop for ThreadPool {
         self.shared.epoch.fetch_add(1, Ordering::Release);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // Its panics were caught, so there is nothing in the result.
+            // Panics were caught, so the result is always `Ok`.
             let _ = worker.join();
         }
     }
@@ -309,7 +307,7 @@ mod tests {
         ThreadPool::new(NonZeroUsize::new(n_threads).unwrap()).unwrap()
     }
 
-    /// Runs a job that notes which threads ran it.
+    /// Runs a job that records which threads ran it.
     fn who_ran(pool: &ThreadPool) -> Vec<usize> {
         let ran: Vec<AtomicUsize> = (0..pool.threads()).map(|_| AtomicUsize::new(0)).collect();
         pool.run(&|thread| {
@@ -325,11 +323,11 @@ mod tests {
             .unwrap_or_else(|| panic.downcast_ref::<String>().expect("a message").clone())
     }
 
-    /// Writes down what it is told.
+    /// Records what a watch is told.
     #[derive(Default)]
-    struct Diary(Mutex<Vec<(&'static str, usize)>>);
+    struct Log(Mutex<Vec<(&'static str, usize)>>);
 
-    impl Watch for Diary {
+    impl Watch for Log {
         fn job_begins(&self) {
             self.0.lock().unwrap().push(("job", 0));
         }
@@ -347,10 +345,10 @@ mod tests {
     #[test]
     fn a_watch_is_told_of_each_share_between_the_begin_and_the_end_of_the_job() {
         for n_threads in 1..=3 {
-            let (pool, diary) = (pool(n_threads), Arc::new(Diary::default()));
-            pool.watch(Some(Arc::clone(&diary) as Arc<dyn Watch>));
+            let (pool, log) = (pool(n_threads), Arc::new(Log::default()));
+            pool.watch(Some(Arc::clone(&log) as Arc<dyn Watch>));
             assert_eq!(who_ran(&pool), vec![1; n_threads]);
-            let mut told = std::mem::take(&mut *diary.0.lock().unwrap());
+            let mut told = std::mem::take(&mut *log.0.lock().unwrap());
             assert_eq!((told.remove(0), told.pop()), (("job", 0), Some(("done", 0))));
             for thread in 0..n_threads {
                 let of_thread =
@@ -359,21 +357,21 @@ mod tests {
             }
             pool.watch(None);
             assert_eq!(who_ran(&pool), vec![1; n_threads]);
-            assert!(diary.0.lock().unwrap().is_empty());
+            assert!(log.0.lock().unwrap().is_empty());
         }
     }
 
     #[test]
     fn a_watch_is_told_of_one_job_after_the_other_whoever_has_it() {
-        let (pool, diary) = (pool(2), Arc::new(Diary::default()));
-        pool.watch(Some(Arc::clone(&diary) as Arc<dyn Watch>));
+        let (pool, log) = (pool(2), Arc::new(Log::default()));
+        pool.watch(Some(Arc::clone(&log) as Arc<dyn Watch>));
         let runs = if cfg!(miri) { 3 } else { 200 };
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| (0..runs).for_each(|_| pool.run(&|_| {})));
             }
         });
-        let told = std::mem::take(&mut *diary.0.lock().unwrap());
+        let told = std::mem::take(&mut *log.0.lock().unwrap());
         assert_eq!(told.len(), 3 * runs * 6);
         for job in told.chunks(6) {
             assert_eq!((job[0], job[5]), (("job", 0), ("done", 0)), "{job:?}");
@@ -393,7 +391,7 @@ mod tests {
         let pool = pool(3);
         let mut sums = [0u64; 3];
         for run in 0..runs {
-            // Borrowed mutably between runs, so a straggler would be a data race for Miri to see.
+            // Borrowed mutably between runs, so Miri would report a straggler as a data race.
             let shares: Vec<AtomicU64> = sums.iter().map(|&sum| AtomicU64::new(sum)).collect();
             pool.run(&|thread| {
                 shares[thread].fetch_add(run * (thread as u64 + 1), Ordering::Relaxed);
@@ -410,7 +408,7 @@ mod tests {
     fn a_worker_that_went_to_sleep_wakes_up() {
         let pool = pool(2);
         for _ in 0..3 {
-            // Longer than the workers spin, so that some of these find them parked.
+            // Longer than workers spin, so some of these jobs find them parked.
             for _ in 0..200 * SPINS {
                 spin_loop();
             }
@@ -444,7 +442,7 @@ mod tests {
             catch_unwind(AssertUnwindSafe(|| pool.run(&|thread| panic!("thread {thread}"))))
                 .unwrap_err();
         assert_eq!(message(panic), "thread 0");
-        // The others' panics don't come up in a later run.
+        // A later run doesn't report the other threads' panics.
         assert_eq!(who_ran(&pool), [1, 1, 1]);
     }
 
@@ -494,7 +492,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..runs {
                         pool.run(&|_| {
-                            // Two threads of one job, never four of two.
+                            // Both threads of one job, never those of two.
                             assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
                             inside.fetch_sub(1, Ordering::SeqCst);
                         });
@@ -510,7 +508,7 @@ mod tests {
         let here = thread::current().id();
         pool.run(&|thread| {
             assert_eq!((thread, thread::current().id()), (0, here));
-            // Nothing to wait for, so this is fine.
+            // A single thread waits for nobody, so nesting works.
             pool.run(&|thread| assert_eq!(thread, 0));
         });
     }

@@ -6,7 +6,7 @@
 fn check(out: usize, x: usize, weight: usize) {
     assert!(
         out == x && weight == x,
-        "rms_norm: out has {out}, x {x} and weight {weight} elements, but they must be as many"
+        "rms_norm: out has {out}, x {x} and weight {weight} elements, but the lengths must be equal"
     );
 }
 

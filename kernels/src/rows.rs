@@ -1,37 +1,37 @@
-//! The rows of a slice, dealt out to threads: each has some that lie together.
+//! The rows of a slice, divided among threads in contiguous shares.
 //!
-//! Which rows a thread has depends on their number alone, so that it finds what it read for them the
-//! last time in its own caches.
+//! A thread's share depends only on the number of rows and threads, so that it finds in its own caches what it read for
+//! the same rows before.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
 
 use crate::ThreadPool;
 
-/// A slice whose rows are dealt out.
+/// A slice whose rows are divided among threads.
 struct Shared {
     start: *mut f32,
     len: usize,
 }
 
-// SAFETY: the pointer comes from a `&mut [f32]` that is borrowed for as long as the threads run, and
-// `part` makes it its caller's duty that no two of them have the same element.
+// SAFETY: the pointer comes from a `&mut [f32]` that is borrowed for as long as the threads run, and `part` requires of
+// its callers that no two of them have the same element.
 unsafe impl Sync for Shared {}
 
 impl Shared {
     /// # Safety
     ///
-    /// While the result lives, no other part may have an element of `elements`, and the slice must stay
+    /// While the result lives, no other part may contain an element of `elements`, and the slice must stay
     /// borrowed.
     #[expect(clippy::mut_from_ref, reason = "parts are disjoint, which callers answer for")]
     unsafe fn part(&self, elements: Range<usize>) -> &mut [f32] {
         assert!(elements.start <= elements.end && elements.end <= self.len);
-        // SAFETY: checked to lie in the slice; the rest is what the caller answers for.
+        // SAFETY: checked to lie in the slice; the caller guarantees the rest.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(elements.start), elements.len()) }
     }
 }
 
-/// Which of `rows` rows a thread of `threads` has: as many as the others, or one more.
+/// Which of `rows` rows a thread takes: as many as the others, or one more.
 fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
     let bound = |thread: usize| {
         let (each, more) = (rows / threads, rows % threads);
@@ -41,13 +41,12 @@ fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
 }
 
 impl ThreadPool {
-    /// Calls `run(i, row)` once for each row `i` of `rows`, which are `row_len` long. The first
-    /// `threads` threads of the pool have as many each, or one more, neighbours of each other; all of
-    /// the pool's, if there are fewer. No lock is taken.
+    /// Calls `run(i, row)` once for each row `i` of `rows`; each row is `row_len` long. The first `threads` threads of
+    /// the pool (all, if it has fewer) run contiguous rows each, of equal number up to one. Takes no lock.
     ///
     /// # Panics
     ///
-    /// If `rows` isn't whole rows of `row_len`, or `threads` is 0. Otherwise as [`run`](Self::run).
+    /// If `rows` isn't whole rows of `row_len`, or `threads` is 0; also like [`run`](Self::run).
     pub fn run_rows(
         &self,
         threads: usize,
@@ -60,7 +59,7 @@ impl ThreadPool {
             "run_rows: {} elements aren't rows of {row_len}",
             rows.len()
         );
-        assert!(threads > 0, "run_rows: somebody has to do it");
+        assert!(threads > 0, "run_rows: at least one thread is needed");
         let threads = threads.min(self.threads());
         let n_rows = rows.len() / row_len;
         let shared = Shared { start: rows.as_mut_ptr(), len: rows.len() };
@@ -70,8 +69,8 @@ impl ThreadPool {
                 return;
             }
             let own = share(n_rows, thread, threads);
-            // SAFETY: the shares of the threads are disjoint, each thread has its own once, and `rows`
-            // stays borrowed until `run` has returned.
+            // SAFETY: the threads' shares are disjoint, each thread uses its own once, and `rows` stays borrowed until
+            // `run` has returned.
             let part = unsafe { shared.part(own.start * row_len..own.end * row_len) };
             for (row, i) in part.chunks_exact_mut(row_len).zip(own) {
                 run(i, row);
@@ -104,7 +103,7 @@ mod tests {
                 assert_eq!(next, rows, "{shares:?}");
             }
         }
-        // Eight heads to a cached key: where its heads can be on one thread, they are.
+        // Eight heads share a cached key: if possible, they run on one thread.
         assert_eq!([0, 1].map(|i| share(32, i, 2)), [0..16, 16..32]);
         assert_eq!([0, 1, 2, 3].map(|i| share(32, i, 4).start), [0, 8, 16, 24]);
     }

@@ -4,7 +4,10 @@
 //! 2020), and `max(g, 0)²` in BitNet b1.58 2B4T.
 
 fn check(op: &str, gate: usize, up: usize) {
-    assert!(gate == up, "{op}: gate has {gate} and up {up} elements, but they must be as many");
+    assert!(
+        gate == up,
+        "{op}: gate has {gate} and up {up} elements, but the lengths must be equal"
+    );
 }
 
 /// The reference.

@@ -1,5 +1,5 @@
-//! RMS norm under the names that brickscope's predecessor gave it: weights of one, and an epsilon of
-//! 1e-5. New code calls [`Kernels::rms_norm`](crate::Kernels::rms_norm).
+//! RMS norm under the names of brickscope's predecessor, with weights of 1 and an epsilon of 1e-5. New code should call
+//! [`Kernels::rms_norm`](crate::Kernels::rms_norm).
 #![allow(unsafe_code)]
 
 use crate::rms_norm;
@@ -9,7 +9,7 @@ const EPS: f32 = 1e-5;
 fn check(input: usize, output: usize) {
     assert!(
         input == output,
-        "rms_norm: input has {input} and output {output} elements, but they must be as many"
+        "rms_norm: input has {input} and output {output} elements, but the lengths must be equal"
     );
 }
 
@@ -33,12 +33,12 @@ pub fn rms_norm_scalar(input: &[f32], output: &mut [f32]) {
 ///
 /// # Panics
 ///
-/// If the lengths differ, or this CPU hasn't AVX2, FMA and F16C.
+/// If the lengths differ, or this CPU lacks AVX2, FMA or F16C.
 #[cfg(target_arch = "x86_64")]
 pub fn rms_norm_avx2(input: &[f32], output: &mut [f32]) {
     #[target_feature(enable = "avx2,fma,f16c")]
     fn rms_norm(input: &[f32], output: &mut [f32]) {
-        // Plain Rust, but compiled for AVX2 where it is inlined.
+        // Plain Rust, but inlined here it is compiled for AVX2.
         scale(input, output, rms_norm::eight_lanes::inverse_rms(input, EPS));
     }
 
@@ -47,7 +47,7 @@ pub fn rms_norm_avx2(input: &[f32], output: &mut [f32]) {
         crate::backend::has_avx2(),
         "rms_norm_avx2: this CPU has no AVX2, FMA and F16C: use rms_norm_scalar"
     );
-    // SAFETY: what it is compiled for was found by the line above.
+    // SAFETY: the check above found what the function is compiled for.
     unsafe { rms_norm(input, output) }
 }
 

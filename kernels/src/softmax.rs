@@ -92,8 +92,7 @@ pub(crate) mod eight_lanes {
             sums = add(sums, e);
         }
         let mut total = sum(sums);
-        // The last few go through the same polynomial: what a score turns into must not depend
-        // on how many there are.
+        // The rest goes through the same polynomial: a score's result must not depend on the number of scores.
         let mut last = [f32::NEG_INFINITY; 8];
         last[..tail.len()].copy_from_slice(tail);
         let e = exp(sub(load(&last), splat(max)));

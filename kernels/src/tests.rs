@@ -1,5 +1,5 @@
-//! Every operation on every backend that this CPU has, against a reference in `f64` that is written
-//! here once more from the formula, over shapes of all kinds.
+//! Every operation on every backend that this CPU has, against an `f64` reference written from the formula, over many
+//! shapes.
 
 use std::num::NonZeroUsize;
 
@@ -12,7 +12,7 @@ mod same_bits;
 const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
 
 fn cases(cases: u32) -> ProptestConfig {
-    // A case that fails is printed, which is enough to make a test of it.
+    // A failing case is printed, which suffices to make a test of it.
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
@@ -59,7 +59,7 @@ fn value() -> impl Strategy<Value = f32> {
     ]
 }
 
-/// Random numbers with a seed, for what proptest would take too long to make.
+/// Seeded random numbers, for data that proptest would take too long to make.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
@@ -72,7 +72,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
         .collect()
 }
 
-/// A matrix of these bytes, which are as in a file; its rows are put side by side in them if they are to be.
+/// A matrix of these bytes, which are in file order. If it is to be interleaved, they are rearranged in place.
 pub(crate) fn laid_out(
     kind: QuantType,
     [rows, cols]: [usize; 2],
@@ -343,7 +343,7 @@ mod attention {
 mod products {
     use super::*;
 
-    /// A matrix as it is in a file, and as its bytes are now: the same, or interleaved.
+    /// A matrix's bytes in file order, and in its layout: the same, or interleaved.
     struct Stored {
         kind: QuantType,
         rows: usize,
@@ -365,8 +365,7 @@ mod products {
         }
     }
 
-    /// A matrix in every type that can have `cols` columns, and in every layout that it can have with so many
-    /// rows.
+    /// A matrix of every type that allows `cols` columns, in every layout that allows `rows` rows.
     fn matrices(rows: usize, cols: usize, seed: u64) -> Vec<Stored> {
         let kinds = QuantType::ALL.into_iter();
         let kinds = kinds.filter(|kind| cols.is_multiple_of(kind.block_len()));
@@ -377,7 +376,7 @@ mod products {
         with_interleaved(by_row.collect())
     }
 
-    /// Each, and its interleaved twin if it can have one.
+    /// Each matrix, and its interleaved twin if it can have one.
     fn with_interleaved(by_row: Vec<Stored>) -> Vec<Stored> {
         let both = by_row.into_iter().flat_map(|stored| {
             let Stored { kind, rows, cols, .. } = stored;
@@ -393,13 +392,12 @@ mod products {
         both.collect()
     }
 
-    /// Few rows, half of the time whole groups.
+    /// Up to `most` rows; whole groups half of the time.
     fn rows(most: usize) -> impl Strategy<Value = usize> {
         prop_oneof![0..most, (0..4usize).prop_map(|groups| GROUP_ROWS * groups)]
     }
 
-    /// `W·x` in `f64` from the weights that are really stored, and `Σ |w·x|`, which is what the
-    /// rounding of a sum is proportional to.
+    /// `W·x` in `f64` from the weights as stored, and `Σ |w·x|`, to which the rounding error of a sum is proportional.
     fn reference(w: Matrix, x: &[f32]) -> (Vec<f64>, Vec<f64>) {
         let mut weights = vec![0.0; w.cols()];
         (0..w.rows())
@@ -411,11 +409,10 @@ mod products {
             .unzip()
     }
 
-    /// Sums of codes with an offset taken off at the end cancel more than the weights do: by up to 32
-    /// times in Q6_K.
+    /// Sums of codes whose offset is subtracted at the end cancel more than the weights do: up to 32 times in Q6_K.
     const RELATIVE: f64 = 2e-6;
 
-    /// Multiplies in every type, on every backend, in every way that there is.
+    /// Multiplies in every type, on every backend and in every way.
     fn check(rows: usize, cols: usize, n: usize, seed: u64) {
         for stored in matrices(rows, cols, seed) {
             let (kind, w) = (stored.kind, stored.matrix());
@@ -445,14 +442,14 @@ mod products {
                         assert_eq!(gemv, gemm, "{name}");
                     }
 
-                    // Some of the rows are as in all of them.
+                    // Some rows give the same bits as all of them.
                     let some = rows / 3..rows - rows / 4;
                     let mut part = vec![f32::NAN; some.len()];
                     kernels.gemv_rows(&mut part, w, some.clone(), token);
                     assert_eq!(part, gemv[some], "{name}");
                 }
-                // What isn't faster on interleaved rows is the same loop, and so are products of several tokens
-                // once weights are unpacked.
+                // Where interleaved rows aren't faster they take the same loop, and so do products of several tokens once
+                // weights are unpacked.
                 let is_same = n != 1 || kernels.backend() != Backend::Avx512;
                 if stored.interleaved.is_some() && is_same {
                     let mut by_row = vec![f32::NAN; n * rows];
@@ -498,8 +495,8 @@ mod products {
 
     #[test]
     fn any_bytes_at_all_are_multiplied_alike_on_every_backend() {
-        // Every bit pattern of codes and packed scales, not only what the quantisers write. The
-        // scales in half floats are set, so that there is no infinity to compare.
+        // Every bit pattern of codes and packed scales, not only those that the quantisers write. The half-float
+        // scales are set, so that there are no infinities to compare.
         let rows = GROUP_ROWS;
         let n_blocks = 3 * rows;
         for kind in QuantType::ALL {
@@ -546,7 +543,7 @@ mod products {
                         assert_all_close(kernels, &out, &one, tolerance);
                         let (expected, magnitude) = expected(2);
                         let tolerance = |i: usize| 3e-6 * magnitude[i] + 1e-12;
-                        // The same token twice, through the decoders of gemm.
+                        // The same token twice, to go through gemm's decoders.
                         let mut out = [f32::NAN; 2 * GROUP_ROWS];
                         kernels.gemm(&mut out, w, &x.repeat(2), 2);
                         assert_all_close(kernels, &out[..rows], &expected, tolerance);
@@ -568,7 +565,7 @@ mod products {
                     let (expected, magnitude) = reference(stored.by_row(), &x);
                     let mut out = [f32::NAN; GROUP_ROWS];
                     kernels.gemv(&mut out, w, &x);
-                    // A denormal has few bits: each product may be off by one of its last.
+                    // A denormal has few bits: each product may be off by its last bit.
                     let tolerance = |i: usize| RELATIVE * magnitude[i] + 256.0 * 64.0 * 1.5e-45;
                     assert_all_close(kernels, &out, &expected, tolerance);
                 }
@@ -621,7 +618,7 @@ mod products {
         if cfg!(miri) {
             return;
         }
-        // Enough activations to be worth sharing; fewer tokens than threads, and more.
+        // Enough activations to be shared; fewer tokens than threads, and more.
         for (rows, cols, n) in [(3, 32_768, 2), (17, 512, 129), (32, 512, 129)] {
             for n_threads in 2..=3 {
                 let pool = ThreadPool::new(NonZeroUsize::new(n_threads).unwrap()).unwrap();
@@ -698,7 +695,7 @@ mod products {
 mod misuse {
     use super::*;
 
-    /// The message of the panic that `call` ends in on every backend.
+    /// The message of the panic that `call` ends in, on every backend.
     fn refusal(call: impl Fn(Kernels)) -> String {
         let mut messages: Vec<String> = backends()
             .into_iter()
@@ -778,13 +775,10 @@ mod misuse {
         let error = |kind, rows, cols, bytes: &[u8]| {
             Matrix::interleaved(kind, rows, cols, bytes).unwrap_err().to_string()
         };
-        assert_eq!(
-            error(QuantType::Q5_1, 16, 32, &[0; 16 * 64]),
-            "rows of q5_1 have no layout in which they are interleaved"
-        );
+        assert_eq!(error(QuantType::Q5_1, 16, 32, &[0; 16 * 64]), "q5_1 has no interleaved layout");
         assert_eq!(
             error(QuantType::Q4_K, 17, 256, &[0; 17 * 144]),
-            "17 rows of q4_k can't be interleaved, since that takes a multiple of 16"
+            "17 rows of q4_k can't be interleaved: the number must be a multiple of 16"
         );
         assert!(error(QuantType::Q4_K, 16, 256, &[0; 144]).contains("2304 bytes, but 144 were"));
     }

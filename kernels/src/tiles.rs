@@ -1,7 +1,7 @@
-//! Who is told of tiles: the pieces that a product of several tokens is cut into for threads, caches and
-//! registers.
+//! Tiles: the pieces that a product of several tokens is cut into for threads, caches and registers.
 //!
-//! The loops of `gemm/` are compiled twice: for [`Untold`], which reads no clock, and for somebody who is told.
+//! A [`TileWatch`] observes them. The loops of `gemm/` are compiled twice: for [`NoSink`], which reads no clock, and for
+//! a watch.
 
 use std::ops::Range;
 
@@ -16,43 +16,42 @@ pub enum TileLevel {
     Micro,
 }
 
-/// What was computed between two readings of the clock.
+/// The work done between two readings of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TileWork {
     /// The level.
     pub level: TileLevel,
-    /// How many tiles of the level, one right after the other: more than one where each is too short for
-    /// readings of its own.
+    /// How many consecutive tiles of the level: more than one where a tile is too short to be timed by itself.
     pub tiles: u64,
-    /// Sums that were added to: rows of weights times tokens.
+    /// The number of sums added to: weight rows times tokens.
     pub elements: u64,
-    /// A multiplication and an addition for each weight and token. Those of a level add up to the product's.
+    /// A multiplication and an addition for each weight and token. Those of each level add up to the product's.
     pub flops: u64,
 }
 
-/// Is told of the tiles of products of several tokens, on the threads that compute them.
+/// Observes the tiles of products of several tokens, on the threads that compute them.
 pub trait TileWatch: Sync {
-    /// Reads the clock; `None` if nobody wants to know just now.
+    /// Reads the clock; `None` while tiles aren't wanted.
     fn now(&self) -> Option<u64>;
-    /// Some tiles began and ended at these readings.
+    /// Some tiles were computed between these readings.
     fn tile(&self, work: TileWork, readings: Range<u64>);
-    /// A product is done. `shares` has the readings of each thread that had a share, of a pool of `threads`.
+    /// A product is done. `shares` has the readings of each thread that took part, out of a pool of `threads`.
     fn product(&self, shares: &[Range<u64>], threads: usize);
 }
 
-/// As a loop tells of its tiles.
-pub(crate) trait Tell: Copy {
+/// What a loop reports its tiles to.
+pub(crate) trait TileSink: Copy {
     type Reading: Copy;
     fn now(self) -> Self::Reading;
-    /// Tells of what was computed between two readings.
+    /// Reports what was computed between two readings.
     fn tile(self, work: impl FnOnce() -> TileWork, from: Self::Reading, to: Self::Reading);
 }
 
-/// Nobody is told.
+/// Discards all reports.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Untold;
+pub(crate) struct NoSink;
 
-impl Tell for Untold {
+impl TileSink for NoSink {
     type Reading = ();
 
     #[inline(always)]
@@ -62,7 +61,7 @@ impl Tell for Untold {
     fn tile(self, _: impl FnOnce() -> TileWork, (): (), (): ()) {}
 }
 
-impl Tell for &dyn TileWatch {
+impl TileSink for &dyn TileWatch {
     type Reading = Option<u64>;
 
     #[inline]
@@ -78,7 +77,7 @@ impl Tell for &dyn TileWatch {
     }
 }
 
-/// `tiles` tiles of a level, with so many rows and columns of weights and so many tokens together.
+/// The work of `tiles` tiles of a level, which together have this many rows and columns of weights and tokens.
 pub(crate) fn work(
     level: TileLevel,
     tiles: usize,
@@ -103,15 +102,15 @@ mod tests {
         Backend, GROUP_ROWS, Inputs, Kernels, Matrix, QuantType, ThreadPool, can_be_interleaved,
     };
 
-    /// Keeps all that it is told, by a clock that ticks at each reading.
+    /// Keeps all reports, with a clock that ticks at each reading.
     #[derive(Default)]
-    struct Diary {
+    struct Log {
         clock: AtomicU64,
         tiles: Mutex<Vec<(ThreadId, TileWork, Range<u64>)>>,
         products: Mutex<Vec<(Vec<Range<u64>>, usize)>>,
     }
 
-    impl TileWatch for Diary {
+    impl TileWatch for Log {
         fn now(&self) -> Option<u64> {
             Some(self.clock.fetch_add(1, Ordering::Relaxed))
         }
@@ -125,9 +124,9 @@ mod tests {
 
     #[test]
     fn the_flops_of_each_level_are_those_of_the_product_and_tiles_lie_in_each_other() {
-        // Rows that are no whole panels, columns that are no whole depths, tokens that are no whole tiles.
+        // Rows that aren't whole panels, columns that aren't whole depths, tokens that aren't whole tiles.
         let shapes = [(100, 768, 13, 2), (37, 1280, 2, 1), (20, 256, 7, 3)];
-        // These may lie side by side, too.
+        // These can be interleaved, too.
         let groups = [(96, 768, 13, 2), (48, 512, 40, 2), (160, 256, 2, 1)];
         for (rows, cols, n, threads) in shapes.into_iter().chain(groups) {
             let pool = ThreadPool::new(NonZeroUsize::new(threads).unwrap()).unwrap();
@@ -143,13 +142,13 @@ mod tests {
                     let what = format!("{w:?} on {backend:?}, {n} tokens");
                     let x: Vec<f32> = (0..n * cols).map(|i| (i % 7) as f32 - 3.0).collect();
                     let (mut told, mut untold) = (vec![0.0; n * rows], vec![0.0; n * rows]);
-                    let diary = Diary::default();
+                    let log = Log::default();
                     let inputs = &mut Inputs::new(&x, n);
-                    kernels.matmul_inputs(&pool, &mut told, w, inputs, Some(&diary));
+                    kernels.matmul_inputs(&pool, &mut told, w, inputs, Some(&log));
                     kernels.matmul_inputs(&pool, &mut untold, w, inputs, None);
                     assert_eq!(told, untold, "{what}");
 
-                    let tiles = diary.tiles.into_inner().unwrap();
+                    let tiles = log.tiles.into_inner().unwrap();
                     let of = |level| tiles.iter().filter(move |(_, work, _)| work.level == level);
                     let flops = |level| of(level).map(|(_, work, _)| work.flops).sum::<u64>();
                     let all = 2 * (n * rows * cols) as u64;
@@ -172,7 +171,7 @@ mod tests {
                             assert_eq!(around.count(), 1, "{what}: {inner:?} in {outer:?}");
                         }
                     }
-                    let products = diary.products.into_inner().unwrap();
+                    let products = log.products.into_inner().unwrap();
                     let [(shares, of_pool)] = &products[..] else { panic!("{what}: one product") };
                     assert_eq!((shares.len(), *of_pool), (of(TileLevel::Macro).count(), threads));
                 }
@@ -185,10 +184,10 @@ mod tests {
         let bytes = encode(QuantType::Q8_0, &noise(1, 32 * 64));
         let w = Matrix::new(QuantType::Q8_0, 32, 64, &bytes).unwrap();
         let pool = ThreadPool::new(NonZeroUsize::MIN).unwrap();
-        let diary = Diary::default();
+        let log = Log::default();
         let x = [1.0; 64];
         let inputs = &mut Inputs::new(&x, 1);
-        Kernels::best().matmul_inputs(&pool, &mut [0.0; 32], w, inputs, Some(&diary));
-        assert_eq!(diary.clock.into_inner(), 0);
+        Kernels::best().matmul_inputs(&pool, &mut [0.0; 32], w, inputs, Some(&log));
+        assert_eq!(log.clock.into_inner(), 0);
     }
 }

@@ -1,12 +1,12 @@
 //! `cargo bench -p brickscope-live --bench watching [-- 110m|1b|MODEL.gguf [THREADS [SECONDS [RATE]]]]`: what
 //! being watched costs an engine.
 //!
-//! Decode passes of the same positions, in blocks: nobody watches, somebody does, somebody does, nobody does.
-//! The one who watches is another process, which reads the frames and draws nothing; it may take a core that
-//! the engine wants, as `brickscope top` may. A frame falls into one pass of many, so blocks are compared by
-//! all of their time. Beside that are two figures by which to judge it: how much the blocks that nobody watched
-//! differ from one another, which is what such a run cannot tell apart, and the CPU time that making and
-//! reading the frames took, which on a machine whose cores are all busy is what they cost.
+//! Runs decode passes of the same positions in blocks: unwatched, watched, watched, unwatched. The watcher is
+//! another process that reads the frames and draws nothing; like `brickscope top`, it may occupy a core that the
+//! engine wants. A frame falls into one pass of many, so blocks are compared by their total time. Two more figures
+//! help to judge the result: how much the unwatched blocks differ from one another, which is the resolution of
+//! the measurement, and the CPU time spent on making and reading the frames, which is their cost on a machine
+//! whose cores are all busy.
 
 use std::env;
 use std::error::Error;
@@ -24,14 +24,14 @@ use brickscope_engine::{Model, Session};
 use brickscope_kernels::Kernels;
 use brickscope_live::socket::{DEFAULT_RATE, Delta, Facts, Frame, Message, Next, Publisher, Watch};
 
-/// The flag of the process that watches.
+/// Makes this program the watcher.
 const WATCHER: &str = "--watcher";
 const PROMPT: [u32; 8] = [1, 20, 300, 4, 50, 60, 7, 80];
-/// What the publisher calls its threads.
+/// The name of the publisher's threads.
 const THREAD: &str = "brickscope-live";
-/// As `top` does, which frames come before.
+/// As `brickscope top` does; frames come sooner.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long a block is to be.
+/// The least time of a block.
 const BLOCK: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
@@ -58,8 +58,8 @@ fn done(result: Result<(), Box<dyn Error>>) -> ExitCode {
     }
 }
 
-/// Watches the process of this number while told so: a line to begin, a line to end. Answers each with the
-/// frames that it has seen.
+/// Watches a process between two lines on standard input: one to begin, one to end. Answers each with the number
+/// of frames seen so far.
 fn watch(args: &[String]) -> Result<(), Box<dyn Error>> {
     let [pid, rate] = args else { return Err("a process and a rate".into()) };
     let (pid, rate) = (pid.parse()?, rate.parse()?);
@@ -79,7 +79,7 @@ fn watch(args: &[String]) -> Result<(), Box<dyn Error>> {
         while told.try_recv().is_err() {
             if let Next::Frame(_) = watch.next(LOOK_EVERY)? {
                 frames += 1;
-                // Once the first is there, so that blocks have no start of a watch in them.
+                // Answer after the first frame, so that no block includes the start of a watch.
                 if !std::mem::replace(&mut begun, true) {
                     println!("{frames}");
                 }
@@ -143,17 +143,17 @@ fn measure(model: &Model, threads: usize, seconds: u64, rate: u32) -> Result<(),
         watcher.turn()?;
         let a2 = block(passes)?;
         pairs.extend([(a, b), (a2, b2)]);
-        // Swapped in turn, as the order is in those of the others.
+        // Swapped every other time, as the order of the other pairs alternates.
         alone.push(if alone.len() % 2 == 0 { (a, a2) } else { (a2, a) });
     }
-    // Of one long watch: what it takes to begin is no part of what it costs.
+    // One long watch, so that its start doesn't count.
     let before = watcher.turn()?;
     let (made, read, began) = (publisher_cpu()?, watcher.cpu()?, Instant::now());
     while began.elapsed() < Duration::from_secs(seconds / 4).max(BLOCK) {
         block(passes)?;
     }
     let watched = began.elapsed().as_secs_f64();
-    // Before it ends: the thread that makes frames does, too.
+    // Before the watch ends, since the thread that makes the frames ends with it.
     let (made, read) = (publisher_cpu()? - made, watcher.cpu()? - read);
     let frames = watcher.turn()? - before;
     let ratio = PairedRatio::new(&pairs)?;
@@ -176,18 +176,18 @@ fn measure(model: &Model, threads: usize, seconds: u64, rate: u32) -> Result<(),
         made as f64 / watched / 1e7,
         read as f64 / watched / 1e7
     );
-    // While somebody watches, since bricks by layer are only summed then.
+    // While somebody watches, since layers are summed only then.
     let result = parts(&profiler);
     drop(watcher);
     drop(publisher);
     result
 }
 
-/// What the parts of a frame take by themselves, one after the other with warm caches, and how long its line is.
+/// Times the steps of making a frame one by one, with warm caches, and prints the length of its line.
 fn parts(profiler: &BrickProfiler) -> Result<(), Box<dyn Error>> {
-    // The time of a thread that runs is counted by ticks of some milliseconds.
+    // The CPU time of a running thread advances in ticks of a few milliseconds.
     const ROUNDS: u32 = 2_000;
-    // The first thread has the number of the process.
+    // The main thread's id is the process's.
     let this = format!("/proc/self/task/{}/schedstat", std::process::id());
     let time = |of: &mut dyn FnMut()| -> Result<String, Box<dyn Error>> {
         let before = run_ns(this.as_ref())?;
@@ -200,7 +200,7 @@ fn parts(profiler: &BrickProfiler) -> Result<(), Box<dyn Error>> {
             if details { profiler.snapshot() } else { profiler.snapshot_without_details() };
         for total in &mut profile.totals {
             total.stats.histogram = Histogram::default();
-            // So that all rows are others in the next.
+            // So that all rows differ between frames.
             total.stats.count += seq;
         }
         Frame { seq, at_ns: profiler.clock().now(), made_ns: 0, last: false, profile, details }
@@ -241,12 +241,12 @@ fn parts(profiler: &BrickProfiler) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The CPU time so far, in nanoseconds, of the publisher's threads.
+/// The CPU time of the publisher's threads so far, in nanoseconds.
 fn publisher_cpu() -> Result<u64, Box<dyn Error>> {
     cpu("self", |thread| thread == THREAD)
 }
 
-/// The CPU time so far, in nanoseconds, of the threads of a process whose names are asked for.
+/// The CPU time of a process's threads with the wanted names so far, in nanoseconds.
 fn cpu(process: &str, is_asked_for: impl Fn(&str) -> bool) -> Result<u64, Box<dyn Error>> {
     let mut sum = 0;
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
@@ -258,13 +258,13 @@ fn cpu(process: &str, is_asked_for: impl Fn(&str) -> bool) -> Result<u64, Box<dy
     Ok(sum)
 }
 
-/// How long a thread has run, from its `schedstat`.
+/// The CPU time of a thread in nanoseconds, from its `schedstat`.
 fn run_ns(stat: &Path) -> Result<u64, Box<dyn Error>> {
     let times = std::fs::read_to_string(stat)?;
     Ok(times.split(' ').next().ok_or("no time")?.parse()?)
 }
 
-/// The process that watches.
+/// The watching process.
 struct Watcher {
     child: Child,
     said: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
@@ -281,14 +281,12 @@ impl Watcher {
         Ok(Self { child, said: std::io::BufReader::new(said).lines() })
     }
 
-    /// Has it begin or end, and returns the frames so far.
+    /// Begins or ends watching, and returns the number of frames so far.
     fn turn(&mut self) -> Result<u64, Box<dyn Error>> {
         self.child.stdin.as_mut().ok_or("no input")?.write_all(b"\n")?;
         Ok(self.said.next().ok_or("the watcher has ended")??.parse()?)
     }
-}
 
-impl Watcher {
     /// Its CPU time so far, in nanoseconds.
     fn cpu(&self) -> Result<u64, Box<dyn Error>> {
         cpu(&self.child.id().to_string(), |_| true)

@@ -1,12 +1,31 @@
-//! The companion of `brickscope` for engines that somebody wants to watch while they run. The library
-//! itself does no I/O; this package does: pictures over a local socket for `brickscope top`, and metrics
-//! over HTTP. Both are functions of [`BrickProfiler::snapshot`](brickscope::BrickProfiler::snapshot),
-//! taken on a thread of their own.
+//! Watch an engine that is profiled with `brickscope` while it runs.
+//!
+//! The library `brickscope` does no I/O; this package does. It sends live views over a local socket to
+//! `brickscope top`, and serves metrics over HTTP. Both take snapshots
+//! ([`BrickProfiler::snapshot`](brickscope::BrickProfiler::snapshot)) on threads of their own.
+//!
+//! # Map
+//!
+//! | file | contents |
+//! |---|---|
+//! | `metrics.rs` | Prometheus text over HTTP (`docs/metrics.md`) |
+//! | `socket/frame.rs` | the messages of the protocol (`docs/live.md`) |
+//! | `socket/delta.rs` | frames as differences from a whole one |
+//! | `socket/lines.rs` | lines of bounded length, and messages from them |
+//! | `socket/path.rs` | where sockets lie |
+//! | `socket/listen.rs` | making private sockets and removing stale ones |
+//! | `socket/snapshotter.rs` | snapshots as frames, each made once for all watchers |
+//! | `socket/publisher.rs` | the engine's side |
+//! | `socket/watch.rs` | the watcher's side |
+//! | `socket/unsupported.rs` | both sides on systems without Unix sockets |
+//!
+//! `tests/` runs publishers and servers with clients that behave and clients that don't. `cargo bench -p
+//! brickscope-live --bench watching` measures what being watched costs an engine.
 
 pub mod metrics;
 pub mod socket;
 
-/// Pages whose examples are tests.
+/// Documentation pages whose examples are tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../docs/live.md")]

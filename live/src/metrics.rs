@@ -1,9 +1,9 @@
-//! Prometheus text over HTTP.
+//! Prometheus metrics over HTTP.
 //!
-//! A scraper asks `GET /metrics`; the answer is a picture of the profiler at that moment
-//! ([`BrickProfiler::snapshot`]). Nobody's requests can cost the engine much: a picture is taken at most
-//! every [`FRESH`], however many ask, at most [`MOST_CONNECTIONS`] of them are heard at once, and each has
-//! [`PATIENCE`] to ask and as much to take its answer. A connection is for one request.
+//! A scraper sends `GET /metrics`, and gets a snapshot of the profiler at that moment
+//! ([`BrickProfiler::snapshot`]). Requests can't cost the engine much: a snapshot is taken at most once every
+//! [`FRESH`], no more than [`MOST_CONNECTIONS`] connections are served at once, and each has [`PATIENCE`] to
+//! send its request and as long again to receive the answer. A connection serves one request.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -13,7 +13,7 @@
 //!
 //! let profiler = Arc::new(BrickProfiler::new());
 //! let options = MetricsOptions::default();
-//! // Port 0: any that is free.
+//! // Port 0 picks a free port.
 //! let server = MetricsServer::start(Arc::clone(&profiler), "127.0.0.1:0".parse()?, options)?;
 //! println!("http://{}/metrics", server.addr());
 //! profiler.enable();
@@ -22,9 +22,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The server is written by hand on the standard library: tiny_http has no timeouts and no limits, so
-//! that a slow client could keep a thread of the engine's process for ever, and hyper brings an
-//! asynchronous runtime with threads of its own. Requests are parsed by `httparse`, which is hyper's.
+//! The server uses only the standard library, and `httparse` (hyper's parser) for requests. tiny_http has no
+//! time-outs and no limits, so a slow client could hold a thread of the engine's process for ever; hyper
+//! brings an asynchronous runtime with its own threads.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -36,26 +36,26 @@ use std::time::{Duration, Instant};
 use brickscope::{BrickProfiler, Profile};
 use brickscope_analysis::export::prometheus::{self, Dialect, Names, Options};
 
-/// For so long a picture is handed to whoever asks; then a new one is taken.
+/// How long a snapshot is reused before the next request takes a new one.
 pub const FRESH: Duration = Duration::from_millis(50);
 
-/// So many connections are heard at once. Further ones are told to come later.
+/// How many connections are served at once. Further ones get status 503.
 pub const MOST_CONNECTIONS: usize = 4;
 
-/// So long a client may take to ask, and then again to take its answer.
+/// How long a client may take to send its request, and then again to receive the answer.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Bytes of a request, without a body, and its headers at most.
+// The size of a request without a body, in bytes, and the number of its headers.
 const MOST_BYTES: usize = 8 << 10;
 const MOST_HEADERS: usize = 64;
 
-/// How to serve.
+/// Options of the server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MetricsOptions {
-    /// By which names.
+    /// The names of the metrics.
     pub names: Names,
-    /// Whether an address that other machines reach is meant. Metrics name the model and its file; there
-    /// is no encryption, and nobody is asked who they are.
+    /// Whether to allow an address that other machines can reach. Metrics include the names of the model and its
+    /// file, and the server has neither encryption nor authentication.
     pub is_public: bool,
 }
 
@@ -63,21 +63,21 @@ pub struct MetricsOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetricsError {
-    /// The address isn't of this machine alone, and that isn't said to be meant.
+    /// The address isn't a loopback address, and [`MetricsOptions::is_public`] isn't set.
     #[error(
         "{addr} can be reached from other machines, and metrics name the model and its file: serve on \
-         127.0.0.1, or say that this is meant"
+         127.0.0.1, or allow other machines explicitly"
     )]
     Public {
         /// The address.
         addr: SocketAddr,
     },
-    /// Nobody can listen there.
+    /// The server can't listen at the address.
     #[error("metrics can't be served at {addr}")]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -91,13 +91,12 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Serves what `profiler` records at `http://{addr}/metrics`, on threads of its own; a port of 0 takes
-    /// any that is free.
+    /// Serves what `profiler` records at `http://{addr}/metrics`, on its own threads. Port 0 picks a free port.
     ///
     /// # Errors
     ///
-    /// If the address isn't a loopback address and [`MetricsOptions::is_public`] isn't set, or nobody can
-    /// listen there.
+    /// If `addr` isn't a loopback address and [`MetricsOptions::is_public`] isn't set, or the server can't listen
+    /// there.
     pub fn start(
         profiler: Arc<BrickProfiler>,
         addr: SocketAddr,
@@ -106,12 +105,12 @@ impl MetricsServer {
         Self::start_with(move || profiler.snapshot(), addr, options)
     }
 
-    /// As [`start`](Self::start), of the pictures that `snapshot` takes: to put in what a profiler doesn't
-    /// know, such as the model, or where an engine has several profilers.
+    /// Like [`start`](Self::start), with the profiles that `snapshot` returns: to add what a profiler doesn't
+    /// know, such as the model, or to switch between profilers.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// As for [`start`](Self::start).
     pub fn start_with(
         snapshot: impl Fn() -> Profile + Send + Sync + 'static,
         addr: SocketAddr,
@@ -124,10 +123,13 @@ impl MetricsServer {
         let listener = TcpListener::bind(addr).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let pictures =
-            Pictures { snapshot: Box::new(snapshot), names: options.names, last: Mutex::new(None) };
+        let snapshots = Snapshots {
+            snapshot: Box::new(snapshot),
+            names: options.names,
+            last: Mutex::new(None),
+        };
         let shared = Arc::new(Shared {
-            pictures,
+            snapshots,
             is_loopback: addr.ip().is_loopback(),
             connections: AtomicUsize::new(0),
         });
@@ -139,29 +141,29 @@ impl MetricsServer {
         Ok(Self { addr, is_over, listening: Some(listening) })
     }
 
-    /// Where it listens: with the port that it got.
+    /// The address it listens at, with the actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Stops listening. What is being answered is answered.
+    /// Stops listening. Requests being answered are completed.
     pub fn stop(self) {}
 }
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // So that it wakes up, and sees it.
+        // Wakes the thread from `accept`, so that it sees the flag.
         let woken = TcpStream::connect_timeout(&reachable(self.addr), Duration::from_secs(1));
         if let (Some(listening), Ok(_)) = (self.listening.take(), woken) {
-            // A thread that panicked has nothing left to stop.
+            // A panic in that thread leaves nothing to stop.
             let _ = listening.join();
         }
     }
 }
 
-/// An address by which this process reaches what listens at `addr`.
+/// An address by which this process reaches a listener at `addr`.
 fn reachable(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -172,23 +174,23 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
 }
 
 struct Shared {
-    pictures: Pictures,
+    snapshots: Snapshots,
     is_loopback: bool,
     connections: AtomicUsize,
 }
 
-/// One of the connections that are heard at once.
-struct Place(Arc<Shared>);
+/// Permission to serve one of [`MOST_CONNECTIONS`] connections.
+struct Permit(Arc<Shared>);
 
-impl Place {
+impl Permit {
     fn take(shared: &Arc<Shared>) -> Option<Self> {
         let taken = shared.connections.fetch_add(1, Ordering::AcqRel);
-        let place = Self(Arc::clone(shared));
-        (taken < MOST_CONNECTIONS).then_some(place)
+        let permit = Self(Arc::clone(shared));
+        (taken < MOST_CONNECTIONS).then_some(permit)
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
@@ -201,22 +203,22 @@ fn listen(listener: &TcpListener, is_over: &AtomicBool, shared: &Arc<Shared>) {
             return;
         }
         let Ok((stream, _)) = accepted else {
-            // Too many open files, say: that passes, and asking again at once would keep a core busy.
+            // For example too many open files. That may pass, and retrying at once would keep a core busy.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let Some(place) = Place::take(shared) else {
+        let Some(permit) = Permit::take(shared) else {
             refuse(stream);
             continue;
         };
-        // Without a thread to hear it, the connection is closed.
+        // If no thread can be started, the connection is closed.
         let _ = thread::Builder::new()
             .name("metrics client".to_owned())
-            .spawn(move || answer(stream, &place.0));
+            .spawn(move || answer(stream, &permit.0));
     }
 }
 
-/// Says that there are too many, if that can be said without waiting.
+/// Sends status 503, if that is possible without blocking.
 fn refuse(mut stream: TcpStream) {
     let busy = Response::new(503, "too many connections at once\n".to_owned());
     if stream.set_nonblocking(true).is_ok() {
@@ -224,29 +226,30 @@ fn refuse(mut stream: TcpStream) {
     }
 }
 
-/// Pictures of the profiler as text, of each dialect the last one.
-struct Pictures {
+/// Snapshots of the profiler as text; only the newest is kept.
+struct Snapshots {
     snapshot: Box<dyn Fn() -> Profile + Send + Sync>,
     names: Names,
-    last: Mutex<Option<(Instant, Pictured)>>,
+    last: Mutex<Option<(Instant, CachedSnapshot)>>,
 }
 
-/// A picture, and its texts by dialect as far as somebody asked for them.
-struct Pictured {
+/// A snapshot, and its text in each dialect that has been asked for.
+struct CachedSnapshot {
     profile: Profile,
     texts: [Option<Arc<String>>; 2],
 }
 
-impl Pictures {
+impl Snapshots {
     fn text(&self, dialect: Dialect) -> Arc<String> {
-        // One at a time: who waits here gets the picture that is being taken.
+        // One request at a time: those that wait here share the snapshot being taken.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let Pictured { profile, texts } = match &mut *last {
-            Some(pictured) if pictured.0.elapsed() < FRESH => &mut pictured.1,
+        let CachedSnapshot { profile, texts } = match &mut *last {
+            Some(cached) if cached.0.elapsed() < FRESH => &mut cached.1,
             stale => {
                 let taken = Instant::now();
-                let pictured = Pictured { profile: (self.snapshot)(), texts: Default::default() };
-                &mut stale.insert((taken, pictured)).1
+                let cached =
+                    CachedSnapshot { profile: (self.snapshot)(), texts: Default::default() };
+                &mut stale.insert((taken, cached)).1
             }
         };
         if let Some(text) = &texts[dialect as usize] {
@@ -261,7 +264,7 @@ impl Pictures {
     }
 }
 
-/// Hears a request and answers it. Whatever goes wrong on the way, nobody is left to tell.
+/// Reads a request and answers it. Errors of the connection are ignored: there is nobody to report them to.
 fn answer(mut stream: TcpStream, shared: &Shared) {
     let until = Instant::now() + PATIENCE;
     let mut head = Vec::new();
@@ -275,7 +278,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
     if write_all(&mut stream, &response.bytes(is_head), until).is_err() {
         return;
     }
-    // Closing with something unread in the buffer would reset the connection, and the answer with it.
+    // Closing a socket with unread input resets the connection, and the client may lose the answer.
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut rest = [0; 1 << 10];
     for _ in 0..64 {
@@ -286,16 +289,16 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
     }
 }
 
-/// What of a request matters.
+/// The relevant parts of a request.
 struct Request {
     method: String,
     target: String,
     host: Option<String>,
-    /// OpenMetrics is among what it takes.
+    /// Whether the client accepts OpenMetrics.
     takes_open_metrics: bool,
 }
 
-/// Reads a request up to the empty line; `Err(None)` if the client has gone.
+/// Reads a request up to the empty line. `Err(None)` if the client has gone.
 fn read_head(
     stream: &mut TcpStream,
     until: Instant,
@@ -316,18 +319,18 @@ fn read_head(
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(head) {
-            Ok(httparse::Status::Complete(_)) => return Ok(Request::of(&request)),
+            Ok(httparse::Status::Complete(_)) => return Ok(Request::from_parsed(&request)),
             Ok(httparse::Status::Partial) if head.len() < MOST_BYTES => {}
             Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
                 return Err(error(431, "the request is too large"));
             }
-            Err(_) => return Err(error(400, "this is no HTTP request")),
+            Err(_) => return Err(error(400, "not an HTTP request")),
         }
     }
 }
 
 impl Request {
-    fn of(request: &httparse::Request<'_, '_>) -> Self {
+    fn from_parsed(request: &httparse::Request<'_, '_>) -> Self {
         let header = |name: &str| {
             let header = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
             std::str::from_utf8(header.value).ok()
@@ -341,9 +344,9 @@ impl Request {
         }
     }
 
-    /// The path, without what is asked of it.
+    /// The path without the query.
     fn path(&self) -> &str {
-        // A proxy's form has the scheme and the host, too.
+        // Requests to a proxy include the scheme and the host.
         let target = match self.target.strip_prefix("http://") {
             Some(rest) => rest.find('/').map_or("/", |slash| &rest[slash..]),
             None => &self.target,
@@ -351,8 +354,8 @@ impl Request {
         target.split(['?', '#']).next().unwrap_or_default()
     }
 
-    /// Whether the host that it was sent to is this machine by name. A page in a browser can have a name of
-    /// its own point here, and would be allowed to read the answer.
+    /// Whether the `Host` header names this machine. A web page can make a domain of its own resolve to this
+    /// machine (DNS rebinding), and its browser would let it read the answer.
     fn names_loopback(&self) -> bool {
         let Some(host) = &self.host else { return true };
         let name = match host.strip_prefix('[') {
@@ -364,7 +367,7 @@ impl Request {
     }
 }
 
-/// The answer, and whether it is to be without its body.
+/// The answer, and whether to omit its body.
 fn respond(request: &Request, shared: &Shared) -> (Response, bool) {
     let is_head = request.method == "HEAD";
     let text = |status, text: &str| Response::new(status, format!("{text}\n"));
@@ -382,7 +385,7 @@ fn respond(request: &Request, shared: &Shared) -> (Response, bool) {
                 true => Dialect::OpenMetrics,
                 false => Dialect::Prometheus,
             };
-            let body = shared.pictures.text(dialect);
+            let body = shared.snapshots.text(dialect);
             Response { status: 200, content_type: dialect.content_type(), body, allow: false }
         }
         "/" => text(200, "brickscope: metrics are at /metrics"),
@@ -395,7 +398,7 @@ struct Response {
     status: u16,
     content_type: &'static str,
     body: Arc<String>,
-    /// Whether to say which methods there are.
+    /// Whether to list the allowed methods.
     allow: bool,
 }
 
@@ -436,7 +439,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// What is left until a moment; an error if it has passed.
+/// The time left until `until`; an error if none is.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -452,8 +455,8 @@ fn read(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Result<
     }
 }
 
-/// As [`Write::write_all`], but all of it until a moment: a client that takes a byte a second is no reason
-/// to wait for hours.
+/// Like [`Write::write_all`], but bounds the whole write by `until`: a client that takes a byte a second
+/// can't make it last for hours.
 fn write_all(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.set_write_timeout(Some(left(until)?))?;

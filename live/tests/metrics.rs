@@ -1,4 +1,4 @@
-//! A server of metrics and its clients: a real run that is scraped, and those who ask what they should not.
+//! The metrics server: scraped during a real run, and asked by clients that misbehave.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -24,8 +24,8 @@ fn serve(profiler: &Arc<BrickProfiler>, names: Names) -> MetricsServer {
     MetricsServer::start(Arc::clone(profiler), any, options).expect("it listens")
 }
 
-/// What comes back for these bytes, until the server closes. On a busy machine connections that were
-/// answered may still count as open; who is sent away for that asks again.
+/// Sends `request` and reads until the server closes the connection. On a busy machine, answered connections may
+/// still count as open, so this retries when refused.
 fn ask(addr: SocketAddr, request: &[u8]) -> String {
     for _ in 0..500 {
         let mut stream = TcpStream::connect(addr).expect("it listens");
@@ -45,7 +45,7 @@ fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8(bytes).expect("text")
 }
 
-/// The head and the body of an answer, whose length is what the head says.
+/// Splits an answer into head and body, and checks the head's `Content-Length`.
 fn split(answer: &str) -> (&str, &str) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.contains("\r\nConnection: close"), "{head}");
@@ -61,7 +61,7 @@ fn scrape(addr: SocketAddr) -> String {
     body.to_owned()
 }
 
-/// The value of a sample: its name with its labels, as they are written.
+/// The value of the sample `series`, a name with labels.
 fn value<'t>(text: &'t str, series: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
 }
@@ -70,7 +70,7 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// Holds what was scraped to a profile.
+/// Checks scraped text against a profile.
 fn says(text: &str, profile: &Profile) {
     for total in &profile.phases {
         let phase = total.phase.name();
@@ -128,7 +128,7 @@ fn a_run_of_a_model_is_scraped_while_it_goes_on_and_at_its_end() {
     });
     session.forward_profiled(&profiler, &[1, 2, 3, 4, 5]).expect("it fits");
     let mut decoded = 0;
-    // As long as it takes to be asked so often.
+    // Until the scraper is done.
     while done.load(Ordering::Acquire) < SCRAPES {
         session.truncate(5);
         session.forward_profiled(&profiler, &[9]).expect("it fits");
@@ -139,7 +139,7 @@ fn a_run_of_a_model_is_scraped_while_it_goes_on_and_at_its_end() {
     assert!(tokens.is_sorted(), "counters only grow: {tokens:?}");
     assert!(tokens.last().is_some_and(|last| *last <= decoded), "{tokens:?}");
 
-    // Later than any picture that was taken before the end.
+    // Later than any snapshot taken before the end.
     thread::sleep(FRESH);
     let text = scrape(addr);
     let profile = profiler.profile();
@@ -166,7 +166,7 @@ fn questions_that_are_none_get_an_answer_that_says_so() {
         ("GET * HTTP/1.1\r\n\r\n", "404"),
         ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405"),
         ("OPTIONS / HTTP/1.1\r\n\r\n", "405"),
-        // A page in a browser whose name points here.
+        // A web page whose domain resolves to this machine.
         ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
         ("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1.evil.example:80\r\n\r\n", "421"),
         ("garbage\r\n\r\n", "400"),
@@ -204,7 +204,7 @@ fn a_request_may_come_in_parts_and_a_second_one_is_not_heard() {
     assert!(rest(&mut stream).starts_with("HTTP/1.1 200"));
     let twice = ask(server.addr(), b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n");
     assert_eq!(twice.matches("HTTP/1.1 ").count(), 1);
-    // Who says nothing and goes is no trouble.
+    // A client that leaves without a request does no harm.
     let stream = TcpStream::connect(server.addr()).expect("it listens");
     stream.shutdown(Shutdown::Both).expect("it is open");
     assert!(ask(server.addr(), b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
@@ -216,10 +216,10 @@ fn those_who_say_nothing_take_no_place_for_ever() {
     let server = serve(&profiler, Names::Brickscope);
     let mut silent: Vec<TcpStream> =
         (0..MOST_CONNECTIONS).map(|_| TcpStream::connect(server.addr()).unwrap()).collect();
-    // All places are taken, if nobody has been silent for too long yet: then one is told to wait.
+    // All permits are taken, unless a silent client has timed out already: the next client is refused.
     let first = TcpStream::connect(server.addr()).map(|mut stream| {
         let mut bytes = Vec::new();
-        // A reset is an answer of that kind, too.
+        // A reset counts as a refusal, too.
         let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n");
         let _ = stream.read_to_end(&mut bytes);
         bytes
@@ -230,7 +230,7 @@ fn those_who_say_nothing_take_no_place_for_ever() {
     for stream in &mut silent {
         assert!(rest(stream).starts_with("HTTP/1.1 408"), "their time is over");
     }
-    // A place is free when the answer has been taken.
+    // A permit is returned when the answer has been received.
     drop(silent);
     let answered = (0..100).any(|_| {
         thread::sleep(Duration::from_millis(20));
@@ -252,7 +252,7 @@ fn other_machines_are_heard_only_if_that_is_meant() {
     let options = MetricsOptions { is_public: true, ..MetricsOptions::default() };
     let server = MetricsServer::start(Arc::clone(&profiler), all, options).expect("it listens");
     let here = SocketAddr::from(([127, 0, 0, 1], server.addr().port()));
-    // By whatever name it is reached from there.
+    // Under any host name.
     let answer = ask(here, b"GET /metrics HTTP/1.1\r\nHost: box.example:9187\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let taken = MetricsServer::start(profiler, here, MetricsOptions::default());

@@ -1,4 +1,4 @@
-//! A publisher and its watchers: those who behave, those who don't, and those who come too late.
+//! A publisher with watchers that behave, watchers that don't, and watchers that come too late.
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use brickscope_live::socket::{
 };
 use tempfile::TempDir;
 
-/// A profiler whose clock is turned by hand, and somebody who publishes it.
+/// A published profiler with a manual clock.
 struct Engine {
     hand: MockClock,
     profiler: Arc<BrickProfiler>,
@@ -53,7 +53,7 @@ impl Engine {
     }
 }
 
-/// The next frame, however long it takes.
+/// Waits for the next frame.
 fn frame(watch: &mut Watch) -> Frame {
     loop {
         match watch.next(Duration::from_secs(1)).expect("a frame") {
@@ -95,7 +95,7 @@ fn a_watcher_hears_who_publishes_then_frames_and_a_last_one() {
     }
     assert!(last.last, "it ended in good order");
     assert_eq!(last.profile.phase(Phase::Decode).expect("passes").tokens, 2);
-    // Of what ran since somebody watches, by layer.
+    // Layers are summed once somebody watches.
     let [row] = &last.profile.layers[..] else { panic!("{:?}", last.profile.layers) };
     assert!(last.details);
     assert_eq!((row.layer, row.count, row.exclusive_ns), (Some(0), 1, 90_000));
@@ -111,7 +111,7 @@ fn names_are_sent_now_and_then_and_numbers_in_between() {
     engine.token(0);
     let whole = lines.find(|line| line.contains("LmHead")).expect("a whole frame of it");
     assert!(whole.starts_with(r#"{"frame":"#));
-    // Now and then comes another one, of which some tokens are.
+    // Whole frames come in between, and may include some of the tokens.
     let delta = (1..1_000).find_map(|position| {
         engine.token(position);
         lines.next().filter(|line| line.contains(r#""totals":[[0,["#))
@@ -152,7 +152,7 @@ fn an_engine_that_never_runs_says_so() {
     starting.say("loading");
     let mut starting = Some(starting);
     let told = Watch::socket_telling(&path, &mut |_| {
-        // What it loads can't be loaded, say.
+        // For example, its model can't be loaded.
         drop(starting.take());
         true
     });
@@ -185,7 +185,7 @@ fn frames_without_details_take_those_of_an_earlier_one() {
     assert_eq!(later.profile.layers, earlier.profile.layers);
     assert_eq!(later.profile.layers.len(), 1);
 
-    // What was recorded since an engine forgot is of other spans.
+    // After a reset, the earlier percentiles describe other spans.
     later.profile.totals[0].stats.count = 1;
     later.profile.totals[0].percentiles = brickscope::Percentiles::default();
     later.take_details_of(&earlier);
@@ -208,7 +208,7 @@ fn only_its_user_can_reach_the_socket() {
     let engine = Engine::start();
     let mode = std::fs::metadata(&engine.path).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // It was made where nobody else could enter, and nothing of that is left.
+    // The private directory in which it was made is gone.
     let beside = engine.path.parent().expect("a folder").read_dir().expect("it is there");
     assert_eq!(beside.count(), 1);
 }
@@ -220,7 +220,7 @@ fn what_is_no_socket_is_left_alone() {
     std::fs::write(&path, "mine").expect("written");
     let profiler = Arc::new(BrickProfiler::new());
     let told = Publisher::start_at(&profiler, Facts::default(), &path).expect_err("refused");
-    assert!(told.to_string().contains("something else than a socket"), "{told}");
+    assert!(told.to_string().contains("a file that isn't a socket"), "{told}");
     assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "mine");
 }
 
@@ -230,9 +230,9 @@ fn one_watcher_too_many_is_told_so_and_the_others_go_on() {
     let mut watches: Vec<Watch> = (0..MOST_WATCHERS).map(|_| engine.watch()).collect();
     watches.iter_mut().for_each(|watch| drop(frame(watch)));
     let told = Watch::socket(&engine.path).expect_err("there is no room").to_string();
-    assert_eq!(told, "the publisher says: 4 watch already");
+    assert_eq!(told, "the publisher says: there are already 4 watchers");
     drop(watches.pop());
-    // Its thread finds out when it sends the next frame.
+    // Its thread notices when it sends the next frame.
     while Watch::socket(&engine.path).is_err() {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -243,11 +243,11 @@ fn one_watcher_too_many_is_told_so_and_the_others_go_on() {
 fn who_sends_no_request_is_told_why_and_who_sends_nothing_gets_frames() {
     let engine = Engine::start();
     for (said, why) in [
-        ("rate=5\n".to_owned(), "a request that is none: expected value at line 1 column 1"),
-        ("x".repeat(5_000), "a request: it is longer than 1024 bytes"),
+        ("rate=5\n".to_owned(), "not a request: expected value at line 1 column 1"),
+        ("x".repeat(5_000), "bad request: the line is longer than 1024 bytes"),
     ] {
         let mut stream = UnixStream::connect(&engine.path).expect("it listens");
-        // It may have been sent away before all of it was said.
+        // The publisher may hang up before it has read everything.
         let _ = stream.write_all(said.as_bytes());
         let mut messages = Messages::new(BufReader::new(stream));
         messages.hello().expect("it says who it is");
@@ -259,7 +259,7 @@ fn who_sends_no_request_is_told_why_and_who_sends_nothing_gets_frames() {
         };
         assert_eq!(told, why);
     }
-    // As `nc -U SOCKET < /dev/null` does.
+    // Like `nc -U SOCKET < /dev/null`.
     let stream = UnixStream::connect(&engine.path).expect("it listens");
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
     let mut messages = Messages::new(BufReader::new(stream));
@@ -272,7 +272,7 @@ fn who_sends_no_request_is_told_why_and_who_sends_nothing_gets_frames() {
 #[test]
 fn a_watcher_that_takes_nothing_holds_up_neither_the_engine_nor_its_end() {
     let mut engine = Engine::start();
-    // Names enough that a frame doesn't fit the socket.
+    // Enough names that a frame exceeds the socket's buffer.
     for name in 0..3_000 {
         let timer = engine.profiler.start(&format!("a brick with a long name, number {name}"));
         engine.profiler.stop(timer, 1);
@@ -304,7 +304,7 @@ fn a_socket_that_a_dead_process_left_is_taken_over_and_a_live_one_is_not() {
 
 #[test]
 fn what_can_not_be_watched_is_said() {
-    // No process has the largest number.
+    // No process has this pid.
     let told = Watch::process(u32::MAX).expect_err("there is none").to_string();
     assert_eq!(told, "there is no process 4294967295");
     let told = Watch::process(std::process::id()).expect_err("it doesn't publish").to_string();

@@ -1,13 +1,13 @@
-//! Spends CPU time in two functions, three quarters of it in one: what a sampler should find.
+//! Spends CPU time in two functions, three quarters of it in one, for samplers to find.
 //!
-//! `known_split THREADS MILLISECONDS` spends so much of each thread's CPU time. It prints where the
-//! two functions are and how many rounds it did. If `BRICKSCOPE_TIMER_SAMPLES` is set it samples
-//! itself, and says how many samples it has.
+//! `known_split THREADS MILLISECONDS` spends that much CPU time on each thread. It prints the addresses of the two
+//! functions and the number of rounds. If `BRICKSCOPE_TIMER_SAMPLES` is set, it samples itself and prints the number of
+//! samples.
 
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Turns of the loop at a time, at least.
+/// The least number of loop iterations per round.
 const TURNS: u64 = 20_000;
 
 #[allow(dead_code, reason = "the tests include this file")]
@@ -26,7 +26,7 @@ fn main() {
     }
 }
 
-/// Spends so many milliseconds of CPU time on each of so many threads.
+/// Spends `milliseconds` of CPU time on each of `threads` threads.
 pub(crate) fn run(threads: u64, milliseconds: u64) {
     let [seldom_at, often_at] = places();
     println!("seldom {seldom_at:#x}");
@@ -35,7 +35,7 @@ pub(crate) fn run(threads: u64, milliseconds: u64) {
         let end = cpu_time() + Duration::from_millis(milliseconds);
         let mut rounds = 0_u64;
         while cpu_time() < end {
-            // Rounds of many lengths: a sampler's period must not be a multiple of theirs.
+            // Rounds of varying length, so that a sampler's period can't be a multiple of theirs.
             let turns = TURNS + rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15) % TURNS;
             black_box(seldom(black_box(turns)));
             black_box(often(black_box(turns)));
@@ -52,7 +52,7 @@ pub(crate) fn run(threads: u64, milliseconds: u64) {
     println!("rounds {rounds}");
 }
 
-/// Where the function for a quarter of the time begins, and that for three quarters.
+/// The addresses of the function that takes a quarter of the time, and of the one that takes three quarters.
 pub(crate) fn places() -> [u64; 2] {
     [seldom, often].map(|function: fn(u64) -> u64| function as usize as u64)
 }
@@ -68,8 +68,8 @@ macro_rules! spin {
     ($turns:expr) => {{
         let mut value: u64 = $turns;
         let mut left: u64 = $turns;
-        // Without a call, even where nothing is inlined, and a chain of operations that take the
-        // same time in each turn.
+        // Without calls, even if nothing is inlined: a chain of operations that takes the same time in each
+        // iteration.
         while left > 0 {
             value = value.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (value >> 17);
             left -= 1;

@@ -1,12 +1,12 @@
-//! Work whose split is known: of all steps, three quarters are in `heavy` and one is in `light`.
-//! With the argument `deep`, all are at the bottom of 2000 frames of `deeper`.
+//! Work with a known distribution: three quarters of all steps are in `heavy`, one quarter in `light`. With the argument
+//! `deep`, all are below 2000 frames of `deeper`.
 //!
 //! `cargo run --release --example three_to_one`
 
 use std::env;
 use std::hint::black_box;
 
-/// Steps of all rounds together.
+/// The number of steps in all rounds together.
 const STEPS: u64 = 400_000_000;
 
 fn main() {
@@ -17,7 +17,7 @@ fn main() {
     let mut done = 0;
     let mut seed = 1;
     while done < STEPS {
-        // Rounds of different lengths, so that no sampler beats in time with them.
+        // Rounds of different lengths, so that no sampler runs in step with them.
         seed = step(seed, 0x2545_f491_4f6c_dd1d);
         let quarter = 2_000 + (seed >> 52);
         black_box(heavy(3 * quarter));
@@ -36,7 +36,7 @@ fn light(steps: u64) -> u64 {
     (0..steps).fold(1, |x, _| step(x, 0x1405_7b7e_f767_814f))
 }
 
-/// A step takes the one before it, so each takes the same time wherever it is.
+/// Each step depends on the previous one, so it takes the same time wherever it is.
 #[inline(always)]
 fn step(x: u64, factor: u64) -> u64 {
     black_box(x.wrapping_mul(factor) | 1)
@@ -44,6 +44,6 @@ fn step(x: u64, factor: u64) -> u64 {
 
 #[inline(never)]
 fn deeper(left: u64) -> u64 {
-    // What comes after the call keeps its frame.
+    // The addition after the call keeps its frame on the stack.
     if left == 0 { heavy(STEPS / 2) } else { black_box(deeper(left - 1)) + 1 }
 }

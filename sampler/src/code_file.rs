@@ -1,4 +1,4 @@
-//! Files of code: programs, libraries, and the piece of code that the kernel maps into every process.
+//! ELF files with code: programs, libraries, and the code that the kernel maps into every process.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -11,19 +11,19 @@ use object::{Object, ObjectSection, elf};
 
 use crate::mmap::Bytes;
 
-/// What the kernel calls the code that it maps into every process.
+/// The kernel's name for the code that it maps into every process.
 pub(crate) const VDSO: &str = "[vdso]";
 
-/// A file of code.
+/// An ELF file with code.
 pub(crate) struct CodeFile {
     pub(crate) bytes: Bytes,
-    /// Those with code.
+    /// The segments with code.
     segments: Vec<Segment>,
-    /// The lowest address that the file states.
+    /// The lowest address in the file's headers.
     pub(crate) first_address: u64,
 }
 
-/// A part of a file that is loaded, a `PT_LOAD` header.
+/// A segment that is loaded (a `PT_LOAD` header).
 struct Segment {
     offset: u64,
     size: u64,
@@ -31,16 +31,16 @@ struct Segment {
 }
 
 impl CodeFile {
-    /// Opens what a process has mapped under this name.
+    /// Opens a file that a process has mapped under this name.
     ///
     /// # Errors
     ///
-    /// When it can't be read or isn't a 64-bit ELF file of this machine's byte order.
+    /// If it can't be read, or isn't a 64-bit ELF file in this machine's byte order.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         if path == Path::new(VDSO) {
             return Self::parse(own_vdso()?);
         }
-        // A device or a pipe of this name would be waited for.
+        // Opening a device or a pipe of this name could block.
         if !fs::metadata(path)?.is_file() {
             return Err(io::Error::other("not a file"));
         }
@@ -58,8 +58,8 @@ impl CodeFile {
             }
             let address = header.p_vaddr(endian);
             first_address = first_address.min(address);
-            // Where one segment ends and the next begins they share a page of the file, which is
-            // mapped for each. Only that of the code matters here.
+            // Adjacent segments can share a page of the file, which is then mapped for each. Only the segment with
+            // code matters here.
             if header.p_flags(endian) & elf::PF_X != 0 {
                 let (offset, size) = (header.p_offset(endian), header.p_filesz(endian));
                 segments.push(Segment { offset, size, address });
@@ -73,12 +73,12 @@ impl CodeFile {
         (elf.is_little_endian() == cfg!(target_endian = "little")).then_some(elf)
     }
 
-    /// Its tables.
+    /// The file's headers and sections.
     pub(crate) fn object(&self) -> ElfFile64<'_, object::Endianness> {
         Self::elf(&self.bytes).expect("parsed before")
     }
 
-    /// The address that the file states for the code that lies at this place in it.
+    /// The address that the file's headers give to the code at this offset in it.
     ///
     /// The kernel maps whole pages, so the pages of a segment may begin before it.
     pub(crate) fn stated_address(&self, offset: u64) -> Option<u64> {
@@ -90,7 +90,7 @@ impl CodeFile {
         Some(segment.address.wrapping_add(offset).wrapping_sub(segment.offset))
     }
 
-    /// A section's bytes, inflated if need be.
+    /// A section's bytes, decompressed if necessary.
     pub(crate) fn section(
         &self,
         object: &ElfFile64<'_, object::Endianness>,
@@ -107,10 +107,10 @@ impl CodeFile {
     }
 }
 
-/// The smallest page of the systems this runs on. Larger pages begin at multiples of it too.
+/// The smallest page size of supported systems. Larger pages begin at multiples of it, too.
 const PAGE: u64 = 4096;
 
-/// The `[vdso]` of this process. Every process of the machine has the same.
+/// This process's `[vdso]`. All processes of a machine have the same.
 fn own_vdso() -> io::Result<Bytes> {
     let none = || io::Error::new(io::ErrorKind::NotFound, "this process has no vdso");
     let maps = fs::read_to_string("/proc/self/maps")?;
@@ -119,7 +119,7 @@ fn own_vdso() -> io::Result<Bytes> {
         line.split(' ').next().and_then(|range| range.split_once('-')).ok_or_else(none)?;
     let address = |text| u64::from_str_radix(text, 16).map_err(|_| none());
     let (start, end) = (address(start)?, address(end)?);
-    // A few pages; a range that isn't is not the vdso.
+    // The vdso has a few pages; any larger range must be something else.
     let len = end.checked_sub(start).filter(|&len| len <= 1 << 20).ok_or_else(none)?;
     let mut bytes = vec![0; usize::try_from(len).map_err(|_| none())?];
     File::open("/proc/self/mem")?.read_exact_at(&mut bytes, start)?;
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn stated_addresses_follow_the_segments() {
-        // As linkers lay them out: the page of the second begins in what was before it.
+        // The layout that linkers produce: the second segment's first page also holds the end of the first segment.
         let segments = vec![
             Segment { offset: 0x5a10, size: 0x2000, address: 0x40_6a10 },
             Segment { offset: 0x9000, size: 0x1000, address: 0x50_0000 },

@@ -1,6 +1,6 @@
-//! Where the bytes of a file of code live: the file mapped into memory, or a buffer.
+//! The bytes of a code file: a mapped file or a buffer.
 //!
-//! The only `unsafe` of unwinding and naming is here.
+//! This is the only `unsafe` code in unwinding and naming.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-/// A part of a file's bytes. Cloning shares them.
+/// A part of a file's bytes. Clones share the memory.
 #[derive(Clone)]
 pub(crate) struct Bytes {
     whole: Whole,
@@ -24,29 +24,28 @@ enum Whole {
 }
 
 impl Bytes {
-    /// Maps a file, read only.
+    /// Maps a file read-only.
     ///
-    /// Nothing in this process writes to the file; what can't be excluded is another process. If one
-    /// truncates the file while it is mapped, the next read past the new end is a SIGBUS, which ends
-    /// this process; a program that runs can't be written to (`ETXTBSY`), and compilers and package
-    /// managers write libraries anew rather than over the old file. If one overwrites it, the bytes
-    /// change under a shared reference: formally undefined, in practice wrong names, since every
-    /// range is checked when it is used.
+    /// Nothing in this process writes to the file, but another process might. If one truncates the file while it is
+    /// mapped, the next read past the new end raises SIGBUS, which ends this process. However, a running program can't
+    /// be written to (`ETXTBSY`), and compilers and package managers replace libraries instead of overwriting them. If
+    /// one overwrites the file, bytes change under a shared reference: formally that is undefined behaviour; in
+    /// practice it gives wrong names, since every range is checked when it is used.
     pub(crate) fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: the map is read only, and nothing in this process writes to the file; of other
-        // processes see above.
+        // SAFETY: the mapping is read-only, and nothing in this process writes to the file; other processes are
+        // discussed above.
         let map = unsafe { Mmap::map(file) }?;
         let part = 0..map.len();
         Ok(Self { whole: Whole::Mapped(Arc::new(map)), part })
     }
 
-    /// A buffer.
+    /// Wraps a buffer.
     pub(crate) fn owned(bytes: Vec<u8>) -> Self {
         let part = 0..bytes.len();
         Self { whole: Whole::Owned(bytes.into()), part }
     }
 
-    /// A part of these bytes; `None` if they don't go that far.
+    /// A part of these bytes; `None` if it doesn't lie within them.
     pub(crate) fn part(&self, offset: u64, len: u64) -> Option<Self> {
         let start = self.part.start.checked_add(usize::try_from(offset).ok()?)?;
         let end = start.checked_add(usize::try_from(len).ok()?)?;

@@ -1,4 +1,4 @@
-//! Has the program `perf` record a command.
+//! Runs the program `perf` to record a command.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,27 +9,26 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::perf_data;
 
-/// The program `perf`, which may record here.
+/// An installed `perf` that is allowed to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfProgram {
-    /// Its version, as it says it: `6.1.187`.
+    /// Its version in its own words, such as `6.1.187`.
     pub version: String,
-    /// The event that it counts down to the next sample: `cycles:u` if the processor lets it, else
-    /// `cpu-clock:u`.
+    /// The event that triggers samples: `cycles:u` if the processor supports it, otherwise `cpu-clock:u`.
     pub event: String,
 }
 
-/// Whether `perf` is installed and may record here, by recording `true`.
+/// Checks whether `perf` is installed and allowed to record, by recording `true`.
 ///
 /// # Errors
 ///
-/// A sentence that says why not. Nothing is changed, and no right is asked for.
+/// A message that says why not. This changes nothing and asks for no privileges.
 pub fn probe() -> Result<PerfProgram, String> {
     let mut version = Command::new("perf");
     let said = version.arg("--version").stdin(Stdio::null()).output();
-    let said = said.map_err(|error| format!("the program perf can't be run: {error}"))?;
+    let said = said.map_err(|error| format!("perf can't be run: {error}"))?;
     if !said.status.success() {
-        // Some systems have a script in its place, which wants perf of just this kernel.
+        // Some systems have a wrapper script here that needs the `perf` of the running kernel.
         return Err(format!("perf --version failed: {}", last_line(&said.stderr)));
     }
     let text = String::from_utf8_lossy(&said.stdout);
@@ -39,13 +38,12 @@ pub fn probe() -> Result<PerfProgram, String> {
     let folder = env::temp_dir().join(format!("brickscope-perf-{}-{now}", process::id()));
     fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let event = smoke_test(&folder.join("perf.data"));
-    // What is left in a folder for passing files is a nuisance, no failure.
+    // If the folder for temporary files can't be removed, the probe has still succeeded.
     let _ = fs::remove_dir_all(&folder);
     event.map(|event| PerfProgram { version, event })
 }
 
-/// The event that a recording of `true` has. Where there are no hardware counters, `perf` takes
-/// another one than it was told to.
+/// The event in a recording of `true`. Without hardware counters, `perf` uses another event than it was told.
 fn smoke_test(file: &Path) -> Result<String, String> {
     let mut why = String::new();
     for event in ["cycles:u", "cpu-clock:u"] {
@@ -59,14 +57,14 @@ fn smoke_test(file: &Path) -> Result<String, String> {
     }
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
     let paranoid = paranoid.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned());
-    Err(format!("perf may not record here: {why} (kernel.perf_event_paranoid is {paranoid})"))
+    Err(format!("perf isn't allowed to record: {why} (kernel.perf_event_paranoid is {paranoid})"))
 }
 
-/// The command that has `perf` record `of` with the event, so many times a second of each thread's
-/// CPU time, with a copy of so many bytes of its stack, into the file `output`.
+/// The command that makes `perf` record the command `of` into the file `output`: with `event`, this many times per
+/// second of each thread's CPU time, and with this many bytes of its stack.
 ///
-/// What `of` says of its environment and its folder holds; the folder is also that of a relative
-/// `output`. Bytes are rounded up to a multiple of 8, of which `perf` takes up to 65528.
+/// The environment and the working directory of `of` apply; a relative `output` is relative to the latter. The size of
+/// stacks is rounded up to a multiple of 8; `perf` takes at most 65528.
 #[must_use]
 pub fn command(
     event: &str,
@@ -97,12 +95,12 @@ pub fn command(
     perf
 }
 
-/// Only the program's part, which is what users may record.
+/// Restricts an event to user mode, which is what unprivileged users may record.
 fn user_only(event: &str) -> String {
     if event.contains(':') { event.to_owned() } else { format!("{event}:u") }
 }
 
-/// `-` alone would be standard output.
+/// Protects a path `-`, which alone would mean standard output.
 fn path_argument(path: &Path) -> OsString {
     if path == Path::new("-") { PathBuf::from("./-").into() } else { path.into() }
 }
@@ -110,7 +108,7 @@ fn path_argument(path: &Path) -> OsString {
 fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-    line.unwrap_or("it said nothing").to_owned()
+    line.unwrap_or("it printed nothing").to_owned()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a sampler noted, as addresses.
+//! The result of sampling, as addresses.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -7,19 +7,19 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What took the samples.
+/// How samples were taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampler {
-    /// Our own, by `perf_event_open`.
+    /// By this crate, with `perf_event_open`.
     PerfEvent,
-    /// Our own, by timers of the process itself.
+    /// By this crate, with timers in the process itself.
     Timer,
-    /// The program `perf`.
+    /// By the program `perf`.
     Perf,
 }
 
-/// The clock that the samples' times are of.
+/// The clock of the samples' times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeBase {
@@ -27,60 +27,59 @@ pub enum TimeBase {
     MonotonicRaw,
     /// `CLOCK_MONOTONIC`.
     Monotonic,
-    /// The kernel's scheduler clock, which no program can read: such samples can't be joined with
-    /// anything by their time.
+    /// The kernel's scheduler clock, which programs can't read: such samples can't be matched with other times.
     Scheduler,
 }
 
-/// What a sampler noted.
+/// Samples with addresses.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// What took them.
+    /// How the samples were taken.
     pub sampler: Sampler,
-    /// What was counted down to the next sample, as `perf` names it: `cpu-clock:u`, `cycles:u`.
+    /// The event that triggered samples, in `perf`'s notation: `cpu-clock:u`, `cycles:u`.
     pub event: String,
-    /// Samples asked for in a second of a thread's CPU time.
+    /// The requested number of samples per second of a thread's CPU time.
     pub frequency: Option<u64>,
-    /// The clock of their times.
+    /// The clock of the samples' times.
     pub time_base: TimeBase,
-    /// The samples, by time.
+    /// The samples, in the order of time.
     pub samples: Vec<RawSample>,
-    /// The addresses of the stacks, one after the other. Equal stacks share theirs.
+    /// The addresses of all stacks, one after the other. Equal stacks are stored once.
     pub addresses: Vec<u64>,
-    /// The processes that were seen: of those that have ended, at least the ones with samples.
+    /// The processes that were seen; of those that have ended, at least the ones with samples.
     pub processes: Vec<Process>,
-    /// Every thread that was seen.
+    /// All threads that were seen.
     pub threads: Vec<Thread>,
-    /// Samples that the kernel or we had no room for, where samples are counted.
+    /// Lost samples: those that the kernel or this crate had no room for, where samples are counted.
     pub lost: u64,
-    /// Records that the kernel had no room for, where it counts records: of samples, nearly all, but
-    /// also of processes, threads and code. They aren't in `lost`, and `notes` says so.
+    /// Lost records, where the kernel counts records: nearly all are samples, but some describe processes, threads and
+    /// code. They aren't included in `lost`, and `notes` mentions them.
     pub lost_records: u64,
-    /// What else limits what the samples say, a sentence each.
+    /// Further limitations of the samples, a sentence each.
     pub notes: Vec<String>,
 }
 
 /// One sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawSample {
-    /// When, in nanoseconds of the recording's clock.
+    /// When it was taken, in nanoseconds of the recording's clock.
     pub time_ns: u64,
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// The thread.
+    /// The thread id.
     pub tid: u32,
-    /// How many samples it stands for: 1, unless the file says otherwise.
+    /// How many samples it stands for: 1, unless the file states otherwise.
     pub weight: u64,
-    /// Of its stack in [`Recording::addresses`], the innermost first. The first is where the thread
-    /// was; the others are return addresses, each the one after its call.
+    /// The range of its stack in [`Recording::addresses`], innermost first. The first address is where the thread was;
+    /// the others are return addresses, each just after its call.
     pub stack: Range<usize>,
-    /// How many of them, the innermost, are the kernel's.
+    /// How many of the addresses, the innermost ones, are the kernel's.
     pub n_kernel: usize,
     /// How the stack ends.
     pub ending: Ending,
 }
 
-/// How far a stack could be unwound.
+/// How far a stack was unwound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
@@ -88,65 +87,64 @@ pub enum Ending {
     Root,
     /// To the end of the part of the stack that was copied.
     Cut,
-    /// To a place for which there is no unwind information, or where it was wrong.
+    /// To a place without unwind information, or with wrong information.
     Lost,
 }
 
-/// The number under which a recording of `perf` has the kernel among its processes. The mapping's
-/// addresses are those of its code, and its offset is the address of its first symbol, which tells
-/// whether it is the one that runs now.
+/// The process id under which a recording of `perf` lists the kernel. The mapping has the addresses of the kernel's code,
+/// and its offset is the address of its first symbol, which tells whether it is the kernel that is running now.
 pub const KERNEL_PID: u32 = u32::MAX;
 
 /// A process that was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Its id.
     pub pid: u32,
-    /// Its code, in the order in which it was mapped.
+    /// Its code, in the order of mapping.
     pub mappings: Vec<Mapping>,
 }
 
 /// A part of a file that a process can execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// When it came, in nanoseconds of the recording's clock; 0 if it was there before. A later one
-    /// replaces an earlier one of the same addresses.
+    /// When it was mapped, in nanoseconds of the recording's clock; 0 if that was before the recording. A later mapping
+    /// replaces an earlier one at the same addresses.
     pub from_ns: u64,
     /// Its addresses.
     pub addresses: Range<u64>,
-    /// Where in the file it begins, in bytes.
+    /// The offset in the file at which it begins, in bytes.
     pub file_offset: u64,
-    /// The file, or what the kernel calls the memory: `[vdso]`, `//anon`.
+    /// The file, or the kernel's name for the memory: `[vdso]`, `//anon`.
     pub file: PathBuf,
 }
 
 /// A thread that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its process.
+    /// The id of its process.
     pub pid: u32,
-    /// Its number; that of the process for the first one.
+    /// Its id; for the main thread it is the process id.
     pub tid: u32,
     /// Its name.
     pub name: String,
 }
 
-/// Mappings that forked processes get from their parents, all together. A program that does nothing
-/// but fork, or a damaged file of a few megabytes, could ask for terabytes.
+/// How many mappings forked processes may inherit from their parents in total. A program that only forks, or a damaged
+/// file of a few megabytes, could require terabytes.
 pub(crate) const MAX_INHERITED: usize = 1 << 20;
 
-/// Addresses of stacks, equal ones once.
+/// The addresses of stacks, with equal stacks stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     pub(crate) addresses: Vec<u64>,
-    /// By the hash of their addresses. Of two stacks with the same hash only the first is here.
+    /// By the hash of their addresses. Of two stacks with the same hash, only the first is here.
     known: HashMap<u64, Range<usize>>,
     hasher: RandomState,
 }
 
 impl Stacks {
-    /// Keeps the stack that `append` appends to the addresses it is given; it leaves the ones that
-    /// are there as they are. Gives where the stack is, and what `append` gives.
+    /// Stores the stack that `append` appends to the given addresses without changing those already there. Returns where
+    /// the stack is, and what `append` returned.
     pub(crate) fn add<T>(&mut self, append: impl FnOnce(&mut Vec<u64>) -> T) -> (Range<usize>, T) {
         let start = self.addresses.len();
         let given = append(&mut self.addresses);

@@ -4,56 +4,56 @@ use serde::{Deserialize, Serialize};
 
 use crate::recording::{Sampler, Thread, TimeBase};
 
-/// Samples whose stacks have names. It is what is kept of a run.
+/// Samples with names. This is what is kept of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
-    /// What took the samples.
+    /// How the samples were taken.
     pub sampler: Sampler,
-    /// What was counted down to the next sample, as `perf` names it: `cpu-clock:u`, `cycles:u`.
+    /// The event that triggered samples, in `perf`'s notation: `cpu-clock:u`, `cycles:u`.
     pub event: String,
-    /// Samples asked for in a second of a thread's CPU time.
+    /// The requested number of samples per second of a thread's CPU time.
     pub frequency: Option<u64>,
-    /// The clock of their times.
+    /// The clock of the samples' times.
     pub time_base: TimeBase,
-    /// Samples that there was no room for.
+    /// Lost samples, for which there was no room.
     pub lost: u64,
-    /// Samples whose stacks end where the copied part of the stack did.
+    /// Samples whose stacks end where the copy of the stack ends.
     pub cut: u64,
-    /// Samples whose stacks end where there was no unwind information.
+    /// Samples whose stacks end where unwind information is missing.
     pub unwound_in_part: u64,
-    /// What else limits what the samples say, a sentence each.
+    /// Further limitations of the samples, a sentence each.
     pub notes: Vec<String>,
-    /// Every thread that was seen.
+    /// All threads that were seen.
     pub threads: Vec<Thread>,
-    /// Every function that was seen.
+    /// All functions that were seen.
     pub frames: Vec<Frame>,
-    /// Every stack that was seen: indices into `frames`, the outermost first.
+    /// All stacks that were seen, as indices into `frames`, outermost first.
     pub stacks: Vec<Vec<u32>>,
-    /// The samples, by time.
+    /// The samples, in the order of time.
     pub samples: Vec<Seen>,
 }
 
 /// A function on a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// Its name, demangled; without one, `[unknown]` or, if the stack was cut, `[stack cut off]`.
+    /// Its demangled name; without a name, `[unknown]` or, if the stack was cut off, `[stack cut off]`.
     pub function: String,
-    /// The name of the file of code that it is in, without folders; empty if that isn't known.
+    /// The name of its code file, without folders; empty if unknown.
     pub module: String,
     /// Its source file, if there is debug information.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Where it comes from.
+    /// The origin of the frame.
     pub kind: FrameKind,
 }
 
-/// Where a frame comes from.
+/// The origin of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FrameKind {
     /// A function of the program.
     User,
-    /// The same, inlined into the one around it.
+    /// A function of the program, inlined into the next outer one.
     Inlined,
     /// A function of the kernel.
     Kernel,
@@ -62,14 +62,14 @@ pub enum FrameKind {
 /// One sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// When, in nanoseconds of the clock.
+    /// When it was taken, in nanoseconds of the clock.
     pub time_ns: u64,
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// The thread.
+    /// The thread id.
     pub tid: u32,
     /// How many samples it stands for.
     pub weight: u64,
-    /// Its stack: an index into [`Sampled::stacks`].
+    /// The index of its stack in [`Sampled::stacks`].
     pub stack: u32,
 }

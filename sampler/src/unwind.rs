@@ -1,8 +1,8 @@
-//! From a thread's registers and the top of its stack to the addresses of its callers.
+//! Unwinds stacks: from a thread's registers and the top of its stack to the addresses of its callers.
 //!
-//! By the unwind tables of the files (`.eh_frame`, else `.debug_frame`), as `framehop` reads them:
-//! it keeps the rule for each return address that it has seen, so a stack that looks like the last
-//! one costs some ten nanoseconds a frame and allocates nothing.
+//! It uses the files' unwind tables (`.eh_frame`, otherwise `.debug_frame`) through `framehop`, which caches the rule for
+//! each return address it has seen. So a stack similar to the previous one takes some ten nanoseconds per frame and
+//! allocates nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,41 +22,41 @@ use crate::code_file::{CodeFile, VDSO};
 use crate::mmap::Bytes;
 use crate::recording::{Ending, Mapping};
 
-/// Frames of a stack that are kept; what is outside of them is cut off.
+/// The most frames kept of a stack; outer ones are cut off.
 const MAX_FRAMES: usize = 4096;
 
-/// How far beyond the copy of a stack a frame may reach and still be believed: the usual size of a
-/// whole stack. Farther means that the unwinding went astray.
+/// How far beyond the copy of a stack a frame may reach and still be credible: the usual size of a whole stack. A larger
+/// distance means that unwinding went astray.
 const MAX_FRAME_BYTES: u64 = 8 << 20;
 
-/// A thread's registers, as far as unwinding takes them.
+/// The registers of a thread that unwinding needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Registers {
-    /// Where it is.
+    /// The instruction pointer.
     pub ip: u64,
     /// The stack pointer.
     pub sp: u64,
     /// The frame pointer.
     pub fp: u64,
-    /// The link register, of AArch64.
+    /// The link register, on AArch64.
     pub lr: u64,
 }
 
-/// Unwinds stacks of processes whose mappings it was told of, while they are being sampled.
+/// Unwinds stacks of processes during sampling. It must be told of their mappings.
 #[derive(Default)]
 pub struct Unwinder {
     cache: CacheNative<MayAllocateDuringUnwind>,
-    files: HashMap<PathBuf, Known>,
+    files: HashMap<PathBuf, OpenedFile>,
     spaces: HashMap<u32, Space>,
 }
 
-/// A file that was opened, and which one it was.
-struct Known {
+/// An opened file, and its identity.
+struct OpenedFile {
     identity: Option<Identity>,
     file: Option<Arc<CodeFile>>,
 }
 
-/// A file of the same name may be another one later.
+/// The name of a file may later refer to another file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -68,7 +68,7 @@ struct Identity {
 /// The code of a process.
 #[derive(Clone)]
 struct Space {
-    /// By address; none overlaps another.
+    /// By address, without overlaps.
     areas: Vec<Area>,
     unwinder: UnwinderNative<Bytes, MayAllocateDuringUnwind>,
 }
@@ -83,29 +83,29 @@ struct Area {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No sample was in it yet.
+    /// No sample has been in it yet.
     Untouched,
-    /// The unwinder knows it.
+    /// The unwinder has its unwind information.
     Loaded,
     /// There is no unwind information for it.
     Opaque,
 }
 
 impl Unwinder {
-    /// One that knows of no process.
+    /// Creates an unwinder that knows no processes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A process has mapped code. A file that can't be read is noted, and stacks end in it.
+    /// A process has mapped code. Files that can't be read are remembered, and stacks end in them.
     ///
-    /// The file is not opened before a sample is in it.
+    /// The file isn't opened until a sample is in it.
     pub fn map(&mut self, pid: u32, mapping: &Mapping) {
         self.spaces.entry(pid).or_default().map(mapping);
     }
 
-    /// A process has forked: the child has the parent's mappings.
+    /// A process has forked: the child inherits the parent's mappings.
     pub fn fork(&mut self, parent: u32, child: u32) {
         if parent == child {
             return;
@@ -116,7 +116,7 @@ impl Unwinder {
         }
     }
 
-    /// A process runs another program: its mappings are gone.
+    /// A process executes another program: its mappings are gone.
     pub fn exec(&mut self, pid: u32) {
         self.spaces.remove(&pid);
     }
@@ -126,11 +126,11 @@ impl Unwinder {
         self.spaces.remove(&pid);
     }
 
-    /// Appends to `addresses` where the thread is and the return addresses of its callers, the
-    /// innermost first. `stack` is a copy of its stack from `registers.sp` upwards.
+    /// Appends where the thread is and the return addresses of its callers to `addresses`, innermost first. `stack` is a
+    /// copy of its stack from `registers.sp` upwards.
     ///
-    /// At least one address is appended, and at most 4096; a stack of more is [`Ending::Cut`]. No
-    /// address is appended that isn't in code that the process has mapped, save the first.
+    /// Appends 1 to 4096 addresses; a deeper stack is [`Ending::Cut`]. All addresses but the first lie in code that the
+    /// process has mapped.
     pub fn unwind(
         &mut self,
         pid: u32,
@@ -158,8 +158,8 @@ impl Unwinder {
                     let Some(next) = FrameAddress::from_return_address(address) else {
                         return Ending::Root;
                     };
-                    // A stack ends some time: callers are further up. Only the innermost function
-                    // may have nothing on it, of AArch64.
+                    // Callers are further up, so unwinding ends eventually. Only the innermost function may have nothing on the
+                    // stack, on AArch64.
                     let further = regs.sp() > sp || depth == 1 && regs.sp() == sp;
                     if !further || space.find(next.address_for_lookup()).is_none() {
                         return Ending::Lost;
@@ -200,7 +200,7 @@ impl Space {
         if new.is_empty() {
             return;
         }
-        // What it overlaps is gone, save what sticks out of it.
+        // The new mapping replaces what it overlaps, except for parts outside it.
         let first = self.areas.partition_point(|area| area.addresses.end <= new.start);
         let last = self.areas.partition_point(|area| area.addresses.start < new.end);
         let mut areas = Vec::new();
@@ -234,9 +234,8 @@ impl Space {
         self.areas[index].addresses.contains(&address).then_some(index)
     }
 
-    /// Whether there is unwind information for the file at this address, which is opened for it the
-    /// first time.
-    fn can_unwind(&mut self, address: u64, files: &mut HashMap<PathBuf, Known>) -> bool {
+    /// Whether there is unwind information for the file at this address. Opens the file the first time.
+    fn can_unwind(&mut self, address: u64, files: &mut HashMap<PathBuf, OpenedFile>) -> bool {
         let Some(index) = self.find(address) else { return false };
         let area = &mut self.areas[index];
         if area.state == State::Untouched {
@@ -250,8 +249,8 @@ impl Space {
     }
 }
 
-/// A file, opened once as long as it is the same one.
-fn open(path: &Path, files: &mut HashMap<PathBuf, Known>) -> Option<Arc<CodeFile>> {
+/// Opens a file, once as long as it is the same file.
+fn open(path: &Path, files: &mut HashMap<PathBuf, OpenedFile>) -> Option<Arc<CodeFile>> {
     let identity = fs::metadata(path).ok().map(|metadata| Identity {
         device: metadata.dev(),
         inode: metadata.ino(),
@@ -262,13 +261,13 @@ fn open(path: &Path, files: &mut HashMap<PathBuf, Known>) -> Option<Arc<CodeFile
         return known.file.clone();
     }
     let file = CodeFile::open(path).ok().map(Arc::new);
-    files.insert(path.to_owned(), Known { identity, file: file.clone() });
+    files.insert(path.to_owned(), OpenedFile { identity, file: file.clone() });
     file
 }
 
-/// What framehop is to know of an area; `None` if the file has no unwind information for it.
+/// What framehop needs to know of an area; `None` if the file has no unwind information for it.
 fn module(area: &Area, file: &CodeFile) -> Option<Module<Bytes>> {
-    // Not our vdso but that of another kernel, if the file comes from another machine.
+    // If the recording comes from another machine, its vdso may not be ours.
     let len = area.addresses.end - area.addresses.start;
     if *area.file == *Path::new(VDSO) && len != file.bytes.len() as u64 {
         return None;
@@ -308,7 +307,7 @@ fn native(registers: &Registers) -> framehop::UnwindRegsNative {
 
 #[cfg(target_arch = "aarch64")]
 fn native(registers: &Registers) -> framehop::UnwindRegsNative {
-    // User addresses have at most 48 bits here; the rest of a return address may be its signature.
+    // User addresses have at most 48 bits here; the other bits of a return address may be its signature.
     let mask = framehop::aarch64::PtrAuthMask(u64::MAX >> 16);
     let Registers { lr, sp, fp, .. } = *registers;
     framehop::UnwindRegsNative::new_with_ptr_auth_mask(mask, lr, sp, fp)

@@ -1,5 +1,5 @@
-//! What the program `perf` records of a program whose split is known, in both ways of taking call
-//! chains. Where `perf` isn't installed or may not record, these tests say so and pass.
+//! Records a program with a known distribution of time with `perf`, with both kinds of call chains. Where `perf`
+//! isn't installed or isn't allowed to record, these tests say so and pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use brickscope_sampler::{Frame, FrameKind, Sampled, Sampler, TimeBase, perf, perf_data, resolve};
 
-/// The program, compiled with frame pointers and debug information whatever the tests' profile.
+/// Compiles the program with frame pointers and debug information, whatever the tests' profile.
 fn program(folder: &str, debug_info: &str) -> PathBuf {
     let folder = file(folder);
     fs::create_dir_all(&folder).unwrap();
@@ -24,7 +24,7 @@ fn program(folder: &str, debug_info: &str) -> PathBuf {
     program
 }
 
-/// What `perf` may do here.
+/// The event that `perf` can record; `None` if it can't record.
 fn event() -> Option<&'static str> {
     static EVENT: OnceLock<Result<String, String>> = OnceLock::new();
     match EVENT.get_or_init(|| perf::probe().map(|perf| perf.event)) {
@@ -48,7 +48,7 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Each sample's stack, the outermost first.
+/// Each sample's stack, outermost first.
 fn stacks(sampled: &Sampled) -> impl Iterator<Item = Vec<&Frame>> {
     sampled.samples.iter().map(|sample| {
         let stack = &sampled.stacks[sample.stack as usize];
@@ -56,7 +56,7 @@ fn stacks(sampled: &Sampled) -> impl Iterator<Item = Vec<&Frame>> {
     })
 }
 
-/// Holds the samples to the split, and their stacks to what the program does.
+/// Checks the samples' distribution, and their stacks against the program.
 fn check_split(sampled: &Sampled, step_name: &str) {
     let mut counts = BTreeMap::<&str, u32>::new();
     for stack in stacks(sampled) {
@@ -72,7 +72,7 @@ fn check_split(sampled: &Sampled, step_name: &str) {
         let source = stack[at].file.as_deref().unwrap_or_default();
         assert!(source.ends_with("three_to_one.rs"), "{source}");
         *counts.entry(names[at]).or_default() += 1;
-        // What was inlined into it is inside it, and what they do is inside the step.
+        // Inlined functions are inside their caller, and their work is inside the step.
         if let Some(step) = names.iter().position(|name| *name == step_name) {
             assert!(step > at, "{names:?}");
             assert_eq!(stack[step].kind, FrameKind::Inlined);
@@ -101,7 +101,7 @@ fn stacks_that_are_unwound_here_have_the_split() {
     assert_eq!(sampled.frequency, Some(999));
     assert_eq!(sampled.time_base, TimeBase::MonotonicRaw);
     assert_eq!(sampled.cut, 0, "{:?}", sampled.notes);
-    // The loader begins in code that has no callers to tell of; a slow machine is met there.
+    // The loader begins in code without unwind information; slow machines have some samples there.
     let n = sampled.samples.len();
     assert!(sampled.unwound_in_part as usize <= n / 20, "{:?}", sampled.notes);
     assert!(sampled.threads.iter().any(|thread| thread.name == "three_to_one"));
@@ -141,7 +141,7 @@ fn debug_information_in_a_file_of_its_own_is_found() {
         && objcopy(&["--strip-all", "three_to_one"])
         && objcopy(&["--add-gnu-debuglink=three_to_one.debug", "three_to_one"]);
     if !parted {
-        eprintln!("skipped: the program objcopy can't be run");
+        eprintln!("skipped: objcopy can't be run");
         return;
     }
     let file = file("stripped.perf.data");
@@ -158,7 +158,7 @@ fn call_chains_by_frame_pointers_have_the_split() {
     perf.args(["record", "-k", "CLOCK_MONOTONIC", "-g", "-F", "999", "-e", event, "-o"]);
     perf.arg(&file).arg("--").arg(program("chains", "debuginfo=line-tables-only"));
     let sampled = record(perf, &file);
-    // This much debug information has the names of inlined functions without their modules.
+    // With this level of debug information, inlined functions have names without modules.
     check_split(&sampled, "step");
     assert_eq!(sampled.time_base, TimeBase::Monotonic);
     assert!(sampled.notes.iter().any(|note| note.contains("frame pointers")));

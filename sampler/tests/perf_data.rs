@@ -1,6 +1,6 @@
-//! Files of `perf`: real ones, damaged ones, and ones that were made for a case.
+//! `perf.data` files: real ones, damaged ones, and ones made for a test.
 //!
-//! `tests/data` has what perf 6.1 recorded: `dwarf` (`--call-graph dwarf,256`), `chains` (`-g`, with
+//! `tests/data` has recordings of perf 6.1: `dwarf` (`--call-graph dwarf,256`), `chains` (`-g`, with
 //! the kernel), `stream` (`-g -o -`), `compressed` (`-z`) and `two` (two events).
 #![cfg(target_arch = "x86_64")]
 
@@ -41,7 +41,7 @@ fn the_header_says_what_was_recorded() {
     assert!(recording.samples.iter().all(|sample| sample.weight == 1));
     let names: Vec<_> = recording.threads.iter().map(|thread| thread.name.as_str()).collect();
     assert_eq!(names, ["three_to_one"]);
-    // Of each file only the code.
+    // Only the code of each file.
     let process = &recording.processes[0];
     let program = |file: &Path| file == Path::new("/tmp/three_to_one");
     let mappings: Vec<_> = process.mappings.iter().filter(|m| program(&m.file)).collect();
@@ -62,7 +62,7 @@ fn call_chains_are_taken_as_they_are() {
     assert_eq!(stack[0], 0xffff_ffff_81d3_35f7);
     assert_eq!(stack[4], 0xffff_ffff_8100_0130);
     assert_eq!(stack[5] & 0xfff, 0x2ad);
-    // Where the kernel was, so that its functions are not named by another boot's.
+    // The kernel's addresses, so that another boot's names aren't used.
     let kernel = recording.processes.iter().find(|process| process.pid == KERNEL_PID).unwrap();
     assert_eq!(kernel.mappings[0].file_offset, 0xffff_ffff_8100_0000);
     assert!(recording.notes.iter().any(|note| note.contains("frame pointers")));
@@ -108,7 +108,7 @@ fn errors_name_the_file_and_the_place() {
         "{message}"
     );
 
-    // What the system says, once: whoever prints an error prints its sources too.
+    // The system's error appears once, also for callers that print an error's sources.
     let error = perf_data::read(Path::new("/nowhere/perf.data"), &mut |_, _| {}).unwrap_err();
     assert_eq!(error.to_string(), "/nowhere/perf.data: No such file or directory (os error 2)");
     assert!(error.source().is_none() && error.fault.source().is_none(), "{error:?}");
@@ -118,11 +118,11 @@ fn errors_name_the_file_and_the_place() {
         assert!(error.contains(message), "{error}");
     };
     let file = bytes("dwarf");
-    check(b"", "not a file of perf");
-    check(b"\x7fELF\x02\x01\x01\0\0", "not a file of perf: it begins with \"\\\\x7fELF");
+    check(b"", "not a perf.data file");
+    check(b"\x7fELF\x02\x01\x01\0\0", "not a perf.data file: it begins with \"\\\\x7fELF");
     check(b"2ELIFREP", "the other byte order");
     check(b"PERFILE2", "cut off: the header's size at byte 8");
-    check(&file[..80], "cut off: the header at byte 16 would end at byte 104, and the file has 80");
+    check(&file[..80], "cut off: the header at byte 16 would end at byte 104, but the file has 80");
     check(&file[..4000], "cut off");
     let with = |at: usize, value: u64| {
         let mut file = file.clone();
@@ -137,7 +137,7 @@ fn errors_name_the_file_and_the_place() {
     let at = file.windows(7).position(|bytes| bytes == b"x86_64\0").unwrap();
     let mut file = file;
     file[at..at + 6].copy_from_slice(b"s390x\0");
-    check(&file, "recorded on s390x, and this machine is x86_64");
+    check(&file, "recorded on s390x, but this machine is x86_64");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn no_cut_of_a_file_is_taken_for_the_whole() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Whatever is wrong with a file, it is an error or a recording that can be named.
+    /// Any damaged file gives an error, or a recording that can be named.
     #[test]
     fn damaged_files_are_errors_or_recordings(
         which in 0..4usize,
@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// A stream of one event, as `perf record -o -` writes it.
+/// A stream with one event, in the format of `perf record -o -`.
 struct Stream(Vec<u8>);
 
 const IP: u64 = 1;
@@ -219,7 +219,7 @@ impl Stream {
     }
 }
 
-/// Two halves of a word.
+/// A word from its halves.
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
@@ -311,7 +311,7 @@ fn a_sample_that_says_nothing_is_unknown() {
 
 #[test]
 fn another_build_of_a_file_names_nothing() {
-    // A file that every machine with this test has, under a build id that none has.
+    // A file that exists wherever this test runs, with a build id that doesn't.
     let file = std::env::current_exe().unwrap();
     let file = file.to_str().unwrap();
     let mut stream = Stream::new(IP | TID | TIME);

@@ -1,6 +1,6 @@
-//! Unwinds this process's own stacks: no program and no rights are needed.
+//! Unwinds this process's own stacks, which needs no other program and no privileges.
 //!
-//! The registers are read by two instructions, and the stack through `/proc/self/mem`.
+//! The registers are read with two instructions, and the stack through `/proc/self/mem`.
 #![allow(unsafe_code)]
 
 use std::arch::asm;
@@ -49,8 +49,7 @@ fn moment() -> Moment {
             lr = out(reg) registers.lr,
         );
     }
-    // The frames from here outwards stay as they are while this function runs. A read ends where
-    // the stack does.
+    // The frames from here outwards don't change while this function runs. The read ends where the stack ends.
     let mut stack = vec![0; 1 << 20];
     let memory = File::open("/proc/self/mem").unwrap();
     let len = memory.read_at(&mut stack, registers.sp).unwrap();
@@ -78,7 +77,7 @@ fn down(left: usize) -> Moment {
     if left == 0 { black_box(moment()) } else { black_box(down(left - 1)) }
 }
 
-/// The code of this process, as the kernel lists it.
+/// The code mappings of this process, from the kernel.
 fn mappings() -> Vec<Mapping> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let mapping = |line: &str| {
@@ -112,7 +111,7 @@ fn unwind(unwinder: &mut Unwinder, moment: &Moment) -> (Vec<u64>, Ending) {
     (addresses, ending)
 }
 
-/// The names of a stack, the outermost first.
+/// The names of a stack, outermost first.
 fn named(addresses: Vec<u64>, ending: Ending, mappings: Vec<Mapping>) -> (Vec<String>, Sampled) {
     let sample = RawSample {
         time_ns: 1,
@@ -235,7 +234,7 @@ fn a_later_mapping_takes_the_place_of_an_earlier_one() {
     let mut unwinder = unwinder();
     let moment = outer();
     let (whole, _) = unwind(&mut unwinder, &moment);
-    // The page of the innermost function becomes memory without a file; the pages around it stay.
+    // Pretend that the page of the innermost function is memory without a file, unlike the pages around it.
     let page = moment.registers.ip & !4095;
     let addresses = page..page + 4096;
     unwinder.map(1, &Mapping { from_ns: 0, addresses, file_offset: 0, file: "//anon".into() });

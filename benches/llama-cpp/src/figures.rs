@@ -1,4 +1,4 @@
-//! What the turns of one model on so many threads say.
+//! What the turns of one model on a number of threads show.
 
 use anyhow::{Context as _, Result};
 use brickscope::PairedRatio;
@@ -6,45 +6,45 @@ use brickscope::PairedRatio;
 use crate::memory::Memory;
 use crate::turns::{Agreement, Arm, Turn};
 
-/// All turns of a model on so many threads.
+/// All turns of a model on a number of threads.
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) threads: usize,
     pub(crate) prefill: Phase,
     pub(crate) decode: Phase,
     pub(crate) agreement: Agreement,
-    /// Bytes read in a second by loops that do nothing else, once each round; or why not.
+    /// Bytes per second read by loops that only read, once each round; or why they weren't measured.
     pub(crate) bandwidth: Result<Vec<f64>, String>,
-    /// Bytes that could be read in a second right before and right after each turn, by arm.
+    /// Bytes per second that could be read right before and right after each turn, by arm.
     pub(crate) around: [Vec<[f64; 2]>; 3],
 }
 
-/// One phase: so many tokens in each turn.
+/// A phase with a fixed number of tokens in each turn.
 #[derive(Debug)]
 pub(crate) struct Phase {
     pub(crate) tokens: usize,
-    /// Seconds of each turn, by arm in the order of [`Arm`].
+    /// The seconds of each turn, by arm in the order of [`Arm`].
     pub(crate) seconds: [Vec<f64>; 3],
-    /// The arm of llama.cpp that is faster by medians.
+    /// The arm of llama.cpp with the lower median.
     pub(crate) better: Arm,
-    /// The time of that one over ours: how many times as fast ours is.
+    /// The time of that arm over ours: how many times as fast ours is.
     pub(crate) ratio: PairedRatio,
 }
 
-/// The pairs of turns that had the same of memory.
+/// The pairs of turns during which memory was equally fast.
 #[derive(Debug)]
 pub(crate) struct Alike {
     pub(crate) pairs: usize,
-    /// Tokens a second of llama.cpp's better arm and of ours, by the medians of their turns in these pairs.
+    /// Tokens per second of llama.cpp's better arm and of ours, by the medians of their turns in these pairs.
     pub(crate) rates: [f64; 2],
-    /// As in [`Phase`]; `None` of too few.
+    /// As in [`Phase`]; `None` with too few pairs.
     pub(crate) ratio: Option<PairedRatio>,
 }
 
 impl Phase {
     fn new(turns: &[Vec<Turn>; 3], tokens: usize, of: fn(&Turn) -> f64) -> Result<Self> {
         let seconds = turns.each_ref().map(|turns| turns.iter().map(of).collect::<Vec<_>>());
-        // Chosen when all is known, which can only favour llama.cpp.
+        // Choosing after the fact can only favour llama.cpp.
         let [repacked, plain, ours] = &seconds;
         let better = if median(repacked) <= median(plain) { Arm::Repacked } else { Arm::Plain };
         let theirs = if better == Arm::Repacked { repacked } else { plain };
@@ -52,12 +52,12 @@ impl Phase {
         Ok(Self { tokens, ratio: PairedRatio::new(&pairs)?, seconds, better })
     }
 
-    /// Tokens a second, by the median of the turns.
+    /// Tokens per second, by the median of the turns.
     pub(crate) fn rate(&self, arm: Arm) -> f64 {
         self.tokens as f64 / median(&self.seconds[arm as usize])
     }
 
-    /// The turns of llama.cpp's better arm and ours, in pairs.
+    /// The turns of llama.cpp's better arm and of ours, in pairs.
     fn pairs(&self) -> impl Iterator<Item = [f64; 2]> {
         let [theirs, ours] = [self.better, Arm::Ours].map(|arm| &self.seconds[arm as usize]);
         theirs.iter().zip(ours).map(|(&theirs, &ours)| [theirs, ours])
@@ -65,7 +65,7 @@ impl Phase {
 }
 
 impl Cell {
-    /// From the turns of each arm, in the order in which they were taken.
+    /// Computes the figures from the turns of each arm, in the order in which they were taken.
     pub(crate) fn new(
         threads: usize,
         turns: &[Vec<Turn>; 3],
@@ -90,12 +90,12 @@ impl Cell {
         })
     }
 
-    /// The most that could be read in a second before or after a turn.
+    /// The most bytes per second that could be read before or after any turn.
     pub(crate) fn best_around(&self) -> f64 {
         self.around.iter().flatten().flatten().copied().fold(0.0, f64::max)
     }
 
-    /// What the pairs of turns say that both had `memory`.
+    /// The figures of the pairs of turns in which both turns had `memory`.
     pub(crate) fn alike(&self, phase: &Phase, memory: Memory) -> Alike {
         let best = self.best_around();
         let [theirs, ours] = [phase.better, Arm::Ours].map(|arm| &self.around[arm as usize]);
@@ -103,7 +103,7 @@ impl Cell {
         let pairs: Vec<_> = phase
             .pairs()
             .zip(of)
-            .filter_map(|(pair, rates)| (Memory::of(rates, best) == memory).then_some(pair))
+            .filter_map(|(pair, rates)| (Memory::new(rates, best) == memory).then_some(pair))
             .collect();
         let rate = |arm: usize| {
             let seconds: Vec<f64> = pairs.iter().map(|pair| pair[arm]).collect();
@@ -117,19 +117,18 @@ impl Cell {
         }
     }
 
-    /// The most bytes a second that were read in any round.
+    /// The most bytes per second read in any round.
     pub(crate) fn roof(&self) -> Option<f64> {
         self.bandwidth.as_ref().ok()?.iter().copied().max_by(f64::total_cmp)
     }
 
-    /// The part of [`roof`](Self::roof) at which an arm reads weights when it decodes, `bytes` for each
-    /// token.
+    /// The share of [`roof`](Self::roof) at which an arm reads weights while decoding, at `bytes` per token.
     pub(crate) fn share_of_roof(&self, arm: Arm, bytes: usize) -> Option<f64> {
         self.roof().map(|roof| self.decode.rate(arm) * bytes as f64 / roof)
     }
 }
 
-/// The one in the middle, or the mean of the two. Of none it is not a number.
+/// The middle value, or the mean of the two middle ones; NaN without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -146,7 +145,7 @@ pub(crate) mod tests {
         made_of(6, threads)
     }
 
-    /// So many turns each, slower from one to the next. llama.cpp is better plain in prefill, repacked in decode.
+    /// `n` turns each, every one slower than the last. llama.cpp is better plain in prefill, and repacked in decode.
     pub(crate) fn made_of(n: u32, threads: usize) -> Cell {
         let turns = |prefill: f64, decode: f64| -> Vec<Turn> {
             let turn = |i: u32| {
@@ -155,7 +154,7 @@ pub(crate) mod tests {
                     prefill: d * prefill,
                     decode: d * decode,
                     logits: vec![0.0, 1.0, 2.0],
-                    // All of memory in two thirds, then half of it, and at last it comes back.
+                    // All of memory in two thirds of the turns, then half of it, and in the last sixth it comes back.
                     memory: match 6 * i / n {
                         ..4 => [50e9, 45e9],
                         4 => [25e9; 2],

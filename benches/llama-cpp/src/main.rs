@@ -1,12 +1,12 @@
-//! brickscope's engine beside llama.cpp, in turns, in one process. At the root of the repository:
+//! Compares brickscope's engine with llama.cpp, in turns, in one process. At the root of the repository:
 //!
 //! ```text
 //! RUSTFLAGS="-Ctarget-cpu=native -Ctarget-cpu=x86-64" \
 //!   cargo run --release --manifest-path benches/llama-cpp/Cargo.toml -- MODEL.gguf
 //! ```
 //!
-//! llama.cpp's build reads the first of the two flags, and is built for this CPU; rustc reads the
-//! last, and our engine is built as it is shipped.
+//! llama.cpp's build reads the first of the two flags, and so is built for this CPU; rustc obeys the last, so our engine
+//! is built as it is shipped.
 
 mod figures;
 mod llama;
@@ -32,16 +32,16 @@ use crate::figures::Cell;
 use crate::memory::Probe;
 use crate::turns::{Arm, Engine, Turn};
 
-/// The tokens are the same in every run.
+/// Makes the tokens the same in every run.
 const SEED: u64 = 1;
 
-/// With more of the machine's CPU time in other hands than this, figures say as much of those.
+/// If other processes take a larger share of the machine's CPU time than this, the figures are unreliable.
 const QUIET: f64 = 0.03;
 
-/// Hold brickscope's engine against llama.cpp: prefill and decode of the same tokens, in turns.
+/// Compare brickscope's engine with llama.cpp: prefill and decode of the same tokens, in turns.
 ///
-/// llama.cpp takes part twice, with its repacking of weights and without; the better of the two counts
-/// in each line. Beside them is the bandwidth at which this machine reads memory, measured in every round.
+/// llama.cpp takes part twice, with and without repacking its weights; each line has the better of the two. The
+/// memory read bandwidth of this machine, measured in every round, is printed as well.
 #[derive(Debug, Parser)]
 #[command(
     after_help = "Example:\n  brickscope-bench-llama-cpp 1b-q4_k.gguf 1b-q8_0.gguf --threads 1,2 --rounds 10"
@@ -51,23 +51,23 @@ struct Args {
     #[arg(required = true, value_name = "MODEL.gguf")]
     models: Vec<PathBuf>,
 
-    /// Numbers of threads, one after the other.
+    /// Numbers of threads to measure, one after the other.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<NonZeroUsize>,
 
-    /// Rounds for each model and number of threads, of two turns an arm. Intervals take three.
+    /// Rounds for each model and number of threads, with two turns per arm. Intervals need at least three.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(3..))]
     rounds: u16,
 
-    /// Tokens to decode, after the prompt.
+    /// Tokens to decode after the prompt.
     #[arg(long, default_value = "32")]
     tokens: NonZeroUsize,
 
-    /// Tokens of the prompt.
+    /// Tokens in the prompt.
     #[arg(long, default_value = "128")]
     prompt: NonZeroUsize,
 
-    /// Print everything that was measured as JSON.
+    /// Print all measurements as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -88,11 +88,11 @@ fn run(args: &Args) -> Result<()> {
     let missing = missing(&built_with);
     ensure!(
         missing.is_empty(),
-        "llama.cpp was built without {}, which this CPU has, and is slow for that. Build it with\n  \
+        "llama.cpp was built without {}, which this CPU has, and is therefore slow. Build it with\n  \
          RUSTFLAGS=\"-Ctarget-cpu=native -Ctarget-cpu=x86-64\"",
         missing.join(", ")
     );
-    // A file that can't be read is noticed before minutes have gone into others.
+    // Find unreadable files before spending minutes on others.
     for path in &args.models {
         Model::open(path)?;
     }
@@ -125,9 +125,9 @@ fn run(args: &Args) -> Result<()> {
     let cpu = machine.cpu.as_deref().unwrap_or("unnamed processor");
     let cpus = machine.logical_cpus.map_or_else(String::new, |n| format!(", {n} CPUs"));
     println!("{cpu}{cpus}, {} {}", machine.os, machine.arch);
-    println!("{peer}, beside brickscope's engine on {backend}");
+    println!("{peer}, compared with brickscope's engine on {backend}");
     println!(
-        "prompts of {} tokens, {} decoded after each; {} rounds of two turns an arm",
+        "prompts of {} tokens, {} decoded after each; {} rounds of two turns per arm",
         args.prompt, args.tokens, args.rounds
     );
     println!("llama.cpp is built with {}", built_with.into_iter().collect::<Vec<_>>().join(" "));
@@ -136,7 +136,7 @@ fn run(args: &Args) -> Result<()> {
             let percent = |share: f64| format!("{:.1} %", 100.0 * share);
             let steal = load.steal_share().map_or_else(|| "an unknown share".to_owned(), percent);
             println!(
-                "of the machine's CPU time others had {}, its hypervisor {steal}{}",
+                "other processes took {} of the machine's CPU time, its hypervisor {steal}{}",
                 percent(load.others_share()),
                 if load.others_share() > QUIET { ": repeat this on an idle machine" } else { "" }
             );
@@ -147,7 +147,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// All turns of a model.
+/// Measures all turns of a model.
 fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::Model> {
     let name = path.display().to_string();
     let say = |what: &str| eprintln!("{}: {what}", name.escape_debug());
@@ -162,7 +162,7 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
     let n_tokens = [args.prompt.get(), args.tokens.get()];
     let room = n_tokens[0].saturating_add(n_tokens[1]);
     let limit = ours.config.context_length;
-    ensure!(room <= limit, "{name}: it was made for {limit} tokens, and this takes {room}");
+    ensure!(room <= limit, "{name}: the model is made for {limit} tokens, but this takes {room}");
     let tokens = synth::random_tokens(&ours.tokenizer, SEED, room);
     ensure!(tokens.len() == room, "{name}: there are no tokens in its vocabulary");
     let (prompt, answer) = tokens.split_at(n_tokens[0]);
@@ -206,8 +206,8 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
     })
 }
 
-/// Bytes of the matrices that a token reads: all, but of an embedding that isn't the head, too, only
-/// one row.
+/// Bytes of the matrices that a token reads: all of them, except that only one row counts of an embedding that isn't
+/// also the head.
 fn bytes_per_token(file: &Directory) -> usize {
     let is_tied = file.tensor("output.weight").is_none();
     let matrices = file.tensors.iter().filter(|tensor| tensor.dims.len() > 1);
@@ -218,7 +218,7 @@ fn bytes_per_token(file: &Directory) -> usize {
     read.sum()
 }
 
-/// Features of this CPU that llama.cpp has kernels for and wasn't built with, by its names.
+/// Features of this CPU that llama.cpp has kernels for but wasn't built with, by llama.cpp's names.
 fn missing(built_with: &BTreeSet<String>) -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     let has = [

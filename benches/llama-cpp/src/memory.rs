@@ -1,17 +1,17 @@
-//! How fast memory is right before and right after a turn.
+//! The speed of memory right before and right after a turn.
 //!
-//! A virtual machine's CPUs may be two cores in one second and the two threads of one core in the next, as its host
-//! likes. Two threads then read half as much, whoever runs. What both engines do in either state says more than
-//! what they do on average over what a host did.
+//! The CPUs of a virtual machine may be two cores in one second and two threads of one core in the next, as the host
+//! decides. Two threads then read half as much, whichever engine runs. The engines' speed in each of these states says
+//! more than their average over whatever the host did.
 
 use std::sync::{Mutex, PoisonError};
 
 use brickscope_engine::executor::Cpu;
 
-/// Bytes that each thread reads: four times the last level of cache of most machines, some milliseconds.
+/// Bytes that each thread reads: four times the last-level cache of most machines, some milliseconds.
 const BYTES: usize = 128 << 20;
 
-/// A turn had all of memory if before and after it as much as this part of the best could be read.
+/// A turn had all of memory if at least this share of the best rate could be read before and after it.
 const ALL: f64 = 0.7;
 
 /// Reads memory that nothing else uses.
@@ -25,15 +25,15 @@ impl Probe {
         let arrays: Vec<Mutex<Vec<f64>>> =
             (0..cpu.pool().threads()).map(|_| Mutex::default()).collect();
         let len = BYTES / size_of::<f64>();
-        // By the thread that reads it; no zeros, of which the system would give the same page over and over.
+        // Written by the thread that reads it, and not zeros, which the system would map to one page.
         cpu.pool().run(&|thread| *lock(&arrays[thread]) = vec![1.0; len]);
         Self { cpu: cpu.clone(), arrays }
     }
 
-    /// Bytes that all threads together read in a second.
+    /// The bytes per second that all threads together read.
     pub(crate) fn bytes_per_second(&self) -> f64 {
         let pool = self.cpu.pool();
-        // Threads wake up.
+        // Wakes the threads.
         pool.run(&|_| ());
         let began = std::time::Instant::now();
         pool.run(&|thread| {
@@ -59,8 +59,8 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// What rates of any number of turns say, if at best so much could be read.
-    pub(crate) fn of(rates: impl IntoIterator<Item = f64>, best: f64) -> Self {
+    /// Classifies the rates around any number of turns, given the best rate.
+    pub(crate) fn new(rates: impl IntoIterator<Item = f64>, best: f64) -> Self {
         let (mut all, mut less) = (true, true);
         for rate in rates {
             let is_all = rate >= least(best);
@@ -74,7 +74,7 @@ impl Memory {
     }
 }
 
-/// What has to be read for it to be all, if at best so much could be.
+/// The rate that counts as all of memory, given the best rate.
 pub(crate) fn least(best: f64) -> f64 {
     ALL * best
 }
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn memory_is_what_it_was_before_and_after() {
-        assert_eq!(Memory::of([100.0, 70.0], 100.0), Memory::All);
-        assert_eq!(Memory::of([69.0, 10.0], 100.0), Memory::Less);
-        assert_eq!(Memory::of([100.0, 69.0], 100.0), Memory::Changed);
+        assert_eq!(Memory::new([100.0, 70.0], 100.0), Memory::All);
+        assert_eq!(Memory::new([69.0, 10.0], 100.0), Memory::Less);
+        assert_eq!(Memory::new([100.0, 69.0], 100.0), Memory::Changed);
     }
 }

@@ -8,7 +8,7 @@ use crate::figures::{Alike, Cell, Phase, median};
 use crate::memory::{Memory, least};
 use crate::turns::Arm;
 
-/// A model, and its figures by number of threads.
+/// A model with its figures by number of threads.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) file: String,
@@ -33,7 +33,7 @@ pub(crate) fn text(models: &[Model]) -> String {
 
 fn model_text(text: &mut String, model: &Model) -> std::fmt::Result {
     let Model { file, parameters, quantization, bytes, cells } = model;
-    // Names of files may have anything in them.
+    // File names may contain anything.
     writeln!(text, "\n{}", file.escape_debug())?;
     writeln!(
         text,
@@ -95,8 +95,7 @@ fn model_text(text: &mut String, model: &Model) -> std::fmt::Result {
     Ok(())
 }
 
-/// The pairs of turns that had as much of memory as ever, and those that had less, where that is known of enough of
-/// them and not of all.
+/// The pairs of turns with all of memory, and those with less, if that is known of enough pairs but not of all.
 fn alike_text(text: &mut String, cell: &Cell) -> std::fmt::Result {
     let line = least(cell.best_around()) / 1e9;
     for (name, phase) in [("prefill", &cell.prefill), ("decode", &cell.decode)] {
@@ -120,7 +119,7 @@ fn alike_text(text: &mut String, cell: &Cell) -> std::fmt::Result {
     Ok(())
 }
 
-/// With as many digits as mean something.
+/// Formats a rate with its significant digits.
 fn rate(rate: f64) -> String {
     if rate < 1000.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
@@ -130,7 +129,7 @@ fn difference(difference: f64) -> String {
     if is_small { format!("{difference:.1e}") } else { format!("{difference:.3}") }
 }
 
-/// The same for programs, with every turn.
+/// The figures for programs, including every turn.
 pub(crate) fn json(models: &[Model]) -> Value {
     let phase = |cell: &Cell, phase: &Phase| {
         let alike = |memory| {

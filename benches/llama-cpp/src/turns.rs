@@ -1,8 +1,8 @@
-//! The three arms, in turns.
+//! Runs the three arms in turns.
 //!
-//! A round is there and back again, `A B ours ours B A`, and A and B, llama.cpp with and without its
-//! repacking, change places from round to round. So in each half of a round each arm has had one turn,
-//! what changes slowly is the same in all, and ours goes first as often as last.
+//! A round goes there and back, `A B ours ours B A`. A and B are llama.cpp with and without repacking, and change places
+//! from round to round. So each arm has one turn in each half of a round, slow changes affect all arms equally, and ours
+//! goes first as often as last.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use brickscope_engine::Session;
 
 use crate::llama;
 
-/// Before each turn: so that the threads of the arm before have stopped looking for work. OpenMP's do that
-/// for some milliseconds, ours for half of one.
+/// The pause before each turn, until the threads of the previous arm have stopped spinning. OpenMP's spin for some
+/// milliseconds, ours for half of one.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Who takes a turn.
+/// What takes a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
-    /// llama.cpp, weights repacked.
+    /// llama.cpp with repacked weights.
     Repacked,
-    /// llama.cpp, weights as they are in the file.
+    /// llama.cpp with weights as in the file.
     Plain,
     /// brickscope's engine.
     Ours,
@@ -36,7 +36,7 @@ impl Arm {
         }
     }
 
-    /// Who takes the turns of a round.
+    /// The order of turns in a round.
     pub(crate) fn round(number: usize) -> [Self; 6] {
         let [a, b] = match number % 2 {
             0 => [Self::Repacked, Self::Plain],
@@ -46,12 +46,12 @@ impl Arm {
     }
 }
 
-/// What runs tokens.
+/// An engine that runs tokens.
 pub(crate) trait Engine {
     /// Forgets all tokens.
     fn clear(&mut self);
 
-    /// Runs `tokens` after those so far; returns the logits that follow the last of them.
+    /// Runs `tokens` after those so far, and returns the logits that follow the last one.
     fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]>;
 }
 
@@ -75,7 +75,7 @@ impl Engine for llama::Context<'_> {
     }
 }
 
-/// A turn: the prompt in one call, then each token of the answer in one.
+/// A turn: the prompt in one call, then one call for each token of the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     /// Seconds for the prompt.
@@ -84,7 +84,7 @@ pub(crate) struct Turn {
     pub(crate) decode: f64,
     /// The logits at the end of the prompt.
     pub(crate) logits: Vec<f32>,
-    /// Bytes that could be read in a second right before and right after it.
+    /// Bytes per second that could be read right before and right after the turn.
     pub(crate) memory: [f64; 2],
 }
 
@@ -97,7 +97,7 @@ impl Turn {
     ) -> Result<Self> {
         thread::sleep(PAUSE);
         let before = memory();
-        // One token, untimed: threads wake up, and the first pages are there.
+        // One untimed token wakes the threads and faults in the first pages.
         engine.clear();
         engine.forward(&prompt[..1])?;
         engine.clear();
@@ -117,35 +117,35 @@ impl Turn {
     }
 }
 
-/// How far our logits are from llama.cpp's, over many ends of prompts.
+/// How close our logits are to llama.cpp's, over the ends of many prompts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Agreement {
-    /// Ends of prompts that were compared.
+    /// How many ends of prompts were compared.
     pub(crate) compared: usize,
-    /// At so many of them the same token is the likeliest.
+    /// At how many of them both prefer the same token.
     pub(crate) same_top_1: usize,
-    /// The largest difference of two logits.
+    /// The largest difference between two logits.
     pub(crate) max_difference: f64,
-    /// The standard deviation of llama.cpp's logits, the least of all ends of prompts.
+    /// The smallest standard deviation of llama.cpp's logits at any end of a prompt.
     pub(crate) deviation: f64,
 }
 
 impl Agreement {
-    /// Compares two more.
+    /// Adds a comparison.
     ///
     /// # Errors
     ///
-    /// If they can't be of the same model: they aren't as many, aren't numbers, or some differ by more
-    /// than the logits of a prompt do among themselves.
+    /// If the logits can't come from the same model: their numbers differ, some aren't finite, or some differ by more
+    /// than the standard deviation of the prompt's logits.
     pub(crate) fn add(&mut self, llama: &[f32], ours: &[f32]) -> Result<()> {
         ensure!(
             llama.len() == ours.len() && !llama.is_empty(),
-            "llama.cpp has {} logits for a token, ours are {}",
+            "llama.cpp has {} logits for a token, but ours has {}",
             llama.len(),
             ours.len()
         );
         let are_numbers = llama.iter().chain(ours).all(|logit| logit.is_finite());
-        ensure!(are_numbers, "there are logits that aren't numbers");
+        ensure!(are_numbers, "some logits aren't numbers");
         let pairs = || llama.iter().zip(ours).map(|(&a, &b)| (f64::from(a), f64::from(b)));
         let n = llama.len() as f64;
         let mean = pairs().map(|(a, _)| a).sum::<f64>() / n;
@@ -164,7 +164,7 @@ impl Agreement {
     }
 }
 
-/// Which is the largest, the first of equals.
+/// The index of the largest logit, the first one if several are equal.
 fn top_1(logits: &[f32]) -> Option<usize> {
     (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b]))
 }

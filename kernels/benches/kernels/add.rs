@@ -1,4 +1,4 @@
-//! The residual.
+//! Residual connections.
 
 use std::hint::black_box;
 

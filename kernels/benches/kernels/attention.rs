@@ -6,8 +6,8 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 
 use crate::model::{SHAPES, backends, numbers};
 
-/// Positions in the cache. Keys of one layer at so many are 0.5 to 8 MB, of which a head reads its
-/// part: one layer's cache stays in a level of cache from one head to the next.
+/// Positions in the cache. With this many, the keys of one layer take 0.5 to 8 MB, of which a head reads its part: one
+/// layer's cache stays in a level of cache from one head to the next.
 const POSITIONS: usize = 512;
 
 pub(crate) fn benches(c: &mut Criterion) {

@@ -1,5 +1,5 @@
-//! `Y = X·Wᵀ`, by weight format: what prefill does. Bound by arithmetic, not by where the weights are:
-//! each is used for every token.
+//! `Y = X·Wᵀ` by weight format: the work of prefill. Limited by arithmetic, not by where the weights are, since each is
+//! used for every token.
 
 use std::hint::black_box;
 
@@ -8,7 +8,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 
 use crate::model::{SHAPES, Weights, backends, numbers, pool};
 
-/// Tokens of a batch.
+/// Tokens in a batch.
 const TOKENS: usize = 128;
 
 pub(crate) fn benches(c: &mut Criterion) {
@@ -26,7 +26,7 @@ pub(crate) fn benches(c: &mut Criterion) {
             let parameter = format!("{rows}x{cols} of {}", shape.name);
             for kernels in backends() {
                 let is_best = kernels == Kernels::best();
-                // The reference takes a tenth of a second even for the smallest.
+                // The scalar reference takes a tenth of a second even for the smallest shape.
                 let is_wanted = if is_best { shape.name != "7b" } else { shape.name == "110m" };
                 if !is_wanted {
                     continue;

@@ -1,4 +1,4 @@
-//! `y = W·x`, by weight format: what a decode pass does.
+//! `y = W·x` by weight format: the work of a decode pass.
 
 use std::hint::black_box;
 
@@ -14,10 +14,10 @@ pub(crate) fn benches(c: &mut Criterion) {
     read_memory(&mut group, &pool);
     for kind in QuantType::ALL {
         for shape in SHAPES {
-            // The largest matrix of a layer.
+            // The largest matrix in a layer.
             let weights = Weights::beyond_caches(kind, shape.ffn_dim, shape.dim);
             for kernels in backends() {
-                // The reference is for correctness: one shape tells how far off it is.
+                // The scalar reference is for correctness: one shape shows how much slower it is.
                 if kernels == Kernels::best() || shape.name == "110m" {
                     one_thread(&mut group, kernels, kind, &shape, &weights);
                 }

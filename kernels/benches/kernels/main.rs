@@ -1,15 +1,15 @@
-//! `cargo bench -p brickscope-kernels`: how fast each kernel is by itself, with criterion's statistics.
+//! `cargo bench -p brickscope-kernels`: the speed of each kernel by itself, with criterion's statistics.
 //!
-//! A file for each operation, as in `src/`. Groups say where the data are: *from memory* streams
-//! weights through the caches, as a decode pass does; *in cache* works on the same few kilobytes again
-//! and again. A row `read` in the same group is the ceiling: a loop that does nothing but read.
+//! There is a file for each operation, as in `src/`. Groups say where the data is: *from memory* streams weights through
+//! the caches, as a decode pass does; *in cache* works on the same few kilobytes again and again. A row `read` in the
+//! same group is the ceiling: a loop that only reads.
 //!
-//! Throughput is elements and bytes per second. An element is one that the operation produces or, for
-//! a product, a weight (of a GEMM: a weight times a token, so two FLOPs). Bytes are those that must
-//! move at least: each input once, each output once.
+//! Throughput is in elements and bytes per second. An element is one that the operation produces or, for a product, a
+//! weight (for a GEMM, a weight times a token, so two FLOPs). Bytes are the least that must be moved: each input once,
+//! each output once.
 //!
-//! `-- gemv` runs those with this in their name, `-- --test` each once, without timing anything. Give
-//! the cores to it alone: nothing here notices that others use them.
+//! `-- gemv` runs the benchmarks with this in their name; `-- --test` runs each once, untimed. Leave the cores to it
+//! alone: nothing here notices other load.
 
 mod add;
 mod attention;
@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 
-/// Shorter than criterion's own 3 and 5 seconds: there are about a hundred benches, and all of them
-/// in some minutes are run more often than in a quarter of an hour.
+/// Shorter than criterion's 3 and 5 seconds: a hundred benchmarks that take a few minutes are run more often than ones
+/// that take a quarter of an hour.
 fn config() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_millis(300))

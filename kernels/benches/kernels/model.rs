@@ -1,18 +1,18 @@
-//! Shapes of real models, data of these shapes, and what there is to run on.
+//! Shapes of real models, data of these shapes, and the available backends.
 
 use std::cell::LazyCell;
 use std::num::NonZeroUsize;
 
 use brickscope_kernels::{Backend, Kernels, Matrix, QuantType, ThreadPool, quant};
 
-/// What decides the shapes of a model's operations.
+/// The dimensions that determine the shapes of a model's operations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     pub(crate) dim: usize,
     pub(crate) ffn_dim: usize,
     pub(crate) head_dim: usize,
-    /// Elements from a cached key to the next: heads of keys times their dimension.
+    /// Elements from one cached key to the next: the number of key heads times their dimension.
     pub(crate) kv_dim: usize,
 }
 
@@ -23,23 +23,23 @@ pub(crate) const SHAPES: [Shape; 3] = [
     Shape { name: "7b", dim: 4096, ffn_dim: 11008, head_dim: 128, kv_dim: 4096 },
 ];
 
-/// Whether everything runs once, to see that it does.
+/// Whether to run everything just once, as a test.
 pub(crate) fn is_test() -> bool {
     std::env::args().any(|arg| arg == "--test")
 }
 
-/// The backends that run here.
+/// The backends that this machine supports.
 pub(crate) fn backends() -> impl Iterator<Item = Kernels> {
     Backend::ALL.into_iter().filter_map(|backend| Kernels::new(backend).ok())
 }
 
-/// All threads that this process may use.
+/// A pool of all threads that this process may use.
 pub(crate) fn pool() -> ThreadPool {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     ThreadPool::new(threads).expect("the system starts as many threads as it has processors")
 }
 
-/// Numbers between -1 and 1 without a pattern: the top bits of Knuth's linear congruential generator.
+/// Pseudo-random numbers between -1 and 1: the top bits of Knuth's linear congruential generator.
 pub(crate) fn numbers(n: usize) -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {
@@ -49,10 +49,10 @@ pub(crate) fn numbers(n: usize) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-/// Bytes that no cache of a machine with a few cores keeps: a large last level is that of many cores.
+/// More bytes than the caches of a machine with a few cores hold; a large last level belongs to many cores.
 const BEYOND_CACHES: usize = 512 << 20;
 
-/// Weight matrices of one kind, made when they are first used: most runs want some benches only.
+/// Weight matrices of one type, made on first use, since most runs select only some benchmarks.
 pub(crate) struct Weights {
     kind: QuantType,
     rows: usize,
@@ -62,24 +62,24 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// So many matrices that reading one after the other reads memory. When only testing, one.
+    /// So many matrices that reading one after the other reads memory. Only one in test runs.
     pub(crate) fn beyond_caches(kind: QuantType, rows: usize, cols: usize) -> Self {
-        let one = Self::of(kind, rows, cols, 1).matrix_bytes;
+        let one = Self::new(kind, rows, cols, 1).matrix_bytes;
         let many = if is_test() { 1 } else { BEYOND_CACHES.div_ceil(one) };
-        Self::of(kind, rows, cols, many)
+        Self::new(kind, rows, cols, many)
     }
 
     /// One matrix.
     pub(crate) fn one(kind: QuantType, rows: usize, cols: usize) -> Self {
-        Self::of(kind, rows, cols, 1)
+        Self::new(kind, rows, cols, 1)
     }
 
-    fn of(kind: QuantType, rows: usize, cols: usize, n: usize) -> Self {
+    fn new(kind: QuantType, rows: usize, cols: usize, n: usize) -> Self {
         let matrix_bytes = kind.matrix_bytes(rows as u64, cols as u64).expect("a real shape");
         let matrix_bytes = matrix_bytes as usize;
         let make = move || {
-            // Some rows again and again: quantising millions of weights would take longer than the
-            // bench, and no kernel looks for rows that it knows.
+            // The same rows repeatedly: quantising millions of weights would take longer than the benchmark, and no kernel
+            // notices repeated rows.
             let mut matrix = Vec::with_capacity(matrix_bytes);
             if kind == QuantType::I2_S {
                 quant::quantize_i2_s(&numbers(rows * cols), &mut matrix);
@@ -96,12 +96,12 @@ impl Weights {
         Self { kind, rows, cols, matrix_bytes, bytes: LazyCell::new(Box::new(make)) }
     }
 
-    /// What one product reads of them.
+    /// The bytes that one product reads.
     pub(crate) fn bytes_of_one(&self) -> u64 {
         self.matrix_bytes as u64
     }
 
-    /// All of them.
+    /// Views of all matrices.
     pub(crate) fn matrices(&self) -> Vec<Matrix<'_>> {
         let matrices = self.bytes.chunks_exact(self.matrix_bytes);
         let matrix = |bytes| Matrix::new(self.kind, self.rows, self.cols, bytes);

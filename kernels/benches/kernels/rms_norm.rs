@@ -1,4 +1,4 @@
-//! The norm of a token.
+//! RMS normalisation of a token.
 
 use std::hint::black_box;
 
@@ -13,7 +13,7 @@ pub(crate) fn benches(c: &mut Criterion) {
     for shape in SHAPES {
         let n = shape.dim;
         let (x, weight, mut out) = (numbers(n), numbers(n), vec![0.0; n]);
-        // It reads the token and the weights, and writes the result.
+        // Reads the token and the weights, and writes the result.
         group.throughput(Throughput::ElementsAndBytes {
             elements: n as u64,
             bytes: 3 * 4 * n as u64,

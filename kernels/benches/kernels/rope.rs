@@ -1,4 +1,4 @@
-//! The rotation of all heads of a token's query.
+//! Rotary position embedding for all heads of a token's query.
 
 use std::hint::black_box;
 
@@ -26,7 +26,7 @@ pub(crate) fn benches(c: &mut Criterion) {
                     shape.name
                 );
                 group.bench_function(BenchmarkId::new(name, parameter), |b| {
-                    // Turning changes no length, so it can be done again and again.
+                    // Rotation preserves lengths, so it can be repeated in place.
                     let mut query = numbers(shape.dim);
                     b.iter(|| {
                         for head in black_box(&mut query).chunks_exact_mut(shape.head_dim) {

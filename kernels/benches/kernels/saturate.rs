@@ -1,4 +1,4 @@
-//! The ceilings: loops that do nothing but what they are named for.
+//! The ceilings: loops that only do what their names say.
 
 use std::cell::LazyCell;
 use std::hint::black_box;
@@ -8,10 +8,10 @@ use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement:
 
 use crate::model::{backends, is_test, numbers};
 
-/// Bytes that no cache keeps, and how many of them are read at a time: about a matrix.
+/// More bytes than any cache holds, of which about a matrix's worth is read at a time.
 const MEMORY: usize = 512 << 20;
 const PIECE: usize = 16 << 20;
-/// Bytes that the smallest first level keeps.
+/// Bytes that the smallest first-level cache holds.
 const CACHE: usize = 16 << 10;
 
 pub(crate) fn benches(c: &mut Criterion) {
@@ -26,7 +26,7 @@ pub(crate) fn benches(c: &mut Criterion) {
     group.finish();
 }
 
-/// Adds the rows that kernels from memory are held to: reading, on one thread and on all.
+/// Adds the rows that kernels from memory are compared with: reading, on one thread and on all.
 pub(crate) fn read_memory(group: &mut BenchmarkGroup<'_, WallTime>, pool: &ThreadPool) {
     let bytes = if is_test() { PIECE } else { MEMORY };
     let words = LazyCell::new(|| words(bytes));
@@ -34,7 +34,7 @@ pub(crate) fn read_memory(group: &mut BenchmarkGroup<'_, WallTime>, pool: &Threa
         elements: (PIECE / 8) as u64,
         bytes: PIECE as u64,
     });
-    // The best of these differs between processors and sizes of pages.
+    // Which of these is fastest differs between processors and page sizes.
     for streams in [1, 2, 4] {
         let id = BenchmarkId::new("read, 1 thread", format!("{streams} streams"));
         group.bench_function(id, |b| {
@@ -58,7 +58,7 @@ pub(crate) fn read_memory(group: &mut BenchmarkGroup<'_, WallTime>, pool: &Threa
     }
 }
 
-/// The same from the first level of cache, on one thread.
+/// Likewise from the first-level cache, on one thread.
 pub(crate) fn read_cache(group: &mut BenchmarkGroup<'_, WallTime>) {
     let words = words(CACHE);
     group.throughput(Throughput::ElementsAndBytes {

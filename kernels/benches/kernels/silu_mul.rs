@@ -17,8 +17,8 @@ pub(crate) fn benches(c: &mut Criterion) {
         for kernels in backends() {
             let id = BenchmarkId::new(kernels.backend().name(), format!("{n} of {}", shape.name));
             group.bench_function(id, |b| {
-                // In place: gates would run off to infinity or become denormal, which is slow. With
-                // 1 + exp(-g) above, silu(g) is g, and for g in (-2, 0) a rounding error shrinks.
+                // In place, gates would grow to infinity or become denormal, which is slow. With `up` = 1 + exp(-g),
+                // silu(g) · up is g, and for g in (-2, 0) rounding errors shrink.
                 let mut gate: Vec<f32> = numbers(n).iter().map(|x| 0.9 * x - 1.0).collect();
                 let up: Vec<f32> = gate.iter().map(|g| 1.0 + (-g).exp()).collect();
                 b.iter(|| kernels.silu_mul(black_box(&mut gate), black_box(&up)));

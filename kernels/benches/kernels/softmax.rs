@@ -1,4 +1,4 @@
-//! Scores of attention to probabilities.
+//! Softmax of attention scores.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 
 use crate::model::{backends, numbers};
 
-/// Positions in the cache: a short context, a usual and a long one.
+/// Positions in the cache: a short context, a typical one and a long one.
 const POSITIONS: [usize; 3] = [128, 1024, 8192];
 
 pub(crate) fn benches(c: &mut Criterion) {
@@ -19,8 +19,8 @@ pub(crate) fn benches(c: &mut Criterion) {
         for kernels in backends() {
             let id = BenchmarkId::new(kernels.backend().name(), format!("{n} positions"));
             group.bench_function(id, |b| {
-                // In place: after the first time it takes probabilities for scores, in the same
-                // number of instructions.
+                // In place: from the second time on the scores are probabilities, which takes the same number of
+                // instructions.
                 let mut x = numbers(n);
                 b.iter(|| kernels.softmax(black_box(&mut x)));
             });

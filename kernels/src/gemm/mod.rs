@@ -1,8 +1,7 @@
-//! Matrix times matrix, `out = X·Wᵀ`: what the prompt's tokens go through together.
+//! Matrix times matrix, `out = X·Wᵀ`: the product for all tokens of a prompt at once.
 //!
-//! Every weight is used once per token, so here it pays to decode a row of weights once into `f32`
-//! and multiply it with all tokens. With AVX2 and NEON that is done for sixteen rows at a time, in pieces
-//! of 512 columns:
+//! Every weight is used once per token, so it pays to decode a row of weights once into `f32` and multiply it with all
+//! tokens. AVX2 and NEON do that for sixteen rows at a time, in pieces of 512 columns:
 //!
 //! ```text
 //!           512 columns
@@ -12,18 +11,18 @@
 //!         └──────────┴─ ─ ─     12 sums in registers, 7 loads for 12 multiply-adds
 //! ```
 //!
-//! NEON has two of activations at a time, for want of registers.
+//! NEON takes two rows of activations at a time, because it has fewer registers.
 //!
-//! An activation row is so fetched once per sixteen rows of weights, which even L3 can keep up with.
+//! So an activation row is fetched once per sixteen rows of weights, which even L3 can keep up with.
 //!
-//! As tiles a thread's share of rows is a macro tile, sixteen rows with all tokens, from decoding to results, a
-//! midi tile, and four rows by three tokens, or two on NEON, a micro tile. A micro tile takes a few readings of a
-//! clock, so a run of them, of a piece with all tokens, is timed as a whole. The scalar loops aren't blocked: all
-//! that they have is shares.
+//! In terms of tiles, a thread's share of rows is a macro tile; sixteen rows with all tokens, from decoding to results,
+//! are a midi tile; four rows by three tokens (two on NEON) are a micro tile. A micro tile takes no longer than a few
+//! clock readings, so the micro tiles of a piece are timed together. The scalar loops aren't blocked: they only have
+//! shares.
 //!
-//! On AVX-512 activations are rounded to 8 bits, once for all threads, and multiplied with the codes of
-//! quantised weights as whole numbers: `int8/` tells how. Those for weights that are floats stay what they
-//! are, and are turned so that a vector has sixteen tokens: `float/` does.
+//! On AVX-512, activations are rounded to 8 bits, once for all threads, and multiplied with the codes of quantised
+//! weights as integers: see `int8/`. With float weights they stay floats, and are transposed so that a vector holds
+//! sixteen tokens: see `float/`.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod float;
@@ -37,19 +36,19 @@ use std::ops::Range;
 use crate::Matrix;
 use crate::matmul::Columns;
 
-/// How many tokens are best put side by side together: a multiple of this.
+/// Tokens are best prepared in multiples of this number.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const TILE_TOKENS: usize = 32;
 
-/// Rows of activations as a kernel multiplies them.
+/// Rows of activations in the form that a kernel multiplies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Tokens<'a> {
-    /// As they are.
+    /// As floats.
     Floats(&'a [f32]),
-    /// Rounded to 8 bits for the integer kernels. Each part has some whole rows.
+    /// Rounded to 8 bits for the integer kernels. Each part has some of the rows.
     #[cfg(target_arch = "x86_64")]
     Rounded(&'a [int8::Rounded]),
-    /// As they are, with several tokens side by side. Each part has some whole rows.
+    /// As floats, with several tokens side by side. Each part has some of the rows.
     #[cfg(target_arch = "x86_64")]
     Packed(&'a [float::Packed]),
 }
@@ -68,7 +67,7 @@ impl<'a> Tokens<'a> {
 
 /// # Panics
 ///
-/// If `x`, the number of activations, isn't that of `n` rows.
+/// If `x`, the number of activations, doesn't match `n` rows.
 pub(crate) fn check_tokens(w: &Matrix, x: usize, n: usize) {
     assert!(
         Some(x) == n.checked_mul(w.cols()),
@@ -105,7 +104,7 @@ pub mod scalar {
         gemm_columns(&mut out, w, Tokens::Floats(x), n);
     }
 
-    /// The columns of `out` that this thread has to fill.
+    /// Computes the columns of `out` that belong to this thread.
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         let rows = out.columns();
         let x = x.floats();
@@ -120,7 +119,7 @@ pub mod scalar {
     }
 }
 
-/// Where weights are of 8 bits or fewer, whole numbers times whole numbers; else sixteen tokens at a time.
+/// Integer products where weights have 8 bits or fewer; otherwise sixteen tokens at a time.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use super::{Tokens, check, float, int8};
@@ -154,29 +153,29 @@ pub(crate) mod eight_lanes {
     use crate::dot::eight_lanes::tile;
     use crate::matmul::Columns;
     use crate::quant::eight_lanes::decode_row;
-    use crate::tiles::{self, Tell, TileLevel, Untold};
+    use crate::tiles::{self, NoSink, TileLevel, TileSink};
 
     /// How many rows of weights are decoded at a time.
     const GROUP: usize = 16;
-    /// How many of their columns are multiplied before going on.
+    /// How many of their columns are multiplied before moving on.
     const DEPTH: usize = 512;
-    /// How many tokens four rows of weights are multiplied with at a time: the sums of three fill three
-    /// quarters of AVX2's registers. NEON's are twice as many of half the width, and with three the compiler
-    /// runs out of them.
+    /// How many tokens four rows of weights are multiplied with at a time. Three tokens' sums take three quarters of
+    /// AVX2's registers. NEON has twice as many registers of half the width, and with three tokens the compiler runs
+    /// out of them.
     const TOKENS: usize = if cfg!(target_arch = "x86_64") { 3 } else { 2 };
 
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, x: Tokens, n: usize) {
         match out.tiles() {
-            None => multiply(out, w, x, n, Untold),
-            Some(told) => multiply(out, w, x, n, told),
+            None => multiply(out, w, x, n, NoSink),
+            Some(sink) => multiply(out, w, x, n, sink),
         }
     }
 
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
-    fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, told: impl Tell) {
+    fn multiply(out: &mut Columns, w: Matrix, x: Tokens, n: usize, sink: impl TileSink) {
         let rows = out.columns();
         let x = x.floats();
         check(out, &w, &rows, n);
@@ -185,8 +184,8 @@ pub(crate) mod eight_lanes {
         let mut gathered = Vec::new();
         let mut sums = vec![[0.0; GROUP]; n];
 
-        // Groups touch end to end, so each begins at the reading at which the one before it ended.
-        let mut begun = told.now();
+        // Each group begins at the reading at which the previous one ended.
+        let mut begun = sink.now();
         for first in rows.clone().step_by(GROUP) {
             let group = first..rows.end.min(first + GROUP);
             for (i, row) in group.clone().enumerate() {
@@ -198,7 +197,7 @@ pub(crate) mod eight_lanes {
             for at in (0..cols).step_by(DEPTH) {
                 let depth = at..cols.min(at + DEPTH);
                 let row = |r: usize| &weights[r * cols..][..cols][depth.clone()];
-                let from = told.now();
+                let from = sink.now();
                 let mut r = 0;
                 while r + 4 <= group.len() {
                     let rows = [row(r), row(r + 1), row(r + 2), row(r + 3)];
@@ -214,21 +213,21 @@ pub(crate) mod eight_lanes {
                     let tiles = of_rows * n.div_ceil(TOKENS);
                     tiles::work(TileLevel::Micro, tiles, group.len(), depth.len(), n)
                 };
-                told.tile(micro, from, told.now());
+                sink.tile(micro, from, sink.now());
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (row, sum) in group.clone().zip(sums) {
                     out.set(i, row, *sum);
                 }
             }
-            let done = told.now();
+            let done = sink.now();
             let midi = || tiles::work(TileLevel::Midi, 1, group.len(), cols, n);
-            told.tile(midi, begun, done);
+            sink.tile(midi, begun, done);
             begun = done;
         }
     }
 
-    /// Adds the products of `R` rows of weights, the first of which is `first`, with all of `x`.
+    /// Adds the products of all of `x` with `R` rows of weights, from row `first` on.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]

@@ -1,4 +1,4 @@
-//! Pieces of a matrix: some columns of some rows, which are multiplied before going on.
+//! Pieces of a matrix: some columns of some rows, which are multiplied before moving on.
 
 use std::ops::Range;
 
@@ -6,18 +6,18 @@ use crate::Matrix;
 use crate::interleave::{self, GROUP_ROWS};
 use crate::lanes::wide::prefetch;
 
-/// What begins at a cache line, so that no vector is in two.
+/// A value that begins at a cache line, so that no vector in it crosses one.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Aligned<T>(pub(super) T);
 
-/// Where some columns, whole blocks, are in a row.
+/// Where some columns, whole blocks, lie within a row.
 pub(super) fn bytes_of(w: &Matrix, depth: Range<usize>) -> Range<usize> {
     let bytes_of = |cols: usize| cols / w.kind().block_len() * w.kind().block_bytes();
     bytes_of(depth.start)..bytes_of(depth.end)
 }
 
-/// Asks for what a piece will need.
+/// Prefetches what a piece will need.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn prefetch_rows(w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
     if w.is_interleaved() {
@@ -29,7 +29,7 @@ pub(super) fn prefetch_rows(w: &Matrix, rows: Range<usize>, depth: Range<usize>)
     }
 }
 
-/// Of rows that lie side by side as large a part of what their group needs as they are of it.
+/// Of interleaved rows, prefetches as large a part of the group's bytes as the rows are of the group.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn prefetch_groups(w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
     let mut next = rows.start;
@@ -44,7 +44,7 @@ fn prefetch_groups(w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
     }
 }
 
-/// Some columns of an interleaved group, whole blocks and as many as a piece has.
+/// Some columns of an interleaved group: whole blocks, as many as a piece has.
 pub(super) fn group_of<'a>(w: &Matrix<'a>, group: usize, depth: Range<usize>) -> &'a [u8] {
     let block = w.kind().block_len();
     let blocks = depth.start / block..depth.end / block;

@@ -1,4 +1,4 @@
-//! F32 rows. The bytes come from a file and may lie at any address.
+//! F32 rows. Their bytes come from a file and may be unaligned.
 
 use crate::lanes::{add, load, load_f32_bytes, mul_add, piece, prefetch_ahead, sum, zero};
 

@@ -1,7 +1,7 @@
-//! Rows of floats, sixteen lanes at a time: F32, F16, which the CPU converts, and BF16, which is shifted.
+//! Rows of floats, sixteen lanes at a time: F32, F16 (converted by the CPU) and BF16 (shifted).
 //!
-//! Of rows that lie one after the other one of each quarter is read beside the others, since the prefetchers of a CPU
-//! follow four streams in different pages further than one. Rows side by side are one stream, and as fast as memory is.
+//! Of rows in file order, one from each quarter of the matrix is read at the same time, since a CPU's prefetchers follow
+//! four streams in different pages further than one. Interleaved rows are one stream, and run at memory speed.
 
 use std::arch::x86_64::*;
 
@@ -14,8 +14,8 @@ use crate::quant::half::{bf16_to_f32, f16_to_f32};
 /// How many columns are multiplied at a time.
 const RUN: usize = 32;
 
-/// The loops differ only in the conversion. A function passed in would not be inlined, because
-/// what passes it on would lack the target feature, so they share their source instead.
+// The loops differ only in the conversion. A function passed in would not be inlined, because the function that passes
+// it on lacks the target feature, so they share their source instead.
 macro_rules! gemv {
     ($name:ident, $bytes:literal, $load:ident, $convert:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -56,10 +56,10 @@ gemv!(gemv_f32, 4, load_f32_bytes, f32::from_le_bytes);
 gemv!(gemv_f16, 2, load_f16_bytes, |w| f16_to_f32(u16::from_le_bytes(w)));
 gemv!(gemv_bf16, 2, load_bf16_bytes, |w| bf16_to_f32(u16::from_le_bytes(w)));
 
-/// Columns of sixteen rows that are multiplied at a time: their sums don't wait for each other.
+/// How many columns of sixteen rows are multiplied at a time, in independent sums.
 const COLUMNS: usize = 8;
 
-/// Sixteen rows side by side: a lane is a row, and a column of them meets one activation.
+// Sixteen interleaved rows: each lane is a row, and each column of them is multiplied with one activation.
 macro_rules! group {
     ($name:ident, $bytes:literal, $load:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]

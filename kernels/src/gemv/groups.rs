@@ -1,22 +1,22 @@
-//! Rows that lie side by side, sixteen to a vector: what all loops over them have in common.
+//! What all loops over interleaved rows share.
 //!
-//! One group is read after the other. What is read lies together, and the prefetchers of the CPU follow it: on Zen 4
-//! as fast as a loop that does nothing but read in turns with it, and with fetches ahead slower. Two or four
-//! groups side by side are no faster.
+//! Groups are read one after the other. The bytes of a group lie together, and the CPU's prefetchers follow them: on
+//! Zen 4 this is as fast as a loop that only reads, measured in turns; software prefetches made it slower, and reading
+//! two or four groups at the same time no faster.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Keeps the compiler from loading what comes later in the source before what comes earlier: it knows nothing of
-/// prefetchers, which lose their stream. No instruction.
+/// Keeps the compiler from reordering loads across this point: it doesn't know that prefetchers lose their stream
+/// otherwise. Emits no instruction.
 #[inline(always)]
 pub(crate) fn in_order() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The products of some rows of a matrix, of which `$group` does one group.
+/// The products of some rows of a matrix, where `$group` multiplies one group.
 ///
-/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
-/// from its caller.
+/// A macro, because a function that is passed in isn't inlined where the target feature would have to come from its
+/// caller.
 macro_rules! of_groups {
     ($vis:vis $name:ident, $x:ty, $group:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -41,7 +41,7 @@ macro_rules! of_groups {
                     store_f32x16(out, sums);
                     continue;
                 }
-                // Of a group that the rows begin or end in, those that were asked for.
+                // The requested rows of a group in which the range begins or ends.
                 let mut all = [0.0; GROUP_ROWS];
                 store_f32x16(&mut all, sums);
                 let some = rows.start.max(first)..rows.end.min(first + GROUP_ROWS);

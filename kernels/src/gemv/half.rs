@@ -1,12 +1,12 @@
-//! F16 rows, which the CPU converts, and BF16 rows, which are shifted.
+//! F16 rows (converted by the CPU) and BF16 rows (shifted).
 
 use crate::lanes::{
     add, load, load_bf16_bytes, load_f16_bytes, mul_add, piece, prefetch_ahead, sum, zero,
 };
 use crate::quant::half::{bf16_to_f32, f16_to_f32};
 
-/// The two loops differ only in the conversion. A function passed in would not be inlined, because
-/// what passes it on would lack the target feature, so they share their source instead.
+// The two loops differ only in the conversion. A function passed in would not be inlined, because the function that
+// passes it on lacks the target feature, so they share their source instead.
 macro_rules! gemv {
     ($name:ident, $load:ident, $convert:ident) => {
         #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]

@@ -1,24 +1,24 @@
-//! Matrix times vector, `out = W·x`: what decoding spends nearly all of its time on.
+//! Matrix times vector, `out = W·x`: where decoding spends nearly all of its time.
 //!
-//! It is bound by how fast the weights come out of memory, so they are read once, in the format in
-//! which they are stored, and decoded in registers. On AVX2 and NEON activations stay `f32`: unlike llama.cpp's
-//! kernels these don't round them to 8 bits, and each product is that of the decoded weights to
-//! within the rounding of `f32` sums. Those for AVX-512, in `int8/`, do, but where weights are floats (`float.rs`).
+//! The speed is limited by how fast the weights arrive from memory, so they are read once, in their stored format, and
+//! decoded in registers. On AVX2 and NEON, activations stay `f32`: unlike llama.cpp, these kernels don't round them to
+//! 8 bits, and each product is that of the decoded weights up to the rounding of `f32` sums. The AVX-512 kernels in
+//! `int8/` do round them; those for float weights (`float.rs`) don't.
 //!
-//! Each format's loop of eight lanes is in the file of its name, or of its kind: `of_32.rs` for those with one scale
-//! per 32 weights and fewer than 8 bits, `with_minimums.rs` for Q4_K and Q5_K. The sum of a row doesn't depend on which rows
-//! are asked for beside it, so that threads can share a matrix without a trace in the results.
+//! Each format's loop over eight lanes has a file: `four_or_five_bits.rs` for the formats with 32 weights per scale and fewer than
+//! 8 bits, `with_minimums.rs` for Q4_K and Q5_K, and the others under their own names. A row's sum doesn't depend on
+//! which other rows are computed, so dividing a matrix among threads doesn't change the results.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod f32;
 #[cfg(target_arch = "x86_64")]
 mod float;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod four_or_five_bits;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod groups;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod half;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod of_32;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod q6_k;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -35,10 +35,10 @@ use std::ops::Range;
 
 use crate::Matrix;
 
-/// A vector of activations as a kernel multiplies it.
+/// A vector of activations in the form that a kernel multiplies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Vector<'a> {
-    /// As it is.
+    /// As floats.
     Floats(&'a [f32]),
     /// Rounded to 8 bits for the integer kernels.
     #[cfg(target_arch = "x86_64")]
@@ -47,14 +47,14 @@ pub(crate) enum Vector<'a> {
 
 /// # Panics
 ///
-/// If a length differs, or `w` hasn't these rows.
+/// If a length differs, or `w` doesn't have these rows.
 pub(crate) fn check(out: usize, w: &Matrix, rows: &Range<usize>, x: usize) {
     assert!(x == w.cols(), "gemv: x has {x} elements, but {w:?} has {} columns", w.cols());
     assert!(rows.start <= rows.end && rows.end <= w.rows(), "gemv: rows {rows:?} of {w:?}");
     assert!(out == rows.len(), "gemv: out has {out} elements for {} rows", rows.len());
 }
 
-/// The reference: a row is decoded, then multiplied.
+/// The reference: decodes each row, then multiplies it.
 pub mod scalar {
     use std::ops::Range;
 
@@ -65,8 +65,7 @@ pub mod scalar {
     ///
     /// # Panics
     ///
-    /// If `x` isn't as long as `w` has columns, `out` isn't as long as there are `rows`, or `w`
-    /// hasn't these rows.
+    /// If `x` isn't as long as `w` has columns, `out` isn't as long as `rows`, or `w` doesn't have these rows.
     pub fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &[f32]) {
         super::check(out.len(), &w, &rows, x.len());
         let mut weights = vec![0.0; w.cols()];
@@ -77,7 +76,7 @@ pub mod scalar {
     }
 }
 
-/// Activations as they are: sixteen floats at a time. Those that are arranged go to `int8/`.
+/// Float activations, sixteen at a time. Arranged ones go to `int8/`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::ops::Range;
@@ -109,7 +108,7 @@ pub(crate) mod avx512 {
     }
 }
 
-/// Weights decoded in registers, eight at a time.
+/// Decodes weights in registers, eight at a time.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod eight_lanes {
     use std::ops::Range;
@@ -127,7 +126,7 @@ pub(crate) mod eight_lanes {
         if !w.is_interleaved() {
             return multiply(out, &w, w.rows_bytes(rows), x);
         }
-        // These loops have no use for rows side by side: some are gathered, and read again from the cache.
+        // These loops read rows in file order: some interleaved rows are gathered, and then read from the cache.
         let mut bytes = Vec::new();
         for (out, first) in out.chunks_mut(GROUP_ROWS).zip(rows.step_by(GROUP_ROWS)) {
             w.gather(first..first + out.len(), &mut bytes);
@@ -135,7 +134,7 @@ pub(crate) mod eight_lanes {
         }
     }
 
-    /// The rows in `bytes`, one after the other, which are of `w`'s type.
+    /// Multiplies the rows in `bytes`, which are of `w`'s type and in file order.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     fn multiply(out: &mut [f32], w: &Matrix, bytes: &[u8], x: &[f32]) {
@@ -143,10 +142,10 @@ pub(crate) mod eight_lanes {
             QuantType::F32 => super::f32::gemv(out, bytes, x),
             QuantType::F16 => super::half::gemv_f16(out, bytes, x),
             QuantType::BF16 => super::half::gemv_bf16(out, bytes, x),
-            QuantType::Q4_0 => super::of_32::gemv_q4_0(out, bytes, x),
-            QuantType::Q4_1 => super::of_32::gemv_q4_1(out, bytes, x),
-            QuantType::Q5_0 => super::of_32::gemv_q5_0(out, bytes, x),
-            QuantType::Q5_1 => super::of_32::gemv_q5_1(out, bytes, x),
+            QuantType::Q4_0 => super::four_or_five_bits::gemv_q4_0(out, bytes, x),
+            QuantType::Q4_1 => super::four_or_five_bits::gemv_q4_1(out, bytes, x),
+            QuantType::Q5_0 => super::four_or_five_bits::gemv_q5_0(out, bytes, x),
+            QuantType::Q5_1 => super::four_or_five_bits::gemv_q5_1(out, bytes, x),
             QuantType::Q8_0 => super::q8_0::gemv(out, bytes, x),
             QuantType::Q4_K => super::with_minimums::gemv_q4_k(out, bytes, x),
             QuantType::Q5_K => super::with_minimums::gemv_q5_k(out, bytes, x),
@@ -157,8 +156,8 @@ pub(crate) mod eight_lanes {
         }
     }
 
-    /// The sum of each `N` neighbours of `x`. A minimum or an offset that a sub-block's weights
-    /// share is multiplied with it once, instead of being added to each weight of each row.
+    /// The sum of each `N` neighbours in `x`. A minimum or an offset that the weights of a sub-block share is
+    /// multiplied with it once, instead of being added to each weight of each row.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     pub(super) fn sums<const N: usize>(x: &[f32]) -> Vec<f32> {

@@ -1,4 +1,4 @@
-//! Q6_K rows. The layout is drawn in `quant/q6_k.rs`.
+//! Q6_K rows. `quant/q6_k.rs` describes the layout.
 //!
 //! A sub-block contributes `d * scale * (Σ q·x - 32 * Σ x)`. The sums of `x` are the same for all
 //! rows, so the offsets of a whole block cost two multiply-adds.

@@ -1,4 +1,4 @@
-//! Q8_0 rows. The layout is drawn in `quant/q8_0.rs`.
+//! Q8_0 rows. `quant/q8_0.rs` describes the layout.
 
 use crate::lanes::{
     F32x8, add, f16, load, load_i8, mul, mul_add, piece, prefetch_ahead, splat, sum, to_floats,

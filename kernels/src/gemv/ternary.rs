@@ -1,4 +1,4 @@
-//! Rows of the ternary formats. The layouts are drawn in `quant/ternary.rs`.
+//! Rows of the ternary formats. `quant/ternary.rs` describes the layouts.
 //!
 //! A code is the weight plus one, so a block contributes `d * (Σ code·x - Σ x)`, with sums of `x`
 //! that are the same for all rows.
@@ -52,8 +52,8 @@ pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &[f32]) {
     }
 }
 
-/// `code·x` for 128 weights in 32 bytes, eight sums of sixteen. Run `i` of 32 weights has its codes in
-/// the pair of bits `order[i]`.
+/// `code·x` for 128 weights in 32 bytes: eight sums of sixteen. The codes of run `i` of 32 weights are the bit pairs
+/// `order[i]`.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 #[inline]
@@ -83,7 +83,7 @@ fn products(codes: &[u8; 32], x: &[f32; 128], order: [usize; 4]) -> F32x8 {
 pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &[f32]) {
     let x_sums = sums::<LEN>(x);
     let x = x.as_chunks::<LEN>().0;
-    // The four bytes of the last run fill half the lanes. The other half is one digit ahead.
+    // The four bytes of the last run fill half of the lanes. The other half is one digit ahead.
     let one_ahead = splat_halves(1, 3);
     let low_byte = splat_int(0xff);
     for (out, row) in out.iter_mut().zip(bytes.chunks_exact(x.len() * TQ1_0_BYTES)) {
@@ -127,8 +127,8 @@ pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &[f32]) {
     }
 }
 
-/// The digit in base 3 that comes next in eight fractions of 256ths, and what follows it: three times
-/// the fraction is the digit and the rest.
+/// The next base-3 digit of eight fractions in 256ths, and the remaining fractions: three times a fraction is its digit
+/// and the rest.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 #[inline]

@@ -1,4 +1,4 @@
-//! Rows of Q4_K and Q5_K. The layouts are drawn in `quant/q4_k.rs` and `quant/q5_k.rs`.
+//! Rows of Q4_K and Q5_K. `quant/q4_k.rs` and `quant/q5_k.rs` describe the layouts.
 //!
 //! A sub-block contributes `d * scale * Σ q·x - dmin * min * Σ x`. The sums of `x` are the same for
 //! all rows, so the minimums of a whole block cost one multiply-add.
@@ -10,8 +10,8 @@ use crate::lanes::{
 };
 use crate::quant::q4_k::{head_of, unpack_scales};
 
-/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
-/// from its caller.
+// A macro, because a function that is passed in isn't inlined where the target feature would have to come from its
+// caller.
 macro_rules! gemv {
     ($name:ident, $format:ident, $lines:expr) => {
         #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]

@@ -7,13 +7,13 @@ use super::PREFETCH_BYTES;
 /// Eight floats.
 pub(crate) type F32x8 = __m256;
 
-/// Eight integers of 32 bits.
+/// Eight 32-bit integers.
 pub(crate) type I32x8 = __m256i;
 
-/// What a comparison says of each of eight lanes.
+/// The result of comparing eight lanes.
 pub(crate) type Mask = __m256;
 
-/// Functions of one instruction each, or none.
+// Functions that compile to at most one instruction.
 macro_rules! same_as {
     ($($(#[$doc:meta])* fn $name:ident($($x:ident: $in:ty),*) -> $out:ty = $intrinsic:expr;)*) => {
         $($(#[$doc])*
@@ -46,20 +46,20 @@ same_as! {
     fn neg_mul_add(a: F32x8, b: F32x8, c: F32x8) -> F32x8 = _mm256_fnmadd_ps(a, b, c);
     /// `a * b - c` in lanes 0, 2, 4 and 6, and `a * b + c` in the others.
     fn mul_sub_add(a: F32x8, b: F32x8, c: F32x8) -> F32x8 = _mm256_fmaddsub_ps(a, b, c);
-    /// The larger; `b` where one is NaN.
+    /// The larger; `b` where either is NaN.
     fn max(a: F32x8, b: F32x8) -> F32x8 = _mm256_max_ps(a, b);
-    /// The smaller; `b` where one is NaN.
+    /// The smaller; `b` where either is NaN.
     fn min(a: F32x8, b: F32x8) -> F32x8 = _mm256_min_ps(a, b);
-    /// The nearest whole number, of two as near the even one.
+    /// The nearest integer, ties to even.
     fn round(x: F32x8) -> F32x8 =
         _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
     /// Neighbours swapped: `b a d c f e h g`.
     fn swap_pairs(x: F32x8) -> F32x8 = _mm256_permute_ps::<0b10_11_00_01>(x);
-    /// Where `a < b`. Not where one is NaN.
+    /// True where `a < b`; false where either is NaN.
     fn less(a: F32x8, b: F32x8) -> Mask = _mm256_cmp_ps::<_CMP_LT_OQ>(a, b);
-    /// `x`, but 0 where `mask` says so.
+    /// `x`, but 0 where `mask` is true.
     fn zero_where(mask: Mask, x: F32x8) -> F32x8 = _mm256_andnot_ps(mask, x);
-    /// `a` where `mask` says so, else `b`.
+    /// `a` where `mask` is true, else `b`.
     fn choose(mask: Mask, a: F32x8, b: F32x8) -> F32x8 = _mm256_blendv_ps(b, a, mask);
 
     /// `x` in each lane.
@@ -68,17 +68,17 @@ same_as! {
     fn add_int(a: I32x8, b: I32x8) -> I32x8 = _mm256_add_epi32(a, b);
     /// `a - b`.
     fn sub_int(a: I32x8, b: I32x8) -> I32x8 = _mm256_sub_epi32(a, b);
-    /// `a * b`, where the products are of 16 bits without a sign.
+    /// `a * b`, for products that fit in 16 unsigned bits.
     fn mul_u16(a: I32x8, b: I32x8) -> I32x8 = _mm256_mullo_epi16(a, b);
-    /// The bits that both have.
+    /// Bitwise and.
     fn and(a: I32x8, b: I32x8) -> I32x8 = _mm256_and_si256(a, b);
-    /// The bits that one has.
+    /// Bitwise or.
     fn or(a: I32x8, b: I32x8) -> I32x8 = _mm256_or_si256(a, b);
-    /// Each lane shifted by `by` bits to the right. Zeros follow.
+    /// Each lane shifted by `by` bits to the right, filling with zeros.
     fn shift_right_by(x: I32x8, by: i32) -> I32x8 = _mm256_srlv_epi32(x, _mm256_set1_epi32(by));
     /// Integers as floats of the same value.
     fn to_floats(x: I32x8) -> F32x8 = _mm256_cvtepi32_ps(x);
-    /// Whole numbers as integers.
+    /// Floats that are whole numbers, as integers.
     fn to_ints(x: F32x8) -> I32x8 = _mm256_cvtps_epi32(x);
     /// The floats with these bits.
     fn from_bits(x: I32x8) -> F32x8 = _mm256_castsi256_ps(x);
@@ -99,7 +99,7 @@ pub(crate) fn shift_left<const BITS: i32>(x: I32x8) -> I32x8 {
     _mm256_slli_epi32::<BITS>(x)
 }
 
-/// Each lane shifted to the right. Zeros follow.
+/// Each lane shifted to the right, filling with zeros.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(crate) fn shift_right<const BITS: i32>(x: I32x8) -> I32x8 {
@@ -198,7 +198,7 @@ pub(crate) fn halves(bytes: I32x8) -> [I32x8; 2] {
     [_mm256_and_si256(bytes, _mm256_set1_epi32(15)), _mm256_srli_epi32::<4>(bytes)]
 }
 
-/// 16 for each of the lowest eight bits that is set, else 0.
+/// Eight lanes: 16 where the bit of the lane's number is set, otherwise 0.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(crate) fn fifth_bits(bits: u32) -> I32x8 {
@@ -215,15 +215,15 @@ pub(crate) fn f16(bytes: [u8; 2]) -> f32 {
     _mm_cvtss_f32(_mm_cvtph_ps(half))
 }
 
-/// Asks for the cache line that is `BYTES` past `data`.
+/// Prefetches the cache line `BYTES` past the beginning of `data`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(crate) fn prefetch<const BYTES: usize, T>(data: &[T]) {
     prefetch_as::<BYTES, T, _MM_HINT_T0>(data);
 }
 
-/// Asks for the line 1 KiB past `data`, one of four streams that are read side by side. Into the second level:
-/// that is 5 to 25 % faster than into the first, on Zen 4.
+/// Prefetches the line 1 KiB past `data`, one of four streams read in step, into the second-level cache: on Zen 4 that is
+/// 5 to 25 % faster than into the first.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(crate) fn prefetch_ahead_of_four<T>(data: &[T]) {
@@ -240,7 +240,7 @@ fn prefetch_as<const BYTES: usize, T, const HINT: i32>(data: &[T]) {
     unsafe { _mm_prefetch::<HINT>(ahead.cast()) }
 }
 
-/// The sum of eight lanes, added in the same order as by [`sum4`].
+/// The sum of eight lanes, added in the same order as in [`sum4`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(crate) fn sum(v: F32x8) -> f32 {
@@ -249,7 +249,7 @@ pub(crate) fn sum(v: F32x8) -> f32 {
     _mm_cvtss_f32(_mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours)))
 }
 
-/// The sums of the lanes of four vectors, for the price of little more than one.
+/// The sums of the lanes of four vectors, at little more than the cost of one.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(crate) fn sum4(v: [F32x8; 4]) -> [f32; 4] {

@@ -1,12 +1,12 @@
-//! Eight lanes at a time: names for what AVX2 and NEON can both do, and what else the kernels share.
+//! Eight lanes at a time: names for what both AVX2 and NEON can do, and further functions that kernels share.
 //!
-//! A loop over eight floats is written once, in a module `eight_lanes` beside its scalar reference, and compiled
-//! for the instructions that its architecture has: one register of 256 bits with AVX2, two of 128 with
-//! NEON. Both round alike and add in the same order, so its results are the same to the bit.
+//! A loop over eight floats is written once, in a module `eight_lanes` beside its scalar reference. It is compiled for the
+//! instructions of its architecture: one register of 256 bits with AVX2, two of 128 with NEON. Both round in the same way
+//! and add in the same order, so the results have the same bits.
 //!
-//! The intrinsics that touch memory take raw pointers and are `unsafe`; here they take references
-//! to arrays of the right length, which is all that makes them sound. Arithmetic needs no wrapper for
-//! that: inside a function with the target feature it is safe as it is.
+//! The intrinsics that access memory take raw pointers and are `unsafe`. The wrappers here take references to arrays of
+//! the right length, which makes them sound. Arithmetic needs no wrapper for that: inside a function with the target
+//! feature it is safe.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -21,17 +21,17 @@ pub(crate) use avx2::*;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::*;
 
-/// How far ahead of the load a weight stream is fetched. The hardware prefetcher stops at the end
-/// of a 4 KiB page, and each time it starts anew costs more than the page's arithmetic.
+/// How far ahead of the load a weight stream is prefetched. The hardware prefetcher stops at the end of a 4 KiB page, and
+/// each restart costs more than the page's arithmetic.
 const PREFETCH_BYTES: usize = 4096;
 
-/// `N` bytes of a block, from `at` on. With both known at compile time the check goes away.
+/// `N` bytes of a block, from `at` on. With both known at compile time, the bounds check is optimised away.
 #[inline(always)]
 pub(crate) fn piece<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
     bytes[at..].first_chunk().expect("a block's parts lie inside it")
 }
 
-/// Asks for the cache line that is 4 KiB past `bytes`, on its way to being needed.
+/// Prefetches the cache line 4 KiB past the beginning of `data`.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 #[inline]

@@ -10,15 +10,15 @@ use std::arch::asm;
 #[derive(Clone, Copy)]
 pub(crate) struct F32x8(float32x4_t, float32x4_t);
 
-/// Eight integers of 32 bits.
+/// Eight 32-bit integers.
 #[derive(Clone, Copy)]
 pub(crate) struct I32x8(int32x4_t, int32x4_t);
 
-/// What a comparison says of each of eight lanes.
+/// The result of comparing eight lanes.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask(uint32x4_t, uint32x4_t);
 
-/// Functions that do the same to both halves.
+// Functions that do the same to both halves.
 macro_rules! on_halves {
     ($($(#[$doc:meta])* fn $name:ident($($x:ident: $in:ty),*) -> $out:ident = $half:expr;)*) => {
         $($(#[$doc])*
@@ -49,35 +49,35 @@ on_halves! {
     fn mul_sub(a: F32x8, b: F32x8, c: F32x8) -> F32x8 = vfmaq_f32(vnegq_f32(c), a, b);
     /// `c - a * b`, rounded once.
     fn neg_mul_add(a: F32x8, b: F32x8, c: F32x8) -> F32x8 = vfmsq_f32(c, a, b);
-    /// The larger; `b` where one is NaN.
+    /// The larger; `b` where either is NaN.
     fn max(a: F32x8, b: F32x8) -> F32x8 = vbslq_f32(vcgtq_f32(a, b), a, b);
-    /// The smaller; `b` where one is NaN.
+    /// The smaller; `b` where either is NaN.
     fn min(a: F32x8, b: F32x8) -> F32x8 = vbslq_f32(vcltq_f32(a, b), a, b);
-    /// The nearest whole number, of two as near the even one.
+    /// The nearest integer, ties to even.
     fn round(x: F32x8) -> F32x8 = vrndnq_f32(x);
     /// Neighbours swapped: `b a d c f e h g`.
     fn swap_pairs(x: F32x8) -> F32x8 = vrev64q_f32(x);
-    /// Where `a < b`. Not where one is NaN.
+    /// True where `a < b`; false where either is NaN.
     fn less(a: F32x8, b: F32x8) -> Mask = vcltq_f32(a, b);
-    /// `x`, but 0 where `mask` says so.
+    /// `x`, but 0 where `mask` is true.
     fn zero_where(mask: Mask, x: F32x8) -> F32x8 =
         vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), mask));
-    /// `a` where `mask` says so, else `b`.
+    /// `a` where `mask` is true, else `b`.
     fn choose(mask: Mask, a: F32x8, b: F32x8) -> F32x8 = vbslq_f32(mask, a, b);
 
     /// `a + b`.
     fn add_int(a: I32x8, b: I32x8) -> I32x8 = vaddq_s32(a, b);
     /// `a - b`.
     fn sub_int(a: I32x8, b: I32x8) -> I32x8 = vsubq_s32(a, b);
-    /// `a * b`, where the products are of 16 bits without a sign.
+    /// `a * b`, for products that fit in 16 unsigned bits.
     fn mul_u16(a: I32x8, b: I32x8) -> I32x8 = vmulq_s32(a, b);
-    /// The bits that both have.
+    /// Bitwise and.
     fn and(a: I32x8, b: I32x8) -> I32x8 = vandq_s32(a, b);
-    /// The bits that one has.
+    /// Bitwise or.
     fn or(a: I32x8, b: I32x8) -> I32x8 = vorrq_s32(a, b);
     /// Integers as floats of the same value.
     fn to_floats(x: I32x8) -> F32x8 = vcvtq_f32_s32(x);
-    /// Whole numbers as integers.
+    /// Floats that are whole numbers, as integers.
     fn to_ints(x: F32x8) -> I32x8 = vcvtnq_s32_f32(x);
     /// The floats with these bits.
     fn from_bits(x: I32x8) -> F32x8 = vreinterpretq_f32_s32(x);
@@ -115,7 +115,7 @@ pub(crate) fn splat_halves(low: i32, high: i32) -> I32x8 {
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn mul_sub_add(a: F32x8, b: F32x8, c: F32x8) -> F32x8 {
-    // A sign for each lane that is subtracted.
+    // Flips the sign in the lanes that are subtracted.
     let signs = vreinterpretq_u32_u64(vdupq_n_u64(1 << 31));
     let flip = |c| vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(c), signs));
     mul_add(a, b, F32x8(flip(c.0), flip(c.1)))
@@ -128,7 +128,7 @@ pub(crate) fn shift_left<const BITS: i32>(x: I32x8) -> I32x8 {
     I32x8(vshlq_n_s32::<BITS>(x.0), vshlq_n_s32::<BITS>(x.1))
 }
 
-/// Each lane shifted to the right. Zeros follow.
+/// Each lane shifted to the right, filling with zeros.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn shift_right<const BITS: i32>(x: I32x8) -> I32x8 {
@@ -136,7 +136,7 @@ pub(crate) fn shift_right<const BITS: i32>(x: I32x8) -> I32x8 {
     I32x8(shift(x.0), shift(x.1))
 }
 
-/// Each lane shifted by `by` bits to the right. Zeros follow.
+/// Each lane shifted by `by` bits to the right, filling with zeros.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn shift_right_by(x: I32x8, by: i32) -> I32x8 {
@@ -204,7 +204,7 @@ pub(crate) fn load_f32_bytes(bytes: &[u8; 32]) -> F32x8 {
 pub(crate) fn load_f16_bytes(bytes: &[u8; 16]) -> F32x8 {
     let halves = load_16_bytes(bytes);
     let (low, high): (float32x4_t, float32x4_t);
-    // By name, since the compilers have no stable type for the argument of the intrinsic.
+    // Inline assembly, since the type of the intrinsic's argument isn't stable.
     // SAFETY: every ARM with NEON converts half floats (ARMv8.0); two registers are written and nothing
     // else is touched.
     unsafe {
@@ -294,14 +294,14 @@ pub(crate) fn halves(bytes: I32x8) -> [I32x8; 2] {
     [and(bytes, splat_int(15)), shift_right::<4>(bytes)]
 }
 
-/// 16 for each of the lowest eight bits that is set, else 0.
+/// Eight lanes: 16 where the bit of the lane's number is set, otherwise 0.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn fifth_bits(bits: u32) -> I32x8 {
     let each = splat_int(bits.cast_signed());
     let own = I32x8(int32x4(1, 2, 4, 8), int32x4(16, 32, 64, 128));
     let sixteen = vdupq_n_u32(16);
-    // All bits of a lane where its own is set.
+    // All bits of a lane whose own bit is set.
     let has = |each, own| vreinterpretq_s32_u32(vandq_u32(vtstq_s32(each, own), sixteen));
     I32x8(has(each.0, own.0), has(each.1, own.1))
 }
@@ -313,12 +313,12 @@ fn int32x4(a: i32, b: i32, c: i32, d: i32) -> int32x4_t {
     unsafe { vld1q_s32([a, b, c, d].as_ptr()) }
 }
 
-/// Asks for the cache line that is `BYTES` past `data`.
+/// Prefetches the cache line `BYTES` past the beginning of `data`.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn prefetch<const BYTES: usize, T>(data: &[T]) {
     let ahead = data.as_ptr().cast::<u8>().wrapping_add(BYTES);
-    // By name, since the intrinsic isn't stable.
+    // Inline assembly, since the intrinsic isn't stable.
     // SAFETY: a prefetch is a hint. It reads nothing that the program could see and doesn't fault,
     // wherever it points.
     unsafe {
@@ -326,7 +326,7 @@ pub(crate) fn prefetch<const BYTES: usize, T>(data: &[T]) {
     }
 }
 
-/// The sum of eight lanes, added in the same order as by [`sum4`].
+/// The sum of eight lanes, added in the same order as in [`sum4`].
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn sum(v: F32x8) -> f32 {
@@ -335,7 +335,7 @@ pub(crate) fn sum(v: F32x8) -> f32 {
     vpadds_f32(vget_low_f32(fours))
 }
 
-/// The sums of the lanes of four vectors, for the price of little more than one.
+/// The sums of the lanes of four vectors, at little more than the cost of one.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn sum4(v: [F32x8; 4]) -> [f32; 4] {

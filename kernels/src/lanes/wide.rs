@@ -1,4 +1,4 @@
-//! What the kernels for AVX-512 load and store besides.
+//! Loads, stores and sums of the AVX-512 kernels.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -19,7 +19,7 @@ pub(crate) fn load_i8x16(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Eight integers of 16 bits.
+/// Eight 16-bit integers.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn load_i16x8(x: &[i16; 8]) -> __m128i {
@@ -51,7 +51,7 @@ pub(crate) fn load_u8x64(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// 32 integers of 16 bits.
+/// 32 16-bit integers.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn load_i16x32(x: &[i16; 32]) -> __m512i {
@@ -59,7 +59,7 @@ pub(crate) fn load_i16x32(x: &[i16; 32]) -> __m512i {
     unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
 }
 
-/// Sixteen integers.
+/// Sixteen 32-bit integers.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn load_i32x16(x: &[i32; 16]) -> __m512i {
@@ -75,7 +75,7 @@ pub(crate) fn load_f32x16(x: &[f32; 16]) -> __m512 {
     unsafe { _mm512_loadu_ps(x.as_ptr()) }
 }
 
-/// Eight integers.
+/// Eight 32-bit integers.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn load_i32(x: &[i32; 8]) -> __m256i {
@@ -99,7 +99,7 @@ pub(crate) fn store_f32x16(out: &mut [f32; 16], v: __m512) {
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), v) }
 }
 
-/// Eight whole numbers of 64 bits.
+/// Eight 64-bit integers.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn load_u64x8(x: &[u64; 8]) -> __m512i {
@@ -130,7 +130,7 @@ pub(crate) fn load_bf16_bytes(bytes: &[u8; 32]) -> __m512 {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
 }
 
-/// Sixteen half floats, by their bits.
+/// Sixteen half floats, given by their bits, as floats.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn load_f16x16(bits: &[u16; 16]) -> __m512 {
@@ -139,8 +139,7 @@ pub(crate) fn load_f16x16(bits: &[u16; 16]) -> __m512 {
     _mm512_cvtph_ps(bits)
 }
 
-/// Asks for all cache lines of `bytes`, to be brought into the first level: on Zen 4 a fetch into
-/// the second hardly helped.
+/// Prefetches all cache lines of `bytes` into the first-level cache: on Zen 4, the second level hardly helped.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 #[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
@@ -151,21 +150,21 @@ pub(crate) fn prefetch(bytes: &[u8]) {
     }
 }
 
-/// Three times each byte, of which the lowest eight bits are kept.
+/// Three times each byte, modulo 256.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn three_times(v: __m512i) -> __m512i {
     let mut twice = _mm512_add_epi8(v, v);
-    // A compiler that sees three times three times makes nine times of it, for which there is no
-    // instruction: so it is made not to see.
-    // SAFETY: there are no instructions.
+    // If the compiler saw 3 · 3 · x it would compute 9 · x, for which there is no instruction, so this hides the first
+    // product from it.
+    // SAFETY: the assembly is empty.
     unsafe {
         asm!("/* {0} */", inout(zmm_reg) twice, options(pure, nomem, nostack, preserves_flags))
     };
     _mm512_add_epi8(twice, v)
 }
 
-/// The sums of each four neighbours of four vectors: of the first of each, then of the next of each.
+/// The sums of each four neighbouring lanes of four vectors: first those of each vector's first four, then of the next.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn sum_neighbours([a, b, c, d]: [__m512i; 4]) -> __m512i {
@@ -174,11 +173,11 @@ pub(crate) fn sum_neighbours([a, b, c, d]: [__m512i; 4]) -> __m512i {
     _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
 }
 
-/// Sixteen rows of sixteen lanes as their columns.
+/// Transposes sixteen rows of sixteen lanes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn transpose(rows: [__m512; 16]) -> [__m512; 16] {
-    // In each quarter of a vector four rows of four lanes are turned, of four neighbours at a time.
+    // In each quarter of the vectors, transpose four rows of four lanes, four adjacent rows at a time.
     let mut fours = [[_mm512_setzero_ps(); 4]; 4];
     for (fours, rows) in fours.iter_mut().zip(rows.as_chunks::<4>().0) {
         let [a, b, c, d] = *rows;
@@ -191,7 +190,7 @@ pub(crate) fn transpose(rows: [__m512; 16]) -> [__m512; 16] {
         fours[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
         fours[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
     }
-    // Then quarters go to their vectors.
+    // Then move the quarters to their vectors.
     let mut columns = [_mm512_setzero_ps(); 16];
     for i in 0..4 {
         let [a, b, c, d] = fours.map(|fours| fours[i]);
@@ -207,7 +206,7 @@ pub(crate) fn transpose(rows: [__m512; 16]) -> [__m512; 16] {
     columns
 }
 
-/// The sums of every fourth lane.
+/// The sums of lanes 0, 4, 8, 12, of lanes 1, 5, 9, 13, and so on.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn sum_fourths(v: __m512) -> [f32; 4] {
@@ -225,7 +224,7 @@ pub(crate) fn sum16(v: __m512) -> f32 {
     super::sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)))
 }
 
-/// Writes sixteen integers as bytes; one that doesn't fit becomes the nearest that does.
+/// Writes sixteen integers as bytes, saturating.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn store_i8x16(out: &mut [i8; 16], v: __m512i) {
@@ -233,7 +232,7 @@ pub(crate) fn store_i8x16(out: &mut [i8; 16], v: __m512i) {
     unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(v)) }
 }
 
-/// The same, four to a word, the first the lowest.
+/// Likewise, four to a word, beginning with the lowest byte.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn store_i8x16_in_words(out: &mut [i32; 4], v: __m512i) {

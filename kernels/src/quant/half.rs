@@ -1,11 +1,11 @@
-//! Half floats (IEEE 754 binary16) and brain floats, by hand: the standard library has no stable
-//! conversions, and not every CPU has instructions for them.
+//! Half floats (IEEE 754 binary16) and brain floats, converted by hand: the standard library has no stable conversions,
+//! and not every CPU has instructions for them.
 
 /// The value of a half float.
 #[inline(always)]
 pub fn f16_to_f32(bits: u16) -> f32 {
-    // Moving the fields into place leaves the exponent 112 too small. A multiplication puts that
-    // right and normalises the denormals on the way.
+    // Moving the fields into place leaves the exponent 112 too small. A multiplication corrects that, and also
+    // normalises denormals.
     let magnitude = u32::from(bits & 0x7fff) << 13;
     let scaled = f32::from_bits(magnitude) * f32::from_bits((254 - 15) << 23);
     let sign = u32::from(bits & 0x8000) << 16;
@@ -14,22 +14,22 @@ pub fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(scaled.to_bits() | special | sign)
 }
 
-/// The nearest half float, ties to even. What is too large becomes infinite; NaN stays NaN.
+/// The nearest half float, ties to even. Values too large become infinite; NaN stays NaN.
 #[inline(always)]
 pub fn f32_to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = (bits >> 16) as u16 & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
     let half = if magnitude >= 0x4780_0000 {
-        // 65536 and more, infinity, NaN.
+        // 65536 or more, infinity or NaN.
         if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 }
     } else if magnitude < 0x3880_0000 {
-        // Below 2^-14 the result is denormal. Adding 0.5 puts its last bit at the end of the
-        // mantissa, so that the addition rounds.
+        // Below 2^-14 the result is denormal. Adding 0.5 puts the result's last bit at the end of the mantissa, so
+        // that the addition rounds.
         let rounded = f32::from_bits(magnitude) + 0.5;
         (rounded.to_bits() - 0.5f32.to_bits()) as u16
     } else {
-        // Half of the last bit kept, less one if that bit is even: ties then stay.
+        // Half of the last kept bit, minus one if that bit is even, so that ties round to even.
         let odd = (magnitude >> 13) & 1;
         ((magnitude + 0x0fff + odd - (112 << 23)) >> 13) as u16
     };
@@ -82,7 +82,7 @@ pub(crate) fn encode_bf16(x: &[f32; 1]) -> [u8; 2] {
 mod tests {
     use super::*;
 
-    /// The value of a half float by the definition of the format.
+    /// A half float's value by the definition of the format.
     fn by_definition(bits: u16) -> f64 {
         let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
         let (exponent, mantissa) = (i32::from(bits >> 10) & 31, f64::from(bits & 0x3ff));
@@ -176,7 +176,7 @@ mod tests {
             return eprintln!("skipped: no AVX2");
         }
         for bits in 0..=u16::MAX {
-            // SAFETY: what it is compiled for was found above.
+            // SAFETY: the features it is compiled for were detected above.
             for value in unsafe { convert(bits.to_le_bytes()) } {
                 let expected = f16_to_f32(bits);
                 assert!(value == expected || value.is_nan() && expected.is_nan(), "{bits:#06x}");

@@ -1,15 +1,15 @@
 //! How GGUF files store weights: the block formats of GGML, and BitNet's `I2_S`.
 //!
-//! Each format has its own file, which draws the block and decodes it. Decoding here is the
-//! reference that the SIMD kernels of [`gemv`](crate::gemv) are compared with, and what
-//! [`gemm`](crate::gemm) runs once per weight row. The layouts are those of `ggml-quants.c`; every
-//! number in a file is little endian.
+//! Each format has its own file, which describes the block and decodes it. This decoding is the reference for the SIMD
+//! kernels of [`gemv`](crate::gemv), and what [`gemm`](crate::gemm) runs once per weight row. The layouts are those of
+//! `ggml-quants.c`; all numbers are little endian.
 //!
-//! The quantisers are simple and fast: they make synthetic models and test data. A tool that
-//! converts real models searches for better scales.
+//! The quantisers are simple and fast: they make synthetic models and test data. A tool that converts real models
+//! searches for better scales.
 
 pub(crate) mod f32;
 pub mod half;
+pub(crate) mod packed;
 pub(crate) mod q4_0;
 pub(crate) mod q4_1;
 pub(crate) mod q4_k;
@@ -141,8 +141,8 @@ impl QuantType {
         }
     }
 
-    /// How many bytes a block has. For [`I2_S`](Self::I2_S) these are the codes alone; the
-    /// tensor's scale comes after all of them.
+    /// How many bytes a block has. For [`I2_S`](Self::I2_S) these are only the codes; the tensor's scale follows all of
+    /// them.
     pub const fn block_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -161,7 +161,7 @@ impl QuantType {
         }
     }
 
-    /// How many bytes a tensor of `rows` rows has, with `cols` weights each.
+    /// The size in bytes of a tensor of `rows` rows with `cols` weights each.
     ///
     /// `None` if a row isn't a whole number of blocks, or the size doesn't fit in 64 bits.
     pub const fn matrix_bytes(self, rows: u64, cols: u64) -> Option<u64> {
@@ -193,7 +193,7 @@ impl fmt::Display for QuantType {
 ///
 /// # Panics
 ///
-/// If `out` isn't a whole number of blocks, or `bytes` isn't as long as they are.
+/// If `out` isn't a whole number of blocks, or `bytes` doesn't have their size.
 pub fn dequantize_row(kind: QuantType, bytes: &[u8], out: &mut [f32]) {
     assert!(
         kind.matrix_bytes(1, out.len() as u64) == Some(bytes.len() as u64),
@@ -212,8 +212,8 @@ pub fn dequantize_row(kind: QuantType, bytes: &[u8], out: &mut [f32]) {
 
 /// Decodes one row's blocks. `tensor_scale` matters only to I2_S, whose blocks have none.
 ///
-/// Inlined into its callers, one of which may be compiled for AVX2: from the same source the compiler
-/// makes wider code there.
+/// Inlined into its callers, one of which may be compiled for AVX2, where the compiler generates wider code from the
+/// same source.
 #[inline(always)]
 pub(crate) fn decode_row(kind: QuantType, bytes: &[u8], tensor_scale: f32, out: &mut [f32]) {
     match kind {
@@ -248,7 +248,7 @@ fn decode_blocks<const BYTES: usize, const LEN: usize>(
     }
 }
 
-/// [`decode_row`] for what the compiler doesn't vectorise well by itself.
+/// [`decode_row`] for formats that the compiler doesn't vectorise well by itself.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod eight_lanes {
     use super::{QuantType, half, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
@@ -265,7 +265,7 @@ pub(crate) mod eight_lanes {
         }};
     }
 
-    /// The same for codes with one scale, and what is added to its multiples.
+    /// Likewise, for codes with one scale and an offset.
     macro_rules! decode_blocks_of_32 {
         ($format:ident, $bytes:ident, $out:ident) => {{
             let blocks = $bytes.as_chunks::<{ $format::BYTES }>().0;
@@ -310,13 +310,13 @@ pub(crate) mod eight_lanes {
 
 /// Encodes `x` and appends its blocks to `out`.
 ///
-/// Weights are expected to be finite, and small enough for a block's half-float scale (some
-/// millions); others come out as something else, but never as a panic.
+/// Weights should be finite, and small enough for a block's half-float scale (up to some millions). Others are encoded
+/// wrongly, but never cause a panic.
 ///
 /// # Panics
 ///
-/// If `x` isn't a whole number of blocks, or `kind` is [`QuantType::I2_S`], which has no rows of
-/// its own: its scale is the whole tensor's ([`quantize_i2_s`]).
+/// If `x` isn't a whole number of blocks, or `kind` is [`QuantType::I2_S`], whose scale belongs to the whole tensor: see
+/// [`quantize_i2_s`].
 pub fn quantize_row(kind: QuantType, x: &[f32], out: &mut Vec<u8>) {
     assert!(
         x.len().is_multiple_of(kind.block_len()),
@@ -361,7 +361,7 @@ fn encode_blocks<const LEN: usize, const BYTES: usize>(
 ///
 /// # Panics
 ///
-/// If `x` isn't a multiple of 128.
+/// If the length of `x` isn't a multiple of 128.
 pub fn quantize_i2_s(x: &[f32], out: &mut Vec<u8>) {
     let kind = QuantType::I2_S;
     assert!(

@@ -5,8 +5,8 @@
 //! w = d * q + m
 //! ```
 
-use super::half::{f16_at, f32_to_f16};
-use super::round::{inverse, range, to_code};
+use super::half::f16_at;
+use super::packed;
 
 pub(crate) const LEN: usize = 32;
 pub(crate) const BYTES: usize = 20;
@@ -23,41 +23,15 @@ pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// From the least weight to the largest.
 #[inline(always)]
 pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
-    let (low, high) = range(x);
-    let d = (high - low) / 15.0;
-    let inverse = inverse(1.0, d);
-    let quantize = |x: f32| to_code((x - low) * inverse, 15.0) as u8;
-    let mut block = [0; BYTES];
-    block[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
-    block[2..4].copy_from_slice(&f32_to_f16(low).to_le_bytes());
-    for j in 0..16 {
-        block[QS + j] = quantize(x[j]) | quantize(x[j + 16]) << 4;
-    }
-    block
+    packed::encode_with_minimum(x, 15)
 }
 
 /// Eight weights at a time.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod eight_lanes {
-    use super::{BYTES, QS};
-    use crate::lanes::{I32x8, f16, halves, load_u8, piece};
-
-    /// `d`, and what is added to its multiples.
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
-    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
-    #[inline]
-    pub(crate) fn scale(block: &[u8; BYTES]) -> (f32, f32) {
-        (f16(*piece(block, 0)), f16(*piece(block, 2)))
-    }
-
-    /// The codes of weights `8i..` and `16 + 8i..`.
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
-    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
-    #[inline]
-    pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [I32x8; 2] {
-        halves(load_u8(piece(block, QS + 8 * i)))
-    }
+    pub(crate) use crate::quant::packed::eight_lanes::{
+        codes_of_4_bits as codes, scale_and_minimum as scale,
+    };
 }

@@ -5,10 +5,10 @@
 //! w = d * scale[s] * q - dmin * min[s]
 //! ```
 //!
-//! Byte `32c + l` of `qs` holds weight `64c + l` in its low half and `64c + 32 + l` in its high half.
-//! The 6-bit scales and minimums of sub-blocks 0 to 3 are the low six bits of bytes 0-3 and 4-7 of
-//! `scales`; those of sub-blocks 4 to 7 have their low four bits in bytes 8-11 (scale in the low
-//! half, minimum in the high half) and their upper two bits on top of the first eight bytes.
+//! Byte `32c + l` of `qs` holds weight `64c + l` in its low half and `64c + 32 + l` in its high half. The 6-bit scales
+//! and minimums of sub-blocks 0 to 3 are the low six bits of bytes 0-3 and 4-7 of `scales`. Those of sub-blocks 4 to 7
+//! have their low four bits in bytes 8-11 (scale in the low half, minimum in the high half) and their upper two bits in
+//! the upper two bits of the first eight bytes.
 
 use super::half::{f16_at, f32_to_f16};
 use super::round::{inverse, nearest, range, to_code};
@@ -17,10 +17,10 @@ pub(crate) const LEN: usize = 256;
 pub(crate) const BYTES: usize = 144;
 const _: () = assert!(BYTES == HEAD + LEN / 2);
 
-/// What comes before the codes, here and in Q5_K.
+/// The size of the head, which precedes the codes in Q4_K and Q5_K.
 pub(crate) const HEAD: usize = 2 + 2 + 12;
 
-/// The eight scales and the eight minimums of a block's head, one per byte from the lowest on.
+/// The eight scales and the eight minimums in a block's head, one per byte, beginning with the lowest.
 #[inline(always)]
 pub(crate) fn unpack_scales(block: &[u8; HEAD]) -> (u64, u64) {
     const LOW_6: u32 = 0x3f3f_3f3f;
@@ -74,9 +74,9 @@ pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The head of a block whose codes go from 0 to `most`, and for each sub-block what a weight is multiplied
-/// with and what is then added to make its code. Each spans its range from the minimum (or 0, if that is
-/// less) to the maximum.
+/// Encodes the head of a block whose codes go up to `most`. Also returns, for each sub-block, the factor and the summand
+/// that turn a weight into its code. Each sub-block's range is from its minimum, or 0 if that is smaller, to its
+/// maximum.
 #[inline(always)]
 pub(crate) fn encode_scales(x: &[f32; LEN], most: f32) -> ([u8; HEAD], [(f32, f32); 8]) {
     let (mut scales, mut mins) = ([0.0f32; 8], [0.0f32; 8]);
@@ -86,14 +86,14 @@ pub(crate) fn encode_scales(x: &[f32; LEN], most: f32) -> ([u8; HEAD], [(f32, f3
         scales[s] = (high - low).max(0.0) / most;
         mins[s] = -low;
     }
-    // Six bits each: in units of a 63rd of the largest.
+    // Six bits each, in units of 1/63 of the largest.
     let (d, packed_scales) = to_six_bits(scales);
     let (dmin, packed_mins) = to_six_bits(mins);
     let mut head = [0; HEAD];
     head[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
     head[2..4].copy_from_slice(&f32_to_f16(dmin).to_le_bytes());
     head[4..].copy_from_slice(&pack_scales(packed_scales, packed_mins));
-    // With the scales as a reader will see them.
+    // Uses the scales as a reader will decode them.
     let subs = decode_scales(&head).map(|(scale, min)| {
         let inverse = inverse(1.0, scale);
         (inverse, min * inverse)
@@ -140,25 +140,34 @@ pub(crate) mod eight_lanes {
         halves(load_u8(piece(block, HEAD + 32 * c + 8 * i)))
     }
 
+    /// Decodes a block of Q4_K or Q5_K with the function `codes` of the caller's module. A macro, because a function
+    /// that is passed in isn't inlined where the target feature would have to come from its caller.
+    macro_rules! decode_sub_blocks {
+        ($block:ident, $out:ident) => {{
+            let (d, dmin) = (f16(*piece($block, 0)), f16(*piece($block, 2)));
+            let (scales, mins) = unpack_scales(head_of($block));
+            let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
+            let out = $out.as_chunks_mut().0;
+            for c in 0..4 {
+                for i in 0..4 {
+                    for (half, q) in codes($block, c, i).into_iter().enumerate() {
+                        let s = 2 * c + half;
+                        let scale = splat(d * f32::from(scales[s]));
+                        let min = splat(dmin * f32::from(mins[s]));
+                        let w = mul_sub(to_floats(q), scale, min);
+                        store(&mut out[4 * s + i], w);
+                    }
+                }
+            }
+        }};
+    }
+    pub(crate) use decode_sub_blocks;
+
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
-        let (d, dmin) = (f16(*piece(block, 0)), f16(*piece(block, 2)));
-        let (scales, mins) = unpack_scales(head_of(block));
-        let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
-        let out = out.as_chunks_mut().0;
-        for c in 0..4 {
-            for i in 0..4 {
-                for (half, q) in codes(block, c, i).into_iter().enumerate() {
-                    let s = 2 * c + half;
-                    let scale = splat(d * f32::from(scales[s]));
-                    let min = splat(dmin * f32::from(mins[s]));
-                    let w = mul_sub(to_floats(q), scale, min);
-                    store(&mut out[4 * s + i], w);
-                }
-            }
-        }
+        decode_sub_blocks!(block, out);
     }
 }
 

@@ -5,11 +5,10 @@
 //! w = d * q + m
 //! ```
 //!
-//! The low four bits of weight j are the low half of byte j of `qs`, those of weight j + 16 the high half.
-//! The fifth bit of each weight is its bit of `qh`.
+//! `packed.rs` describes `qh` and `qs`.
 
-use super::half::{f16_at, f32_to_f16};
-use super::round::{inverse, range, to_code};
+use super::half::f16_at;
+use super::packed;
 
 pub(crate) const LEN: usize = 32;
 pub(crate) const BYTES: usize = 24;
@@ -29,47 +28,15 @@ pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// From the least weight to the largest.
 #[inline(always)]
 pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
-    let (low, high) = range(x);
-    let d = (high - low) / 31.0;
-    let inverse = inverse(1.0, d);
-    let quantize = |x: f32| to_code((x - low) * inverse, 31.0) as u8;
-    let mut block = [0; BYTES];
-    block[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
-    block[2..4].copy_from_slice(&f32_to_f16(low).to_le_bytes());
-    let mut high = 0u32;
-    for j in 0..16 {
-        let (q, q_2) = (quantize(x[j]), quantize(x[j + 16]));
-        block[QS + j] = (q & 15) | (q_2 & 15) << 4;
-        high |= u32::from(q >> 4) << j | u32::from(q_2 >> 4) << (j + 16);
-    }
-    block[QH..QS].copy_from_slice(&high.to_le_bytes());
-    block
+    packed::encode_with_minimum(x, 31)
 }
 
 /// Eight weights at a time.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod eight_lanes {
-    use super::{BYTES, QH, QS};
-    use crate::lanes::{I32x8, f16, fifth_bits, halves, load_u8, or, piece};
-
-    /// `d`, and what is added to its multiples.
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
-    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
-    #[inline]
-    pub(crate) fn scale(block: &[u8; BYTES]) -> (f32, f32) {
-        (f16(*piece(block, 0)), f16(*piece(block, 2)))
-    }
-
-    /// The codes of weights `8i..` and `16 + 8i..`.
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
-    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
-    #[inline]
-    pub(crate) fn codes(block: &[u8; BYTES], i: usize) -> [I32x8; 2] {
-        let [low, high] = halves(load_u8(piece(block, QS + 8 * i)));
-        let bits = u32::from_le_bytes(*piece(block, QH));
-        [or(low, fifth_bits(bits >> (8 * i))), or(high, fifth_bits(bits >> (16 + 8 * i)))]
-    }
+    pub(crate) use crate::quant::packed::eight_lanes::{
+        codes_of_5_bits as codes, scale_and_minimum as scale,
+    };
 }

@@ -5,7 +5,7 @@
 //! w = d * scale[s] * q - dmin * min[s]
 //! ```
 //!
-//! As Q4_K, with a fifth bit: that of weight l of sub-block s is bit s of byte l of `qh`.
+//! Like Q4_K, with a fifth bit: that of weight `l` of sub-block `s` is bit `s` of byte `l` of `qh`.
 
 use super::q4_k::{HEAD, decode_scales, encode_scales, head_of};
 use super::round::to_code;
@@ -56,6 +56,7 @@ pub(crate) mod eight_lanes {
         I32x8, and, f16, halves, load_u8, mul_sub, or, piece, shift_left, shift_right_by, splat,
         splat_int, store, to_floats,
     };
+    use crate::quant::q4_k::eight_lanes::decode_sub_blocks;
     use crate::quant::q4_k::{head_of, unpack_scales};
 
     /// The codes of weights `8i..` of sub-blocks `2c` and `2c + 1`.
@@ -75,20 +76,6 @@ pub(crate) mod eight_lanes {
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
     #[inline]
     pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
-        let (d, dmin) = (f16(*piece(block, 0)), f16(*piece(block, 2)));
-        let (scales, mins) = unpack_scales(head_of(block));
-        let (scales, mins) = (scales.to_le_bytes(), mins.to_le_bytes());
-        let out = out.as_chunks_mut().0;
-        for c in 0..4 {
-            for i in 0..4 {
-                for (half, q) in codes(block, c, i).into_iter().enumerate() {
-                    let s = 2 * c + half;
-                    let scale = splat(d * f32::from(scales[s]));
-                    let min = splat(dmin * f32::from(mins[s]));
-                    let w = mul_sub(to_floats(q), scale, min);
-                    store(&mut out[4 * s + i], w);
-                }
-            }
-        }
+        decode_sub_blocks!(block, out);
     }
 }

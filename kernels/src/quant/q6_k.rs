@@ -5,10 +5,9 @@
 //! w = d * scale[i / 16] * (q - 32)
 //! ```
 //!
-//! Each half of 128 weights has 64 bytes of `ql` and 32 of `qh`. Weights `l`, `l + 32`, `l + 64` and
-//! `l + 96` of a half take their low four bits from the low half of `ql[l]`, the low half of
-//! `ql[l + 32]`, the high half of `ql[l]` and the high half of `ql[l + 32]`, and their upper two
-//! bits from `qh[l]`, the lowest pair first.
+//! Each half of 128 weights has 64 bytes of `ql` and 32 of `qh`. Weights `l`, `l + 32`, `l + 64` and `l + 96` of a half
+//! take their low four bits from the low half of `ql[l]`, the low half of `ql[l + 32]`, the high half of `ql[l]` and the
+//! high half of `ql[l + 32]`, and their upper two bits from `qh[l]`, beginning with the lowest pair.
 
 use super::half::{f16_at, f32_to_f16};
 use super::round::{inverse, nearest};
@@ -44,8 +43,8 @@ pub(crate) fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The weight of the largest magnitude in a sub-block becomes -32, whichever sign it has, and the
-/// largest scale becomes -128.
+/// The weight of the largest magnitude in a sub-block becomes -32, whatever its sign, and the largest scale becomes
+/// -128.
 #[inline(always)]
 pub(crate) fn encode(x: &[f32; LEN]) -> [u8; BYTES] {
     let largest =

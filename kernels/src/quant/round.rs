@@ -1,25 +1,25 @@
-//! Rounding that vectorises.
+//! Rounding functions that the compiler can vectorise.
 
-/// The nearest integer, ties to even, for `|x| <= 2^22`; others give a wrong number.
+/// The nearest integer, ties to even, for `|x| <= 2^22`; wrong for larger values.
 ///
-/// Adding 1.5 · 2^23 leaves no room for a fraction in the mantissa. `f32::round_ties_even` would
-/// be a call into libm on x86-64 without SSE4.1, once per weight.
+/// Adding 1.5 · 2^23 leaves no room for a fraction in the mantissa. On x86-64 without SSE4.1, `f32::round_ties_even`
+/// would call libm once per weight.
 #[inline(always)]
 pub(super) fn nearest(x: f32) -> i32 {
     const SHIFT: f32 = 12_582_912.0;
     (x + SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32
 }
 
-/// To a code from 0 to `most`. Clamped before it is rounded: floats have a minimum and a maximum
-/// instruction in every x86-64, 32-bit integers only from SSE4.1 on.
+/// Rounds to a code from 0 to `most`. Clamps before rounding: every x86-64 CPU has minimum and maximum instructions for
+/// floats, but for 32-bit integers only from SSE4.1 on.
 #[inline(always)]
 pub(super) fn to_code(x: f32, most: f32) -> i32 {
     let x = if x > 0.0 { x } else { 0.0 };
     nearest(if x < most { x } else { most })
 }
 
-/// `numerator / scale`, or 0 where that is infinite: a block of zeros, or of numbers so small that
-/// its scale is 0 as a half float anyway.
+/// `numerator / scale`, or 0 where that is infinite: for a block of zeros, or of numbers so small that its scale as a
+/// half float is 0 anyway.
 #[inline(always)]
 pub(super) fn inverse(numerator: f32, scale: f32) -> f32 {
     let inverse = numerator / scale;
@@ -28,7 +28,7 @@ pub(super) fn inverse(numerator: f32, scale: f32) -> f32 {
 
 /// The largest magnitude in a block.
 ///
-/// In eight lanes, because a single running maximum is a chain that can't be vectorised.
+/// Uses eight lanes, because a single running maximum is a dependency chain that can't be vectorised.
 #[inline(always)]
 pub(super) fn largest_magnitude<const LEN: usize>(x: &[f32; LEN]) -> f32 {
     let mut lanes = [0.0f32; 8];
@@ -41,7 +41,7 @@ pub(super) fn largest_magnitude<const LEN: usize>(x: &[f32; LEN]) -> f32 {
     lanes.into_iter().fold(0.0, |max, x| if x > max { x } else { max })
 }
 
-/// The smallest and the largest of a block.
+/// The smallest and the largest value of a block.
 #[inline(always)]
 pub(super) fn range<const LEN: usize>(x: &[f32; LEN]) -> (f32, f32) {
     let (mut low, mut high) = ([f32::INFINITY; 8], [f32::NEG_INFINITY; 8]);

@@ -6,17 +6,16 @@
 //! I2_S,  a whole tensor            n / 4 bytes of codes │ scale: f32 │ 28 bytes of nothing
 //! ```
 //!
-//! A code is the weight plus one. TQ2_0 and I2_S keep four codes in the bits of a byte, in opposite
-//! directions: the first is the lowest pair of bits in TQ2_0, and the highest in I2_S.
+//! A code is the weight plus one. TQ2_0 and I2_S pack four codes in a byte, in opposite orders: the first is the lowest
+//! bit pair in TQ2_0 and the highest in I2_S.
 //!
-//! TQ1_0 keeps five in a byte that holds the fraction `0.abcde` in base 3, in 256ths. Multiplied by
-//! 3 the next digit moves before the point; by 3^n, kept to 8 bits, and then by 3 once more, digit
-//! `n` does.
+//! TQ1_0 packs five digits in a byte that holds the fraction `0.abcde` in base 3, in 256ths. Multiplying by 3 moves the
+//! next digit before the point. Multiplying by 3^n modulo 256, and then by 3 once more, moves digit `n` there.
 
 use super::half::{f16_at, f32_to_f16};
 use super::round::inverse;
 
-/// Of TQ1_0 and TQ2_0.
+/// For TQ1_0 and TQ2_0.
 pub(crate) const LEN: usize = 256;
 pub(crate) const TQ1_0_BYTES: usize = 54;
 pub(crate) const TQ2_0_BYTES: usize = 66;
@@ -26,7 +25,7 @@ const _: () = assert!(TQ2_0_BYTES == LEN / 4 + 2);
 /// How many weights of I2_S are interleaved.
 pub(crate) const I2_S_LEN: usize = 128;
 pub(crate) const I2_S_BYTES: usize = 32;
-/// What follows the codes of an I2_S tensor: its scale, and padding.
+/// The size of what follows the codes of an I2_S tensor: its scale and padding.
 pub(crate) const I2_S_TAIL: usize = 32;
 const _: () = assert!(I2_S_BYTES == I2_S_LEN / 4);
 
@@ -83,7 +82,7 @@ pub(crate) fn decode_i2_s(block: &[u8; I2_S_BYTES], scale: f32, out: &mut [f32; 
     }
 }
 
-/// The scale of an I2_S tensor, from what follows its codes.
+/// The scale of an I2_S tensor, from the bytes after its codes.
 pub(crate) fn i2_s_scale(tail: &[u8]) -> f32 {
     f32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]])
 }
@@ -101,7 +100,7 @@ fn scale_and_inverse(x: &[f32]) -> (f32, f32) {
 
 pub(crate) fn encode_tq1_0(x: &[f32; LEN]) -> [u8; TQ1_0_BYTES] {
     let (d, inverse) = scale_and_inverse(x);
-    // Five digits in base 3, as a fraction of 256 rounded up so that multiplying finds them again.
+    // Five base-3 digits as a fraction of 256, rounded up so that multiplying restores them.
     let pack = |at: usize, stride: usize, n: usize| {
         let digits = (0..5).fold(0u16, |q, i| {
             3 * q + if i < n { u16::from(code(x[at + stride * i], inverse)) } else { 0 }

@@ -1,5 +1,5 @@
-//! Blocks written by hand, with values worked out from the layout alone, and the quantisers against
-//! the decoders that these vouch for.
+//! Blocks written by hand, whose values follow from the layout alone, and the quantisers checked against the decoders
+//! that these verify.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn encode(kind: QuantType, x: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// Everything is 0 but at these places.
+/// All weights are 0 except at these indices.
 fn assert_only(weights: &[f32], nonzero: &[(usize, f32)]) {
     for (i, weight) in weights.iter().enumerate() {
         let expected = nonzero.iter().find(|(at, _)| *at == i).map_or(0.0, |(_, value)| *value);
@@ -139,8 +139,7 @@ fn q8_0_has_signed_bytes() {
 
 #[test]
 fn q4_k_takes_each_scale_and_minimum_from_where_it_is_packed() {
-    // Where the bits of the scales and minimums of each sub-block are: (byte, shift, bits), the low
-    // part first.
+    // The bits of each sub-block's scale and minimum: (byte, shift, bits), the low part first.
     let scale_bits: [&[(usize, u32, u32)]; 8] = [
         &[(0, 0, 6)],
         &[(1, 0, 6)],
@@ -227,7 +226,7 @@ fn q6_k_takes_four_quarters_of_each_half_from_two_places() {
                 block[high] |= 1 << (2 * quarter);
                 let at = 128 * half + 32 * quarter + l;
                 assert_only(&decode(QuantType::Q6_K, &block, 256), &[(at, -2.5)]);
-                // Its scale is the sixteenth that it is in, and signed.
+                // Its scale is that of its sub-block of sixteen, and signed.
                 block[192 + at / 16] = -3i8 as u8;
                 assert_only(&decode(QuantType::Q6_K, &block, 256), &[(at, 7.5)]);
             }
@@ -254,7 +253,7 @@ fn tq2_0_counts_pairs_of_bits_from_the_lowest() {
 fn i2_s_counts_pairs_of_bits_from_the_highest_and_ends_with_its_scale() {
     let mut tensor = vec![0b01_01_01_01; 64]; // two blocks of zeros
     tensor.extend(1.5f32.to_le_bytes());
-    tensor.extend([0xff; 28]); // padding, not to be looked at
+    tensor.extend([0xff; 28]); // padding, which must be ignored
     tensor[0] = 0b10_01_01_01; // weight 0
     tensor[1] = 0b01_00_01_01; // weight 33
     tensor[31] = 0b01_01_01_10; // weight 127
@@ -340,24 +339,23 @@ fn a_matrix_has_whole_blocks_and_a_size_that_fits() {
     assert_eq!(QuantType::F32.matrix_bytes(u64::MAX, 0), Some(0));
 }
 
-/// How far a weight may be from what was encoded, given the largest of its block: half a step, what
-/// the rounding of the scales adds, and that a scale too small for a normal half float is a multiple
-/// of 6e-8.
+/// How far a decoded weight may be from the original, given the block's largest magnitude: half a step, plus the
+/// rounding error of the scales; a scale too small for a normal half float is a multiple of 6e-8.
 fn tolerance(kind: QuantType, largest: f32, x: f32) -> f32 {
     const HALF: f32 = 3.1e-8;
     match kind {
         QuantType::F32 => 0.0,
         QuantType::F16 => x.abs() / 2048.0 + HALF,
         QuantType::BF16 => x.abs() / 256.0,
-        // A step is an eighth, and there is none at the other end of the range.
+        // A step is an eighth of the largest, and one end of the range is a step short.
         QuantType::Q4_0 => largest / 8.0 * 1.01 + 8.0 * HALF,
         // Fifteen or 31 steps over up to twice the largest; scale and minimum are half floats.
         QuantType::Q4_1 => largest * (1.0 / 15.0 + 3.0 / 2048.0) * 1.01 + 16.0 * HALF,
         QuantType::Q5_0 => largest / 16.0 * 1.01 + 16.0 * HALF,
         QuantType::Q5_1 => largest * (1.0 / 31.0 + 3.0 / 2048.0) * 1.01 + 32.0 * HALF,
         QuantType::Q8_0 => largest / 254.0 * 1.14 + 127.0 * HALF,
-        // Fifteen steps, each with an error of up to half a 63rd, over twice the largest. The ends
-        // of the range may fall off by that and by the minimum's error.
+        // Fifteen steps, each with an error of up to half a 63rd, over twice the largest. The ends of the range may be
+        // off by that and by the minimum's error.
         QuantType::Q4_K => {
             largest * (1.0 / 15.0 + 1.0 / 63.0 + 0.5 / 63.0) * 1.01 + (15.0 + 1.0) * 63.0 * HALF
         }
@@ -365,8 +363,8 @@ fn tolerance(kind: QuantType, largest: f32, x: f32) -> f32 {
         QuantType::Q5_K => {
             largest * (1.0 / 31.0 + 1.0 / 63.0 + 0.5 / 63.0) * 1.01 + (31.0 + 1.0) * 63.0 * HALF
         }
-        // A step is a 32nd, and there is none at the other end of the range. A scale is a multiple
-        // of a 128th, and there is no 128 of them with the other sign.
+        // A step is a 32nd, and one end of the range is a step short. A scale is a multiple of a 128th, and 128 of them
+        // exist with one sign only.
         QuantType::Q6_K => largest * (1.0 / 32.0 + 1.0 / 128.0) * 1.01 + 32.0 * 128.0 * HALF,
         QuantType::TQ1_0 | QuantType::TQ2_0 | QuantType::I2_S => largest * 0.501 + HALF,
     }
@@ -405,7 +403,7 @@ proptest! {
     #[test]
     fn ternary_weights_come_back_exactly(codes in prop::collection::vec(-1i8..=1, 512)) {
         let mut x: Vec<f32> = codes.into_iter().map(|code| 0.75 * f32::from(code)).collect();
-        // Each block has its scale in it.
+        // Each block must use its own scale.
         (x[0], x[256]) = (0.75, -0.75);
         for kind in [QuantType::TQ1_0, QuantType::TQ2_0, QuantType::I2_S] {
             prop_assert_eq!(decode(kind, &encode(kind, &x), x.len()), x.clone(), "{}", kind);
@@ -428,7 +426,7 @@ proptest! {
 #[test]
 fn special_blocks_encode_to_what_they_can() {
     for kind in QuantType::ALL {
-        // Denormals are too small for any scale, and become 0 where there is one.
+        // Denormals are too small for any scale, and become 0 in formats with a scale.
         let tiny = decode(kind, &encode(kind, &[1e-40; 256]), 256);
         for weight in tiny {
             assert!((0.0..=1.0001e-40).contains(&weight), "{kind}: {weight}");

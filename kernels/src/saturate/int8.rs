@@ -1,26 +1,26 @@
-//! Dot products of 8-bit integers: what a CPU reaches on weights and activations of 8 bits.
+//! Dot products of 8-bit integers: the highest rate a CPU reaches with 8-bit weights and activations.
 
 use crate::kernels::Kernels;
 
-/// Bytes in each row of [`Kernels::int8_tile`]: six rows fit an L1 cache of 32 KB.
+/// Bytes in each row of [`Kernels::int8_tile`]. Its six rows fit in an L1 cache of 32 KB.
 pub const INT8_DEPTH: usize = 4096;
 const ROWS: usize = 4;
 const OTHERS: usize = 2;
 
-/// The instructions that multiply unsigned with signed bytes and add up the products.
+/// Instructions that multiply unsigned with signed bytes and add up the products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Int8 {
     /// AVX2: `vpmaddubsw`, `vpmaddwd` and `vpaddd`.
     Maddubs,
-    /// AVX-512 VNNI: `vpdpbusd` alone, on vectors of 512 bits by the kernels for AVX-512, else of 256.
+    /// AVX-512 VNNI: `vpdpbusd` alone, on vectors of 512 bits in the AVX-512 kernels, otherwise of 256 bits.
     Vnni,
 }
 
 impl Int8 {
-    /// Both.
+    /// Both variants.
     pub const ALL: [Self; 2] = [Self::Maddubs, Self::Vnni];
 
-    /// What a report calls it.
+    /// The name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Maddubs => "maddubs, madd, add",
@@ -30,8 +30,8 @@ impl Int8 {
 }
 
 impl Kernels {
-    /// The dot products of four rows with two others. `None` where these kernels have no such loop,
-    /// or this CPU not the instructions: see [`int8_absent`](Self::int8_absent).
+    /// The dot products of four rows with two others. `None` if these kernels have no such loop, or this CPU lacks the
+    /// instructions: [`int8_absent`](Self::int8_absent) says why.
     ///
     /// [`Int8::Maddubs`] adds pairs of products in 16 bits, so `rows` above 127 may saturate.
     pub fn int8_tile(
@@ -44,8 +44,8 @@ impl Kernels {
             return None;
         }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: these kernels may use AVX2, or the line above would have found a reason; the line above found that it
-        // has the instructions of the other loop.
+        // SAFETY: these kernels may use AVX2, or the line above would have found a reason; it also found that the CPU has
+        // the other loop's instructions.
         #[allow(unsafe_code)]
         return unsafe {
             match int8 {
@@ -61,7 +61,7 @@ impl Kernels {
         }
     }
 
-    /// Why [`int8_tile`](Self::int8_tile) has nothing to say, if it hasn't.
+    /// Why [`int8_tile`](Self::int8_tile) returns `None`, if it does.
     pub fn int8_absent(self, int8: Int8) -> Option<&'static str> {
         #[cfg(target_arch = "x86_64")]
         if self.has_eight_lanes() {
@@ -88,7 +88,7 @@ mod x86 {
 
     use super::{INT8_DEPTH, OTHERS, ROWS};
 
-    /// The tile with `$step` as its inner operation: accumulator, unsigned, signed.
+    /// The tile with `$step` as its inner operation on an accumulator, unsigned bytes and signed bytes.
     macro_rules! tile {
         ($name:ident, $features:literal, $step:expr) => {
             tile!(

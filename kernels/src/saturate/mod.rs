@@ -1,9 +1,8 @@
-//! Loops that do nothing but saturate the machine: moving memory, and multiplying and adding.
+//! Loops that saturate the machine: they only move memory, or only multiply and add.
 //!
-//! They are the work behind a measured ceiling. Whoever times them knows how many bytes were moved
-//! (those of the slices: [`read_streams`](crate::Kernels::read_streams) and its siblings) and how many
-//! operations were done ([`multiply_add`](crate::Kernels::multiply_add),
-//! [`int8_tile`](crate::Kernels::int8_tile)).
+//! They measure ceilings. The caller times them, and knows how many bytes were moved (those of the slices:
+//! [`read_streams`](crate::Kernels::read_streams) and its siblings) and how many operations were done
+//! ([`multiply_add`](crate::Kernels::multiply_add), [`int8_tile`](crate::Kernels::int8_tile)).
 
 mod int8;
 mod multiply_add;

@@ -1,14 +1,14 @@
-//! Multiplying and adding in registers.
+//! Multiplies and adds in registers.
 
 use crate::kernels::Kernels;
 
-/// Accumulators, each of its own chain: more than latency times throughput of any FMA unit so far.
+/// Accumulators, each a chain of its own: more than latency times throughput of any FMA unit so far.
 const CHAINS: usize = 12;
 const LANES: usize = 8;
 
 impl Kernels {
-    /// Does `rounds` rounds of [`FLOPS_PER_ROUND`](Self::FLOPS_PER_ROUND) multiplications and
-    /// additions, in independent chains and without touching memory; returns what comes out.
+    /// Runs `rounds` rounds of [`FLOPS_PER_ROUND`](Self::FLOPS_PER_ROUND) multiplications and additions, in
+    /// independent chains and without accessing memory. Returns their sum.
     pub fn multiply_add(self, rounds: usize) -> f32 {
         #[cfg(target_arch = "x86_64")]
         if self.has_avx512() {
@@ -63,7 +63,7 @@ mod eight_lanes {
     }
 }
 
-/// Some CPUs do twice as much with these as with eight, others as much.
+// Some CPUs are twice as fast with sixteen lanes as with eight, others equally fast.
 #[cfg(target_arch = "x86_64")]
 mod sixteen_lanes {
     use std::arch::x86_64::*;
@@ -71,7 +71,7 @@ mod sixteen_lanes {
     use super::{CHAINS, LANES};
     use crate::lanes::store;
 
-    /// Two rounds at a time, in chains of twice as many lanes; an odd one counts for two.
+    /// Runs two rounds at a time, in chains of twice as many lanes; an odd round counts as two.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn multiply_add(rounds: usize) -> f32 {
         let mut chains = [_mm512_set1_ps(1.0); CHAINS];
@@ -84,7 +84,7 @@ mod sixteen_lanes {
         }
         let mut lanes = [0.0f32; LANES];
         let sum = chains.into_iter().reduce(|a, b| _mm512_add_ps(a, b)).expect("some chains");
-        // All lanes are alike, and callers expect those of one round.
+        // All lanes are equal, and callers expect those of one round.
         store(&mut lanes, _mm512_castps512_ps256(sum));
         lanes.iter().sum()
     }

@@ -1,8 +1,8 @@
-//! What the loops over memory do with two cache lines: loads, stores past the caches and what little
-//! is computed between them.
+//! What the memory loops do with two cache lines: loads, stores that bypass the caches, and the little arithmetic
+//! between them.
 #![allow(unsafe_code)]
 
-/// Numbers in a cache line.
+/// Numbers (`f64`) in a cache line.
 pub(super) const LINE: usize = 64 / size_of::<f64>();
 /// A step is two lines.
 pub(super) const STEP: usize = 2 * LINE;
@@ -22,7 +22,7 @@ mod avx2 {
     pub(in super::super) type Step = [__m256d; 4];
     pub(in super::super) type Sums = [__m256i; 4];
 
-    /// The numbers of a step.
+    /// Loads a step.
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(in super::super) fn load(step: &[f64; STEP]) -> Step {
@@ -31,7 +31,7 @@ mod avx2 {
         unsafe { [0, 4, 8, 12].map(|i| _mm256_loadu_pd(at.add(i))) }
     }
 
-    /// Writes a step; past the caches if `FAR`, and then it has to be aligned to 32 bytes.
+    /// Writes a step. If `FAR`, the stores bypass the caches, and the step must be aligned to 32 bytes.
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(in super::super) fn store<const FAR: bool>(step: &mut [f64; STEP], vectors: Step) {
@@ -50,7 +50,7 @@ mod avx2 {
         }
     }
 
-    /// Makes stores that went past the caches visible to other threads before any later one.
+    /// Makes stores that bypassed the caches visible to other threads before any later store.
     #[target_feature(enable = "avx2,fma,f16c")]
     #[allow(
         unused_unsafe,
@@ -63,7 +63,7 @@ mod avx2 {
         }
     }
 
-    /// `value` everywhere.
+    /// `value` in each lane.
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(in super::super) fn splat(value: f64) -> Step {
@@ -77,7 +77,7 @@ mod avx2 {
         [0, 1, 2, 3].map(|i| _mm256_fmadd_pd(a[i], b[i], c[i]))
     }
 
-    /// Sums of nothing.
+    /// Initial sums.
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(in super::super) fn no_sums() -> Sums {
@@ -91,7 +91,7 @@ mod avx2 {
         [0, 1, 2, 3].map(|i| _mm256_add_epi64(sums[i], _mm256_castpd_si256(step[i])))
     }
 
-    /// What all lanes add up to.
+    /// The sum of all lanes.
     #[target_feature(enable = "avx2,fma,f16c")]
     #[inline]
     pub(in super::super) fn total(sums: Sums) -> u64 {
@@ -115,7 +115,7 @@ mod neon {
     pub(in super::super) type Step = [float64x2_t; 8];
     pub(in super::super) type Sums = [uint64x2_t; 8];
 
-    /// The numbers of a step.
+    /// Loads a step.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(in super::super) fn load(step: &[f64; STEP]) -> Step {
@@ -124,7 +124,7 @@ mod neon {
         from_fn(|i| unsafe { vld1q_f64(at.add(2 * i)) })
     }
 
-    /// Writes a step; if `FAR`, with the hint that nobody reads it soon.
+    /// Writes a step. If `FAR`, with the hint that it won't be read soon.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(in super::super) fn store<const FAR: bool>(step: &mut [f64; STEP], vectors: Step) {
@@ -133,7 +133,7 @@ mod neon {
             // SAFETY: a step has 128 bytes, and the last pair of stores begins at byte 96 of it.
             unsafe {
                 if FAR {
-                    // By name, since there is no intrinsic for it.
+                    // Inline assembly, since there is no intrinsic.
                     asm!(
                         "stnp {low:q}, {high:q}, [{at}]",
                         low = in(vreg) low,
@@ -149,10 +149,10 @@ mod neon {
         }
     }
 
-    /// Nothing: the hint of [`store`] leaves the order of stores as it is.
+    /// Does nothing: the hint of [`store`] doesn't change the order of stores.
     pub(in super::super) fn fence<const FAR: bool>() {}
 
-    /// `value` everywhere.
+    /// `value` in each lane.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(in super::super) fn splat(value: f64) -> Step {
@@ -166,7 +166,7 @@ mod neon {
         from_fn(|i| vfmaq_f64(c[i], a[i], b[i]))
     }
 
-    /// Sums of nothing.
+    /// Initial sums.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(in super::super) fn no_sums() -> Sums {
@@ -180,7 +180,7 @@ mod neon {
         from_fn(|i| vaddq_u64(sums[i], vreinterpretq_u64_f64(step[i])))
     }
 
-    /// What all lanes add up to.
+    /// The sum of all lanes.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(in super::super) fn total(sums: Sums) -> u64 {

@@ -1,19 +1,19 @@
-//! Moving memory: read, write, copy and triad, as John McCalpin's STREAM has them
+//! Moves memory: read, write, copy and triad as in John McCalpin's STREAM
 //! (<https://www.cs.virginia.edu/stream/ref.html>; read and write are the halves of its copy).
 
 use crate::kernels::Kernels;
 
-/// Where the data of a stream lie. The fastest loop for the one is not that for the other.
+/// Where the data of a stream lies. The fastest loop differs between the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// In a cache: plain loads and stores.
     Cache,
-    /// In memory: writes go past the caches, so that no line is read only to be overwritten, and what is
-    /// read for them is fetched past the ends of pages, as the GEMV kernels do.
+    /// In memory: writes bypass the caches, so that no line is read only to be overwritten, and reads are prefetched
+    /// across page boundaries, as in the GEMV kernels.
     Memory,
 }
 
-/// Calls the SIMD loop for a place, or goes on where there is none.
+// Returns the result of the SIMD loop for a place, if there is one.
 macro_rules! on_lanes {
     ($kernels:ident, $place:ident, $function:ident($($argument:expr),*)) => {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -31,15 +31,15 @@ macro_rules! on_lanes {
 }
 
 impl Kernels {
-    /// Reads all of `words` once, as 1, 2 or 4 streams side by side; returns the sum of their bits, so
-    /// that no compiler can leave it out.
+    /// Reads all of `words` once, as 1, 2 or 4 parallel streams. Returns the sum of their bits, so that no compiler can
+    /// optimise the reads away.
     ///
-    /// Which number is the fastest from memory depends on how far the prefetchers of the processor
-    /// look, and on the size of pages. Plain Rust knows one stream only.
+    /// Which number is fastest from memory depends on the processor's prefetchers and the size of pages. Plain Rust
+    /// supports one stream only.
     ///
     /// # Panics
     ///
-    /// If there are to be another number of streams.
+    /// If `streams` is none of these numbers.
     pub fn read_streams(self, words: &[f64], streams: usize) -> u64 {
         assert!([1, 2, 4].contains(&streams), "read_streams: {streams} streams, not 1, 2 or 4");
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -119,8 +119,7 @@ mod wide {
     };
     use crate::lanes::prefetch_ahead;
 
-    /// How many numbers come before the first whole line of `out`, and how many are in whole steps
-    /// from there on.
+    /// The number of values before the first whole cache line of `out`, and the number in whole steps from there on.
     fn split(out: &[f64]) -> (usize, usize) {
         let head = out.as_ptr().align_offset(64).min(out.len());
         (head, (out.len() - head) / STEP * STEP)
@@ -226,7 +225,7 @@ mod tests {
         for kernels in [Kernels::new(Backend::Scalar).unwrap(), Kernels::best()] {
             for place in [Place::Cache, Place::Memory] {
                 for len in [0, 1, 7, 15, 16, 17, 31, 32, 33, 1003] {
-                    // Whole lines begin at another number each time.
+                    // Whole lines begin at a different value each time.
                     for start in 0..5 {
                         check(kernels, place, start, len);
                     }
@@ -262,7 +261,7 @@ mod tests {
             };
             check(&|out| kernels.write_stream(out, 7.0, place), &|_| 7.0);
             check(&|out| kernels.copy_stream(out, &a[range.clone()], place), &|i| a[i]);
-            // Small whole numbers, so that fused and separate rounding agree.
+            // Small integers, so that fused and separate rounding agree.
             check(
                 &|out| {
                     kernels.triad_stream(out, &a[range.clone()], &b[range.clone()], 3.0, place);

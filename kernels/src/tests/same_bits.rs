@@ -1,9 +1,9 @@
-//! The loops over eight lanes are one source for AVX2 and NEON, which round alike: what comes out is the
-//! same to the bit on both, and a change of any of it shows here.
+//! AVX2 and NEON run loops over eight lanes from the same source and round in the same way, so results have the same
+//! bits on both. These tests show any change of them.
 
 use super::*;
 
-/// FNV-1a of the bits of `values`.
+/// FNV-1a over the bits of `values`.
 fn hash(values: &[f32]) -> u64 {
     let bytes = values.iter().flat_map(|value| value.to_bits().to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -14,7 +14,7 @@ fn hash(values: &[f32]) -> u64 {
 fn hashes(kernels: Kernels) -> Vec<(String, u64)> {
     let mut hashes = Vec::new();
     let mut note = |what: &str, values: &[f32]| hashes.push((what.to_owned(), hash(values)));
-    // No whole number of eights.
+    // Lengths that aren't multiples of eight.
     let (x, y) = (noise(1, 203), noise(2, 203));
     let run = |call: &dyn Fn(&mut [f32])| {
         let mut out = x.clone();
@@ -66,7 +66,7 @@ fn come_out_on_every_architecture() {
     }
 }
 
-/// As AVX2 has them. One that changes with a kernel on purpose is replaced by what the test prints.
+/// Hashes as computed with AVX2. If a kernel changes them on purpose, replace them by what the test prints.
 const EXPECTED: &[(&str, u64)] = &[
     ("rms_norm", 0x2a7c3fea05bda7e2),
     ("softmax", 0xa930074c6d4b7c65),

@@ -1,6 +1,6 @@
-//! Frames that say only what became another: numbers in rows, beside a frame that was sent whole.
+//! Frames as differences from a frame that was sent whole.
 //!
-//! What is most of a frame is names, and they are as they were.
+//! Most of a frame is names, which don't change; a difference has the numbers that do.
 
 use brickscope::{
     BrickKernel, BrickStats, CounterSums, DeviceProfile, Dropped, Lane, Latency, LayerBrick,
@@ -11,42 +11,42 @@ use serde::{Deserialize, Serialize};
 use super::Frame;
 use super::frame::is_same;
 
-/// A frame, as what differs in it from one that was sent whole.
+/// A frame as its difference from one that was sent whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delta {
     /// As in [`Frame`].
     pub seq: u64,
-    /// The number of the whole frame that this is a difference from: the newest that was sent.
+    /// The number of the whole frame that this one differs from: the newest whole frame that was sent.
     pub on: u64,
     /// As in [`Frame`].
     pub at_ns: u64,
     /// As in [`Frame`].
     pub made_ns: u64,
-    /// Spans recorded: `overhead.spans` of the profile.
+    /// Recorded spans: `overhead.spans` of the profile.
     pub spans: u64,
-    /// Fields of the profile that are others.
+    /// The fields of the profile that have changed.
     pub changed: Changed,
-    /// Rows of `totals` that are others.
-    pub totals: Vec<Row>,
-    /// The same of devices.
+    /// The rows of `totals` that have changed.
+    pub totals: Vec<RowDelta>,
+    /// The rows of the totals of device streams that have changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub device_totals: Vec<DeviceRow>,
-    /// In a frame with details.
+    pub device_totals: Vec<DeviceRowDelta>,
+    /// Present in a frame with details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
 }
 
-/// Rows of tables that only some frames have, as far as they are others.
+/// The changed rows of tables that only frames with details have.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Details {
-    /// Of `layers`: place, `count`, `total_ns`, `exclusive_ns`.
+    /// Of `layers`: index, `count`, `total_ns`, `exclusive_ns`.
     pub layers: Vec<[u64; 4]>,
-    /// Of `brick_kernels`: place, `count`, `total_ns`.
+    /// Of `brick_kernels`: index, `count`, `total_ns`.
     pub brick_kernels: Vec<[u64; 3]>,
 }
 
 impl Details {
-    /// `None` if the rows aren't of the same.
+    /// `None` if the rows don't describe the same things in the same order.
     fn between(base: &Profile, now: &Profile) -> Option<Self> {
         let (before, after) = (&base.layers, &now.layers);
         let (inside_before, inside) = (&base.brick_kernels, &now.brick_kernels);
@@ -77,39 +77,40 @@ impl Details {
         let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
         for [place, count, total_ns, exclusive_ns] in self.layers {
             let row =
-                profile.layers.get_mut(at(place)).ok_or("a row of layers that there isn't")?;
+                profile.layers.get_mut(at(place)).ok_or("a row of `layers` that doesn't exist")?;
             (row.count, row.total_ns, row.exclusive_ns) = (count, total_ns, exclusive_ns);
         }
         for [place, count, total_ns] in self.brick_kernels {
             let row = profile.brick_kernels.get_mut(at(place));
-            let row = row.ok_or("a row of brick_kernels that there isn't")?;
+            let row = row.ok_or("a row of `brick_kernels` that doesn't exist")?;
             (row.count, row.total_ns) = (count, total_ns);
         }
         Ok(())
     }
 }
 
-/// A row of `totals`: its place there, its sums, its squared deviations, and what is known besides. The sums are
-/// `count`, `total_ns`, `exclusive_ns`, `min_ns`, `max_ns`, `total_elements`, `total_flops` and `total_bytes`, 0
-/// where nobody stated them.
+/// A changed row of `totals`: its index there, its sums, its squared deviations, and its further figures.
+///
+/// The sums are `count`, `total_ns`, `exclusive_ns`, `min_ns`, `max_ns`, `total_elements`, `total_flops` and
+/// `total_bytes`; one that was never stated is 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row(pub u32, pub [u64; 8], pub f64, pub Option<Box<Beside>>);
+pub struct RowDelta(pub u32, pub [u64; 8], pub f64, pub Option<Box<Extras>>);
 
-/// What is known of a row besides its sums.
+/// The figures of a row besides its sums.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Beside {
+pub struct Extras {
     /// As in the profile.
     pub std_dev_ns: Option<f64>,
-    /// As in the profile, by their names there.
+    /// As in the profile, under the same names.
     pub percentiles: Percentiles,
     /// As in the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<CounterSums>,
 }
 
-impl Beside {
-    fn of(total: &Total) -> Self {
+impl Extras {
+    fn from_total(total: &Total) -> Self {
         let &Total { std_dev_ns, percentiles, counters, .. } = total;
         Self { std_dev_ns, percentiles, counters }
     }
@@ -120,18 +121,19 @@ impl Beside {
     }
 }
 
-/// Which device, which of its streams, and a row of the totals of that.
+/// A changed row of the totals of a device's stream: the index of the device, the index of the stream, the row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeviceRow(pub u32, pub u32, pub Row);
+pub struct DeviceRowDelta(pub u32, pub u32, pub RowDelta);
 
-/// Takes a profile apart, so that no field is forgotten: those in the first two lists may be others in a delta,
-/// those in the third have a way of their own, and if any of the rest is another, there is no delta.
+// Lists all fields of a profile, so that the compiler reports one that is forgotten. Those of the first two
+// lists may change in a delta, those of the third are handled separately, and a change in any other rules out a
+// delta.
 macro_rules! changed {
     (
         $($field:ident: $type:ty),*; $($maybe:ident: $inner:ty),*;
         $($own:ident),*; $($rest:ident),* $(,)?
     ) => {
-        /// Fields of a profile that are others than they were; those that are as they were are left out.
+        /// The fields of a profile that have changed; unchanged ones are left out.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Changed {
@@ -148,13 +150,13 @@ macro_rules! changed {
         }
 
         impl Changed {
-            /// Takes what is another out of `now`. `None` if more is than this can say.
+            /// Moves what has changed out of `now`. `None` if this type can't express the change.
             fn take(base: &Profile, now: &mut Profile) -> Option<Self> {
                 let Profile { $($field,)* $($maybe,)* $($own: _,)* $($rest,)* } = now;
                 if $(*$rest != base.$rest)||* {
                     return None;
                 }
-                // What is left out is as it was, so there is no way to say that it is gone.
+                // An omitted field means "unchanged", so a field that has vanished can't be expressed.
                 if $(base.$maybe.is_some() && $maybe.is_none())||* {
                     return None;
                 }
@@ -164,7 +166,7 @@ macro_rules! changed {
                 })
             }
 
-            /// A profile with these fields, and all others of `base` but for what has a way of its own.
+            /// A profile with these fields, and the others from `base`; those handled separately are left empty.
             fn onto(self, base: &Profile) -> Profile {
                 Profile {
                     $($field: self.$field.unwrap_or_else(|| base.$field.clone()),)*
@@ -199,11 +201,11 @@ changed! {
 }
 
 impl Delta {
-    /// What differs in `now` from `base`, which was sent whole.
+    /// The difference of `now` from `base`, which was sent whole.
     ///
     /// # Errors
     ///
-    /// `now`, if that can't be said so: it is the last one, or something is another than numbers.
+    /// Returns `now` if a difference can't express it: it is the last frame, or more than numbers changed.
     pub fn between(base: &Frame, mut now: Frame) -> Result<Self, Box<Frame>> {
         let parts = || {
             let details = match now.details {
@@ -228,16 +230,16 @@ impl Delta {
         Ok(Self { seq, on, at_ns, made_ns, spans, changed, totals, device_totals, details })
     }
 
-    /// The frame that this and `base` make.
+    /// Applies this difference to `base`.
     ///
     /// # Errors
     ///
-    /// A sentence, if this is no difference from it.
+    /// Says why if this isn't a difference from `base`.
     pub fn onto(self, base: &Frame) -> Result<Frame, String> {
         let Self { seq, on, at_ns, made_ns, spans, changed, totals, device_totals, details } = self;
         if on != base.seq {
             return Err(format!(
-                "a difference from frame {on}, and the newest whole one is {}",
+                "a difference from frame {on}, but the newest whole frame is {}",
                 base.seq
             ));
         }
@@ -260,34 +262,34 @@ impl Delta {
                 .zip(before)
                 .for_each(|(stream, before)| stream.totals.clone_from(&before.totals));
         }
-        for DeviceRow(device, stream, row) in device_totals {
+        for DeviceRowDelta(device, stream, row) in device_totals {
             let device = profile.devices.get_mut(device as usize);
             let stream = device.and_then(|device| device.streams.get_mut(stream as usize));
-            row.onto(&mut stream.ok_or("a row of a stream that there isn't")?.totals)?;
+            row.onto(&mut stream.ok_or("a row of a stream that doesn't exist")?.totals)?;
         }
         Ok(Frame { seq, at_ns, made_ns, last: false, profile, details: has_details })
     }
 }
 
-impl Row {
-    fn of(place: usize, total: &Total) -> Option<Self> {
+impl RowDelta {
+    fn new(place: usize, total: &Total) -> Option<Self> {
         let squared_deviations = total.stats.squared_deviations;
-        let beside = Some(Beside::of(total)).filter(|beside| *beside != Beside::default());
-        // JSON has no others.
+        let extras = Some(Extras::from_total(total)).filter(|extras| *extras != Extras::default());
+        // JSON can't express infinities or NaN.
         squared_deviations.is_finite().then_some(Self(
             u32::try_from(place).ok()?,
             sums(&total.stats),
             squared_deviations,
-            beside.map(Box::new),
+            extras.map(Box::new),
         ))
     }
 
     fn onto(self, totals: &mut [Total]) -> Result<(), String> {
-        let Self(place, sums, squared_deviations, beside) = self;
+        let Self(place, sums, squared_deviations, extras) = self;
         let n = totals.len();
         let total = totals
             .get_mut(place as usize)
-            .ok_or_else(|| format!("row {place} of totals that have {n}"))?;
+            .ok_or_else(|| format!("row {place} of `totals`, which has {n} rows"))?;
         let stats = &mut total.stats;
         [
             stats.count,
@@ -300,7 +302,7 @@ impl Row {
             stats.total_bytes,
         ] = sums;
         stats.squared_deviations = squared_deviations;
-        beside.map(|beside| *beside).unwrap_or_default().onto(total);
+        extras.map(|extras| *extras).unwrap_or_default().onto(total);
         Ok(())
     }
 }
@@ -322,19 +324,19 @@ fn forget_details(total: &mut Total) {
     (total.std_dev_ns, total.percentiles) = (None, Percentiles::default());
 }
 
-/// Rows that differ. `None` if they aren't of the same in the same order.
+/// The rows that differ. `None` if they don't describe the same things in the same order.
 fn rows_between(
     base: &Profile,
     now: &Profile,
     has_details: bool,
-) -> Option<(Vec<Row>, Vec<DeviceRow>)> {
+) -> Option<(Vec<RowDelta>, Vec<DeviceRowDelta>)> {
     let (before, after) = (&base.overhead, &now.overhead);
     if (before.span_ns, &before.basis) != (after.span_ns, &after.basis)
         || base.devices.len() != now.devices.len()
     {
         return None;
     }
-    // Distributions are details of the host's totals: without them, those of the frame before are forgotten.
+    // Distributions are details of the host's totals: a frame without details forgets those of the whole frame.
     let details = |total: &Total| (total.std_dev_ns, total.percentiles);
     let totals = rows(&base.totals, &now.totals, |before, now| {
         details(now) == if has_details { details(before) } else { Default::default() }
@@ -346,18 +348,18 @@ fn rows_between(
         }
         for ((base, now), stream) in base.streams.iter().zip(&now.streams).zip(0..) {
             let rows = rows(&base.totals, &now.totals, |a, b| details(a) == details(b))?;
-            device_totals.extend(rows.into_iter().map(|row| DeviceRow(device, stream, row)));
+            device_totals.extend(rows.into_iter().map(|row| DeviceRowDelta(device, stream, row)));
         }
     }
     Some((totals, device_totals))
 }
 
-/// Those of `now` that are others. `is_like`: what is to be known of their distributions is.
+/// The rows of `now` that differ. `is_like` compares their distributions.
 fn rows(
     base: &[Total],
     now: &[Total],
     is_like: impl Fn(&Total, &Total) -> bool,
-) -> Option<Vec<Row>> {
+) -> Option<Vec<RowDelta>> {
     if base.len() != now.len() {
         return None;
     }
@@ -372,7 +374,7 @@ fn rows(
             && base.counters == now.counters
             && is_like(base, now);
         if !is_as_it_was {
-            rows.push(Row::of(place, now)?);
+            rows.push(RowDelta::new(place, now)?);
         }
     }
     Some(rows)
@@ -388,7 +390,7 @@ mod tests {
     /// What an engine does between two frames.
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A brick of so many, for so long, on the host.
+        /// A brick with this name, for this long, on the host.
         Brick(u8, u32),
         /// The same on the device, in a pass.
         Launch(u8, u16),
@@ -410,7 +412,7 @@ mod tests {
         ]
     }
 
-    /// What a publisher sends of it: without distributions.
+    /// The frame that a publisher makes: without histograms.
     fn frame(profiler: &BrickProfiler, seq: u64, details: bool) -> Frame {
         let mut profile = match details {
             true => profiler.snapshot(),
@@ -430,7 +432,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an engine does, a whole frame and a difference make the frame that there would have been.
+        /// Whatever an engine does, a whole frame plus a difference equals the frame that it stands for.
         #[test]
         fn a_whole_frame_and_a_difference_are_the_frame(
             rounds in prop::collection::vec(prop::collection::vec(step(), 0..6), 1..12)
@@ -494,7 +496,7 @@ mod tests {
                     }
                 }
             }
-            // Where nothing new appears, there is a difference.
+            // Where nothing new appears, a difference is possible.
             if steps_are_few(&rounds) {
                 prop_assert_eq!(differences, rounds.len() - 1);
             }
@@ -506,7 +508,7 @@ mod tests {
     }
 
     fn two_frames() -> (Frame, Frame) {
-        // A real clock has come apart from the system's by another bit at each look.
+        // A real clock's drift from the system clock differs at each reading.
         let profiler = BrickProfiler::with_clock(MockClock::default().clock());
         profiler.enable();
         profiler.stop(profiler.start("a"), 1);
@@ -519,28 +521,33 @@ mod tests {
     fn a_difference_has_no_names_and_says_what_it_is_from() {
         let (whole, now) = two_frames();
         let delta = Delta::between(&whole, now).expect("only numbers");
-        let [Row(0, [2, ..], _, None)] = delta.totals[..] else { panic!("{:?}", delta.totals) };
+        let [RowDelta(0, [2, ..], _, None)] = delta.totals[..] else {
+            panic!("{:?}", delta.totals)
+        };
         assert!(delta.changed.lanes.is_none() && delta.changed.devices.is_none());
         let text = serde_json::to_string(&delta).expect("it is data");
         assert!(text.len() < 1_000 && !text.contains("\"name\""), "{text}");
 
         let other = Frame { seq: 3, ..whole };
         let told = delta.onto(&other).expect_err("of another");
-        assert_eq!(told, "a difference from frame 1, and the newest whole one is 3");
+        assert_eq!(told, "a difference from frame 1, but the newest whole frame is 3");
     }
 
     #[test]
     fn a_difference_that_does_not_fit_is_refused() {
         let (whole, now) = two_frames();
         let delta = Delta::between(&whole, now).expect("only numbers");
-        let row = |place| Row(place, [1; 8], 0.0, None);
+        let row = |place| RowDelta(place, [1; 8], 0.0, None);
         let far = Delta { totals: vec![row(7)], ..delta.clone() };
-        assert_eq!(far.onto(&whole).expect_err("no such row"), "row 7 of totals that have 1");
-        let device_totals = vec![DeviceRow(0, 1, row(0))];
+        assert_eq!(
+            far.onto(&whole).expect_err("no such row"),
+            "row 7 of `totals`, which has 1 rows"
+        );
+        let device_totals = vec![DeviceRowDelta(0, 1, row(0))];
         let far = Delta { device_totals, ..delta };
         assert_eq!(
             far.onto(&whole).expect_err("no such device"),
-            "a row of a stream that there isn't"
+            "a row of a stream that doesn't exist"
         );
     }
 

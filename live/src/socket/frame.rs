@@ -1,4 +1,4 @@
-//! What goes over the socket.
+//! What is sent over the socket.
 
 use brickscope::{
     Absent, Ceilings, ClockInfo, Machine, Model, Profile, Run, SCHEMA_VERSION, Total,
@@ -12,39 +12,39 @@ use super::{DEFAULT_RATE, Delta, FORMAT, LEAST_RATE, MOST_RATE};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Message {
-    /// Before the first one, and only while the engine isn't there yet: what it is at.
+    /// What the engine is doing while it starts. Comes before the hello, if at all.
     Starting(String),
-    /// The first one.
+    /// The first message of an engine that runs.
     Hello(Box<Hello>),
-    /// How the engine stands.
+    /// The state of the engine.
     Frame(Box<Frame>),
-    /// The same, by what differs from the frame that was sent whole last.
+    /// The state of the engine, as a difference from the newest whole frame.
     Delta(Box<Delta>),
-    /// The last one, where something is wrong: a sentence.
+    /// What went wrong. Nothing follows it.
     Error(String),
 }
 
-/// Who publishes, and what doesn't change while it does.
+/// Describes the publisher; constant while it publishes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`FORMAT`] of the publisher. First, so that a reader that doesn't know the rest knows that.
+    /// The publisher's [`FORMAT`]. First, so that a reader can tell before it parses the rest.
     pub format: u32,
-    /// The version of the profiles in frames: [`SCHEMA_VERSION`] of the publisher.
+    /// The version of the profiles in frames: the publisher's [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The version of brickscope that publishes.
+    /// The publisher's version of brickscope.
     pub brickscope_version: String,
-    /// The process, as the system numbers it.
+    /// The process id.
     pub pid: u32,
-    /// The clock behind every time.
+    /// The clock that all times come from.
     pub clock: ClockInfo,
-    /// What was told of the run.
+    /// What the engine said of the run.
     pub facts: Facts,
-    /// What may be asked for.
+    /// The frame rates that a watcher may ask for.
     pub rates: Rates,
 }
 
 impl Hello {
-    /// What this process says of a run.
+    /// A hello from this process.
     #[must_use]
     pub fn new(clock: ClockInfo, facts: Facts) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Hello {
     }
 }
 
-/// What doesn't change while an engine runs, as far as it says so. The profiler knows nothing of it.
+/// Facts that are constant while an engine runs. All are optional; the profiler knows none of them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
@@ -69,20 +69,20 @@ pub struct Facts {
     pub model: Option<Model>,
     /// The machine.
     pub machine: Option<Machine>,
-    /// What this machine can do at best; without it nobody can say how far bricks are from that.
+    /// The machine's measured ceilings. Without them, no view can say how close bricks come to them.
     pub ceilings: Option<Ceilings>,
-    /// Why there are none.
+    /// Why `ceilings` is absent.
     pub ceilings_absent: Option<Absent>,
 }
 
-/// Frames in a second.
+/// Frame rates, in frames per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
-    /// The least.
+    /// The lowest.
     pub least: u32,
     /// The highest.
     pub most: u32,
-    /// Those of a watcher that doesn't ask.
+    /// For a watcher that doesn't ask for one.
     pub default: u32,
 }
 
@@ -92,41 +92,39 @@ impl Default for Rates {
     }
 }
 
-/// How the engine stands: sums since it began.
+/// The state of the engine, as sums since it started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
-    /// Its number, from 1. Frames are made when they are sent, so none is missing but for those that
-    /// other watchers got.
+    /// The number of the frame, from 1. A gap means that other watchers were sent the frames between.
     pub seq: u64,
-    /// When it was made, by the clock of the profile.
+    /// When the frame was made, by the profile's clock.
     pub at_ns: u64,
-    /// How long the making of the frames before took: what watching costs.
+    /// How long making all earlier frames took: the cost of being watched.
     pub made_ns: u64,
-    /// Whether the publisher ends after it, in good order.
+    /// Whether this is the last frame of a publisher that ends normally.
     #[serde(default)]
     pub last: bool,
     /// [`BrickProfiler::snapshot`](brickscope::BrickProfiler::snapshot) without histograms. `layers` and
-    /// `brick_kernels` are of what ran since somebody first watched.
+    /// `brick_kernels` count from the moment when the first watcher came.
     pub profile: Profile,
-    /// Whether `profile.layers`, `profile.brick_kernels`, and the percentiles and deviations in `profile.totals`
-    /// are of this frame, as they are in every so many only. Where they aren't, they are empty, and those of an earlier
-    /// frame still the newest: [`Frame::take_details_of`].
+    /// Whether this frame has details: `profile.layers`, `profile.brick_kernels`, and the percentiles and
+    /// deviations in `profile.totals`. Only some frames do. In the others they are empty, and those of an earlier
+    /// frame still apply: see [`Frame::take_details_of`].
     #[serde(default, alias = "layers")]
     pub details: bool,
 }
 
 impl Frame {
-    /// Takes from `before`, an earlier frame, the details that this one is without. Does nothing to one that
-    /// has them.
+    /// Copies the details from `before`, an earlier frame, if this frame has none.
     ///
-    /// So the newest frame of a watch is whole again, and after it the next.
+    /// Called on each new frame of a watch, this keeps the newest frame complete.
     pub fn take_details_of(&mut self, before: &Self) {
         if self.details {
             return;
         }
         let (own, before) = (&mut self.profile, &before.profile);
         let passes = |profile: &Profile| profile.phases.iter().map(|p| p.passes).sum::<u64>();
-        // The engine has forgotten what it had recorded.
+        // The profiler was reset in between.
         if passes(before) > passes(own) {
             return;
         }
@@ -136,13 +134,13 @@ impl Frame {
     }
 }
 
-/// The rows are in the same order in all frames; there may be more of them from one to the next.
+/// Rows come in the same order in all frames; later frames may have more of them.
 fn take_distributions(totals: &mut [Total], before: &[Total]) {
     let mut before = before.iter();
     for row in totals {
         let mut ahead = before.clone();
         if let Some(found) = ahead.find(|found| is_same(found, row)) {
-            // Else the engine has forgotten what it had recorded.
+            // The profiler was reset in between.
             if found.stats.count > row.stats.count {
                 return;
             }
@@ -152,7 +150,7 @@ fn take_distributions(totals: &mut [Total], before: &[Total]) {
     }
 }
 
-/// Whether two rows are of the same.
+/// Whether two rows describe the same thing.
 pub(super) fn is_same(a: &Total, b: &Total) -> bool {
     (a.phase, a.kind, a.source) == (b.phase, b.kind, b.source)
         && a.stats.name == b.stats.name
@@ -163,6 +161,6 @@ pub(super) fn is_same(a: &Total, b: &Total) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
-    /// Frames in a second, from now on. What is out of bounds becomes the nearest that isn't.
+    /// Frames per second from now on, clamped to the publisher's bounds.
     pub rate: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Lines of bounded length, and messages from them.
+//! Reads lines of bounded length, and messages from them.
 
 use std::io::{self, BufRead, Read};
 
@@ -7,12 +7,13 @@ use serde::Deserialize;
 
 use super::{FORMAT, Frame, Hello, LiveError, MOST_LINE, Message};
 
-/// Reads up to the next line break, which is not kept. What was read before an error stays in `line`, so
-/// that the call can be made again after a time-out. False at the end of what there is.
+/// Reads up to the next line break, which is not kept. Returns false at the end of the input.
+///
+/// What was read before an error stays in `line`, so the call can be repeated after a time-out.
 ///
 /// # Errors
 ///
-/// Those of the reader; [`io::ErrorKind::InvalidData`] if the line is longer than `most`.
+/// Errors of the reader; [`io::ErrorKind::InvalidData`] if the line is longer than `most`.
 pub(super) fn read_line(
     reader: &mut impl BufRead,
     line: &mut Vec<u8>,
@@ -25,44 +26,45 @@ pub(super) fn read_line(
         return Ok(true);
     }
     if line.len() > most {
-        let why = format!("it is longer than {most} bytes");
+        let why = format!("the line is longer than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
-    // The other side has gone in mid-line: what there is of it says nothing.
+    // The other side ended in mid-line: drop the incomplete line.
     Ok(false)
 }
 
-/// The messages of a publisher: from its socket, or from what was recorded of one, such as by
+/// Reads the messages of a publisher, from its socket or from a recording, such as one made by
 /// `nc -U SOCKET > frames.jsonl`.
 #[derive(Debug)]
 pub struct Messages<R> {
     pub(super) reader: R,
     line: Vec<u8>,
     lines: u64,
-    /// The newest frame that came whole.
+    /// The newest whole frame.
     whole: Option<Box<Frame>>,
 }
 
 impl<R: BufRead> Messages<R> {
-    /// Those that `reader` has.
+    /// Reads messages from `reader`.
     pub fn new(reader: R) -> Self {
         Self { reader, line: Vec::new(), lines: 0, whole: None }
     }
 
-    /// The hello, which is the first message of an engine that runs.
+    /// Reads the hello, which is the first message of an engine that runs.
     ///
     /// # Errors
     ///
-    /// If it is another, or of a newer version.
+    /// If the first message isn't a hello, or has a newer version.
     pub fn hello(&mut self) -> Result<Hello, LiveError> {
         self.hello_telling(&mut |_| true)
     }
 
-    /// The same; `told` hears what an engine is at that starts, at least once a second, and says whether to wait.
+    /// Like [`hello`](Self::hello). While the engine starts, calls `told` with what it is doing, at least once a
+    /// second; `told` returns whether to keep waiting.
     ///
     /// # Errors
     ///
-    /// As [`hello`](Self::hello); [`LiveError::Starting`] if `told` doesn't want to wait.
+    /// As for [`hello`](Self::hello); [`LiveError::Starting`] if `told` returns false.
     pub fn hello_telling(
         &mut self,
         told: &mut dyn FnMut(&str) -> bool,
@@ -73,19 +75,19 @@ impl<R: BufRead> Messages<R> {
                 Some(Message::Starting(what)) => Err(LiveError::Starting(what)),
                 Some(Message::Hello(hello)) => Ok(*hello),
                 Some(Message::Error(why)) => Err(LiveError::Refused(why)),
-                Some(_) => Err(self.malformed("the first message is no hello")),
+                Some(_) => Err(self.malformed("the first message is not a hello")),
                 None => Err(self.malformed("nothing came")),
             };
         }
     }
 
-    /// The next message; `None` after the last one. A [`Delta`](super::Delta) comes as the frame that it makes.
+    /// Reads the next message; `None` at the end. A [`Delta`](super::Delta) is returned as the frame that it
+    /// stands for.
     ///
     /// # Errors
     ///
-    /// If it can't be read, is too long, is none, is of a newer version, or a difference from a frame that
-    /// didn't come. After a time-out the call can
-    /// be made again.
+    /// If a line can't be read, is too long, isn't a message, has a newer version, or is a difference from a frame
+    /// that didn't come. After a time-out the call can be repeated.
     #[expect(clippy::should_implement_trait, reason = "an iterator would go on after an error")]
     pub fn next(&mut self) -> Result<Option<Message>, LiveError> {
         match read_line(&mut self.reader, &mut self.line, MOST_LINE) {
@@ -108,7 +110,7 @@ impl<R: BufRead> Messages<R> {
             Fault::Newer(what, found, known) => LiveError::Newer { what, found, known },
             Fault::Malformed(why) => self.malformed(why),
         });
-        // The memory is used again.
+        // Reuse the allocation.
         self.line = line;
         self.line.clear();
         match message? {
@@ -118,7 +120,7 @@ impl<R: BufRead> Messages<R> {
             }
             Message::Delta(delta) => {
                 let whole =
-                    self.whole.as_deref().ok_or("a difference before a whole frame".to_owned());
+                    self.whole.as_deref().ok_or("a difference before any whole frame".to_owned());
                 let frame = whole.and_then(|whole| delta.onto(whole));
                 Ok(Some(Message::Frame(Box::new(frame.map_err(|why| self.malformed(why))?))))
             }
@@ -136,7 +138,7 @@ enum Fault {
     Malformed(String),
 }
 
-/// What tells the versions of a message, whatever else is in it.
+/// The fields that tell a message's versions, whatever else it contains.
 #[derive(Deserialize)]
 struct Versions {
     hello: Option<Formats>,
@@ -170,9 +172,9 @@ fn parse(line: &[u8]) -> Result<Message, Fault> {
         Ok(Message::Frame(frame)) => {
             newer("the profile", Some(frame.profile.schema_version), SCHEMA_VERSION)?;
         }
-        // Of versions that a hello or a frame has told.
+        // The hello or whole frame before it told the version.
         Ok(Message::Delta(_)) => {}
-        // Of what can be read, and of what can't: the version is then the better reason.
+        // Check the version first, also of lines that can't be parsed: it is the better explanation.
         _ => {
             if let Ok(Versions { hello, frame }) = serde_json::from_slice(line) {
                 if let Some(hello) = hello {
@@ -218,11 +220,11 @@ mod tests {
         assert!(told("[]\n").starts_with("line 1: "), "{}", told("[]\n"));
         assert_eq!(
             told("{\"hello\":{\"format\":9,\"what\":[]}}\n"),
-            "what it publishes is of version 9, and this brickscope knows versions up to 2: use a newer one"
+            "what it publishes has version 9, but this brickscope reads versions up to 2: use a newer brickscope"
         );
         assert_eq!(
             told("{\"frame\":{\"profile\":{\"schema_version\":99}}}\n"),
-            "the profile is of version 99, and this brickscope knows versions up to 2: use a newer one"
+            "the profile has version 99, but this brickscope reads versions up to 2: use a newer brickscope"
         );
         assert_eq!(told("{\"error\":\"full\"}\n"), "the publisher says: full");
     }

@@ -1,4 +1,4 @@
-//! Making sockets that nobody else can reach, and removing those that nobody listens to.
+//! Makes sockets that no other user can reach, and removes those without a listener.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use super::{LiveError, io_error};
 
-/// Listens at `path`, where nobody may listen yet. What a process left that has ended is removed.
+/// Listens at `path`. A socket left there by a process that has ended is replaced.
 ///
-/// Between its making and its permissions a socket is open to whom the process's mask lets in. So it is made in a
-/// folder that nobody else can enter, and given its name when it is closed to others.
+/// A new socket has the permissions that the process's umask allows until they are changed. So it is made in a
+/// directory that nobody else can enter, and linked to `path` once it is private.
 pub(super) fn bind(path: &Path) -> Result<UnixListener, LiveError> {
     let failed = |error| io_error(format!("listening on {}", path.display()))(error);
     if std::fs::symlink_metadata(path).is_ok() {
         remove_dead(path)?;
     }
-    let room = Room::beside(path).map_err(failed)?;
-    let made = room.0.join("s");
+    let dir = PrivateDir::beside(path).map_err(failed)?;
+    let made = dir.0.join("s");
     let listener = UnixListener::bind(&made).map_err(failed)?;
     std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    // Unlike a renamed one, a link takes the place of nothing.
+    // Unlike renaming, linking fails if the path exists.
     match std::fs::hard_link(&made, path) {
         Ok(()) => {
             let _ = std::fs::remove_file(&made);
@@ -29,19 +29,19 @@ pub(super) fn bind(path: &Path) -> Result<UnixListener, LiveError> {
             let _ = std::fs::remove_file(&made);
             return Err(LiveError::InUse(path.to_owned()));
         }
-        // Not every file system has links.
+        // Not every file system has hard links.
         Err(_) => std::fs::rename(&made, path).map_err(failed)?,
     }
     Ok(listener)
 }
 
-/// Removes a socket that nobody listens to.
+/// Removes a socket without a listener.
 fn remove_dead(path: &Path) -> Result<(), LiveError> {
     let failed = |error| io_error(format!("listening on {}", path.display()))(error);
-    // Never what is no socket: a path may be mistyped.
+    // Remove only sockets: the path may be mistyped.
     let found = std::fs::symlink_metadata(path).map_err(failed)?;
     if !found.file_type().is_socket() {
-        let why = "there is something else than a socket";
+        let why = "a file that isn't a socket is there";
         return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, why)));
     }
     match UnixStream::connect(path) {
@@ -52,19 +52,20 @@ fn remove_dead(path: &Path) -> Result<(), LiveError> {
     std::fs::remove_file(path).map_err(failed)
 }
 
-/// A folder of our own, until this is dropped. Its name is short: paths of sockets have some 100 bytes.
-struct Room(PathBuf);
+/// A private directory, removed when dropped. Its name is short, since a socket's path is limited to about 100
+/// bytes.
+struct PrivateDir(PathBuf);
 
-impl Room {
+impl PrivateDir {
     fn beside(path: &Path) -> io::Result<Self> {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let pid = std::process::id();
         let mut nth = 0;
         loop {
-            let room = folder.join(format!(".{pid:x}{}", char::from(b'g' + nth)));
-            match std::fs::DirBuilder::new().mode(0o700).create(&room) {
-                Ok(()) => return Ok(Self(room)),
-                // Another thread's, or left by a process of this number that was killed.
+            let dir = folder.join(format!(".{pid:x}{}", char::from(b'g' + nth)));
+            match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
+                Ok(()) => return Ok(Self(dir)),
+                // Another thread's, or left by a killed process with the same pid.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && nth < 16 => nth += 1,
                 Err(error) => return Err(error),
             }
@@ -72,16 +73,16 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for PrivateDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.0.join("s"));
         let _ = std::fs::remove_dir(&self.0);
     }
 }
 
-/// Removes sockets of processes that ended without doing so.
+/// Removes the sockets of processes that ended without removing them.
 pub(super) fn remove_stale(folder: &Path) {
-    // Where there is no such file system, nothing tells which processes there are.
+    // Without procfs we can't tell which processes exist.
     if !Path::new("/proc/self").exists() {
         return;
     }
@@ -92,7 +93,7 @@ pub(super) fn remove_stale(folder: &Path) {
         if let Some(pid) = pid
             && is_socket
             && !Path::new(&format!("/proc/{pid}")).exists()
-            // It may be in another container that shares the folder.
+            // The process may be in another container that shares the directory.
             && UnixStream::connect(&path)
                 .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         {
@@ -101,8 +102,8 @@ pub(super) fn remove_stale(folder: &Path) {
     }
 }
 
-/// The user on the other side; `None` where the system doesn't tell, and the permissions of the socket
-/// have to do.
+/// The user of the process at the other end. `None` where the system doesn't tell; the permissions of the
+/// socket must suffice there.
 #[cfg(target_os = "linux")]
 pub(super) fn peer_uid(stream: &UnixStream) -> Option<u32> {
     rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw())

@@ -1,11 +1,11 @@
-//! Pictures of a running engine over a local socket.
+//! Live views of a running engine over a local socket.
 //!
-//! An engine starts a [`Publisher`] beside its profiler; whoever wants to see it run connects a [`Watch`]:
-//! `brickscope top --attach PID` does. While nobody watches, a publisher is a thread that sleeps in
-//! `accept`. What goes over the socket is [`Message`]s, each a line of JSON; `docs/live.md` describes them
-//! for publishers and watchers in other languages.
+//! An engine starts a [`Publisher`] for its profiler. To watch it, another process connects a [`Watch`], as
+//! `brickscope top --attach PID` does. While nobody watches, the publisher is one thread blocked in `accept`.
+//! The two exchange [`Message`]s, one line of JSON each; `docs/live.md` describes them for programs in other
+//! languages.
 //!
-//! On systems without Unix sockets both say that they can't.
+//! On systems without Unix sockets, both return [`LiveError::Unsupported`].
 
 mod delta;
 mod frame;
@@ -13,121 +13,133 @@ mod lines;
 #[cfg(unix)]
 mod listen;
 #[cfg(unix)]
-mod maker;
-#[cfg(unix)]
-mod place;
+mod path;
 #[cfg(unix)]
 mod publisher;
 #[cfg(unix)]
-mod watch;
+mod snapshotter;
 #[cfg(not(unix))]
-mod without;
+mod unsupported;
+#[cfg(unix)]
+mod watch;
 
 use std::io;
 use std::path::PathBuf;
 
-pub use self::delta::{Beside, Changed, Delta, Details, DeviceRow, Row};
+pub use self::delta::{Changed, Delta, Details, DeviceRowDelta, Extras, RowDelta};
 pub use self::frame::{Facts, Frame, Hello, Message, Rates, Request};
 pub use self::lines::Messages;
 #[cfg(unix)]
 pub use self::publisher::{Publisher, Starting};
-#[cfg(unix)]
-pub use self::watch::{Next, Watch};
 #[cfg(not(unix))]
-pub use self::without::{Next, Publisher, Starting, Watch};
+pub use self::unsupported::{Publisher, Starting, Watch};
+#[cfg(unix)]
+pub use self::watch::Watch;
 
-/// The version of what goes over the socket. A watcher refuses what is newer than it knows.
+/// The version of the protocol. A watcher refuses a newer one.
 pub const FORMAT: u32 = 2;
 
-/// Frames in a second, unless the watcher asks for another rate.
+/// Frames per second, unless the watcher asks for another rate.
 pub const DEFAULT_RATE: u32 = 10;
-/// The least rate that a watcher gets.
+/// The lowest rate that a watcher can ask for.
 pub const LEAST_RATE: u32 = 1;
-/// The highest.
+/// The highest rate that a watcher can ask for.
 pub const MOST_RATE: u32 = 20;
 
-/// How many may watch a publisher at the same time. The next is told so, and sent away.
+/// How many watchers a publisher serves at the same time. Further ones get an error.
 pub const MOST_WATCHERS: usize = 4;
 
-/// A watcher reads no line that is longer, and a publisher writes none.
+/// The longest line, in bytes, that a watcher reads and a publisher writes.
 pub const MOST_LINE: usize = 8 << 20;
-/// A publisher reads no request that is longer.
+/// The longest request, in bytes, that a publisher reads.
 pub const MOST_REQUEST: usize = 1 << 10;
 
-/// Why nothing can be published or watched.
+/// What came of waiting for a frame.
+#[derive(Debug)]
+pub enum Next {
+    /// A frame.
+    Frame(Box<Frame>),
+    /// None arrived in time.
+    Nothing,
+    /// The publisher has gone. If the last frame said that it was the last, the publisher ended normally;
+    /// otherwise its process died.
+    Gone,
+}
+
+/// Why an engine can't be published or watched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiveError {
     /// This system has no Unix sockets.
-    #[error("this system has no Unix sockets, which live views go over")]
+    #[error("this system has no Unix sockets, which live views need")]
     Unsupported,
     /// No process has this number.
     #[error("there is no process {0}")]
     NoProcess(u32),
-    /// The process runs, and has no socket where one would be.
+    /// The process runs, but has no socket in the expected places.
     #[error(
-        "process {pid} doesn't publish: {} doesn't exist. `brickscope profile --live` does, and engines that start a \
-         `brickscope_live::socket::Publisher`",
+        "process {pid} doesn't publish: {} doesn't exist. `brickscope profile --live` publishes, and so do engines \
+         that start a `brickscope_live::socket::Publisher`",
         .path.display()
     )]
     NotPublishing {
         /// The process.
         pid: u32,
-        /// Where its socket would be.
+        /// Where its socket is expected.
         path: PathBuf,
     },
-    /// The socket is there, and nobody listens: its process has ended.
+    /// The socket exists, but nobody listens on it, because its process has ended.
     #[error("nobody listens on {}: the process that made it has ended", .0.display())]
     NobodyListens(PathBuf),
-    /// The socket is another user's.
-    #[error("{} can't be watched: its process is another user's (uid {uid})", .path.display())]
+    /// The socket belongs to another user.
+    #[error("{} can't be watched: its process belongs to another user (uid {uid})", .path.display())]
     OtherUser {
         /// The socket.
         path: PathBuf,
-        /// The user that its process runs as.
+        /// The user of its process.
         uid: u32,
     },
-    /// Another publisher of this process has the socket.
+    /// This process has another publisher on the same socket.
     #[error("{} is in use: this process publishes already", .0.display())]
     InUse(PathBuf),
-    /// The folder for sockets isn't one that only we can use.
+    /// The directory for sockets isn't private to this user.
     #[error("{} can't hold a socket: {why}", .path.display())]
     Folder {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The other side speaks a newer version than this.
+    /// The other side uses a newer version.
     #[error(
-        "{what} is of version {found}, and this brickscope knows versions up to {known}: use a newer one"
+        "{what} has version {found}, but this brickscope reads versions up to {known}: use a newer brickscope"
     )]
     Newer {
         /// What is newer.
         what: &'static str,
         /// Its version.
         found: u32,
-        /// The newest that is known here.
+        /// The newest version that this brickscope reads.
         known: u32,
     },
-    /// A line isn't what the format says.
+    /// A line doesn't follow the format.
     #[error("line {line}: {why}")]
     Malformed {
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: u64,
         /// What is wrong with it.
         why: String,
     },
-    /// The engine isn't there yet, and who asked doesn't wait for it.
+    /// The engine is still starting, and the caller didn't wait.
     #[error("the engine is still starting: {0}")]
     Starting(String),
-    /// The other side said why it ends.
+    /// The publisher sent an error.
     #[error("the publisher says: {0}")]
     Refused(String),
-    /// What the system says.
+    /// The system reported an error.
     #[error("{what}: {source}")]
     Io {
-        /// What was to be done with what.
+        /// The operation that failed.
         what: String,
         /// The error.
         source: io::Error,

@@ -1,5 +1,7 @@
-//! The engine's side. Nothing here runs unless somebody watches, and nothing that a watcher does can hold
-//! up the engine: frames are made and sent on a thread of the watcher's own.
+//! The engine's side of a live view.
+//!
+//! Nothing here runs unless somebody watches. Each watcher has a thread of its own, which makes and sends
+//! frames, so a slow watcher can't hold up the engine.
 
 use std::fmt;
 use std::io::{self, BufReader};
@@ -15,30 +17,31 @@ use rustix::net::{SendFlags, send};
 
 use super::lines::read_line;
 use super::listen::{bind, peer_uid, remove_stale};
-use super::maker::{Maker, News, line_of, line_of_error};
-use super::place::{self, own_uid};
+use super::path::{self, own_uid};
+use super::snapshotter::{Latest, Snapshotter, line_of, line_of_error};
 use super::{
     DEFAULT_RATE, Facts, Hello, LEAST_RATE, LiveError, MOST_RATE, MOST_REQUEST, MOST_WATCHERS,
     Message, Request, io_error,
 };
 
-/// What the threads are called: as long as a name can be that the system shows.
+/// The name of the publisher's threads: 15 bytes, the most that Linux shows.
 const THREAD: &str = "brickscope-live";
 
-/// How often to look what an engine that starts is at.
+/// How often a watcher's thread checks what a starting engine is doing.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often a watcher hears of it though it is at the same, so that it knows that somebody is there.
+/// How often that is repeated to the watcher while it stays the same, as a sign of life.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// A watcher that hasn't taken a frame after so long is sent away.
+/// A watcher that takes longer than this to receive a frame is disconnected.
 const SEND_WITHIN: Duration = Duration::from_secs(2);
-/// How long the end of a publisher waits for watchers to take the last frame.
+/// How long dropping a publisher waits for watchers to receive the last frame.
 const END_WITHIN: Duration = Duration::from_millis(300);
 
-/// Lets others on this machine watch a profiler, for as long as this lives: `brickscope top --attach PID`.
+/// Publishes a profiler to watchers on this machine, for as long as this value lives.
 ///
-/// It listens on a socket that only the same user (and root) can reach: `brickscope/PID.sock` in
-/// `$XDG_RUNTIME_DIR`, or else in a private folder of the temporary one. While nobody watches it does
-/// nothing. Dropped, it sends a last frame, and removes the socket.
+/// `brickscope top --attach PID` watches it. The publisher listens on a socket that only the same user and
+/// root can reach: `brickscope/PID.sock` in `$XDG_RUNTIME_DIR`, or else in a private directory below the
+/// temporary one. While nobody watches, it does nothing. Dropping it sends a last frame and removes the
+/// socket.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,7 +50,7 @@ const END_WITHIN: Duration = Duration::from_millis(300);
 /// use brickscope_live::socket::{Facts, Publisher};
 ///
 /// let profiler = Arc::new(BrickProfiler::enabled());
-/// // An engine doesn't fail because nobody can watch it.
+/// // An engine shouldn't fail because it can't be watched.
 /// let publisher = Publisher::start(&profiler, Facts::default())
 ///     .inspect_err(|error| eprintln!("not live: {error}"))
 ///     .ok();
@@ -61,21 +64,22 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Starts to publish at the place where `brickscope top --attach PID` looks.
+    /// Starts publishing on the socket that `brickscope top --attach PID` looks for.
     ///
     /// # Errors
     ///
-    /// If this process publishes already, or there can be no such socket.
+    /// If this process publishes already, or the socket can't be made.
     pub fn start(profiler: &Arc<BrickProfiler>, facts: Facts) -> Result<Self, LiveError> {
         let profiler = Arc::clone(profiler);
         Self::start_with(move || Arc::clone(&profiler), facts)
     }
 
-    /// As [`start`](Self::start), where profilers take turns: `current` says which one records.
+    /// Like [`start`](Self::start), for engines that use several profilers in turn: `current` returns the one
+    /// that is recording.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     pub fn start_with(
         current: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
         facts: Facts,
@@ -83,12 +87,12 @@ impl Publisher {
         Starting::begin()?.publish_with(current, facts)
     }
 
-    /// Starts to publish on a socket of the caller's choice. What keeps others from it besides its
-    /// permissions is the folder that it is in.
+    /// Starts publishing on a socket at `path`. Its permissions let in nobody but its user; the directory that it
+    /// lies in should keep others out, too.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     pub fn start_at(
         profiler: &Arc<BrickProfiler>,
         facts: Facts,
@@ -97,14 +101,15 @@ impl Publisher {
         Starting::begin_at(path)?.publish(profiler, facts)
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits until somebody watches, for so long at most, and returns whether somebody does: for an engine
-    /// that would be done before anybody could have come.
+    /// Waits until somebody watches, but no longer than `within`. Returns whether anybody does.
+    ///
+    /// For an engine that would finish before a watcher could connect.
     #[must_use]
     pub fn wait_for_watcher(&self, within: Duration) -> bool {
         let watchers = lock(&self.shared.watchers);
@@ -113,8 +118,9 @@ impl Publisher {
     }
 }
 
-/// An engine that will publish and can't yet: it loads its model, say. Who comes before it does is told what it is
-/// at, and then watches.
+/// An engine that will publish but isn't ready yet, for example because it is loading its model.
+///
+/// A watcher that connects this early is told what the engine is doing, and receives frames once it runs.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -135,22 +141,22 @@ impl Publisher {
 pub struct Starting(Publisher);
 
 impl Starting {
-    /// Listens at the place where `brickscope top --attach PID` looks.
+    /// Listens on the socket that `brickscope top --attach PID` looks for.
     ///
     /// # Errors
     ///
-    /// As [`Publisher::start`].
+    /// Like [`Publisher::start`].
     pub fn begin() -> Result<Self, LiveError> {
-        let folder = place::folder()?;
+        let folder = path::folder()?;
         remove_stale(&folder);
-        Self::begin_at(&place::socket_in(&folder, std::process::id()))
+        Self::begin_at(&path::socket_in(&folder, std::process::id()))
     }
 
-    /// Listens on a socket of the caller's choice.
+    /// Listens on a socket at `path`.
     ///
     /// # Errors
     ///
-    /// As [`Publisher::start`].
+    /// Like [`Publisher::start`].
     pub fn begin_at(path: &Path) -> Result<Self, LiveError> {
         let listener = bind(path)?;
         let shared = Arc::new(Shared {
@@ -159,34 +165,34 @@ impl Starting {
             ends: AtomicBool::new(false),
             watchers: Mutex::default(),
             changed: Condvar::new(),
-            maker: Mutex::default(),
+            snapshotter: Mutex::default(),
         });
         let publisher = Publisher { shared: Arc::clone(&shared), path: path.to_owned() };
         thread::Builder::new()
             .name(THREAD.to_owned())
             .spawn(move || shared.accept(&listener))
-            .map_err(io_error("a thread for watchers"))?;
+            .map_err(io_error("starting a thread for watchers"))?;
         Ok(Self(publisher))
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Says what the engine is at: a few words. Cheap: nobody is waited for.
+    /// Tells watchers, in a few words, what the engine is doing. Never blocks on a watcher.
     pub fn say(&self, what: &str) {
         if let Stage::Starting(said) = &mut *lock(&self.0.shared.stage) {
             what.clone_into(said);
         }
     }
 
-    /// The engine is there: it publishes from now on.
+    /// Starts publishing: the engine is ready.
     ///
     /// # Errors
     ///
-    /// If `facts` are more than fit a line of the format.
+    /// If `facts` don't fit in one line of the format.
     pub fn publish(
         self,
         profiler: &Arc<BrickProfiler>,
@@ -196,11 +202,12 @@ impl Starting {
         self.publish_with(move || Arc::clone(&profiler), facts)
     }
 
-    /// As [`publish`](Self::publish), where profilers take turns: `current` says which one records.
+    /// Like [`publish`](Self::publish), for engines that use several profilers in turn: `current` returns the one
+    /// that is recording.
     ///
     /// # Errors
     ///
-    /// As [`publish`](Self::publish).
+    /// Like [`publish`](Self::publish).
     pub fn publish_with(
         self,
         current: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,
@@ -220,9 +227,9 @@ impl Drop for Publisher {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Release);
         self.shared.staged.notify_all();
-        // The one who waits for watchers finds out when another comes.
+        // Wakes the thread that is blocked in `accept`.
         let _ = UnixStream::connect(&self.path);
-        // Then nobody finds what nobody listens to; if it can't be removed, the next one will.
+        // Nobody should find a socket without a listener. If this fails, the next publisher removes it.
         let _ = std::fs::remove_file(&self.path);
         let mut watchers = lock(&self.shared.watchers);
         watchers.iter().for_each(Watcher::wake);
@@ -245,19 +252,19 @@ impl Drop for Publisher {
     }
 }
 
-/// Says which profiler records.
+/// Returns the profiler that is recording.
 type Current = Box<dyn Fn() -> Arc<BrickProfiler> + Send + Sync>;
 
-/// An engine that runs.
+/// A running engine.
 struct Engine {
     current: Current,
-    /// The first line.
+    /// The first line for every watcher.
     hello: Vec<u8>,
 }
 
-/// How far an engine is.
+/// How far the engine has got.
 enum Stage {
-    /// What it is at.
+    /// What it is doing.
     Starting(String),
     Running(Arc<Engine>),
 }
@@ -265,13 +272,13 @@ enum Stage {
 /// What the threads of a publisher share.
 struct Shared {
     stage: Mutex<Stage>,
-    /// It runs, or never will.
+    /// Signals that the engine runs, or that it never will.
     staged: Condvar,
     ends: AtomicBool,
     watchers: Mutex<Vec<Watcher>>,
-    /// One of them has come or gone.
+    /// Signals that a watcher has come or gone.
     changed: Condvar,
-    maker: Mutex<Maker>,
+    snapshotter: Mutex<Snapshotter>,
 }
 
 impl fmt::Debug for Shared {
@@ -280,7 +287,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Somebody who watches.
+/// A connected watcher.
 #[derive(Debug)]
 struct Watcher {
     stream: UnixStream,
@@ -288,14 +295,14 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Has its thread look whether the publisher ends.
+    /// Makes the watcher's thread check whether the publisher is ending.
     fn wake(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Read);
         self.thread.unpark();
     }
 }
 
-/// This thread is on the list of watchers until this is dropped, by a panic too.
+/// Takes this thread off the list of watchers when dropped, also after a panic.
 struct Listed<'s>(&'s Shared);
 
 impl Drop for Listed<'_> {
@@ -304,7 +311,7 @@ impl Drop for Listed<'_> {
         let mut watchers = lock(&self.0.watchers);
         watchers.retain(|watcher| watcher.thread.id() != here);
         if watchers.is_empty() {
-            lock(&self.0.maker).rest();
+            lock(&self.0.snapshotter).watchers_gone();
         }
         self.0.changed.notify_all();
     }
@@ -322,13 +329,13 @@ impl Shared {
             }
             match stream {
                 Ok(stream) => self.admit(stream),
-                // Out of files, say: that may pass.
+                // For example too many open files, which may pass.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
     }
 
-    /// Gives a watcher a thread of its own, if it may watch and there is room.
+    /// Starts a thread for a watcher, unless it may not watch or there are too many.
     fn admit(self: &Arc<Self>, stream: UnixStream) {
         let refuse = |why: &str| {
             if let Ok(line) = line_of(&Message::Error(why.to_owned())) {
@@ -343,23 +350,23 @@ impl Shared {
         }
         let mut watchers = lock(&self.watchers);
         if watchers.len() >= MOST_WATCHERS {
-            return refuse(&format!("{MOST_WATCHERS} watch already"));
+            return refuse(&format!("there are already {MOST_WATCHERS} watchers"));
         }
         let Ok(kept) = stream.try_clone() else { return };
         let shared = Arc::clone(self);
         let served = thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
             let listed = Listed(&shared);
-            // A watcher that goes is no error.
+            // A watcher that disconnects is not an error.
             let _ = listed.0.serve(&stream);
         });
-        // The thread takes itself off the list, for which it waits until it is on it.
+        // To take itself off the list the thread needs this lock, so it can't do so before it is on it.
         if let Ok(handle) = served {
             watchers.push(Watcher { stream: kept, thread: handle.thread().clone() });
             self.changed.notify_all();
         }
     }
 
-    /// The engine, once it runs; until then the watcher is told what it is at. `None` if it never will.
+    /// Waits for the engine to run, and tells the watcher what it is doing meanwhile. `None` if it never runs.
     fn await_engine(&self, stream: &UnixStream) -> io::Result<Option<Arc<Engine>>> {
         let mut told: Option<(String, Instant)> = None;
         loop {
@@ -368,7 +375,7 @@ impl Shared {
                     .staged
                     .wait_timeout_while(
                         lock(&self.stage),
-                        // The first is told at once.
+                        // The watcher is told at once what the engine is doing.
                         if told.is_some() { LOOK_EVERY } else { Duration::ZERO },
                         |stage| matches!(stage, Stage::Starting(_)) && !self.ends(),
                     )
@@ -391,54 +398,54 @@ impl Shared {
         }
     }
 
-    /// Sends frames until the watcher or the publisher goes.
+    /// Sends frames until the watcher disconnects or the publisher ends.
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         set_timeouts(stream)?;
         let Some(engine) = self.await_engine(stream)? else {
             return send_all(stream, &line_of_error("the engine ended before it ran"));
         };
         send_all(stream, &engine.hello)?;
-        lock(&self.maker).greet();
+        lock(&self.snapshotter).watcher_joined();
         let mut requests = Requests::new(stream);
-        let mut known = Known::default();
+        let mut sent = Sent::default();
         loop {
             let began = Instant::now();
-            let news = lock(&self.maker).news(&(engine.current)(), false);
-            known.catch_up(stream, &news)?;
-            // Nothing comes after an error.
-            if news.is_error {
+            let latest = lock(&self.snapshotter).latest(&(engine.current)(), false);
+            sent.catch_up(stream, &latest)?;
+            // An error is always the last line.
+            if latest.is_error {
                 return Ok(());
             }
             if let Err(why) = requests.until(began + requests.interval(), || self.ends()) {
                 return send_all(stream, &line_of_error(&why));
             }
             if self.ends() {
-                let news = lock(&self.maker).news(&(engine.current)(), true);
-                return known.catch_up(stream, &news);
+                let latest = lock(&self.snapshotter).latest(&(engine.current)(), true);
+                return sent.catch_up(stream, &latest);
             }
         }
     }
 }
 
-/// What a watcher was sent: the numbers of the newest frame, and of the newest whole one.
+/// The numbers of the newest frame, and of the newest whole frame, that a watcher was sent.
 #[derive(Debug, Default)]
-struct Known {
+struct Sent {
     seq: u64,
     whole: u64,
 }
 
-impl Known {
-    fn catch_up(&mut self, stream: &UnixStream, news: &News) -> io::Result<()> {
-        if news.seq == self.seq {
+impl Sent {
+    fn catch_up(&mut self, stream: &UnixStream, latest: &Latest) -> io::Result<()> {
+        if latest.seq == self.seq {
             return Ok(());
         }
-        if news.whole_seq != self.whole {
-            send_all(stream, &news.whole)?;
+        if latest.whole_seq != self.whole {
+            send_all(stream, &latest.whole)?;
         }
-        if let Some(delta) = &news.delta {
+        if let Some(delta) = &latest.delta {
             send_all(stream, delta)?;
         }
-        (self.seq, self.whole) = (news.seq, news.whole_seq);
+        (self.seq, self.whole) = (latest.seq, latest.whole_seq);
         Ok(())
     }
 }
@@ -449,7 +456,7 @@ struct Requests<'s> {
     reader: BufReader<&'s UnixStream>,
     line: Vec<u8>,
     rate: u32,
-    /// It has closed its side, and may still read.
+    /// It has closed its writing half, but may still read.
     is_silent: bool,
 }
 
@@ -463,7 +470,7 @@ impl<'s> Requests<'s> {
         Duration::from_secs(1) / self.rate
     }
 
-    /// Listens to the watcher until then; an error is a sentence about what it said.
+    /// Reads requests until `then`. An error is a message for the watcher about a bad request.
     fn until(&mut self, then: Instant, ends: impl Fn() -> bool) -> Result<(), String> {
         while !ends() {
             let left = then.saturating_duration_since(Instant::now());
@@ -474,7 +481,7 @@ impl<'s> Requests<'s> {
                 thread::park_timeout(left);
                 continue;
             }
-            // A time-out of zero would be none.
+            // A time-out of zero means no time-out.
             let left = left.max(Duration::from_millis(1));
             if self.stream.set_read_timeout(Some(left)).is_err() {
                 self.is_silent = true;
@@ -484,7 +491,7 @@ impl<'s> Requests<'s> {
                 Ok(true) => {
                     let line = std::mem::take(&mut self.line);
                     let request: Request = serde_json::from_slice(&line)
-                        .map_err(|error| format!("a request that is none: {error}"))?;
+                        .map_err(|error| format!("not a request: {error}"))?;
                     if let Some(rate) = request.rate {
                         self.rate = rate.clamp(LEAST_RATE, MOST_RATE);
                     }
@@ -492,7 +499,7 @@ impl<'s> Requests<'s> {
                 Ok(false) => self.is_silent = true,
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
-                    io::ErrorKind::InvalidData => return Err(format!("a request: {error}")),
+                    io::ErrorKind::InvalidData => return Err(format!("bad request: {error}")),
                     _ => self.is_silent = true,
                 },
             }
@@ -505,9 +512,9 @@ fn set_timeouts(stream: &UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SEND_WITHIN / 8))
 }
 
-/// Sends all of it within [`SEND_WITHIN`], however slowly the other side takes it.
+/// Sends all of `bytes` within [`SEND_WITHIN`], however slowly the other side receives.
 fn send_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
-    // A watcher that has gone is no reason to end an engine that doesn't ignore this signal.
+    // SIGPIPE would end an engine that doesn't ignore it.
     #[cfg(not(target_vendor = "apple"))]
     let flags = SendFlags::NOSIGNAL;
     #[cfg(target_vendor = "apple")]

@@ -1,4 +1,4 @@
-//! The watcher's side.
+//! The watcher's side of a live view.
 
 use std::io::{self, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -7,25 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::listen::peer_uid;
-use super::place::{candidates, own_uid};
-use super::{Frame, Hello, LiveError, Message, Messages, Request, io_error};
+use super::path::{candidates, own_uid};
+use super::{Hello, LiveError, Message, Messages, Next, Request, io_error};
 
-/// How long a publisher may take to say hello.
+/// How long to wait for a publisher's hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// What came of waiting for a frame.
-#[derive(Debug)]
-pub enum Next {
-    /// A frame.
-    Frame(Box<Frame>),
-    /// None came in that time.
-    Nothing,
-    /// The publisher has gone. After a frame that says that it is the last, in good order; else its process
-    /// has died.
-    Gone,
-}
-
-/// Watches an engine that publishes.
+/// A connection to an engine that publishes.
 #[derive(Debug)]
 pub struct Watch {
     hello: Hello,
@@ -34,21 +22,21 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a process.
+    /// Watches the process `pid`.
     ///
     /// # Errors
     ///
-    /// If there is no such process, it doesn't publish, is another user's, or speaks a newer version.
+    /// If there is no such process, or it doesn't publish, belongs to another user or uses a newer version.
     pub fn process(pid: u32) -> Result<Self, LiveError> {
         Self::process_telling(pid, &mut |_| true)
     }
 
-    /// As [`process`](Self::process). While the engine starts, `told` hears what it is at, at least once a second,
-    /// and says whether to wait.
+    /// Like [`process`](Self::process). While the engine starts, calls `told` with what it is doing, at least
+    /// once a second; `told` returns whether to keep waiting.
     ///
     /// # Errors
     ///
-    /// As [`process`](Self::process); [`LiveError::Starting`] if `told` doesn't want to wait.
+    /// As for [`process`](Self::process); [`LiveError::Starting`] if `told` returns false.
     pub fn process_telling(
         pid: u32,
         told: &mut dyn FnMut(&str) -> bool,
@@ -71,27 +59,27 @@ impl Watch {
         if let Some(uid) = uid.filter(|&uid| uid != own_uid() && own_uid() != 0) {
             return Err(LiveError::OtherUser { path: places[0].clone(), uid });
         }
-        // Where a publisher would have made it.
+        // Name the path where a publisher would have made it.
         let is_possible =
             |path: &&PathBuf| path.parent().and_then(Path::parent).is_some_and(Path::is_dir);
         let path = places.iter().find(is_possible).cloned().unwrap_or_default();
         Err(LiveError::NotPublishing { pid, path })
     }
 
-    /// Watches whoever listens on a socket.
+    /// Watches the publisher that listens on the socket at `path`.
     ///
     /// # Errors
     ///
-    /// As [`process`](Self::process).
+    /// As for [`process`](Self::process).
     pub fn socket(path: &Path) -> Result<Self, LiveError> {
         Self::socket_telling(path, &mut |_| true)
     }
 
-    /// As [`socket`](Self::socket), with `told` as in [`process_telling`](Self::process_telling).
+    /// Like [`socket`](Self::socket), with `told` as in [`process_telling`](Self::process_telling).
     ///
     /// # Errors
     ///
-    /// As [`process_telling`](Self::process_telling).
+    /// As for [`process_telling`](Self::process_telling).
     pub fn socket_telling(
         path: &Path,
         told: &mut dyn FnMut(&str) -> bool,
@@ -120,23 +108,23 @@ impl Watch {
         Ok(Self { hello, messages, path: path.to_owned() })
     }
 
-    /// Who publishes.
+    /// Describes the publisher.
     #[must_use]
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Asks for so many frames in a second; the publisher keeps to its bounds.
+    /// Asks for `rate` frames per second. The publisher clamps it to its bounds.
     ///
     /// # Errors
     ///
-    /// If it can't be told.
+    /// If the request can't be sent.
     pub fn ask(&mut self, rate: u32) -> Result<(), LiveError> {
         let mut line = serde_json::to_vec(&Request { rate: Some(rate) })
             .map_err(|error| LiveError::Malformed { line: 0, why: error.to_string() })?;
@@ -145,15 +133,15 @@ impl Watch {
         stream.write_all(&line).map_err(io_error("asking for a rate"))
     }
 
-    /// Waits for the next frame, for so long at most.
+    /// Waits for the next frame, but no longer than `within`.
     ///
     /// # Errors
     ///
-    /// If what comes is no frame, or of a newer version.
+    /// If what arrives isn't a frame, or has a newer version.
     pub fn next(&mut self, within: Duration) -> Result<Next, LiveError> {
         let until = Instant::now() + within;
         loop {
-            // A time-out of zero would be none.
+            // A time-out of zero means no time-out.
             let left = until.saturating_duration_since(Instant::now());
             let left = left.max(Duration::from_millis(1));
             let stream = self.messages.reader.get_ref();
@@ -161,7 +149,7 @@ impl Watch {
             match self.messages.next() {
                 Ok(Some(Message::Frame(frame))) => return Ok(Next::Frame(frame)),
                 Ok(Some(Message::Error(why))) => return Err(LiveError::Refused(why)),
-                // Messages of later versions of the same format may be passed over.
+                // The same format may gain further messages, which can be skipped.
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(Next::Gone),
                 Err(LiveError::Io { source, .. }) if is_time_out(&source) => {}
@@ -183,7 +171,7 @@ fn is_time_out(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// The user that a process runs as; `None` where the system doesn't tell.
+/// The user that runs a process; `None` where the system doesn't tell.
 fn owner_of(pid: u32) -> Result<Option<u32>, LiveError> {
     if !Path::new("/proc/self").exists() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Numbers and texts from bytes that may end anywhere.
+//! Reads numbers and strings from bytes that may end anywhere.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,20 +6,20 @@ use std::path::PathBuf;
 
 use crate::perf_data::PerfDataFault;
 
-/// A part of the file that is read from front to back.
+/// Reads a part of the file from front to back.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'b> {
     /// The whole file.
     file: &'b [u8],
     at: usize,
-    /// Where the part ends, at most where the file does.
+    /// Where the part ends; not beyond the end of the file.
     end: usize,
-    /// What the part is, for errors.
+    /// What the part is, for error messages.
     what: &'static str,
 }
 
 impl<'b> Cursor<'b> {
-    /// A part of a file, which must be there.
+    /// Reads a part of a file, which must lie within it.
     pub(super) fn new(
         file: &'b [u8],
         offset: u64,
@@ -34,12 +34,12 @@ impl<'b> Cursor<'b> {
         }
     }
 
-    /// Where it is in the file.
+    /// The current offset in the file.
     pub(super) fn offset(&self) -> u64 {
         self.at as u64
     }
 
-    /// The bytes that are left.
+    /// The number of bytes left.
     pub(super) fn left(&self) -> usize {
         self.end - self.at
     }
@@ -59,7 +59,7 @@ impl<'b> Cursor<'b> {
         self.bytes(count).map(drop)
     }
 
-    /// The next bytes as a part of their own.
+    /// A cursor over the next `size` bytes.
     pub(super) fn part(&mut self, size: u64) -> Result<Self, PerfDataFault> {
         let at = self.at;
         self.skip(size)?;
@@ -87,19 +87,19 @@ impl<'b> Cursor<'b> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    /// The size that `perf_event_attr` says it has: its second number.
+    /// The size that a `perf_event_attr` states for itself: its second number.
     pub(super) fn peek_size(&self) -> Result<u32, PerfDataFault> {
         let mut attr = *self;
         attr.skip(4)?;
         attr.u32()
     }
 
-    /// What is left, up to the first zero.
+    /// The bytes left, up to the first zero.
     pub(super) fn rest(&self) -> &'b [u8] {
         until_zero(&self.file[self.at..self.end])
     }
 
-    /// A text as features have it: the bytes that it takes, then those, filled up with zeros.
+    /// A string in the format of features: its padded size, then its bytes, padded with zeros.
     pub(super) fn text(&mut self) -> Result<&'b [u8], PerfDataFault> {
         let len = self.u32()?;
         self.bytes(u64::from(len)).map(until_zero)
@@ -114,7 +114,7 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// A path as the kernel writes it.
+/// A path in the kernel's encoding.
 pub(super) fn path(bytes: &[u8]) -> PathBuf {
     OsStr::from_bytes(bytes).into()
 }

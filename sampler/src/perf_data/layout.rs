@@ -1,4 +1,4 @@
-//! What the file says of itself: its events, the form of their records, and where those are.
+//! What a file says about itself: its events, the format of their records, and where the records are.
 
 use std::collections::HashMap;
 use std::env::consts::ARCH;
@@ -16,42 +16,42 @@ pub(super) mod flag {
     pub(in super::super) const USE_CLOCKID: u64 = 1 << 25;
 }
 
-/// Features, which are sections after the data, or records of a stream.
+/// Features: sections after the data, or records in a stream.
 mod feature {
     pub(super) const BUILD_ID: u64 = 2;
     pub(super) const ARCH: u64 = 6;
     pub(super) const EVENT_DESC: u64 = 12;
 }
 
-/// The header's bytes in a file.
+/// The size of the header of a file.
 const FILE_HEADER: u64 = 104;
 
-/// The header's bytes in a stream.
+/// The size of the header of a stream.
 const STREAM_HEADER: u64 = 16;
 
-/// The bytes of `perf_event_attr` in its first version, which all later ones begin with.
+/// The size of the first version of `perf_event_attr`, with which all later versions begin.
 const FIRST_ATTR: u64 = 64;
 
-/// What the file says of itself.
+/// What a file says about itself.
 #[derive(Default)]
 pub(super) struct Layout {
     /// The events.
     pub(super) events: Vec<Event>,
-    /// Which event a number of the kernel's stands for.
+    /// The event of each of the kernel's ids.
     pub(super) by_id: HashMap<u64, usize>,
-    /// The records that matter, as they lie in the file.
+    /// The relevant records, in file order.
     pub(super) records: Vec<Record>,
-    /// The builds of the files that were recorded.
+    /// The build ids of the recorded files.
     pub(super) build_ids: Vec<(PathBuf, Vec<u8>)>,
 }
 
-/// An event, as `perf_event_attr` describes it.
+/// An event, as described by `perf_event_attr`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Event {
     pub(super) name: Option<String>,
     pub(super) kind: u32,
     pub(super) config: u64,
-    /// A period or, by [`flag::FREQ`], a frequency.
+    /// A period or, with [`flag::FREQ`], a frequency.
     pub(super) period: u64,
     pub(super) sample_type: u64,
     pub(super) read_format: u64,
@@ -67,17 +67,17 @@ pub(super) struct Event {
 pub(super) struct Record {
     pub(super) kind: u32,
     pub(super) misc: u16,
-    /// Where its body is.
+    /// The offset of its body.
     pub(super) offset: u64,
-    /// The body's bytes.
+    /// The size of its body.
     pub(super) size: u64,
 }
 
 impl Layout {
-    pub(super) fn of(file: &[u8]) -> Result<Self, PerfDataFault> {
+    pub(super) fn parse(file: &[u8]) -> Result<Self, PerfDataFault> {
         let magic = file.get(..8).unwrap_or(file);
         match magic {
-            // The number is written as the machine writes numbers.
+            // The magic number is in the byte order of the machine.
             b"PERFILE2" if cfg!(target_endian = "little") => {}
             b"2ELIFREP" if cfg!(target_endian = "big") => {}
             b"PERFILE2" | b"2ELIFREP" => return Err(PerfDataFault::ByteOrder),
@@ -99,7 +99,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// A file that was written in place: header, events, data, features.
+    /// Reads a file that was written in place: header, events, data, features.
     fn file(&mut self, file: &[u8]) -> Result<(), PerfDataFault> {
         let mut header = Cursor::new(file, 16, FILE_HEADER - 16, "the header")?;
         let attr_size = header.u64()?;
@@ -112,7 +112,7 @@ impl Layout {
         }
 
         let mut attrs = Cursor::new(file, attrs_at, attrs_size, "the events")?;
-        // What the kernel has of an event, then where its numbers are.
+        // Each entry is a `perf_event_attr`, followed by where the event's ids are.
         let Some(event_size) = attr_size.checked_sub(16).filter(|&size| size >= FIRST_ATTR) else {
             return Err(PerfDataFault::Damaged { what: "the size of an event", offset: 16 });
         };
@@ -120,10 +120,10 @@ impl Layout {
             let mut attr = attrs.part(event_size)?;
             self.events.push(Event::read(&mut attr)?);
             let (ids_at, ids_size) = (attrs.u64()?, attrs.u64()?);
-            self.ids(Cursor::new(file, ids_at, ids_size, "the numbers of an event")?)?;
+            self.ids(Cursor::new(file, ids_at, ids_size, "the ids of an event")?)?;
         }
 
-        // The sections' places come after the data, by the bits that are set.
+        // The table of feature sections follows the data, with one entry per set bit.
         let table_at = data_at.saturating_add(data_size);
         let set = (0..256u64).filter(|bit| features[(bit / 64) as usize] >> (bit % 64) & 1 == 1);
         for (index, bit) in (0u64..).zip(set) {
@@ -160,7 +160,7 @@ impl Layout {
                     let ids = feature.u32()?;
                     let name = String::from_utf8_lossy(feature.text()?).into_owned();
                     feature.skip(8 * u64::from(ids))?;
-                    // Events of a stream may come later; what has no event is no name either.
+                    // In a stream, events may come later; names without an event are ignored.
                     let Some(event) = self.events.get_mut(index) else { break };
                     event.name = Some(name);
                 }
@@ -176,7 +176,7 @@ impl Layout {
                     entry.skip(4)?;
                     let mut id = entry.bytes(20)?;
                     let rest = entry.bytes(4)?;
-                    // Newer ones say how long it is; the others fill it up with zeros.
+                    // Newer versions state its length; older ones pad it with zeros.
                     if misc & record::BUILD_ID_SIZE != 0 {
                         id = id.get(..usize::from(rest[0])).unwrap_or(id);
                     }
@@ -188,7 +188,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Notes where the records are that matter.
+    /// Collects the relevant records.
     fn scan(&mut self, file: &[u8], start: u64, size: u64) -> Result<(), PerfDataFault> {
         let mut data = Cursor::new(file, start, size, "the data")?;
         while data.left() > 0 {
@@ -222,7 +222,7 @@ impl Layout {
                     self.feature(bit, feature)?;
                 }
                 record::EVENT_UPDATE => self.update(body)?,
-                // What they announce follows them.
+                // Their payload follows them.
                 record::AUXTRACE => data.skip({ body }.u64()?)?,
                 record::HEADER_TRACING_DATA => {
                     data.skip(u64::from({ body }.u32()?).next_multiple_of(8))?;
@@ -236,7 +236,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The name of an event of a stream.
+    /// Reads the name of an event in a stream.
     fn update(&mut self, mut update: Cursor<'_>) -> Result<(), PerfDataFault> {
         const NAME: u64 = 2;
         let (what, id) = (update.u64()?, update.u64()?);
@@ -250,7 +250,7 @@ impl Layout {
 }
 
 impl Event {
-    /// `perf_event_attr`; what an older version doesn't have is 0.
+    /// Reads a `perf_event_attr`; fields that an older version lacks are 0.
     fn read(attr: &mut Cursor<'_>) -> Result<Self, PerfDataFault> {
         let kind = attr.u32()?;
         attr.skip(4)?;
@@ -276,17 +276,17 @@ impl Event {
             event.max_stack = attr.u16()?;
             Ok(())
         };
-        // An older one ends somewhere here.
+        // Older versions end somewhere in here.
         let _ = later();
         Ok(event)
     }
 
-    /// Its name, as `perf` writes it.
+    /// Its name, as `perf` prints it.
     pub(super) fn name(&self) -> String {
         if let Some(name) = &self.name {
             return name.clone();
         }
-        // The first ones of PERF_TYPE_HARDWARE and of PERF_TYPE_SOFTWARE.
+        // The first events of PERF_TYPE_HARDWARE and PERF_TYPE_SOFTWARE.
         let name = match (self.kind, self.config) {
             (0, 0) => "cycles".to_owned(),
             (0, 1) => "instructions".to_owned(),

@@ -1,9 +1,8 @@
-//! Recordings of the program `perf`: files named `perf.data`.
+//! Reads recordings of the program `perf`: files named `perf.data`.
 //!
-//! The format is that of `tools/perf/Documentation/perf.data-file-format.txt` of the kernel's
-//! source, and the records are those of `perf_event_open(2)`. It is read here rather than by the
-//! crate `linux-perf-data`, whose sizes come from the file unchecked: it takes as much memory as a
-//! damaged file says, and where the sum of two of its numbers overflows, debug builds panic.
+//! The format is described in `tools/perf/Documentation/perf.data-file-format.txt` in the kernel's source, and the
+//! records in `perf_event_open(2)`. We don't use the crate `linux-perf-data`, because it trusts the sizes in the file:
+//! it allocates as much memory as a damaged file says, and panics in debug builds where the sum of two sizes overflows.
 
 mod bytes;
 mod layout;
@@ -20,13 +19,13 @@ use crate::recording::Recording;
 
 /// Why a file of `perf` can't be read.
 ///
-/// The text is whole: an error of the system is in it, and not the source besides.
+/// The message is complete: it includes the system's error, so `source` isn't set.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {fault}", path.display())]
 pub struct PerfDataError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// What is wrong.
     pub fault: PerfDataFault,
 }
 
@@ -37,39 +36,41 @@ pub enum PerfDataFault {
     /// It can't be opened.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is something else.
-    #[error("not a file of perf: it begins with {0:?}, not with PERFILE2")]
+    /// It isn't a `perf.data` file.
+    #[error("not a perf.data file: it begins with {0:?}, not with PERFILE2")]
     NotPerfData(String),
-    /// It is of a machine whose numbers begin with the other end.
-    #[error("recorded on a machine of the other byte order; read it on one like that")]
+    /// It was recorded on a machine with the other byte order.
+    #[error("recorded on a machine with the other byte order; read it on such a machine")]
     ByteOrder,
-    /// It is of another architecture, whose stacks we can't unwind.
-    #[error("recorded on {recorded}, and this machine is {here}; read it on one like that")]
+    /// It was recorded on another architecture, whose stacks we can't unwind.
+    #[error("recorded on {recorded}, but this machine is {here}; read it on a {recorded} machine")]
     Architecture {
         /// Where it was recorded.
         recorded: String,
-        /// What this machine is.
+        /// The architecture of this machine.
         here: &'static str,
     },
-    /// The recording wasn't ended in order.
+    /// The recording didn't end properly.
     #[error(
         "its header says that it holds no data: perf record was killed before it could finish; \
          record again, and end it with Ctrl-C"
     )]
     Unfinished,
-    /// It is shorter than it says.
-    #[error("cut off: {what} at byte {offset} would end at byte {end}, and the file has {len}")]
+    /// It is shorter than it states.
+    #[error(
+        "cut off: {what} at byte {offset} would end at byte {end}, but the file has {len} bytes"
+    )]
     Truncated {
-        /// What is not all there.
+        /// The part that isn't complete.
         what: &'static str,
         /// Where it begins.
         offset: u64,
-        /// Where it would end.
+        /// Where it should end.
         end: u64,
-        /// The file's bytes.
+        /// The size of the file.
         len: u64,
     },
-    /// A number in it can't be right.
+    /// It contains a number that can't be right.
     #[error("damaged: {what} at byte {offset}")]
     Damaged {
         /// What is wrong.
@@ -80,25 +81,22 @@ pub enum PerfDataFault {
     /// Its records are compressed.
     #[error("compressed (byte {0}), which we can't read; record without -z")]
     Compressed(u64),
-    /// Several events whose samples can't be told apart.
-    #[error(
-        "its events are recorded in different forms without a number that tells which is which"
-    )]
+    /// It has several events whose samples can't be told apart.
+    #[error("its events have different formats, and its samples have no id that tells them apart")]
     MixedEvents,
 }
 
-/// Reads a file of `perf record`; the program `perf` isn't needed. `progress` is told how many
-/// records were read, and how many there are.
+/// Reads a file of `perf record`, without needing the program `perf`. Calls `progress` with the number of records read
+/// and their total.
 ///
-/// Samples with a copy of the stack (`--call-graph dwarf`) are unwound here, by the files of this
-/// machine; call chains by frame pointers (`-g`) are taken as they are. Each sample weighs 1: its
-/// period, in cycles or nanoseconds, is not its weight, since times are made of counted samples.
-/// Of several events, the first is read. What was left out or may be wrong is said in
-/// [`Recording::notes`]. A recording without samples is no error.
+/// Samples with a copy of the stack (`--call-graph dwarf`) are unwound here, with the files of this machine; call chains
+/// by frame pointers (`-g`) are taken as they are. Each sample has weight 1, not its period in cycles or nanoseconds,
+/// since times are computed from numbers of samples. If there are several events, only the first is read.
+/// [`Recording::notes`] says what was left out and what may be wrong. A recording without samples isn't an error.
 ///
 /// # Errors
 ///
-/// When it isn't such a file, is damaged or cut off, is compressed, or comes from another
+/// If it isn't such a file, is damaged, truncated or compressed, or comes from another architecture.
 /// architecture.
 pub fn read(
     path: &Path,
@@ -113,8 +111,8 @@ fn map(path: &Path) -> io::Result<Bytes> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_dir() {
-        // What `perf record --threads` makes.
-        return Err(io::Error::other("a folder; only single files of perf can be read"));
+        // `perf record --threads` writes a folder.
+        return Err(io::Error::other("a folder; only single perf.data files can be read"));
     }
     if !metadata.is_file() {
         return Err(io::Error::other("not a file"));
@@ -123,15 +121,15 @@ fn map(path: &Path) -> io::Result<Bytes> {
     if metadata.len() == 0 { Ok(Bytes::default()) } else { Bytes::map(&file) }
 }
 
-/// The same as [`read`], of bytes in memory.
+/// Like [`read`], for bytes in memory.
 ///
 /// # Errors
 ///
-/// Those of [`read`].
+/// As for [`read`].
 pub fn parse(
     bytes: &[u8],
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Recording, PerfDataFault> {
-    let layout = layout::Layout::of(bytes)?;
+    let layout = layout::Layout::parse(bytes)?;
     replay::replay(bytes, &layout, progress)
 }

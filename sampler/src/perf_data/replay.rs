@@ -1,4 +1,4 @@
-//! From records, in the order of time, to a recording.
+//! Turns records into a recording, in the order of time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ pub(super) fn replay(
         return Err(PerfDataFault::MixedEvents);
     }
 
-    // Each processor writes its own records, so the file is not in the order of time.
+    // Each processor writes its own records, so the file isn't in the order of time.
     let mut order = Vec::with_capacity(layout.records.len());
     for record in &layout.records {
         let (time_ns, event) = key(file, layout, record)?;
@@ -53,7 +53,7 @@ pub(super) fn replay(
     Ok(replay.finish())
 }
 
-/// Whether it can be told of a record which event it is of.
+/// Whether each record tells which event it belongs to.
 fn can_tell(events: &[Event]) -> bool {
     let first = events[0].sample_type;
     let all = |test: &dyn Fn(u64) -> bool| events.iter().all(|event| test(event.sample_type));
@@ -62,14 +62,14 @@ fn can_tell(events: &[Event]) -> bool {
         || all(&|parts| parts == first && parts & part::ID != 0)
 }
 
-/// The time of a record, and its event.
+/// The time and the event of a record.
 fn key(file: &[u8], layout: &Layout, record: &Record) -> Result<(u64, usize), PerfDataFault> {
     let first = &layout.events[0];
     let event_of = |id: u64| layout.by_id.get(&id).copied().unwrap_or(0);
     if record.kind == record::SAMPLE {
         let body = Cursor::new(file, record.offset, record.size, "a sample")?;
         let (time_ns, id) = Sample::key(body, first)?;
-        // The number is at the same place for all events, the time may not be.
+        // The id is in the same place for all events; the time may not be.
         let event = id.map_or(0, event_of);
         let time_ns =
             if event == 0 { time_ns } else { Sample::key(body, &layout.events[event])?.0 };
@@ -84,7 +84,7 @@ fn key(file: &[u8], layout: &Layout, record: &Record) -> Result<(u64, usize), Pe
     Ok((time_of(file, record.offset, record.size, &layout.events[event]), event))
 }
 
-/// A recording in the making.
+/// A recording under construction.
 struct Replay<'l> {
     chosen: &'l Event,
     recording: Recording,
@@ -94,8 +94,8 @@ struct Replay<'l> {
     threads: BTreeMap<(u32, u32), String>,
     inherited: usize,
     forks_without_code: u64,
-    /// The builds that were recorded, and what a file is called here: by another name if it is of
-    /// another build, so that nothing takes it for the one that ran.
+    /// The build ids that were recorded, and the names of files on this machine. A file of another build gets another
+    /// name, so that it isn't mistaken for the one that ran.
     builds: HashMap<&'l Path, &'l [u8]>,
     names: HashMap<PathBuf, PathBuf>,
     other_events: u64,
@@ -231,7 +231,7 @@ impl<'l> Replay<'l> {
         let file = path(body.rest());
         let addresses = start..start.saturating_add(len);
         if record.misc & record::MODE == record::MODE_KERNEL {
-            // Where the kernel was; its modules have mappings of their own, after it.
+            // Where the kernel's code was. Its modules have mappings of their own, after it.
             let whole = file.as_os_str().as_encoded_bytes().starts_with(b"[kernel.kallsyms]");
             let kernel = self.process(KERNEL_PID);
             if whole && kernel.mappings.is_empty() {
@@ -248,7 +248,7 @@ impl<'l> Replay<'l> {
         Ok(())
     }
 
-    /// The name under which a recorded file is to be looked up on this machine.
+    /// The name under which to look up a recorded file on this machine.
     fn name_here(&mut self, path: PathBuf, build: Option<&[u8]>) -> PathBuf {
         if let Some(name) = self.names.get(&path) {
             return name.clone();
@@ -258,12 +258,12 @@ impl<'l> Replay<'l> {
         if let Some(recorded) = recorded.filter(|id| !id.is_empty())
             && let Ok(file) = CodeFile::open(&path)
             && let Ok(Some(here)) = file.object().build_id()
-            // Old files fill the id up with zeros.
+            // Older files pad the id with zeros.
             && !(recorded.starts_with(here) && recorded[here.len()..].iter().all(|&b| b == 0))
         {
             let shown = path.display();
             self.recording.notes.push(format!(
-                "{shown} is another build than the one that was recorded, so what is in it has no \
+                "{shown} is another build than the one that was recorded, so its functions have no \
                  names."
             ));
             let mut other = OsString::from(path.as_os_str());
@@ -296,7 +296,7 @@ impl<'l> Replay<'l> {
                 max => max,
             };
             let ending = match in_user {
-                // A thread of the kernel has no program's part.
+                // A kernel thread has no user part.
                 0 if n_kernel > 1 => Ending::Root,
                 0 => {
                     self.without_callers += 1;
@@ -331,35 +331,35 @@ impl<'l> Replay<'l> {
         let notes = &mut recording.notes;
         if recording.time_base == TimeBase::Scheduler {
             notes.push(
-                "The samples' times are of a clock that can't be joined with other times; record \
-                 with -k CLOCK_MONOTONIC_RAW for that."
+                "The samples' clock can't be joined with other times; for that, record with -k \
+                 CLOCK_MONOTONIC_RAW."
                     .to_owned(),
             );
         }
         if self.without_callers > 0 {
             notes.push(format!(
-                "{} samples have no call chain that can be read, only where the thread was; \
-                 record with --call-graph dwarf for that.",
+                "{} samples have no call chain that we can read, only where the thread was; for call \
+                 chains, record with --call-graph dwarf.",
                 self.without_callers
             ));
         }
         if self.by_frame_pointers > 0 {
             notes.push(
-                "Call chains are by frame pointers: the callers of functions that were compiled without \
-                 them are missing."
+                "Call chains follow frame pointers: the callers of functions compiled without them are \
+                 missing."
                     .to_owned(),
             );
         }
         if self.forks_without_code > 0 {
             notes.push(format!(
-                "{} processes were forked beyond what is kept of them; what is in them has no names.",
+                "{} forked processes exceed the limit on inherited code: their functions have no names.",
                 self.forks_without_code
             ));
         }
         if recording.lost_records > 0 {
             notes.push(format!(
-                "{} records of the kernel were lost, of samples or of what tells which code there \
-                 was; record with a larger buffer (-m) or fewer samples.",
+                "{} records of the kernel were lost: samples, or information about mapped code; \
+                 record with a larger buffer (-m) or fewer samples.",
                 recording.lost_records
             ));
         }
@@ -373,19 +373,19 @@ impl<'l> Replay<'l> {
     }
 }
 
-/// Adds what a file says, which may be anything.
+/// Adds a number from a file, which may be anything.
 fn add(sum: &mut u64, count: u64) {
     *sum = sum.saturating_add(count);
 }
 
 impl Event {
-    /// What perf adds to learn of mappings, and which is never counted.
+    /// Whether this is the event that perf adds to learn of mappings, and which never counts.
     fn is_dummy(&self) -> bool {
         (self.kind, self.config) == (1, 9)
     }
 
-    /// Whether it counts the same. Processors with two kinds of cores have two events for it, which
-    /// differ in the upper half.
+    /// Whether both count the same thing. Processors with two kinds of cores have two events for it, which differ in the
+    /// upper half.
     fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind && self.config as u32 == other.config as u32
     }

@@ -1,4 +1,4 @@
-//! Samples, as `perf_event_open(2)` lays them out, and the numbers at the end of other records.
+//! Samples in the format of `perf_event_open(2)`, and the fields at the end of other records.
 
 use crate::perf_data::PerfDataFault;
 use crate::perf_data::bytes::Cursor;
@@ -24,7 +24,7 @@ pub(super) mod part {
     pub(in super::super) const IDENTIFIER: u64 = 1 << 16;
 }
 
-/// Numbers in a call chain from here on are no addresses but say of what those after them are.
+/// From here on, values in a call chain aren't addresses: they tell what the following ones are.
 const FIRST_CONTEXT: u64 = -4095i64 as u64;
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
 const CONTEXT_USER: u64 = -512i64 as u64;
@@ -36,11 +36,11 @@ pub(super) struct Sample<'b> {
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) time_ns: u64,
-    /// The call chain's addresses, with what tells the kernel's from the program's.
+    /// The call chain: addresses, with markers between the kernel's and the program's.
     chain: Option<&'b [u8]>,
-    /// The registers of the program, if they are those of a 64-bit one.
+    /// The program's registers, if it is a 64-bit program.
     pub(super) registers: Option<Registers>,
-    /// The copy of the top of its stack.
+    /// A copy of the top of its stack.
     pub(super) stack: Option<&'b [u8]>,
 }
 
@@ -100,7 +100,7 @@ impl<'b> Sample<'b> {
             let size = body.u64()?;
             if size != 0 {
                 let copy = body.bytes(size)?;
-                // Of the room for it, so much was filled.
+                // How much of the copy was filled.
                 let filled = usize::try_from(body.u64()?).unwrap_or(usize::MAX);
                 sample.stack = copy.get(..filled).or(Some(copy));
             }
@@ -108,7 +108,7 @@ impl<'b> Sample<'b> {
         Ok(sample)
     }
 
-    /// The time of a sample, and the number of its event if it has one, without reading all of it.
+    /// Reads only a sample's time and, if present, the id of its event.
     pub(super) fn key(
         mut body: Cursor<'_>,
         event: &Event,
@@ -133,7 +133,7 @@ impl<'b> Sample<'b> {
         Ok((time_ns, id))
     }
 
-    /// The call chain: whether it is the kernel's, and the address.
+    /// The call chain: for each address, whether it is the kernel's.
     pub(super) fn chain(&self) -> impl Iterator<Item = (bool, u64)> + 'b {
         let words = self.chain.unwrap_or_default().chunks_exact(8);
         let mut of_kernel = None;
@@ -143,7 +143,7 @@ impl<'b> Sample<'b> {
                 of_kernel = match address {
                     CONTEXT_KERNEL => Some(true),
                     CONTEXT_USER => Some(false),
-                    // Of a guest or a hypervisor: whose code we don't know.
+                    // A guest or a hypervisor, whose code we don't know.
                     _ => None,
                 };
                 return None;
@@ -153,7 +153,7 @@ impl<'b> Sample<'b> {
     }
 }
 
-/// The values of counters.
+/// Skips the values of counters.
 fn skip_read(body: &mut Cursor<'_>, format: u64) -> Result<(), PerfDataFault> {
     const TIME_ENABLED: u64 = 1 << 0;
     const TIME_RUNNING: u64 = 1 << 1;
@@ -171,13 +171,13 @@ fn skip_read(body: &mut Cursor<'_>, format: u64) -> Result<(), PerfDataFault> {
     }
 }
 
-/// The numbers that `perf_regs.h` of the architecture has for the registers we need.
+/// The numbers of the registers we need, in the architecture's `perf_regs.h`.
 #[cfg(target_arch = "x86_64")]
 const REGISTERS: [u32; 4] = [8, 7, 6, u32::MAX];
 #[cfg(target_arch = "aarch64")]
 const REGISTERS: [u32; 4] = [32, 31, 29, 30];
 
-/// One value for each bit of the mask; `None` if one that we need isn't among them.
+/// Reads one value for each bit of the mask; `None` if it lacks one that we need.
 fn registers(body: &mut Cursor<'_>, mask: u64) -> Result<Option<Registers>, PerfDataFault> {
     let mut values = [None; 4];
     for bit in (0..64).filter(|bit| mask >> bit & 1 == 1) {
@@ -192,7 +192,7 @@ fn registers(body: &mut Cursor<'_>, mask: u64) -> Result<Option<Registers>, Perf
     Ok((|| Some(Registers { ip: ip?, sp: sp?, fp: fp?, lr: lr.unwrap_or(0) }))())
 }
 
-/// The time at the end of a record that isn't a sample; 0 if it has none.
+/// The time at the end of a record other than a sample; 0 if there is none.
 pub(super) fn time_of(file: &[u8], offset: u64, size: u64, event: &Event) -> u64 {
     if event.flags & flag::SAMPLE_ID_ALL == 0 || event.sample_type & part::TIME == 0 {
         return 0;

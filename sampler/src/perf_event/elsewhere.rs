@@ -1,4 +1,4 @@
-//! Systems and processors without a way to sample.
+//! Sampling isn't supported on this system or processor.
 
 use std::process::{Command, ExitStatus};
 

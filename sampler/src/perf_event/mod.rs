@@ -1,33 +1,30 @@
-//! Samples a command and all that it starts, by Linux's `perf_event_open` and without privilege.
+//! Samples a command and everything that it starts, with Linux's `perf_event_open` and without privilege.
 //!
-//! The way of `perf record`: one event of the software clock for each CPU, inherited by every
-//! thread and child of the command, that samples the registers and the top of the stack. A sample
-//! is unwound as soon as it is read, so that a run keeps addresses and no stacks.
+//! This works like `perf record`: one event of the software clock for each CPU, inherited by all threads and children of
+//! the command, samples the registers and the top of the stack. Samples are unwound as soon as they are read, so a
+//! recording contains addresses and no stacks.
 //!
-//! # What it costs
+//! # Overhead
 //!
-//! Each sample interrupts the program, by a timer of the thread that is sampled. In a virtual
-//! machine with two CPUs (AMD EPYC of family 25, Linux 6.18) a thread that only computes, with more
-//! stack than is copied, lost per sample:
+//! Each sample interrupts the program, by a timer of the sampled thread. In a virtual machine with two CPUs (AMD EPYC of
+//! family 25, Linux 6.18), a thread that only computes, with more stack than is copied, lost per sample:
 //!
-//! | of the stack | time of the program |
+//! | copied stack | time of the program |
 //! |--------------|---------------------|
 //! | 4 KiB        | 15.9 µs             |
 //! | 8 KiB        | 15.9 µs             |
 //! | 16 KiB       | 17.4 µs             |
 //! | 32 KiB       | 24.1 µs             |
 //!
-//! These were taken at 4,999 samples a second, to be seen at all; at 999 they come to 1.7 % of a
-//! thread's time. With other load on the machine a sample cost 25 to 30 µs. Nearly all of it is the
-//! interrupt: the kernel's own tick took as long there, and `perf record` without stacks cost the
-//! same. Where that is too much, take fewer samples. Threads that wait for one another wait for each
-//! other's interrupts too: decoding with two threads that meet after each piece of work was slowed
-//! by 3 to 7 %.
+//! This was measured at 4,999 samples per second, to be visible at all; at 999 it comes to 1.7 % of a thread's time. With
+//! other load on the machine, a sample cost 25 to 30 µs. Nearly all of that is the interrupt: the kernel's own tick took
+//! as long there, and `perf record` without stacks cost the same. Where it is too much, take fewer samples. Threads that
+//! wait for one another also wait for each other's interrupts: decoding with two threads that synchronise after each
+//! piece of work was slowed by 3 to 7 %.
 //!
-//! Reading and unwinding a sample takes 2.0 to 2.5 µs, on whatever CPU is free. Of two threads that
-//! were sampled for 4 seconds, on a busy machine, the reader took 5,475 samples in 42 wakes and
-//! 12 ms of CPU time. When it was woken at a quarter of rings half as large, these were 170 wakes
-//! and 20 ms.
+//! Reading and unwinding a sample takes 2.0 to 2.5 µs, on any free CPU. When two threads were sampled for 4 seconds on a
+//! busy machine, the reader processed 5,475 samples in 42 wake-ups and 12 ms of CPU time. When woken at a quarter of
+//! rings half as large, it took 170 wake-ups and 20 ms.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod elsewhere;
@@ -43,17 +40,17 @@ use self::elsewhere as system;
 use self::linux as system;
 use crate::recording::Recording;
 
-/// How to sample.
+/// Options of sampling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Samples in a second of a thread's CPU time. 999, not 1000, so that work which repeats every
-    /// millisecond isn't met at the same place each time.
+    /// Samples per second of a thread's CPU time. The default is 999, not 1000, so that work that repeats every
+    /// millisecond isn't always sampled at the same place.
     pub frequency: u64,
     /// How much of the stack is copied with each sample, in bytes: a multiple of 8, at most 65,528.
     ///
-    /// Of our engine's stacks 99 % were whole with 16 KiB, all with 32 KiB, and 44 % with 8 KiB.
+    /// Of our engine's stacks, 44 % were complete with 8 KiB, 99 % with 16 KiB and all with 32 KiB.
     pub stack_bytes: u32,
-    /// Whether time in the kernel is sampled too, where that is permitted.
+    /// Whether to sample kernel time, too, where that is permitted.
     pub kernel: bool,
 }
 
@@ -63,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// How far a recording is.
+/// The progress of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Samples taken so far.
@@ -72,61 +69,61 @@ pub struct Progress {
     pub lost: u64,
 }
 
-/// What [`record`] could do here.
+/// What [`record`] can do on this system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abilities {
-    /// Whether time in the kernel can be sampled, or only the program's own.
+    /// Whether kernel time can be sampled, or only the program's own.
     pub kernel: bool,
-    /// The highest frequency that the kernel allows, in samples a second.
+    /// The highest frequency that the kernel allows, in samples per second.
     pub max_frequency: Option<u64>,
 }
 
-/// Why there is no recording, and what to do about it.
+/// Why recording failed, and what to do about it.
 ///
-/// The text is whole: an error of the system is in it, and not the source besides.
+/// The message is complete: it includes the system's error, so `source` isn't set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// Not Linux, or a processor whose registers aren't known here.
-    #[error("programs are sampled on Linux only, on x86-64 and AArch64; this is {0}")]
+    /// Not Linux, or an unsupported processor.
+    #[error("programs can be sampled only on Linux, on x86-64 and AArch64; this is {0}")]
     Unsupported(String),
     /// An option is out of its range.
     #[error("{name} is {value}, but must be {range}")]
     Option {
-        /// Which.
+        /// Its name.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
-        /// What it may be.
+        /// The allowed values.
         range: &'static str,
     },
-    /// The system's setting forbids it.
+    /// A system setting forbids it.
     #[error(
         "sampling is forbidden by kernel.perf_event_paranoid={0}: \
          sudo sysctl kernel.perf_event_paranoid=2"
     )]
     Paranoid(i32),
-    /// A filter of system calls forbids it.
+    /// A system call filter forbids it.
     #[error(
-        "perf_event_open is refused, as by a container's seccomp filter: start the container with \
-         `--cap-add PERFMON`, or with `--security-opt seccomp=unconfined`"
+        "perf_event_open is refused, probably by a container's seccomp filter: start the container \
+         with `--cap-add PERFMON` or `--security-opt seccomp=unconfined`"
     )]
     Refused,
-    /// The kernel has no such call.
+    /// The kernel has no such system call.
     #[error(
-        "there is no perf_event_open here (ENOSYS): use a kernel with CONFIG_PERF_EVENTS; in \
+        "this system has no perf_event_open (ENOSYS): use a kernel with CONFIG_PERF_EVENTS; in \
          gVisor or behind a seccomp filter, run outside"
     )]
     NoSystemCall,
-    /// One file for each CPU is too many.
+    /// The limit on open files is too low for one file per CPU.
     #[error("too many open files for an event on each of {cpus} CPUs: ulimit -n {}", cpus + 1024)]
     Files {
         /// How many CPUs there are.
         cpus: usize,
     },
-    /// The samples' rings would be more locked memory than the user may have.
+    /// The rings would exceed the user's limit on locked memory.
     #[error(
-        "no locked memory is left for rings of {ring_bytes} bytes on {cpus} CPUs: end other \
+        "not enough locked memory for rings of {ring_bytes} bytes on {cpus} CPUs: end other \
          profilers, `ulimit -l unlimited`, or sudo sysctl kernel.perf_event_mlock_kb=2048"
     )]
     LockedMemory {
@@ -135,38 +132,38 @@ pub enum RecordError {
         /// How many CPUs there are.
         cpus: usize,
     },
-    /// Another error of the kernel's.
+    /// Another error of `perf_event_open`.
     #[error("perf_event_open failed ({0}): see ERRORS in `man perf_event_open`")]
     Open(io::Error),
-    /// The command can't be run.
+    /// The command can't be started.
     #[error("can't run {program}: {error}")]
     Spawn {
-        /// Its program.
+        /// The program.
         program: String,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
-    /// Something that always works didn't.
+    /// An operation failed that normally can't.
     #[error("can't {what}: {error}")]
     System {
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// Runs `command` and samples it, with all its threads and child processes, until it ends.
+/// Runs `command` until it ends, and samples it with all its threads and child processes.
 ///
-/// `on_tick` is called about five times a second or more often. What the command leaves running isn't
-/// sampled any more once the command has ended.
+/// `on_tick` is called at least about five times per second. Processes that the command leaves running aren't sampled
+/// after it has ended.
 ///
-/// While the command runs, this process isn't ended by SIGINT and SIGQUIT: Ctrl-C in the terminal
-/// ends the command, and the recording up to there is kept.
+/// While the command runs, SIGINT and SIGQUIT don't end this process: Ctrl-C in the terminal ends the command, and the
+/// recording so far is kept.
 ///
 /// # Errors
 ///
-/// If the command can't be run, or sampling isn't permitted; then the command isn't run.
+/// If the command can't be started, or sampling isn't permitted; in that case the command doesn't run.
 pub fn record(
     command: Command,
     options: &Options,
@@ -176,7 +173,7 @@ pub fn record(
         return Err(RecordError::Option {
             name: "the sampling frequency",
             value: options.frequency,
-            range: "from 1 to 1,000,000 samples a second",
+            range: "from 1 to 1,000,000 samples per second",
         });
     }
     if !options.stack_bytes.is_multiple_of(8) || options.stack_bytes > 65_528 {
@@ -189,11 +186,11 @@ pub fn record(
     system::record(command, options, on_tick)
 }
 
-/// What [`record`] could do here. Runs nothing.
+/// Checks what [`record`] can do on this system, without running anything.
 ///
 /// # Errors
 ///
-/// Why it can't sample at all, and what to do.
+/// Why it can't sample at all, and what to do about it.
 pub fn probe() -> Result<Abilities, RecordError> {
     system::probe()
 }

@@ -1,4 +1,4 @@
-//! Where debug information lies that is not in the file itself.
+//! Finds debug information outside the file itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,11 @@ use object::Object;
 
 use crate::code_file::CodeFile;
 
-/// Where systems keep it, see the section "Debugging Information in Separate Files" of the manual
-/// of GDB.
+/// Where systems store it: see "Debugging Information in Separate Files" in the GDB manual.
 const FOLDER: &str = "/usr/lib/debug";
 
-/// The file with the debug information of `path`: itself, or the one of the same build that its
-/// build id or its `.gnu_debuglink` names.
+/// The file with the debug information of `path`: itself, or the file of the same build that its build id or its
+/// `.gnu_debuglink` names.
 pub(super) fn find(path: &Path, file: &CodeFile) -> Option<PathBuf> {
     let object = file.object();
     if object.has_debug_symbols() {
@@ -33,7 +32,7 @@ fn by_link(path: &Path, file: &CodeFile, build_id: Option<&[u8]>) -> Option<Path
     let object = file.object();
     let (name, crc) = object.gnu_debuglink().ok().flatten()?;
     let name = Path::new(std::str::from_utf8(name).ok()?);
-    // A name, no way to somewhere else.
+    // Only a file name, not a path to somewhere else.
     if name.file_name() != Some(name.as_os_str()) {
         return None;
     }
@@ -45,8 +44,8 @@ fn by_link(path: &Path, file: &CodeFile, build_id: Option<&[u8]>) -> Option<Path
         .find(|candidate| *candidate != path && is_of(candidate, build_id, Some(crc)))
 }
 
-/// Whether a file has the debug information of the build with this id or, without one, whether it
-/// is the one that the link was made to.
+/// Whether a file has the debug information of the build with this id or, without an id, whether it is the file that
+/// the link was made for.
 fn is_of(path: &Path, build_id: Option<&[u8]>, crc: Option<u32>) -> bool {
     let Ok(file) = CodeFile::open(path) else { return false };
     match (build_id, crc) {
@@ -56,7 +55,7 @@ fn is_of(path: &Path, build_id: Option<&[u8]>, crc: Option<u32>) -> bool {
     }
 }
 
-/// The sum that `.gnu_debuglink` has of the file: CRC-32 as of zlib.
+/// The checksum in `.gnu_debuglink`: zlib's CRC-32.
 fn crc32(bytes: &[u8]) -> u32 {
     let mut table = [0u32; 256];
     for (byte, entry) in (0u32..).zip(&mut table) {

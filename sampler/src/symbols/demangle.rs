@@ -1,4 +1,4 @@
-//! Names as people wrote them.
+//! Demangles names.
 
 use std::fmt::{self, Write};
 
@@ -7,15 +7,14 @@ use cpp_demangle::DemangleOptions;
 /// The longest name that is demangled; a mangled name can stand for a far longer one.
 const MAX_NAME: usize = 64 * 1024;
 
-/// A symbol's name as it was in the source, without the hash that Rust adds; as it is if it isn't
-/// mangled.
+/// A symbol's name as in the source, without the hash that Rust adds. Names that aren't mangled are returned unchanged.
 pub(super) fn demangle(name: &[u8]) -> String {
     let raw = || String::from_utf8_lossy(name).into_owned();
     let Ok(text) = std::str::from_utf8(name) else { return raw() };
     if let Ok(rust) = rustc_demangle::try_demangle(text) {
         return bounded(|out| write!(out, "{rust:#}")).unwrap_or_else(raw);
     }
-    // C++ as by its ABI; what GCC adds for parts of a function is no part of the name.
+    // C++ by the Itanium ABI. Suffixes that GCC adds for parts of a function don't belong to the name.
     if text.starts_with("_Z") {
         let mangled = text.split_once('.').map_or(text, |(mangled, _)| mangled);
         if let Ok(symbol) = cpp_demangle::Symbol::new(mangled.as_bytes()) {
@@ -28,7 +27,7 @@ pub(super) fn demangle(name: &[u8]) -> String {
     raw()
 }
 
-/// What is written, unless it is too long.
+/// What `write` writes, unless it is too long.
 fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
     let mut out = Bounded(String::new());
     write(&mut out).is_ok().then_some(out.0)
@@ -67,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_name_that_unfolds_without_end_stays_as_it_is() {
-        // Each pair takes the one before twice: two to the power of forty.
+        // Each pair contains the previous one twice: 2^40 in total.
         let mut name = "_Z1fIiE".to_owned();
         let mut pair = "St4pairIiiE".to_owned();
         for _ in 0..12 {

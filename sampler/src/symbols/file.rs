@@ -1,4 +1,4 @@
-//! The names of one file's functions.
+//! The names of the functions in one file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,35 +10,35 @@ use object::{Object, ObjectSymbol, SymbolKind};
 use crate::code_file::{CodeFile, VDSO};
 use crate::sampled::{Frame, FrameKind};
 use crate::symbols::demangle::demangle;
-use crate::symbols::{debug_file, places, unknown};
+use crate::symbols::{debug_file, locations, unknown};
 
-/// What names the functions of a file.
+/// The sources of names for the functions in a file.
 pub(super) struct FileNames {
     module: String,
     code: Option<CodeFile>,
     debug: Option<Loader>,
-    /// Functions of the symbol table, by address; none begins where another does.
+    /// The functions in the symbol table, by address; at most one per address.
     symbols: Vec<Symbol>,
-    /// The source file of the function that begins at an address.
+    /// The source file of the function that begins at each address.
     sources: HashMap<u64, Option<String>>,
 }
 
 struct Symbol {
     address: u64,
-    /// 0 if the table doesn't say.
+    /// 0 if the table doesn't state it.
     size: u64,
     name: String,
-    /// What decides between names of the same address: the lower.
+    /// Decides between names of the same address: the lowest wins.
     rank: (bool, bool, usize),
 }
 
 impl FileNames {
-    /// Opens a file, or notes among `unreadable` why it can't be.
+    /// Opens a file; if that fails, adds the reason to `unreadable`.
     pub(super) fn open(path: &Path, unreadable: &mut Vec<String>, notes: &mut Vec<String>) -> Self {
-        let module = places::module(path);
+        let module = locations::module(path);
         let none =
             Self { module, code: None, debug: None, symbols: Vec::new(), sources: HashMap::new() };
-        // `[heap]`, `//anon`: memory that is no file has no names, and that is no fault.
+        // Memory without a file, such as `[heap]` or `//anon`, has no names, and that isn't an error.
         let is_file = path.is_absolute() && path.as_os_str() != "//anon";
         if !is_file && path != Path::new(VDSO) {
             return none;
@@ -61,7 +61,7 @@ impl FileNames {
         });
         let mut symbols = symbols(&code);
         if let Some(other) = debug_path.filter(|debug| debug != path) {
-            // A stripped file has its symbols there too.
+            // The symbols of a stripped file are there, too.
             if let Ok(other) = CodeFile::open(&other) {
                 symbols.extend(self::symbols(&other));
             }
@@ -71,7 +71,7 @@ impl FileNames {
         Self { code: Some(code), debug, symbols, ..none }
     }
 
-    /// The functions around a place in the file, the outermost first; those inside it were inlined.
+    /// The functions at an offset in the file, outermost first; the inner ones were inlined.
     pub(super) fn frames(&mut self, offset: u64) -> Vec<Frame> {
         let Some(address) = self.code.as_ref().and_then(|code| code.stated_address(offset)) else {
             return vec![unknown(self.module.clone())];
@@ -80,8 +80,8 @@ impl FileNames {
         let symbol = self.symbol(address).map(|symbol| (symbol.address, symbol.name.clone()));
         let (debug_name, debug_source) = frames.pop().unwrap_or_default();
         let (source, name) = match symbol {
-            // A mangled name says in which module a function is; debug information of lines alone
-            // doesn't. Of C, it's the symbol table that has additions such as `.constprop.0`.
+            // A mangled name includes a function's module, which line-only debug information doesn't. In C, the symbol
+            // table has suffixes such as `.constprop.0`.
             Some((start, name)) => {
                 let name = if is_mangled(&name) { name } else { debug_name.unwrap_or(name) };
                 (self.source(start), name)
@@ -104,7 +104,7 @@ impl FileNames {
         Frame { function: demangle(name.as_bytes()), module: self.module.clone(), file, kind }
     }
 
-    /// The names and source files that the debug information has, the innermost first.
+    /// The names and source files from the debug information, innermost first.
     fn by_debug(&self, address: u64) -> Vec<(Option<String>, Option<String>)> {
         let Some(Ok(mut frames)) = self.debug.as_ref().map(|debug| debug.find_frames(address))
         else {
@@ -120,8 +120,8 @@ impl FileNames {
         found
     }
 
-    /// The source file of the function that begins here: that of its first line. The line of an
-    /// address inside it can be of another file, where code was inlined.
+    /// The source file of the function that begins at `start`: that of its first line. The line of an address inside it
+    /// may belong to another file, where code was inlined.
     fn source(&mut self, start: u64) -> Option<String> {
         let debug = self.debug.as_ref()?;
         (self.sources.entry(start))
@@ -135,7 +135,7 @@ impl FileNames {
     fn symbol(&self, address: u64) -> Option<&Symbol> {
         let after = self.symbols.partition_point(|symbol| symbol.address <= address);
         let symbol = &self.symbols[after.checked_sub(1)?];
-        // Assembly often doesn't say how long a function is: until the next one then.
+        // Assembly often doesn't state a function's size: then it ends where the next one begins.
         (symbol.size == 0 || address - symbol.address < symbol.size).then_some(symbol)
     }
 }
@@ -153,7 +153,7 @@ fn symbols(code: &CodeFile) -> Vec<Symbol> {
         .collect()
 }
 
-/// By the scheme of C++ and Rust's old one, or by Rust's new one.
+/// By the scheme of C++ and older Rust, or by Rust's v0 scheme.
 fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }

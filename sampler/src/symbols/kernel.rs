@@ -1,17 +1,16 @@
-//! The kernel's functions, if it shows where they are.
+//! The kernel's functions, if their addresses are readable.
 
 use std::fs;
 
-/// The functions of the kernel that runs now.
+/// The functions of the running kernel.
 #[derive(Default)]
 pub(super) struct KernelSymbols {
     /// By address.
     functions: Vec<(u64, String)>,
 }
 
-/// What the kernel shows of itself: nothing to users, as `kernel.kptr_restrict` usually is, and
-/// nothing of use if the recording is from another boot, when its code was elsewhere:
-/// `recorded_text` is where it began then.
+/// Reads the kernel's symbols. They are hidden from users if `kernel.kptr_restrict` is set, as is usual, and useless if
+/// the recording is from another boot, when the code was at other addresses. `recorded_text` is where it began then.
 pub(super) fn symbols(recorded_text: Option<u64>) -> KernelSymbols {
     let symbols = fs::read_to_string("/proc/kallsyms").map(|text| parse(&text)).unwrap_or_default();
     let here = |text: u64| symbols.functions.iter().any(|(at, name)| *at == text && is_text(name));
@@ -25,7 +24,7 @@ fn is_text(name: &str) -> bool {
     matches!(name, "_text" | "_stext")
 }
 
-/// Lines such as `ffffffff81000000 T _stext`, of a module `… t name\t[module]`.
+/// Parses lines such as `ffffffff81000000 T _stext`; those of a module end with `\t[module]`.
 fn parse(text: &str) -> KernelSymbols {
     let mut functions = Vec::new();
     for line in text.lines() {
@@ -35,7 +34,7 @@ fn parse(text: &str) -> KernelSymbols {
             continue;
         };
         let Ok(address) = u64::from_str_radix(address, 16) else { continue };
-        // Zeros are what those see who may not know.
+        // Unprivileged readers see zeros.
         if address != 0 && matches!(kind, "t" | "T" | "w" | "W") {
             functions.push((address, name.to_owned()));
         }

@@ -1,52 +1,49 @@
-//! From addresses to names, when the program has ended.
+//! Turns addresses into names, after the program has ended.
 //!
-//! Each address is looked up once, file by file, and of a file's debug information only the units
-//! are read that samples are in. What reads it is `addr2line`. CPU time to open a file and look up
-//! addresses all over its code, compared in November 2026 on this program (5.8 MB of code, profile
-//! `profiling`, with debug information of lines or `limited`) and on Debian's C library, whose is
-//! full:
+//! Each address is looked up once, file by file, with the crate `addr2line`. Of a file's debug information, only the
+//! units that contain samples are read. This table has the CPU time to open a file and look up addresses all over its
+//! code, measured in November 2026 on this program (5.8 MB of code, profile `profiling`, with debug information of lines
+//! or `limited`) and on Debian's C library, which has full debug information:
 //!
-//! | crate | lines, 64 | lines, 1000 | limited, 64 | limited, 1000 | libc, 1000 | crates in all |
+//! | crate | lines, 64 | lines, 1000 | limited, 64 | limited, 1000 | libc, 1000 | crates in total |
 //! |---|---|---|---|---|---|---|
 //! | addr2line 0.26 | 96 ms | 200 ms | 103 ms | 224 ms | 85 ms | 18 |
 //! | blazesym 0.2 | 97 ms | 215 ms | 119 ms | 237 ms | 61 ms | 22 |
 //! | this module | 106 ms | 237 ms | 120 ms | 257 ms | 112 ms | |
 //!
-//! Both agree in which addresses are in inlined functions. addr2line shares `gimli` with the
-//! unwinding. wholesym 0.8 was not timed: it is 213 crates, with an HTTP client.
+//! Both crates agree on which addresses are in inlined functions. addr2line shares `gimli` with the unwinder. wholesym
+//! 0.8 was not timed: it has 213 crates, including an HTTP client.
 
 mod debug_file;
 mod demangle;
 mod file;
 mod kernel;
-mod places;
+mod locations;
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::recording::{Ending, Recording};
 use crate::sampled::{Frame, FrameKind, Sampled, Seen};
-use crate::symbols::places::{Place, Places};
+use crate::symbols::locations::{Location, Locations};
 
-/// The name of a function that has none.
+/// The name of a function without one.
 const UNKNOWN: &str = "[unknown]";
 
-/// The outermost function of a stack that was cut.
+/// The name of the outermost function of a stack that was cut off.
 const CUT_OFF: &str = "[stack cut off]";
 
-/// The name and the module of the kernel's functions.
+/// The name and the module of kernel functions without names.
 const KERNEL: &str = "[kernel]";
 
-/// Names the stacks of a recording. `progress` is told how many of the distinct addresses have
-/// names, and how many there are.
+/// Names the stacks of a recording. Calls `progress` with the number of distinct addresses named so far and their total.
 ///
-/// Where a name can't be had, the frame is `[unknown]` with its module's name; what kept us from
-/// it is a sentence in [`Sampled::notes`].
+/// A frame without a name is `[unknown]`, with the name of its module; [`Sampled::notes`] says why names are missing.
 pub fn resolve(recording: &Recording, progress: &mut dyn FnMut(usize, usize)) -> Sampled {
-    let places = Places::of(recording);
+    let locations = Locations::new(recording);
     let mut notes = recording.notes.clone();
     let mut frames = Table::default();
-    let named = name(&places, &mut frames, &mut notes, progress);
+    let named = name(&locations, &mut frames, &mut notes, progress);
 
     let cut_off = |frames: &mut Table<Frame>| {
         frames.index(Frame {
@@ -57,25 +54,25 @@ pub fn resolve(recording: &Recording, progress: &mut dyn FnMut(usize, usize)) ->
         })
     };
     let mut stacks = Table::default();
-    // Most stacks are seen many times, and most differ only in the innermost address.
+    // Most stacks occur many times, and most differ only in the innermost address.
     let mut known: HashMap<(&[u32], bool), u32> = HashMap::new();
-    let mut samples = Vec::with_capacity(places.stacks.len());
+    let mut samples = Vec::with_capacity(locations.stacks.len());
     let (mut cut, mut unwound_in_part) = (0, 0);
-    for (index, range) in &places.stacks {
+    for (index, range) in &locations.stacks {
         let sample = &recording.samples[*index];
         match sample.ending {
             Ending::Root => {}
             Ending::Cut => cut += 1,
             Ending::Lost => unwound_in_part += 1,
         }
-        let of = &places.of_stacks[range.clone()];
+        let of = &locations.of_stacks[range.clone()];
         let stack = *known.entry((of, sample.ending == Ending::Cut)).or_insert_with(|| {
             let mut stack = Vec::new();
             if sample.ending == Ending::Cut {
                 stack.push(cut_off(&mut frames));
             }
-            stack.extend(of.iter().rev().flat_map(|&place| &named[place as usize]).copied());
-            // A file can have samples that don't even say where the thread was.
+            stack.extend(of.iter().rev().flat_map(|&location| &named[location as usize]).copied());
+            // A file may have samples that don't even say where the thread was.
             if stack.is_empty() {
                 stack.push(frames.index(unknown(String::new())));
             }
@@ -102,25 +99,25 @@ pub fn resolve(recording: &Recording, progress: &mut dyn FnMut(usize, usize)) ->
     }
 }
 
-/// The frames of each place, the outermost first.
+/// The frames of each location, outermost first.
 fn name(
-    places: &Places,
+    locations: &Locations,
     frames: &mut Table<Frame>,
     notes: &mut Vec<String>,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Vec<Vec<u32>> {
-    let total = places.places.len();
+    let total = locations.locations.len();
     let mut done = 0;
     progress(done, total);
     let mut named = vec![Vec::new(); total];
 
-    let mut by_file: Vec<Vec<(u64, usize)>> = vec![Vec::new(); places.files.len()];
+    let mut by_file: Vec<Vec<(u64, usize)>> = vec![Vec::new(); locations.files.len()];
     let mut of_kernel = Vec::new();
-    for (index, place) in places.places.iter().enumerate() {
-        match *place {
-            Place::File { file, offset } => by_file[file as usize].push((offset, index)),
-            Place::Kernel { address } => of_kernel.push((address, index)),
-            Place::Nowhere => {
+    for (index, location) in locations.locations.iter().enumerate() {
+        match *location {
+            Location::File { file, offset } => by_file[file as usize].push((offset, index)),
+            Location::Kernel { address } => of_kernel.push((address, index)),
+            Location::Nowhere => {
                 let frame = unknown(String::new());
                 named[index] = vec![frames.index(frame)];
                 done += 1;
@@ -128,7 +125,7 @@ fn name(
         }
     }
     if !of_kernel.is_empty() {
-        let symbols = kernel::symbols(places.kernel_text);
+        let symbols = kernel::symbols(locations.kernel_text);
         for (address, index) in of_kernel {
             let function = symbols.name(address).unwrap_or(KERNEL).to_owned();
             let kind = FrameKind::Kernel;
@@ -139,11 +136,11 @@ fn name(
         progress(done, total);
     }
     let mut unreadable = Vec::new();
-    for (path, mut offsets) in places.files.iter().zip(by_file) {
+    for (path, mut offsets) in locations.files.iter().zip(by_file) {
         if offsets.is_empty() {
             continue;
         }
-        // In the order of the file, so that it is read once from front to back.
+        // In file order, so that the file is read once from front to back.
         offsets.sort_unstable();
         let mut of_file = file::FileNames::open(path, &mut unreadable, notes);
         for (offset, index) in offsets {
@@ -156,12 +153,12 @@ fn name(
         }
     }
     if !unreadable.is_empty() {
-        // Of a program that writes its own code there can be hundreds.
+        // A program that generates code may have hundreds.
         let more = unreadable.len().saturating_sub(3);
         unreadable.truncate(3);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let files = unreadable.join(", ");
-        notes.push(format!("What is in these files has no names: {files}{more}."));
+        notes.push(format!("Functions in these files have no names: {files}{more}."));
     }
     progress(done, total);
     named
@@ -171,7 +168,7 @@ fn unknown(module: String) -> Frame {
     Frame { function: UNKNOWN.to_owned(), module, file: None, kind: FrameKind::User }
 }
 
-/// Rows that are there once each.
+/// Rows without duplicates.
 struct Table<T> {
     rows: Vec<T>,
     indices: HashMap<T, u32>,

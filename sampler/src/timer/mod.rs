@@ -1,14 +1,13 @@
 //! Samples this process itself, where `perf_event_open` is refused: in containers, or with
 //! `kernel.perf_event_paranoid` above 2.
 //!
-//! Each thread has a timer of its own CPU clock, which sends it a signal; the signal's handler notes where
-//! the thread is and copies the top of its stack. So only CPU time is sampled, no thread is woken from its
-//! sleep, and it is the kernel's tick that says when, not a thread that has to get a CPU first: such a
-//! thread runs when another one gives way, and finds programs where they give way. The price is that
-//! such timers fire with the tick only: 250 times a second where 999 were asked for, on a kernel with
-//! a tick of 250 Hz.
+//! Each thread has a timer of its own CPU clock, which sends it a signal. The signal handler records where the thread is
+//! and copies the top of its stack. So only CPU time is sampled, and no thread is woken from sleep. The kernel's tick
+//! decides when to sample, not a thread that must get a CPU first: such a thread runs when another one yields, and so
+//! finds programs at the points where they yield. The price is that the timers only fire with the tick: on a kernel with
+//! a tick of 250 Hz, that is 250 times per second where 999 were requested.
 //!
-//! A thread of its own takes the samples from the threads, and looks for new ones.
+//! A thread of its own collects the samples and looks for new threads.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod elsewhere;
@@ -25,15 +24,15 @@ use self::elsewhere as system;
 use self::linux as system;
 use crate::recording::Recording;
 
-/// The variable that asks a program to sample itself: where the samples shall go.
+/// The environment variable that asks a program to sample itself, with the path for the samples.
 pub const SAMPLES_VARIABLE: &str = "BRICKSCOPE_TIMER_SAMPLES";
-/// The variable with the samples in a second.
+/// The environment variable with the number of samples per second.
 pub const FREQUENCY_VARIABLE: &str = "BRICKSCOPE_TIMER_SAMPLES_FREQUENCY";
 
-/// How to sample.
+/// Options of sampling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Samples in a second of a thread's CPU time, at most 10,000.
+    /// Samples per second of a thread's CPU time, at most 10,000.
     pub frequency: u64,
     /// How much of the stack is copied with each sample, in bytes, at most 65,536.
     pub stack_bytes: u32,
@@ -47,64 +46,63 @@ impl Default for Options {
 
 /// Why this process can't sample itself.
 ///
-/// The text is whole: an error of the system is in it, and not the source besides.
+/// The message is complete: it includes the system's error, so `source` isn't set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimerError {
-    /// Not Linux, or a processor whose registers aren't known here.
-    #[error("a program samples itself on Linux only, on x86-64 and AArch64; this is {0}")]
+    /// Not Linux, or an unsupported processor.
+    #[error("a program can sample itself only on Linux, on x86-64 and AArch64; this is {0}")]
     Unsupported(String),
     /// An option is out of its range.
     #[error("{name} is {value}, but must be {range}")]
     Option {
-        /// Which.
+        /// Its name.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         range: &'static str,
     },
-    /// It does so already.
-    #[error("this process samples itself already")]
+    /// This process samples itself already.
+    #[error("this process already samples itself")]
     Running,
-    /// Another profiler, or the program itself, uses the signal.
-    #[error("SIGPROF has a handler already, as of another profiler in this process")]
+    /// Another profiler or the program itself uses the signal.
+    #[error("SIGPROF already has a handler, probably of another profiler in this process")]
     SignalInUse,
-    /// Something that always works didn't.
+    /// An operation failed that normally can't.
     #[error("can't {what}: {error}")]
     System {
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// Samples this process until [`finish`](Self::finish), or until it is dropped.
+/// Samples this process until [`finish`](Self::finish) is called or this value is dropped.
 #[derive(Debug)]
 #[must_use = "sampling ends when it is dropped"]
 pub struct TimerSampler(system::Running);
 
 impl TimerSampler {
-    /// Ends the sampling and gives what was noted.
+    /// Stops sampling and returns the recording.
     #[must_use]
     pub fn finish(self) -> Recording {
         self.0.finish()
     }
 }
 
-/// Begins to sample all threads of this process, those too that begin later.
+/// Starts sampling all threads of this process, including those that start later.
 ///
 /// # Errors
 ///
-/// If this process is being sampled already, by this or by another profiler, or if the system has
-/// no way to do it.
+/// If this process is already being sampled, by this crate or another profiler, or the system doesn't support it.
 pub fn start(options: &Options) -> Result<TimerSampler, TimerError> {
     if !(1..=10_000).contains(&options.frequency) {
         return Err(TimerError::Option {
             name: "the sampling frequency",
             value: options.frequency.to_string(),
-            range: "from 1 to 10,000 samples a second",
+            range: "from 1 to 10,000 samples per second",
         });
     }
     if options.stack_bytes > 1 << 16 {
@@ -117,11 +115,11 @@ pub fn start(options: &Options) -> Result<TimerSampler, TimerError> {
     system::start(options).map(TimerSampler)
 }
 
-/// Begins to sample if [`SAMPLES_VARIABLE`] says where the samples shall go, and gives that too.
+/// Starts sampling if [`SAMPLES_VARIABLE`] is set, and also returns the path in it.
 ///
 /// # Errors
 ///
-/// As of [`start`], and if [`FREQUENCY_VARIABLE`] is no number.
+/// As for [`start`]; also if [`FREQUENCY_VARIABLE`] isn't a number.
 pub fn start_if_asked() -> Result<Option<(TimerSampler, PathBuf)>, TimerError> {
     let Some(path) = env::var_os(SAMPLES_VARIABLE).filter(|path| !path.is_empty()) else {
         return Ok(None);
@@ -132,7 +130,7 @@ pub fn start_if_asked() -> Result<Option<(TimerSampler, PathBuf)>, TimerError> {
         options.frequency = frequency.parse().map_err(|_| TimerError::Option {
             name: FREQUENCY_VARIABLE,
             value: frequency.into_owned(),
-            range: "a number of samples a second",
+            range: "a number of samples per second",
         })?;
     }
     Ok(Some((start(&options)?, path.into())))

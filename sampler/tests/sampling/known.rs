@@ -1,10 +1,10 @@
-//! Where the samples of `known_split` should be.
+//! The expected samples of `known_split`.
 
 use brickscope_sampler::Recording;
 
 use super::known_split;
 
-/// The processes that have workers of [`known_split::run`].
+/// The processes with workers of [`known_split::run`].
 pub(crate) fn spinning(recording: &Recording) -> Vec<u32> {
     let workers = recording.threads.iter().filter(|thread| thread.name.starts_with("worker-"));
     let mut processes: Vec<_> = workers.map(|thread| thread.pid).collect();
@@ -12,10 +12,10 @@ pub(crate) fn spinning(recording: &Recording) -> Vec<u32> {
     processes
 }
 
-/// How many samples of a process lie in the function for a quarter of the time, and in that for
-/// three quarters.
+/// The number of a process's samples in the function that takes a quarter of the time, and in the one that takes three
+/// quarters.
 pub(crate) fn hits(recording: &Recording, pid: u32) -> [usize; 2] {
-    // The same file is mapped elsewhere in each process.
+    // Each process maps the file at a different address.
     let offsets = known_split::places().map(|place| {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
         let mut lines = maps.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -40,7 +40,7 @@ pub(crate) fn hits(recording: &Recording, pid: u32) -> [usize; 2] {
     for sample in recording.samples.iter().filter(|sample| sample.pid == pid) {
         let leaf = recording.addresses[sample.stack.start];
         let Some(leaf) = offset(leaf) else { continue };
-        // Longer than either function; where they are nearer than that, the nearest is it.
+        // More than the length of either function; if both are closer than that, the nearer one counts.
         let near = |&place: &u64| (0..512).contains(&(leaf.wrapping_sub(place)));
         let nearest = (0..2).filter(|&at| near(&offsets[at])).max_by_key(|&at| offsets[at]);
         if let Some(at) = nearest {
@@ -50,7 +50,7 @@ pub(crate) fn hits(recording: &Recording, pid: u32) -> [usize; 2] {
     hits
 }
 
-/// Whether three quarters of the samples in the two functions are in the second.
+/// Asserts that three quarters of the samples in the two functions are in the second.
 pub(crate) fn assert_shares([seldom, often]: [usize; 2]) {
     let all = (seldom + often) as f64;
     let share = often as f64 / all;

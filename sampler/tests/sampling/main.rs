@@ -1,4 +1,4 @@
-//! Samples a program of which it is known where its time goes.
+//! Samples a program with a known distribution of time.
 
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use brickscope_sampler::perf_event::{Options, record};
 
-/// This program, which then runs only [`tasks`] and in it the task.
+/// A command that runs one task in this program, through [`tasks`].
 fn this_program(task: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.args(["--exact", "tasks", "--ignored", "--nocapture", "--test-threads=1"]);
@@ -23,7 +23,7 @@ fn this_program(task: &str) -> Command {
 }
 
 #[test]
-#[ignore = "what the other tests run in processes of their own"]
+#[ignore = "the other tests run it in processes of their own"]
 fn tasks() {
     match std::env::var("TASK").as_deref() {
         Ok("spin") => known_split::run(2, 1_000),

@@ -1,4 +1,4 @@
-//! By `perf_event_open`.
+//! Sampling with `perf_event_open`.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
@@ -9,7 +9,7 @@ use brickscope_sampler::{Ending, Recording};
 use super::known::{assert_shares, hits, spinning};
 use super::this_program;
 
-/// What was recorded; `None`, aloud, where sampling isn't permitted.
+/// The recording; prints a message and returns `None` where sampling isn't permitted.
 fn recorded(command: Command) -> Option<(Recording, ExitStatus)> {
     if let Err(error) = probe() {
         eprintln!("skipped: {error}");
@@ -28,7 +28,7 @@ fn shares_and_threads_are_those_of_the_program() {
     let &[pid] = processes.as_slice() else { unreachable!("{processes:?}") };
     let of_both = hits(&recording, pid);
     let all = of_both[0] + of_both[1];
-    // Two seconds of CPU time, less what the system's calls took.
+    // Two seconds of CPU time, less the time in system calls.
     assert!((1_000..2_400).contains(&all), "{all} samples");
     assert_shares(of_both);
 
@@ -118,7 +118,7 @@ fn a_filter_of_system_calls_is_told_apart_and_nothing_is_run() {
     let mut command = this_program("refused");
     let output = command.stdout(Stdio::piped()).output().expect("a child");
     let output = String::from_utf8_lossy(&output.stdout).into_owned();
-    // What else forbids sampling on this machine is found first.
+    // Another reason that forbids sampling on this machine is found first.
     let forbidden = matches!(probe(), Err(RecordError::Paranoid(_)));
     assert!(output.contains("--cap-add PERFMON") || forbidden, "{output}");
 }
@@ -135,14 +135,14 @@ fn an_interrupt_ends_the_program_but_not_its_recording() {
     assert!(text.contains("ended by 2, samples were kept"), "{:?}: {text}", output.status);
 }
 
-/// As Ctrl-C in a terminal, which signals every process of the foreground.
+/// Like Ctrl-C in a terminal, which signals all processes in the foreground.
 #[allow(unsafe_code)]
 pub(crate) fn interrupt_all_but_me() {
     let mut sent = false;
     let interrupt = |progress: &Progress| {
         if progress.samples > 20 && !sent {
             sent = true;
-            // SAFETY: takes numbers; this process is the first of its group.
+            // SAFETY: it takes numbers only; this process leads its group.
             unsafe { libc::kill(0, libc::SIGINT) };
         }
     };
@@ -155,7 +155,7 @@ pub(crate) fn interrupt_all_but_me() {
 #[allow(unsafe_code)]
 fn raw_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a whole timespec.
+    // SAFETY: the pointer is to a valid timespec.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) }, 0);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,8 +1,8 @@
-//! A process to which `perf_event_open` is refused.
+//! Refuses `perf_event_open` to this process.
 
 use std::path::Path;
 
-/// From now on the call is refused to this process, as in a container.
+/// From now on, the call fails in this process, as in a container.
 #[allow(unsafe_code)]
 pub(crate) fn refuse_perf_event_open() {
     let load_number = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -17,7 +17,7 @@ pub(crate) fn refuse_perf_event_open() {
     ];
     let filter =
         libc::sock_fprog { len: steps.len() as libc::c_ushort, filter: steps.as_mut_ptr() };
-    // SAFETY: the filter's steps are alive, and the kernel copies them.
+    // SAFETY: the filter is alive, and the kernel copies it.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let mode = libc::SECCOMP_MODE_FILTER;

@@ -1,4 +1,4 @@
-//! By signals in the process itself, which is one for each test.
+//! Sampling with signals in the process itself; each test has a process of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,7 +10,7 @@ use brickscope_sampler::{Recording, Sampler};
 use super::known::{assert_shares, hits};
 use super::{known_split, refuse, this_program};
 
-/// Does a task in a process of its own; it must come to its end.
+/// Runs a task in a process of its own; it must finish.
 #[track_caller]
 fn assert_done(task: &str) {
     let mut command = this_program(task);
@@ -69,7 +69,7 @@ pub(crate) fn task(task: &str) {
     }
 }
 
-/// With what there is in a container that refuses the better way.
+/// With `perf_event_open` refused, as in a container.
 fn shares() {
     refuse::refuse_perf_event_open();
     let recording = sampled(|| known_split::run(2, 1_000));
@@ -77,8 +77,8 @@ fn shares() {
     assert_eq!(recording.lost, 0);
     let of_both = hits(&recording, std::process::id());
     let all = of_both[0] + of_both[1];
-    // Two seconds of CPU time, with a sample for each tick of the kernel's: 100 to 1000 of them a second,
-    // less what the system's calls took.
+    // Two seconds of CPU time with a sample for each kernel tick (100 to 1000 per second), less the time in system
+    // calls.
     assert!((150..2_400).contains(&all), "{all} samples: {:?}", recording.notes);
     let says_so = recording.notes.iter().any(|note| note.contains("with the kernel's tick only"));
     assert!(says_so || all >= 1_000, "{all} samples: {:?}", recording.notes);
@@ -98,17 +98,17 @@ fn sleep() {
     let sleeper = || {
         SLEEPS.store(true, Ordering::Release);
         let time = libc::timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-        // Unlike the standard library's it isn't begun again.
-        // SAFETY: the pointer is to a whole timespec, and what is left isn't asked for.
+        // Unlike the standard library's sleep, it isn't resumed.
+        // SAFETY: the pointer is to a valid timespec, and the remaining time isn't requested.
         let broken = unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) } != 0;
-        // SAFETY: takes nothing.
+        // SAFETY: the call takes no arguments.
         (unsafe { libc::syscall(libc::SYS_gettid) } as u32, broken)
     };
     let sleeper = thread::spawn(sleeper);
     while !SLEEPS.load(Ordering::Acquire) {
         thread::yield_now();
     }
-    // It may have to wait for a CPU until it sleeps.
+    // It may have to wait for a CPU before it sleeps.
     thread::sleep(Duration::from_millis(50));
     let mut ended = None;
     let recording = sampled(|| {
@@ -146,7 +146,7 @@ fn again() {
 #[allow(unsafe_code)]
 fn late() {
     drop(sampled(|| known_split::run(1, 50)));
-    // SAFETY: takes a number; the signal has a handler.
+    // SAFETY: it takes a number only; the signal has a handler.
     assert_eq!(unsafe { libc::raise(libc::SIGPROF) }, 0);
 }
 
@@ -154,7 +154,7 @@ fn late() {
 fn in_use() {
     extern "C" fn handler(_signal: libc::c_int) {}
     let handler = handler as extern "C" fn(libc::c_int);
-    // SAFETY: the handler does nothing, which it may do at any time.
+    // SAFETY: the handler does nothing, which is always allowed.
     unsafe { libc::signal(libc::SIGPROF, handler as usize) };
     let error = start(&Options::default()).expect_err("the signal is used");
     assert!(matches!(error, TimerError::SignalInUse), "{error:?}");

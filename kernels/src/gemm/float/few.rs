@@ -1,10 +1,10 @@
-//! Few tokens, with rows that lie side by side.
+//! A few tokens with interleaved rows.
 //!
-//! A lane is a row: each column of sixteen rows is loaded once, in the order in which columns lie in memory, and meets
-//! one activation of each token. There is nothing to decode beforehand and nothing to be found again in a cache, so that
-//! a few tokens are as fast as one, until the multiply-adds are more than the loads.
+//! Each lane is a row: each column of sixteen rows is loaded once, in memory order, and multiplied with one activation
+//! per token. Nothing is decoded beforehand or reread from a cache, so a few tokens are as fast as one, until there are
+//! more multiply-adds than loads.
 //!
-//! What belongs to a row and a token is added up in the order of `strip.rs`, and is the same to the bit.
+//! The sum of a row and a token is added up in the same order as in `strip.rs`, and has the same bits.
 
 use std::arch::x86_64::*;
 
@@ -14,35 +14,40 @@ use crate::gemv::groups::in_order;
 use crate::interleave::GROUP_ROWS;
 use crate::lanes::wide::{load_bf16_bytes, load_f16_bytes, load_f32_bytes, store_f32x16};
 use crate::matmul::Columns;
-use crate::tiles::{self, Tell, TileLevel};
+use crate::tiles::{self, TileLevel, TileSink};
 use crate::{Matrix, QuantType};
 
-/// So many tokens are few. They have a register each.
+/// The most tokens that this loop takes. Each has a register.
 pub(super) const MOST: usize = LANES;
 
-/// The columns of `out` that this thread has to fill, whole groups, with the tokens of a tile.
+/// Computes the columns of `out` that belong to this thread, whole groups, for the tokens of a tile.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn multiply(out: &mut Columns, w: &Matrix, tile: &Tile, told: impl Tell) {
-    // A token that isn't there costs as much as one that is.
+pub(super) fn multiply(out: &mut Columns, w: &Matrix, tile: &Tile, sink: impl TileSink) {
+    // A missing token costs as much as a present one.
     match tile.n() {
-        0..=2 => multiply_some::<2>(out, w, tile, told),
-        3..=4 => multiply_some::<4>(out, w, tile, told),
-        5..=6 => multiply_some::<6>(out, w, tile, told),
-        7..=8 => multiply_some::<8>(out, w, tile, told),
-        9..=12 => multiply_some::<12>(out, w, tile, told),
-        _ => multiply_some::<MOST>(out, w, tile, told),
+        0..=2 => multiply_some::<2>(out, w, tile, sink),
+        3..=4 => multiply_some::<4>(out, w, tile, sink),
+        5..=6 => multiply_some::<6>(out, w, tile, sink),
+        7..=8 => multiply_some::<8>(out, w, tile, sink),
+        9..=12 => multiply_some::<12>(out, w, tile, sink),
+        _ => multiply_some::<MOST>(out, w, tile, sink),
     }
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn multiply_some<const TOKENS: usize>(out: &mut Columns, w: &Matrix, tile: &Tile, told: impl Tell) {
+fn multiply_some<const TOKENS: usize>(
+    out: &mut Columns,
+    w: &Matrix,
+    tile: &Tile,
+    sink: impl TileSink,
+) {
     let (rows, n) = (out.columns(), tile.n());
     let columns = tile.columns(0..w.cols()).iter();
-    // Closer together than for many, since they are read again for each group. Each thread makes them anew for each
-    // product, which is in what was measured.
+    // More compact than for many tokens, since they are reread for each group. Each thread repeats this for each
+    // product; the measurements included it.
     let x = columns.map(|column| *column.0[0].first_chunk().expect("few tokens have a vector"));
     let x: Vec<[f32; TOKENS]> = x.collect();
-    let mut midi_begun = told.now();
+    let mut midi_begun = sink.now();
     for first in rows.clone().step_by(ROWS) {
         let last = rows.end.min(first + ROWS);
         let mut begun = midi_begun;
@@ -53,24 +58,24 @@ fn multiply_some<const TOKENS: usize>(out: &mut Columns, w: &Matrix, tile: &Tile
                 QuantType::F32 => group_of_f32(bytes, &x),
                 QuantType::F16 => group_of_f16(bytes, &x),
                 QuantType::BF16 => group_of_bf16(bytes, &x),
-                kind => unreachable!("{kind} is multiplied in whole numbers"),
+                kind => unreachable!("{kind} has an integer loop"),
             };
             for (token, sums) in sums.iter().enumerate().take(n) {
                 out.set_run(token, top, sums);
             }
-            let done = told.now();
+            let done = sink.now();
             let work = || tiles::work(TileLevel::Micro, 1, GROUP_ROWS, w.cols(), n);
-            told.tile(work, begun, done);
+            sink.tile(work, begun, done);
             begun = done;
         }
         let work = || tiles::work(TileLevel::Midi, 1, last - first, w.cols(), n);
-        told.tile(work, midi_begun, begun);
+        sink.tile(work, midi_begun, begun);
         midi_begun = begun;
     }
 }
 
-/// Sixteen rows. The functions differ only in the conversion: a function passed in would not be inlined, because what
-/// passes it on would lack the target feature.
+// Sixteen rows. The functions differ only in the conversion. A function passed in would not be inlined, because the
+// function that passes it on lacks the target feature.
 macro_rules! group {
     ($name:ident, $bytes:literal, $load:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]

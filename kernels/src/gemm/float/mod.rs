@@ -1,27 +1,27 @@
-//! Floats times floats, sixteen tokens to a vector of AVX-512.
+//! Float products with sixteen tokens in a vector of AVX-512.
 //!
 //! ```text
 //!           256 columns
 //! 8 rows    ┌──────────┬─ ─ ─     a strip of decoded weights, 8 KiB: stays in L1
 //!           └──────────┴─ ─ ─
-//! n tokens  ┌──────────┬─ ─ ─     activations, those of a column side by side: come out of L2, again for
-//!           └──────────┴─ ─ ─     each strip of 128 rows
+//! n tokens  ┌──────────┬─ ─ ─     activations, those of a column side by side: come from L2, once
+//!           └──────────┴─ ─ ─     for each strip of 128 rows
 //! ```
 //!
-//! A strip and 32 tokens have 16 sums in registers. For each column two vectors of activations are loaded, and
-//! each of 8 weights is put into all lanes of a third: 10 loads for 16 multiply-adds, fewer than a CPU can do
-//! beside them. A lane is a token, so no lanes are added up. Its products are added from the first column of a
-//! piece to the last and then to the sum of the pieces before, whatever tokens are beside it.
+//! A strip and 32 tokens have 16 sums in registers. For each column, two vectors of activations are loaded, and each of
+//! 8 weights is broadcast to a third: 10 loads for 16 multiply-adds, which the loads don't slow down. Each lane is a
+//! token, so no lanes are added up. A token's products are added from the first column of a piece to the last, and then
+//! to the sum of the previous pieces, whatever the other tokens are.
 //!
-//! Tokens are put side by side once for all threads (`tokens.rs`), sums are turned back where they are written.
-//! While a strip is multiplied the next is fetched, some lines with each tile of tokens: its rows are short pieces
-//! of memory far from each other, of which the hardware would fetch none ahead.
+//! Tokens are put side by side once for all threads (`tokens.rs`); sums are transposed back when they are written. While
+//! a strip is multiplied the next one is prefetched, some lines with each tile of tokens: its rows are short pieces of
+//! memory far from each other, none of which the hardware would prefetch.
 //!
-//! Up to 16 tokens with rows that lie side by side have a loop of their own (`few.rs`).
+//! Up to 16 tokens with interleaved rows have a loop of their own (`few.rs`).
 //!
-//! As tiles 256 columns of 128 rows with all tokens, from decoding to sums, are a midi tile, a strip of them with up
-//! to 32 tokens a micro tile: those of a strip are timed as a whole. Of few tokens 128 rows with all columns are a midi
-//! tile, and a group of 16 a micro tile.
+//! In terms of tiles, 256 columns of 128 rows with all tokens, from decoding to sums, are a midi tile; a strip of them
+//! with up to 32 tokens is a micro tile. The micro tiles of a strip are timed together. In `few.rs`, 128 rows with all
+//! columns are a midi tile, and a group of 16 rows a micro tile.
 
 mod few;
 mod strip;
@@ -37,30 +37,30 @@ use crate::Matrix;
 use crate::interleave::GROUP_ROWS;
 use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
 use crate::matmul::Columns;
-use crate::spare::Spare;
-use crate::tiles::{self, Tell, TileLevel, Untold};
+use crate::scratch::Scratch;
+use crate::tiles::{self, NoSink, TileLevel, TileSink};
 use strip::{STRIP_ROWS, Strip, Sums};
 use tokens::{LANES, Tile};
 
-/// How many columns are multiplied before going on.
+/// How many columns are multiplied before moving on.
 const DEPTH: usize = 256;
-/// With how many rows: whole groups of those that lie side by side.
+/// With how many rows: whole groups of interleaved ones.
 const ROWS: usize = 128;
 const _: () = assert!(ROWS.is_multiple_of(GROUP_ROWS));
 
-static SUMS: Spare<Sums> = Spare::new();
+static SUMS: Scratch<Sums> = Scratch::new();
 
-/// The columns of `out` that this thread has to fill, with all tokens of all parts.
+/// Computes the columns of `out` that belong to this thread, for all tokens of all parts.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Packed]) {
     match out.tiles() {
-        None => multiply(out, w, parts, Untold),
-        Some(told) => multiply(out, w, parts, told),
+        None => multiply(out, w, parts, NoSink),
+        Some(sink) => multiply(out, w, parts, sink),
     }
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
+fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], sink: impl TileSink) {
     let (rows, cols) = (out.columns(), w.cols());
     let of_tokens: Vec<&Tile> = parts.iter().flat_map(Packed::tiles).collect();
     assert!(
@@ -71,15 +71,15 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
         && let [tile] = of_tokens[..]
         && tile.n() <= few::MOST
     {
-        return few::multiply(out, &w, tile, told);
+        return few::multiply(out, &w, tile, sink);
     }
     let n_tokens = of_tokens.iter().map(|tile| tile.n()).sum();
     let mut strip = Strip::default();
     let mut sums = SUMS.take();
-    // Of a tile with all strips, then of the next.
+    // One tile with all strips, then the next tile.
     let n_strips = rows.len().min(ROWS).div_ceil(STRIP_ROWS);
     sums.resize(n_strips * of_tokens.len(), Sums::default());
-    let mut begun = told.now();
+    let mut begun = sink.now();
     for first in rows.clone().step_by(ROWS) {
         let last = rows.end.min(first + ROWS);
         for at in (0..cols).step_by(DEPTH) {
@@ -91,8 +91,8 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
             for (i, top) in (first..last).step_by(STRIP_ROWS).enumerate() {
                 let bottom = last.min(top + STRIP_ROWS);
                 strip.decode(&w, top..bottom, depth.clone());
-                let decoded = told.now();
-                // The second strip of a group is decoded with the first.
+                let decoded = sink.now();
+                // The second strip of a group is decoded together with the first.
                 let ahead = bottom + if w.is_interleaved() { STRIP_ROWS } else { 0 };
                 let (from, to, next_depth) = match ahead < last {
                     true => (ahead, last, depth.clone()),
@@ -111,7 +111,7 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
                 let work = |rows| {
                     tiles::work(TileLevel::Micro, of_tokens.len(), rows, depth.len(), n_tokens)
                 };
-                told.tile(|| work(bottom - top), decoded, told.now());
+                sink.tile(|| work(bottom - top), decoded, sink.now());
             }
             if depth.end == cols {
                 let mut token = 0;
@@ -120,17 +120,17 @@ fn multiply(out: &mut Columns, w: Matrix, parts: &[Packed], told: impl Tell) {
                     token += tile.n();
                 }
             }
-            // Pieces touch end to end, so each begins at the reading at which the one before it ended.
-            let done = told.now();
+            // Each piece begins at the reading at which the previous one ended.
+            let done = sink.now();
             let work = || tiles::work(TileLevel::Midi, 1, last - first, depth.len(), n_tokens);
-            told.tile(work, begun, done);
+            sink.tile(work, begun, done);
             begun = done;
         }
     }
     SUMS.put(sums);
 }
 
-/// Writes the sums of some rows with the tokens of a tile.
+/// Writes the sums of some rows for the tokens of a tile.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn write(out: &mut Columns, sums: &[Sums], rows: Range<usize>, tokens: Range<usize>) {
     let sums = &sums[..rows.len().div_ceil(STRIP_ROWS)];

@@ -22,16 +22,16 @@ pub(super) const STRIP_ROWS: usize = 8;
 pub(super) struct Strip {
     weights: [f32; GROUP_ROWS * DEPTH],
     order: Order,
-    /// Whether of the two strips of a group it is the second.
+    /// Whether this is the second of a group's two strips.
     is_second: bool,
 }
 
-/// What lies together, as it does in the matrix: a weight is put into all lanes from anywhere.
+/// The order of the weights, which is that of the matrix: a weight can be broadcast from anywhere.
 #[derive(Debug, Clone, Copy)]
 enum Order {
-    /// Those of a row, each row at a multiple of `DEPTH`.
+    /// Row by row, each at a multiple of `DEPTH`.
     Rows,
-    /// Those of a column, of two strips: a group of rows.
+    /// Column by column, for both strips of a group.
     Columns,
 }
 
@@ -41,7 +41,7 @@ impl Default for Strip {
     }
 }
 
-/// Of each row of a strip with the tokens of a tile.
+/// The sums of each row of a strip with each token of a tile.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 pub(super) struct Sums(pub(super) [[[f32; LANES]; 2]; STRIP_ROWS]);
@@ -51,7 +51,7 @@ pub(super) struct Sums(pub(super) [[[f32; LANES]; 2]; STRIP_ROWS]);
     reason = "by number loops are unrolled, and sums stay in registers"
 )]
 impl Strip {
-    /// Decodes some columns of up to 8 rows. In the place of rows that aren't there may be anything.
+    /// Decodes some columns of up to 8 rows. The contents of missing rows are unspecified.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn decode(&mut self, w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
         if w.is_interleaved() {
@@ -66,7 +66,7 @@ impl Strip {
         }
     }
 
-    /// Of rows side by side those from `first` on. The first half of a group brings the other, which comes next.
+    /// Decodes interleaved rows from `first` on. The first half of a group includes the other, which comes next.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn decode_columns(&mut self, w: &Matrix, first: usize, depth: Range<usize>) {
         self.is_second = !first.is_multiple_of(GROUP_ROWS);
@@ -87,13 +87,13 @@ impl Strip {
             QuantType::F32 => decode!(load_f32_bytes),
             QuantType::F16 => decode!(load_f16_bytes),
             QuantType::BF16 => decode!(load_bf16_bytes),
-            kind => unreachable!("{kind} is multiplied in whole numbers"),
+            kind => unreachable!("{kind} has an integer loop"),
         }
     }
 
-    /// Adds the products with some columns of `n` tokens to `sums`.
+    /// Adds the products of some columns with `n` tokens to `sums`.
     ///
-    /// A token's sums are the same to the bit whatever `n` is.
+    /// A token's sums have the same bits whatever `n` is.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn add(&self, sums: &mut Sums, columns: &[Column], n: usize) {
         match (n, self.order) {
@@ -112,7 +112,7 @@ impl Strip {
         self.weights.as_chunks().0.first_chunk().expect("there is room for two strips")
     }
 
-    /// The weights by column, of each strip.
+    /// The weights by column, for each strip.
     #[inline(always)]
     fn columns(&self) -> &[[[f32; STRIP_ROWS]; 2]; DEPTH] {
         self.weights
@@ -156,7 +156,7 @@ impl Strip {
         }
     }
 
-    /// For up to 8 tokens: twice as many multiply-adds of half a vector in the same time.
+    /// For up to 8 tokens: half a vector each, so twice as many multiply-adds fit in the same time.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
     fn add_eight<const BY_COLUMN: bool>(&self, sums: &mut Sums, columns: &[Column]) {

@@ -1,4 +1,4 @@
-//! Activations as the strips read them: those of one column side by side.
+//! Activations in the form that strips read: those of each column side by side.
 
 use std::arch::x86_64::_mm512_setzero_ps;
 use std::ops::Range;
@@ -6,17 +6,17 @@ use std::ops::Range;
 use crate::gemm::TILE_TOKENS;
 use crate::gemm::pieces::Aligned;
 use crate::lanes::wide::{load_f32x16, store_f32x16, transpose};
-use crate::spare::Spare;
+use crate::scratch::Scratch;
 
-/// Tokens of a vector.
+/// The tokens in a vector.
 pub(super) const LANES: usize = 16;
 const _: () = assert!(TILE_TOKENS == 2 * LANES);
-/// One column of a tile: zeros where it has fewer tokens.
+/// One column of a tile, padded with zeros if the tile has fewer tokens.
 pub(super) type Column = Aligned<[[f32; LANES]; 2]>;
 
-static SPARE: Spare<Column> = Spare::new();
+static COLUMNS: Scratch<Column> = Scratch::new();
 
-/// Some tokens.
+/// A tile of tokens.
 #[derive(Debug)]
 pub(super) struct Tile {
     n: usize,
@@ -36,7 +36,7 @@ impl Tile {
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn new(rows: &[&[f32]]) -> Self {
         let cols = rows[0].len();
-        let mut columns = SPARE.take();
+        let mut columns = COLUMNS.take();
         columns.clear();
         columns.reserve(cols);
         let mut some = [Aligned([[0.0; LANES]; 2]); LANES];
@@ -66,11 +66,11 @@ impl Tile {
 
 impl Drop for Tile {
     fn drop(&mut self) {
-        SPARE.put(std::mem::take(&mut self.columns));
+        COLUMNS.put(std::mem::take(&mut self.columns));
     }
 }
 
-/// How many of so many tokens are multiplied together. Up to 8 cost half a vector, up to 16 one, more two.
+/// How many of `n` tokens are multiplied together. Up to 8 cost half a vector, up to 16 one, more than that two.
 fn first_tile(n: usize) -> usize {
     const HALF: usize = LANES / 2;
     match n {
@@ -80,12 +80,12 @@ fn first_tile(n: usize) -> usize {
     }
 }
 
-/// Some rows of activations, in tiles.
+/// Rows of activations, in tiles.
 #[derive(Debug)]
 pub(crate) struct Packed(Vec<Tile>);
 
 impl Packed {
-    /// `n` rows, at least one, that aren't empty.
+    /// Packs `n` rows, at least one, that aren't empty.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn new(x: &[f32], n: usize) -> Self {
         let rows: Vec<&[f32]> = x.chunks_exact(x.len() / n).collect();

@@ -1,5 +1,4 @@
-//! Whole numbers times whole numbers: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds
-//! up 64 products at a time.
+//! Integer products: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds 64 products at a time.
 //!
 //! ```text
 //!           512 columns
@@ -9,20 +8,19 @@
 //!         └──────────┴─ ─ ─     registers, 8 loads for 12 instructions of 64 multiply-adds
 //! ```
 //!
-//! All formats are multiplied by one loop. Beside the codes it takes the scales of each run of columns that
-//! has its own, sixteen rows to a vector, and where a format has minimums these. An offset that is the same
-//! for all rows (128 makes Q8_0's codes unsigned, Q4_0's 0 stands for -8) is taken off where a sum of whole
-//! numbers begins: it is a multiple of the sum of some activations.
+//! One loop multiplies all formats. Besides the codes, it reads the scales of each run of columns that has its own,
+//! sixteen rows to a vector, and the minimums of formats that have them. An offset that is the same for all rows (128 makes
+//! Q8_0's codes unsigned; Q4_0's code 0 stands for -8) is subtracted from the initial value of an integer sum: it is a
+//! multiple of the sum of some activations.
 //!
-//! While a piece is multiplied the next is fetched: its rows are short pieces of memory far from each other,
-//! of which the hardware would fetch none ahead.
+//! While a piece is multiplied the next one is prefetched: its rows are short pieces of memory far from each other, none
+//! of which the hardware would prefetch.
 //!
-//! As tiles a thread's share of rows is a macro tile, a panel with all tokens, from unpacking to results, a
-//! midi tile, and 32 rows by 6 tokens a micro tile. A micro tile takes about half a microsecond, some readings
-//! of a clock, so the run of those of a panel is timed as a whole.
+//! In terms of tiles, a thread's share of rows is a macro tile; a panel with all tokens, from unpacking to results, is a
+//! midi tile; 32 rows by 6 tokens are a micro tile. A micro tile takes about half a microsecond, as long as a few clock
+//! readings, so the micro tiles of a panel are timed together.
 //!
-//! `unpack.rs` fills the panel of `panel.rs` with weights, `tokens.rs` rounds activations, `tile.rs`
-//! multiplies.
+//! `unpack.rs` fills the panel in `panel.rs` with weights, `tokens.rs` rounds activations, and `tile.rs` multiplies.
 
 mod panel;
 mod tile;
@@ -35,24 +33,24 @@ use std::ops::Range;
 
 use super::pieces::prefetch_rows;
 use crate::matmul::Columns;
-use crate::tiles::{self, Tell, TileLevel, Untold};
+use crate::tiles::{self, NoSink, TileLevel, TileSink};
 use crate::{Matrix, QuantType};
 use panel::{PANEL_ROWS, Panel};
 use tokens::{Block, Blocks};
 
-/// How many tokens a tile has at most.
+/// The most tokens in a tile.
 const TILE_TOKENS: usize = 6;
 /// How many columns are unpacked at a time: a multiple of all formats' blocks.
 const DEPTH: usize = 512;
-// Of interleaved rows two blocks have their half floats in one line.
+// Two blocks of interleaved rows share a line of half floats.
 const _: () = assert!(DEPTH.is_multiple_of(2 * 256));
 
-/// Whether there is such a loop for this type.
+/// Whether there is an integer loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
     !matches!(kind, QuantType::F32 | QuantType::F16 | QuantType::BF16)
 }
 
-/// The columns of `out` that this thread has to fill, with all tokens of all parts.
+/// Computes the columns of `out` that belong to this thread, for all tokens of all parts.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Rounded]) {
     /// Calls `multiply` with the rows of all parts.
@@ -66,45 +64,45 @@ pub(crate) fn gemm_columns(out: &mut Columns, w: Matrix, parts: &[Rounded]) {
                 tokens.extend(blocks.chunks_exact(blocks.len() / part.n()));
             }
             match out.tiles() {
-                None => multiply::<_, _, $groups, $minimums>(out, w, &tokens, Untold),
-                Some(told) => multiply::<_, _, $groups, $minimums>(out, w, &tokens, told),
+                None => multiply::<_, _, $groups, $minimums>(out, w, &tokens, NoSink),
+                Some(sink) => multiply::<_, _, $groups, $minimums>(out, w, &tokens, sink),
             }
         }};
     }
     match w.kind() {
-        QuantType::Q8_0 | QuantType::Q4_0 | QuantType::Q5_0 => multiply!(Of32, 1, false),
-        QuantType::Q4_1 | QuantType::Q5_1 => multiply!(Of32, 1, true),
-        QuantType::Q4_K | QuantType::Q5_K => multiply!(OfMinimums, 8, true),
-        QuantType::Q6_K => multiply!(OfSixteens, 16, false),
-        QuantType::TQ1_0 | QuantType::TQ2_0 => multiply!(Of256, 1, false),
-        QuantType::I2_S => multiply!(Of128, 1, false),
+        QuantType::Q8_0 | QuantType::Q4_0 | QuantType::Q5_0 => multiply!(Len32, 1, false),
+        QuantType::Q4_1 | QuantType::Q5_1 => multiply!(Len32, 1, true),
+        QuantType::Q4_K | QuantType::Q5_K => multiply!(WithMinimums, 8, true),
+        QuantType::Q6_K => multiply!(SumsOf16, 16, false),
+        QuantType::TQ1_0 | QuantType::TQ2_0 => multiply!(Len256, 1, false),
+        QuantType::I2_S => multiply!(Len128, 1, false),
         kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
-            unreachable!("no int8 loop for {kind}")
+            unreachable!("{kind} has no integer loop")
         }
     }
 }
 
-/// A block of activations has `4 * WORDS` of them and meets `GROUPS` scales of a row of weights.
+/// Multiplies blocks of `4 * WORDS` activations, each with `GROUPS` scales per row of weights.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MINIMUMS: bool>(
     out: &mut Columns,
     w: Matrix,
     tokens: &[&[Block<WORDS, SUMS>]],
-    told: impl Tell,
+    sink: impl TileSink,
 ) {
     let (rows, cols) = (out.columns(), w.cols());
     let mut panel = Panel::default();
     let mut sums = vec![[[0.0; 16]; 2]; tokens.len()];
-    // As even as they can be: a tile of few tokens loads as many weights as one of many.
+    // Tiles as even as possible, since a tile of few tokens loads as many weights as one of many.
     let tiles = tokens.len().div_ceil(TILE_TOKENS);
-    // Panels touch end to end, so each begins at the reading at which the one before it ended.
-    let mut begun = told.now();
+    // Each panel begins at the reading at which the previous one ended.
+    let mut begun = sink.now();
     for first in rows.clone().step_by(PANEL_ROWS) {
         let last = rows.end.min(first + PANEL_ROWS);
         for at in (0..cols).step_by(DEPTH) {
             let depth = at..cols.min(at + DEPTH);
             panel.fill(&w, first..last, depth.clone());
-            let filled = told.now();
+            let filled = sink.now();
             let (next, next_depth) = match depth.end < cols {
                 true => (first..last, depth.end..cols.min(depth.end + DEPTH)),
                 false => (last..rows.end.min(last + PANEL_ROWS), 0..cols.min(DEPTH)),
@@ -122,17 +120,17 @@ fn multiply<const WORDS: usize, const SUMS: usize, const GROUPS: usize, const MI
                 let (few, token) = (&tokens[few.clone()], few.start);
                 add_tile::<WORDS, SUMS, GROUPS, MINIMUMS>(&panel, few, blocks.clone(), sums);
                 if depth.end == cols {
-                    // Each of these lines is far from the last: written now, they are on their way
-                    // during the next tile.
+                    // Each of these lines is far from the previous one. Written now, they can reach memory during the
+                    // next tile.
                     for (i, sums) in sums.iter().enumerate() {
                         out.set_run(token + i, first, &sums.as_flattened()[..last - first]);
                     }
                 }
             }
-            let done = told.now();
+            let done = sink.now();
             let work = |level, n| tiles::work(level, n, last - first, depth.len(), tokens.len());
-            told.tile(|| work(TileLevel::Micro, tiles), filled, done);
-            told.tile(|| work(TileLevel::Midi, 1), begun, done);
+            sink.tile(|| work(TileLevel::Micro, tiles), filled, done);
+            sink.tile(|| work(TileLevel::Midi, 1), begun, done);
             begun = done;
         }
     }

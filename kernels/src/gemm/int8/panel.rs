@@ -1,4 +1,4 @@
-//! 32 rows of weights, unpacked: a byte for each code, four columns of sixteen rows to a vector.
+//! 32 rows of unpacked weights: one byte per code, four columns of sixteen rows to a vector.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::lanes::wide::store_u8x64;
 use crate::{Matrix, QuantType};
 
 pub(super) const PANEL_ROWS: usize = 32;
-/// A panel's rows are two vectors.
+/// The rows of a panel fill two vectors.
 pub(super) const LANES: usize = 16;
 /// How many columns are written together: eight vectors of four.
 pub(super) const RUN: usize = 32;
@@ -16,27 +16,26 @@ pub(super) const RUN: usize = 32;
 /// A piece of 32 rows.
 #[derive(Default)]
 pub(super) struct Panel {
-    /// By four columns.
+    /// For each four columns.
     pub(super) codes: Vec<Aligned<[[u8; 64]; 2]>>,
-    /// By run of columns with one scale.
+    /// For each run of columns with one scale.
     pub(super) scales: Vec<Aligned<[[f32; LANES]; 2]>>,
-    /// What is added per sum of activations: by block.
+    /// The factor of the activations' sum, for each block.
     pub(super) minimums: Vec<Aligned<[[f32; LANES]; 2]>>,
-    /// By two runs of columns: the minimums of both in units of the block's, 16 bits each.
+    /// For each two runs of columns: the minimums of both in units of the block's, 16 bits each.
     pub(super) pairs: Vec<Aligned<[[u8; 64]; 2]>>,
 }
 
 impl Panel {
-    /// Unpacks some columns, whole blocks, of up to 32 rows, at least one. What is in the lanes of rows that
-    /// aren't there is anything.
+    /// Unpacks some columns, whole blocks, of 1 to 32 rows. The lanes of missing rows are unspecified.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn fill(&mut self, w: &Matrix, rows: Range<usize>, depth: Range<usize>) {
         self.make_room(w.kind(), depth.len());
         if w.is_interleaved() {
-            // All shares begin with a group and end with one.
+            // All shares begin and end with whole groups.
             assert!(rows.start.is_multiple_of(LANES), "rows {rows:?} begin inside a group");
             for half in 0..2 {
-                // The last again where there is none.
+                // A missing group is replaced by the last one.
                 let group = (rows.start / LANES + half).min((rows.end - 1) / LANES);
                 self.unpack_group(half, w.kind(), group_of(w, group, depth.clone()));
             }
@@ -46,7 +45,7 @@ impl Panel {
         for half in 0..2 {
             let mut sixteen: [&[u8]; LANES] = [&[]; LANES];
             for (i, row) in sixteen.iter_mut().enumerate() {
-                // The last again and again where there is none.
+                // Missing rows are replaced by the last one.
                 let i = (rows.start + LANES * half + i).min(rows.end - 1);
                 *row = &w.rows_bytes(i..i + 1)[bytes.clone()];
             }
@@ -68,7 +67,7 @@ impl Panel {
         self.pairs.resize(pairs, Aligned([[0; 64]; 2]));
     }
 
-    /// Writes the codes of columns `32 * run` and on.
+    /// Writes the codes of columns from `32 * run` on.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
     pub(super) fn set_codes(&mut self, half: usize, run: usize, columns: [__m512i; RUN / 4]) {

@@ -6,9 +6,9 @@ use super::panel::Panel;
 use super::tokens::Block;
 use crate::lanes::wide::{load_f32x16, load_u8x64, store_f32x16};
 
-/// Adds to `sums` the products of a panel with `T` tokens' blocks.
+/// Adds the products of a panel with `T` tokens' blocks to `sums`.
 ///
-/// A token's sums are the same to the bit whatever `T` is.
+/// A token's sums have the same bits whatever `T` is.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn tile<
     const WORDS: usize,
@@ -28,7 +28,7 @@ pub(super) fn tile<
     }
 }
 
-/// Where a block has one scale.
+/// For blocks with one scale.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn blocks<const WORDS: usize, const SUMS: usize, const MINIMUMS: bool, const T: usize>(
@@ -80,7 +80,7 @@ fn blocks<const WORDS: usize, const SUMS: usize, const MINIMUMS: bool, const T: 
     }
 }
 
-/// Where a block has several, in units of the block's.
+/// For blocks with several scales, in units of the block's.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn super_blocks<

@@ -1,4 +1,4 @@
-//! Activations as the tiles read them: a block's numbers, their sums and their scale side by side.
+//! Activations in the form that tiles read: a block's codes, their sums and their scale side by side.
 
 use std::arch::x86_64::*;
 
@@ -6,33 +6,33 @@ use crate::QuantType;
 use crate::activations::avx512::round_block;
 use crate::lanes::wide::load_i8x16;
 
-/// `4 * WORDS` neighbours of one token.
+/// `4 * WORDS` consecutive activations of one token.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block<const WORDS: usize, const SUMS: usize> {
-    /// By fours, as `vpdpbusd` takes them.
+    /// By fours, as `vpdpbusd` reads them.
     pub(super) q: [[i8; 4]; WORDS],
-    /// What the sums of products begin with, or what minimums are multiplied with: see [`Blocks`].
+    /// The initial values of the sums of products, or the factors of minimums: see [`Blocks`].
     pub(super) sums: [i32; SUMS],
     pub(super) scale: f32,
 }
 
-/// Rows of blocks as long as the format's.
+/// Rows of blocks, each as long as the format's.
 #[derive(Debug)]
 pub(super) enum Blocks {
-    /// One sum: the offset of all codes times the sum of the activations, or for formats with minimums the
-    /// bits of the `f32` that the minimum is multiplied with.
-    Of32(Vec<Block<8, 1>>),
-    /// As those.
-    Of128(Vec<Block<32, 1>>),
-    /// As those.
-    Of256(Vec<Block<64, 1>>),
-    /// With the sums of eight runs of 32, which fit in 16 bits, by pairs.
-    OfMinimums(Vec<Block<64, 4>>),
+    /// One sum: the offset of the codes times the sum of the activations or, for formats with minimums, the bits of
+    /// the `f32` that the minimum is multiplied with.
+    Len32(Vec<Block<8, 1>>),
+    /// Likewise.
+    Len128(Vec<Block<32, 1>>),
+    /// Likewise.
+    Len256(Vec<Block<64, 1>>),
+    /// With the sums of eight runs of 32, which fit in 16 bits, in pairs.
+    WithMinimums(Vec<Block<64, 4>>),
     /// With the offset times the sum of each run of 16.
-    OfSixteens(Vec<Block<64, 16>>),
+    SumsOf16(Vec<Block<64, 16>>),
 }
 
-/// Some tokens, rounded.
+/// Rounded activations of some tokens.
 #[derive(Debug)]
 pub(crate) struct Rounded {
     n: usize,
@@ -40,22 +40,22 @@ pub(crate) struct Rounded {
 }
 
 impl Rounded {
-    /// `n` rows, at least one, that aren't empty.
+    /// Rounds `n` rows, at least one, that aren't empty.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn new(kind: QuantType, x: &[f32], n: usize) -> Self {
         let offset = offset(kind);
         let blocks = match kind {
             QuantType::Q4_1 | QuantType::Q5_1 => {
-                Blocks::Of32(blocks(x, |q, scale| [(scale * sum(q) as f32).to_bits() as i32]))
+                Blocks::Len32(blocks(x, |q, scale| [(scale * sum(q) as f32).to_bits() as i32]))
             }
-            QuantType::Q4_K | QuantType::Q5_K => Blocks::OfMinimums(blocks(x, |q, _| {
+            QuantType::Q4_K | QuantType::Q5_K => Blocks::WithMinimums(blocks(x, |q, _| {
                 let mut sums = [0; 4];
                 for (sums, q) in sums.iter_mut().zip(q.as_chunks::<64>().0) {
                     *sums = sum(&q[..32]) & 0xffff | sum(&q[32..]) << 16;
                 }
                 sums
             })),
-            QuantType::Q6_K => Blocks::OfSixteens(blocks(x, |q, _| {
+            QuantType::Q6_K => Blocks::SumsOf16(blocks(x, |q, _| {
                 let mut sums = [0; 16];
                 for (sums, q) in sums.iter_mut().zip(q.as_chunks::<16>().0) {
                     *sums = offset * sum(q);
@@ -63,10 +63,10 @@ impl Rounded {
                 sums
             })),
             QuantType::TQ1_0 | QuantType::TQ2_0 => {
-                Blocks::Of256(blocks(x, |q, _| [offset * sum(q)]))
+                Blocks::Len256(blocks(x, |q, _| [offset * sum(q)]))
             }
-            QuantType::I2_S => Blocks::Of128(blocks(x, |q, _| [offset * sum(q)])),
-            _ => Blocks::Of32(blocks(x, |q, _| [offset * sum(q)])),
+            QuantType::I2_S => Blocks::Len128(blocks(x, |q, _| [offset * sum(q)])),
+            _ => Blocks::Len32(blocks(x, |q, _| [offset * sum(q)])),
         };
         Self { n, blocks }
     }
@@ -80,7 +80,7 @@ impl Rounded {
     }
 }
 
-/// What is added to each code of a panel to make the weight in units of its scale.
+/// What is added to each code in a panel to get the weight in units of its scale.
 fn offset(kind: QuantType) -> i32 {
     match kind {
         QuantType::Q8_0 => -128,
@@ -92,7 +92,7 @@ fn offset(kind: QuantType) -> i32 {
     }
 }
 
-/// The sum of a multiple of sixteen.
+/// The sum of codes, whose number is a multiple of sixteen.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn sum(q: &[i8]) -> i32 {
@@ -105,7 +105,7 @@ fn sum(q: &[i8]) -> i32 {
     _mm_cvtsi128_si32(_mm_add_epi32(twos, _mm_shuffle_epi32::<0b10_11_00_01>(twos)))
 }
 
-/// The blocks, with what `sums` makes of the numbers and the scale of each.
+/// Makes blocks; `sums` computes their sums from the codes and the scale.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn blocks<const WORDS: usize, const SUMS: usize>(

@@ -1,9 +1,8 @@
-//! How each format's blocks are unpacked into a panel. The layouts are drawn in `quant/`.
+//! Unpacks each format's blocks into a panel. The files in `quant/` describe the layouts.
 //!
-//! 32 bytes of each of sixteen rows are turned around first: eight vectors of four bytes of each row. Then
-//! the codes are taken out of these, four columns of sixteen rows at a time. Where a block's fifth bits are in
-//! the order of its columns, codes are made first. Rows that lie side by side need no turning: see
-//! `interleave.rs`.
+//! 32 bytes of each of sixteen rows are transposed first, into eight vectors of four bytes of each row. Then the codes
+//! are extracted from these, four columns of sixteen rows at a time. If a block's fifth bits are in the order of its
+//! columns, codes are completed before the transposition. Interleaved rows need none: see `interleave.rs`.
 
 use std::arch::x86_64::*;
 
@@ -23,7 +22,7 @@ impl Panel {
     /// Unpacks the blocks of sixteen rows.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn unpack(&mut self, half: usize, w: &Matrix, rows: [&[u8]; LANES]) {
-        /// The rows by blocks.
+        /// Splits the rows into blocks.
         macro_rules! blocks {
             () => {{
                 let mut blocks = [[].as_slice(); LANES];
@@ -54,12 +53,12 @@ impl Panel {
             QuantType::TQ2_0 => self.unpack_tq2_0(half, Sixteen::Rows(blocks!())),
             QuantType::I2_S => self.unpack_i2_s(half, w.tensor_scale(), blocks!()),
             kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
-                unreachable!("no int8 loop for {kind}")
+                unreachable!("{kind} has no integer loop")
             }
         }
     }
 
-    /// Unpacks the blocks of sixteen rows that lie side by side.
+    /// Unpacks the blocks of sixteen interleaved rows.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn unpack_group(&mut self, half: usize, kind: QuantType, group: &[u8]) {
         match kind {
@@ -87,7 +86,7 @@ impl Panel {
         }
     }
 
-    /// The codes of four columns and of the four that are sixteen after them are in one line.
+    /// One line has the codes of four columns and of the four that come sixteen columns later.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_group_of_q4_0(&mut self, half: usize, group: &[u8]) {
         const KIND: QuantType = QuantType::Q4_0;
@@ -105,8 +104,8 @@ impl Panel {
         }
     }
 
-    /// The formats of blocks of 32 with 4 bits of each weight in 16 bytes from `QS` on, and in some the fifth
-    /// in the four before them. The minimum, if there is one, is behind the scale.
+    /// Unpacks formats with blocks of 32: the low four bits of the codes are in 16 bytes from `QS` on, the fifth bits,
+    /// if any, in the four bytes before them. The minimum, if any, follows the scale.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn unpack_of_32<
         const BYTES: usize,
@@ -150,7 +149,7 @@ impl Panel {
         }
     }
 
-    /// Scales and minimums of Q4_K and Q5_K.
+    /// Sets the scales and minimums of Q4_K and Q5_K.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
     fn set_heads<const BYTES: usize>(
@@ -161,7 +160,7 @@ impl Panel {
         kind: QuantType,
     ) {
         let low = _mm512_set1_epi32(0xff);
-        // Four bytes of each row: scales 0 to 3 and 4 to 7, then minimums.
+        // Four bytes of each row: scales 0 to 3 and 4 to 7, then the minimums.
         let (scales, minimums, d, dmin) = match rows {
             Sixteen::Rows(rows) => {
                 let (mut scales, mut minimums) = ([0; LANES], [0; LANES]);
@@ -229,7 +228,7 @@ impl Panel {
                     self.set_codes(half, 8 * b + 4 * h + i, codes);
                 }
             }
-            // Four scales of each row in each.
+            // Each holds four scales of each row.
             let words = match &rows {
                 Sixteen::Rows(rows) => {
                     let mut words = [[0; LANES]; 4];
@@ -268,8 +267,7 @@ impl Panel {
             for n in 0..5 {
                 self.set_codes(half, 8 * b + n, next_digits(&mut fractions));
             }
-            // The 32 bytes that end with the last: the run of sixteen is their words 3 to 6, that of four
-            // their word 7.
+            // The last 32 bytes that hold codes: the run of sixteen is in words 3 to 6, the run of four in word 7.
             let mut fractions = turned(&rows, b, 20);
             let codes = &mut self.codes.as_chunks_mut::<{ LEN / 4 }>().0[b];
             for n in 0..5 {
@@ -314,12 +312,12 @@ impl Panel {
     }
 }
 
-/// Some blocks of sixteen rows.
+/// Blocks of sixteen rows.
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 enum Sixteen<'a, const BYTES: usize> {
-    /// Each row's together.
+    /// In file order, row by row.
     Rows([&'a [[u8; BYTES]]; LANES]),
-    /// Side by side: see `interleave.rs`.
+    /// Interleaved: see `interleave.rs`.
     Group(&'a [u8]),
 }
 
@@ -332,7 +330,7 @@ impl<const BYTES: usize> Sixteen<'_, BYTES> {
     }
 }
 
-/// The eight words of a block of each row that begin `at` bytes from its start, a word of all rows to a vector.
+/// The eight words from byte `at` on in a block of each row, one word of all rows to a vector.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn eight_words<const BYTES: usize>(
@@ -354,8 +352,8 @@ fn eight_words<const BYTES: usize>(
     }
 }
 
-/// The digits in base 3 that come next in fractions of 256ths, which become what follows them: three times a
-/// fraction is its digit and the rest.
+/// The next base-3 digits of fractions in 256ths; the fractions become the rest. Three times a fraction is its digit and
+/// the rest.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn next_digits(fractions: &mut [__m512i; RUN / 4]) -> [__m512i; RUN / 4] {
@@ -371,7 +369,7 @@ fn next_digits(fractions: &mut [__m512i; RUN / 4]) -> [__m512i; RUN / 4] {
     digits
 }
 
-/// The half floats at a place in a block of each row.
+/// The half floats at byte `at` in a block of each row.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn f16_of<const BYTES: usize>(rows: &[&[[u8; BYTES]]; LANES], block: usize, at: usize) -> __m512 {
@@ -382,7 +380,7 @@ fn f16_of<const BYTES: usize>(rows: &[&[[u8; BYTES]]; LANES], block: usize, at: 
     load_f16x16(&bits)
 }
 
-/// The lone half floats of a block, which are at a place in that of each row.
+/// The lone half floats of a block, which lie at byte `at` in each row's.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn lone_halves<const BYTES: usize>(
@@ -397,27 +395,27 @@ fn lone_halves<const BYTES: usize>(
     }
 }
 
-/// One and the other.
+/// Concatenates two half vectors.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn join(low: __m256i, high: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
 }
 
-/// So many bits of each byte, after some others.
+/// `N` bits of each byte, from bit `after` on.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn bits<const N: u32>(bytes: [__m512i; RUN / 4], after: u32) -> [__m512i; RUN / 4] {
     let (after, mask) = (_mm_cvtsi32_si128(after as i32), _mm512_set1_epi8((1 << N) - 1));
     let mut bits = bytes;
     for bits in &mut bits {
-        // What comes from a neighbour is masked away.
+        // Masks away the bits shifted in from the neighbouring byte.
         *bits = _mm512_and_si512(_mm512_srl_epi16(*bits, after), mask);
     }
     bits
 }
 
-/// Codes of more than 4 bits.
+/// Adds upper bits to codes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn above(low: [__m512i; RUN / 4], high: [__m512i; RUN / 4]) -> [__m512i; RUN / 4] {
@@ -428,7 +426,7 @@ fn above(low: [__m512i; RUN / 4], high: [__m512i; RUN / 4]) -> [__m512i; RUN / 4
     codes
 }
 
-/// Of each of sixteen, 32 bits after so many others.
+/// 32 bits from bit `after` on, of each of sixteen.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn lower_words(rows: &[u64; LANES], after: i64) -> __m512i {
@@ -440,7 +438,7 @@ fn lower_words(rows: &[u64; LANES], after: i64) -> __m512i {
     )
 }
 
-/// 32 bytes of a block of each row, turned around.
+/// 32 bytes of a block of each row, transposed.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn turned<const BYTES: usize>(
@@ -455,18 +453,18 @@ fn turned<const BYTES: usize>(
     turn(bytes)
 }
 
-/// Sixteen rows of eight words of 32 bits become columns.
+/// Transposes sixteen rows of eight 32-bit words into columns.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn turn(rows: [__m256i; LANES]) -> [__m512i; RUN / 4] {
-    // In quarters of vectors: words 0 to 3 and 4 to 7 of one row, then of the row four after it.
+    // In quarters of vectors: words 0 to 3 and 4 to 7 of one row, then of the row four rows later.
     let mut r = [_mm512_setzero_si512(); 8];
     for i in 0..4 {
         r[i] = join(rows[i], rows[4 + i]);
         r[4 + i] = join(rows[8 + i], rows[12 + i]);
     }
     let mut columns = r;
-    // fours[h][j]: word j of each quarter, of the four rows that follow each other.
+    // fours[h][j]: word j of each quarter, for four consecutive rows.
     let mut fours = [[r[0]; 4]; 2];
     for h in 0..2 {
         let [a, b, c, d] = [r[4 * h], r[4 * h + 1], r[4 * h + 2], r[4 * h + 3]];

@@ -1,10 +1,10 @@
-//! Rows of Q4_0, Q8_0, Q4_K, Q5_K, Q6_K and TQ2_0 that lie side by side, sixteen to a vector. `interleave.rs` draws
-//! the layout, and the files in `quant/` the blocks.
+//! Interleaved rows of Q4_0, Q8_0, Q4_K, Q5_K, Q6_K and TQ2_0. `interleave.rs` describes the layout, and the files in
+//! `quant/` the blocks.
 //!
-//! A lane is a row: four codes of each meet the same four activations, which `vpdpbusd` takes from memory and puts in
-//! all lanes by itself. What has one scale is added up in whole numbers, then multiplied with the scales of sixteen
-//! rows at once. Per row that is half the instructions of loops in which a vector has one row's codes, and so these
-//! wait for memory, not for arithmetic.
+//! Each lane is a row: four codes of each row are multiplied with the same four activations, which `vpdpbusd` loads and
+//! broadcasts by itself. The products under one scale are summed as integers, then multiplied with the scales of sixteen
+//! rows at once. That takes half as many instructions per row as loops in which a vector holds the codes of one row, so
+//! these loops wait for memory, not for arithmetic.
 #![allow(
     clippy::needless_range_loop,
     reason = "by number loops are unrolled, and sums stay in registers"
@@ -23,10 +23,10 @@ use crate::lanes::wide::{load_f16_bytes, load_u8x64, store_i8x16_in_words};
 use crate::quant::q4_k::{HEAD, LEN};
 use crate::quant::{q4_0, q8_0, ternary};
 
-/// What a block of Q4_K or Q5_K is multiplied with.
+/// The activations of one block of Q4_K or Q5_K.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct OfMinimums {
+pub(super) struct BlockWithMinimums {
     /// By fours, in the order of the columns.
     q: [i32; LEN / 4],
     /// The sums of sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7, 16 bits each.
@@ -34,34 +34,34 @@ pub(super) struct OfMinimums {
     scale: f32,
 }
 
-/// What a block of Q6_K is multiplied with.
+/// The activations of one block of Q6_K.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct OfSixteens {
+pub(super) struct BlockOfSixteens {
     /// By fours, in the order of the columns.
     q: [i32; LEN / 4],
-    /// What the sum of each sixteen begins with: its codes have 32 added.
+    /// The initial value of each sum of sixteen: it cancels the 32 added to each code.
     begin: [i32; 16],
     scale: f32,
 }
 
-/// What a block with one scale is multiplied with.
+/// The activations of one block with one scale.
 #[derive(Debug)]
-pub(super) struct OfBlock<const FOURS: usize> {
+pub(super) struct Block<const FOURS: usize> {
     /// By fours, in the order of the columns.
     q: [i32; FOURS],
-    /// What the sum begins with: codes have a number added.
+    /// The initial value of the sum: it cancels the offset added to each code.
     begin: i32,
     scale: f32,
 }
 
-/// Of Q4_0 and Q8_0.
-pub(super) type Of32 = OfBlock<8>;
-/// Of TQ2_0.
-pub(super) type Of256 = OfBlock<64>;
+/// For Q4_0 and Q8_0.
+pub(super) type Block32 = Block<8>;
+/// For TQ2_0.
+pub(super) type Block256 = Block<64>;
 const _: () = assert!(q4_0::LEN == 32 && q8_0::LEN == 32 && ternary::LEN == 256);
 
-/// Rounds a block of `16 * V` and keeps it by fours. Returns it in registers, too, and its scale.
+/// Rounds a block of `16 * V` and stores it by fours. Also returns it in registers, and its scale.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn round_to<const V: usize>(q: &mut [i32], x: &[[f32; 16]; V]) -> ([__m512i; V], f32) {
@@ -72,15 +72,15 @@ fn round_to<const V: usize>(q: &mut [i32], x: &[[f32; 16]; V]) -> ([__m512i; V],
     (rounded, scale)
 }
 
-/// The blocks of `16 * V`.
+/// Splits `x` into blocks of `16 * V`.
 fn blocks<const V: usize>(x: &[f32]) -> &[[[f32; 16]; V]] {
     x.as_chunks().0.as_chunks().0
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn with_minimums(x: &[f32]) -> Vec<OfMinimums> {
+pub(super) fn with_minimums(x: &[f32]) -> Vec<BlockWithMinimums> {
     let blocks = blocks::<{ LEN / 16 }>(x).iter().map(|x| {
-        let mut block = OfMinimums { q: [0; LEN / 4], sums: [0; 4], scale: 0.0 };
+        let mut block = BlockWithMinimums { q: [0; LEN / 4], sums: [0; 4], scale: 0.0 };
         let (rounded, scale) = round_to(&mut block.q, x);
         block.scale = scale;
         let mut sums = [0; 8];
@@ -96,9 +96,9 @@ pub(super) fn with_minimums(x: &[f32]) -> Vec<OfMinimums> {
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn in_sixteens(x: &[f32]) -> Vec<OfSixteens> {
+pub(super) fn of_sixteens(x: &[f32]) -> Vec<BlockOfSixteens> {
     let blocks = blocks::<{ LEN / 16 }>(x).iter().map(|x| {
-        let mut block = OfSixteens { q: [0; LEN / 4], begin: [0; 16], scale: 0.0 };
+        let mut block = BlockOfSixteens { q: [0; LEN / 4], begin: [0; 16], scale: 0.0 };
         let (rounded, scale) = round_to(&mut block.q, x);
         block.scale = scale;
         for (begin, sixteen) in block.begin.iter_mut().zip(rounded) {
@@ -109,15 +109,15 @@ pub(super) fn in_sixteens(x: &[f32]) -> Vec<OfSixteens> {
     blocks.collect()
 }
 
-/// Where codes have `offset` added. Blocks are of `V` vectors, four times as many fours.
+/// The activations for codes with `offset` added. Blocks have `V` vectors, which are four times as many fours.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn in_blocks<const V: usize, const FOURS: usize>(
     x: &[f32],
     offset: i32,
-) -> Vec<OfBlock<FOURS>> {
+) -> Vec<Block<FOURS>> {
     const { assert!(FOURS == 4 * V) };
     let blocks = blocks::<V>(x).iter().map(|x| {
-        let mut block = OfBlock { q: [0; FOURS], begin: 0, scale: 0.0 };
+        let mut block = Block { q: [0; FOURS], begin: 0, scale: 0.0 };
         let (rounded, scale) = round_to(&mut block.q, x);
         block.scale = scale;
         let mut sum = _mm512_setzero_si512();
@@ -130,15 +130,15 @@ pub(super) fn in_blocks<const V: usize, const FOURS: usize>(
     blocks.collect()
 }
 
-of_groups!(pub(super) gemv_q4_k, OfMinimums, group_with_minimums::<Q4_K_WORDS, false>);
-of_groups!(pub(super) gemv_q5_k, OfMinimums, group_with_minimums::<Q5_K_WORDS, true>);
-of_groups!(pub(super) gemv_q6_k, OfSixteens, group_of_q6_k);
-of_groups!(pub(super) gemv_q4_0, Of32, group_of_q4_0);
-of_groups!(pub(super) gemv_q8_0, Of32, group_of_q8_0);
-of_groups!(pub(super) gemv_tq2_0, Of256, group_of_tq2_0);
+of_groups!(pub(super) gemv_q4_k, BlockWithMinimums, group_with_minimums::<Q4_K_WORDS, false>);
+of_groups!(pub(super) gemv_q5_k, BlockWithMinimums, group_with_minimums::<Q5_K_WORDS, true>);
+of_groups!(pub(super) gemv_q6_k, BlockOfSixteens, group_of_q6_k);
+of_groups!(pub(super) gemv_q4_0, Block32, group_of_q4_0);
+of_groups!(pub(super) gemv_q8_0, Block32, group_of_q8_0);
+of_groups!(pub(super) gemv_tq2_0, Block256, group_of_tq2_0);
 
-/// Sixteen rows of a type with lone half floats, whose blocks `$total` adds up in whole numbers. By twos, which are a
-/// group of their own and whose half floats lie together.
+/// Sixteen rows of a type with lone half floats, whose blocks `$total` sums as integers. Blocks are taken in twos: two
+/// blocks are a group of their own, and their half floats share a line.
 macro_rules! group {
     ($name:ident, $kind:expr, $words:expr, $x:ty, $total:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -179,17 +179,17 @@ macro_rules! group {
     };
 }
 
-group!(group_of_q6_k, QuantType::Q6_K, Q6_K_WORDS, OfSixteens, total_of_q6_k);
-group!(group_of_q4_0, QuantType::Q4_0, Q4_0_WORDS, Of32, total_of_q4_0);
-group!(group_of_q8_0, QuantType::Q8_0, Q8_0_WORDS, Of32, total_of_q8_0);
-group!(group_of_tq2_0, QuantType::TQ2_0, TQ2_0_WORDS, Of256, total_of_tq2_0);
+group!(group_of_q6_k, QuantType::Q6_K, Q6_K_WORDS, BlockOfSixteens, total_of_q6_k);
+group!(group_of_q4_0, QuantType::Q4_0, Q4_0_WORDS, Block32, total_of_q4_0);
+group!(group_of_q8_0, QuantType::Q8_0, Q8_0_WORDS, Block32, total_of_q8_0);
+group!(group_of_tq2_0, QuantType::TQ2_0, TQ2_0_WORDS, Block256, total_of_tq2_0);
 
-/// Sixteen rows of Q4_K, or with fifth bits of Q5_K.
+/// Sixteen rows of Q4_K or, with fifth bits, of Q5_K.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn group_with_minimums<const WORDS: usize, const FIFTH: bool>(
     group: &[u8],
-    x: &[OfMinimums],
+    x: &[BlockWithMinimums],
 ) -> __m512 {
     let lines: &[Line] = group.as_chunks().0;
     let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
@@ -222,7 +222,7 @@ fn group_with_minimums<const WORDS: usize, const FIFTH: bool>(
     _mm512_sub_ps(acc, mins_acc)
 }
 
-/// The sums of products of the eight sub-blocks of Q4_K.
+/// The sums of products of Q4_K's eight sub-blocks.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn dots_of_q4_k(block: &[Line], x: &[i32; LEN / 4]) -> [[__m512i; 2]; 4] {
@@ -239,13 +239,13 @@ fn dots_of_q4_k(block: &[Line], x: &[i32; LEN / 4]) -> [[__m512i; 2]; 4] {
             low = _mm512_dpbusd_epi32(low, a, _mm512_set1_epi32(x_low));
             high = _mm512_dpbusd_epi32(high, b, _mm512_set1_epi32(x_high));
         }
-        // Upper halves of bytes are sixteen times what they stand for, and so is their sum.
+        // Codes in the upper halves of bytes count sixteenfold, and so does their sum.
         dots[c] = [low, _mm512_srai_epi32::<4>(high)];
     }
     dots
 }
 
-/// The sums of products of the eight sub-blocks of Q5_K.
+/// The sums of products of Q5_K's eight sub-blocks.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn dots_of_q5_k(block: &[Line], x: &[i32; LEN / 4]) -> [[__m512i; 2]; 4] {
@@ -274,7 +274,7 @@ fn dots_of_q5_k(block: &[Line], x: &[i32; LEN / 4]) -> [[__m512i; 2]; 4] {
     dots
 }
 
-/// Bit `s` of each byte as its fifth; what the others become is anything.
+/// Moves bit `s` of each byte to bit 4; the other bits of the result are undefined.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn to_fifth(bits: __m512i, s: usize) -> __m512i {
@@ -290,7 +290,7 @@ fn to_fifth(bits: __m512i, s: usize) -> __m512i {
     }
 }
 
-/// One of the four bytes of each word, as a number without a sign.
+/// Byte `i` of each word, zero-extended.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn byte(words: __m512i, i: usize) -> __m512i {
@@ -303,7 +303,7 @@ fn byte(words: __m512i, i: usize) -> __m512i {
     }
 }
 
-/// One of the four bytes of each word, as a number with a sign.
+/// Byte `i` of each word, sign-extended.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn signed_byte(words: __m512i, i: usize) -> __m512i {
@@ -315,7 +315,7 @@ fn signed_byte(words: __m512i, i: usize) -> __m512i {
     })
 }
 
-/// The eight scales of a block of Q4_K or Q5_K of each row, four to a word, and the eight minimums.
+/// The eight scales and the eight minimums of a block of Q4_K or Q5_K of each row, four to a word.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn scales_and_minimums(head: &[Line; HEAD / 4]) -> [[__m512i; 2]; 2] {
@@ -332,7 +332,7 @@ pub(crate) fn scales_and_minimums(head: &[Line; HEAD / 4]) -> [[__m512i; 2]; 2] 
     [[_mm512_and_si512(scales, six), high_scales], [_mm512_and_si512(mins, six), high_mins]]
 }
 
-/// The two half floats of a word of each row: `d` and `dmin` of Q4_K and Q5_K.
+/// The two half floats in a word of each row: `d` and `dmin` of Q4_K and Q5_K.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn factors(line: &Line) -> [__m512; 2] {
@@ -343,7 +343,7 @@ pub(crate) fn factors(line: &Line) -> [__m512; 2] {
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &Of32) -> __m512i {
+fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &Block32) -> __m512i {
     let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
     let (mut low, mut high) = (_mm512_set1_epi32(x.begin), _mm512_setzero_si512());
     for k in 0..Q4_0_WORDS {
@@ -352,14 +352,14 @@ fn total_of_q4_0(block: &[Line; Q4_0_WORDS], x: &Of32) -> __m512i {
         low = _mm512_dpbusd_epi32(low, a, _mm512_set1_epi32(x.q[k]));
         high = _mm512_dpbusd_epi32(high, b, _mm512_set1_epi32(x.q[Q4_0_WORDS + k]));
     }
-    // Upper halves of bytes are sixteen times what they stand for, and so is their sum.
+    // Codes in the upper halves of bytes count sixteenfold, and so does their sum.
     _mm512_add_epi32(low, _mm512_srai_epi32::<4>(high))
 }
 
-/// Codes are signed, and 128 more is made of each.
+/// Codes are signed, so 128 is added to each.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &Of32) -> __m512i {
+fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &Block32) -> __m512i {
     let mut total = _mm512_set1_epi32(x.begin);
     for k in 0..Q8_0_WORDS {
         let codes = _mm512_xor_si512(load_u8x64(&block[k]), _mm512_set1_epi8(-128));
@@ -368,10 +368,10 @@ fn total_of_q8_0(block: &[Line; Q8_0_WORDS], x: &Of32) -> __m512i {
     total
 }
 
-/// Pairs of bits stay where they are in a byte, where they are 4, 16 and 64 times what they stand for.
+/// The bit pairs stay where they are in a byte, where they count 4, 16 and 64 times.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &Of256) -> __m512i {
+fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &Block256) -> __m512i {
     let pairs = [0b11, 0b1100, 0b11_0000, 0b1100_0000_u8].map(|pair| pair.cast_signed());
     let mut dots = [_mm512_setzero_si512(); 4];
     dots[0] = _mm512_set1_epi32(x.begin);
@@ -392,7 +392,7 @@ fn total_of_tq2_0(block: &[Line; TQ2_0_WORDS], x: &Of256) -> __m512i {
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q6_k(block: &[Line; Q6_K_WORDS], x: &OfSixteens) -> __m512i {
+fn total_of_q6_k(block: &[Line; Q6_K_WORDS], x: &BlockOfSixteens) -> __m512i {
     let (low_4, bits_45) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
     let mut total = _mm512_setzero_si512();
     for h in 0..2 {

@@ -1,17 +1,17 @@
-//! Whole numbers times whole numbers: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds
-//! up four products in each of eight or sixteen lanes.
+//! Integer products: activations are rounded to 8 bits, and `vpdpbusd` (AVX-512 VNNI) adds four products in each of
+//! eight or sixteen lanes.
 //!
-//! `vpdpbusd` multiplies unsigned with signed bytes. Weights are the unsigned side: their codes as they are
-//! stored, or with an offset that makes them so. What the offset adds is the same for all rows, a multiple
-//! of the sum of some activations, and these sums are made once.
+//! `vpdpbusd` multiplies unsigned with signed bytes. The weights are the unsigned side: their codes as stored, or with
+//! an offset that makes them unsigned. What the offset adds is the same for all rows, a multiple of the sum of some
+//! activations, and these sums are computed once.
 //!
-//! Where instructions are scarce, not memory, vectors are of 64 bytes, the activations are put once in the
-//! order in which the codes come out of the weights, and four rows share each load of them. Rounded and put
-//! in order, activations are [`Arranged`]: once, for all threads and all matrices of a type. Rows that lie side by
-//! side have loops of their own, in `interleaved.rs`, which need half as many instructions.
+//! Where instructions are the bottleneck instead of memory, vectors are 64 bytes long, activations are rearranged once
+//! into the order in which the codes are unpacked, and four rows share each load of them. Activations that are rounded
+//! and in order are [`Arranged`]: once for all threads and all matrices of a type. Interleaved rows have loops of their
+//! own, in `interleaved.rs`, which need half as many instructions.
 
+mod four_or_five_bits;
 pub(crate) mod interleaved;
-mod of_32;
 mod q6_k;
 mod q8_0;
 mod ternary;
@@ -22,14 +22,14 @@ use std::ops::Range;
 use crate::activations::Activations;
 use crate::{Matrix, QuantType};
 
-/// Whether there is such a loop for this type.
+/// Whether there is an integer loop for this type.
 pub(crate) fn is_written(kind: QuantType) -> bool {
     use QuantType::{I2_S, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, TQ1_0, TQ2_0};
-    let of_32 = matches!(kind, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0);
-    of_32 || matches!(kind, Q4_K | Q5_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
+    let is_block_of_32 = matches!(kind, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0);
+    is_block_of_32 || matches!(kind, Q4_K | Q5_K | Q6_K | TQ1_0 | TQ2_0 | I2_S)
 }
 
-/// A vector of activations as the loop of a type reads them: rounded to 8 bits, in the order of its codes.
+/// A vector of activations as the loop for a type reads them: rounded to 8 bits, in the order of its codes.
 #[derive(Debug)]
 pub(crate) struct Arranged {
     len: usize,
@@ -38,23 +38,22 @@ pub(crate) struct Arranged {
 
 #[derive(Debug)]
 enum Order {
-    Q8_0(q8_0::InEights),
-    Of32(of_32::InFours),
-    WithMinimums(Vec<with_minimums::OfBlock>),
-    Q6K(q6_k::InBlocks),
-    TQ1(Vec<ternary::OfDigits>),
-    TQ2(Vec<(ternary::OfPairs, f32)>),
-    I2S(ternary::InI2S),
-    InterleavedWithMinimums(Vec<interleaved::OfMinimums>),
-    InterleavedQ6K(Vec<interleaved::OfSixteens>),
-    /// Of Q4_0 or Q8_0.
-    InterleavedOf32(Vec<interleaved::Of32>),
-    InterleavedTQ2(Vec<interleaved::Of256>),
+    Q8_0(q8_0::Arranged),
+    FourOrFiveBits(four_or_five_bits::Arranged),
+    WithMinimums(Vec<with_minimums::Block>),
+    Q6K(q6_k::Arranged),
+    TQ1(Vec<ternary::DigitBlock>),
+    TQ2(Vec<(ternary::PairBlock, f32)>),
+    I2S(ternary::ArrangedI2S),
+    InterleavedWithMinimums(Vec<interleaved::BlockWithMinimums>),
+    InterleavedQ6K(Vec<interleaved::BlockOfSixteens>),
+    /// For Q4_0 or Q8_0.
+    Interleaved32(Vec<interleaved::Block32>),
+    InterleavedTQ2(Vec<interleaved::Block256>),
 }
 
 impl Arranged {
-    /// For a type that there is a loop for, and rows that are interleaved or aren't. `x` is whole blocks of the
-    /// type.
+    /// Prepares `x`, whole blocks of a type that has a loop, for interleaved rows or rows in file order.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(crate) fn new(kind: QuantType, is_interleaved: bool, x: &[f32]) -> Self {
         let order = if is_interleaved {
@@ -65,51 +64,55 @@ impl Arranged {
         Self { len: x.len(), order }
     }
 
-    /// Rounded block by block into what the loops read, as these are short of caches: between two products the
-    /// weights have gone by.
+    /// Rounds block by block into what the loops read. Caches have little room for it, since the weights go by between
+    /// two products.
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn interleaved(kind: QuantType, x: &[f32]) -> Order {
         match kind {
             QuantType::Q4_K | QuantType::Q5_K => {
                 Order::InterleavedWithMinimums(interleaved::with_minimums(x))
             }
-            QuantType::Q6_K => Order::InterleavedQ6K(interleaved::in_sixteens(x)),
-            QuantType::Q8_0 => Order::InterleavedOf32(interleaved::in_blocks::<2, 8>(x, 128)),
-            QuantType::Q4_0 => {
-                Order::InterleavedOf32(interleaved::in_blocks::<2, 8>(x, of_32::offset(kind)))
-            }
+            QuantType::Q6_K => Order::InterleavedQ6K(interleaved::of_sixteens(x)),
+            QuantType::Q8_0 => Order::Interleaved32(interleaved::in_blocks::<2, 8>(x, 128)),
+            QuantType::Q4_0 => Order::Interleaved32(interleaved::in_blocks::<2, 8>(
+                x,
+                four_or_five_bits::offset(kind),
+            )),
             QuantType::TQ2_0 => Order::InterleavedTQ2(interleaved::in_blocks::<16, 64>(x, 1)),
             kind => {
-                unreachable!("rows of {kind} are never multiplied in whole numbers if interleaved")
+                unreachable!("interleaved rows of {kind} have no integer loop")
             }
         }
     }
 
     fn by_row(kind: QuantType, rounded: Activations) -> Order {
         match kind {
-            QuantType::Q8_0 => Order::Q8_0(q8_0::in_eights(&rounded)),
+            QuantType::Q8_0 => Order::Q8_0(q8_0::arrange(&rounded)),
             QuantType::Q4_0 | QuantType::Q4_1 | QuantType::Q5_0 | QuantType::Q5_1 => {
-                Order::Of32(of_32::in_fours(&rounded, of_32::offset(kind)))
+                Order::FourOrFiveBits(four_or_five_bits::arrange(
+                    &rounded,
+                    four_or_five_bits::offset(kind),
+                ))
             }
             QuantType::Q4_K | QuantType::Q5_K => {
-                Order::WithMinimums(with_minimums::in_blocks(&rounded))
+                Order::WithMinimums(with_minimums::arrange(&rounded))
             }
-            QuantType::Q6_K => Order::Q6K(q6_k::in_blocks(rounded)),
-            QuantType::TQ1_0 => Order::TQ1(ternary::in_tq1_0(&rounded)),
-            QuantType::TQ2_0 => Order::TQ2(ternary::in_tq2_0(&rounded)),
-            QuantType::I2_S => Order::I2S(ternary::in_i2_s(&rounded)),
+            QuantType::Q6_K => Order::Q6K(q6_k::arrange(rounded)),
+            QuantType::TQ1_0 => Order::TQ1(ternary::arrange_tq1_0(&rounded)),
+            QuantType::TQ2_0 => Order::TQ2(ternary::arrange_tq2_0(&rounded)),
+            QuantType::I2_S => Order::I2S(ternary::arrange_i2_s(&rounded)),
             kind @ (QuantType::F32 | QuantType::F16 | QuantType::BF16) => {
-                unreachable!("no int8 loop for {kind}")
+                unreachable!("{kind} has no integer loop")
             }
         }
     }
 }
 
-/// `out = W[rows]·x`, of a type and a layout that `x` was arranged for or another type that reads them alike.
+/// `out = W[rows]·x`, for a type and layout that `x` was arranged for, or another type that reads it in the same way.
 ///
 /// # Panics
 ///
-/// If a length differs, or `w` hasn't these rows.
+/// If a length differs, or `w` doesn't have these rows.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arranged) {
     super::check(out.len(), &w, &rows, x.len);
@@ -124,10 +127,10 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
             (QuantType::Q6_K, Order::InterleavedQ6K(x)) => {
                 interleaved::gemv_q6_k(out, &w, rows, x);
             }
-            (QuantType::Q8_0, Order::InterleavedOf32(x)) => {
+            (QuantType::Q8_0, Order::Interleaved32(x)) => {
                 interleaved::gemv_q8_0(out, &w, rows, x);
             }
-            (QuantType::Q4_0, Order::InterleavedOf32(x)) => {
+            (QuantType::Q4_0, Order::Interleaved32(x)) => {
                 interleaved::gemv_q4_0(out, &w, rows, x);
             }
             (QuantType::TQ2_0, Order::InterleavedTQ2(x)) => {
@@ -139,10 +142,10 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
     let bytes = w.rows_bytes(rows);
     match (w.kind(), &x.order) {
         (QuantType::Q8_0, Order::Q8_0(x)) => q8_0::gemv(out, bytes, x),
-        (QuantType::Q4_0, Order::Of32(x)) => of_32::gemv_q4_0(out, bytes, x),
-        (QuantType::Q4_1, Order::Of32(x)) => of_32::gemv_q4_1(out, bytes, x),
-        (QuantType::Q5_0, Order::Of32(x)) => of_32::gemv_q5_0(out, bytes, x),
-        (QuantType::Q5_1, Order::Of32(x)) => of_32::gemv_q5_1(out, bytes, x),
+        (QuantType::Q4_0, Order::FourOrFiveBits(x)) => four_or_five_bits::gemv_q4_0(out, bytes, x),
+        (QuantType::Q4_1, Order::FourOrFiveBits(x)) => four_or_five_bits::gemv_q4_1(out, bytes, x),
+        (QuantType::Q5_0, Order::FourOrFiveBits(x)) => four_or_five_bits::gemv_q5_0(out, bytes, x),
+        (QuantType::Q5_1, Order::FourOrFiveBits(x)) => four_or_five_bits::gemv_q5_1(out, bytes, x),
         (QuantType::TQ1_0, Order::TQ1(x)) => ternary::gemv_tq1_0(out, bytes, x),
         (QuantType::TQ2_0, Order::TQ2(x)) => ternary::gemv_tq2_0(out, bytes, x),
         (QuantType::I2_S, Order::I2S(x)) => ternary::gemv_i2_s(out, bytes, w.tensor_scale(), x),
@@ -153,14 +156,14 @@ pub(crate) fn gemv_rows(out: &mut [f32], w: Matrix, rows: Range<usize>, x: &Arra
     }
 }
 
-/// Which rows are multiplied together: one of each quarter, since the prefetchers of a CPU follow four streams
-/// in different pages, but not four in one. Of the last four some may be the same.
+/// Which rows are multiplied together: one from each quarter, since a CPU's prefetchers follow four streams in
+/// different pages, but not four in one. The last four may contain the same row twice.
 pub(super) fn by_fours(n_rows: usize) -> impl Iterator<Item = [usize; 4]> {
     let quarter = n_rows.div_ceil(4);
     (0..quarter).map(move |i| [0, 1, 2, 3].map(|r| (r * quarter + i).min(n_rows - 1)))
 }
 
-/// The blocks of four rows, side by side.
+/// The blocks of four rows, in step.
 #[inline(always)]
 pub(super) fn side_by_side<const BYTES: usize>(
     rows: [&[u8]; 4],

@@ -1,8 +1,8 @@
-//! Q6_K rows. The layout is drawn in `quant/q6_k.rs`.
+//! Q6_K rows. `quant/q6_k.rs` describes the layout.
 //!
-//! A sub-block of 16 contributes `d * scale * (Σ q·x - 32 * Σ x)`, and within a block all but `d` are whole
-//! numbers. A lane's sum of four products is 4 · 63 · 127 at most, which fits into 16 bits: so two vectors of
-//! sums become one, which is multiplied with all four scales at once.
+//! A sub-block of 16 contributes `d * scale * (Σ q·x - 32 * Σ x)`, and within a block everything but `d` is an integer. A
+//! lane's sum of four products is at most 4 · 63 · 127, which fits in 16 bits: so two vectors of sums are packed into
+//! one, which is multiplied with all four scales at once.
 
 use std::arch::x86_64::*;
 
@@ -11,22 +11,22 @@ use crate::lanes::wide::{f16_everywhere, load_i8, load_i8x16, load_i32, load_u8}
 use crate::lanes::{piece, prefetch_ahead, sum};
 use crate::quant::q6_k::{BYTES, D, LEN, QH, SCALES};
 
-/// Activations as the loop reads them.
+/// Activations in the form that the loop reads.
 #[derive(Debug)]
-pub(super) struct InBlocks {
+pub(super) struct Arranged {
     q: Vec<Aligned>,
     /// Of each sixteen.
     sums: Vec<i32>,
     scales: Vec<f32>,
 }
 
-pub(super) fn in_blocks(x: Activations) -> InBlocks {
+pub(super) fn arrange(x: Activations) -> Arranged {
     let q = x.q.as_chunks::<LEN>().0.iter().map(|q| Aligned(*q)).collect();
-    InBlocks { q, sums: x.sums, scales: x.scales }
+    Arranged { q, sums: x.sums, scales: x.scales }
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InBlocks) {
+pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Arranged) {
     let q = &x.q;
     let sums = x.sums.as_chunks::<16>().0;
     let spread = [0, 4, 8, 12].map(|first| scales_of_pair(first));
@@ -43,7 +43,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InBlocks) {
             let [low_sums, high_sums] = [0, 1].map(|i| load_i32(&sums.as_chunks::<8>().0[i]));
             let sums =
                 _mm256_set_m128i(_mm256_cvtepi32_epi16(high_sums), _mm256_cvtepi32_epi16(low_sums));
-            // Sums of 16 fit into 16 bits; 32 times their products with scales into 32.
+            // Sums of 16 fit in 16 bits; 32 times their products with scales fit in 32.
             let offset = _mm256_slli_epi32::<5>(_mm256_madd_epi16(scales, sums));
             let mut total = _mm256_sub_epi32(zero, offset);
 
@@ -79,13 +79,13 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InBlocks) {
     }
 }
 
-/// The activations of a block, aligned, as a load that crosses a cache line takes two.
+/// The activations of a block, aligned because a load that crosses a cache line takes two.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Aligned([i8; LEN]);
 
-/// Which of sixteen scales go where, so that `_mm256_packs_epi32` of the sums of 32 weights and of the next
-/// 32 meets theirs, which begin at `first`: the lower half has the first 16 of both, the upper the others.
+/// The order of sixteen scales that matches `_mm256_packs_epi32` of the sums of 32 weights and of the next 32, whose
+/// scales begin at `first`: the lower half has the first 16 weights of both, the upper half the others.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn scales_of_pair(first: i16) -> __m256i {

@@ -1,7 +1,7 @@
-//! Q8_0 rows. The layout is drawn in `quant/q8_0.rs`.
+//! Q8_0 rows. `quant/q8_0.rs` describes the layout.
 //!
-//! Codes are signed, and 128 more is made of each. What that adds to a lane's sum is taken off where the sum
-//! begins. Blocks go eight at a time, so that their scales are one vector.
+//! Codes are signed, so 128 is added to each. What that adds to a lane's sum is subtracted from its initial value.
+//! Blocks are taken eight at a time, so that their scales fill one vector.
 
 use std::arch::x86_64::*;
 
@@ -11,29 +11,29 @@ use crate::lanes::wide::{load_i8x64, load_i32x16, load_u8, sum16};
 use crate::lanes::{load, piece, prefetch_ahead_of_four};
 use crate::quant::q8_0::{BYTES, LEN};
 
-/// So many blocks are taken together.
+/// How many blocks are taken together.
 const EIGHT: usize = 8;
 
-/// The activations of eight blocks each. Blocks that are missing at the end have scales of zero.
+/// The activations of eight blocks each. Missing blocks at the end have scales of zero.
 #[derive(Debug)]
-pub(super) struct InEights {
+pub(super) struct Arranged {
     n_blocks: usize,
-    eights: Vec<OfEight>,
+    eights: Vec<EightBlocks>,
 }
 
-/// What eight blocks are multiplied with. Aligned, as a load that crosses a cache line takes two.
+/// The activations of eight blocks. Aligned, because a load that crosses a cache line takes two.
 #[derive(Debug)]
 #[repr(align(64))]
-struct OfEight {
+struct EightBlocks {
     /// Two blocks in each.
     q: [[i8; 2 * LEN]; 4],
-    /// Where their sums begin.
+    /// The initial values of their sums.
     begin: [[i32; 16]; 4],
     scales: [f32; EIGHT],
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
+pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &Arranged) {
     let row_bytes = x.n_blocks * BYTES;
     let x = &x.eights;
     for at in by_fours(out.len()) {
@@ -47,7 +47,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
         for (acc, row) in acc.iter_mut().zip(rows) {
             let (eights, last) = row.as_chunks::<{ EIGHT * BYTES }>();
             if !last.is_empty() {
-                // Scales of zero, so that nothing is added.
+                // Pads with zeros: scales of zero add nothing.
                 let mut eight = [0; EIGHT * BYTES];
                 eight[..last.len()].copy_from_slice(last);
                 add(acc, &eight, &x[eights.len()]);
@@ -62,7 +62,7 @@ pub(super) fn gemv(out: &mut [f32], bytes: &[u8], x: &InEights) {
 /// Adds the products of eight blocks.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &OfEight) {
+fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &EightBlocks) {
     for line in [0, 64, 128, 192] {
         prefetch_ahead_of_four(&eight[line..]);
     }
@@ -91,11 +91,12 @@ fn add(acc: &mut [__m512; 2], eight: &[u8; EIGHT * BYTES], x: &OfEight) {
     }
 }
 
-pub(super) fn in_eights(x: &Activations) -> InEights {
+pub(super) fn arrange(x: &Activations) -> Arranged {
     let q = x.q.as_chunks::<LEN>().0.chunks(EIGHT);
     let sums = x.sums.as_chunks::<8>().0.chunks(EIGHT);
     let eights = q.zip(sums).zip(x.scales.chunks(EIGHT)).map(|((q, sums), scales)| {
-        let mut of = OfEight { q: [[0; 2 * LEN]; 4], begin: [[0; 16]; 4], scales: [0.0; EIGHT] };
+        let mut of =
+            EightBlocks { q: [[0; 2 * LEN]; 4], begin: [[0; 16]; 4], scales: [0.0; EIGHT] };
         of.scales[..scales.len()].copy_from_slice(scales);
         for (i, (q, sums)) in q.iter().zip(sums).enumerate() {
             of.q[i / 2][LEN * (i % 2)..][..LEN].copy_from_slice(q);
@@ -104,5 +105,5 @@ pub(super) fn in_eights(x: &Activations) -> InEights {
         }
         of
     });
-    InEights { n_blocks: x.scales.len(), eights: eights.collect() }
+    Arranged { n_blocks: x.scales.len(), eights: eights.collect() }
 }

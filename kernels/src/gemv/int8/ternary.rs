@@ -1,8 +1,8 @@
-//! Rows of the ternary formats. The layouts are drawn in `quant/ternary.rs`.
+//! Rows of the ternary formats. `quant/ternary.rs` describes the layouts.
 //!
-//! So few bytes hold so many weights that instructions are what is scarce. Vectors are of 64 bytes, which in
-//! TQ2_0 and I2_S is 256 weights, and the activations are put once in the order in which the codes come out
-//! of them. A code is the weight plus one: the sum of the activations is taken off where a lane's sum begins.
+//! Few bytes hold many weights here, so instructions are the bottleneck. Vectors are 64 bytes long (256 weights in TQ2_0
+//! and I2_S), and the activations are rearranged once into the order in which the codes are unpacked. A code is the
+//! weight plus one: the sum of the activations is subtracted from a lane's initial value.
 
 use std::arch::x86_64::*;
 
@@ -15,18 +15,18 @@ use crate::lanes::wide::{
 use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::ternary::{I2_S_BYTES, I2_S_LEN, LEN, TQ1_0_BYTES, TQ2_0_BYTES};
 
-/// What 64 bytes of four codes each are multiplied with.
+/// The activations for 64 bytes of four codes each.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct OfPairs {
-    /// With the lowest pairs of bits of all bytes, then the next.
+pub(super) struct PairBlock {
+    /// For the lowest bit pairs of all bytes, then for the next.
     q: [[i8; 64]; 4],
-    /// Where the sums of sixteen lanes begin.
+    /// The initial values of the sums of sixteen lanes.
     begin: [i32; 16],
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &[(OfPairs, f32)]) {
+pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &[(PairBlock, f32)]) {
     let row_bytes = x.len() * TQ2_0_BYTES;
     for at in by_fours(out.len()) {
         let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
@@ -49,15 +49,15 @@ pub(super) fn gemv_tq2_0(out: &mut [f32], bytes: &[u8], x: &[(OfPairs, f32)]) {
     }
 }
 
-/// Of a block each, with its scale.
-pub(super) fn in_tq2_0(x: &Activations) -> Vec<(OfPairs, f32)> {
+/// For each block, with its scale.
+pub(super) fn arrange_tq2_0(x: &Activations) -> Vec<(PairBlock, f32)> {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
-    blocks.map(|(q, scale)| (of_tq2_0(q), *scale)).collect()
+    blocks.map(|(q, scale)| (block_tq2_0(q), *scale)).collect()
 }
 
 /// The first 32 bytes have the codes of the first half.
-fn of_tq2_0(q: &[i8; LEN]) -> OfPairs {
-    let mut x = OfPairs { q: [[0; 64]; 4], begin: [0; 16] };
+fn block_tq2_0(q: &[i8; LEN]) -> PairBlock {
+    let mut x = PairBlock { q: [[0; 64]; 4], begin: [0; 16] };
     for (i, run) in q.as_chunks::<32>().0.iter().enumerate() {
         x.q[i % 4][32 * (i / 4)..][..32].copy_from_slice(run);
     }
@@ -66,7 +66,7 @@ fn of_tq2_0(q: &[i8; LEN]) -> OfPairs {
 }
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &InI2S) {
+pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &ArrangedI2S) {
     let row_bytes = x.n_blocks * I2_S_BYTES;
     let (x_whole, x_rest) = x.pairs.split_at(row_bytes / 64);
     for at in by_fours(out.len()) {
@@ -98,21 +98,21 @@ pub(super) fn gemv_i2_s(out: &mut [f32], bytes: &[u8], scale: f32, x: &InI2S) {
     }
 }
 
-/// Of two blocks each, with the scales of sixteen lanes. If there is no second its scale is zero.
+/// For two blocks each, with the scales of sixteen lanes. If there is no second block, its scale is zero.
 #[derive(Debug)]
-pub(super) struct InI2S {
+pub(super) struct ArrangedI2S {
     n_blocks: usize,
-    pairs: Vec<(OfPairs, [f32; 16])>,
+    pairs: Vec<(PairBlock, [f32; 16])>,
 }
 
-pub(super) fn in_i2_s(x: &Activations) -> InI2S {
+pub(super) fn arrange_i2_s(x: &Activations) -> ArrangedI2S {
     let pairs = x.q.as_chunks::<I2_S_LEN>().0.chunks(2).zip(x.scales.chunks(2));
     let pairs = pairs.map(|(pair, pair_scales)| {
-        let mut x = OfPairs { q: [[0; 64]; 4], begin: [0; 16] };
+        let mut x = PairBlock { q: [[0; 64]; 4], begin: [0; 16] };
         let mut scales = [0.0; 16];
         for (i, (q, scale)) in pair.iter().zip(pair_scales).enumerate() {
             for (run, q) in q.as_chunks::<32>().0.iter().enumerate() {
-                // The highest pair of bits is the first here.
+                // In I2_S the highest bit pair comes first.
                 x.q[3 - run][32 * i..][..32].copy_from_slice(q);
             }
             x.begin[8 * i] = -sum_of(q);
@@ -120,17 +120,17 @@ pub(super) fn in_i2_s(x: &Activations) -> InI2S {
         }
         (x, scales)
     });
-    InI2S { n_blocks: x.scales.len(), pairs: pairs.collect() }
+    ArrangedI2S { n_blocks: x.scales.len(), pairs: pairs.collect() }
 }
 
 fn sum_of(q: &[i8]) -> i32 {
     q.iter().map(|&q| i32::from(q)).sum()
 }
 
-/// The products of 256 weights, sixteen sums of sixteen.
+/// The products of 256 weights: sixteen sums of sixteen.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn products(codes: &[u8; 64], x: &OfPairs) -> __m512i {
+fn products(codes: &[u8; 64], x: &PairBlock) -> __m512i {
     let codes = load_u8x64(codes);
     let pair = _mm512_set1_epi8(3);
     let mut dot = load_i32x16(&x.begin);
@@ -143,25 +143,25 @@ fn products(codes: &[u8; 64], x: &OfPairs) -> __m512i {
     _mm512_dpbusd_epi32(dot, codes_3, load_i8x64(&x.q[3]))
 }
 
-/// What the 52 bytes of a block are multiplied with, as two loads of 32 have them: the last twelve of the
-/// first come again, with nothing.
+/// The activations for the 52 bytes of a block, as two loads of 32 bytes see them: the last twelve bytes of the first
+/// load come again in the second, with activations of zero.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct OfDigits {
-    /// With the bytes that have each digit next after their point. The last has nothing for the four bytes
-    /// of four digits.
+pub(super) struct DigitBlock {
+    /// For the bytes whose digits come next, one array per digit. The last has zeros for the four bytes that have only
+    /// four digits.
     q: [[i8; 64]; 5],
     /// The same, negated.
     negative: [[i8; 64]; 5],
-    /// Where the sums of sixteen lanes begin.
+    /// The initial values of the sums of sixteen lanes.
     begin: [i32; 16],
     scale: f32,
 }
 
-/// Three times a byte is 256 times its next digit plus what is left, the byte that has the digit after it.
-/// So no digit is ever made: `256 * Σ digit·x` is `3 * Σ byte·x - Σ left·x`.
+/// Three times a byte is 256 times its next digit plus the rest, the byte that holds the following digits. So no digit
+/// is ever extracted: `256 * Σ digit·x` is `3 * Σ byte·x - Σ rest·x`.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &[OfDigits]) {
+pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &[DigitBlock]) {
     let row_bytes = x.len() * TQ1_0_BYTES;
     for at in by_fours(out.len()) {
         let rows = at.map(|i| &bytes[i * row_bytes..][..row_bytes]);
@@ -198,14 +198,18 @@ pub(super) fn gemv_tq1_0(out: &mut [f32], bytes: &[u8], x: &[OfDigits]) {
     }
 }
 
-pub(super) fn in_tq1_0(x: &Activations) -> Vec<OfDigits> {
+pub(super) fn arrange_tq1_0(x: &Activations) -> Vec<DigitBlock> {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(&x.scales);
-    blocks.map(|(q, scale)| of_tq1_0(q, *scale)).collect()
+    blocks.map(|(q, scale)| block_tq1_0(q, *scale)).collect()
 }
 
-fn of_tq1_0(q: &[i8; LEN], scale: f32) -> OfDigits {
-    let mut x =
-        OfDigits { q: [[0; 64]; 5], negative: [[0; 64]; 5], begin: [0; 16], scale: scale / 256.0 };
+fn block_tq1_0(q: &[i8; LEN], scale: f32) -> DigitBlock {
+    let mut x = DigitBlock {
+        q: [[0; 64]; 5],
+        negative: [[0; 64]; 5],
+        begin: [0; 16],
+        scale: scale / 256.0,
+    };
     for (n, to) in x.q.iter_mut().enumerate() {
         to[..32].copy_from_slice(&q[32 * n..][..32]);
         to[44..60].copy_from_slice(&q[160 + 16 * n..][..16]);

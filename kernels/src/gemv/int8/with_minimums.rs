@@ -1,9 +1,9 @@
-//! Rows of Q4_K and Q5_K. The layouts are drawn in `quant/q4_k.rs` and `quant/q5_k.rs`.
+//! Rows of Q4_K and Q5_K. `quant/q4_k.rs` and `quant/q5_k.rs` describe the layouts.
 //!
-//! A sub-block contributes `d * scale * Σ q·x - dmin * min * Σ x`, and within a block all but `d` and `dmin`
-//! are whole numbers. A lane's sum of four products is 4 · 31 · 127 at most, which fits into 16 bits: so the
-//! sums of four sub-blocks become one vector, which is multiplied with the scales of all four at once. The
-//! heads of four rows' blocks are taken apart together, since that is as much work as the codes of one.
+//! A sub-block contributes `d * scale * Σ q·x - dmin * min * Σ x`, and within a block everything but `d` and `dmin` is an
+//! integer. A lane's sum of four products is at most 4 · 31 · 127, which fits in 16 bits: so the sums of four sub-blocks
+//! are packed into one vector, which is multiplied with all four scales at once. The heads of four rows' blocks are
+//! unpacked together, since that is as much work as the codes of one block.
 
 use std::arch::x86_64::*;
 
@@ -16,22 +16,22 @@ use crate::lanes::wide::{
 use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::q4_k::{HEAD, LEN};
 
-/// What a block is multiplied with.
+/// The activations of one block.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct OfBlock {
-    /// Of sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7: in the order of the lower halves of 64 bytes of
-    /// codes, their upper halves, and those of the other 64.
+pub(super) struct Block {
+    /// For sub-blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7: the order of the lower halves of 64 bytes of codes, their
+    /// upper halves, and those of the other 64 bytes.
     q: [[i8; 64]; 4],
     /// The sum of each sub-block.
     sums: [i16; 8],
     scale: f32,
 }
 
-pub(super) fn in_blocks(x: &Activations) -> Vec<OfBlock> {
+pub(super) fn arrange(x: &Activations) -> Vec<Block> {
     let blocks = x.q.as_chunks::<LEN>().0.iter().zip(x.sums.as_chunks::<8>().0).zip(&x.scales);
     let blocks = blocks.map(|((q, sums), scale)| {
-        let mut x = OfBlock { q: [[0; 64]; 4], sums: [0; 8], scale: *scale };
+        let mut x = Block { q: [[0; 64]; 4], sums: [0; 8], scale: *scale };
         for (s, q) in q.as_chunks::<32>().0.iter().enumerate() {
             x.q[s / 4 * 2 + s % 2][s / 2 % 2 * 32..][..32].copy_from_slice(q);
             // At most 32 · 127.
@@ -47,7 +47,7 @@ pub(super) fn in_blocks(x: &Activations) -> Vec<OfBlock> {
 macro_rules! gemv {
     ($name:ident, $bytes:expr, $codes_at:expr, $fifth:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[OfBlock]) {
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &[Block]) {
             const BYTES: usize = $bytes;
             const CODES: usize = $codes_at;
 
@@ -106,13 +106,13 @@ gemv!(gemv_q5_k, crate::quant::q5_k::BYTES, crate::quant::q5_k::QS, |block, half
     with_fifth_bits(codes, piece(block, crate::quant::q5_k::QH), 4 * half)
 });
 
-/// Adds 16 where a bit is set: for the lower halves that of sub-blocks `first` and `first + 2`, for the upper
-/// those after them.
+/// Adds 16 to the codes whose bit is set: in the lower halves those of sub-blocks `first` and `first + 2`, in the upper
+/// halves those of the following sub-blocks.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn with_fifth_bits([low, high]: [__m512i; 2], bits: &[u8; 32], first: usize) -> [__m512i; 2] {
     let bits = _mm512_broadcast_i64x4(load_u8(bits));
-    // Where the bit of the sub-block comes to be the fifth of its byte.
+    // The shift that moves the sub-block's bit to bit 4 of its byte.
     let turn = |s: usize| {
         let [low, high] = [s, s + 2].map(|s| ((4 + 32 - s) % 32) as i32);
         _mm512_inserti64x4::<1>(_mm512_set1_epi32(low), _mm256_set1_epi32(high))
@@ -125,7 +125,7 @@ fn with_fifth_bits([low, high]: [__m512i; 2], bits: &[u8; 32], first: usize) -> 
     ]
 }
 
-/// The heads of four blocks, 16 bytes each.
+/// The 16-byte heads of four blocks.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn heads(of: [&[u8; HEAD]; 4]) -> __m512i {
@@ -135,11 +135,11 @@ fn heads(of: [&[u8; HEAD]; 4]) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(ab), cd)
 }
 
-/// `d` of each block as [`sum_neighbours`] has their sums, and `dmin` of each four times; times `scale`.
+/// `scale` times `d` of each block, in the order of [`sum_neighbours`], and times `dmin`, each four times.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn factors(heads: __m512i, scale: f32) -> [__m512; 2] {
-    // Words of a block: `d` is the first, `dmin` the second.
+    // Of a block's 16-bit words, `d` is the first and `dmin` the second.
     let d = _mm512_set1_epi64(24 << 48 | 16 << 32 | 8 << 16);
     let four = |block: i64| (8 * block + 1) * 0x0001_0001_0001_0001;
     let dmin = _mm512_setr_epi64(four(0), four(1), four(2), four(3), 0, 0, 0, 0);
@@ -150,11 +150,11 @@ fn factors(heads: __m512i, scale: f32) -> [__m512; 2] {
     })
 }
 
-/// The eight scales of each of four blocks, and the eight minimums, as words.
+/// The eight scales and the eight minimums of each of four blocks, as 16-bit words.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn scales_and_mins(heads: __m512i) -> [__m512i; 2] {
-    // The four bytes that have the low bits of scales 0-3, scales 4-7, minimums 0-3, minimums 4-7.
+    // The four bytes with the low bits of scales 0-3, scales 4-7, minimums 0-3, minimums 4-7.
     let low = _mm512_shuffle_epi32::<0b11_10_11_01>(heads);
     let in_each = |[a, b, c, d]: [i32; 4]| _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d));
     let low = _mm512_srlv_epi32(low, in_each([0, 0, 0, 4]));
@@ -169,9 +169,8 @@ fn scales_and_mins(heads: __m512i) -> [__m512i; 2] {
     [_mm512_unpacklo_epi8(bytes, zero), _mm512_unpackhi_epi8(bytes, zero)]
 }
 
-/// Which of the scales of four blocks go where, so that `_mm512_packs_epi32` of one block's sums of
-/// sub-blocks `s`, `s + 2` and of `s + 1`, `s + 3` meets the scale of each: in the lower half four of `s`,
-/// then four of the next, twice.
+/// The order of four blocks' scales that matches `_mm512_packs_epi32` of one block's sums of sub-blocks `s`, `s + 2` and
+/// of `s + 1`, `s + 3`: in the lower half four of `s`, then four of the next, twice.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn scales_of_fours(block: i64, half: i64) -> __m512i {

@@ -1,6 +1,6 @@
-//! Records of the kernel's ring, as bytes and as what they say.
+//! Parses the records in the kernel's rings.
 //!
-//! Their layout is that of `man perf_event_open`, for the fields that [`super::ring`] asks for.
+//! `man perf_event_open` describes the layout; this handles the fields that [`super::ring`] requests.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,19 +8,19 @@ use std::path::Path;
 
 use crate::unwind::Registers;
 
-/// `sample_regs_user`: a bit for each of the registers that [`registers`] reads, by the numbers of
-/// the kernel's `asm/perf_regs.h`.
+/// `sample_regs_user`: a bit for each of the registers that [`registers`] reads, numbered as in the kernel's
+/// `asm/perf_regs.h`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const REGISTER_MASK: u64 = 1 << 6 | 1 << 7 | 1 << 8;
-/// `sample_regs_user`: a bit for each of the registers that [`registers`] reads, by the numbers of
-/// the kernel's `asm/perf_regs.h`.
+/// `sample_regs_user`: a bit for each of the registers that [`registers`] reads, numbered as in the kernel's
+/// `asm/perf_regs.h`.
 #[cfg(target_arch = "aarch64")]
 pub(super) const REGISTER_MASK: u64 = 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
 
-/// Values of a call chain from here on are marks, not addresses: `PERF_CONTEXT_MAX`.
+/// From here on, values in a call chain are markers, not addresses: `PERF_CONTEXT_MAX`.
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 
-/// The numbers of the records, of `enum perf_event_type`.
+/// The types of records, from `enum perf_event_type`.
 mod kind {
     pub(super) const LOST: u32 = 2;
     pub(super) const COMM: u32 = 3;
@@ -32,7 +32,7 @@ mod kind {
     pub(super) const LOST_SAMPLES: u32 = 13;
 }
 
-/// What a record says.
+/// A parsed record.
 #[derive(Debug, PartialEq)]
 pub(super) enum Event<'a> {
     Sample(Sample<'a>),
@@ -44,14 +44,14 @@ pub(super) enum Event<'a> {
         file_offset: u64,
         file: &'a Path,
     },
-    /// A thread has a new name; with `exec`, since its process runs another program.
+    /// A thread has a new name; with `exec`, because its process executes another program.
     Name {
         pid: u32,
         tid: u32,
         name: &'a OsStr,
         exec: bool,
     },
-    /// A thread has begun: that of a new process, if `pid` isn't its parent's.
+    /// A thread has started. If `pid` isn't the parent's, it is a new process.
     Fork {
         pid: u32,
         parent_pid: u32,
@@ -63,13 +63,13 @@ pub(super) enum Event<'a> {
         pid: u32,
         tid: u32,
     },
-    /// There was no room for so many records, of whatever kind.
+    /// The kernel had no room for this many records of any kind.
     LostRecords(u64),
-    /// There was no room for so many samples.
+    /// The kernel had no room for this many samples.
     LostSamples(u64),
-    /// The kernel found that sampling took too long and paused it.
+    /// The kernel paused sampling because it took too long.
     Throttled,
-    /// None of the above.
+    /// Any other record.
     Other,
 }
 
@@ -79,27 +79,27 @@ pub(super) struct Sample<'a> {
     pub(super) tid: u32,
     pub(super) ip: u64,
     pub(super) in_kernel: bool,
-    /// Of the call chain in the kernel, words and marks.
+    /// The call chain in the kernel: addresses and markers.
     pub(super) chain: Words<'a>,
-    /// Those of the program; none for a thread of the kernel or a 32-bit program.
+    /// The program's registers; none for a kernel thread or a 32-bit program.
     pub(super) registers: Option<Registers>,
     /// From the stack pointer upwards.
     pub(super) stack: &'a [u8],
 }
 
-/// Words that needn't be aligned.
+/// Words that may be unaligned.
 #[derive(Debug, PartialEq, Clone, Copy, Default)]
 pub(super) struct Words<'a>(&'a [[u8; 8]]);
 
 impl Words<'_> {
-    /// Those that are addresses.
+    /// The words that are addresses.
     pub(super) fn addresses(self) -> impl Iterator<Item = u64> {
         self.0.iter().map(|&word| u64::from_ne_bytes(word)).filter(|&word| word < CONTEXT_MAX)
     }
 }
 
-/// When the record was made, in nanoseconds: a sample has it as its third word, every other as its
-/// last. `word` gives the word at an offset of a record of `length` bytes without its header.
+/// When the record was made, in nanoseconds: the third word of a sample, the last word of other records. `word` returns
+/// the word at an offset of a record of `length` bytes, not counting its header.
 pub(super) fn time(kind: u32, length: usize, word: impl Fn(usize) -> Option<u64>) -> Option<u64> {
     match kind {
         kind::SAMPLE => word(16),
@@ -107,9 +107,9 @@ pub(super) fn time(kind: u32, length: usize, word: impl Fn(usize) -> Option<u64>
     }
 }
 
-/// Reads a record without its header. `None` if it is too short for what it claims to be.
+/// Parses a record without its header. `None` if it is shorter than it claims.
 pub(super) fn parse(kind: u32, misc: u16, bytes: &[u8], has_chain: bool) -> Option<Event<'_>> {
-    // The process, the thread and the time of the record.
+    // The process, the thread and the time.
     const TRAILER: usize = 16;
     let mut fields = Fields(bytes);
     let event = match kind {
@@ -165,9 +165,9 @@ pub(super) fn parse(kind: u32, misc: u16, bytes: &[u8], has_chain: bool) -> Opti
     Some(event)
 }
 
-/// Those of [`REGISTER_MASK`], which come by their numbers.
+/// The registers of [`REGISTER_MASK`], which come in the order of their numbers.
 fn registers(fields: &mut Fields<'_>) -> Option<Option<Registers>> {
-    /// `PERF_SAMPLE_REGS_ABI_NONE`: there are no registers, as for a thread of the kernel.
+    /// `PERF_SAMPLE_REGS_ABI_NONE`: no registers, as for a kernel thread.
     const NONE: u64 = 0;
     /// `PERF_SAMPLE_REGS_ABI_64`.
     const BITS_64: u64 = 2;
@@ -182,7 +182,7 @@ fn registers(fields: &mut Fields<'_>) -> Option<Option<Registers>> {
     Some((abi == BITS_64).then_some(Registers { ip, sp, fp, lr }))
 }
 
-/// What is left of a record.
+/// The rest of a record.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -204,7 +204,7 @@ impl<'a> Fields<'a> {
         Some(u64::from_ne_bytes(*word))
     }
 
-    /// The text up to its first zero; `trailer` bytes come after it.
+    /// The string up to its first zero, followed by `trailer` bytes.
     fn text(&mut self, trailer: usize) -> Option<&'a OsStr> {
         let text = self.take(self.0.len().checked_sub(trailer)?)?;
         Some(OsStr::from_bytes(text.split(|&byte| byte == 0).next().unwrap_or_default()))
@@ -230,7 +230,7 @@ mod tests {
             self
         }
 
-        /// As the kernel does: with a zero at least, up to a multiple of 8.
+        /// A string as the kernel writes it: with at least one zero, padded to a multiple of 8.
         fn text(mut self, text: &str) -> Self {
             self.0.extend(text.bytes());
             self.0.resize((self.0.len() / 8 + 1) * 8, 0);
@@ -247,7 +247,7 @@ mod tests {
         time(kind, bytes.len(), word)
     }
 
-    /// As many as there are in [`REGISTER_MASK`].
+    /// As many registers as [`REGISTER_MASK`] has.
     fn of_program(abi: u64) -> Bytes {
         let count = u64::from(REGISTER_MASK.count_ones());
         let values: Vec<_> = (0..count).map(|at| 100 + at).collect();
@@ -344,7 +344,7 @@ mod tests {
                 assert_eq!(parse(kind, 0, &bytes[..length], true), None, "{length} bytes");
             }
         }
-        // Lengths that are more than there is, or more than there can be.
+        // Sizes larger than the record, or than any record.
         let greedy = Bytes::default().u64(&[0x40, 7, 5_000, u64::MAX / 4, 0, 0]).0;
         assert_eq!(parse(kind::SAMPLE, 0, &greedy, true), None);
         let greedy = Bytes::default().u64(&[0x40, 7, 5_000, 0, 0, u64::MAX, 0]).0;

@@ -1,4 +1,4 @@
-//! What was seen of the sampled processes.
+//! Collects what is seen of the sampled processes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -6,21 +6,21 @@ use super::event::{Event, Sample};
 use crate::recording::{Ending, MAX_INHERITED, Mapping, Process, RawSample, Stacks, Thread};
 use crate::unwind::Unwinder;
 
-/// What was seen so far.
+/// What has been seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     unwinder: Unwinder,
     pub(super) samples: Vec<RawSample>,
     pub(super) stacks: Stacks,
-    /// By process.
+    /// For each process.
     mappings: BTreeMap<u32, Vec<Mapping>>,
-    /// How many of them each process has from its parent.
+    /// How many mappings each process has inherited from its parent.
     inherited: BTreeMap<u32, usize>,
-    /// The sum of these.
+    /// Their sum.
     n_inherited: usize,
-    /// The processes and threads that were seen and haven't ended.
+    /// The processes and threads that have been seen and haven't ended.
     alive: BTreeSet<(u32, u32)>,
-    /// The processes that have samples.
+    /// The processes with samples.
     sampled: HashSet<u32>,
     /// The names of threads, by process and thread.
     names: BTreeMap<(u32, u32), String>,
@@ -32,7 +32,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Takes in one event, `None` if it couldn't be read; they come by time.
+    /// Adds an event; `None` stands for one that couldn't be parsed. Events come in the order of time.
     pub(super) fn take(&mut self, time_ns: u64, event: Option<&Event<'_>>) {
         let Some(event) = event else {
             self.unreadable += 1;
@@ -53,8 +53,7 @@ impl Journal {
             Event::Name { pid, tid, name, exec } => {
                 if exec {
                     self.unwinder.exec(pid);
-                    // Its other threads have ended, and the one that is left may have had another
-                    // number.
+                    // Its other threads have ended, and the remaining one may have had another id.
                     while let Some(&thread) = self.alive.range((pid, 0)..=(pid, u32::MAX)).next() {
                         self.alive.remove(&thread);
                     }
@@ -99,7 +98,7 @@ impl Journal {
         self.mappings.entry(child).or_default().extend(inherited);
     }
 
-    /// A process has ended. Only what samples are to be named by is kept of it.
+    /// A process has ended. Only what is needed to name its samples is kept.
     fn exit(&mut self, pid: u32) {
         self.unwinder.exit(pid);
         if !self.sampled.contains(&pid) {
@@ -122,8 +121,7 @@ impl Journal {
                 Some(registers) => {
                     self.unwinder.unwind(sample.pid, registers, sample.stack, addresses)
                 }
-                // All of a kernel thread's stack is the kernel's; of a 32-bit program's only this
-                // is known.
+                // A kernel thread's stack is all in the kernel; for a 32-bit program nothing else is known.
                 None if sample.in_kernel => Ending::Root,
                 None => {
                     addresses.push(sample.ip);
@@ -132,7 +130,7 @@ impl Journal {
             };
             (n_kernel, ending)
         });
-        // What tells of its begin may have been lost.
+        // The record of its start may have been lost.
         self.alive.insert((sample.pid, sample.tid));
         self.sampled.insert(sample.pid);
         self.names.entry((sample.pid, sample.tid)).or_default();
@@ -147,7 +145,7 @@ impl Journal {
         });
     }
 
-    /// The processes, and every thread.
+    /// The processes, and all threads.
     pub(super) fn seen(&mut self) -> (Vec<Process>, Vec<Thread>) {
         let mappings = std::mem::take(&mut self.mappings);
         let processes = mappings.into_iter().map(|(pid, mappings)| Process { pid, mappings });
@@ -252,7 +250,7 @@ mod tests {
         let thread = Event::Fork { pid: 7, parent_pid: 7, tid: 8, parent_tid: 7 };
         journal.take(2, Some(&thread));
         sampled(&mut journal, 7, 8);
-        // Nothing told of this one's begin.
+        // No record of this one's start.
         sampled(&mut journal, 7, 9);
         journal.take(4, Some(&exit(7, 7)));
         journal.take(4, Some(&exit(7, 8)));
@@ -261,7 +259,7 @@ mod tests {
         unwinds(&journal, 0);
         assert_eq!(journal.seen().0[0].mappings.len(), 1);
 
-        // Of another program the threads before it are no part.
+        // Threads from before an `exec` don't belong to the new program.
         let mut journal = Journal::default();
         journal.take(1, Some(&thread));
         let exec = Event::Name { pid: 7, tid: 7, name: OsStr::new("next"), exec: true };

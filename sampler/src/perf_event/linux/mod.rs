@@ -1,4 +1,4 @@
-//! Starts the command, reads the rings until it ends, and says what limits the recording.
+//! Starts the command, reads the rings until it ends, and notes what limits the recording.
 
 mod event;
 mod interrupt;
@@ -17,14 +17,14 @@ use super::{Abilities, Options, Progress, RecordError};
 use crate::clock;
 use crate::recording::{Recording, Sampler, TimeBase};
 
-/// How long the reader sleeps at most. It isn't nice, in the sense of `setpriority`: with 19 on a
-/// busy machine it came too late, and records were lost.
+/// The longest time that the reader sleeps. Its priority isn't lowered (`setpriority`): at a nice value of 19 on a busy
+/// machine, it came too late, and records were lost.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How old a record has to be before it is taken.
+/// How old a record must be before it is processed.
 ///
-/// A CPU takes the time of its record before it has written the record, so another CPU's later one
-/// could be seen first, and code be run before it is mapped.
+/// A CPU stamps its record before writing it. So a later record of another CPU could be seen first, and code seem to run
+/// before it is mapped.
 const SETTLED_NS: u64 = 2_000_000;
 
 pub(super) fn record(
@@ -38,8 +38,8 @@ pub(super) fn record(
     let mut journal = Journal::default();
     let (rings, status) = thread::scope(|scope| {
         let (give, given) = mpsc::channel();
-        // Processes inherit the events of the thread that starts them. It is one of its own, so
-        // that what the caller's `on_tick` starts isn't sampled.
+        // Processes inherit the events of the thread that starts them. This is a thread of its own, so that
+        // processes started by the caller's `on_tick` aren't sampled.
         let starter = scope.spawn(move || {
             let rings = Rings::open(options)?;
             let started = command.spawn();
@@ -47,7 +47,7 @@ pub(super) fn record(
                 let program = command.get_program().to_string_lossy().into_owned();
                 RecordError::Spawn { program, error }
             })?;
-            // Its reader lives as long as this thread.
+            // The receiver lives as long as this thread.
             let _ = give.send(rings);
             child
                 .wait()
@@ -71,8 +71,8 @@ pub(super) fn record(
     let (kernel, ring_size) = rings.map_or((false, 0), |rings| (rings.kernel, rings.size));
     if journal.lost_records > 0 {
         notes.push(format!(
-            "{} records of the kernel, of samples or of what tells which code there was, were lost \
-             since the rings of {} KiB were full: take less of the stack or fewer samples, or \
+            "{} records of the kernel (samples, or information about mapped code) were lost because \
+             the rings of {} KiB were full: take less of the stack or fewer samples, or \
              raise `ulimit -l`",
             journal.lost_records,
             ring_size >> 10
@@ -81,19 +81,19 @@ pub(super) fn record(
     if options.kernel && !kernel {
         let level = ring::paranoid().map_or("?".to_owned(), |level| level.to_string());
         notes.push(format!(
-            "time in the kernel is not sampled: kernel.perf_event_paranoid is {level}, and must \
-             be 1 for that"
+            "kernel time is not sampled: kernel.perf_event_paranoid is {level}, but must be at \
+             most 1"
         ));
     }
     Ok((finish(journal, options, kernel, notes), status))
 }
 
-/// The options with a frequency that the kernel allows.
+/// The options, with a frequency that the kernel allows.
 fn lowered(options: &Options, notes: &mut Vec<String>) -> Options {
     let mut options = options.clone();
     if let Some(most) = ring::max_frequency().filter(|&most| most < options.frequency) {
         notes.push(format!(
-            "sampled {most} times a second, not {}: kernel.perf_event_max_sample_rate",
+            "sampled {most} times per second, not {}: kernel.perf_event_max_sample_rate",
             options.frequency
         ));
         options.frequency = most;
@@ -109,21 +109,21 @@ fn finish(
 ) -> Recording {
     if journal.throttled > 0 {
         notes.push(format!(
-            "the kernel paused the sampling {} times, since it took too long",
+            "the kernel paused sampling {} times because it took too long",
             journal.throttled
         ));
     }
     if journal.forks_without_code > 0 {
         notes.push(format!(
-            "{} processes were forked beyond what is kept of them; what is in them has no names",
+            "{} forked processes exceed the limit on inherited code: their functions have no names",
             journal.forks_without_code
         ));
     }
     if journal.unreadable > 0 {
-        notes.push(format!("{} records of the kernel could not be read", journal.unreadable));
+        notes.push(format!("{} records of the kernel could not be parsed", journal.unreadable));
     }
     if journal.samples.is_empty() {
-        notes.push("no sample was taken: the command used almost no CPU time".to_owned());
+        notes.push("no samples: the command used almost no CPU time".to_owned());
     }
     let (processes, threads) = journal.seen();
     journal.samples.sort_by_key(|sample| sample.time_ns);

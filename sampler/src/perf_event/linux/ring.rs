@@ -1,4 +1,4 @@
-//! An event and its ring of records for each CPU.
+//! One event and one ring of records for each CPU.
 
 use std::fs;
 use std::io;
@@ -11,34 +11,34 @@ use perf_event::{Builder, Clock, Record, SampleFlag, Sampler};
 use super::event::{self, Event};
 use crate::perf_event::{Options, RecordError};
 
-/// The smallest ring that is tried, in bytes: four of the largest records.
+/// The smallest ring to try, in bytes: four of the largest records.
 const SMALLEST: usize = 256 << 10;
-/// The largest.
+/// The largest ring to try.
 const LARGEST: usize = 4 << 20;
 
 /// The rings of all CPUs.
 pub(super) struct Rings {
     rings: Vec<Ring>,
-    /// In bytes, of each.
+    /// The size of each ring, in bytes.
     pub(super) size: usize,
-    /// Whether time in the kernel is sampled.
+    /// Whether kernel time is sampled.
     pub(super) kernel: bool,
-    /// For a record that goes over the end of its ring.
+    /// For a record that wraps around the end of its ring.
     scratch: Vec<u8>,
 }
 
 struct Ring {
     sampler: Sampler,
-    /// When its first record was made, if that was looked up already.
+    /// The time of its first record, if known.
     next_ns: Option<u64>,
 }
 
 impl Rings {
-    /// Opens an event on each CPU. The processes that this thread starts from now on are sampled,
-    /// from their first `exec` on.
+    /// Opens an event on each CPU. Processes that this thread starts from now on are sampled from their first `exec`
+    /// on.
     ///
-    /// That way there is no process to be stopped before its `exec` and no moment in which it runs
-    /// without being sampled: the kernel hands the events down as it makes the process.
+    /// So no process must be stopped before its `exec`, and none runs unsampled for a moment: the kernel passes the
+    /// events on when it creates the process.
     pub(super) fn open(options: &Options) -> Result<Self, RecordError> {
         let cpus = online_cpus()?;
         let wanted = tenth_of_second(options).saturating_mul(2);
@@ -61,10 +61,9 @@ impl Rings {
         }
     }
 
-    /// Gives the records up to `limit_ns` to `take`, by time, and frees their room.
+    /// Passes the records up to `limit_ns` to `take` in the order of time, and frees their space.
     ///
-    /// A record isn't copied but for one that goes over the end of its ring. One that can't be
-    /// understood is `None`.
+    /// Records are only copied if they wrap around the end of their ring. One that can't be parsed is `None`.
     pub(super) fn drain(&mut self, limit_ns: u64, mut take: impl FnMut(u64, Option<&Event<'_>>)) {
         for ring in &mut self.rings {
             ring.look();
@@ -82,7 +81,7 @@ impl Rings {
         }
     }
 
-    /// Waits until a ring is filled to its mark, or `longest` has passed.
+    /// Waits until a ring is filled to its mark, but no longer than `longest`.
     #[allow(unsafe_code)]
     pub(super) fn wait(&self, longest: Duration) {
         let file = |ring: &Ring| libc::pollfd {
@@ -93,26 +92,26 @@ impl Rings {
         let mut files: Vec<_> = self.rings.iter().map(file).collect();
         let n_files = files.len() as libc::nfds_t;
         let longest = longest.as_millis().try_into().unwrap_or(i32::MAX);
-        // SAFETY: the pointer and the count are those of `files`. An error is no harm: it ends the
-        // wait, as does a signal.
+        // SAFETY: the pointer and the count are those of `files`. An error does no harm: like a signal, it ends the
+        // wait.
         unsafe { libc::poll(files.as_mut_ptr(), n_files, longest) };
     }
 }
 
 impl Ring {
-    /// Looks up when the first record was made.
+    /// Finds the time of the first record.
     fn look(&mut self) {
         self.next_ns = self.sampler.next_record().map(|record| {
             let time = event::time(record.ty(), record.len(), |offset| word(&record, offset));
-            // Not dropped, or the ring would give it up.
+            // Dropping the record would remove it from the ring.
             std::mem::forget(record);
             time.unwrap_or(0)
         });
     }
 }
 
-/// The word of a record at a multiple of 8. Records are whole words, and so are rings: none is cut
-/// in two.
+/// The word of a record at an offset that is a multiple of 8. Records and rings consist of whole words, so no word wraps
+/// around.
 fn word(record: &Record<'_>, mut offset: usize) -> Option<u64> {
     for part in record.data() {
         if let Some(bytes) = part.get(offset..).and_then(|rest| rest.first_chunk()) {
@@ -134,7 +133,7 @@ fn contiguous<'a>(record: &'a Record<'_>, scratch: &'a mut Vec<u8>) -> &'a [u8] 
     }
 }
 
-/// What failed.
+/// The operation that failed.
 enum Failed {
     Event(io::Error),
     Memory(io::Error),
@@ -150,7 +149,7 @@ fn open_all(
     for &cpu in cpus {
         let counter = match builder(options, kernel, size).one_cpu(cpu).build() {
             Ok(counter) => counter,
-            // It went offline since.
+            // It has gone offline.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
             Err(error) => return Err(Failed::Event(error)),
         };
@@ -160,16 +159,16 @@ fn open_all(
     Ok(rings)
 }
 
-/// What a thread's samples take in a tenth of a second, in bytes.
+/// The size of a thread's samples in a tenth of a second, in bytes.
 fn tenth_of_second(options: &Options) -> usize {
     let record = u64::from(options.stack_bytes) + 256;
     usize::try_from(options.frequency.saturating_mul(record) / 10).unwrap_or(usize::MAX)
 }
 
-/// How full a ring of this size is when its reader is woken, in bytes.
+/// How full a ring of this size is when it wakes the reader, in bytes.
 ///
-/// A reader that wakes takes a CPU from a thread of the program, for which others may wait. So it
-/// wakes as seldom as leaves room for what comes until even a busy machine lets it run.
+/// Waking, the reader takes a CPU from a thread of the program, which others may wait for. So it wakes as rarely as
+/// possible while leaving enough room until even a busy machine lets it run.
 fn mark(size: usize, room: usize) -> usize {
     size.saturating_sub(room).clamp(size / 4, size / 2)
 }
@@ -205,7 +204,7 @@ fn builder(options: &Options, kernel: bool, size: usize) -> Builder<'static> {
     builder
 }
 
-/// What the kernel allows without running anything.
+/// Tries what the kernel allows, without running anything.
 pub(super) fn try_open(frequency: u64, kernel: bool) -> Result<(), RecordError> {
     let cpus = online_cpus()?;
     let options = Options { frequency, kernel, ..Options::default() };
@@ -213,7 +212,7 @@ pub(super) fn try_open(frequency: u64, kernel: bool) -> Result<(), RecordError> 
     opened.map(drop).map_err(|error| why(error, cpus.len(), paranoid()))
 }
 
-/// The numbers of the CPUs that are online; at least one.
+/// The numbers of the online CPUs; at least one.
 fn online_cpus() -> Result<Vec<usize>, RecordError> {
     let failed = |error| RecordError::System { what: "read which CPUs are online", error };
     let text = fs::read_to_string("/sys/devices/system/cpu/online").map_err(failed)?;
@@ -221,9 +220,9 @@ fn online_cpus() -> Result<Vec<usize>, RecordError> {
     cpus.ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidData, text.trim())))
 }
 
-/// Reads a list like `0-3,8`.
+/// Parses a list such as `0-3,8`.
 fn parse_cpus(text: &str) -> Option<Vec<usize>> {
-    /// More than the kernel can be built for.
+    /// More CPUs than a kernel can be built for.
     const MOST: usize = 1 << 16;
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {

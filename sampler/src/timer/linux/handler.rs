@@ -1,9 +1,9 @@
-//! The signal's handler, and the slots through which it and the sampling thread talk.
+//! The signal handler, and the slots through which it communicates with the sampling thread.
 //!
-//! Each thread has a slot, with room for some samples, and a timer of its CPU clock, which sends it the
-//! signal. The handler, on the thread that it interrupts, fills the next cell of the slot; the sampling
-//! thread empties them. No memory is allocated in the handler and nothing is waited for. Slots are never
-//! freed, so a signal that comes late finds its slot, sees that nothing is asked for, and does nothing.
+//! Each thread has a slot with room for some samples, and a timer of its CPU clock, which sends it the signal. The
+//! handler runs on the interrupted thread and fills the next cell of the slot; the sampling thread empties the cells.
+//! The handler doesn't allocate or block. Slots are never freed, so a late signal still finds its slot, sees that it
+//! isn't wanted, and does nothing.
 
 #![allow(unsafe_code, reason = "signals and other threads' registers are foreign calls")]
 
@@ -16,32 +16,32 @@ use crate::clock;
 use crate::timer::TimerError;
 use crate::unwind::Registers;
 
-/// Threads that can be sampled at a time.
+/// The most threads that can be sampled at the same time.
 pub(super) const SLOTS: usize = 1024;
-/// The most that is copied of a stack.
+/// The most bytes that are copied of a stack.
 pub(super) const CAPACITY: usize = 1 << 16;
-/// Samples that a slot has room for, until the sampling thread comes to take them.
+/// How many samples a slot holds until the sampling thread takes them.
 const CELLS: usize = 16;
 
-/// Nothing is asked for; the cell is the sampling thread's.
+/// Not in use; the cell belongs to the sampling thread.
 const IDLE: u32 = 0;
-/// There is room for a sample.
+/// Ready for a sample.
 const ASKED: u32 = 1;
-/// The handler is writing it; the cell is the handler's.
+/// The handler is writing a sample; the cell belongs to the handler.
 const WRITING: u32 = 2;
-/// It is there; the cell is the sampling thread's.
+/// A sample is there; the cell belongs to the sampling thread.
 const FULL: u32 = 3;
 
 struct Slot {
     thread: AtomicI32,
-    /// Samples that were begun, by the handler: the next one's cell.
+    /// How many samples the handler has begun, which gives the next sample's cell.
     written: AtomicUsize,
-    /// Samples that were taken, by the sampling thread.
+    /// How many samples the sampling thread has taken.
     read: AtomicUsize,
-    /// Signals that found no room.
+    /// How many signals found no room.
     missed: AtomicU64,
     cells: [Cell; CELLS],
-    /// [`CAPACITY`] bytes for each cell, from the slot's first use on.
+    /// [`CAPACITY`] bytes for each cell, allocated at the slot's first use.
     stacks: AtomicPtr<u8>,
 }
 
@@ -69,38 +69,38 @@ static TABLE: [Slot; SLOTS] = [const {
         stacks: AtomicPtr::new(ptr::null_mut()),
     }
 }; SLOTS];
-/// Slots from here on were never used.
+/// Slots from here on have never been used.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// How much is copied of a stack.
+/// How many bytes of a stack are copied.
 static STACK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// A sample as it was taken.
+/// A sample from a slot.
 pub(super) struct Taken<'a> {
     pub(super) time_ns: u64,
     pub(super) registers: Registers,
     pub(super) stack: &'a [u8],
 }
 
-/// The slots; there is one of this at a time.
+/// The sampling thread's access to the slots. There is one at a time.
 #[derive(Debug)]
 pub(super) struct Slots {
     free: Vec<usize>,
 }
 
 impl Slots {
-    /// Sets the handler up.
+    /// Installs the handler.
     pub(super) fn open(stack_bytes: usize) -> Result<Self, TimerError> {
         install()?;
         STACK_BYTES.store(stack_bytes.min(CAPACITY), Ordering::Relaxed);
         Ok(Self { free: (0..SLOTS).rev().filter(|&index| empty(&TABLE[index])).collect() })
     }
 
-    /// A slot for a thread, which may be written to from now on; `None` if all are taken.
+    /// Assigns a slot to a thread, which may write to it from now on; `None` if all are taken.
     pub(super) fn assign(&mut self, thread: i32) -> Option<usize> {
         let index = self.free.pop()?;
         let slot = &TABLE[index];
         if slot.stacks.load(Ordering::Relaxed).is_null() {
-            // Zeros of the system's, which take no memory until they are written to.
+            // Zeroed memory from the system, which takes no physical memory until it is written to.
             let stacks = vec![0_u8; CELLS * CAPACITY].into_boxed_slice();
             slot.stacks.store(Box::leak(stacks).as_mut_ptr(), Ordering::Relaxed);
         }
@@ -116,23 +116,23 @@ impl Slots {
         Some(index)
     }
 
-    /// Takes the slot of a thread that has ended, or that isn't to be sampled any more. Samples in
-    /// it are gone: they aren't the next thread's.
+    /// Releases the slot of a thread that has ended or is no longer sampled. Its remaining samples are dropped, so that
+    /// they aren't attributed to the next thread.
     pub(super) fn release(&mut self, index: usize) {
         let slot = &TABLE[index];
-        // Signals from here on find no slot.
+        // From here on, signals find no slot.
         slot.thread.store(0, Ordering::Relaxed);
         if empty(slot) {
             self.free.push(index);
         }
     }
 
-    /// Signals of the slot's thread that found no room for a sample.
+    /// How many signals of the slot's thread found no room for a sample.
     pub(super) fn missed(&self, index: usize) -> u64 {
         TABLE[index].missed.load(Ordering::Relaxed)
     }
 
-    /// Gives the slot's samples to `take`, the first one first.
+    /// Passes the slot's samples to `take`, oldest first.
     pub(super) fn take(&mut self, index: usize, mut take: impl FnMut(&Taken<'_>)) {
         let slot = &TABLE[index];
         loop {
@@ -145,9 +145,9 @@ impl Slots {
                 [0, 1, 2, 3].map(|at| cell.registers[at].load(Ordering::Relaxed));
             let length = cell.length.load(Ordering::Relaxed).min(CAPACITY);
             let stacks = slot.stacks.load(Ordering::Relaxed);
-            // SAFETY: the pointer is to `CELLS` times `CAPACITY` bytes, since the slot was assigned.
-            // While the state is `FULL` no handler writes to this cell's: it begins with `ASKED` only,
-            // which this thread sets, and `&mut self` keeps it from doing so meanwhile.
+            // SAFETY: the pointer is to `CELLS` times `CAPACITY` bytes since the slot was assigned. While the state is
+            // `FULL`, no handler writes to this cell: a handler begins only at `ASKED`, which only this thread sets,
+            // and `&mut self` prevents that meanwhile.
             let stack = unsafe {
                 std::slice::from_raw_parts(stacks.add(number % CELLS * CAPACITY), length)
             };
@@ -159,18 +159,18 @@ impl Slots {
     }
 }
 
-/// A timer of a thread's CPU clock, which sends the thread the signal.
+/// A timer of a thread's CPU clock, which sends the signal to the thread.
 ///
-/// It fires with the kernel's tick: as often as that at most, and wherever the thread is then.
+/// It fires with the kernel's tick: no more often than that, and wherever the thread is then.
 #[derive(Debug)]
 pub(super) struct CpuTimer(libc::timer_t);
 
-// SAFETY: a number that the kernel gave, which any thread of the process may use.
+// SAFETY: it is a number from the kernel, which any thread of the process may use.
 unsafe impl Send for CpuTimer {}
 
 impl CpuTimer {
-    /// Sends a signal for each `period_ns` of CPU time from now on; `None` if the thread has ended, or the
-    /// system has no more timers.
+    /// Sends a signal for each `period_ns` of CPU time from now on; `None` if the thread has ended, or the system has
+    /// no more timers.
     pub(super) fn start(thread: i32, clock: libc::clockid_t, period_ns: u64) -> Option<Self> {
         // SAFETY: a sigevent is plain data for which zeros are valid.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
@@ -178,7 +178,7 @@ impl CpuTimer {
         event.sigev_signo = SIGNAL;
         event.sigev_notify_thread_id = thread;
         let mut timer: libc::timer_t = ptr::null_mut();
-        // SAFETY: the pointers are to whole values; the thread is one of this process, or the call fails.
+        // SAFETY: the pointers are to valid values. If the thread isn't one of this process, the call fails.
         if unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) } != 0 {
             return None;
         }
@@ -188,8 +188,8 @@ impl CpuTimer {
             tv_nsec: (period_ns % 1_000_000_000) as libc::c_long,
         };
         let times = libc::itimerspec { it_interval: period, it_value: period };
-        // SAFETY: the timer was made above, and the pointer is to a whole itimerspec; what was before isn't
-        // asked for.
+        // SAFETY: the timer was created above, and the pointer is to a valid itimerspec; the old value isn't
+        // requested.
         let set = unsafe { libc::timer_settime(timer.0, 0, &raw const times, ptr::null_mut()) };
         (set == 0).then_some(timer)
     }
@@ -197,22 +197,21 @@ impl CpuTimer {
 
 impl Drop for CpuTimer {
     fn drop(&mut self) {
-        // SAFETY: it was made by `timer_create` and is deleted once.
+        // SAFETY: it was created by `timer_create` and is deleted once.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
 const SIGNAL: libc::c_int = libc::SIGPROF;
 
-/// Makes a slot ready for another thread. `false` if a handler writes to it, as that of a thread may
-/// that hasn't ended: then it stays with it, until it is looked at again with the next
-/// [`Slots::open`].
+/// Empties a slot for another thread. Returns false if a handler is writing to it, which is possible if its thread
+/// hasn't ended: then the slot stays with that thread until the next [`Slots::open`].
 ///
-/// A thread that has ended is in no handler, and the exchange sees the last of what it has stored:
-/// whatever the handler did, nothing of it comes after.
+/// A thread that has ended is in no handler, and the exchange sees the last value that it stored: nothing that the
+/// handler did comes after it.
 fn empty(slot: &Slot) -> bool {
     let unless_written = |state| (state != WRITING).then_some(IDLE);
-    // All of them, whatever comes of each.
+    // All cells, even after one that can't be emptied.
     slot.cells.iter().fold(true, |is_empty, cell| {
         let emptied =
             cell.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, unless_written).is_ok();
@@ -220,7 +219,7 @@ fn empty(slot: &Slot) -> bool {
     })
 }
 
-/// Sets the handler, and leaves it for ever: without it a late signal would end the process.
+/// Installs the handler and never removes it: without it, a late signal would end the process.
 fn install() -> Result<(), TimerError> {
     let ours = on_signal as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut c_void) as usize;
     let failed = |()| TimerError::System {
@@ -229,44 +228,43 @@ fn install() -> Result<(), TimerError> {
     };
     // SAFETY: a sigaction is plain data for which zeros are valid.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a whole sigaction.
+    // SAFETY: the pointer is to a valid sigaction.
     let read = unsafe { libc::sigaction(SIGNAL, ptr::null(), &raw mut before) };
     (read == 0).then_some(()).ok_or(()).map_err(failed)?;
     if ![libc::SIG_DFL, libc::SIG_IGN, ours].contains(&before.sa_sigaction) {
         return Err(TimerError::SignalInUse);
     }
-    // SAFETY: as above; no signal is blocked while the handler runs, but its own.
+    // SAFETY: as above; while the handler runs, only its own signal is blocked.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = ours;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: the pointer is to a whole sigaction, and the handler is one for three arguments, as
-    // `SA_SIGINFO` says.
+    // SAFETY: the pointer is to a valid sigaction, and the handler takes three arguments, as `SA_SIGINFO` requires.
     let set = unsafe { libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) };
     (set == 0).then_some(()).ok_or(()).map_err(failed)
 }
 
-/// Runs on the thread that is sampled, at any point of it: so it makes only calls that
-/// `man signal-safety` lists or that are bare system calls, and leaves `errno` as it was.
+/// Runs on the sampled thread, at any point of its execution. So it only makes calls that are listed in `man
+/// signal-safety` or are plain system calls, and restores `errno`.
 extern "C" fn on_signal(_signal: libc::c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: every thread has its `errno`.
+    // SAFETY: every thread has an `errno`.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    // SAFETY: takes nothing.
+    // SAFETY: the call takes no arguments.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
     let used = USED.load(Ordering::Acquire);
     let mine = |slot: &&Slot| slot.thread.load(Ordering::Relaxed) == thread;
     if let Some(slot) = TABLE.iter().take(used).find(mine) {
-        // The signal is blocked in here, so nobody else counts this one.
+        // The signal is blocked in here, so nothing else changes this number.
         let number = slot.written.load(Ordering::Relaxed);
         let cell = &slot.cells[number % CELLS];
         let asked =
             cell.state.compare_exchange(ASKED, WRITING, Ordering::AcqRel, Ordering::Relaxed);
         match asked {
-            // Since it was found, the slot may have become another thread's.
+            // Meanwhile the slot may have been given to another thread.
             Ok(_) if !mine(&slot) => cell.state.store(ASKED, Ordering::Release),
             Ok(_) => {
-                // SAFETY: with `SA_SIGINFO` the third argument is a ucontext, the interrupted thread's.
+                // SAFETY: with `SA_SIGINFO`, the third argument is the interrupted thread's ucontext.
                 let registers = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
                 fill(slot, number % CELLS, &registers);
                 slot.written.store(number.wrapping_add(1), Ordering::Relaxed);
@@ -299,7 +297,7 @@ fn registers(context: &libc::ucontext_t) -> Registers {
 
 fn fill(slot: &Slot, cell: usize, registers: &Registers) {
     let stacks = slot.stacks.load(Ordering::Relaxed);
-    // SAFETY: the pointer is to `CELLS` times `CAPACITY` bytes, since the slot was assigned.
+    // SAFETY: the pointer is to `CELLS` times `CAPACITY` bytes since the slot was assigned.
     let stack = unsafe { stacks.add(cell * CAPACITY) };
     let cell = &slot.cells[cell];
     cell.time_ns.store(clock::raw_ns(), Ordering::Relaxed);
@@ -311,16 +309,15 @@ fn fill(slot: &Slot, cell: usize, registers: &Registers) {
     cell.length.store(copy_stack(sp as usize, stack, wanted), Ordering::Relaxed);
 }
 
-/// Copies up to `wanted` bytes from `sp` on to `to`; says how many.
+/// Copies up to `wanted` bytes from `sp` on to `to`, and returns how many.
 ///
-/// Where the stack ends isn't known here, so the kernel copies, which stops at the first page that
-/// isn't there. Reading on our own could end the process: what lies above a stack is other memory,
-/// and another thread may be giving it back.
+/// Where the stack ends isn't known here, so the kernel copies, and stops at the first missing page. A direct read could
+/// end the process: above a stack lies other memory, which another thread may be unmapping.
 fn copy_stack(sp: usize, to: *mut u8, wanted: usize) -> usize {
     const PAGE: usize = 4096;
     const PAGES: usize = CAPACITY / PAGE + 1;
     let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-    // A part for each page: the call promises to stop only between parts.
+    // One part per page, since the call only promises to stop between parts.
     let mut from = [nothing; PAGES];
     let mut n_parts = 0;
     let mut at = sp;
@@ -332,8 +329,8 @@ fn copy_stack(sp: usize, to: *mut u8, wanted: usize) -> usize {
         at = next;
     }
     let into = libc::iovec { iov_base: to.cast(), iov_len: wanted };
-    // SAFETY: `to` has room for `wanted` bytes, at most `CAPACITY`, and is written by nobody else
-    // while the cell's state is `WRITING`. What can't be read the kernel doesn't read.
+    // SAFETY: `to` has room for `wanted` bytes, at most `CAPACITY`, and nothing else writes to it while the cell's
+    // state is `WRITING`. The kernel skips what it can't read.
     let copied = unsafe {
         let parts = n_parts as libc::c_ulong;
         libc::syscall(
@@ -349,10 +346,10 @@ fn copy_stack(sp: usize, to: *mut u8, wanted: usize) -> usize {
     if let Ok(copied) = usize::try_from(copied) {
         return copied.min(wanted);
     }
-    // The call is refused, as by a filter. The page of the stack pointer is there.
+    // The call is refused, for example by a filter. The page of the stack pointer is mapped.
     let length = if n_parts > 0 { from[0].iov_len } else { 0 };
-    // SAFETY: the stack pointer's page is mapped as long as its thread runs, which is this one, and
-    // `length` ends with it; `to` is as above and no part of any stack.
+    // SAFETY: the stack pointer's page is mapped as long as its thread runs, which is this one, and `length` ends
+    // with it; `to` is as above, and not part of any stack.
     unsafe { ptr::copy_nonoverlapping(sp as *const u8, to, length) };
     length
 }
@@ -363,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_given_on_empty_and_not_while_a_handler_writes_to_it() {
-        // Not one of the first, which a sampler of this process would use.
+        // Not one of the first slots, which a sampler of this process would use.
         const INDEX: usize = SLOTS - 1;
         let state = &TABLE[INDEX].cells[0].state;
         let mut slots = Slots { free: vec![INDEX] };
@@ -391,11 +388,11 @@ mod tests {
     fn samples_are_taken_in_order_and_what_finds_no_room_is_counted() {
         const INDEX: usize = SLOTS - 2;
         let mut slots = Slots { free: vec![INDEX] };
-        // This very thread, without the signal: the handler is called.
-        // SAFETY: takes nothing.
+        // Calls the handler directly on this thread, without a signal.
+        // SAFETY: the call takes no arguments.
         let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
         assert_eq!(slots.assign(thread), Some(INDEX));
-        // SAFETY: plain data for which zeros are valid: a stack at address 0, of which nothing is copied.
+        // SAFETY: plain data for which zeros are valid: a stack at address 0, from which nothing is copied.
         let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
         let mut signal = || on_signal(SIGNAL, ptr::null_mut(), (&raw mut context).cast());
         for round in 1..=3 {
@@ -415,7 +412,7 @@ mod tests {
     fn what_is_copied_ends_before_memory_that_is_not_there() {
         const PAGE: usize = 4096;
         let pages = 3 * PAGE;
-        // SAFETY: new memory, of which nothing is known yet.
+        // SAFETY: maps new memory.
         let memory = unsafe {
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
             libc::mmap(ptr::null_mut(), pages, access, kind | libc::MAP_ANONYMOUS, -1, 0)
@@ -426,7 +423,7 @@ mod tests {
             // SAFETY: within the new memory.
             unsafe { memory.add(at).write((at % 251) as u8) };
         }
-        // SAFETY: a page of the new memory, of which there is no reference.
+        // SAFETY: a page of the new memory, without references to it.
         assert_eq!(unsafe { libc::munmap(memory.add(2 * PAGE).cast(), PAGE) }, 0);
 
         let mut copy = vec![0; CAPACITY];

@@ -1,18 +1,18 @@
-//! What code this process has mapped.
+//! The code that this process has mapped.
 
 use std::path::PathBuf;
 
 use crate::recording::Mapping;
 
-/// The mappings with code, as in `/proc/self/maps`.
+/// The mappings with code in `/proc/self/maps`.
 pub(super) fn code(from_ns: u64) -> Vec<Mapping> {
-    // Without it the stacks end at once, and say so.
+    // Without it, stacks end at once, and are marked so.
     let text = std::fs::read("/proc/self/maps").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     text.lines().filter_map(|line| parse(line, from_ns)).collect()
 }
 
-/// A line of `/proc/self/maps`, if it is of code.
+/// Parses a line of `/proc/self/maps`, if it is for code.
 fn parse(line: &str, from_ns: u64) -> Option<Mapping> {
     let mut rest = line;
     let mut field = || {
@@ -28,7 +28,7 @@ fn parse(line: &str, from_ns: u64) -> Option<Mapping> {
         from_ns,
         addresses: hexadecimal(start)?..hexadecimal(end)?,
         file_offset: hexadecimal(offset)?,
-        // As the kernel calls it in a record of `perf_event_open`.
+        // The kernel's name in records of `perf_event_open`.
         file: PathBuf::from(if rest.is_empty() { "//anon" } else { rest }),
     })
 }

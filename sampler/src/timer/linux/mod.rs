@@ -15,11 +15,11 @@ use super::{Options, TimerError};
 use crate::recording::{self, Mapping, Process, RawSample, Recording, Sampler, Stacks, TimeBase};
 use crate::unwind::Unwinder;
 
-/// How often samples are taken from their threads, and new threads looked for. A thread has room for
-/// those of 16 ticks of the kernel's, 16 ms or more.
+/// How often samples are collected and new threads looked for. A slot holds the samples of 16 kernel ticks, which is
+/// 16 ms or more.
 const LOOK: Duration = Duration::from_millis(8);
 
-/// There is one handler and one table of slots.
+/// There is only one handler and one table of slots.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
@@ -66,29 +66,29 @@ pub(super) fn start(options: &Options) -> Result<Running, TimerError> {
         });
         let thread =
             thread.map_err(|error| TimerError::System { what: "start a thread", error })?;
-        // What there is now is sampled from now on.
+        // Wait until the existing threads are being sampled.
         let _ = wait.recv();
         Ok(Running { stop, thread: Some(thread) })
     };
     begin().inspect_err(|_| TAKEN.store(false, Ordering::Release))
 }
 
-/// The number of this thread.
+/// The id of this thread.
 fn own_tid() -> i32 {
     let link = std::fs::read_link("/proc/thread-self").ok();
     let name = link.as_ref().and_then(|link| link.file_name()?.to_str());
     name.and_then(|name| name.parse().ok()).unwrap_or(0)
 }
 
-/// A thread that is sampled.
+/// A sampled thread.
 struct Target {
     thread: Thread,
     slot: usize,
-    /// Sends it the signal; `None` if the system gave no timer.
+    /// Sends it the signal; `None` if the system had no timer.
     timer: Option<CpuTimer>,
-    /// Its CPU time when it was first seen.
+    /// Its CPU time when first seen.
     first_ns: u64,
-    /// Its CPU time when it was last seen.
+    /// Its CPU time when last seen.
     cpu_ns: u64,
     has_late_name: bool,
 }
@@ -100,18 +100,18 @@ struct Sampling {
     pid: u32,
     targets: Vec<Target>,
     ended: Vec<recording::Thread>,
-    /// CPU time of threads that have ended.
+    /// The CPU time of threads that have ended.
     ended_ns: u64,
     own_tid: i32,
     unwinder: Unwinder,
     mappings: Vec<Mapping>,
-    /// When code was last looked for.
+    /// When new code was last looked for.
     looked_ns: u64,
     samples: Vec<RawSample>,
     stacks: Stacks,
-    /// Whether there was no slot for a thread.
+    /// Whether a thread got no slot.
     had_no_slot: bool,
-    /// Whether there was no timer for one.
+    /// Whether a thread got no timer.
     had_no_timer: bool,
     lost: u64,
 }
@@ -148,7 +148,7 @@ impl Sampling {
         }
     }
 
-    /// Takes the samples that there are.
+    /// Collects samples.
     fn tick(&mut self) {
         let mut at = 0;
         while let Some(target) = self.targets.get(at) {
@@ -161,7 +161,7 @@ impl Sampling {
                     at += 1;
                 }
                 None => {
-                    // The handler may have run between the two, just before the thread's end.
+                    // The handler may have run in between, just before the thread ended.
                     self.take(slot, tid);
                     self.end(at);
                 }
@@ -173,7 +173,7 @@ impl Sampling {
         let Self { slots, unwinder, mappings, looked_ns, samples, stacks, pid, .. } = self;
         slots.take(slot, |taken: &Taken<'_>| {
             let known = |address| mappings.iter().any(|map| map.addresses.contains(&address));
-            // Not at each sample of code that nothing is known of.
+            // Not for every sample of unknown code.
             let is_time = taken.time_ns.saturating_sub(*looked_ns) > LOOK.as_nanos() as u64;
             if is_time && !known(taken.registers.ip) {
                 *looked_ns = taken.time_ns;
@@ -218,7 +218,7 @@ impl Sampling {
         }
     }
 
-    /// A thread has ended, or isn't to be sampled any more.
+    /// Stops sampling a thread, which may have ended.
     fn end(&mut self, at: usize) {
         let mut target = self.targets.swap_remove(at);
         drop(target.timer.take());
@@ -257,31 +257,31 @@ impl Sampling {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
-            "the program sampled itself, by signals: time in the kernel counts for the call that \
-             it was spent in"
+            "the program sampled itself with signals: kernel time counts for the system call in which \
+             it was spent"
                 .to_owned(),
         ];
         let seconds = self.ended_ns as f64 / 1e9;
         let reached = self.samples.len() as f64 / seconds;
         if seconds > 0.1 && reached < 0.9 * self.frequency as f64 {
             notes.push(format!(
-                "{} samples a second were asked for, and {reached:.0} taken: the timers of CPU clocks \
-                 fire with the kernel's tick only",
+                "{} samples per second were requested, but {reached:.0} taken: timers of CPU clocks fire \
+                 with the kernel's tick only",
                 self.frequency
             ));
         }
         if self.had_no_slot {
-            notes.push(format!("only {SLOTS} threads at a time could be sampled"));
+            notes.push(format!("only {SLOTS} threads could be sampled at the same time"));
         }
         if self.had_no_timer {
             notes
-                .push("the system gave no timer for some threads: they have no samples".to_owned());
+                .push("the system had no timers for some threads: they have no samples".to_owned());
         }
         notes
     }
 }
 
-/// Tells the unwinder of code that it doesn't know yet.
+/// Tells the unwinder of new code.
 fn map_new(unwinder: &mut Unwinder, known: &mut Vec<Mapping>, pid: u32, from_ns: u64) {
     for mapping in maps::code(from_ns) {
         let same = |old: &Mapping| {

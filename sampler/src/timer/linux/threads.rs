@@ -18,15 +18,15 @@ impl Thread {
         thread
     }
 
-    /// Reads the name again, which a thread mostly gets just after its begin.
+    /// Reads the name again: most threads get it just after they start.
     pub(super) fn look_up_name(&mut self) {
         if let Ok(name) = fs::read(format!("/proc/self/task/{}/comm", self.tid)) {
             self.name = String::from_utf8_lossy(&name).trim_end().to_owned();
         }
     }
 
-    /// The clock of its CPU time: what `pthread_getcpuclockid` gives, which wants another kind of number.
-    /// See `make_thread_cpuclock` in the kernel's posix-timers.h.
+    /// The clock of its CPU time, as `pthread_getcpuclockid` would return it, which takes a pthread instead of this id. See
+    /// `make_thread_cpuclock` in the kernel's posix-timers.h.
     pub(super) fn cpu_clock(&self) -> libc::clockid_t {
         const THREAD: i32 = 4;
         const SCHEDULER: i32 = 2;
@@ -39,7 +39,7 @@ impl Thread {
     }
 }
 
-/// The numbers of this process's threads.
+/// The ids of this process's threads.
 pub(super) fn list() -> Vec<i32> {
     let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

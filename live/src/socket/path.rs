@@ -1,4 +1,4 @@
-//! Where sockets are: in a folder that only their user can look into.
+//! Where sockets lie: in a directory that only their user can enter.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -8,15 +8,15 @@ use rustix::process::geteuid;
 
 use super::{LiveError, io_error};
 
-/// The user that this process acts as.
+/// The effective user of this process.
 pub(super) fn own_uid() -> u32 {
     geteuid().as_raw()
 }
 
-/// The folder for sockets of this user: made if it isn't there, and held to belong to nobody else.
+/// The directory for this user's sockets. It is created if necessary, and must be private to the user.
 pub(super) fn folder() -> Result<PathBuf, LiveError> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // A session's folder may be gone, or never have been, as in containers.
+    // The session's directory may be gone, or may never have existed, as in containers.
     let folder = match runtime.filter(|path| path.is_absolute() && path.is_dir()) {
         Some(runtime) => runtime.join("brickscope"),
         None => in_temp(own_uid()),
@@ -36,26 +36,26 @@ fn make_private(folder: &Path) -> Result<(), LiveError> {
         }
         _ => {}
     }
-    // Not what a link leads to: in a temporary folder anyone may have laid one.
+    // Don't follow symbolic links: in a shared temporary directory anybody may have planted one.
     let found = fs::symlink_metadata(folder).map_err(io_error(folder.display().to_string()))?;
     let why = if !found.is_dir() {
-        "it is no folder"
+        "it is not a directory"
     } else if found.uid() != own_uid() {
-        "it is another user's"
+        "it belongs to another user"
     } else if found.mode() & 0o077 != 0 {
-        "others may look into it; `chmod 700` makes it private"
+        "other users can access it; `chmod 700` makes it private"
     } else {
         return Ok(());
     };
     Err(LiveError::Folder { path: folder.to_owned(), why })
 }
 
-/// The socket of a process in a folder.
+/// The socket of a process in `folder`.
 pub(super) fn socket_in(folder: &Path, pid: u32) -> PathBuf {
     folder.join(format!("{pid}.sock"))
 }
 
-/// Where a process of the user `uid` may have its socket, the likeliest first.
+/// Where a process of the user `uid` may have its socket, likeliest first.
 pub(super) fn candidates(pid: u32, uid: u32) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     if uid == own_uid()
@@ -83,11 +83,11 @@ mod tests {
         make_private(&folder).expect("it is ours");
         assert_eq!(fs::metadata(&folder).expect("it is there").mode() & 0o777, 0o700);
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let told = make_private(&folder).expect_err("others may look into it").to_string();
+        let told = make_private(&folder).expect_err("others can access it").to_string();
         assert!(told.ends_with("`chmod 700` makes it private"), "{told}");
         let link = temp.path().join("link");
         std::os::unix::fs::symlink(temp.path(), &link).expect("a link");
         let told = make_private(&link).expect_err("a link").to_string();
-        assert!(told.ends_with("it is no folder"), "{told}");
+        assert!(told.ends_with("it is not a directory"), "{told}");
     }
 }

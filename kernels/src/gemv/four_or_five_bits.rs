@@ -1,4 +1,4 @@
-//! Rows of Q4_0, Q4_1, Q5_0 and Q5_1. The layouts are drawn in `quant/`, in the files of these names.
+//! Rows of Q4_0, Q4_1, Q5_0 and Q5_1. The files of these names in `quant/` describe the layouts.
 //!
 //! A block contributes `d * Σ q·x + offset * Σ x`, where the offset is a multiple of `d` or the block's
 //! minimum. The sums of `x` are the same for all rows.
@@ -6,8 +6,8 @@
 use super::eight_lanes::sums;
 use crate::lanes::{F32x8, add, load, mul_add, prefetch_ahead, splat, sum, to_floats, zero};
 
-/// A macro, because a function that is passed in isn't inlined where the target feature would have to come
-/// from its caller.
+// A macro, because a function that is passed in isn't inlined where the target feature would have to come from its
+// caller.
 macro_rules! gemv {
     ($name:ident, $format:ident) => {
         #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]

@@ -1,9 +1,8 @@
-//! Rows of Q4_0, Q4_1, Q5_0 and Q5_1, four blocks at a time. The layouts are drawn in `quant/`, in the files
-//! of these names.
+//! Rows of Q4_0, Q4_1, Q5_0 and Q5_1, four blocks at a time. The files of these names in `quant/` describe the layouts.
 //!
-//! A block contributes `d * Σ q·x + offset * Σ x`, where the offset is a multiple of `d` or the block's
-//! minimum. All parts of a block have an even place in it, so `vpermt2w` gathers those of four blocks from
-//! two loads: the first 64 bytes and the last.
+//! A block contributes `d * Σ q·x + offset * Σ x`, where the offset is a multiple of `d` or the block's minimum. All parts
+//! of a block begin at even bytes, so `vpermt2w` gathers those of four blocks from two loads: the first 64 bytes and the
+//! last 64.
 
 use std::arch::x86_64::*;
 
@@ -13,22 +12,22 @@ use crate::activations::Activations;
 use crate::lanes::wide::{load_i8x64, load_i16x32, load_i32x16, load_u8x64, sum16};
 use crate::lanes::{load, piece, prefetch_ahead_of_four};
 
-/// Activations in the order of the codes, followed by zeros up to whole fours.
+/// Activations in the order of the codes, padded with zeros to a multiple of four blocks.
 #[derive(Debug)]
-pub(super) struct InFours {
+pub(super) struct Arranged {
     n_blocks: usize,
-    fours: Vec<OfFour>,
+    fours: Vec<FourBlocks>,
 }
 
-/// What four blocks are multiplied with.
+/// The activations of four blocks.
 #[derive(Debug)]
 #[repr(align(64))]
-struct OfFour {
-    /// With the lower halves of 16 bytes of each block.
+struct FourBlocks {
+    /// For the lower halves of 16 bytes of each block.
     low: [i8; 64],
-    /// With the upper halves.
+    /// For the upper halves.
     high: [i8; 64],
-    /// Where the sums of each block's four lanes begin.
+    /// The initial values of the sums: four lanes for each block.
     begin: [i32; 16],
     /// For two rows.
     scales: [f32; 8],
@@ -36,11 +35,11 @@ struct OfFour {
     sums: [f32; 8],
 }
 
-/// For codes that have `offset` added: see [`offset`].
-pub(super) fn in_fours(x: &Activations, offset: i32) -> InFours {
+/// Arranges activations for codes that have `offset` added: see [`offset`].
+pub(super) fn arrange(x: &Activations, offset: i32) -> Arranged {
     let blocks = x.q.as_chunks::<32>().0.chunks(4).zip(x.scales.chunks(4).zip(x.sums.chunks(4)));
     let fours = blocks.map(|(blocks, (scales, sums))| {
-        let mut four = OfFour {
+        let mut four = FourBlocks {
             low: [0; 64],
             high: [0; 64],
             begin: [0; 16],
@@ -58,10 +57,10 @@ pub(super) fn in_fours(x: &Activations, offset: i32) -> InFours {
         }
         four
     });
-    InFours { n_blocks: x.scales.len(), fours: fours.collect() }
+    Arranged { n_blocks: x.scales.len(), fours: fours.collect() }
 }
 
-/// What the codes of a type have added to the weight in units of its scale.
+/// What the codes of a type add to the weight, in units of its scale.
 pub(super) fn offset(kind: QuantType) -> i32 {
     match kind {
         QuantType::Q4_0 => 8,
@@ -70,15 +69,15 @@ pub(super) fn offset(kind: QuantType) -> i32 {
     }
 }
 
-/// A word for each lane of 16 bits: that which is `at` bytes from the start of block `b`, as `vpermt2w`
-/// counts the words of the first 64 and the last 64 of `4 * bytes`.
+/// The index of the 16-bit word `at` bytes from the start of block `b`, as `vpermt2w` counts the words of the first 64
+/// and the last 64 of `4 * bytes` bytes.
 const fn word(bytes: usize, b: usize, at: usize) -> i16 {
     let from = b * bytes + at;
     let word = if from + 2 <= 64 { from / 2 } else { 32 + (from + 64 - 4 * bytes) / 2 };
     word as i16
 }
 
-/// Eight words of each block, from `at` on, `step` lanes for each.
+/// Eight words of each block from byte `at` on, each repeated in `step` lanes.
 const fn eights(bytes: usize, at: usize, step: usize) -> [i16; 32] {
     let mut words = [0; 32];
     let mut i = 0;
@@ -89,7 +88,7 @@ const fn eights(bytes: usize, at: usize, step: usize) -> [i16; 32] {
     words
 }
 
-/// The word at `at` of each block.
+/// The word at byte `at` of each block.
 const fn one_each(bytes: usize, at: usize) -> [i16; 32] {
     let mut words = [0; 32];
     let mut i = 0;
@@ -100,7 +99,7 @@ const fn one_each(bytes: usize, at: usize) -> [i16; 32] {
     words
 }
 
-/// The word at `at` of each block in the first 64 bytes of one row, then of another.
+/// The word at byte `at` of each block in the first 64 bytes of one row, then of another.
 const fn one_each_of_two(bytes: usize, at: usize) -> [i16; 32] {
     let mut words = [0; 32];
     let mut i = 0;
@@ -111,22 +110,22 @@ const fn one_each_of_two(bytes: usize, at: usize) -> [i16; 32] {
     words
 }
 
-/// A macro, because the lengths of arrays can't be worked out of a parameter.
+// A macro, because array lengths can't be computed from generic parameters.
 macro_rules! gemv {
     ($name:ident, $format:ident, minimum at $minimum:literal, $fifth:expr) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &InFours) {
+        pub(super) fn $name(out: &mut [f32], bytes: &[u8], x: &Arranged) {
             use crate::quant::$format::{BYTES, QS};
 
             const FOUR: usize = 4 * BYTES;
             const CODES: [i16; 32] = eights(BYTES, QS, 1);
-            // No block begins with it: 0 is none.
+            // No block begins with its minimum, so 0 means that there is none.
             const MINIMUM: usize = $minimum;
 
             /// The products of four blocks, four sums of eight for each.
             #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
             #[inline]
-            fn products(words: [__m512i; 2], x: &OfFour) -> __m512 {
+            fn products(words: [__m512i; 2], x: &FourBlocks) -> __m512 {
                 let [low, high] = nibbles(pick(words, &CODES));
                 let [low, high] = $fifth(words, [low, high]);
                 let dot = _mm512_dpbusd_epi32(load_i32x16(&x.begin), low, load_i8x64(&x.low));
@@ -153,7 +152,12 @@ macro_rules! gemv {
             /// Adds the products of two rows.
             #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
             #[inline]
-            fn add(acc: &mut [__m512; 2], mins: &mut __m256, fours: [&[u8; FOUR]; 2], x: &OfFour) {
+            fn add(
+                acc: &mut [__m512; 2],
+                mins: &mut __m256,
+                fours: [&[u8; FOUR]; 2],
+                x: &FourBlocks,
+            ) {
                 let words = [
                     [load_u8x64(piece(fours[0], 0)), load_u8x64(piece(fours[0], FOUR - 64))],
                     [load_u8x64(piece(fours[1], 0)), load_u8x64(piece(fours[1], FOUR - 64))],
@@ -230,13 +234,13 @@ fn nibbles(bytes: __m512i) -> [__m512i; 2] {
     [_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low)]
 }
 
-/// Adds 16 where a bit is set. Of each block's 16 bytes of bits, the first word is of the lower halves and
-/// the fifth of the upper.
+/// Adds 16 where a bit is set. Of each block's 16 bytes of bits, the first word belongs to the lower halves and the
+/// fifth to the upper halves.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn with_fifth_bits([low, high]: [__m512i; 2], bits: __m512i) -> [__m512i; 2] {
     let bytes = |at: i64| {
-        // One with eight bits for each eight codes.
+        // One byte with eight bits for each eight codes.
         let eight = 0x0101_0101_0101_0101;
         let which = _mm_set_epi64x(eight * (at + 1), eight * at);
         _mm512_shuffle_epi8(bits, _mm512_broadcast_i32x4(which))
@@ -249,7 +253,7 @@ fn with_fifth_bits([low, high]: [__m512i; 2], bits: __m512i) -> [__m512i; 2] {
     ]
 }
 
-/// Each of the four floats of a row in the four lanes that a block has.
+/// Each of a row's four floats in the four lanes of its block.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn everywhere_in_four(v: __m256, row: i32) -> __m512 {

@@ -1,4 +1,4 @@
-//! Which file, and where in it, each address of a recording was at the time of its sample.
+//! Finds the file, and the offset in it, of each address in a recording at the time of its sample.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::recording::{KERNEL_PID, Mapping, Recording};
 
-/// A place in code, as it is to be looked up: of a return address, the last byte of the call.
+/// A location in code, as it is looked up: for a return address, the last byte of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Place {
-    /// In a file, so many bytes after its start.
+pub(super) enum Location {
+    /// In a file, at this offset.
     File { file: u32, offset: u64 },
     /// In the kernel.
     Kernel { address: u64 },
@@ -17,43 +17,43 @@ pub(super) enum Place {
     Nowhere,
 }
 
-/// The places of all stacks.
+/// The locations of all stacks.
 #[derive(Default)]
-pub(super) struct Places<'r> {
-    /// Each once.
-    pub(super) places: Vec<Place>,
-    /// The files that they are in.
+pub(super) struct Locations<'r> {
+    /// The distinct locations.
+    pub(super) locations: Vec<Location>,
+    /// The files that contain them.
     pub(super) files: Vec<&'r Path>,
-    /// The places of all stacks, as indices, the innermost first.
+    /// The locations of all stacks, as indices, innermost first.
     pub(super) of_stacks: Vec<u32>,
-    /// Of each sample, by time: which it is, and its part of `of_stacks`.
+    /// For each sample, in the order of time: its index, and its part of `of_stacks`.
     pub(super) stacks: Vec<(usize, Range<usize>)>,
     /// Where the kernel's code begins, if the recording says so.
     pub(super) kernel_text: Option<u64>,
 }
 
-/// The code of a process at some time.
+/// The code of a process at a point in time.
 struct Space<'r> {
     later: std::slice::Iter<'r, Mapping>,
     next: Option<&'r Mapping>,
-    /// By start; none overlaps another. What is mapped there, and its end.
+    /// What is mapped, by start address, with its end. Areas don't overlap.
     areas: BTreeMap<u64, (u64, Area)>,
 }
 
 #[derive(Clone, Copy)]
 struct Area {
     file: u32,
-    /// What is to be taken from an address for its offset in the file.
+    /// Subtracted from an address, gives its offset in the file.
     base: u64,
 }
 
-impl<'r> Places<'r> {
-    pub(super) fn of(recording: &'r Recording) -> Self {
-        let mut places = Self::default();
+impl<'r> Locations<'r> {
+    pub(super) fn new(recording: &'r Recording) -> Self {
+        let mut locations = Self::default();
         let mut spaces = HashMap::new();
         for process in &recording.processes {
             if process.pid == KERNEL_PID {
-                places.kernel_text = process.mappings.first().map(|mapping| mapping.file_offset);
+                locations.kernel_text = process.mappings.first().map(|mapping| mapping.file_offset);
             }
             let mut later = process.mappings.iter();
             let next = later.next();
@@ -69,33 +69,33 @@ impl<'r> Places<'r> {
             let stack = recording.addresses.get(sample.stack.clone()).unwrap_or_default();
             let mut space = spaces.get_mut(&sample.pid);
             if let Some(space) = &mut space {
-                space.advance(sample.time_ns, &mut places.files, &mut files);
+                space.advance(sample.time_ns, &mut locations.files, &mut files);
             }
-            let start = places.of_stacks.len();
+            let start = locations.of_stacks.len();
             for (depth, &address) in stack.iter().enumerate() {
-                // Where the kernel was entered, the thread was at the instruction itself.
+                // At the entry into the kernel, the thread was at the instruction itself.
                 let exact = depth == 0 || depth == sample.n_kernel;
                 let address = if exact { address } else { address.wrapping_sub(1) };
-                let place = if depth < sample.n_kernel {
-                    Place::Kernel { address }
+                let location = if depth < sample.n_kernel {
+                    Location::Kernel { address }
                 } else {
-                    space.as_ref().map_or(Place::Nowhere, |space| space.place(address))
+                    space.as_ref().map_or(Location::Nowhere, |space| space.location(address))
                 };
-                let next = places.places.len();
-                let at = *known.entry(place).or_insert(next);
+                let next = locations.locations.len();
+                let at = *known.entry(location).or_insert(next);
                 if at == next {
-                    places.places.push(place);
+                    locations.locations.push(location);
                 }
-                places.of_stacks.push(u32::try_from(at).expect("memory ends before"));
+                locations.of_stacks.push(u32::try_from(at).expect("memory ends before"));
             }
-            places.stacks.push((index, start..places.of_stacks.len()));
+            locations.stacks.push((index, start..locations.of_stacks.len()));
         }
-        places
+        locations
     }
 }
 
 impl<'r> Space<'r> {
-    /// Maps what was mapped until then.
+    /// Applies the mappings up to `time_ns`.
     fn advance(
         &mut self,
         time_ns: u64,
@@ -117,8 +117,8 @@ impl<'r> Space<'r> {
         if new.is_empty() {
             return;
         }
-        // What it overlaps is gone, save what sticks out of it. Areas don't overlap one another, so
-        // from the end backwards, the first that ends before it is the last to look at.
+        // The new mapping replaces what it overlaps, except for parts outside it. Areas don't overlap one another, so
+        // going backwards from the end, the first area that ends before it is the last to consider.
         let overlapped: Vec<(u64, (u64, Area))> = (self.areas.range(..new.end).rev())
             .take_while(|(_, (end, _))| *end > new.start)
             .map(|(start, area)| (*start, *area))
@@ -136,17 +136,17 @@ impl<'r> Space<'r> {
         self.areas.insert(new.start, (new.end, Area { file, base }));
     }
 
-    fn place(&self, address: u64) -> Place {
+    fn location(&self, address: u64) -> Location {
         match self.areas.range(..=address).next_back() {
             Some((_, (end, area))) if address < *end => {
-                Place::File { file: area.file, offset: address.wrapping_sub(area.base) }
+                Location::File { file: area.file, offset: address.wrapping_sub(area.base) }
             }
-            _ => Place::Nowhere,
+            _ => Location::Nowhere,
         }
     }
 }
 
-/// The name of a file without folders, as frames have it.
+/// The name of a file without folders, as used in frames.
 pub(super) fn module(file: &Path) -> String {
     file.file_name().map_or_else(|| PathBuf::from(file), PathBuf::from).display().to_string()
 }

@@ -1,4 +1,4 @@
-//! Where there are no Unix sockets: the same names, which say so.
+//! The same names for systems without Unix sockets, where every constructor fails.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,36 +6,25 @@ use std::time::Duration;
 
 use brickscope::BrickProfiler;
 
-use super::{Facts, Frame, Hello, LiveError};
+use super::{Facts, Hello, LiveError, Next};
 
-/// Lets others watch a profiler; not on this system.
+/// Publishes a profiler to watchers. Not supported on this system.
 #[derive(Debug)]
 pub struct Publisher(Never);
 
-/// Watches an engine; not on this system.
+/// Watches an engine. Not supported on this system.
 #[derive(Debug)]
 pub struct Watch(Never);
 
-/// An engine that will publish; not on this system.
+/// An engine that will publish. Not supported on this system.
 #[derive(Debug)]
 pub struct Starting(Never);
 
 #[derive(Debug, Clone, Copy)]
 enum Never {}
 
-/// What came of waiting for a frame.
-#[derive(Debug)]
-pub enum Next {
-    /// A frame.
-    Frame(Box<Frame>),
-    /// None came in that time.
-    Nothing,
-    /// The publisher has gone.
-    Gone,
-}
-
 impl Publisher {
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -44,7 +33,7 @@ impl Publisher {
         Err(LiveError::Unsupported)
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -56,7 +45,7 @@ impl Publisher {
         Err(LiveError::Unsupported)
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -65,13 +54,13 @@ impl Publisher {
         Err(LiveError::Unsupported)
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self.0 {}
     }
 
-    /// Nobody can come.
+    /// Not supported on this system.
     #[must_use]
     pub fn wait_for_watcher(&self, _: Duration) -> bool {
         match self.0 {}
@@ -79,7 +68,7 @@ impl Publisher {
 }
 
 impl Starting {
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -88,7 +77,7 @@ impl Starting {
         Err(LiveError::Unsupported)
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -97,18 +86,18 @@ impl Starting {
         Err(LiveError::Unsupported)
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self.0 {}
     }
 
-    /// Can't.
+    /// Not supported on this system.
     pub fn say(&self, _: &str) {
         match self.0 {}
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -117,7 +106,7 @@ impl Starting {
         match self.0 {}
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -132,7 +121,7 @@ impl Starting {
 }
 
 impl Watch {
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -141,7 +130,7 @@ impl Watch {
         Err(LiveError::Unsupported)
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -150,7 +139,7 @@ impl Watch {
         Err(LiveError::Unsupported)
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -159,7 +148,7 @@ impl Watch {
         Err(LiveError::Unsupported)
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -168,19 +157,19 @@ impl Watch {
         Err(LiveError::Unsupported)
     }
 
-    /// Who publishes.
+    /// Describes the publisher.
     #[must_use]
     pub fn hello(&self) -> &Hello {
         match self.0 {}
     }
 
-    /// The socket.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self.0 {}
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
@@ -189,7 +178,7 @@ impl Watch {
         match self.0 {}
     }
 
-    /// Can't.
+    /// Not supported on this system.
     ///
     /// # Errors
     ///
