@@ -8,11 +8,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-#[doc(no_inline)]
-pub use crate::{
-    BrickProfiler, BrickStats, CategoryStats, ExecutionGraph, ExecutionNode, SyncMode, TileLevel,
-};
-
 /// A well-known kind of operation in the forward pass of a transformer.
 ///
 /// The number of a variant is its index in [`BrickId::ALL`] and in every per-brick array.

@@ -1,13 +1,13 @@
 #![doc = include_str!("../README.md")]
 
 pub mod backends;
-pub mod brick;
 mod checksum;
 mod clock;
 mod collect;
 pub mod compare;
 mod cost;
 mod device;
+mod device_timer;
 mod digest;
 pub mod export;
 mod fold;
@@ -32,15 +32,18 @@ mod stats;
 mod sync;
 mod tile;
 pub mod view;
+#[path = "brick.rs"]
+mod vocabulary;
 
 pub use crate::brick::{BrickCategory, BrickId, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Anchor, Clock, ClockInfo, MockClock};
 pub use crate::device::{
-    Alignment, Bracket, Busy, Device, DeviceError, DeviceInfo, DeviceProfile, DeviceStream,
-    DeviceTimer, Drift, Grain, GrainChoice, GrainTotal, Issued, Launch, LaunchKind, LayerTotal,
-    Misuse, SimulatedDevice, StampCost, StreamId, SyncMode, Ticks,
+    Alignment, Bracket, Busy, Device, DeviceError, DeviceInfo, DeviceProfile, DeviceStream, Drift,
+    Grain, GrainChoice, GrainTotal, Issued, Launch, LaunchKind, LayerTotal, Misuse,
+    SimulatedDevice, StampCost, StreamId, SyncMode, Ticks,
 };
+pub use crate::device_timer::DeviceTimer;
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::graph::{
     Cycle, DeviceLaunch, EdgeType, ExecutionEdge, ExecutionGraph, ExecutionNode, ExecutionNodeId,
@@ -60,16 +63,28 @@ pub use crate::profile::{
     SCHEMA_VERSION, Span, Total,
 };
 pub use crate::profiler::{
-    BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
-    HandOff, KernelId, KernelTimer, LayerTimer, PassReadings, PassTimer, UntoldPass,
+    BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickProfiler, BrickTimer, ChecksumRecorder,
+    DeviceRecorder, GraphRecorder, HandOff, KernelId, KernelTimer, LayerTimer, PassReadings,
+    PassTimer, TileRecorder, TileTimer, UntoldPass,
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::script::{GrowingWork, PassScript, PassScriptBuilder};
 pub use crate::stats::{BrickStats, CategoryStats, Histogram, Percentiles};
-pub use crate::tile::{TileBalance, TileLevel, TileStats, TileThread, TileTimer};
+pub use crate::tile::{TileBalance, TileLevel, TileStats, TileThread};
 pub use crate::view::TreeOptions;
 #[cfg(feature = "kernels")]
 pub use brickscope_kernels::{Backend, detect_backend, simd};
+
+/// The vocabulary: the kinds of operation that have names of their own, and the groups that they form. With the types
+/// that the predecessor has under this path.
+pub mod brick {
+    pub use crate::vocabulary::{BrickCategory, BrickId, Phase, Source, Work};
+    #[doc(no_inline)]
+    pub use crate::{
+        BrickProfiler, BrickStats, CategoryStats, ExecutionGraph, ExecutionNode, SyncMode,
+        TileLevel,
+    };
+}
 
 /// The pages of `docs/`, so that their examples are tests.
 #[cfg(doctest)]

@@ -147,22 +147,3 @@ impl TileStats {
         ratio(self.total_flops as f64, self.total_elements as f64 * 4.0)
     }
 }
-
-/// A tile that has begun. Hand it back to `stop_tile`.
-#[derive(Debug)]
-#[must_use = "a tile that is never stopped is not recorded"]
-pub struct TileTimer {
-    pub(crate) level: TileLevel,
-    pub(crate) row: u32,
-    pub(crate) col: u32,
-    /// `None` if tile profiling was off.
-    pub(crate) start: Option<u64>,
-}
-
-impl TileTimer {
-    /// Where the tile lies within the one that contains it: row and column, in tiles.
-    #[must_use]
-    pub fn place(&self) -> (u32, u32) {
-        (self.row, self.col)
-    }
-}

@@ -1,8 +1,8 @@
 //! Time on a device that runs its work later than the host issues it.
 //!
 //! A [`Device`] is what an executor must offer: marks in its streams, their times, all at once, and
-//! the same moment by both clocks. A [`DeviceTimer`] keeps the books while a pass is issued. What it
-//! settles goes to [`Profile::devices`](crate::Profile::devices).
+//! the same moment by both clocks. A [`DeviceTimer`](crate::DeviceTimer) records the marks of a pass while it is
+//! issued. What it settles goes to [`Profile::devices`](crate::Profile::devices).
 //!
 //! Without a device clock there is only the order of issue (`deferred.rs`).
 
@@ -17,7 +17,6 @@ mod launch;
 mod log;
 mod profile;
 mod simulated;
-mod timer;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,18 +26,18 @@ pub use clock::{Alignment, Bracket, Drift, Ticks};
 pub(crate) use deferred::{Pending, partition};
 pub use error::{DeviceError, Misuse};
 pub use executor::{Device, DeviceInfo, StreamId};
+pub(crate) use issued::{Event, NEXT_MARK, Needs, What};
 pub use issued::{Grain, Issued};
 pub(crate) use launch::launch_of;
 pub use launch::{Launch, LaunchKind};
-pub(crate) use log::DeviceLog;
+pub(crate) use log::{DeviceLog, State};
 pub(crate) use profile::issued;
 pub use profile::{DeviceProfile, DeviceStream, GrainTotal, LayerTotal};
 pub use simulated::SimulatedDevice;
-pub use timer::DeviceTimer;
 
 /// How often to wait for an asynchronous device while profiling.
 ///
-/// A [`DeviceTimer`] waits for its device as the mode says. Bricks that the host itself runs are timed
+/// A [`DeviceTimer`](crate::DeviceTimer) waits for its device as the mode says. Bricks that the host itself runs are timed
 /// the same way in every mode but [`SyncMode::None`], which times nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

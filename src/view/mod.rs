@@ -18,7 +18,6 @@ mod roofline;
 mod roofline_svg;
 mod statistics;
 mod svg;
-mod tables;
 mod tiles;
 mod tree;
 #[cfg(feature = "presentar-tui")]
@@ -39,7 +38,6 @@ pub use self::report::report;
 pub use self::roofline::roofline;
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
-pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
 pub use self::tree::TreeOptions;
 
 /// What went otherwise than meant on the devices of `profile`, a sentence each.

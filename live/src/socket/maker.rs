@@ -51,7 +51,7 @@ impl Maker {
     /// Nobody watches any more: what was done for watchers alone ends.
     pub(super) fn rest(&mut self) {
         if let Some(profiler) = self.sums.take() {
-            profiler.stop_summing_layers();
+            profiler.sum_layers(false);
         }
     }
 
@@ -68,7 +68,7 @@ impl Maker {
         // Another one may record than before.
         if !self.sums.as_ref().is_some_and(|before| Arc::ptr_eq(before, profiler)) {
             self.rest();
-            profiler.sum_layers();
+            profiler.sum_layers(true);
             self.sums = Some(Arc::clone(profiler));
             self.whole_at = None;
         }

@@ -2,10 +2,7 @@
 //! beside the host's.
 
 use super::DeviceTimer;
-use crate::device::budget::StampCost;
-use crate::device::clock::Alignment;
-use crate::device::error::{DeviceError, Misuse};
-use crate::device::executor::{Device, StreamId};
+use crate::device::{Alignment, Device, DeviceError, Misuse, StampCost, StreamId};
 use crate::profiler::BrickProfiler;
 
 /// How many times the same moment is read by both clocks, to align them.

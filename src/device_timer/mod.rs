@@ -8,15 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::brick::{BrickId, Phase, Work};
-use crate::device::SyncMode;
-use crate::device::error::{DeviceError, Misuse};
-use crate::device::executor::{Device, DeviceInfo, StreamId};
-use crate::device::issued::{Event, Grain, Issued, NEXT_MARK, Needs, What};
-use crate::device::launch::LaunchKind;
-use crate::device::log::DeviceLog;
+use crate::device::{
+    Device, DeviceError, DeviceInfo, DeviceLog, Event, Grain, Issued, LaunchKind, Misuse,
+    NEXT_MARK, Needs, State, StreamId, SyncMode, What,
+};
 use crate::graph::TransferDirection;
 use crate::profile::Route;
-use crate::profiler::{BrickProfiler, BrickTimer, KernelId};
+use crate::profiler::{BrickProfiler, BrickTimer, DeviceRecorder, KernelId};
 use crate::recorder::NameIdx;
 
 /// How often the clocks are aligned anew in a long run: as two clocks that are 10 ppm apart are 100 µs
@@ -76,21 +74,22 @@ pub struct DeviceTimer<'p> {
     lost: Option<DeviceError>,
 }
 
-impl BrickProfiler {
-    /// Begins to time a device: aligns its clock with the host's. Its times are in
-    /// [`Profile::devices`](crate::Profile::devices) from then on, in the order of these calls.
+impl<'p> DeviceRecorder<'p> {
+    /// Begins to time a device whose clock can be read: aligns its clock with the host's. From then on, its times are
+    /// in [`Profile::devices`](crate::Profile::devices), in the order of these calls.
     ///
     /// # Errors
     ///
     /// If the device's clock can't be read.
-    pub fn device_timer(&self, device: &mut impl Device) -> Result<DeviceTimer<'_>, DeviceError> {
+    pub fn timer(self, device: &mut impl Device) -> Result<DeviceTimer<'p>, DeviceError> {
+        let profiler = self.0;
         let info = device.describe();
-        let alignment = measure::align(self, device)?;
-        let log = Arc::new(DeviceLog::new(&info, alignment, self.log_capacity()));
-        self.add_device(&log);
+        let alignment = measure::align(profiler, device)?;
+        let log = Arc::new(DeviceLog::new(&info, alignment, profiler.log_capacity()));
+        profiler.add_device(&log);
         let streams = info.streams.iter().map(|_| Running::default()).collect();
         Ok(DeviceTimer {
-            profiler: self,
+            profiler,
             log,
             mode: self.sync_mode(),
             pass: None,
@@ -101,7 +100,7 @@ impl BrickProfiler {
             free: (0..info.sets.max(1)).rev().collect(),
             spare: Vec::new(),
             ticks: Vec::new(),
-            aligned_ns: self.clock().now(),
+            aligned_ns: profiler.clock().now(),
             realign_ns: Some(REALIGN_NS),
             lost: None,
             info,
@@ -126,7 +125,7 @@ impl DeviceTimer<'_> {
     /// When the next pass will be waited for: the mode of the profiler now, or none if it is off.
     #[must_use]
     pub fn wanted_mode(&self) -> SyncMode {
-        if self.profiler.is_enabled() { self.profiler.sync_mode() } else { SyncMode::None }
+        if self.profiler.is_enabled() { self.profiler.device().sync_mode() } else { SyncMode::None }
     }
 
     /// What has times of its own: in the open pass or, without one, in a decode pass if it began now.
@@ -138,7 +137,7 @@ impl DeviceTimer<'_> {
     /// What has times of its own in the next pass of a phase.
     #[must_use]
     pub fn grain_of(&self, phase: Phase) -> Grain {
-        match self.profiler.sync_mode() {
+        match self.profiler.device().sync_mode() {
             SyncMode::PerLayer => Grain::Layer,
             _ => self.log.budget(|budget| budget.grain(phase)),
         }
@@ -202,7 +201,7 @@ impl DeviceTimer<'_> {
         if self.pass.is_some() {
             return Err(Misuse::PassInPass.into());
         }
-        self.mode = self.profiler.sync_mode();
+        self.mode = self.profiler.device().sync_mode();
         if !self.is_on() {
             return Ok(());
         }
@@ -635,7 +634,7 @@ impl DeviceTimer<'_> {
             return Err(Misuse::NoSuchSet { set, sets }.into());
         }
         while !self.free.contains(&set) && self.settle_oldest(device, true)? {}
-        self.mode = self.profiler.sync_mode();
+        self.mode = self.profiler.device().sync_mode();
         if !self.is_on() {
             return Ok(());
         }
@@ -765,7 +764,7 @@ impl DeviceTimer<'_> {
         self.event(device, stream, None, self.calls, What::End)?;
         self.wait(device, stream)?;
         if let Some((host, work)) = host {
-            self.profiler.stop_with(host, work);
+            self.profiler.stop_brick_with(host, work);
         }
         Ok(())
     }
@@ -810,7 +809,7 @@ impl DeviceTimer<'_> {
     }
 
     /// The pass under way has no times; it is counted among those that `counter` counts.
-    fn give_up(&mut self, counter: impl FnOnce(&mut crate::device::log::State) -> &mut u64) {
+    fn give_up(&mut self, counter: impl FnOnce(&mut State) -> &mut u64) {
         if let Some(pass) = self.pass.take() {
             self.free.push(pass.set);
             if self.log.forget(&pass) {
