@@ -169,7 +169,7 @@ impl Probe for Profiled<'_> {
 
     #[inline]
     fn tiles(&self) -> Option<&dyn TileWatch> {
-        self.profiler.is_tile_profiling_enabled().then_some(self)
+        self.profiler.tiles().is_enabled().then_some(self)
     }
 
     type Kernels<'a>

@@ -36,6 +36,9 @@ mod tiles;
 
 mod porting;
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 pub use self::checksums::ChecksumRecorder;
 pub use self::device::DeviceRecorder;
 pub use self::graph::GraphRecorder;
@@ -77,9 +80,9 @@ pub use self::timers::{
 /// 4. **Read the result**: [`report`](Self::report) as text, [`profile`](Self::profile) as plain data for views,
 ///    exports and files, [`snapshot`](Self::snapshot) while the run goes on.
 ///
-/// Handles of their own have [`tiles`](Self::tiles), the [`graph`](Self::graph), [`checksums`](Self::checksums) and
-/// the [`device`](Self::device). The last block of methods has the spellings of the predecessor, for code that is
-/// ported from it.
+/// [`tiles`](Self::tiles), the [`graph`](Self::graph), [`checksums`](Self::checksums) and the
+/// [`device`](Self::device) have handles of their own. The last block of methods has the predecessor's spellings, for
+/// code that is ported from it.
 ///
 /// # Threads
 ///

@@ -16,9 +16,8 @@ use crate::tile::{TileLevel, TileStats};
 
 /// # Spellings of the predecessor
 ///
-/// Code written for trueno's `BrickProfiler` calls these methods, and they are kept for it: see
-/// [`docs/porting.md`](https://docs.rs/crate/brickscope/latest/source/docs/porting.md). New code reaches the same
-/// through [`tiles`](Self::tiles), [`graph`](Self::graph), [`checksums`](Self::checksums) and
+/// Code that was written for trueno's `BrickProfiler` calls these methods, so they are kept; `docs/porting.md` says
+/// what differs. New code reaches the same through [`tiles`](Self::tiles), [`graph`](Self::graph), [`checksums`](Self::checksums) and
 /// [`device`](Self::device), or through a [`profile`](Self::profile).
 impl BrickProfiler {
     /// [`brick_stats`](Self::brick_stats).
