@@ -45,8 +45,9 @@ fn main() -> ExitCode {
             }
         };
         eprintln!("round {round} of {ROUNDS}: plain …");
-        for (threads, (level, cache)) in
-            brickscope::machine::survey_thread_counts(most).into_iter().flat_map(|n| places.iter().map(move |p| (n, p)))
+        for (threads, (level, cache)) in brickscope::machine::survey_thread_counts(most)
+            .into_iter()
+            .flat_map(|n| places.iter().map(move |p| (n, p)))
         {
             for how in Move::ALL {
                 let bandwidth = survey.bandwidth.iter().find(|b| {

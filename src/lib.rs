@@ -4,15 +4,17 @@ pub mod clock;
 mod collect;
 mod cost;
 pub mod device;
+mod device_timer;
 mod fold;
 pub mod machine;
+mod names;
 mod profiler;
 mod recorder;
 mod script;
-mod short_forms;
 mod sync;
 
-/// The vocabulary, and what the predecessor's module of this name had besides.
+/// The vocabulary: the kinds of operation that have names of their own, and the groups that they form. With the types
+/// that the predecessor has under this path.
 pub mod brick {
     #[doc(no_inline)]
     pub use brickscope_profile::brick::*;
@@ -32,14 +34,17 @@ pub use brickscope_profile::*;
 
 pub use crate::clock::{Clock, MockClock};
 pub use crate::device::{
-    Device, DeviceError, DeviceInfo, DeviceTimer, Issued, Misuse, SimulatedDevice, StreamId,
+    Device, DeviceError, DeviceInfo, Issued, Misuse, SimulatedDevice, StreamId,
 };
+pub use crate::device_timer::DeviceTimer;
 pub use crate::machine::{
     CpuLimit, LoadWatch, MachineDetails, Missing, cpu_frequency_khz, probe_counters, probe_sampling,
 };
+pub use crate::names::KernelId;
 pub use crate::profiler::{
-    BrickGuard, BrickIdTimer, BrickKernelTimer, BrickKernelsTimer, BrickProfiler, BrickTimer,
-    HandOff, KernelId, KernelTimer, LayerTimer, PassReadings, PassTimer, TileTimer, UntoldPass,
+    BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickProfiler, BrickTimer, ChecksumRecorder,
+    DeviceRecorder, GraphRecorder, HandOff, KernelTimer, LayerTimer, PassReadings, PassTimer,
+    TileRecorder, TileTimer, UntoldPass,
 };
 pub use crate::script::{GrowingWork, PassScript, PassScriptBuilder};
 

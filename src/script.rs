@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brickscope_profile::brick::{BrickId, Source, Work};
 
-use crate::profiler::KernelId;
+use crate::names::KernelId;
 use crate::recorder::{Kind, NONE, NameIdx, Record};
 
 /// Work that grows by as much with each token before it, as that of attention does.

@@ -59,7 +59,8 @@ fn no_package_has_a_circle_of_modules() {
 fn no_package_depends_on_what_it_must_not_know() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (package, allowed) in MAY_DEPEND_ON {
-        let manifest = fs::read_to_string(root.join(package).join("Cargo.toml")).expect("a manifest");
+        let manifest =
+            fs::read_to_string(root.join(package).join("Cargo.toml")).expect("a manifest");
         let found = dependencies(&manifest);
         let forbidden: Vec<&String> =
             found.iter().filter(|name| !allowed.contains(&name.as_str())).collect();

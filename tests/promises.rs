@@ -192,7 +192,7 @@ fn kernels_of_one_brick_touch_end_to_end_and_the_brick_ends_with_the_last() {
     profiler.enable();
     let [gemv, add] = ["gemv", "add"].map(|name| profiler.kernel(name, None));
     let pass = profiler.begin_pass(Phase::Decode);
-    let timer = profiler.start_kernels(BrickId::OutputProjection, gemv);
+    let timer = profiler.start_brick_kernel(BrickId::OutputProjection, gemv);
     hand.advance(70);
     // A brick inside of the first kernel: it is neither kernel's, and the time counts once.
     let inner = profiler.start_brick(BrickId::RmsNorm);
@@ -223,7 +223,7 @@ fn kernels_of_one_brick_touch_end_to_end_and_the_brick_ends_with_the_last() {
 fn kernels_that_begin_while_off_stay_off() {
     let profiler = BrickProfiler::new();
     let kernel = profiler.kernel("gemv", None);
-    let timer = profiler.start_kernels(BrickId::OutputProjection, kernel);
+    let timer = profiler.start_brick_kernel(BrickId::OutputProjection, kernel);
     let timer = profiler.next_kernel(timer, Work::default(), kernel);
     profiler.enable();
     profiler.stop_kernels(timer, Work::default(), Work::default());
@@ -231,7 +231,7 @@ fn kernels_that_begin_while_off_stay_off() {
     assert_eq!((profile.totals.len(), profile.dropped.unfinished), (0, 0));
     // And the other way round: the kernel that ended meanwhile is counted as unfinished, the next one
     // never began, and the brick ended while it was on.
-    let timer = profiler.start_kernels(BrickId::OutputProjection, kernel);
+    let timer = profiler.start_brick_kernel(BrickId::OutputProjection, kernel);
     profiler.disable();
     let timer = profiler.next_kernel(timer, Work::default(), kernel);
     profiler.enable();
@@ -240,7 +240,7 @@ fn kernels_that_begin_while_off_stay_off() {
     assert_eq!((profile.kernels(None).len(), profile.bricks(None).len()), (0, 1));
     assert_eq!(profile.dropped.unfinished, 1);
     // What began before a reset is forgotten whole.
-    let timer = profiler.start_kernels(BrickId::OutputProjection, kernel);
+    let timer = profiler.start_brick_kernel(BrickId::OutputProjection, kernel);
     profiler.reset();
     let timer = profiler.next_kernel(timer, Work::default(), kernel);
     profiler.stop_kernels(timer, Work::default(), Work::default());

@@ -188,7 +188,7 @@ proptest! {
         // What is only summed is the same.
         let (small, other_hand) = on(if sums_only { 0 } else { 3 });
         for (profiler, hand) in [(&profiler, &hand), (&small, &other_hand)] {
-            profiler.sum_layers();
+            profiler.sum_layers(true);
             for (i, (steps, panics, tokens)) in passes.iter().enumerate() {
                 play(profiler, hand, steps);
                 pass_that_may_panic(profiler, hand, steps, *panics);
@@ -458,7 +458,7 @@ fn layers_are_summed_for_threads_that_come_later_and_after_a_reset() {
     let (profiler, hand) = on(0);
     let step = [Step::Layer(2, vec![Step::Brick(0, vec![Step::Idle(1)])])];
     play(&profiler, &hand, &step);
-    profiler.sum_layers();
+    profiler.sum_layers(true);
     let in_layer = |profiler: &BrickProfiler| {
         let layers = profiler.snapshot().layers;
         layers.iter().map(|row| (row.layer, row.count, row.exclusive_ns)).collect::<Vec<_>>()

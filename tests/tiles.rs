@@ -42,16 +42,16 @@ fn tiled() -> Profile {
     let profiler = BrickProfiler::with_clock(hand.clock());
     profiler.enable();
     profiler.enable_tile_profiling();
-    let now = || profiler.tile_reading().expect("tiles are timed");
+    let now = || profiler.tiles().reading().expect("tiles are timed");
     let share = |micros: u64| {
         let begun = now();
         hand.advance(100_000);
         let unpacked = now();
         hand.advance(micros * 1_000 - 100_000);
         let done = now();
-        profiler.add_tiles(TileLevel::Micro, unpacked..done, 22, 4_096, 200_000_000);
-        profiler.add_tiles(TileLevel::Midi, begun..done, 1, 4_096, 200_000_000);
-        profiler.add_tiles(TileLevel::Macro, begun..done, 1, 4_096, 200_000_000);
+        profiler.tiles().add(TileLevel::Micro, unpacked..done, 22, 4_096, 200_000_000);
+        profiler.tiles().add(TileLevel::Midi, begun..done, 1, 4_096, 200_000_000);
+        profiler.tiles().add(TileLevel::Macro, begun..done, 1, 4_096, 200_000_000);
         begun..done
     };
     // Named, since a test runs on a thread of the name that its runner chooses. One comes after the other, as
@@ -63,7 +63,7 @@ fn tiled() -> Profile {
             let shares = [1_500, 1_000].map(share);
             first_is_done.wait();
             both_are_done.wait();
-            shares.into_iter().for_each(|slower| profiler.add_tiled_product(slower, 2));
+            shares.into_iter().for_each(|slower| profiler.tiles().add_product(slower, 2));
         };
         let worker = || {
             first_is_done.wait();
@@ -115,13 +115,13 @@ fn tiles_of_no_time_have_no_rate_and_no_imbalance() {
     let profiler = BrickProfiler::with_clock(hand.clock());
     profiler.enable();
     let reads = hand.reads();
-    assert_eq!(profiler.tile_reading(), None, "off, no clock is read");
+    assert_eq!(profiler.tiles().reading(), None, "off, no clock is read");
     assert_eq!(hand.reads(), reads);
     profiler.enable_tile_profiling();
-    profiler.add_tiles(TileLevel::Macro, 5..5, 1, 1, 2);
-    profiler.add_tiled_product(5..5, 2);
+    profiler.tiles().add(TileLevel::Macro, 5..5, 1, 1, 2);
+    profiler.tiles().add_product(5..5, 2);
     // Readings in the wrong order are no time.
-    profiler.add_tiled_product(std::ops::Range { start: 7, end: 5 }, u64::MAX);
+    profiler.tiles().add_product(std::ops::Range { start: 7, end: 5 }, u64::MAX);
     let profile = profiler.profile();
     assert_eq!(profile.tile_balance.and_then(|balance| balance.imbalance()), None);
     let report = brickscope_analysis::view::report(&profile);

@@ -333,7 +333,7 @@ fn a_registered_source_is_found_from_the_kernels_of_a_pass_and_survives_the_file
     let profiler = BrickProfiler::with_clock(hand.clock());
     profiler.enable();
     let ptx = ".version 7.0\n";
-    let hash = profiler.register_ptx("gemv", ptx, Some("src/gemv.ptx".as_ref())).hash();
+    let hash = profiler.graph().register_ptx("gemv", ptx, Some("src/gemv.ptx".as_ref())).hash();
     profiler.reset();
     let kernel = profiler.kernel("gemv", None);
     let pass = profiler.begin_pass(Phase::Decode);
@@ -872,13 +872,13 @@ fn digests_tell_rounding_from_a_fault() {
     // Past the 64 values that a checksum covers.
     fault[200] *= 1.01;
     for layer in 0..3 {
-        cpu.record_digest("RopeNeox", layer, 5, &output);
-        gpu.record_digest("RopeNeox", layer, 5, &rounded);
+        cpu.checksums().record_digest("RopeNeox", layer, 5, &output);
+        gpu.checksums().record_digest("RopeNeox", layer, 5, &rounded);
     }
-    assert_eq!(gpu.find_fault(&cpu, Tolerance::default()), None);
-    cpu.record_digest("Softmax", 2, 5, &output);
-    gpu.record_digest("Softmax", 2, 5, &fault);
-    let found = gpu.find_fault(&cpu, Tolerance::default()).expect("they differ");
+    assert_eq!(gpu.checksums().find_fault(&cpu, Tolerance::default()), None);
+    cpu.checksums().record_digest("Softmax", 2, 5, &output);
+    gpu.checksums().record_digest("Softmax", 2, 5, &fault);
+    let found = gpu.checksums().find_fault(&cpu, Tolerance::default()).expect("they differ");
     assert_eq!((found.name.as_str(), found.layer_idx, found.position), ("Softmax", 2, 5));
     let said = found.to_string();
     assert!(said.starts_with("DIVERGENCE at 'Softmax' (layer 2, pos 5): fault: "), "{said}");
@@ -895,8 +895,8 @@ fn digests_tell_rounding_from_a_fault() {
     assert!(!without.contains("\"digests\""));
     assert_eq!(Profile::from_json(&without, "run".as_ref()).expect("it is one").digests, []);
     gpu.disable();
-    gpu.record_digest("Softmax", 2, 6, &output);
-    assert_eq!(gpu.get_digests().len(), 0);
+    gpu.checksums().record_digest("Softmax", 2, 6, &output);
+    assert_eq!(gpu.checksums().digests().len(), 0);
 }
 
 #[test]

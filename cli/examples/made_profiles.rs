@@ -157,7 +157,7 @@ fn device() -> Profile {
         spill_bytes: Some(0),
     };
     let gemv = profiler.device_kernel("q4_k_gemv", launch);
-    let mut timer = profiler.device_timer(&mut device).expect("it has a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("it has a clock");
     for position in 0..6 {
         let phase = if position == 0 { Phase::Prefill } else { Phase::Decode };
         let pass = profiler.begin_pass(phase);
@@ -202,7 +202,7 @@ fn graph() -> Profile {
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
     let gemv = profiler.device_kernel("q4_k_gemv", DeviceLaunch::default());
-    let mut timer = profiler.device_timer(&mut device).expect("it has a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("it has a clock");
     let work = Work { elements: 2048, flops: 4096, bytes: 1 << 20 };
     let issue = |timer: &mut DeviceTimer<'_>, device: &mut SimulatedDevice, phase| {
         timer.begin_pass(device, phase, 1, 0).expect("none is open");

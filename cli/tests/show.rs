@@ -78,9 +78,10 @@ fn on_gpu() -> Profile {
     let profiler = BrickProfiler::with_clock(MockClock::default().clock());
     profiler.enable();
     profiler.enable_graph();
-    let hash = profiler.register_ptx("q4k_gemv", PTX, Some(Path::new("src/q4k.ptx"))).hash();
-    profiler.register_ptx("two", "a\n", None);
-    let two = profiler.register_ptx("two", "b\n", None).hash();
+    let hash =
+        profiler.graph().register_ptx("q4k_gemv", PTX, Some(Path::new("src/q4k.ptx"))).hash();
+    profiler.graph().register_ptx("two", "a\n", None);
+    let two = profiler.graph().register_ptx("two", "b\n", None).hash();
     profiler.graph_push_scope(ExecutionNode::Layer { index: 0 });
     profiler.graph_record_brick(BrickId::QkvProjection, 200_000, 4096);
     for (name, hash) in [("q4k_gemv", hash), ("alias", hash), ("two", two), ("lost", 7)] {
@@ -302,7 +303,7 @@ fn on_a_device() -> Profile {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let pass = profiler.begin_pass(Phase::Decode);
     timer.begin_pass(&mut device, Phase::Decode, 1, 7).expect("none is open");
     for (brick, nanos) in [(BrickId::RmsNorm, 5_000), (BrickId::LmHead, 45_000)] {

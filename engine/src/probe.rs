@@ -169,7 +169,7 @@ impl Probe for Profiled<'_> {
 
     #[inline]
     fn tiles(&self) -> Option<&dyn TileWatch> {
-        self.profiler.is_tile_profiling_enabled().then_some(self)
+        self.profiler.tiles().is_enabled().then_some(self)
     }
 
     type Kernels<'a>
@@ -181,7 +181,7 @@ impl Probe for Profiled<'_> {
 impl TileWatch for Profiled<'_> {
     #[inline]
     fn now(&self) -> Option<u64> {
-        self.profiler.tile_reading()
+        self.profiler.tiles().reading()
     }
 
     #[inline]
@@ -191,13 +191,13 @@ impl TileWatch for Profiled<'_> {
             TileLevel::Midi => brickscope::TileLevel::Midi,
             TileLevel::Micro => brickscope::TileLevel::Micro,
         };
-        self.profiler.add_tiles(level, readings, work.tiles, work.elements, work.flops);
+        self.profiler.tiles().add(level, readings, work.tiles, work.elements, work.flops);
     }
 
     fn product(&self, shares: &[Range<u64>], threads: usize) {
         let length = |share: &&Range<u64>| share.end.saturating_sub(share.start);
         if let Some(slowest) = shares.iter().max_by_key(length) {
-            self.profiler.add_tiled_product(slowest.clone(), threads as u64);
+            self.profiler.tiles().add_product(slowest.clone(), threads as u64);
         }
     }
 }
@@ -218,7 +218,7 @@ impl KernelProbe for ProfiledKernels<'_> {
         let kernel = kernels[routine.index()];
         let timer = match self.open.take() {
             Some((timer, ended)) => profiler.next_kernel(timer, ended, kernel),
-            None => profiler.start_kernels(self.brick, kernel),
+            None => profiler.start_brick_kernel(self.brick, kernel),
         };
         self.open = Some((timer, work));
         run();

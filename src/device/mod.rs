@@ -1,8 +1,8 @@
 //! Time on a device that runs its work later than the host issues it.
 //!
 //! A [`Device`] is what an executor must offer: marks in its streams, their times, all at once, and
-//! the same moment by both clocks. A [`DeviceTimer`] keeps the books while a pass is issued. What it
-//! settles goes to [`Profile::devices`](crate::Profile::devices).
+//! the same moment by both clocks. A [`DeviceTimer`](crate::DeviceTimer) records the marks of a pass while it is
+//! issued. What it settles goes to [`Profile::devices`](crate::Profile::devices).
 //!
 //! Without a device clock there is only the order of issue (`deferred.rs`).
 
@@ -13,7 +13,6 @@ mod executor;
 mod issued;
 mod log;
 mod simulated;
-mod timer;
 
 #[doc(no_inline)]
 pub use brickscope_profile::device::*;
@@ -21,6 +20,6 @@ pub(crate) use deferred::{Pending, partition};
 pub use error::{DeviceError, Misuse};
 pub use executor::{Device, DeviceInfo, StreamId};
 pub use issued::Issued;
-pub(crate) use log::DeviceLog;
+pub(crate) use issued::{Event, NEXT_MARK, Needs, What};
+pub(crate) use log::{DeviceLog, State};
 pub use simulated::SimulatedDevice;
-pub use timer::DeviceTimer;

@@ -21,7 +21,7 @@ use crate::device::executor::{Device, DeviceInfo, StreamId};
 /// let mut device = SimulatedDevice::new(1).with_issue(0);
 /// let profiler = BrickProfiler::with_clock(device.clock());
 /// profiler.enable();
-/// let mut timer = profiler.device_timer(&mut device)?;
+/// let mut timer = profiler.device().timer(&mut device)?;
 /// let stream = StreamId(0);
 /// timer.begin_pass(&mut device, Phase::Decode, 1, 7)?;
 /// for brick in [BrickId::RmsNorm, BrickId::QkvProjection] {

@@ -57,7 +57,7 @@ impl Device for Spoilt {
 fn spoilt(spoil: fn(&mut Vec<u64>) -> Result<(), DeviceError>) -> Profile {
     let mut device = Spoilt { device: SimulatedDevice::new(1), spoil: |_| Ok(()) };
     let profiler = profiler(&device.device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 0..3 {
         device.spoil = if position == 1 { spoil } else { |_| Ok(()) };
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
@@ -103,7 +103,7 @@ fn what_can_not_be_read_back_is_lost_and_the_rest_goes_on() {
 fn a_lost_device_loses_what_is_in_flight_and_every_call_says_so() {
     let mut device = SimulatedDevice::new(1).with_sets(3);
     let profiler = profiler(&device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 0..3 {
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         timer.brick(&mut device, STREAM, None, BrickId::LmHead, Work::default()).expect("room");
@@ -135,7 +135,7 @@ fn misuse_is_an_error_and_harms_nothing() {
     let mut device = SimulatedDevice::new(2).with_issue(0);
     let profiler = profiler(&device);
     let kernel = profiler.device_kernel("k", Default::default());
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     let refused = timer.begin_pass(&mut device, Phase::Decode, 1, 1);
     assert_eq!(refused, Err(Misuse::PassInPass.into()));
@@ -164,7 +164,7 @@ fn misuse_is_an_error_and_harms_nothing() {
 fn a_pass_that_was_given_up_is_counted_and_the_next_one_begins() {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = profiler(&device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 0..5 {
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         timer.brick(&mut device, STREAM, None, BrickId::LmHead, Work::default()).expect("room");
@@ -185,7 +185,7 @@ fn a_pass_that_was_given_up_is_counted_and_the_next_one_begins() {
 fn a_reset_forgets_passes_in_flight_and_a_switch_does_not_cut_a_pass() {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = profiler(&device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let mut pass = |position, between: &dyn Fn()| {
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         timer.brick(&mut device, STREAM, None, BrickId::RmsNorm, Work::default()).expect("room");
@@ -215,7 +215,7 @@ fn a_reset_forgets_passes_in_flight_and_a_switch_does_not_cut_a_pass() {
 fn settling_on_other_threads_makes_no_other_lanes() {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = profiler(&device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 0..4 {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -242,7 +242,7 @@ fn the_capacity_of_logs_is_that_of_streams_too() {
         let mut device = SimulatedDevice::new(1).with_issue(0);
         let profiler = BrickProfiler::with_clock(device.clock()).with_log_capacity(capacity);
         profiler.enable();
-        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        let mut timer = profiler.device().timer(&mut device).expect("a clock");
         timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
         for _ in 0..10 {
             timer.brick(&mut device, STREAM, None, BrickId::LmHead, Work::default()).expect("room");
@@ -266,7 +266,7 @@ fn recorded_passes_are_replayed_with_their_own_sets_and_new_work() {
         let mut device = SimulatedDevice::new(1).with_issue(0).with_sets(2);
         let profiler = profiler(&device);
         let kernels = ["a", "b", "c"].map(|name| profiler.device_kernel(name, Default::default()));
-        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        let mut timer = profiler.device().timer(&mut device).expect("a clock");
         timer.set_grain(grain);
         let mut recorded = Vec::new();
         for _ in 0..2 {
@@ -341,7 +341,7 @@ fn recorded_passes_end_at_every_grain() {
     ] {
         let mut device = SimulatedDevice::new(1).with_issue(0);
         let profiler = profiler(&device);
-        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        let mut timer = profiler.device().timer(&mut device).expect("a clock");
         timer.set_grain(grain);
         timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
         for (index, layer) in [Some(0), Some(0), Some(1), None].into_iter().enumerate() {
@@ -375,7 +375,7 @@ fn recorded_passes_end_at_every_grain() {
 fn a_pass_of_another_device_is_not_waited_for_forever() {
     let (mut one, mut other) = (SimulatedDevice::new(1).with_sets(5), SimulatedDevice::new(1));
     let profilers = [profiler(&one), profiler(&other)];
-    let mut timer = profilers[0].device_timer(&mut one).expect("a clock");
+    let mut timer = profilers[0].device().timer(&mut one).expect("a clock");
     let mut passes = Vec::new();
     for position in 0..4 {
         timer.begin_pass(&mut one, Phase::Decode, 1, position).expect("none is open");
@@ -387,7 +387,7 @@ fn a_pass_of_another_device_is_not_waited_for_forever() {
     }
     timer.end_brick(&mut one, STREAM).expect("it runs");
     passes.extend(timer.issued());
-    let mut timer = profilers[1].device_timer(&mut other).expect("a clock");
+    let mut timer = profilers[1].device().timer(&mut other).expect("a clock");
     let refused = timer.replayed(&mut other, &passes[0], 1, 0, &mut |_, work| work);
     assert_eq!(refused, Err(Misuse::NoSuchSet { set: 3, sets: 2 }.into()));
 }
@@ -397,7 +397,7 @@ fn what_is_recorded_to_its_end_lasts_as_long_at_every_grain() {
     for grain in Grain::ALL {
         let mut device = SimulatedDevice::new(1).with_issue(0);
         let profiler = profiler(&device);
-        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        let mut timer = profiler.device().timer(&mut device).expect("a clock");
         timer.set_grain(grain);
         timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
         for layer in 0..2 {
@@ -425,7 +425,7 @@ fn what_is_recorded_to_its_end_lasts_as_long_at_every_grain() {
 fn work_that_is_known_at_the_end_of_a_brick_is_the_bricks() {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = profiler(&device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     for (brick, elements) in [(BrickId::RmsNorm, 7), (BrickId::LmHead, 9)] {
         timer.brick(&mut device, STREAM, None, brick, Work::default()).expect("room");
@@ -445,7 +445,7 @@ fn work_that_is_known_at_the_end_of_a_brick_is_the_bricks() {
 fn what_was_recorded_without_an_end_has_no_time() {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = profiler(&device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     for brick in [BrickId::RmsNorm, BrickId::LmHead] {
         timer.brick(&mut device, STREAM, Some(0), brick, Work::default()).expect("room");
@@ -468,7 +468,7 @@ fn what_was_recorded_without_an_end_has_no_time() {
 fn copies_have_device_times_and_those_that_undo_each_other_are_found() {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = profiler(&device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     timer.brick_named(&mut device, STREAM, Some(0), "moe", Work::default()).expect("room");
     device.launch(STREAM, 5_000);
@@ -496,7 +496,7 @@ fn immediate_on_two_streams_adds_up_on_both_sides() {
     let mut device = SimulatedDevice::new(2).with_issue(100);
     let profiler = profiler(&device);
     profiler.set_sync_mode(SyncMode::Immediate);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let pass = profiler.begin_pass(Phase::Decode);
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     for (index, stream) in [0, 1, 0, 1, 1].into_iter().enumerate() {
@@ -522,7 +522,7 @@ fn immediate_on_two_streams_adds_up_on_both_sides() {
 fn passes_without_marks_are_counted_and_what_fails_outside_is_told() {
     let mut device = SimulatedDevice::new(1);
     let profiler = profiler(&device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.unmarked_pass();
     timer.unmarked_pass();
     profiler.set_sync_mode(SyncMode::None);
@@ -544,7 +544,7 @@ fn passes_without_marks_are_counted_and_what_fails_outside_is_told() {
 fn what_a_mark_costs_is_not_known_where_marks_were_not_in_order() {
     let mut device = Spoilt { device: SimulatedDevice::new(1), spoil: |_| Ok(()) };
     let profiler = profiler(&device.device);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     device.spoil = |ticks| {
         ticks.reverse();
         // The simulated marks have no cost, so they are all alike.

@@ -40,7 +40,7 @@ fn run(kernels_ns: &[u64]) -> (Profile, Vec<Grain>) {
     let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(100, 1_000);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let cost = timer.calibrate(&mut device).expect("it can be measured");
     assert_eq!((cost.host_ns, cost.device_ns, cost.marks), (100.0, 1_000.0, 64));
     // Of which half is allowed, as marks in a row are cheaper than those of a pass.
@@ -94,7 +94,7 @@ fn marks_between_work_cost_what_they_add_to_it() {
         let mut device = device.with_filler(filler_ns);
         let profiler = BrickProfiler::with_clock(device.clock());
         profiler.enable();
-        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        let mut timer = profiler.device().timer(&mut device).expect("a clock");
         let cost = timer.calibrate(&mut device).expect("it can be measured");
         assert_eq!((cost.host_ns, cost.device_ns), (100.0, 1_000.0), "{filler_ns} ns");
         // This device brings them to the host for nothing; all that is left is what the host has no other work
@@ -108,7 +108,7 @@ fn of_passes_shorter_than_their_marks_some_are_timed_and_the_others_counted() {
     let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(100, 1_000);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.calibrate(&mut device).expect("it can be measured");
     // 100 µs, of which two marks are 2 %.
     (0..9).for_each(|_| pass(&mut timer, &mut device, &profiler, Phase::Decode, 2_000));
@@ -128,7 +128,7 @@ fn without_a_known_cost_there_is_no_budget_and_that_is_said() {
     let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(5_000, 5_000);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     pass(&mut timer, &mut device, &profiler, Phase::Decode, 10);
     assert_eq!(timer.grain_of(Phase::Decode), Grain::Kernel);
     timer.set_grain(Grain::Layer);
@@ -148,7 +148,7 @@ fn the_budget_can_be_set() {
     let mut device = SimulatedDevice::new(1).with_issue(0).with_stamp(100, 1_000);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.calibrate(&mut device).expect("it can be measured");
     timer.set_budget(0.5);
     pass(&mut timer, &mut device, &profiler, Phase::Decode, 20_000);
@@ -166,7 +166,7 @@ fn where_there_is_no_room_for_marks_the_next_pass_has_fewer() {
         let mut device = SimulatedDevice::new(1).with_issue(0).with_marks(marks);
         let profiler = BrickProfiler::with_clock(device.clock());
         profiler.enable();
-        let mut timer = profiler.device_timer(&mut device).expect("a clock");
+        let mut timer = profiler.device().timer(&mut device).expect("a clock");
         for _ in 0..5 {
             pass(&mut timer, &mut device, &profiler, Phase::Decode, 1_000);
         }
@@ -182,7 +182,7 @@ fn where_there_is_no_room_for_marks_the_next_pass_has_fewer() {
     let mut device = SimulatedDevice::new(1).with_marks(2);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.set_grain(Grain::Brick);
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     let refused = (0..3)

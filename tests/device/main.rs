@@ -37,7 +37,7 @@ fn run(mode: SyncMode, passes: usize) -> (Profile, SimulatedDevice) {
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
     profiler.set_sync_mode(mode);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for _ in 0..passes {
         pass(&mut timer, &mut device, &profiler);
     }

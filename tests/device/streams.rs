@@ -11,7 +11,7 @@ fn fork_and_join(passes: u64) -> Profile {
     let mut device = SimulatedDevice::new(2).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 0..passes {
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
         let mut brick = |device: &mut SimulatedDevice, stream, name, nanos| {
@@ -82,7 +82,7 @@ fn a_pass_that_is_done_before_the_one_before_it_is_told_from_it() {
     let mut device = SimulatedDevice::new(2).with_issue(0).with_sets(3);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     // Long and short in turns, each on a stream of its own.
     for position in 0..6_u16 {
         let (stream, nanos) = (StreamId(position % 2), [900_000, 1_000][usize::from(position % 2)]);
@@ -107,7 +107,7 @@ fn a_stream_that_nobody_waits_for_is_of_the_pass_all_the_same() {
     let mut device = SimulatedDevice::new(2).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     for (stream, name, nanos) in [(MAIN, "compute", 30_000), (SIDE, "copy", 20_000)] {
         timer.brick_named(&mut device, stream, None, name, Work::default()).expect("room");

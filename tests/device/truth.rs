@@ -118,7 +118,7 @@ fn recorded(run: &Run) -> (Profile, Truth) {
         .with_sets(run.sets);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let truth = issue(run, &profiler, &mut timer, &mut device);
     timer.finish(&mut device).expect("it is there");
     (profiler.profile(), truth)
@@ -139,7 +139,7 @@ fn launched(run: &Run, issue_ns: u64, stamp: (u64, u64)) -> (Profile, Vec<Launch
         .with_sets(run.sets);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let kernel = profiler.device_kernel("kernel", Default::default());
     let host = device.clock();
     let mut truth = Vec::new();
@@ -210,7 +210,7 @@ proptest! {
             let mut device = SimulatedDevice::new(run.streams).with_sets(run.sets);
             let profiler = BrickProfiler::with_clock(device.clock());
             profiler.enable();
-            let mut timer = profiler.device_timer(&mut device).expect("a clock");
+            let mut timer = profiler.device().timer(&mut device).expect("a clock");
             timer.set_grain(grain);
             issue(&run, &profiler, &mut timer, &mut device);
             timer.finish(&mut device).expect("it is there");
@@ -308,7 +308,7 @@ proptest! {
             let profiler = BrickProfiler::with_clock(device.clock());
             profiler.enable();
             profiler.set_sync_mode(SyncMode::Deferred);
-            let mut timer = profiler.device_timer(&mut device).expect("a clock");
+            let mut timer = profiler.device().timer(&mut device).expect("a clock");
             timer.set_grain(grain);
             issue(&run, &profiler, &mut timer, &mut device);
             timer.finish(&mut device).expect("it is there");
@@ -331,7 +331,7 @@ fn drift_moves_passes_only_until_the_clocks_are_aligned_again() {
     let mut device = SimulatedDevice::new(1).with_issue(10).with_drift(PPM);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let mut truth = Vec::new();
     for position in 0..100 {
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
@@ -361,7 +361,7 @@ fn a_clock_that_begins_again_every_millisecond_places_passes_of_a_long_run() {
     let mut device = SimulatedDevice::new(1).with_issue(0).with_valid_bits(20);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     let mut truth = Vec::new();
     for position in 0..50 {
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");

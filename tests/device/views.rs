@@ -43,7 +43,7 @@ fn run(mode: SyncMode) -> Profile {
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
     profiler.set_sync_mode(mode);
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.calibrate(&mut device).expect("it can be measured");
     for position in 0..8 {
         pass(&profiler, &mut timer, &mut device, position);

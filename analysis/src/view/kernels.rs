@@ -18,7 +18,7 @@ use brickscope_profile::text::{count, micros, printable};
 /// let hand = MockClock::default();
 /// let profiler = BrickProfiler::with_clock(hand.clock());
 /// profiler.enable();
-/// let hash = profiler.register_ptx("q4k_gemv", ".version 7.0\n", None).hash();
+/// let hash = profiler.graph().register_ptx("q4k_gemv", ".version 7.0\n", None).hash();
 /// let kernel = profiler.kernel("q4k_gemv", None);
 /// let timer = profiler.start_kernel(kernel);
 /// hand.advance(12_500);

@@ -283,7 +283,7 @@ fn devices_have_families_of_their_own() -> Result<(), brickscope::DeviceError> {
     let mut device = SimulatedDevice::new(1).with_issue(100);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device)?;
+    let mut timer = profiler.device().timer(&mut device)?;
     timer.begin_pass(&mut device, Phase::Decode, 1, 7)?;
     for brick in [BrickId::RmsNorm, BrickId::QkvProjection] {
         timer.brick(&mut device, StreamId(0), Some(0), brick, Work::elements(1))?;

@@ -264,7 +264,7 @@ fn on_device() -> Profile {
     let mut device = SimulatedDevice::new(2);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("it has a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("it has a clock");
     for position in 0..2 {
         let pass = profiler.begin_pass(Phase::Decode);
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");
@@ -328,7 +328,7 @@ fn launched(passes: u64, kernels: u64, is_graph: bool, off_ns: u64) -> Profile {
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
     let gemv = profiler.device_kernel("gemv", Default::default());
-    let mut timer = profiler.device_timer(&mut device).expect("it has a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("it has a clock");
     let issue = |timer: &mut DeviceTimer<'_>, device: &mut SimulatedDevice, position| {
         timer.begin_pass(device, Phase::Decode, 1, position).expect("none is open");
         for stream in [StreamId(0), StreamId(1)] {

@@ -59,8 +59,9 @@ fn slower(named: &str, by: u64) -> Profile {
     }
     profiler.enable_graph();
     profiler.graph_record_brick(BrickId::AttentionScore, 5_000, 1);
-    let copy =
-        |from: &str, to: &str, way| profiler.graph_record_transfer(from, to, 4_096, way, Some(900));
+    let copy = |from: &str, to: &str, way| {
+        profiler.graph().record_transfer(from, to, 4_096, way, Some(900))
+    };
     copy("host_scores", "scores", TransferDirection::H2D);
     copy("scores", "host_scores", TransferDirection::D2H);
     let mut profile = profiler.profile();
@@ -140,7 +141,7 @@ pub(super) fn on_a_device() -> Profile {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
     profiler.enable();
-    let mut timer = profiler.device_timer(&mut device).expect("a clock");
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
     for position in 7..10 {
         let pass = profiler.begin_pass(Phase::Decode);
         timer.begin_pass(&mut device, Phase::Decode, 1, position).expect("none is open");

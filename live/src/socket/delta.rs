@@ -440,8 +440,8 @@ mod tests {
             let mut device = SimulatedDevice::new(2).with_issue(0);
             let profiler = BrickProfiler::with_clock(device.clock());
             profiler.enable();
-            let mut timer = profiler.device_timer(&mut device).expect("a clock");
-            profiler.sum_layers();
+            let mut timer = profiler.device().timer(&mut device).expect("a clock");
+            profiler.sum_layers(true);
             let mut whole: Option<Frame> = None;
             let mut differences = 0;
             for (seq, steps) in (1..).zip(&rounds) {

@@ -51,7 +51,7 @@ impl Snapshotter {
     /// Ends what is only done while somebody watches.
     pub(super) fn watchers_gone(&mut self) {
         if let Some(profiler) = self.sums.take() {
-            profiler.stop_summing_layers();
+            profiler.sum_layers(false);
         }
     }
 
@@ -68,7 +68,7 @@ impl Snapshotter {
         // Engines may use several profilers in turn.
         if !self.sums.as_ref().is_some_and(|before| Arc::ptr_eq(before, profiler)) {
             self.watchers_gone();
-            profiler.sum_layers();
+            profiler.sum_layers(true);
             self.sums = Some(Arc::clone(profiler));
             self.whole_at = None;
         }

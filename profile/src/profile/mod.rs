@@ -185,7 +185,7 @@ impl Profile {
     }
 
     /// The first kernel whose digest differs from that of `reference` at the same place by more than
-    /// `tolerance` allows: as [`BrickProfiler::find_fault`](crate::BrickProfiler::find_fault), for
+    /// `tolerance` allows: as `ChecksumRecorder::find_fault`, for
     /// runs from files.
     #[must_use]
     pub fn find_fault(&self, reference: &Self, tolerance: Tolerance) -> Option<DigestFault> {

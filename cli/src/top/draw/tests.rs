@@ -29,7 +29,7 @@ impl Engine {
         let hand = MockClock::default();
         let profiler = Arc::new(BrickProfiler::with_clock(hand.clock()));
         profiler.enable();
-        profiler.sum_layers();
+        profiler.sum_layers(true);
         profiler.set_kv_cache_tokens(128);
         Self { hand, profiler, seq: 0, layers: 3 }
     }

@@ -383,7 +383,7 @@ impl Gpu for Cuda<'_> {
     fn register_sources(&self, profiler: &BrickProfiler) {
         for source in MODULES {
             for kernel in source.kernels() {
-                profiler.register_ptx(kernel, source.ptx, Some(Path::new(source.path)));
+                profiler.graph().register_ptx(kernel, source.ptx, Some(Path::new(source.path)));
             }
         }
     }
@@ -399,7 +399,7 @@ impl Gpu for Cuda<'_> {
                 TransferDirection::D2H | TransferDirection::D2D => (device.as_str(), "host"),
             };
             let (bytes, direction) = (copy.bytes, copy.direction);
-            profiler.graph_record_transfer(src, dst, bytes, direction, copy.device_ns);
+            profiler.graph().record_transfer(src, dst, bytes, direction, copy.device_ns);
         }
     }
 

@@ -92,7 +92,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     ///
     /// If its clock can't be read.
     pub fn profiled<'p>(&mut self, profiler: &'p BrickProfiler) -> Result<GpuProbe<'p>, Error> {
-        let timer = profiler.device_timer(&mut self.gpu).map_err(GpuError::from)?;
+        let timer = profiler.device().timer(&mut self.gpu).map_err(GpuError::from)?;
         self.gpu.register_sources(profiler);
         self.gpu.record_transfers(profiler);
         profiler.set_kv_cache_tokens(self.gpu.capacity() as u64);

@@ -146,7 +146,7 @@ fn passes_are_timed_while_others_are_in_flight() {
     let Some(mut expected) = session(&model, 8) else { return };
     let mut wgpu = Wgpu::new(&model, 8).expect("there was one");
     let profiler = BrickProfiler::enabled();
-    let mut timer = profiler.device_timer(&mut wgpu).expect("a clock");
+    let mut timer = profiler.device().timer(&mut wgpu).expect("a clock");
     let plan = Plan::new(&model.config, &model.weights, 1, Outputs::Last);
     // More than there are sets of marks, and nobody waits for a pass but for want of a set.
     for position in 0..7 {
@@ -183,7 +183,7 @@ fn stamps_have_a_cost_and_a_moment_by_both_clocks() {
     let Some(mut session) = session(&model, 8) else { return };
     let profiler = BrickProfiler::enabled();
     let wgpu = session.gpu();
-    let mut timer = profiler.device_timer(wgpu).expect("a clock");
+    let mut timer = profiler.device().timer(wgpu).expect("a clock");
     let cost = timer.calibrate(wgpu).expect("they are taken");
     assert!(cost.marks > 1 && cost.host_ns > 0.0 && cost.device_ns > 0.0, "{cost:?}");
     let [first, second] = [0; 2].map(|_| wgpu.bracket(profiler.clock()).expect("it is there"));

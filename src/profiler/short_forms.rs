@@ -1,37 +1,52 @@
-//! The short forms: summary, boxes and JSON of a profiler's sums.
+//! The short forms of sums: summary, box, tables and JSON.
 
 use std::fmt::Write;
 
 use brickscope_profile::brick::BrickCategory;
-use brickscope_profile::stats::BrickStats;
+use brickscope_profile::stats::{BrickStats, CategoryStats, ratio};
 use brickscope_profile::text::{percent, printable};
 use brickscope_profile::tile::TileStats;
 use serde_json::json;
 
-use crate::profiler::BrickProfiler;
-
-/// The bricks that ran, the longest first, and the sum of what they explain.
-fn bricks(profiler: &BrickProfiler) -> (Vec<BrickStats>, u64) {
-    let mut bricks: Vec<BrickStats> =
-        profiler.all_brick_stats().filter(|stats| stats.count > 0).collect();
-    bricks.sort_by_key(|stats| std::cmp::Reverse(stats.exclusive_ns));
-    let total = bricks.iter().map(|stats| stats.exclusive_ns).fold(0, u64::saturating_add);
-    (bricks, total)
+/// The bricks that ran, the longest first.
+struct Ran<'s> {
+    bricks: Vec<&'s BrickStats>,
+    /// The nanoseconds that they account for.
+    total_ns: u64,
+    tokens: u64,
 }
 
-pub(crate) fn summary(profiler: &BrickProfiler) -> String {
-    let (bricks, total_ns) = bricks(profiler);
+impl<'s> Ran<'s> {
+    fn of(stats: &'s [BrickStats]) -> Self {
+        let mut bricks: Vec<_> = stats.iter().filter(|stats| stats.count > 0).collect();
+        bricks.sort_by_key(|stats| std::cmp::Reverse(stats.exclusive_ns));
+        let sum = |of: fn(&BrickStats) -> u64| {
+            bricks.iter().map(|&stats| of(stats)).fold(0, u64::saturating_add)
+        };
+        let (total_ns, tokens) =
+            (sum(|stats| stats.exclusive_ns), sum(|stats| stats.total_elements));
+        Self { bricks, total_ns, tokens }
+    }
+
+    fn throughput(&self) -> f64 {
+        ratio(self.tokens as f64 * 1e9, self.total_ns as f64)
+    }
+}
+
+pub(super) fn summary(bricks: &[BrickStats], categories: &[CategoryStats]) -> String {
+    let ran = Ran::of(bricks);
+    let total_ns = ran.total_ns;
     let rate = if total_ns > 0 {
-        format!("{:.1} tok/s", profiler.total_throughput())
+        format!("{:.1} tok/s", ran.throughput())
     } else {
         "n/a tok/s".to_owned()
     };
     let mut text = format!(
         "=== Brick Profiler Summary ===\nTotal: {} tokens, {:.2}µs, {rate}\n\nPer-Brick Breakdown:\n",
-        profiler.total_tokens(),
+        ran.tokens,
         total_ns as f64 / 1e3,
     );
-    for stats in &bricks {
+    for stats in &ran.bricks {
         let _ = writeln!(
             text,
             "  {:20} {:8.2}µs avg ({:>6}) [{} samples]",
@@ -42,7 +57,7 @@ pub(crate) fn summary(profiler: &BrickProfiler) -> String {
         );
     }
     text.push_str("\nCategory Breakdown:\n");
-    for (category, stats) in BrickCategory::ALL.into_iter().zip(profiler.category_stats()) {
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(categories) {
         if stats.count > 0 {
             let _ = writeln!(
                 text,
@@ -56,11 +71,11 @@ pub(crate) fn summary(profiler: &BrickProfiler) -> String {
     text
 }
 
-pub(crate) fn category_box(profiler: &BrickProfiler) -> String {
-    let total = profiler.total_ns() as f64;
+pub(super) fn category_box(bricks: &[BrickStats], categories: &[CategoryStats]) -> String {
+    let total = Ran::of(bricks).total_ns as f64;
     let rule = "─".repeat(57);
     let mut text = format!("╭{rule}╮\n│{:^57}│\n├{rule}┤\n", "Category Breakdown");
-    for (category, stats) in BrickCategory::ALL.into_iter().zip(profiler.category_stats()) {
+    for (category, stats) in BrickCategory::ALL.into_iter().zip(categories) {
         if stats.count > 0 {
             let line = format!(
                 " {:12} {:8.2}µs avg {:>7} [{:5} samples]",
@@ -76,10 +91,12 @@ pub(crate) fn category_box(profiler: &BrickProfiler) -> String {
     text
 }
 
-pub(crate) fn bricks_json(profiler: &BrickProfiler) -> String {
-    let (bricks, total_ns) = bricks(profiler);
+pub(super) fn bricks_json(bricks: &[BrickStats]) -> String {
+    let ran = Ran::of(bricks);
+    let total_ns = ran.total_ns;
     let measured = |ns: u64, value: f64| (ns > 0).then_some(value);
-    let bricks: Vec<_> = bricks
+    let bricks: Vec<_> = ran
+        .bricks
         .iter()
         .map(|stats| {
             json!({
@@ -96,9 +113,9 @@ pub(crate) fn bricks_json(profiler: &BrickProfiler) -> String {
         })
         .collect();
     json!({
-        "total_tokens": profiler.total_tokens(),
+        "total_tokens": ran.tokens,
         "total_ns": total_ns,
-        "total_throughput": measured(total_ns, profiler.total_throughput()),
+        "total_throughput": measured(total_ns, ran.throughput()),
         "bricks": bricks,
     })
     .to_string()
@@ -114,7 +131,7 @@ fn intensity(tile: &TileStats) -> Option<f64> {
     (tile.total_elements > 0 && tile.total_flops > 0).then(|| tile.arithmetic_intensity())
 }
 
-pub(crate) fn tile_table(tiles: &[TileStats]) -> String {
+pub(super) fn tile_table(tiles: &[TileStats]) -> String {
     let mut text = String::from(
         "=== Tile Profiling Summary ===\n\
          Level       Samples   Avg µs    GFLOP/s   AI      Elements\n",
@@ -134,7 +151,7 @@ pub(crate) fn tile_table(tiles: &[TileStats]) -> String {
     text
 }
 
-pub(crate) fn tiles_json(enabled: bool, tiles: &[TileStats]) -> String {
+pub(super) fn tiles_json(enabled: bool, tiles: &[TileStats]) -> String {
     let tiles: Vec<_> = tiles
         .iter()
         .filter(|tile| tile.count > 0)

@@ -1,9 +1,11 @@
-//! The books of a device while passes are issued: what is marked, when it is waited for, what the marks
-//! mean.
+//! Timing a device while passes are issued: what is marked, what the marks mean, and when to wait for them.
+//!
+//! This lies above the handle, so that `device/` doesn't need to know the profiler.
 
 mod measure;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,49 +14,49 @@ use brickscope_profile::device::{Grain, LaunchKind, SyncMode};
 use brickscope_profile::graph::TransferDirection;
 use brickscope_profile::name::Route;
 
-use crate::device::error::{DeviceError, Misuse};
-use crate::device::executor::{Device, DeviceInfo, StreamId};
-use crate::device::issued::{Event, Issued, NEXT_MARK, Needs, What};
-use crate::device::log::DeviceLog;
-use crate::profiler::{BrickProfiler, BrickTimer, KernelId};
+use crate::device::{
+    Device, DeviceError, DeviceInfo, DeviceLog, Event, Issued, Misuse, NEXT_MARK, Needs, State,
+    StreamId, What,
+};
+use crate::names::KernelId;
+use crate::profiler::{BrickProfiler, BrickTimer, DeviceRecorder};
 use crate::recorder::NameIdx;
 
-/// How often the clocks are aligned anew in a long run: as two clocks that are 10 ppm apart are 100 µs
-/// apart after as long.
+/// How often the clocks are aligned anew in a long run. Two clocks whose rates differ by 10 ppm are 100 µs apart after
+/// this time.
 const REALIGN_NS: u64 = 10_000_000_000;
 
 /// What runs on a stream.
 #[derive(Debug, Default)]
 struct Running {
-    /// Whether anything was begun on it in this pass.
+    /// Whether anything began on it in this pass.
     has_begun: bool,
     brick: bool,
     layer: Option<u16>,
     /// Its last mark in this pass.
     last_mark: Option<u32>,
-    /// When the brick or kernel was issued that began last.
+    /// When the brick or kernel that began last was issued.
     issued_ns: u64,
     /// The mark at which the brick began.
     brick_mark: u32,
-    /// Kernels of the running brick so far, and the call of the first.
+    /// How many kernels the running brick has had so far, and the call of the first.
     kernels: u32,
     first_kernel: u32,
-    /// Where layers or passes are the smallest: the event that ends what runs, unless it goes on.
+    /// If the grain is the layer or the pass: the event that ends what runs, unless it goes on.
     paused: Option<usize>,
-    /// In [`SyncMode::Immediate`], the brick as the host sees it.
+    /// In [`SyncMode::Immediate`], the brick as timed by the host.
     host: Option<(BrickTimer, Work)>,
 }
 
-/// Keeps the books of one device: made by [`BrickProfiler::device_timer`].
+/// Times one device by its own clock. Made by [`DeviceRecorder::timer`].
 ///
-/// The executor tells it before each launch what is launched; it has the device mark the borders,
-/// N + 1 of them for N bricks that touch, and waits as the [`SyncMode`] says. Times are known when a
-/// pass is settled, some passes later at most; [`finish`](Self::finish) settles what is left.
+/// Before each launch, the executor says what it is about to launch. The timer then has the device mark the borders
+/// between bricks, N + 1 marks for N bricks without gaps, and waits as the [`SyncMode`] says. Times are known when a
+/// pass is settled, at most a few passes later; [`finish`](Self::finish) settles the rest.
 ///
-/// How fine it marks is limited by what marks cost, once [`calibrate`](Self::calibrate) has measured it.
+/// Once [`calibrate`](Self::calibrate) has measured what a mark costs, a budget limits how finely passes are marked.
 ///
-/// After [`DeviceError::Lost`] every call returns it again.
-#[derive(Debug)]
+/// After [`DeviceError::Lost`], every call returns that error again.
 pub struct DeviceTimer<'p> {
     profiler: &'p BrickProfiler,
     log: Arc<DeviceLog>,
@@ -62,35 +64,50 @@ pub struct DeviceTimer<'p> {
     mode: SyncMode,
     pass: Option<Issued>,
     streams: Vec<Running>,
-    /// Bricks, kernels and transfers of this pass so far.
+    /// How many bricks, kernels and transfers this pass has had so far.
     calls: u32,
     hand_offs: u32,
     in_flight: VecDeque<Issued>,
-    /// Sets that no pass uses.
+    /// The sets of marks that no pass uses.
     free: Vec<u32>,
     spare: Vec<Issued>,
     ticks: Vec<u64>,
-    /// When the clocks were aligned last, by the host's.
+    /// When the clocks were last aligned, by the host's clock.
     aligned_ns: u64,
     realign_ns: Option<u64>,
     lost: Option<DeviceError>,
 }
 
-impl BrickProfiler {
-    /// Begins to time a device: aligns its clock with the host's. Its times are in
-    /// [`Profile::devices`](crate::Profile::devices) from then on, in the order of these calls.
+/// The state, in a line. The log of a device takes megabytes of text.
+impl fmt::Debug for DeviceTimer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceTimer")
+            .field("name", &self.info.name)
+            .field("mode", &self.mode)
+            .field("is_timing", &self.is_timing())
+            .field("in_flight", &self.in_flight.len())
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
+    }
+}
+
+/// # Times by the device's clock
+impl<'p> DeviceRecorder<'p> {
+    /// Begins to time a device whose clock can be read: aligns its clock with the host's. From then on, its times are
+    /// in [`Profile::devices`](crate::Profile::devices), in the order of these calls.
     ///
     /// # Errors
     ///
     /// If the device's clock can't be read.
-    pub fn device_timer(&self, device: &mut impl Device) -> Result<DeviceTimer<'_>, DeviceError> {
+    pub fn timer(self, device: &mut impl Device) -> Result<DeviceTimer<'p>, DeviceError> {
+        let profiler = self.0;
         let info = device.describe();
-        let alignment = measure::align(self, device)?;
-        let log = Arc::new(DeviceLog::new(&info, alignment, self.log_capacity()));
-        self.add_device(&log);
+        let alignment = measure::align(profiler, device)?;
+        let log = Arc::new(DeviceLog::new(&info, alignment, profiler.log_capacity()));
+        profiler.add_device(&log);
         let streams = info.streams.iter().map(|_| Running::default()).collect();
         Ok(DeviceTimer {
-            profiler: self,
+            profiler,
             log,
             mode: self.sync_mode(),
             pass: None,
@@ -101,7 +118,7 @@ impl BrickProfiler {
             free: (0..info.sets.max(1)).rev().collect(),
             spare: Vec::new(),
             ticks: Vec::new(),
-            aligned_ns: self.clock().now(),
+            aligned_ns: profiler.clock().now(),
             realign_ns: Some(REALIGN_NS),
             lost: None,
             info,
@@ -109,87 +126,91 @@ impl BrickProfiler {
     }
 }
 
-/// What is timed, and how finely.
+/// # What is timed, and how finely
 impl DeviceTimer<'_> {
-    /// What the timed device is.
+    /// The device that is timed.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// When to wait: that of the profiler when the pass began.
+    /// When to wait: the profiler's mode at the begin of the pass.
     #[must_use]
     pub fn mode(&self) -> SyncMode {
         self.mode
     }
 
-    /// When the next pass will be waited for: the mode of the profiler now, or none if it is off.
+    /// When to wait in the next pass: the profiler's mode now, or [`SyncMode::None`] if the profiler is off.
     #[must_use]
     pub fn wanted_mode(&self) -> SyncMode {
-        if self.profiler.is_enabled() { self.profiler.sync_mode() } else { SyncMode::None }
+        if self.profiler.is_enabled() { self.profiler.device().sync_mode() } else { SyncMode::None }
     }
 
-    /// What has times of its own: in the open pass or, without one, in a decode pass if it began now.
+    /// What has times of its own in the open pass. If no pass is open, what would have them in a decode pass that
+    /// began now.
     #[must_use]
     pub fn grain(&self) -> Grain {
         self.pass.as_ref().map_or_else(|| self.grain_of(Phase::Decode), |pass| pass.grain)
     }
 
-    /// What has times of its own in the next pass of a phase.
+    /// What will have times of its own in the next pass of a phase.
     #[must_use]
     pub fn grain_of(&self, phase: Phase) -> Grain {
-        match self.profiler.sync_mode() {
+        match self.profiler.device().sync_mode() {
             SyncMode::PerLayer => Grain::Layer,
             _ => self.log.budget(|budget| budget.grain(phase)),
         }
     }
 
-    /// Says what is to have times of its own, from the next pass on, whatever it costs.
+    /// Sets what has times of its own from the next pass on, whatever that costs.
     pub fn set_grain(&mut self, grain: Grain) {
         self.log.budget(|budget| budget.forced = Some(grain));
     }
 
-    /// Has the grain chosen by what it costs, from the next pass on: as it is unless
-    /// [`set_grain`](Self::set_grain) was called.
+    /// Chooses the grain by its cost from the next pass on. This is the default, and undoes
+    /// [`set_grain`](Self::set_grain).
     pub fn choose_grain(&mut self) {
         self.log.budget(|budget| budget.forced = None);
     }
 
-    /// Says which share of a pass its marks may cost; a hundredth unless said otherwise. Half of it may be used
-    /// by what [`calibrate`](Self::calibrate) measured, as marks in a pass cost up to twice as much. What isn't a
-    /// number is none: whole passes, and of decode passes one in 16.
+    /// Sets the share of a pass that its marks may cost; the default is 0.01.
+    ///
+    /// Marks in a pass cost up to twice what [`calibrate`](Self::calibrate) measured, so only half of the share is
+    /// spent by that measure. NaN counts as 0: then only whole passes are timed, and of decode passes one in 16.
     pub fn set_budget(&mut self, share: f64) {
         self.log.budget(|budget| budget.share = if share > 0.0 { share } else { 0.0 });
     }
 
-    /// Says that of so many passes of a phase one is timed, as where a recorded pass has a twin with marks
-    /// in it: all of them share what its marks cost. One in one unless said otherwise.
+    /// Sets that one in `every` passes of a phase is timed, as when a recorded pass has a twin with marks in it. All of
+    /// these passes then share the cost of its marks. The default is 1.
     pub fn set_sampling(&mut self, phase: Phase, every: u32) {
         self.log.budget(|budget| budget.sampled(phase, every));
     }
 
-    /// How often to look at both clocks in a long run; `None` for not by itself.
+    /// Sets how often the clocks are aligned anew in a long run. With `None`, only [`realign`](Self::realign) does.
     pub fn realign_every(&mut self, time: Option<Duration>) {
         self.realign_ns = time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 }
 
-/// A pass, as it is issued.
+/// # Issuing a pass
 impl DeviceTimer<'_> {
-    /// Whether this pass is timed.
+    /// Whether a pass is open and timed.
     #[must_use]
     pub fn is_timing(&self) -> bool {
         self.pass.is_some()
     }
 
-    /// Begins a pass of `tokens` tokens after `position` others. If all sets of marks are in use, the
-    /// oldest pass is waited for. Off, in [`SyncMode::None`], or where decode passes are so short that the
-    /// budget has only some of them timed, nothing happens until the next pass; a pass that has begun is timed to
-    /// its end, even if profiling is turned off meanwhile.
+    /// Begins a pass of `tokens` tokens after `position` others. If all sets of marks are in use, waits for the
+    /// oldest pass.
+    ///
+    /// The pass is not timed, and calls do nothing until the next one, if the profiler is off, if its mode is
+    /// [`SyncMode::None`], or if decode passes are so short that the budget allows to time only some of them. A pass
+    /// that has begun is timed to its end, even if profiling is turned off in the meantime.
     ///
     /// # Errors
     ///
-    /// If a pass is open, or by the device. [`abandon_pass`](Self::abandon_pass) closes what an error
+    /// If a pass is open, or if the device fails. [`abandon_pass`](Self::abandon_pass) closes a pass that an error
     /// elsewhere left open.
     pub fn begin_pass(
         &mut self,
@@ -202,7 +223,7 @@ impl DeviceTimer<'_> {
         if self.pass.is_some() {
             return Err(Misuse::PassInPass.into());
         }
-        self.mode = self.profiler.sync_mode();
+        self.mode = self.profiler.device().sync_mode();
         if !self.is_on() {
             return Ok(());
         }
@@ -213,7 +234,7 @@ impl DeviceTimer<'_> {
         }
         let now = self.profiler.clock().now();
         if self.realign_ns.is_some_and(|every| now.saturating_sub(self.aligned_ns) >= every) {
-            // What fails without the device being lost is tried again as much later.
+            // If this fails without losing the device, it is tried again after the same time.
             self.aligned_ns = now;
             if let Err(error @ DeviceError::Lost { .. }) = self.realign(device) {
                 return Err(error);
@@ -248,13 +269,15 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// Begins a brick on a stream, before its first kernel is launched; the brick before ends with the
-    /// same mark. `work` is the whole brick's.
+    /// Begins a brick on a stream. Call it before the brick's first kernel is launched. The brick before it ends with
+    /// the same mark. `work` is that of the whole brick.
+    ///
+    /// Does nothing outside of a timed pass.
     ///
     /// # Errors
     ///
-    /// If there is no such stream, or no room for marks at a grain that the caller chose, or by the
-    /// device. Outside of a timed pass nothing happens.
+    /// If there is no such stream, if there is no room for marks at a grain that the caller chose, or if the device
+    /// fails.
     pub fn brick(
         &mut self,
         device: &mut impl Device,
@@ -269,11 +292,11 @@ impl DeviceTimer<'_> {
         self.begin_brick(device, stream, layer, brick as NameIdx, work)
     }
 
-    /// As [`brick`](Self::brick), by name; the names that [`BrickId::from_str`] knows are those bricks.
+    /// Like [`brick`](Self::brick), by name. A name that [`BrickId::from_str`] knows means that brick.
     ///
     /// # Errors
     ///
-    /// As [`brick`](Self::brick).
+    /// Like [`brick`](Self::brick).
     pub fn brick_named(
         &mut self,
         device: &mut impl Device,
@@ -289,13 +312,14 @@ impl DeviceTimer<'_> {
         self.begin_brick(device, stream, layer, name, work)
     }
 
-    /// Begins a copy of `bytes` from `src` to `dst` on a stream, before it is put there. It has its time
-    /// as a brick has, in the layer that the stream works on, and ends as one does; graphs of the device
-    /// have it as a transfer.
+    /// Begins a copy of `bytes` bytes from `src` to `dst` on a stream. Call it before the copy is issued.
+    ///
+    /// The copy is timed as a brick is, in the layer that the stream works on, and ends as a brick does. Graphs of the
+    /// device show it as a transfer.
     ///
     /// # Errors
     ///
-    /// As [`brick`](Self::brick).
+    /// Like [`brick`](Self::brick).
     pub fn transfer(
         &mut self,
         device: &mut impl Device,
@@ -340,7 +364,7 @@ impl DeviceTimer<'_> {
             running.layer = layer;
             let begins = is_first || changes_layer && grain == Grain::Layer;
             if !begins {
-                // It goes on: what looked like an end was none.
+                // What runs goes on, so the event that seemed to end it didn't.
                 if let Some(event) = paused.and_then(|at| pass.events.get_mut(at)) {
                     event.what = What::Nothing;
                 }
@@ -371,13 +395,15 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// Says that a kernel of the running brick is launched next. The first one begins with the brick.
-    /// Where bricks are the smallest that has a time, the kernel of a brick that is this kernel alone has
-    /// the same; those of other bricks have none.
+    /// Begins the next kernel of the running brick. Call it before the kernel is launched. The first kernel begins with
+    /// the brick.
+    ///
+    /// If the grain is the brick, the kernel of a brick that has no other kernel gets the brick's time, and other
+    /// kernels get none.
     ///
     /// # Errors
     ///
-    /// As [`brick`](Self::brick); and if no brick runs on the stream.
+    /// Like [`brick`](Self::brick), and if no brick runs on the stream.
     pub fn kernel(
         &mut self,
         device: &mut impl Device,
@@ -393,7 +419,7 @@ impl DeviceTimer<'_> {
             return Err(Misuse::NoBrick.into());
         }
         let (layer, mark, nth) = (running.layer, running.brick_mark, running.kernels);
-        // Of the first: it begins with the brick, at one mark.
+        // The first kernel begins with the brick, at the same mark.
         let issued_ns = running.issued_ns;
         running.kernels += 1;
         let call = self.calls;
@@ -410,7 +436,7 @@ impl DeviceTimer<'_> {
         } else if pass.grain == Grain::Kernel {
             self.event(device, stream, layer, call, what)?;
         } else if nth == 1 {
-            // Two, and no mark between them: neither has a time.
+            // Two kernels without a mark between them: neither has a time.
             let first = self.streams[usize::from(stream.0)].first_kernel;
             let is_first =
                 |event: &Event| event.call == first && matches!(event.what, What::Kernel(..));
@@ -421,13 +447,15 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// Says that what `stream` does next waits for what `on` has so far: before the device is told to
-    /// wait. The bricks that run on both end, so that waiting is none of their time. It is a dependency of
-    /// the device's graph; where bricks have no times it is none.
+    /// Says that what `stream` does next waits for what `on` has been given so far. Call it before the device is told
+    /// to wait.
+    ///
+    /// Ends the bricks that run on both streams, so that the wait doesn't count as their time. The device's graph has
+    /// it as a dependency, unless the grain is the layer or the pass.
     ///
     /// # Errors
     ///
-    /// As [`brick`](Self::brick).
+    /// Like [`brick`](Self::brick).
     pub fn depends(
         &mut self,
         device: &mut impl Device,
@@ -444,7 +472,7 @@ impl DeviceTimer<'_> {
         }
         self.end_brick(device, on)?;
         self.end_brick(device, stream)?;
-        // Without a mark in this pass there is nothing to wait for that the pass before didn't end.
+        // If `on` has no mark in this pass, all that it could be waited for ended with the pass before.
         let mark = self.streams[usize::from(on.0)].last_mark;
         if let (Some(pass), Some(mark)) = (&mut self.pass, mark)
             && pass.grain > Grain::Layer
@@ -460,11 +488,11 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// Ends the brick that runs on a stream; what comes until the next one begins is a gap.
+    /// Ends the brick that runs on a stream. The time until the next brick begins is a gap.
     ///
     /// # Errors
     ///
-    /// As [`brick`](Self::brick).
+    /// Like [`brick`](Self::brick).
     pub fn end_brick(
         &mut self,
         device: &mut impl Device,
@@ -493,11 +521,11 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// As [`end_brick`](Self::end_brick), where what the brick had to do is known only now.
+    /// Like [`end_brick`](Self::end_brick), for a brick whose work is known only now.
     ///
     /// # Errors
     ///
-    /// As [`brick`](Self::brick).
+    /// Like [`brick`](Self::brick).
     pub fn end_brick_with(
         &mut self,
         device: &mut impl Device,
@@ -521,14 +549,14 @@ impl DeviceTimer<'_> {
         self.end_brick(device, stream)
     }
 
-    /// Ends the pass: its last marks are put into the streams. Settles passes whose times are there.
+    /// Ends the pass: issues its last marks, and settles passes whose times have arrived.
     ///
     /// # Errors
     ///
-    /// By the device.
+    /// If the device fails.
     pub fn end_pass(&mut self, device: &mut impl Device) -> Result<(), DeviceError> {
         if self.pass.is_none() {
-            // Of passes that aren't timed, too, so that those before them aren't waited for by readers.
+            // Also after a pass that isn't timed, so that no reader has to wait for those before it.
             self.check()?;
             while !self.in_flight.is_empty() && self.settle_oldest(device, false)? {}
             return Ok(());
@@ -557,13 +585,13 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// Gives the open pass up, as when what it was to launch failed: it has no times, and is counted. Does
-    /// nothing if none is open.
+    /// Gives up the open pass, for example because a launch failed: it has no times, and is counted as abandoned. Does
+    /// nothing if no pass is open.
     pub fn abandon_pass(&mut self) {
         self.give_up(|state| &mut state.abandoned_passes);
     }
 
-    /// What the ends of streams would take at each grain.
+    /// Adds the marks that the ends of streams would take at each grain.
     fn count_ends(&mut self) {
         let Some(pass) = &mut self.pass else { return };
         for _ in self.streams.iter().filter(|running| running.brick) {
@@ -572,11 +600,13 @@ impl DeviceTimer<'_> {
     }
 }
 
-/// Passes that are recorded once and replayed, and the times of all.
+/// # Recorded passes, and settling
 impl DeviceTimer<'_> {
-    /// The pass that is being issued, for [`replayed`](Self::replayed); it is not timed itself, and
-    /// `None` if none is open. Ends the pass without marks at its end: what runs has no time in any
-    /// replay, unless [`end_brick`](Self::end_brick) came first. See [`end_recorded`](Self::end_recorded).
+    /// Takes the open pass as the record of a pass that is [`replayed`](Self::replayed) later. It is not timed itself.
+    /// `None` if no pass is open.
+    ///
+    /// The record has no marks at its end, so a brick that still runs has no time in any replay. Call
+    /// [`end_brick`](Self::end_brick) first, or use [`end_recorded`](Self::end_recorded).
     pub fn issued(&mut self) -> Option<Issued> {
         self.count_ends();
         let pass = self.pass.take()?;
@@ -588,12 +618,12 @@ impl DeviceTimer<'_> {
         Some(pass)
     }
 
-    /// As [`issued`](Self::issued), after the marks that [`end_pass`](Self::end_pass) would make: while they
-    /// are still recorded.
+    /// Like [`issued`](Self::issued), after the marks that [`end_pass`](Self::end_pass) would make. Call it while the
+    /// device still records.
     ///
     /// # Errors
     ///
-    /// By the device.
+    /// If the device fails.
     pub fn end_recorded(
         &mut self,
         device: &mut impl Device,
@@ -608,15 +638,17 @@ impl DeviceTimer<'_> {
         Ok(self.issued())
     }
 
-    /// Says that the device is to run a recorded pass once more, before it is told to: its marks are then
-    /// written into the set that it was recorded with, as they were numbered then, so a pass in flight that
-    /// uses this set is waited for. [`Device::begin_set`] is not called. `work` is asked what each brick
-    /// and kernel has to do, by its number among the calls that began one while recording, given what it
-    /// had to do then.
+    /// Says that the device is about to replay a recorded pass. Call it before the device is told to.
+    ///
+    /// The device writes the marks into the set that the pass was recorded with, under the same numbers, so this waits
+    /// for a pass in flight that uses the set. It doesn't call [`Device::begin_set`].
+    ///
+    /// `work` returns what each brick and kernel has to do. Its arguments are the number of the call that began the
+    /// brick or kernel while recording, and the work that was stated then.
     ///
     /// # Errors
     ///
-    /// If a pass is open, or `recorded` is of a device with other sets, or by the device.
+    /// If a pass is open, if `recorded` belongs to a device with other sets, or if the device fails.
     pub fn replayed(
         &mut self,
         device: &mut impl Device,
@@ -635,7 +667,7 @@ impl DeviceTimer<'_> {
             return Err(Misuse::NoSuchSet { set, sets }.into());
         }
         while !self.free.contains(&set) && self.settle_oldest(device, true)? {}
-        self.mode = self.profiler.sync_mode();
+        self.mode = self.profiler.device().sync_mode();
         if !self.is_on() {
             return Ok(());
         }
@@ -649,7 +681,7 @@ impl DeviceTimer<'_> {
                 *of_it = work(event.call as usize, *of_it);
             }
         }
-        // As late as may be: what is told of the delay from here to the begin shouldn't be ours.
+        // As late as possible, so that our own work doesn't count as delay before the device begins.
         let issued_ns = self.profiler.clock().now();
         spare.iter_mut().for_each(|event| event.issued_ns = issued_ns);
         let Issued { phase, grain, n_marks, needs, .. } = *recorded;
@@ -670,22 +702,22 @@ impl DeviceTimer<'_> {
         Ok(())
     }
 
-    /// Settles passes whose times are there; with `wait`, all of them.
+    /// Settles passes whose times have arrived. With `wait`, waits for all of them.
     ///
     /// # Errors
     ///
-    /// If the device is lost. A pass whose marks it can't read back is counted as lost, with the reason.
+    /// If the device is lost. A pass whose marks can't be read back is counted as lost, with the reason.
     pub fn settle(&mut self, device: &mut impl Device, wait: bool) -> Result<(), DeviceError> {
         self.check()?;
         while !self.in_flight.is_empty() && self.settle_oldest(device, wait)? {}
         Ok(())
     }
 
-    /// Settles all passes, and looks at both clocks once more, to see how far they drifted apart.
+    /// Settles all passes, and reads both clocks once more to see how far they drifted apart.
     ///
     /// # Errors
     ///
-    /// By the device.
+    /// If the device fails.
     pub fn finish(mut self, device: &mut impl Device) -> Result<(), DeviceError> {
         self.abandon_pass();
         self.settle(device, true)?;
@@ -709,7 +741,7 @@ impl DeviceTimer<'_> {
             .ok_or_else(|| Misuse::NoSuchStream { stream: stream.0, streams }.into())
     }
 
-    /// Marks the stream; notes what the mark means. `None` if the pass isn't timed any more.
+    /// Marks the stream and notes what the mark means. `None` if the pass isn't timed any more.
     fn event(
         &mut self,
         device: &mut impl Device,
@@ -736,7 +768,7 @@ impl DeviceTimer<'_> {
         let running = &mut self.streams[usize::from(stream.0)];
         running.last_mark = Some(mark);
         if matches!(what, What::Brick(..) | What::Kernel(..)) {
-            // Before the mark, as the device may make it at once.
+            // Before the mark, since the device may reach it at once.
             running.issued_ns = self.profiler.clock().now();
         }
         let issued_ns = running.issued_ns;
@@ -750,8 +782,7 @@ impl DeviceTimer<'_> {
         }
     }
 
-    /// In [`SyncMode::Immediate`]: ends the running brick, on the device and, when that was waited for, on
-    /// the host.
+    /// In [`SyncMode::Immediate`]: ends the running brick on the device, waits for it, and ends it on the host.
     fn end_waiting(
         &mut self,
         device: &mut impl Device,
@@ -765,13 +796,13 @@ impl DeviceTimer<'_> {
         self.event(device, stream, None, self.calls, What::End)?;
         self.wait(device, stream)?;
         if let Some((host, work)) = host {
-            self.profiler.stop_with(host, work);
+            self.profiler.stop_brick_with(host, work);
         }
         Ok(())
     }
 
     fn wait(&mut self, device: &mut impl Device, stream: StreamId) -> Result<(), DeviceError> {
-        // Not for a pass that was given up.
+        // A pass that was given up is not waited for.
         if self.pass.is_none() {
             return Ok(());
         }
@@ -781,7 +812,7 @@ impl DeviceTimer<'_> {
         })
     }
 
-    /// Whether its times were there.
+    /// Settles the oldest pass in flight. Whether its times had arrived.
     fn settle_oldest(&mut self, device: &mut impl Device, wait: bool) -> Result<bool, DeviceError> {
         let Some(pass) = self.in_flight.front() else { return Ok(false) };
         let (set, n_marks) = (pass.set, pass.n_marks);
@@ -799,7 +830,7 @@ impl DeviceTimer<'_> {
             Ok(_) => self.log.settle(&pass, &self.ticks, self.mode == SyncMode::Deferred),
             Err(error) => {
                 self.log.lose(&pass, error.to_string());
-                // Of other failures the device goes on.
+                // After other failures the device goes on.
                 if matches!(error, DeviceError::Lost { .. }) {
                     return Err(self.failed(error));
                 }
@@ -809,8 +840,8 @@ impl DeviceTimer<'_> {
         Ok(true)
     }
 
-    /// The pass under way has no times; it is counted among those that `counter` counts.
-    fn give_up(&mut self, counter: impl FnOnce(&mut crate::device::log::State) -> &mut u64) {
+    /// Gives up the open pass and counts it in `counter`.
+    fn give_up(&mut self, counter: impl FnOnce(&mut State) -> &mut u64) {
         if let Some(pass) = self.pass.take() {
             self.free.push(pass.set);
             if self.log.forget(&pass) {
@@ -819,16 +850,17 @@ impl DeviceTimer<'_> {
         }
     }
 
-    /// Says that a pass runs without marks, as the executor times every so many only: it is counted, so that
-    /// nobody takes those that are timed for all. Off, or in [`SyncMode::None`], it isn't.
+    /// Says that a pass runs without marks because the executor times only some passes. It is counted, so that the
+    /// timed passes aren't taken for all of them. Counts nothing if the profiler is off or its mode is
+    /// [`SyncMode::None`].
     pub fn unmarked_pass(&mut self) {
         if self.wanted_mode() != SyncMode::None {
             self.log.note(|state| state.unmarked_passes += 1);
         }
     }
 
-    /// Says that a call failed of which this did not hear, such as a launch. The open pass has no times then;
-    /// after [`DeviceError::Lost`] nor do those in flight, and the profile says why.
+    /// Says that a call outside of this timer failed, such as a launch. The open pass then has no times. After
+    /// [`DeviceError::Lost`], the passes in flight have none either, and the profile says why.
     pub fn note_error(&mut self, error: &DeviceError) {
         self.give_up(|state| &mut state.abandoned_passes);
         if self.lost.is_none() {

@@ -1,17 +1,16 @@
-//! What is measured of a device before and between passes: what its marks cost, and where its clock stands
-//! beside the host's.
+//! Measurements of a device before and between passes: what its marks cost, and how its clock compares with the
+//! host's.
 
 use brickscope_profile::device::{Alignment, StampCost};
 
 use super::DeviceTimer;
-use crate::device::error::{DeviceError, Misuse};
-use crate::device::executor::{Device, StreamId};
+use crate::device::{Device, DeviceError, Misuse, StreamId};
 use crate::profiler::BrickProfiler;
 
-/// How many times the same moment is read by both clocks, to align them.
+/// How many moments are read by both clocks to align them.
 const BRACKETS: usize = 16;
 
-/// Marks in a row whose cost is measured, and how often.
+/// How many marks in a row are measured, and how often.
 const CALIBRATION_MARKS: u32 = 64;
 const CALIBRATIONS: usize = 5;
 
@@ -20,11 +19,11 @@ const CALIBRATIONS: usize = 5;
 enum Between {
     Nothing,
     Work,
-    /// As much work, and no mark but the first and the last.
+    /// The same work, with no mark but the first and the last.
     WorkWithoutMarks,
 }
 
-/// Of as many as there are rounds: at least one.
+/// The median of at least one time.
 fn median(mut times: Vec<u64>) -> f64 {
     times.sort_unstable();
     times[times.len() / 2] as f64
@@ -44,16 +43,17 @@ pub(super) fn align(
 }
 
 impl DeviceTimer<'_> {
-    /// Measures what a mark costs, by marks in a row outside of any pass, between [work](Device::fill) if the
-    /// device has some, and keeps to the budget from then on: in
-    /// [`SyncMode::Deferred`](crate::SyncMode::Deferred) each phase is timed as
-    /// finely as the last settled pass of that phase allows. Of decode passes one in up to 8 is timed rather
-    /// than all of them less finely, and one in up to 16 where even a pass's own boundaries cost too much. Waits
-    /// for the device.
+    /// Measures what a mark costs, and keeps to the budget from then on. Waits for the device.
+    ///
+    /// It times marks in a row outside of any pass, with [work](Device::fill) between them if the device has some.
+    ///
+    /// From then on, in [`SyncMode::Deferred`](crate::SyncMode::Deferred), each phase is timed as finely as the last
+    /// settled pass of that phase allows. Rather than time all decode passes less finely, one in up to 8 is timed, and
+    /// one in up to 16 if even a pass's own boundaries cost too much.
     ///
     /// # Errors
     ///
-    /// If a pass is open, or by the device; then there is no budget, and the profile says so.
+    /// If a pass is open, or if the device fails. Then there is no budget, and the profile says so.
     pub fn calibrate(&mut self, device: &mut impl Device) -> Result<StampCost, DeviceError> {
         self.settle(device, true)?;
         if self.pass.is_some() {
@@ -78,14 +78,14 @@ impl DeviceTimer<'_> {
         let nothing = self.marks_cost(device, set, marks, Between::Nothing)?;
         let mut stamp =
             StampCost { host_ns: nothing.0, device_ns: nothing.1, marks, pass_ns: None };
-        // With two marks there is none between two others.
+        // Of two marks, none lies between two others.
         if marks == 2 || !device.fill(StreamId(0))? {
             return Ok(stamp);
         }
         let each = self.marks_cost(device, set, marks, Between::Work)?;
         let ends = self.marks_cost(device, set, marks, Between::WorkWithoutMarks)?;
-        // All but the first and the last, over what the work takes; no less than between nothing, as noise would
-        // have it.
+        // What the inner marks add to the time of the work. Noise may make that less than marks without work cost,
+        // which can't be.
         let inner = f64::from(marks - 1) / f64::from(marks - 2);
         let inner_host = f64::from(marks) / f64::from(marks - 2);
         stamp.host_ns = stamp.host_ns.max((each.0 - ends.0) * inner_host);
@@ -106,12 +106,12 @@ impl DeviceTimer<'_> {
             timed.push(self.profiler.clock().now().saturating_sub(between));
         }
         let pass_ns = median(timed) - median(plain) - 2.0 * stamp.ns();
-        // Less than nothing is lost in the noise: not measured.
+        // A cost that is not positive is lost in the noise, so it counts as not measured.
         stamp.pass_ns = Some(pass_ns).filter(|&ns| ns > 0.0);
         Ok(stamp)
     }
 
-    /// What so many marks in a row take: the host for each of them, and the device from one to the next.
+    /// What marks in a row cost: the host's time for each, and the device's time from one to the next.
     fn marks_cost(
         &mut self,
         device: &mut impl Device,
@@ -130,7 +130,7 @@ impl DeviceTimer<'_> {
                 }
                 let is_end = mark == 0 || mark + 1 == marks;
                 if is_end || between != Between::WorkWithoutMarks {
-                    // With the reading that a launch takes.
+                    // A launch takes this reading, too.
                     std::hint::black_box(self.profiler.clock().now());
                     device.mark(StreamId(0), set, n_marks)?;
                     n_marks += 1;
@@ -149,13 +149,13 @@ impl DeviceTimer<'_> {
         Ok((median(host) / f64::from(marks), median(on_device) / f64::from(marks - 1)))
     }
 
-    /// Looks at both clocks once more, so that drift doesn't move later passes on the host's axis. Their
-    /// lengths stay by the device's clock alone. A pass that begins 10 s after the last look does this by
-    /// itself. Waits for the device.
+    /// Reads both clocks once more, so that drift doesn't move later passes on the host's axis. Their lengths come
+    /// from the device's clock alone. A pass that begins 10 s after the last alignment does this by itself. Waits for
+    /// the device.
     ///
     /// # Errors
     ///
-    /// If a pass is open, or by the device.
+    /// If a pass is open, or if the device fails.
     pub fn realign(&mut self, device: &mut impl Device) -> Result<(), DeviceError> {
         self.check()?;
         if self.pass.is_some() {

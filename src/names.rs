@@ -1,0 +1,32 @@
+//! The table of names, and kernels' numbers in it.
+
+use std::collections::HashMap;
+
+use brickscope_profile::brick::BrickId;
+use brickscope_profile::name::{Name, NameIdx, NameKind};
+
+/// The number of a kernel's name. See [`BrickProfiler::kernel`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KernelId(pub(crate) NameIdx);
+
+/// The table of names. Bricks and kernels share the numbers; the well-known bricks come first.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) list: Vec<Name>,
+    pub(crate) index: HashMap<Name, NameIdx>,
+    /// Uses of names for which there was no room.
+    pub(crate) refused: u64,
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        let list: Vec<Name> = BrickId::ALL.iter().map(|brick| brick_name(brick.name())).collect();
+        let index = list.iter().cloned().zip(0..).collect();
+        Self { list, index, refused: 0 }
+    }
+}
+
+pub(crate) fn brick_name(name: &str) -> Name {
+    let kind = NameKind::Brick;
+    Name { name: name.to_owned(), kind, host: None, device: None, transfer: None }
+}

@@ -1,0 +1,55 @@
+//! The names of bricks and kernels, and their numbers.
+
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+use brickscope_profile::brick::BrickId;
+use brickscope_profile::name::{Name, NameIdx, NameKind, OTHER_BRICK, OTHER_KERNEL, Route};
+
+use super::BrickProfiler;
+use crate::names::{Names, brick_name};
+
+impl BrickProfiler {
+    pub(crate) fn brick_index(&self, name: &str) -> NameIdx {
+        match BrickId::from_str(name) {
+            Some(brick) => brick as NameIdx,
+            None => self.index_of(brick_name(name)),
+        }
+    }
+
+    /// The number of a brick that is a copy, named as graphs name it.
+    pub(crate) fn transfer_index(&self, route: Route) -> NameIdx {
+        let Route { src, dst, direction } = &route;
+        let name = format!("{}: {src} → {dst}", direction.name());
+        self.index_of(Name { transfer: Some(route), ..brick_name(&name) })
+    }
+
+    pub(super) fn index_of(&self, name: Name) -> NameIdx {
+        if let Some(&index) = self.read_names().index.get(&name) {
+            return index;
+        }
+        let mut names = self.write_names();
+        // Another thread may have been quicker.
+        if let Some(&index) = names.index.get(&name) {
+            return index;
+        }
+        let index = names.list.len() as NameIdx;
+        if index >= OTHER_KERNEL {
+            names.refused += 1;
+            return match name.kind {
+                NameKind::Brick => OTHER_BRICK,
+                NameKind::Kernel => OTHER_KERNEL,
+            };
+        }
+        names.list.push(name.clone());
+        names.index.insert(name, index);
+        index
+    }
+
+    pub(super) fn read_names(&self) -> RwLockReadGuard<'_, Names> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write_names(&self) -> RwLockWriteGuard<'_, Names> {
+        self.names.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

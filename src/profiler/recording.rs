@@ -1,0 +1,301 @@
+//! Timing bricks, kernels, layers and passes.
+
+use std::time::Duration;
+
+use brickscope_profile::brick::{BrickId, Phase, Work};
+use brickscope_profile::graph::{DeviceLaunch, HostLaunch};
+use brickscope_profile::name::{Name, NameKind};
+
+use super::timers::RunningKernel;
+use super::{
+    BrickGuard, BrickKernelsTimer, BrickProfiler, BrickTimer, HandOff, KernelTimer, LayerTimer,
+    PassReadings, PassTimer,
+};
+use crate::names::KernelId;
+use crate::recorder::{NameIdx, Open};
+
+/// # Timing bricks
+impl BrickProfiler {
+    /// Begins a well-known brick. If profiling is off, returns without reading the clock.
+    #[inline]
+    pub fn start_brick(&self, brick: BrickId) -> BrickTimer {
+        BrickTimer(self.recorder.begin_brick(brick as NameIdx))
+    }
+
+    /// Ends a brick that processed `elements` elements.
+    #[inline]
+    pub fn stop_brick(&self, timer: BrickTimer, elements: u64) {
+        self.recorder.end_brick(timer.0, Work::elements(elements));
+    }
+
+    /// Ends a brick whose work is known.
+    #[inline]
+    pub fn stop_brick_with(&self, timer: BrickTimer, work: Work) {
+        self.recorder.end_brick(timer.0, work);
+    }
+
+    /// Ends a brick that processed `elements` elements and begins `next` with the same reading of the clock. For
+    /// bricks that follow each other without a gap.
+    #[inline]
+    pub fn lap(&self, timer: BrickTimer, elements: u64, next: BrickId) -> BrickTimer {
+        self.lap_with(timer, Work::elements(elements), next)
+    }
+
+    /// Like [`lap`](Self::lap), for a brick whose work is known.
+    #[inline]
+    pub fn lap_with(&self, timer: BrickTimer, work: Work, next: BrickId) -> BrickTimer {
+        BrickTimer(self.recorder.lap(timer.0, work, next as NameIdx))
+    }
+
+    /// Begins a brick that ends when the guard is dropped. See also the macro [`brick!`](crate::brick!).
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, BrickProfiler};
+    /// # let profiler = BrickProfiler::enabled();
+    /// {
+    ///     let mut guard = profiler.brick(BrickId::RmsNorm);
+    ///     // … the work …
+    ///     guard.elements(4096);
+    /// }
+    /// assert_eq!(profiler.brick_stats(BrickId::RmsNorm).total_elements, 4096);
+    /// ```
+    #[inline]
+    pub fn brick(&self, brick: BrickId) -> BrickGuard<'_> {
+        let open = self.recorder.begin_brick(brick as NameIdx);
+        BrickGuard { recorder: &self.recorder, open, work: Work::default() }
+    }
+
+    /// Begins a brick by name. A name that [`BrickId::from_str`] knows means that brick.
+    ///
+    /// Looks the name up, under a read lock, before it reads the clock.
+    pub fn start(&self, name: &str) -> BrickTimer {
+        if !self.recorder.is_active() {
+            return BrickTimer(Open::OFF);
+        }
+        BrickTimer(self.recorder.begin_brick(self.brick_index(name)))
+    }
+
+    /// The same as [`stop_brick`](Self::stop_brick).
+    #[inline]
+    pub fn stop(&self, timer: BrickTimer, elements: u64) {
+        self.stop_brick(timer, elements);
+    }
+
+    /// Records a brick that the caller timed and that ends now.
+    ///
+    /// In a pass it accounts for time of the pass, unless another brick ended within it. It then counts as outside
+    /// of the pass, so that no nanosecond counts twice.
+    pub fn record_elapsed(&self, name: &str, elapsed: Duration, elements: u64) {
+        if self.recorder.is_active() {
+            let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+            self.recorder.add_elapsed(self.brick_index(name), nanos, Work::elements(elements));
+        }
+    }
+
+    /// Begins a brick whose number is known.
+    pub(crate) fn start_index(&self, brick: NameIdx) -> BrickTimer {
+        BrickTimer(self.recorder.begin_brick(brick))
+    }
+}
+
+/// # Timing kernels
+///
+/// Kernels are details of the brick that they run in. They are timed and counted, but account for no time that the
+/// brick doesn't.
+impl BrickProfiler {
+    /// The number of the kernel with this name. `host` says how it runs on the CPU.
+    ///
+    /// The same name and launch give the same number. There is room for about 4000 names of bricks and kernels.
+    pub fn kernel(&self, name: &str, host: Option<HostLaunch>) -> KernelId {
+        let (name, kind) = (name.to_owned(), NameKind::Kernel);
+        KernelId(self.index_of(Name { name, kind, host, device: None, transfer: None }))
+    }
+
+    /// The number of the kernel with this name that runs on a device.
+    pub fn device_kernel(&self, name: &str, launch: DeviceLaunch) -> KernelId {
+        let (name, kind, device) = (name.to_owned(), NameKind::Kernel, Some(launch));
+        KernelId(self.index_of(Name { name, kind, host: None, device, transfer: None }))
+    }
+
+    /// Begins a kernel.
+    #[inline]
+    pub fn start_kernel(&self, kernel: KernelId) -> KernelTimer {
+        KernelTimer(self.recorder.begin_detail(kernel.0))
+    }
+
+    /// Ends a kernel.
+    #[inline]
+    pub fn stop_kernel(&self, timer: KernelTimer, work: Work) {
+        self.recorder.end_kernel(timer.0, work);
+    }
+
+    /// Begins a brick and its first kernel with one reading of the clock.
+    ///
+    /// If that kernel is all of the brick, end both with [`stop_brick_kernel`](Self::stop_brick_kernel): two
+    /// readings in all. If more kernels follow, end with [`stop_kernels`](Self::stop_kernels): n kernels take n + 1
+    /// readings.
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, BrickProfiler, Work};
+    /// # let profiler = BrickProfiler::enabled();
+    /// let [gemv, add] = ["q4_k_gemv", "add"].map(|name| profiler.kernel(name, None));
+    /// let timer = profiler.start_brick_kernel(BrickId::OutputProjection, gemv);
+    /// // … the multiplication …
+    /// let timer = profiler.next_kernel(timer, Work::elements(4096), add);
+    /// // … the addition …
+    /// profiler.stop_kernels(timer, Work::elements(4096), Work::elements(4096));
+    /// ```
+    #[inline]
+    pub fn start_brick_kernel(&self, brick: BrickId, first: KernelId) -> BrickKernelsTimer {
+        let brick = self.recorder.begin_both(brick as NameIdx);
+        BrickKernelsTimer { brick, kernel: RunningKernel::First(first) }
+    }
+
+    /// Ends the running kernel, which did this `work`, and begins the `next` one of the same brick with the same
+    /// reading of the clock.
+    #[inline]
+    pub fn next_kernel(
+        &self,
+        timer: BrickKernelsTimer,
+        work: Work,
+        next: KernelId,
+    ) -> BrickKernelsTimer {
+        let open = self.recorder.next_detail(timer.running(), work, next.0);
+        BrickKernelsTimer { kernel: RunningKernel::Later(open), ..timer }
+    }
+
+    /// Ends a brick that is a single kernel: both did this `work`.
+    ///
+    /// If [`next_kernel`](Self::next_kernel) was called, the last kernel ends without stated work.
+    #[inline]
+    pub fn stop_brick_kernel(&self, timer: BrickKernelsTimer, work: Work) {
+        match timer.kernel {
+            RunningKernel::First(kernel) => self.recorder.end_both(timer.brick, kernel.0, work),
+            RunningKernel::Later(_) => self.stop_kernels(timer, Work::default(), work),
+        }
+    }
+
+    /// Ends the last kernel, which did `kernel_work`, and the brick, which did `work` in all.
+    #[inline]
+    pub fn stop_kernels(&self, timer: BrickKernelsTimer, kernel_work: Work, work: Work) {
+        self.recorder.end_last(timer.brick, timer.running(), kernel_work, work);
+    }
+}
+
+/// # Timing passes and layers
+impl BrickProfiler {
+    /// Begins a pass on this thread. Its wall time is what the thread's bricks are compared with.
+    ///
+    /// Between passes, and outside of their wall times, the profiler looks from time to time at what other
+    /// processes do to this one. See [`watch_load`](Self::watch_load).
+    pub fn begin_pass(&self, phase: Phase) -> PassTimer {
+        PassTimer {
+            open: self.recorder.begin_pass(|since: &mut _| self.watch.look_before(since)),
+            phase,
+        }
+    }
+
+    /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.
+    pub fn end_pass(&self, timer: PassTimer, tokens: u64, position: u64) {
+        if let Some(open) = timer.open {
+            let look = |since: &mut _| self.watch.look_after(since);
+            self.recorder.end_pass(open, timer.phase, tokens, position, look);
+        }
+    }
+
+    /// Begins a transformer layer on this thread. The spans until its end belong to it.
+    pub fn begin_layer(&self, index: u16) -> LayerTimer {
+        let (open, before) = self.recorder.begin_layer(index);
+        LayerTimer { open, before }
+    }
+
+    /// Ends a layer.
+    pub fn end_layer(&self, timer: LayerTimer) {
+        self.recorder.end_layer(timer.open, timer.before);
+    }
+
+    /// Bare readings of the clock in `pass`, whose meaning is given when the pass is over.
+    ///
+    /// Between two bricks this touches a few words where timers touch a few cache lines. It is meant for engines
+    /// whose bricks last microseconds and whose passes all take the same path: a [`PassScript`](crate::PassScript)
+    /// says once, for all of them, what each reading means.
+    ///
+    /// `room` holds the readings until then. A brick or a layer takes two, and each kernel of a brick after the
+    /// first takes one; readings can be shared ([`lap`](crate::PassScriptBuilder::lap)). Nothing else may be timed
+    /// on this thread in the meantime. Until the readings have a meaning, nothing of the pass is recorded, so a
+    /// profile taken during the pass doesn't have its bricks.
+    ///
+    /// Returns `None` if the pass isn't recorded by this profiler on this thread, if hardware counters are read at
+    /// each brick, if the processor has no counter that tells the time, and on a second call for the same pass.
+    ///
+    /// ```
+    /// # use brickscope::{BrickId, BrickProfiler, PassScript, Phase, Work};
+    /// # let profiler = BrickProfiler::enabled();
+    /// # let norm = profiler.kernel("rms_norm", None);
+    /// let mut script = PassScript::builder();
+    /// script.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
+    /// let script = script.build();
+    ///
+    /// let mut room = vec![0; script.readings()];
+    /// let pass = profiler.begin_pass(Phase::Decode);
+    /// if let Some(readings) = profiler.readings_of(&pass, &mut room) {
+    ///     readings.take();
+    ///     // … the norm …
+    ///     readings.take();
+    ///     if let Some(untold) = readings.end() {
+    ///         untold.tell(&script, 0);
+    ///     }
+    /// }
+    /// profiler.end_pass(pass, 1, 0);
+    /// ```
+    pub fn readings_of<'p>(
+        &'p self,
+        pass: &'p PassTimer,
+        room: &'p mut [u64],
+    ) -> Option<PassReadings<'p>> {
+        self.recorder.readings(pass.open.as_ref(), room).map(PassReadings)
+    }
+}
+
+/// # Threads
+impl BrickProfiler {
+    /// Marks a point in this thread's work. Whatever another thread does after [`take_over`](Self::take_over) had
+    /// to wait for it, so the critical path of a recorded graph can cross threads.
+    ///
+    /// Records nothing if profiling is off, or if there is no room for single spans.
+    ///
+    /// ```
+    /// use brickscope::{BrickId, BrickProfiler};
+    ///
+    /// let profiler = BrickProfiler::enabled();
+    /// let norm = profiler.start_brick(BrickId::RmsNorm);
+    /// profiler.stop_brick(norm, 1);
+    /// let handed = profiler.hand_off();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| {
+    ///         profiler.take_over(handed);
+    ///         let gate = profiler.start_brick(BrickId::GateProjection);
+    ///         profiler.stop_brick(gate, 1);
+    ///     });
+    /// });
+    /// assert_eq!(profiler.profile().dependencies.len(), 1);
+    /// ```
+    #[inline]
+    pub fn hand_off(&self) -> HandOff {
+        HandOff(self.recorder.hand_off())
+    }
+
+    /// Says that what this thread does next had to wait for `from`.
+    #[inline]
+    pub fn take_over(&self, from: HandOff) {
+        if let Some(number) = from.0 {
+            self.recorder.take_over(number);
+        }
+    }
+
+    /// Allocates the memory that this thread records into, so that its first span or tile doesn't wait for it. Does
+    /// nothing if profiling is off, or if the thread has recorded something already.
+    pub fn prepare_thread(&self) {
+        self.recorder.prepare_thread();
+    }
+}

@@ -1,0 +1,241 @@
+//! From what was recorded to sums, profiles and text.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use brickscope_profile::absent::Absent;
+use brickscope_profile::brick::{BrickCategory, BrickId, Source};
+use brickscope_profile::clock::ClockInfo;
+use brickscope_profile::dropped::Dropped;
+use brickscope_profile::name::{NameKind, OTHER_BRICK, category_of};
+use brickscope_profile::profile::Profile;
+use brickscope_profile::run::Overhead;
+use brickscope_profile::stats::{BrickStats, CategoryStats, by_category};
+
+use super::{BrickProfiler, short_forms, tiles};
+use crate::fold::Slot;
+use crate::names::brick_name;
+use crate::recorder::NameIdx;
+use crate::sync::lock_unmodelled as lock;
+use crate::{collect, cost};
+
+/// # Reading what was recorded
+///
+/// These return copies, since other threads may go on recording. A copy has everything that a thread ended before
+/// the call, if the caller has synchronised with that thread, for example by joining it.
+impl BrickProfiler {
+    /// Everything that was recorded, as plain data.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        let (mut profile, refused) = self.described(self.recorder.clock().describe());
+        profile.clock.anchors.extend(*lock(&self.anchor));
+        profile.clock.anchors.extend(self.recorder.clock().anchor());
+        profile.checksums = self.checksums().all();
+        profile.digests = self.checksums().digests();
+        let graph = self.graph().current();
+        profile.graph = (graph.num_nodes() > 0).then(|| graph.as_ref().clone());
+        profile.ptx = self.graph().ptx_registry();
+        collect::fill(&mut profile, &self.recorder, refused);
+        let devices = lock(&self.devices).clone();
+        profile.devices =
+            devices.iter().map(|device| device.profile(&profile.names, refused)).collect();
+        profile.counters_absent = lock(&self.counters).absent();
+        match self.watch.other_load() {
+            Ok(load) => profile.other_load = Some(load),
+            Err(absent) => profile.other_load_absent = Some(absent),
+        }
+        profile.overhead = self.overhead(profile.overhead.spans);
+        profile
+    }
+
+    /// The parts of [`profile`](Self::profile) that a live view needs. Its cost doesn't grow with the length of the
+    /// run.
+    ///
+    /// A snapshot has sums, but no single spans and no dependencies. Of the passes it has only the newest of each
+    /// thread, and the newest whose disturbance is known. It has no graph, no sources of kernels, no checksums and
+    /// no digests, and the machine's load is not looked at. With [`sum_layers`](Self::sum_layers) it has bricks by
+    /// layer and kernels by brick.
+    ///
+    /// The times of tokens are those of all passes, including those that a profile has no room for. A prompt counts
+    /// once a pass has followed it, since until then it may go on.
+    #[must_use]
+    pub fn snapshot(&self) -> Profile {
+        self.snapshot_with(true)
+    }
+
+    /// Like [`snapshot`](Self::snapshot), without the parts that take longer than all the rest: bricks by layer,
+    /// kernels by brick, and the histograms, hence the percentiles, of the host's `totals`.
+    #[must_use]
+    pub fn snapshot_without_details(&self) -> Profile {
+        self.snapshot_with(false)
+    }
+
+    /// Sets whether bricks are also summed by layer, and kernels by brick. Off by default.
+    ///
+    /// A [`snapshot`](Self::snapshot) needs these sums, since it has no spans to make them from. They begin with
+    /// this call, so a layer's sums can be less than those of `totals`. Turning this off forgets them; rows are
+    /// folded faster without.
+    pub fn sum_layers(&self, sum: bool) {
+        self.recorder.sum_layers(sum);
+    }
+
+    /// What one well-known brick did.
+    #[must_use]
+    pub fn brick_stats(&self, brick: BrickId) -> BrickStats {
+        self.sums_of([(brick.name().to_owned(), brick as NameIdx)]).remove(0)
+    }
+
+    /// What the brick of this name did. `None` if no brick has the name.
+    #[must_use]
+    pub fn stats(&self, name: &str) -> Option<BrickStats> {
+        if let Some(brick) = BrickId::from_str(name) {
+            return Some(self.brick_stats(brick));
+        }
+        let index = *self.read_names().index.get(&brick_name(name))?;
+        Some(self.sums_of([(name.to_owned(), index)]).remove(0))
+    }
+
+    /// All bricks: the fifteen well-known ones, then the others in the order of their first use.
+    pub fn all_brick_stats(&self) -> impl Iterator<Item = BrickStats> + use<> {
+        self.brick_sums().into_iter()
+    }
+
+    /// Sums by category, indexed by `BrickCategory as usize`.
+    #[must_use]
+    pub fn category_stats(&self) -> [CategoryStats; BrickCategory::COUNT] {
+        categories_of(&self.brick_sums())
+    }
+
+    /// The nanoseconds that bricks account for. Where bricks nest, each nanosecond counts once.
+    ///
+    /// A brick that was timed elsewhere ([`record_elapsed`](Self::record_elapsed)) or moved between threads counts
+    /// in full where it is not known what lies inside it.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        self.all_brick_stats().map(|stats| stats.exclusive_ns).sum()
+    }
+
+    /// The tables of bricks and categories.
+    #[cfg(feature = "report")]
+    #[must_use]
+    pub fn report(&self) -> String {
+        brickscope_analysis::view::report(&self.profile())
+    }
+
+    /// The same in short, with a line for each brick.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let bricks = self.brick_sums();
+        short_forms::summary(&bricks, &categories_of(&bricks))
+    }
+
+    /// The bricks as JSON: `total_tokens`, `total_ns`, `total_throughput`, and `bricks`, each with `name`, `count`,
+    /// `total_ns`, `exclusive_ns`, `avg_us`, `min_us`, `max_us`, `throughput` and `pct`.
+    ///
+    /// [`Profile::to_json`] has everything that was recorded.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        short_forms::bricks_json(&self.brick_sums())
+    }
+}
+
+pub(super) fn categories_of(bricks: &[BrickStats]) -> [CategoryStats; BrickCategory::COUNT] {
+    by_category(bricks.iter().map(|stats| (category_of(&stats.name), stats)))
+}
+
+impl BrickProfiler {
+    /// What each brick did, in one look at the logs.
+    pub(super) fn brick_sums(&self) -> Vec<BrickStats> {
+        self.sums_of(self.brick_names_and_numbers())
+    }
+
+    fn brick_names_and_numbers(&self) -> Vec<(String, NameIdx)> {
+        let names = self.read_names();
+        let bricks = names.list.iter().zip(0..).filter(|(name, _)| name.kind == NameKind::Brick);
+        let mut bricks: Vec<_> = bricks.map(|(name, index)| (name.name.clone(), index)).collect();
+        if names.refused > 0 {
+            bricks.push(("(other)".to_owned(), OTHER_BRICK));
+        }
+        bricks
+    }
+
+    /// What each of these bricks did, in all phases and by all sources.
+    fn sums_of(&self, bricks: impl IntoIterator<Item = (String, NameIdx)>) -> Vec<BrickStats> {
+        let mut sums: Vec<(NameIdx, BrickStats)> = bricks
+            .into_iter()
+            .map(|(name, index)| {
+                (index, BrickStats { name, min_ns: u64::MAX, ..Default::default() })
+            })
+            .collect();
+        self.recorder.collect(|log| {
+            for (index, stats) in &mut sums {
+                for source in Source::ALL {
+                    for slot in Slot::ALL {
+                        if let Some(sums) = log.fold().sums(source, slot, *index) {
+                            sums.add_to(stats);
+                        }
+                    }
+                }
+            }
+        });
+        sums.into_iter().map(|(_, stats)| stats).collect()
+    }
+
+    fn snapshot_with(&self, details: bool) -> Profile {
+        let mut clock = self.recorder.clock().describe_unmeasured();
+        if !self.recorder.clock().is_mock() {
+            clock.absent =
+                Some("its step and cost take many readings: the profile has them".to_owned());
+        }
+        let (mut profile, refused) = self.described(clock);
+        collect::fill_with_sums(&mut profile, &self.recorder, refused, details);
+        let devices = lock(&self.devices).clone();
+        profile.devices =
+            devices.iter().map(|device| device.sums(&profile.names, refused)).collect();
+        profile.counters_absent = lock(&self.counters).absent();
+        let reason = "nobody looked: this is a picture of a run that goes on".to_owned();
+        profile.other_load_absent = Some(Absent { reason });
+        profile.overhead = self.overhead(profile.overhead.spans);
+        // Only spans refer to them, and there are none.
+        profile.names = Vec::new();
+        profile
+    }
+
+    /// The parts of a profile that need no logs, and whether there were names without room.
+    fn described(&self, clock: ClockInfo) -> (Profile, bool) {
+        let mut profile = Profile::empty(clock);
+        profile.process = (!self.recorder.clock().is_mock()).then(std::process::id);
+        profile.sync_mode = self.device().sync_mode();
+        profile.observed = *lock(&self.observed);
+        profile.tiles = self.tiles().all_stats().into_iter().filter(tiles::were_timed).collect();
+        if !profile.tiles.is_empty() {
+            profile.tile_threads = self.tiles().threads();
+            profile.tile_balance = self.tiles().balance();
+        }
+        let names = self.read_names();
+        profile.names.clone_from(&names.list);
+        profile.dropped =
+            Dropped { late: self.late.load(Relaxed), names: names.refused, ..Dropped::default() };
+        (profile, names.refused > 0)
+    }
+
+    fn overhead(&self, spans: u64) -> Overhead {
+        let clock = self.recorder.clock();
+        if lock(&self.counters).were_read() {
+            let basis = "absent: hardware counters were read at each brick, and what that takes was \
+                         not measured";
+            return Overhead { span_ns: None, spans, basis: basis.to_owned() };
+        }
+        let span_ns = cost::of_a_span(clock);
+        let basis = match span_ns {
+            None => "absent: a mock clock can't measure a cost".to_owned(),
+            Some(_) => {
+                let build = if cfg!(debug_assertions) { " (a debug build)" } else { "" };
+                format!(
+                    "estimate: cost of one span by timers, measured at start-up{build}, times the \
+                     spans recorded"
+                )
+            }
+        };
+        Overhead { span_ns, spans, basis }
+    }
+}

@@ -1,0 +1,241 @@
+//! What the methods that begin something return, and the methods that end it take.
+
+use std::fmt;
+
+use brickscope_profile::brick::{Phase, Work};
+use brickscope_profile::tile::TileLevel;
+
+use crate::names::KernelId;
+use crate::recorder::{Open, OpenPass, Readings, Recorder, Untold};
+use crate::script::PassScript;
+
+/// A brick that has begun. Pass it to [`BrickProfiler::stop_brick`](crate::BrickProfiler::stop_brick).
+///
+/// A brick whose timer is dropped is counted as [unfinished](crate::Dropped::unfinished).
+#[derive(Debug)]
+#[must_use = "a brick that is never stopped is not recorded"]
+pub struct BrickTimer(pub(super) Open);
+
+/// The predecessor's name for the timer of a [`BrickId`](crate::BrickId).
+pub type BrickIdTimer = BrickTimer;
+
+/// A kernel that has begun. Pass it to [`BrickProfiler::stop_kernel`](crate::BrickProfiler::stop_kernel).
+#[derive(Debug)]
+#[must_use = "a kernel that is never stopped is not recorded"]
+pub struct KernelTimer(pub(super) Open);
+
+/// A brick that has begun together with its first kernel. Pass it to
+/// [`stop_brick_kernel`](crate::BrickProfiler::stop_brick_kernel) if that kernel is all of the brick, else to
+/// [`next_kernel`](crate::BrickProfiler::next_kernel) and
+/// [`stop_kernels`](crate::BrickProfiler::stop_kernels).
+#[derive(Debug)]
+#[must_use = "a brick that is never stopped is not recorded"]
+pub struct BrickKernelsTimer {
+    pub(super) brick: Open,
+    pub(super) kernel: RunningKernel,
+}
+
+/// Which kernel of a brick is running.
+///
+/// The first one needs no words of its own, since it began with the brick. Where a timer stays in registers the
+/// compiler knows the variant, so a brick of one kernel costs what it would with a timer type of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum RunningKernel {
+    First(KernelId),
+    Later(Open),
+}
+
+impl BrickKernelsTimer {
+    #[inline(always)]
+    pub(super) fn running(&self) -> Open {
+        match self.kernel {
+            RunningKernel::First(kernel) => self.brick.inner(kernel.0),
+            RunningKernel::Later(open) => open,
+        }
+    }
+}
+
+/// A brick that has begun and ends when this is dropped. Made by
+/// [`BrickProfiler::brick`](crate::BrickProfiler::brick).
+///
+/// If a panic drops it, the brick is counted as unfinished, since its work was not completed.
+#[must_use = "the brick ends when this is dropped"]
+pub struct BrickGuard<'p> {
+    pub(super) recorder: &'p Recorder,
+    pub(super) open: Open,
+    pub(super) work: Work,
+}
+
+impl BrickGuard<'_> {
+    /// Sets the number of elements that the brick processed.
+    #[inline]
+    pub fn elements(&mut self, elements: u64) {
+        self.work.elements = elements;
+    }
+
+    /// Sets the work that the brick had to do.
+    #[inline]
+    pub fn work(&mut self, work: Work) {
+        self.work = work;
+    }
+}
+
+impl Drop for BrickGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.open.is_off() && !std::thread::panicking() {
+            self.recorder.end_brick(self.open, self.work);
+        }
+    }
+}
+
+impl fmt::Debug for BrickGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BrickGuard").field("work", &self.work).finish_non_exhaustive()
+    }
+}
+
+/// Runs a block as a brick: `brick!(profiler, BrickId::LmHead, elements, { … })`.
+///
+/// The macro evaluates to the block's value. `elements` is evaluated after the block has run. A block that is
+/// left early, by `return` or `?`, ends the brick with no elements.
+///
+/// ```
+/// use brickscope::{BrickId, BrickProfiler, brick};
+///
+/// let profiler = BrickProfiler::enabled();
+/// let sum: u64 = brick!(profiler, BrickId::LmHead, 100, { (0..100).sum() });
+/// assert_eq!(sum, 4950);
+/// assert_eq!(profiler.brick_stats(BrickId::LmHead).total_elements, 100);
+/// ```
+#[macro_export]
+macro_rules! brick {
+    ($profiler:expr, $brick:expr, $elements:expr, $run:block) => {{
+        let mut guard = $profiler.brick($brick);
+        let result = $run;
+        guard.elements($elements);
+        drop(guard);
+        result
+    }};
+}
+
+/// A layer that has begun. Pass it to [`BrickProfiler::end_layer`](crate::BrickProfiler::end_layer).
+#[derive(Debug)]
+#[must_use = "a layer that is never ended is not recorded"]
+pub struct LayerTimer {
+    pub(super) open: Open,
+    pub(super) before: u16,
+}
+
+/// A pass that has begun. Pass it to [`BrickProfiler::end_pass`](crate::BrickProfiler::end_pass) on the same
+/// thread.
+///
+/// A pass that is dropped, for example by a panic, is abandoned: its bricks count as outside of any pass, and
+/// [`Dropped::abandoned_passes`](crate::Dropped::abandoned_passes) counts it.
+#[must_use = "a pass that is dropped is abandoned: its bricks count outside of passes"]
+pub struct PassTimer {
+    /// `None` if profiling was off.
+    pub(super) open: Option<OpenPass>,
+    pub(super) phase: Phase,
+}
+
+impl fmt::Debug for PassTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PassTimer")
+            .field("phase", &self.phase)
+            .field("is_recorded", &self.open.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Clock readings of a pass whose meaning is given once the pass is over. See
+/// [`BrickProfiler::readings_of`](crate::BrickProfiler::readings_of).
+///
+/// Readings that are dropped before that, for example by a panic, are
+/// [counted as unfinished](crate::Dropped::unfinished). The value can't leave its thread:
+///
+/// ```compile_fail
+/// fn is_sent<T: Send>(_: T) {}
+/// let profiler = brickscope::BrickProfiler::enabled();
+/// let pass = profiler.begin_pass(brickscope::Phase::Decode);
+/// is_sent(profiler.readings_of(&pass, &mut [0; 2]));
+/// ```
+pub struct PassReadings<'p>(pub(super) Readings<'p>);
+
+impl<'p> PassReadings<'p> {
+    /// Reads the clock.
+    #[inline(always)]
+    pub fn take(&self) {
+        self.0.take();
+    }
+
+    /// Ends the pass's wall time here, unless more bricks follow in the pass, so that saying what the readings
+    /// mean costs the pass no time.
+    ///
+    /// Returns `None`, and counts the readings as unfinished, if
+    ///
+    /// - there were more readings than `room` for them,
+    /// - anything else was timed on this thread in the meantime, since the two might overlap, or
+    /// - profiling was turned off, or [reset](crate::BrickProfiler::reset). A reset forgets the readings instead
+    ///   of counting them.
+    #[must_use]
+    pub fn end(self) -> Option<UntoldPass<'p>> {
+        self.0.end().map(UntoldPass)
+    }
+}
+
+impl fmt::Debug for PassReadings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PassReadings").finish_non_exhaustive()
+    }
+}
+
+/// The readings of a pass that has ended, before anyone has said what they mean. Dropped in that state, they are
+/// [counted as unfinished](crate::Dropped::unfinished).
+#[must_use = "readings that mean nothing are counted as unfinished"]
+pub struct UntoldPass<'p>(Untold<'p>);
+
+impl UntoldPass<'_> {
+    /// Says what the readings mean: those of `script`, in a pass with `position` tokens before it. The script's
+    /// kernels must come from the same profiler.
+    ///
+    /// Returns `false`, and counts the readings as unfinished, if the script takes another number of readings, or
+    /// if anything else has been timed on this thread since.
+    pub fn tell(self, script: &PassScript, position: u64) -> bool {
+        self.0.tell(script, position)
+    }
+}
+
+impl fmt::Debug for UntoldPass<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UntoldPass").finish_non_exhaustive()
+    }
+}
+
+/// A point in one thread's work that another thread waits for. Made by
+/// [`BrickProfiler::hand_off`](crate::BrickProfiler::hand_off).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the thread that waits for this work passes it to `take_over`"]
+pub struct HandOff(pub(super) Option<u64>);
+
+/// A tile that has begun. Pass it to [`TileRecorder::stop`](crate::TileRecorder::stop).
+#[derive(Debug)]
+#[must_use = "a tile that is never stopped is not recorded"]
+pub struct TileTimer {
+    pub(super) level: TileLevel,
+    pub(super) row: u32,
+    pub(super) col: u32,
+    /// `None` if tiles were not being timed.
+    pub(super) start: Option<u64>,
+}
+
+impl TileTimer {
+    /// The tile's row and column within the tile that contains it, counted in tiles.
+    #[must_use]
+    pub fn place(&self) -> (u32, u32) {
+        (self.row, self.col)
+    }
+}
+
+// Timers are passed in registers and kept on hot stacks.
+const _: () = assert!(size_of::<BrickTimer>() <= 32 && size_of::<KernelTimer>() <= 32);
