@@ -25,6 +25,7 @@ mod profiler;
 pub mod receipt;
 mod recorder;
 pub mod roofline;
+mod row;
 mod save;
 mod script;
 pub mod stacks;

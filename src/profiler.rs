@@ -15,7 +15,7 @@ use crate::checksum::{DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f3
 use crate::clock::{Anchor, Clock, ClockInfo};
 use crate::device::{DeviceLog, Pending, SyncMode, partition};
 use crate::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
-use crate::fold::{PRODUCTS, Slot};
+use crate::fold::Slot;
 use crate::graph::{
     DeviceLaunch, ExecutionGraph, ExecutionNode, ExecutionNodeId, HostLaunch, PtxRegistry,
     Registered, TransferDirection,
@@ -23,7 +23,8 @@ use crate::graph::{
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch, OtherLoad};
 use crate::profile::Absent;
 use crate::profile::{Dropped, Name, NameKind, Observed, Overhead, Profile, Route};
-use crate::recorder::{Looked, NameIdx, Open, OpenPass, Owner, Readings, Recorder, Untold};
+use crate::recorder::{Looked, Open, OpenPass, Owner, Recorder, Timestamps, Unlabelled};
+use crate::row::{NameIdx, TileWork};
 use crate::script::PassScript;
 use crate::stats::{BrickStats, CategoryStats, by_category, ratio};
 use crate::sync::lock_unmodelled as lock;
@@ -241,7 +242,7 @@ pub struct PassTimer {
 /// is_sent(profiler.readings_of(&pass, &mut [0; 2]));
 /// ```
 #[derive(Debug)]
-pub struct PassReadings<'p>(Readings<'p>);
+pub struct PassReadings<'p>(Timestamps<'p>);
 
 impl<'p> PassReadings<'p> {
     /// Reads the clock.
@@ -264,14 +265,14 @@ impl<'p> PassReadings<'p> {
 /// [counted as unfinished](Dropped::unfinished).
 #[must_use]
 #[derive(Debug)]
-pub struct UntoldPass<'p>(Untold<'p>);
+pub struct UntoldPass<'p>(Unlabelled<'p>);
 
 impl UntoldPass<'_> {
     /// Says what they were of, with `position` tokens before the pass. The script's kernels are to be this profiler's.
     /// False, and the readings are counted as unfinished, if the script takes another number of them, or if anything was
     /// timed otherwise on this thread since.
     pub fn tell(self, script: &PassScript, position: u64) -> bool {
-        self.0.tell(script, position)
+        self.0.label(script, position)
     }
 }
 
@@ -400,11 +401,6 @@ impl BrickProfiler {
 
     pub(crate) fn add_device(&self, device: &Arc<DeviceLog>) {
         lock(&self.devices).push(Arc::clone(device));
-    }
-
-    /// On, without the looks at others and the measurement that [`enable`](Self::enable) begins.
-    pub(crate) fn record_without_watching(&self) {
-        self.recorder.set_active(true);
     }
 
     fn refresh(&self) {
@@ -777,7 +773,7 @@ impl BrickProfiler {
         pass: &'p PassTimer,
         room: &'p mut [u64],
     ) -> Option<PassReadings<'p>> {
-        self.recorder.readings(pass.open.as_ref(), room).map(PassReadings)
+        self.recorder.timestamps(pass.open.as_ref(), room).map(PassReadings)
     }
 
     /// Ends a pass that processed `tokens` tokens with `position` tokens in the KV cache before it.
@@ -1212,8 +1208,8 @@ impl BrickProfiler {
 }
 
 /// As a record carries it.
-fn tile_work(tiles: u64, elements: u64, flops: u64) -> Work {
-    Work { elements, flops, bytes: tiles }
+fn tile_work(tiles: u64, elements: u64, flops: u64) -> TileWork {
+    TileWork { tiles, elements, flops }
 }
 
 fn has_tiles(stats: &TileStats) -> bool {
@@ -1286,8 +1282,7 @@ impl BrickProfiler {
     pub fn add_tiled_product(&self, slowest: Range<u64>, threads: u64) {
         if self.recorder.is_active() {
             let longest = slowest.end.saturating_sub(slowest.start);
-            let offered = Work { bytes: longest.saturating_mul(threads), ..Work::default() };
-            self.recorder.add_tile_of(PRODUCTS, slowest.start, slowest.end, offered);
+            self.recorder.add_product(slowest.start, longest, longest.saturating_mul(threads));
         }
     }
 
@@ -1323,7 +1318,7 @@ impl BrickProfiler {
     #[must_use]
     pub fn tile_balance(&self) -> Option<TileBalance> {
         let mut sums = BrickStats::new("");
-        self.recorder.collect(|log| log.fold().tiles(usize::from(PRODUCTS)).add_to(&mut sums));
+        self.recorder.collect(|log| log.fold().products().add_to(&mut sums));
         (sums.count > 0).then(|| TileBalance {
             products: sums.count,
             slowest_ns: sums.total_ns,

@@ -1,7 +1,8 @@
 //! Deferred time: bricks whose start is known when they are issued, and whose end only later.
 
 use crate::brick::Work;
-use crate::recorder::{NameIdx, Standing};
+use crate::recorder::Standing;
+use crate::row::NameIdx;
 
 /// Bricks that were issued and not yet settled.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::brick::{Phase, Work};
 use crate::device::launch::LaunchKind;
-use crate::recorder::NameIdx;
+use crate::row::NameIdx;
 
 /// What has a device time of its own; the rest is inside.
 #[derive(

@@ -17,7 +17,7 @@ use crate::device::log::DeviceLog;
 use crate::graph::TransferDirection;
 use crate::profile::Route;
 use crate::profiler::{BrickProfiler, BrickTimer, KernelId};
-use crate::recorder::NameIdx;
+use crate::row::NameIdx;
 
 /// How often the clocks are aligned anew in a long run: as two clocks that are 10 ppm apart are 100 µs
 /// apart after as long.
