@@ -15,7 +15,8 @@ use brickscope_profile::stats::BrickStats;
 use brickscope_profile::sums::{Pass, PhaseTotal, Total};
 
 use crate::fold::{Fold, PassRecord, PassSums, Slot};
-use crate::recorder::{Kind, Lane, NONE, NameIdx, Record, Recorder};
+use crate::recorder::{Lane, Recorder};
+use crate::row::{Event, Mark, NONE, NameIdx, Record};
 
 /// Fills the tables of `profile`, which has the names already. `with_others`: there are sums of
 /// names for which there was no room.
@@ -193,11 +194,10 @@ impl<'n> Tables<'n> {
         for (lane, number) in lanes.into_iter().zip(0..) {
             let crate::recorder::Owner { name, tid } = lane.thread;
             profile.lanes.push(brickscope_profile::span::Lane { name, tid });
-            add_spans(&lane.records, number, &mut profile.spans, |record, point| {
-                match record.kind {
-                    Kind::HandOff => drop(points.handed_off.insert(record.work.elements, point)),
-                    _ => points.taken_over.push((record.work.elements, point)),
-                }
+            add_spans(&lane.records, number, &mut profile.spans, |event, point| match event {
+                Event::HandOff(mark) => drop(points.handed_off.insert(mark.number, point)),
+                Event::TakeOver(mark) => points.taken_over.push((mark.number, point)),
+                _ => {}
             });
         }
         points
@@ -336,50 +336,50 @@ fn add_spans(
     records: &[Record],
     lane: u32,
     spans: &mut Vec<Span>,
-    mut point: impl FnMut(&Record, Point),
+    mut point: impl FnMut(&Event, Point),
 ) {
-    let is_mark = |kind| matches!(kind, Kind::HandOff | Kind::TakeOver);
-    let wanted = records
-        .iter()
-        .enumerate()
-        .filter(|(_, record)| record.kind.is_span() || is_mark(record.kind));
+    let wanted =
+        records.iter().enumerate().filter(|(_, record)| record.is_span() || record.is_mark());
     let mut records: Vec<_> = wanted.collect();
     // A mark has the order of the span that begins next, and comes before it; of two such marks the
     // one that was logged first.
-    records.sort_by_key(|&(logged, record)| (record.order, record.kind.is_span(), logged));
+    records.sort_by_key(|&(logged, record)| (record.order, record.is_span(), logged));
     // What is open while reading on: its place in the log, and among `spans`. A span contains
     // those that began after it and ended, hence were logged, before it.
     let mut open: Vec<(usize, u32)> = Vec::new();
     // Marks, with their place in the log.
-    let mut marks: Vec<(usize, &Record, Point)> = Vec::new();
+    let mut marks: Vec<(usize, &Event, Point)> = Vec::new();
     for (logged, record) in records {
         while open.last().is_some_and(|&(outer, _)| outer < logged) {
             open.pop();
         }
         let index = spans.len() as u32;
         let inside = open.last().map(|&(_, index)| index);
-        if is_mark(record.kind) {
-            let at_ns = record.start;
-            marks.push((logged, record, Point { lane, at_ns, nth: 0, inside }));
-            continue;
+        match &record.event {
+            &Event::HandOff(Mark { at, .. }) | &Event::TakeOver(Mark { at, .. }) => {
+                marks.push((logged, &record.event, Point { lane, at_ns: at, nth: 0, inside }));
+            }
+            Event::Span(span) => {
+                spans.push(Span {
+                    name: (span.name != NONE).then_some(span.name),
+                    source: span.source,
+                    lane,
+                    pass: (record.pass != 0).then_some(record.pass),
+                    layer: (span.layer != NONE).then_some(span.layer),
+                    parent: inside,
+                    start_ns: span.start,
+                    duration_ns: span.duration,
+                    exclusive_ns: span.exclusive,
+                    work: span.work,
+                });
+                open.push((logged, index));
+            }
+            _ => {}
         }
-        spans.push(Span {
-            name: (record.kind != Kind::Layer).then_some(record.name),
-            source: record.source,
-            lane,
-            pass: (record.pass != 0).then_some(record.pass),
-            layer: (record.layer != NONE).then_some(record.layer),
-            parent: inside,
-            start_ns: record.start,
-            duration_ns: record.duration,
-            exclusive_ns: record.exclusive,
-            work: record.work,
-        });
-        open.push((logged, index));
     }
     marks.sort_by_key(|&(logged, ..)| logged);
-    for (nth, (_, record, at)) in (0..).zip(marks) {
-        point(record, Point { nth, ..at });
+    for (nth, (_, event, at)) in (0..).zip(marks) {
+        point(event, Point { nth, ..at });
     }
 }
 

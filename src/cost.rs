@@ -2,10 +2,11 @@
 
 use std::sync::OnceLock;
 
-use brickscope_profile::brick::BrickId;
+use brickscope_profile::brick::{BrickId, Work};
 
 use crate::clock::Clock;
-use crate::profiler::BrickProfiler;
+use crate::recorder::Recorder;
+use crate::row::NameIdx;
 
 /// Nanoseconds from the begin of a span to that of the next one, if there is nothing in it or
 /// between them. Measured once in a process for each kind of clock, in about a millisecond.
@@ -21,16 +22,20 @@ pub(crate) fn of_a_span(clock: &Clock) -> Option<f64> {
 
 fn measure(clock: &Clock) -> f64 {
     const SPANS: usize = if cfg!(miri) { 10 } else { 2_000 };
-    let probe = BrickProfiler::with_clock(clock.clone()).with_log_capacity(SPANS);
-    probe.record_without_watching();
+    let recorder = Recorder::new(clock.clone(), SPANS);
+    recorder.set_active(true);
+    let span = || {
+        let open = recorder.begin_brick(BrickId::RmsNorm as NameIdx);
+        recorder.end_brick(open, Work::elements(1));
+    };
     let mut batches: Vec<u64> = (0..9)
         .map(|_| {
-            probe.reset();
+            recorder.reset();
             // The log is made before the clock is read, as in a run.
-            probe.stop_brick(probe.start_brick(BrickId::RmsNorm), 1);
+            span();
             let start = clock.now();
             for _ in 1..SPANS {
-                probe.stop_brick(probe.start_brick(BrickId::RmsNorm), 1);
+                span();
             }
             clock.now() - start
         })

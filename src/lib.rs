@@ -10,6 +10,7 @@ pub mod machine;
 mod names;
 mod profiler;
 mod recorder;
+mod row;
 mod script;
 mod sync;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use brickscope_profile::brick::{BrickId, Source, Work};
 
 use crate::names::KernelId;
-use crate::recorder::{Kind, NONE, NameIdx, Record};
+use crate::row::{self, Event, NONE, NameIdx, Record, SpanKind};
 
 /// Work that grows by as much with each token before it, as that of attention does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,9 +81,9 @@ struct Span {
     order: u32,
     growth: u32,
     name: NameIdx,
-    /// [`NONE`] for the one that the pass is told of in.
+    /// [`NONE`] for the layer that the pass is labelled in.
     layer: u16,
-    kind: Kind,
+    kind: SpanKind,
 }
 
 impl PassScript {
@@ -119,12 +119,13 @@ impl PassScript {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Calls `f` with a record of each span, in the order of ends. What is alike in all of them is as in
-    /// `first`, whose order is that of the first one that begins.
+    /// Calls `f` with a record of each span of a pass, in the order of ends. The span that begins first has the place
+    /// `first_order` in the order of begins; `layer` is the layer of those that the script has in none.
     #[inline(always)]
     pub(crate) fn each_record(
         &self,
-        first: &Record,
+        [pass, first_order]: [u32; 2],
+        layer: u16,
         position: u64,
         reading: impl Fn(usize) -> u64,
         mut f: impl FnMut(&Record),
@@ -137,19 +138,18 @@ impl PassScript {
                 0 => span.work,
                 growth => grown(span.work, growths[growth as usize], position),
             };
-            f(&Record {
+            let event = Event::Span(row::Span {
+                kind: span.kind,
                 start,
                 duration,
-                exclusive: if span.kind == Kind::Brick { duration } else { 0 },
+                exclusive: if span.kind == SpanKind::Brick { duration } else { 0 },
                 work,
-                order: first.order.wrapping_add(span.order),
                 name: span.name,
-                layer: if span.layer == NONE { first.layer } else { span.layer },
-                kind: span.kind,
+                layer: if span.layer == NONE { layer } else { span.layer },
                 flags: 0,
                 source: Source::Host,
-                pass: first.pass,
             });
+            f(&Record { pass, order: first_order.wrapping_add(span.order), event });
         }
     }
 }
@@ -201,8 +201,8 @@ impl PassScriptBuilder {
 
     fn span(
         &mut self,
-        kind: Kind,
-        name: NameIdx,
+        kind: SpanKind,
+        [name, layer]: [u16; 2],
         order: u32,
         [begin, end]: [u32; 2],
         work: GrowingWork,
@@ -213,7 +213,6 @@ impl PassScriptBuilder {
             growths.push(work.per_token);
             growths.len() - 1
         });
-        let layer = if kind == Kind::Layer { Some(name) } else { self.layers.last().map(|l| l.0) };
         let span = Span {
             work: work.at_start,
             begin,
@@ -221,11 +220,11 @@ impl PassScriptBuilder {
             order,
             growth: growth as u32,
             name,
-            layer: layer.unwrap_or(NONE),
+            layer,
             kind,
         };
         self.parts.spans.push(span);
-        if kind == Kind::Brick {
+        if kind == SpanKind::Brick {
             self.parts.last_end = Some(end);
         }
     }
@@ -261,16 +260,17 @@ impl PassScriptBuilder {
         kernels: &[(NameIdx, GrowingWork)],
     ) {
         let order = self.begun();
+        let layer = self.layers.last().map_or(NONE, |open| open.0);
         let first = self.reading(-1);
         let mut begin = first;
         for (i, &(kernel, work)) in kernels.iter().enumerate() {
             let is_last = i + 1 == kernels.len();
             let end = self.reading(i8::from(is_last));
-            self.span(Kind::Kernel, kernel, order + 1 + i as u32, [begin, end], work);
+            self.span(SpanKind::Kernel, [kernel, layer], order + 1 + i as u32, [begin, end], work);
             begin = end;
         }
         let end = if kernels.is_empty() { self.reading(1) } else { begin };
-        self.span(Kind::Brick, brick, order, [first, end], work);
+        self.span(SpanKind::Brick, [brick, layer], order, [first, end], work);
     }
 
     /// A reading: a transformer layer begins, which all belongs to up to its end. 65535 is none.
@@ -288,7 +288,7 @@ impl PassScriptBuilder {
         };
         let end = self.reading(0);
         self.layers.pop();
-        self.span(Kind::Layer, index, order, [begin, end], GrowingWork::default());
+        self.span(SpanKind::Layer, [NONE, index], order, [begin, end], GrowingWork::default());
     }
 
     /// The script. Layers that are open end here.

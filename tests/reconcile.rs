@@ -295,7 +295,7 @@ fn what_goes_wrong_is_counted_and_not_hidden() {
     // Measured all the same: 10 ns each.
     assert_eq!(profiler.brick_stats(BrickId::LmHead).total_ns, 20);
     assert_eq!(profiler.brick_stats(BrickId::Embedding).total_ns, 10);
-    let report = profiler.report();
+    let report = brickscope_analysis::view::report(&profiler.profile());
     assert!(
         report.starts_with("note: deferred bricks that began after the end that settled them: 1\n"),
         "{report}"
@@ -313,7 +313,7 @@ fn a_full_log_drops_single_spans_and_says_so_while_sums_stay_exact() {
     assert_eq!((profile.spans.len(), profile.dropped.spans), (3, 7));
     let stats = profiler.brick_stats(BrickId::LmHead);
     assert_eq!((stats.count, stats.total_elements), (10, 20));
-    assert!(profiler.report().contains("note: spans that did not fit the log: 7 (the totals"));
+    assert!(brickscope_analysis::view::report(&profiler.profile()).contains("note: spans that did not fit the log: 7 (the totals"));
 }
 
 #[test]

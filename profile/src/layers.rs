@@ -1,4 +1,4 @@
-//! Tables of bricks by layer, and of kernels by the brick that they ran in.
+//! Bricks by layer, and kernels by the brick that they ran in.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,10 +7,7 @@ use crate::name::{Name, NameIdx};
 use crate::span::Span;
 use crate::sums::{BrickKernel, LayerBrick};
 
-/// Where what runs outside of layers is summed.
-pub const NO_LAYER: usize = 0;
-
-/// How many spans, and their times in nanoseconds.
+/// The sums of some spans.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cell {
     pub count: u64,
@@ -19,6 +16,11 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// The sums of one span.
+    pub fn of(total: u64, exclusive: u64) -> Self {
+        Self { count: 1, total, exclusive }
+    }
+
     pub fn add(&mut self, other: Self) {
         self.count += other.count;
         self.total = self.total.saturating_add(other.total);
@@ -27,34 +29,43 @@ impl Cell {
 }
 
 /// The sums of several logs.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct LayerTables {
-    bricks: BTreeMap<(Option<u8>, usize, NameIdx), Cell>,
+    /// By phase, layer and brick. `None` comes first.
+    bricks: BTreeMap<(Option<u8>, Option<u16>, NameIdx), Cell>,
+    /// By phase, brick and kernel.
     kernels: BTreeMap<(Option<u8>, NameIdx, NameIdx), Cell>,
 }
 
 impl LayerTables {
-    /// Adds spans of a brick. `layer` is 0 for none, and else the layer's index plus 1.
-    pub fn add_brick_sum(&mut self, phase: Option<Phase>, layer: usize, name: NameIdx, sum: Cell) {
-        self.bricks.entry((phase.map(|phase| phase as u8), layer, name)).or_default().add(sum);
+    /// Adds the span of a brick.
+    pub fn add_brick(&mut self, phase: Option<Phase>, brick: NameIdx, span: &Span) {
+        let cell = Cell::of(span.duration_ns, span.exclusive_ns);
+        self.add_bricks(phase, span.layer, brick, cell);
     }
 
-    /// Adds spans of a kernel inside a brick.
-    pub fn add_kernel_sum(
+    /// Adds spans of a brick in a layer, or outside of layers.
+    pub fn add_bricks(
+        &mut self,
+        phase: Option<Phase>,
+        layer: Option<u16>,
+        brick: NameIdx,
+        cell: Cell,
+    ) {
+        let key = (phase.map(|phase| phase as u8), layer, brick);
+        self.bricks.entry(key).or_default().add(cell);
+    }
+
+    /// Adds launches of a kernel in a brick.
+    pub fn add_kernels(
         &mut self,
         phase: Option<Phase>,
         brick: NameIdx,
         kernel: NameIdx,
-        sum: Cell,
+        cell: Cell,
     ) {
-        self.kernels.entry((phase.map(|phase| phase as u8), brick, kernel)).or_default().add(sum);
-    }
-
-    /// Adds the span of a brick.
-    pub fn add_brick(&mut self, phase: Option<Phase>, brick: NameIdx, span: &Span) {
-        let layer = span.layer.map_or(NO_LAYER, |layer| usize::from(layer) + 1);
-        let sum = Cell { count: 1, total: span.duration_ns, exclusive: span.exclusive_ns };
-        self.add_brick_sum(phase, layer, brick, sum);
+        let key = (phase.map(|phase| phase as u8), brick, kernel);
+        self.kernels.entry(key).or_default().add(cell);
     }
 
     /// The rows of both tables.
@@ -65,7 +76,7 @@ impl LayerTables {
         let phase = |phase: Option<u8>| phase.map(|phase| Phase::ALL[usize::from(phase)]);
         let bricks = self.bricks.into_iter().map(|((of, layer, brick), cell)| LayerBrick {
             phase: phase(of),
-            layer: layer.checked_sub(1).and_then(|layer| u16::try_from(layer).ok()),
+            layer,
             name: name(brick),
             count: cell.count,
             total_ns: cell.total,

@@ -1,8 +1,9 @@
 //! Deferred time: bricks whose start is known when they are issued, and whose end only later.
 
 use brickscope_profile::brick::Work;
+use brickscope_profile::name::NameIdx;
 
-use crate::recorder::{NameIdx, Standing};
+use crate::recorder::Standing;
 
 /// Bricks that were issued and not yet settled.
 #[derive(Debug, Default)]

@@ -2,8 +2,7 @@
 
 use brickscope_profile::brick::{Phase, Work};
 use brickscope_profile::device::{Grain, LaunchKind};
-
-use crate::recorder::NameIdx;
+use brickscope_profile::name::NameIdx;
 
 /// A pass as it was issued: what lies between its marks. Of a pass that is recorded once and replayed,
 /// [`DeviceTimer::issued`](crate::DeviceTimer::issued) gives it for

@@ -23,7 +23,8 @@ use crate::device::budget::Budget;
 use crate::device::executor::DeviceInfo;
 use crate::device::issued::{Event, Issued, NEXT_MARK, What};
 use crate::fold::Fold;
-use crate::recorder::{Kind, Lane, NONE, Owner, Record};
+use crate::recorder::{Lane, Owner};
+use crate::row::{self, Mark, NONE, PassEnd, Record, Span, SpanKind};
 use crate::sync::lock_unmodelled as lock;
 
 /// One device.
@@ -338,7 +339,7 @@ impl StreamLog {
 
     /// The launches, by the rows that `collect.rs` makes of spans: in the order of their begins.
     fn rows_of_launches(&self) -> Vec<Launch> {
-        let spans = self.records.iter().filter(|record| record.kind.is_span());
+        let spans = self.records.iter().filter(|record| record.is_span());
         let mut orders: Vec<u32> = spans.map(|record| record.order).collect();
         orders.sort_unstable();
         let mut launches: Vec<Launch> = self
@@ -439,7 +440,7 @@ impl<'s> Pen<'s> {
             match event.what {
                 What::Whole => self.segment = Some((None, at)),
                 What::Nothing => {}
-                What::HandOff(number) => self.point(Kind::HandOff, number, at),
+                What::HandOff(number) => self.point(row::Event::HandOff, number, at),
                 What::TakeOver(number) => takes.push(number),
                 What::End => {
                     self.end_brick(at);
@@ -447,7 +448,7 @@ impl<'s> Pen<'s> {
                 }
                 What::Layer => {
                     self.end_segment(at);
-                    takes.drain(..).for_each(|number| self.point(Kind::TakeOver, number, at));
+                    takes.drain(..).for_each(|number| self.point(row::Event::TakeOver, number, at));
                     self.segment = Some((event.layer, at));
                     self.begin_layer(layer, at);
                 }
@@ -456,7 +457,7 @@ impl<'s> Pen<'s> {
                     if self.layer.is_some_and(|open| open.name != layer) {
                         self.end_layer();
                     }
-                    takes.drain(..).for_each(|number| self.point(Kind::TakeOver, number, at));
+                    takes.drain(..).for_each(|number| self.point(row::Event::TakeOver, number, at));
                     if self.layer.is_none() {
                         self.begin_layer(layer, at);
                     }
@@ -489,50 +490,45 @@ impl<'s> Pen<'s> {
         Begun { name, work, layer, at, order, issued_ns: None }
     }
 
-    fn row(&self, kind: Kind, at: i64) -> Record {
-        Record {
-            start: self.begin.saturating_add_signed(at),
-            duration: 0,
-            exclusive: 0,
-            work: Work::default(),
-            pass: self.serial,
-            order: self.stream.order,
-            name: NONE,
-            layer: NONE,
-            flags: 0,
-            kind,
-            source: Source::Device,
-        }
+    fn record(&self, event: row::Event) -> Record {
+        Record { pass: self.serial, order: self.stream.order, event }
+    }
+
+    fn time(&self, at: i64) -> u64 {
+        self.begin.saturating_add_signed(at)
     }
 
     /// Whether it was kept.
     fn put(&mut self, record: Record) -> bool {
         let stream = &mut *self.stream;
         stream.fold.take(&record);
-        if matches!(record.kind, Kind::Pass) || self.capacity == 0 {
+        if matches!(record.event, row::Event::Pass(_)) || self.capacity == 0 {
             return false;
         }
         let is_kept = stream.records.len() < self.capacity;
         if is_kept {
             stream.records.push(record);
-        } else if record.kind.is_span() {
+        } else if record.is_span() {
             stream.dropped += 1;
         }
         is_kept
     }
 
-    fn span(&mut self, kind: Kind, begun: Begun, end: i64) -> u64 {
+    fn span(&mut self, kind: SpanKind, begun: Begun, end: i64) -> u64 {
         let duration = end.abs_diff(begun.at);
-        let exclusive = if kind == Kind::Brick { duration } else { 0 };
-        let is_kept = self.put(Record {
+        let exclusive = if kind == SpanKind::Brick { duration } else { 0 };
+        let event = row::Event::Span(Span {
+            kind,
+            start: self.time(begun.at),
             duration,
             exclusive,
             work: begun.work,
-            order: begun.order,
-            name: begun.name,
+            name: if kind == SpanKind::Layer { NONE } else { begun.name },
             layer: begun.layer,
-            ..self.row(kind, begun.at)
+            flags: 0,
+            source: Source::Device,
         });
+        let is_kept = self.put(Record { order: begun.order, ..self.record(event) });
         if let Some(issued_ns) = begun.issued_ns.filter(|_| is_kept) {
             let (order, kind) = (begun.order, self.launches);
             self.stream.launches.push(Launched { issued_ns, order, kind });
@@ -540,21 +536,21 @@ impl<'s> Pen<'s> {
         duration
     }
 
-    fn point(&mut self, kind: Kind, number: u32, at: i64) {
-        let number = self.hand_offs + u64::from(number);
-        self.put(Record { work: Work::elements(number), ..self.row(kind, at) });
+    fn point(&mut self, event: impl FnOnce(Mark) -> row::Event, number: u32, at: i64) {
+        let mark = Mark { at: self.time(at), number: self.hand_offs + u64::from(number) };
+        self.put(self.record(event(mark)));
     }
 
     fn end_kernel(&mut self, at: i64) {
         if let Some(kernel) = self.kernel.take() {
-            self.span(Kind::Kernel, kernel, at);
+            self.span(SpanKind::Kernel, kernel, at);
         }
     }
 
     fn end_brick(&mut self, at: i64) {
         self.end_kernel(at);
         if let Some(brick) = self.brick.take() {
-            self.covered += self.span(Kind::Brick, brick, at);
+            self.covered += self.span(SpanKind::Brick, brick, at);
             self.layer_end = Some(at);
         }
     }
@@ -569,7 +565,7 @@ impl<'s> Pen<'s> {
     /// Layers of bricks end with the last of these.
     fn end_layer(&mut self) {
         if let (Some(layer), Some(end)) = (self.layer.take(), self.layer_end.take()) {
-            let duration = self.span(Kind::Layer, layer, end);
+            let duration = self.span(SpanKind::Layer, layer, end);
             self.stream.add_layer(self.phase, Some(layer.name), duration);
         }
     }
@@ -591,13 +587,14 @@ impl<'s> Pen<'s> {
 
     fn end_pass(&mut self, pass: &Issued, first: i64, last: i64) {
         let (wall, covered) = (last.abs_diff(first), self.covered);
-        self.put(Record {
-            duration: wall,
-            exclusive: covered,
-            work: Work { elements: pass.tokens, flops: pass.position, bytes: 0 },
-            name: self.phase as u16,
-            ..self.row(Kind::Pass, first)
-        });
+        self.put(self.record(row::Event::Pass(PassEnd {
+            phase: self.phase,
+            start: self.time(first),
+            wall,
+            covered,
+            tokens: pass.tokens,
+            position: pass.position,
+        })));
         self.stream.last_end = self.begin.saturating_add_signed(last);
         let timed = match self.grain {
             Grain::Kernel | Grain::Brick => covered,

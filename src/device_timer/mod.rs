@@ -12,7 +12,7 @@ use std::time::Duration;
 use brickscope_profile::brick::{BrickId, Phase, Work};
 use brickscope_profile::device::{Grain, LaunchKind, SyncMode};
 use brickscope_profile::graph::TransferDirection;
-use brickscope_profile::name::Route;
+use brickscope_profile::name::{NameIdx, Route};
 
 use crate::device::{
     Device, DeviceError, DeviceInfo, DeviceLog, Event, Issued, Misuse, NEXT_MARK, Needs, State,
@@ -20,7 +20,6 @@ use crate::device::{
 };
 use crate::names::KernelId;
 use crate::profiler::{BrickProfiler, BrickTimer, DeviceRecorder};
-use crate::recorder::NameIdx;
 
 /// How often the clocks are aligned anew in a long run. Two clocks whose rates differ by 10 ppm are 100 µs apart after
 /// this time.

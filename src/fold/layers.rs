@@ -1,14 +1,14 @@
-//! Bricks by layer, and kernels by the brick that they ran in, summed beside the hot path for a live view.
+//! Bricks by layer and kernels by brick, for a live view, which keeps no spans: summed beside the hot path, as the
+//! parent module sums names. Where spans are kept, the tables are made of those.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use brickscope_profile::brick::Phase;
-use brickscope_profile::layers::{Cell, LayerTables, NO_LAYER};
-use brickscope_profile::name::NameIdx;
+use brickscope_profile::layers::{Cell, LayerTables};
 
 use super::Slot;
-use crate::recorder::{Kind, NONE, Record};
+use crate::row::{Event, NONE, NameIdx, Record, Span, SpanKind};
 
 /// Kernels whose brick has not ended; beyond that they belong to none, since nothing around them ends. They are
 /// counted.
@@ -46,8 +46,8 @@ impl std::hash::Hash for Inside {
     }
 }
 
-/// Each kernel that ends is looked up: by a multiplication, since there are no more names than 2^16, and who
-/// chooses them slows down nobody but himself.
+/// Each kernel that ends is looked up: by a multiplication, since there are no more names than 2^16, and colliding names
+/// slow only their own process.
 #[derive(Debug, Default)]
 struct Mixed(u64);
 
@@ -66,6 +66,9 @@ impl Hasher for Mixed {
         self.0
     }
 }
+
+/// Where what runs outside of layers is summed.
+const NO_LAYER: usize = 0;
 
 impl Sums {
     fn cell(&mut self, layer: usize, name: NameIdx) -> &mut Cell {
@@ -97,45 +100,40 @@ impl Sums {
 }
 
 impl LayerSums {
-    /// Takes the next row, whatever it is.
+    /// Takes the next record, whatever it is.
     pub(crate) fn take(&mut self, record: &Record) {
-        let slot = if record.pass == 0 { Slot::Outside } else { Slot::Open };
-        match record.kind {
-            Kind::Kernel => {
+        match &record.event {
+            Event::Span(span) => self.take_span(record, span),
+            Event::Pass(end) => self.move_open_to(end.phase.into()),
+            Event::Abandoned => self.abandon(),
+            _ => {}
+        }
+    }
+
+    fn take_span(&mut self, record: &Record, span: &Span) {
+        match span.kind {
+            SpanKind::Layer => {}
+            SpanKind::Kernel => {
                 if self.waiting.len() == MOST_WAITING {
                     self.forgotten += MOST_WAITING as u64;
                     self.waiting.clear();
                 }
-                self.waiting.push((record.order, record.name, record.duration));
+                self.waiting.push((record.order, span.name, span.duration));
             }
-            Kind::Brick => {
+            SpanKind::Brick => {
+                let slot = if record.pass == 0 { Slot::Outside } else { Slot::Open };
                 let sums = &mut self.slots[slot as usize];
-                let layer =
-                    if record.layer == NONE { NO_LAYER } else { usize::from(record.layer) + 1 };
-                sums.cell(layer, record.name).add(Cell {
-                    count: 1,
-                    total: record.duration,
-                    exclusive: record.exclusive,
-                });
+                let layer = if span.layer == NONE { NO_LAYER } else { usize::from(span.layer) + 1 };
+                sums.cell(layer, span.name).add(Cell::of(span.duration, span.exclusive));
                 // What began later than this brick and has ended lies in it.
                 while let Some(&(order, kernel, total)) = self.waiting.last()
                     && order.wrapping_sub(record.order) as i32 > 0
                 {
                     self.waiting.pop();
-                    let inside = Inside { brick: record.name, kernel };
-                    sums.kernels.entry(inside).or_default().add(Cell {
-                        count: 1,
-                        total,
-                        exclusive: 0,
-                    });
+                    let inside = Inside { brick: span.name, kernel };
+                    sums.kernels.entry(inside).or_default().add(Cell::of(total, 0));
                 }
             }
-            Kind::Pass if record.pass != 0 => {
-                let phase = Phase::ALL[usize::from(record.name).min(Phase::ALL.len() - 1)];
-                self.move_open_to(phase.into());
-            }
-            Kind::Abandoned => self.abandon(),
-            _ => {}
         }
     }
 
@@ -152,20 +150,19 @@ impl LayerSums {
         self.slots[Slot::Open as usize] = open;
     }
 
-    /// Adds these sums to tables.
+    /// Adds all but what is of the open pass to `tables`.
     pub(crate) fn add_to(&self, tables: &mut LayerTables) {
         let phases = Phase::ALL.map(|phase| (Some(phase), Slot::from(phase)));
         for (phase, slot) in phases.into_iter().chain([(None, Slot::Outside)]) {
             let sums = &self.slots[slot as usize];
             for (layer, row) in sums.bricks.iter().enumerate() {
+                let layer = layer.checked_sub(1).map(|layer| layer as u16);
                 for (cell, name) in row.iter().zip(0..).filter(|(cell, _)| cell.count > 0) {
-                    tables.add_brick_sum(phase, layer, name, *cell);
+                    tables.add_bricks(phase, layer, name, *cell);
                 }
             }
-            for (&Inside { brick, kernel }, cell) in
-                sums.kernels.iter().filter(|(_, cell)| cell.count > 0)
-            {
-                tables.add_kernel_sum(phase, brick, kernel, *cell);
+            for (inside, cell) in sums.kernels.iter().filter(|(_, cell)| cell.count > 0) {
+                tables.add_kernels(phase, inside.brick, inside.kernel, *cell);
             }
         }
     }
@@ -177,29 +174,28 @@ mod tests {
 
     use super::*;
 
-    fn record(kind: Kind, order: u32) -> Record {
-        Record {
+    fn record(kind: SpanKind, order: u32) -> Record {
+        let span = Span {
+            kind,
             start: order.into(),
             duration: 1,
             exclusive: 0,
             work: Work::default(),
-            pass: 1,
-            order,
             name: 0,
             layer: NONE,
             flags: 0,
-            kind,
             source: Source::Host,
-        }
+        };
+        Record { pass: 1, order, event: Event::Span(span) }
     }
 
     #[test]
     fn kernels_that_wait_too_long_for_their_brick_are_counted() {
         let (mut sums, most) = (LayerSums::default(), MOST_WAITING as u32);
-        (1..=most).for_each(|order| sums.take(&record(Kind::Kernel, order)));
+        (1..=most).for_each(|order| sums.take(&record(SpanKind::Kernel, order)));
         assert_eq!(sums.forgotten, 0, "there is room for so many");
-        (most + 1..most + 8).for_each(|order| sums.take(&record(Kind::Kernel, order)));
-        sums.take(&record(Kind::Brick, 0));
+        (most + 1..most + 8).for_each(|order| sums.take(&record(SpanKind::Kernel, order)));
+        sums.take(&record(SpanKind::Brick, 0));
         let in_brick: u64 =
             sums.slots.iter().flat_map(|s| s.kernels.values()).map(|c| c.count).sum();
         assert_eq!((in_brick, sums.forgotten), (7, u64::from(most)));

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use brickscope_profile::brick::{BrickId, Work};
 use brickscope_profile::device::SyncMode;
+use brickscope_profile::name::NameIdx;
 
 use super::BrickProfiler;
 use crate::device::{Pending, partition};
-use crate::recorder::NameIdx;
 use crate::sync::lock_unmodelled as lock;
 
 /// Records work that runs on a device later than the host issues it. Made by [`BrickProfiler::device`].

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use brickscope_profile::brick::{BrickId, Phase, Work};
 use brickscope_profile::graph::{DeviceLaunch, HostLaunch};
-use brickscope_profile::name::{Name, NameKind};
+use brickscope_profile::name::{Name, NameIdx, NameKind};
 
 use super::timers::RunningKernel;
 use super::{
@@ -12,7 +12,7 @@ use super::{
     PassReadings, PassTimer,
 };
 use crate::names::KernelId;
-use crate::recorder::{NameIdx, Open};
+use crate::recorder::Open;
 
 /// # Timing bricks
 impl BrickProfiler {
@@ -253,7 +253,7 @@ impl BrickProfiler {
         pass: &'p PassTimer,
         room: &'p mut [u64],
     ) -> Option<PassReadings<'p>> {
-        self.recorder.readings(pass.open.as_ref(), room).map(PassReadings)
+        self.recorder.timestamps(pass.open.as_ref(), room).map(PassReadings)
     }
 }
 

@@ -6,7 +6,7 @@ use brickscope_profile::absent::Absent;
 use brickscope_profile::brick::{BrickCategory, BrickId, Source};
 use brickscope_profile::clock::ClockInfo;
 use brickscope_profile::dropped::Dropped;
-use brickscope_profile::name::{NameKind, OTHER_BRICK, category_of};
+use brickscope_profile::name::{NameIdx, NameKind, OTHER_BRICK, category_of};
 use brickscope_profile::profile::Profile;
 use brickscope_profile::run::Overhead;
 use brickscope_profile::stats::{BrickStats, CategoryStats, by_category};
@@ -14,7 +14,6 @@ use brickscope_profile::stats::{BrickStats, CategoryStats, by_category};
 use super::{BrickProfiler, short_forms, tiles};
 use crate::fold::Slot;
 use crate::names::brick_name;
-use crate::recorder::NameIdx;
 use crate::sync::lock_unmodelled as lock;
 use crate::{collect, cost};
 

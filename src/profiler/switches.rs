@@ -140,12 +140,6 @@ impl BrickProfiler {
         lock(&self.devices).push(Arc::clone(device));
     }
 
-    /// Turns recording on without starting the looks at other load and without measuring what a span costs, as
-    /// [`enable`](Self::enable) does.
-    pub(crate) fn record_without_watching(&self) {
-        self.recorder.set_active(true);
-    }
-
     pub(super) fn refresh(&self) {
         self.recorder.set_active(self.is_enabled() && self.device().sync_mode() != SyncMode::None);
     }

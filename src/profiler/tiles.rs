@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::brick::Work;
 use brickscope_profile::stats::BrickStats;
 use brickscope_profile::tile::{TileBalance, TileLevel, TileStats, TileThread};
 
 use super::{BrickProfiler, TileTimer, short_forms};
-use crate::fold::PRODUCTS;
 use crate::recorder::Owner;
+use crate::row::TileWork;
 
 /// Times the tiles of a profiler's kernels: the cache-blocked pieces of a computation. Made by
 /// [`BrickProfiler::tiles`].
@@ -96,8 +95,8 @@ impl TileRecorder<'_> {
     pub fn add_product(self, slowest: Range<u64>, threads: u64) {
         if self.0.recorder.is_active() {
             let longest = slowest.end.saturating_sub(slowest.start);
-            let offered = Work { bytes: longest.saturating_mul(threads), ..Work::default() };
-            self.0.recorder.add_tile_of(PRODUCTS, slowest.start, slowest.end, offered);
+            let offered = longest.saturating_mul(threads);
+            self.0.recorder.add_product(slowest.start, longest, offered);
         }
     }
 }
@@ -153,7 +152,7 @@ impl TileRecorder<'_> {
     #[must_use]
     pub fn balance(self) -> Option<TileBalance> {
         let mut sums = BrickStats::new("");
-        self.0.recorder.collect(|log| log.fold().tiles(usize::from(PRODUCTS)).add_to(&mut sums));
+        self.0.recorder.collect(|log| log.fold().products().add_to(&mut sums));
         (sums.count > 0).then(|| TileBalance {
             products: sums.count,
             slowest_ns: sums.total_ns,
@@ -181,8 +180,8 @@ impl TileRecorder<'_> {
 }
 
 /// The work of tiles as a record carries it.
-fn work(tiles: u64, elements: u64, flops: u64) -> Work {
-    Work { elements, flops, bytes: tiles }
+fn work(tiles: u64, elements: u64, flops: u64) -> TileWork {
+    TileWork { tiles, elements, flops }
 }
 
 pub(super) fn were_timed(stats: &TileStats) -> bool {

@@ -6,7 +6,7 @@ use brickscope_profile::brick::{Phase, Work};
 use brickscope_profile::tile::TileLevel;
 
 use crate::names::KernelId;
-use crate::recorder::{Open, OpenPass, Readings, Recorder, Untold};
+use crate::recorder::{Open, OpenPass, Recorder, Timestamps, Unlabelled};
 use crate::script::PassScript;
 
 /// A brick that has begun. Pass it to [`BrickProfiler::stop_brick`](crate::BrickProfiler::stop_brick).
@@ -160,7 +160,7 @@ impl fmt::Debug for PassTimer {
 /// let pass = profiler.begin_pass(brickscope::Phase::Decode);
 /// is_sent(profiler.readings_of(&pass, &mut [0; 2]));
 /// ```
-pub struct PassReadings<'p>(pub(super) Readings<'p>);
+pub struct PassReadings<'p>(pub(super) Timestamps<'p>);
 
 impl<'p> PassReadings<'p> {
     /// Reads the clock.
@@ -193,7 +193,7 @@ impl fmt::Debug for PassReadings<'_> {
 /// The readings of a pass that has ended, before anyone has said what they mean. Dropped in that state, they are
 /// [counted as unfinished](crate::Dropped::unfinished).
 #[must_use = "readings that mean nothing are counted as unfinished"]
-pub struct UntoldPass<'p>(Untold<'p>);
+pub struct UntoldPass<'p>(Unlabelled<'p>);
 
 impl UntoldPass<'_> {
     /// Says what the readings mean: those of `script`, in a pass with `position` tokens before it. The script's
@@ -202,7 +202,7 @@ impl UntoldPass<'_> {
     /// Returns `false`, and counts the readings as unfinished, if the script takes another number of readings, or
     /// if anything else has been timed on this thread since.
     pub fn tell(self, script: &PassScript, position: u64) -> bool {
-        self.0.tell(script, position)
+        self.0.label(script, position)
     }
 }
 

@@ -3,32 +3,44 @@
 
 use std::cell::Cell;
 
-/// A thread that records.
+/// A thread that records: its serial, and its index in the lower half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Thread(u64);
 
 impl Thread {
     /// No number was given out yet.
-    const NEW: Self = Self(u32::MAX as u64);
+    const NEW: Self = Self(0);
     /// The thread is being torn down, and its number is somebody else's.
-    const ENDED: Self = Self(u32::MAX as u64 - 1);
+    const ENDED: Self = Self(1);
 
     /// No two threads that live at the same time have the same one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn index(self) -> usize {
         self.0 as u32 as usize
     }
 
-    /// In the upper half of a word whose lower half is 0: a number that no two threads of the process
-    /// ever had.
-    #[inline(always)]
-    pub(super) fn serial_above(self) -> u64 {
-        self.0 - u64::from(self.0 as u32)
+    /// No two threads of the process ever had the same one. Never 0, if it [is numbered](Self::is_numbered).
+    fn serial(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 
-    #[inline]
+    /// This thread and a recorder's state: equal to the key of its log if the state is
+    /// [`PLAIN`](super::PLAIN) and of the generation of the log.
+    ///
+    /// A sum is as good as a pair here: the lower halves of both, the index and the state, have no carry, and two logs
+    /// whose keys are compared lie in one place, so their indexes differ only with their serials.
+    #[inline(always)]
+    pub(super) fn key(self, state: u32) -> u64 {
+        self.0.wrapping_add(state.into())
+    }
+
+    /// The key of this thread's log.
+    pub(super) fn key_of(self, generation: u32) -> u64 {
+        self.key(generation << 1 | super::PLAIN)
+    }
+
     pub(super) fn is_numbered(self) -> bool {
-        self != Self::NEW && self != Self::ENDED
+        self.serial() != 0
     }
 }
 
@@ -68,7 +80,7 @@ mod numbers {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(in crate::recorder) fn here() -> Thread {
         HERE.get()
     }
@@ -82,7 +94,7 @@ mod numbers {
                 numbers.next_index - 1
             });
             let serial = numbers.next_serial;
-            numbers.next_serial = serial.wrapping_add(1);
+            numbers.next_serial = serial.wrapping_add(1).max(1);
             HERE.set(Thread(u64::from(serial) << 32 | u64::from(index)));
         }
         Some(here()).filter(|thread| thread.is_numbered())
@@ -152,7 +164,7 @@ mod tests {
         for _ in 0..100 {
             let thread =
                 std::thread::spawn(|| number().expect("it lives")).join().expect("no panic");
-            serials.push(thread.serial_above());
+            serials.push(thread.serial());
             largest = largest.max(thread.index());
         }
         serials.sort_unstable();

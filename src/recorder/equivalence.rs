@@ -1,17 +1,18 @@
 //! The short ways and the careful ones do the same: whatever is called in whatever order, they write
 //! the same rows.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use brickscope_profile::brick::{Phase, Source, Work};
 use brickscope_profile::stats::BrickStats;
 use proptest::prelude::*;
 
-use super::readings::MOST_SCRIPTS;
-use super::row::Record;
-use super::{NameIdx, OFF, Open, OpenPass, Recorder};
+use super::timestamps::MOST_SCRIPTS;
+use super::{Looked, Open, OpenPass, PLAIN, Recorder, Timestamps};
 use crate::clock::{Clock, MockClock};
 use crate::fold::Slot;
 use crate::machine::LoadReading;
-use crate::recorder::Looked;
+use crate::row::{NameIdx, Record};
 use crate::script::{GrowingWork, PassScript, PassScriptBuilder};
 
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +83,8 @@ impl Side {
 
     fn run(&mut self, step: Step, work: Work) {
         if self.is_careful {
-            self.recorder.plain.store(OFF, super::Relaxed);
+            // Closes the short ways.
+            self.recorder.state.fetch_and(!PLAIN, Relaxed);
         }
         let recorder = &self.recorder;
         let look = |_: &mut Option<LoadReading>| Looked::No;
@@ -261,7 +263,7 @@ impl Laps {
     }
 }
 
-fn read(readings: &super::Readings<'_>, hand: &MockClock, laps: &mut Laps, part: &Part) {
+fn read(readings: &Timestamps<'_>, hand: &MockClock, laps: &mut Laps, part: &Part) {
     if let Part::Turn(nanos) = part {
         laps.is_one = false;
         return hand.advance(*nanos);
@@ -339,7 +341,7 @@ fn say(script: &mut PassScriptBuilder, laps: &mut Laps, part: &Part) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Labelled {
     AtOnce,
     Late,
     /// With as few readings as can be.
@@ -347,7 +349,7 @@ enum Told {
 }
 
 /// What passes of such parts leave.
-fn run_parts(told: Told, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
+fn run_parts(labelled: Labelled, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), capacity);
     recorder.set_active(true);
@@ -355,23 +357,23 @@ fn run_parts(told: Told, capacity: usize, passes: &[Vec<Part>]) -> Recorder {
     let mut room = [0; 2000];
     for parts in passes {
         let pass = recorder.begin_pass(look);
-        if told != Told::AtOnce {
-            let laps = Laps::new(told == Told::LateByLaps);
-            let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
+        if labelled != Labelled::AtOnce {
+            let laps = Laps::new(labelled == Labelled::LateByLaps);
+            let readings = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
             let mut read_by = laps;
             parts.iter().for_each(|part| read(&readings, &hand, &mut read_by, part));
-            let untold = readings.end().expect("nothing else is recorded");
+            let unlabelled = readings.end().expect("nothing else is recorded");
             // It isn't the pass's any more.
             hand.advance(1000);
             let mut script = PassScript::builder();
             let mut said_by = laps;
             parts.iter().for_each(|part| say(&mut script, &mut said_by, part));
-            assert!(untold.tell(&script.build(), POSITION));
+            assert!(unlabelled.label(&script.build(), POSITION));
         } else {
             parts.iter().for_each(|part| time_at_once(&recorder, &hand, part));
         }
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
-        if told == Told::AtOnce {
+        if labelled == Labelled::AtOnce {
             hand.advance(1000);
         }
     }
@@ -386,16 +388,16 @@ proptest! {
         passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..4),
         capacity in prop_oneof![Just(0_usize), Just(3), Just(20), Just(1000)],
     ) {
-        let all = left_by(&run_parts(Told::AtOnce, 1000, &passes));
-        for told in [Told::Late, Told::LateByLaps] {
-            let (late, begun, dropped) = left_by(&run_parts(told, capacity, &passes));
+        let all = left_by(&run_parts(Labelled::AtOnce, 1000, &passes));
+        for labelled in [Labelled::Late, Labelled::LateByLaps] {
+            let (late, begun, dropped) = left_by(&run_parts(labelled, capacity, &passes));
             prop_assert_eq!((begun, all.2), (all.1, 0));
             // Readings need fewer rows than spans: more are kept than there are rows.
             prop_assert!(late.len() >= capacity.min(all.0.len()));
             prop_assert_eq!(&late[..], &all.0[..late.len()]);
             if capacity > 0 {
                 let spans =
-                    |records: &[Record]| records.iter().filter(|r| r.kind.is_span()).count();
+                    |records: &[Record]| records.iter().filter(|r| r.is_span()).count();
                 prop_assert_eq!(spans(&late) + dropped as usize, spans(&all.0));
             }
         }
@@ -406,9 +408,9 @@ proptest! {
         passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..8),
         capacity in prop_oneof![Just(0_usize), Just(10)],
     ) {
-        let [at_once, late, by_laps] = [Told::AtOnce, Told::Late, Told::LateByLaps].map(|told| {
+        let [at_once, late, by_laps] = [Labelled::AtOnce, Labelled::Late, Labelled::LateByLaps].map(|labelled| {
             let mut sums = Vec::new();
-            run_parts(told, capacity, &passes).collect(|log| {
+            run_parts(labelled, capacity, &passes).collect(|log| {
                 for (name, source, slot, of_name) in log.fold().all_sums() {
                     let mut stats = BrickStats::new("");
                     of_name.add_to(&mut stats);
@@ -424,14 +426,14 @@ proptest! {
 }
 
 /// In a pass of two readings: what is done with them, then how many spans ended, and how many did not.
-fn of_two_readings(room: usize, then: impl FnOnce(&Recorder, super::Readings<'_>)) -> (u64, u64) {
+fn of_two_readings(room: usize, then: impl FnOnce(&Recorder, Timestamps<'_>)) -> (u64, u64) {
     let look = |_: &mut Option<LoadReading>| Looked::No;
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), 10);
     recorder.set_active(true);
     let pass = recorder.begin_pass(look);
     let mut room = vec![0; room];
-    let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
+    let readings = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
     readings.take();
     hand.advance(5);
     readings.take();
@@ -456,8 +458,8 @@ fn script_of(bricks: u16) -> PassScript {
 fn readings_of_which_nobody_says_what_they_were_of_are_counted() {
     let tell = |bricks: u16| {
         of_two_readings(2, |_, readings| {
-            let untold = readings.end().expect("all is as it should be");
-            assert_eq!(untold.tell(&script_of(bricks), 0), bricks == 1);
+            let unlabelled = readings.end().expect("all is as it should be");
+            assert_eq!(unlabelled.label(&script_of(bricks), 0), bricks == 1);
         })
     };
     assert_eq!(tell(1), (1, 0));
@@ -476,9 +478,9 @@ fn readings_of_which_nobody_says_what_they_were_of_are_counted() {
 #[test]
 fn what_is_recorded_before_readings_are_told_leaves_them_untold() {
     let then = of_two_readings(2, |recorder, readings| {
-        let untold = readings.end().expect("all is as it should be");
+        let unlabelled = readings.end().expect("all is as it should be");
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        assert!(!untold.tell(&script_of(1), 0));
+        assert!(!unlabelled.label(&script_of(1), 0));
     });
     assert_eq!(then, (1, 2));
     let layer = of_two_readings(2, |recorder, readings| {
@@ -501,9 +503,9 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
         // So many that readings take fewer rows than spans.
         (0..3).for_each(|_| script.kernels(0, Work::elements(work).into(), &[]));
         let pass = recorder.begin_pass(look);
-        let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
+        let readings = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
         (0..6).for_each(|_| readings.take());
-        assert!(readings.end().expect("all is as it should be").tell(&script.build(), 0));
+        assert!(readings.end().expect("all is as it should be").label(&script.build(), 0));
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
     };
     (0..10).for_each(|_| tell(1));
@@ -540,9 +542,9 @@ fn a_log_that_is_begun_anew_knows_no_script_of_before() {
     let tell = |script: &PassScript| {
         let mut room = vec![0; script.readings()];
         let pass = recorder.begin_pass(look);
-        let readings = recorder.readings(pass.as_ref(), &mut room).expect("it is on");
+        let readings = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
         (0..script.readings()).for_each(|_| readings.take());
-        assert!(readings.end().expect("all is as it should be").tell(script, 0));
+        assert!(readings.end().expect("all is as it should be").label(script, 0));
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
     };
     tell(&first);
@@ -582,18 +584,18 @@ fn a_reset_forgets_readings_and_turning_off_has_them_counted() {
 fn only_a_pass_of_its_own_that_is_recorded_has_readings() {
     let look = |_: &mut Option<LoadReading>| Looked::No;
     let [own, other] = [(); 2].map(|()| Recorder::new(MockClock::default().clock(), 10));
-    assert!(own.readings(None, &mut []).is_none(), "profiling was off when it began");
+    assert!(own.timestamps(None, &mut []).is_none(), "profiling was off when it began");
     own.set_active(true);
     other.set_active(true);
     let pass = other.begin_pass(look);
-    assert!(own.readings(pass.as_ref(), &mut []).is_none(), "it is another's");
+    assert!(own.timestamps(pass.as_ref(), &mut []).is_none(), "it is another's");
     own.end_brick(own.begin_brick(1), Work::default());
-    assert!(own.readings(pass.as_ref(), &mut []).is_none(), "though there is a log of its own");
+    assert!(own.timestamps(pass.as_ref(), &mut []).is_none(), "though there is a log of its own");
     other.set_active(false);
-    assert!(other.readings(pass.as_ref(), &mut []).is_none(), "it is off");
+    assert!(other.timestamps(pass.as_ref(), &mut []).is_none(), "it is off");
     other.set_active(true);
-    assert!(other.readings(pass.as_ref(), &mut []).is_some());
-    assert!(other.readings(pass.as_ref(), &mut []).is_none(), "it has had them");
+    assert!(other.timestamps(pass.as_ref(), &mut []).is_some());
+    assert!(other.timestamps(pass.as_ref(), &mut []).is_none(), "it has had them");
 }
 
 #[test]
@@ -606,7 +608,7 @@ fn the_short_way_is_open_whenever_it_may_be() {
     let is_short = || {
         // The first span of a thread makes its log.
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        recorder.plain_log().is_some()
+        recorder.near_log(recorder.state.load(Relaxed)).is_some()
     };
     assert!(!is_short(), "it is off");
     recorder.set_active(true);

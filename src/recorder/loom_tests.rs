@@ -1,7 +1,7 @@
 //! Every order of events that the memory model allows, as far as a model checker gets: registering,
 //! recording, folding and collecting at once.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --lib model`; the tail of a
+//! `RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --lib loom_tests`; the tail of a
 //! log is a single row then, so that every span folds the one before it.
 
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use brickscope_profile::brick::{BrickId, Source, Work};
 use brickscope_profile::stats::BrickStats;
 use loom::thread::{self, JoinHandle};
 
-use super::{Kind, Recorder};
+use super::Recorder;
 use crate::clock::MockClock;
 use crate::fold::Slot;
+use crate::row::SpanKind;
 
 const NAME: u16 = BrickId::LmHead as u16;
 
@@ -44,9 +45,10 @@ fn collect(recorder: &Recorder) -> (BrickStats, u64, u64) {
         dropped += log.dropped();
         for lane in log.lanes() {
             kept += lane.records.len() as u64;
-            assert!(lane.records.iter().all(|record| {
-                record.kind == Kind::Brick && record.work.elements == 2 && record.name == NAME
+            assert!(lane.records.iter().filter_map(|record| record.span()).all(|span| {
+                span.kind == SpanKind::Brick && span.work.elements == 2 && span.name == NAME
             }));
+            assert!(lane.records.iter().all(|record| record.is_span()));
         }
     });
     assert_eq!(stats.total_elements, 2 * stats.count, "half a span was seen");

@@ -1,48 +1,28 @@
 //! From the rows of a log to sums: what has happened, brick by brick and pass by pass. Runs beside
 //! the hot path, never on it.
 //!
-//! Rows come in the order of ends, so a pass comes after the spans in it. Mostly they are taken when it has
-//! come, and join its phase at once: see [`Fold::expect`]. Else what they add up to waits in [`Slot::Open`]
-//! until it comes, so that a profile taken in the middle of a pass adds up, too.
+//! Records come in the order of ends, so the end of a pass comes after the spans in it. Mostly the spans are taken
+//! when that end is known, and join its phase at once: see [`Fold::expect`]. Otherwise their sums wait in
+//! [`Slot::Open`], so that a profile taken in the middle of a pass adds up, too.
 
 mod layers;
+mod slot;
 
 use brickscope_profile::brick::{Phase, Source, Work};
 use brickscope_profile::machine::{CounterSums, Disturbance};
 use brickscope_profile::stats::{BrickStats, Histogram};
 
-use self::layers::LayerSums;
-use crate::recorder::{Kind, NameIdx, Record, Span, flag};
+pub(crate) use self::layers::LayerSums;
+pub(crate) use self::slot::Slot;
+use crate::row::{
+    Counted, Event, NameIdx, PassEnd, Product, Record, SpanKind, Tile, TileWork, Timing, flag,
+};
 
 /// How many passes a thread keeps one by one, 8 MiB of them; the sums of all passes are exact in any
 /// case.
 const MOST_PASSES: usize = if cfg!(miri) { 64 } else { 1 << 16 };
 /// How many if no spans are kept: who wants sums only wants them small.
 const FEW_PASSES: usize = MOST_PASSES / 16;
-
-/// What sums are kept apart.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Slot {
-    Outside,
-    Prefill,
-    Decode,
-    /// Of the open pass: it has no wall yet.
-    #[default]
-    Open,
-}
-
-impl Slot {
-    pub(crate) const ALL: [Self; 4] = [Self::Outside, Self::Prefill, Self::Decode, Self::Open];
-}
-
-impl From<Phase> for Slot {
-    fn from(phase: Phase) -> Self {
-        match phase {
-            Phase::Prefill => Self::Prefill,
-            Phase::Decode => Self::Decode,
-        }
-    }
-}
 
 /// One pass, as read back from a log.
 #[derive(Debug, Clone, Copy)]
@@ -96,9 +76,50 @@ pub(crate) struct Oddities {
     pub(crate) take_overs: u64,
 }
 
-/// Beside the levels of tiles: the longest share of each product, with what all threads together could have
-/// worked meanwhile as bytes.
-pub(crate) const PRODUCTS: u16 = 3;
+/// The sums of the tiles of one level.
+#[derive(Debug, Default)]
+pub(crate) struct TileSums {
+    /// One for each tile, or for each run of tiles that were timed together.
+    runs: Sums,
+    tiles: u64,
+}
+
+impl TileSums {
+    fn add(&mut self, tile: &Tile) {
+        let TileWork { tiles, elements, flops } = tile.work;
+        self.runs.add(tile.duration, tile.duration, Work { elements, flops, bytes: 0 });
+        self.tiles = self.tiles.saturating_add(tiles);
+    }
+
+    /// Adds them to `stats`, which [`TileStats`](crate::TileStats) are made of: that has no count of tiles beside that
+    /// of runs, so they come as its bytes.
+    pub(crate) fn add_to(&self, stats: &mut BrickStats) {
+        self.runs.add_to(stats);
+        stats.total_bytes = stats.total_bytes.saturating_add(self.tiles);
+    }
+
+    /// The same without the distribution.
+    pub(crate) fn add_without_histogram(&self, stats: &mut BrickStats) {
+        self.runs.add_without_histogram(stats);
+        stats.total_bytes = stats.total_bytes.saturating_add(self.tiles);
+    }
+}
+
+/// The sums of products that threads shared.
+#[derive(Debug, Default)]
+pub(crate) struct ProductSums {
+    /// Their longest shares.
+    longest: Sums,
+    offered: u64,
+}
+
+impl ProductSums {
+    /// Adds the longest shares to `stats`, with what was offered as its bytes.
+    pub(crate) fn add_to(&self, stats: &mut BrickStats) {
+        self.longest.add_to(stats);
+        stats.total_bytes = stats.total_bytes.saturating_add(self.offered);
+    }
+}
 
 /// All that is known of the rows taken so far.
 #[derive(Debug, Default)]
@@ -122,8 +143,9 @@ pub(crate) struct Fold {
     /// The prompt whose pass came last, while nothing else has come.
     reading: Option<Reading>,
     pub(crate) phases: [PassSums; 2],
-    /// By level, and at [`PRODUCTS`] the products that they are of.
-    tiles: [Sums; 4],
+    /// By level.
+    tiles: [TileSums; 3],
+    products: ProductSums,
     /// By name, then by source and [`Slot`].
     names: Vec<[[Option<Box<Sums>>; Slot::ALL.len()]; Source::ALL.len()]>,
     /// What has sums in the open pass.
@@ -281,11 +303,6 @@ impl Sums {
 
 const MOST_SQUARES: u128 = u128::MAX >> 1;
 
-/// Of a pass, by what stands in the place of its name.
-fn phase_of(name: NameIdx) -> Phase {
-    Phase::ALL[usize::from(name).min(Phase::ALL.len() - 1)]
-}
-
 /// Some 2.4 h. The square of what is no longer can be added without a look at whether the sum wraps, as that takes 2^41
 /// spans from the most that a sum can be.
 const LONGEST_COMMON: u64 = (1 << 43) - 1;
@@ -314,68 +331,67 @@ impl Fold {
         self.oddities.ended += spans;
     }
 
-    /// `last` is the last of the rows that come next: if it says how the open pass ends, what comes before it
-    /// doesn't have to wait.
+    /// `last` is the last of the records that come next: if it says how the open pass ends, the spans before it
+    /// join its phase at once.
     pub(crate) fn expect(&mut self, last: Option<&Record>) {
-        self.within = match last.filter(|last| last.pass != 0) {
-            Some(Record { kind: Kind::Pass, name, .. }) => phase_of(*name).into(),
-            Some(Record { kind: Kind::Abandoned, .. }) => Slot::Outside,
+        self.within = match last.filter(|last| last.pass != 0).map(|last| last.event) {
+            Some(Event::Pass(PassEnd { phase, .. })) => phase.into(),
+            Some(Event::Abandoned) => Slot::Outside,
             _ => Slot::Open,
         };
     }
 
-    /// Takes the next row, whatever it is.
+    /// Takes the next record, whatever it is.
     #[inline(never)]
     pub(crate) fn take(&mut self, record: &Record) {
         let odd = &mut self.oddities;
-        odd.moved += u64::from(record.flags & flag::MOVED != 0);
-        odd.straddling += u64::from(record.flags & flag::STRADDLING != 0);
-        odd.overlapping += u64::from(record.flags & flag::OVERLAPPING != 0);
-        odd.nested_passes += u64::from(record.flags & flag::NESTED_PASS != 0);
-        match record.kind {
-            Kind::Brick | Kind::Kernel => {
+        match &record.event {
+            Event::Span(span) => {
                 odd.ended += 1;
-                self.take_span(record.span());
+                odd.moved += u64::from(span.flags & flag::MOVED != 0);
+                odd.straddling += u64::from(span.flags & flag::STRADDLING != 0);
+                odd.overlapping += u64::from(span.flags & flag::OVERLAPPING != 0);
+                if span.kind != SpanKind::Layer {
+                    self.take_span(span.timing(record.pass));
+                }
             }
-            Kind::Layer => odd.ended += 1,
-            Kind::Pass if record.pass != 0 => self.take_pass(record),
-            // A pass inside a pass is none of its own.
-            Kind::Pass => {}
-            Kind::Abandoned => {
+            Event::Pass(end) => self.take_pass(record.pass, end),
+            Event::NestedPass => odd.nested_passes += 1,
+            Event::Abandoned => {
                 odd.abandoned_passes += 1;
                 self.abandon();
             }
-            Kind::Load if record.flags & flag::ANEW != 0 => self.forget_unseen(),
-            Kind::Load => self.take_disturbance(record.disturbance()),
-            Kind::Counters => {
-                if let Some(sums) = self.sums_mut(record) {
-                    sums.counters.get_or_insert_default().add(&record.counters());
+            Event::LoadUnknown => self.forget_unseen(),
+            Event::Load(figures) => self.take_disturbance(figures.disturbance()),
+            Event::Counters(counted) => self.take_counters(record.pass, counted),
+            // Of interest only beside the spans that were kept.
+            Event::HandOff(_) => {}
+            Event::TakeOver(_) => odd.take_overs += u64::from(!self.is_small),
+            Event::Tile(tile) => {
+                if let Some(sums) = self.tiles.get_mut(usize::from(tile.level)) {
+                    sums.add(tile);
                 }
             }
-            // Of interest only beside the spans that were kept.
-            Kind::HandOff => {}
-            Kind::TakeOver => odd.take_overs += u64::from(!self.is_small),
-            Kind::Tile => {
-                if let Some(sums) = self.tiles.get_mut(usize::from(record.name)) {
-                    sums.add(record.duration, record.duration, record.work);
-                }
+            Event::Product(Product { longest, offered, .. }) => {
+                self.products.longest.add(*longest, *longest, Work::default());
+                self.products.offered = self.products.offered.saturating_add(*offered);
             }
         }
     }
 
-    /// Takes what the next row is of. The caller counts it.
+    /// Takes a brick or a kernel. The caller counts it.
     #[inline(always)]
-    pub(crate) fn take_span(&mut self, span: Span) {
+    pub(crate) fn take_span(&mut self, span: Timing) {
         if self.take_common_span(span).is_none() {
             // In parts: as a whole it goes by its address, and the compiler then stores it on the common way, too.
-            let Span { duration, exclusive, work, pass, name, source } = span;
+            let Timing { duration, exclusive, work, pass, name, source } = span;
             self.take_uncommon_span([duration, exclusive], work, pass, name, source);
         }
     }
 
     /// Takes it if it is like those before, which nearly all are. Else `None`, and nothing is done.
     #[inline(always)]
-    fn take_common_span(&mut self, span: Span) -> Option<()> {
+    fn take_common_span(&mut self, span: Timing) -> Option<()> {
         let slot = self.slot_of(span.pass);
         let slots = &mut self.names.get_mut(usize::from(span.name))?[span.source as usize];
         slots[slot as usize].as_deref_mut()?.add_common(span.duration, span.exclusive, span.work)
@@ -429,19 +445,20 @@ impl Fold {
         if pass == 0 { Slot::Outside } else { self.within }
     }
 
-    /// The sums that a span of this name, source and pass went to. If it was taken before it was known how the pass
-    /// ends, these still wait.
-    fn sums_mut(&mut self, record: &Record) -> Option<&mut Sums> {
-        let slot = self.slot_of(record.pass);
-        let slots = &mut self.names.get_mut(usize::from(record.name))?[record.source as usize];
+    /// Adds what was counted to the sums that the brick went to: if it was taken before it was known how the pass
+    /// ends, they still wait.
+    fn take_counters(&mut self, pass: u32, counted: &Counted) {
+        let slot = self.slot_of(pass);
+        let Some(sources) = self.names.get_mut(usize::from(counted.brick)) else { return };
+        let slots = &mut sources[Source::Host as usize];
         let slot = if slots[slot as usize].is_some() { slot } else { Slot::Open };
-        slots[slot as usize].as_deref_mut()
+        if let Some(sums) = &mut slots[slot as usize] {
+            sums.counters.get_or_insert_default().add(&counted.reading());
+        }
     }
 
-    fn take_pass(&mut self, record: &Record) {
-        let phase = phase_of(record.name);
-        let (wall, covered) = (record.duration, record.exclusive);
-        let Work { elements: tokens, flops: position, .. } = record.work;
+    fn take_pass(&mut self, serial: u32, end: &PassEnd) {
+        let PassEnd { phase, start, wall, covered, tokens, position } = *end;
         self.move_open_to(phase.into());
         let sums = &mut self.phases[phase as usize];
         sums.tokens = sums.tokens.saturating_add(tokens);
@@ -449,10 +466,10 @@ impl Fold {
         sums.unseen += 1;
         self.unseen_ns = self.unseen_ns.saturating_add(wall);
         let pass = PassRecord {
-            serial: record.pass,
+            serial,
             log: self.log,
             phase,
-            start: record.start,
+            start,
             wall,
             covered,
             tokens,
@@ -571,12 +588,17 @@ impl Fold {
         })
     }
 
-    pub(crate) fn tiles(&self, level: usize) -> &Sums {
+    pub(crate) fn tiles(&self, level: usize) -> &TileSums {
         &self.tiles[level]
+    }
+
+    pub(crate) fn products(&self) -> &ProductSums {
+        &self.products
     }
 
     pub(crate) fn forget_tiles(&mut self) {
         self.tiles = Default::default();
+        self.products = ProductSums::default();
     }
 
     /// Whether the last log that had passes was this one.
@@ -587,12 +609,11 @@ impl Fold {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use brickscope_profile::brick::Source;
     use brickscope_profile::machine::CounterReading;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::recorder::NONE;
+    use crate::row::{NONE, Span};
 
     proptest! {
         #[test]
@@ -661,22 +682,24 @@ mod tests {
 
     #[test]
     fn what_was_counted_in_a_brick_finds_it_though_it_is_known_by_now_how_the_pass_ends() {
-        let brick = Record {
+        let span = Span {
+            kind: SpanKind::Brick,
             start: 1,
             duration: 2,
             exclusive: 2,
             work: Work::default(),
-            pass: 7,
-            order: 0,
             name: 3,
             layer: NONE,
             flags: 0,
-            kind: Kind::Brick,
             source: Source::Host,
         };
         let reading = CounterReading { cycles: Some(5), ..CounterReading::default() };
-        let counters = brick.with_counters(&reading);
-        let pass = Record { kind: Kind::Pass, name: Phase::Decode as NameIdx, ..brick };
+        let end =
+            PassEnd { phase: Phase::Decode, start: 1, wall: 2, covered: 2, tokens: 0, position: 0 };
+        let record = |event| Record { pass: 7, order: 0, event };
+        let brick = record(Event::Span(span));
+        let counters = record(Event::Counters(Counted::new(3, &reading)));
+        let pass = record(Event::Pass(end));
         let mut fold = Fold::default();
         fold.take(&brick);
         fold.expect(Some(&pass));

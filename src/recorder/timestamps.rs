@@ -1,31 +1,36 @@
-//! A pass whose clock is read while it runs, and which is told afterwards what the readings were of.
+//! Passes that only read the clock while they run, and are labelled afterwards.
 //!
-//! Between two bricks of a model the caches are full of weights, so that what a span costs are the lines that it
-//! touches: of its code, of the log, and of all that says what it is. Here it is one number, next to the one before
-//! it. When the pass is over the readings go to the log as they are, eight in a row, with the number of a script: what
-//! they are of is the same in each pass. Records are made of them when somebody wants records.
+//! Between two bricks of a model the caches are full of weights, so the cost of a span is the cache lines that it
+//! touches: of its code, of the log, and of all that describes it. A timestamp is one number, next to the one before
+//! it. When the pass is over, the timestamps go to the log as they are, eight in a row, with the number of the script
+//! that labels them, since they mean the same in each pass. Records are made of them when somebody wants records.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::row::Told;
-use super::{OpenPass, Record, Recorder, Relaxed, Release, TAIL, ThreadLog, lock, thread};
+use super::log::ThreadLog;
+use super::{HAS_PLAIN_CLOCK, OpenPass, Recorder, TAIL, thread};
+use crate::clock::Ticks;
+use crate::row::Block;
 use crate::script::PassScript;
+use crate::sync::lock;
 
-/// The readings of a pass that is open on this thread.
+/// The timestamps of a pass that is open on this thread.
 ///
-/// What a reading needs comes first, and lies in one line.
+/// What taking one needs comes first, and lies in one line.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Readings<'p> {
+pub(crate) struct Timestamps<'p> {
     room: &'p [Cell<u64>],
     taken: Cell<usize>,
     recorder: &'p Recorder,
     pass: &'p OpenPass,
     log: &'p ThreadLog,
-    /// Whose the log was when the pass began, and for which generation.
-    owner: u64,
+    /// What was recorded when the pass began: see [`Recorder::state`].
+    state: u32,
+    /// Whose the log was when the pass began.
+    key: u64,
     /// Where the log stood then.
     stood: [u64; 4],
     /// Only the thread of the pass may write to its log.
@@ -34,37 +39,45 @@ pub(crate) struct Readings<'p> {
 
 impl Recorder {
     /// For a pass that [`begin_pass`](Self::begin_pass) of this recorder began, on its thread. `None` if nothing
-    /// records it, or if a brick is more than its readings: where events are counted in each, or the clock isn't the
-    /// processor's. And the second time.
-    pub(crate) fn readings<'p>(
+    /// records it, or if a brick is more than its timestamps: where events are counted in each, or the clock isn't the
+    /// processor's. Also `None` on a second call for the same pass.
+    pub(crate) fn timestamps<'p>(
         &'p self,
         pass: Option<&'p OpenPass>,
         room: &'p mut [u64],
-    ) -> Option<Readings<'p>> {
+    ) -> Option<Timestamps<'p>> {
         let pass = pass?;
-        let log = pass.log.as_ref()?;
+        let log = pass.log.as_deref()?;
+        let state = self.state.load(Relaxed);
         // A pass of somebody else's is none that this recorder's bricks can be in.
-        let own = self.near_log(thread::here(), self.active.load(Relaxed))?;
-        if !Arc::ptr_eq(own, log) {
-            return None;
-        }
-        let owner = log.owner.load(Relaxed);
-        // No log is of the generation that is off.
-        let is_plain = self.plain.load(Relaxed) == owner as u32;
-        (is_plain && !pass.is_read.replace(true)).then(|| Readings {
+        let own = self.near_log(state)?;
+        let is_first = std::ptr::eq(own, log) && !pass.has_timestamps.replace(true);
+        is_first.then(|| Timestamps {
             recorder: self,
             pass,
             log,
-            owner,
+            state,
+            key: log.key.load(Relaxed),
             stood: log.stands(),
             room: Cell::from_mut(room).as_slice_of_cells(),
             taken: Cell::new(0),
             stays: PhantomData,
         })
     }
+
+    /// The clock in two steps, of which only the first one has to be taken at once.
+    #[inline(always)]
+    fn plain_count(&self) -> u64 {
+        if HAS_PLAIN_CLOCK { self.clock.now() } else { Ticks::count() }
+    }
+
+    #[inline(always)]
+    fn plain_at(&self, count: u64) -> u64 {
+        if HAS_PLAIN_CLOCK { count } else { self.ticks.at(count) }
+    }
 }
 
-impl<'p> Readings<'p> {
+impl<'p> Timestamps<'p> {
     /// Reads the clock. Out of line, for the sake of its callers: where the caches are full of weights, each line of
     /// code is fetched anew in each layer, and a call is a few bytes.
     #[inline(never)]
@@ -78,67 +91,74 @@ impl<'p> Readings<'p> {
 
     /// The pass ends here. `None` if there are more than there was room for, if anything else was recorded on this
     /// thread meanwhile, or if recording isn't what it was: off, or begun anew.
-    pub(crate) fn end(self) -> Option<Untold<'p>> {
+    pub(crate) fn end(self) -> Option<Unlabelled<'p>> {
         self.pass.ended.set(Some(self.recorder.plain_now()));
-        let (log, owner, stood) = (self.log, self.owner, self.stood);
-        let is_on = self.recorder.plain.load(Relaxed) == owner as u32;
-        let readings = self.room.get(..self.taken.get())?;
-        if !is_on || !log.is_at(owner, stood) {
+        let (log, key, stood) = (self.log, self.key, self.stood);
+        let is_on = self.recorder.state.load(Relaxed) == self.state;
+        let timestamps = self.room.get(..self.taken.get())?;
+        if !is_on || !log.is_at(key, stood) {
             return None;
         }
         // From here on those that are left are counted there.
         self.taken.set(0);
-        Some(Untold { recorder: self.recorder, log, owner, stood, readings, stays: PhantomData })
+        Some(Unlabelled {
+            recorder: self.recorder,
+            log,
+            key,
+            stood,
+            timestamps,
+            stays: PhantomData,
+        })
     }
 }
 
-impl Drop for Readings<'_> {
+impl Drop for Timestamps<'_> {
     fn drop(&mut self) {
-        self.log.leave_untold(self.taken.get(), self.owner);
+        self.log.leave_unlabelled(self.taken.get(), self.key);
     }
 }
 
-/// Readings of a pass that has ended.
+/// The timestamps of a pass that has ended.
 #[derive(Debug)]
-pub(crate) struct Untold<'p> {
+pub(crate) struct Unlabelled<'p> {
     recorder: &'p Recorder,
     log: &'p ThreadLog,
-    owner: u64,
+    key: u64,
     stood: [u64; 4],
-    readings: &'p [Cell<u64>],
+    timestamps: &'p [Cell<u64>],
     stays: PhantomData<*const ()>,
 }
 
-impl Untold<'_> {
-    /// Says what they were of, at this position. Whether that is so: not if the script has more readings or fewer, nor
-    /// if anything was recorded otherwise meanwhile. It lies after the readings, and in a log ends only grow.
-    pub(crate) fn tell(mut self, script: &PassScript, position: u64) -> bool {
+impl Unlabelled<'_> {
+    /// Says what they mean, at this position. Returns whether it could: not if the script has more timestamps or fewer,
+    /// nor if anything was recorded otherwise meanwhile. It lies after them, and in a log ends only grow.
+    pub(crate) fn label(mut self, script: &PassScript, position: u64) -> bool {
         // What allocates comes first: the allocator may record.
         let number = self.log.place_for(script);
         let is_so =
-            script.readings() == self.readings.len() && self.log.is_at(self.owner, self.stood);
+            script.readings() == self.timestamps.len() && self.log.is_at(self.key, self.stood);
         if is_so {
-            let readings = std::mem::take(&mut self.readings);
+            let timestamps = std::mem::take(&mut self.timestamps);
             // No brick begins before the last one ended, though the clock of the core that the thread has moved to may
             // say so.
             let mut last = self.log.last_end.load(Relaxed);
-            for reading in readings {
-                last = last.max(self.recorder.plain_at(reading.get()));
-                reading.set(last);
+            for timestamp in timestamps {
+                last = last.max(self.recorder.plain_at(timestamp.get()));
+                timestamp.set(last);
             }
-            self.log.tell(readings, script, number, position);
+            self.log.label(timestamps, script, number, position);
         }
         is_so
     }
 }
 
-impl Drop for Untold<'_> {
+impl Drop for Unlabelled<'_> {
     fn drop(&mut self) {
-        self.log.leave_untold(self.readings.len(), self.owner);
+        self.log.leave_unlabelled(self.timestamps.len(), self.key);
     }
 }
 
-/// Scripts that a log knows. What is told by others is written row by row.
+/// Scripts that a log knows. What others label is written row by row.
 pub(super) const MOST_SCRIPTS: usize = if cfg!(miri) { 16 } else { 1024 };
 
 impl ThreadLog {
@@ -149,20 +169,19 @@ impl ThreadLog {
         [begun, covered, last_end, self.layer.load(Relaxed).into()]
     }
 
-    /// Whether the log is still that owner's, and nothing was recorded since.
-    fn is_at(&self, owner: u64, stood: [u64; 4]) -> bool {
-        self.owner.load(Relaxed) == owner && self.stands() == stood
+    /// Whether the log is still the same thread's, and nothing was recorded since.
+    fn is_at(&self, key: u64, stood: [u64; 4]) -> bool {
+        self.key.load(Relaxed) == key && self.stands() == stood
     }
 
-    /// Counts readings of which nobody said what they were of: as spans that never ended, unless the log has been
-    /// left since.
-    fn leave_untold(&self, readings: usize, owner: u64) {
-        if self.owner.load(Relaxed) == owner {
-            self.begun.store(self.begun.load(Relaxed) + readings as u64, Relaxed);
+    /// Counts timestamps that were not labelled, as spans that never ended, unless the log has been left since.
+    fn leave_unlabelled(&self, timestamps: usize, key: u64) {
+        if self.key.load(Relaxed) == key {
+            self.begun.store(self.begun.load(Relaxed) + timestamps as u64, Relaxed);
         }
     }
 
-    /// The number of a script in this log, for whose readings there is room. `None` if all of it is to be written row
+    /// The number of a script in this log, for whose timestamps there is room. `None` if all of it is to be written row
     /// by row.
     fn place_for(&self, script: &PassScript) -> Option<u32> {
         let needed = rows_of(script);
@@ -178,51 +197,52 @@ impl ThreadLog {
         Some(number)
     }
 
-    /// Of readings that never fall.
-    fn tell(
+    /// Labels timestamps that never fall.
+    fn label(
         &self,
-        readings: &[Cell<u64>],
+        timestamps: &[Cell<u64>],
         script: &PassScript,
         number: Option<u32>,
         position: u64,
     ) {
         let [begun, covered, ..] = self.stands();
-        let signed = readings.iter().zip(script.signs());
-        let covered = signed.fold(covered, |covered, (reading, &sign)| {
-            covered.wrapping_add(reading.get().wrapping_mul(i64::from(sign) as u64))
+        let signed = timestamps.iter().zip(script.signs());
+        let covered = signed.fold(covered, |covered, (timestamp, &sign)| {
+            covered.wrapping_add(timestamp.get().wrapping_mul(i64::from(sign) as u64))
         });
         // Before the rows: for one of them the tail may have to be folded.
         self.begun.store(begun + script.spans(), Relaxed);
         self.covered.store(covered, Relaxed);
         if let Some(last) = script.last_end() {
-            self.last_end.store(readings[last].get(), Relaxed);
+            self.last_end.store(timestamps[last].get(), Relaxed);
         }
-        let told = Told {
+        let block = Block {
             script: number.unwrap_or_default(),
-            readings: readings.len(),
+            timestamps: timestamps.len(),
             position,
             pass: self.pass(),
             order: begun as u32,
             layer: self.layer(),
         };
-        let written = number.and_then(|_| self.write_told(&told, readings, rows_of(script)));
+        let written = number.and_then(|_| self.write_block(&block, timestamps, rows_of(script)));
         if written.is_none() {
-            let Told { pass, order, layer, .. } = told;
-            let first = Record { order, layer, ..Record::nothing(pass) };
-            let reading = |i: usize| readings[i].get();
-            script.each_record(&first, position, reading, |record| self.push(*record));
+            let Block { pass, order, layer, .. } = block;
+            let timestamp = |i: usize| timestamps[i].get();
+            script.each_record([pass, order], layer, position, timestamp, |record| {
+                self.push(record);
+            });
         }
     }
 
     /// `None` if they don't fit, and nothing is written.
-    fn write_told(&self, told: &Told, readings: &[Cell<u64>], needed: usize) -> Option<()> {
+    fn write_block(&self, block: &Block, timestamps: &[Cell<u64>], needed: usize) -> Option<()> {
         let at = self.next.load(Relaxed) as usize;
         // Kept or not, they are so together.
         let end = if at < self.kept { self.kept } else { self.rows.len() };
         let (first, rows) = self.rows.get(at..end)?.get(..needed)?.split_first()?;
-        first.store_told(told);
-        for (row, eight) in rows.iter().zip(readings.chunks(8)) {
-            row.store(std::array::from_fn(|i| eight.get(i).map_or(0, Cell::get)));
+        first.store_block(block);
+        for (row, eight) in rows.iter().zip(timestamps.chunks(8)) {
+            row.store_timestamps(std::array::from_fn(|i| eight.get(i).map_or(0, Cell::get)));
         }
         self.next.store((at + needed) as u32, Release);
         Some(())
@@ -251,5 +271,5 @@ impl ThreadLog {
 }
 
 fn rows_of(script: &PassScript) -> usize {
-    1 + Told::rows(script.readings())
+    1 + Block::rows(script.readings())
 }

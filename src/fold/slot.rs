@@ -1,0 +1,27 @@
+//! Which sums a span goes to.
+
+use brickscope_profile::brick::Phase;
+
+/// What sums are kept apart.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Outside,
+    Prefill,
+    Decode,
+    /// The open pass, which has no wall yet.
+    #[default]
+    Open,
+}
+
+impl Slot {
+    pub(crate) const ALL: [Self; 4] = [Self::Outside, Self::Prefill, Self::Decode, Self::Open];
+}
+
+impl From<Phase> for Slot {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Prefill => Self::Prefill,
+            Phase::Decode => Self::Decode,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The hot path: all that an ordinary span runs is in this file, in the order in which it runs.
+//!
+//! Nearly every span begins and ends on one thread, nests, finds room in the log, and is timed by the processor's
+//! counter. Each call here takes a short way for these, which returns `None`, having written nothing, where a span is
+//! otherwise; then a [careful](super::careful) way does the same, whatever is irregular. Both write the same rows, and
+//! `equivalence.rs` holds them to that.
+//!
+//! All of it is `#[inline]`, so that it is compiled with its caller, in another crate too. That is what makes it short:
+//! no call, a span in registers, and the thread's number from where the program's linker put it. Compiled in a library
+//! by itself, the last one alone is a call, for which registers are saved.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use brickscope_profile::brick::Work;
+
+use super::log::{Open, ThreadLog};
+use super::{HAS_PLAIN_CLOCK, NEAR, OFF, PLAIN, Recorder, thread};
+use crate::row::{NameIdx, Row};
+
+/// Runs a careful way, out of line. `f` is to own all it needs: what it referred to would be kept in memory on the short
+/// way, too, and storing word by word what is copied as a whole takes as long as half a reading of the clock.
+#[cold]
+#[inline(never)]
+fn carefully<R>(f: impl FnOnce() -> R) -> R {
+    f()
+}
+
+impl Recorder {
+    /// Begins a brick. Off, it reads neither the clock nor anything else.
+    #[inline]
+    pub(crate) fn begin_brick(&self, name: NameIdx) -> Open {
+        self.begin_spans(name, 1)
+    }
+
+    /// Begins a brick and its first kernel with one reading of the clock.
+    #[inline]
+    pub(crate) fn begin_both(&self, brick: NameIdx) -> Open {
+        self.begin_spans(brick, 2)
+    }
+
+    #[inline]
+    fn begin_spans(&self, name: NameIdx, spans: u64) -> Open {
+        let state = self.state.load(Relaxed);
+        if state == OFF {
+            return Open::OFF;
+        }
+        let Some(log) = self.near_log(state) else {
+            return carefully(move || self.begin_brick_with_care(name, spans));
+        };
+        let open = log.begin(name, spans);
+        let last_end = log.last_end.load(Relaxed);
+        // The clock last, so that the book-keeping is not in the span. No brick begins before the last one ended,
+        // though the clock of the core that the thread has moved to may say so.
+        Open { start: self.plain_now().max(last_end), ..open }
+    }
+
+    /// Begins a kernel.
+    #[inline]
+    pub(crate) fn begin_detail(&self, name: NameIdx) -> Open {
+        let state = self.state.load(Relaxed);
+        if state == OFF {
+            return Open::OFF;
+        }
+        let Some(log) = self.near_log(state) else {
+            return carefully(move || self.begin_detail_with_care(name));
+        };
+        let open = log.begin(name, 1);
+        Open { start: self.plain_now(), ..open }
+    }
+
+    /// Ends a brick. Begun while off, it ends here.
+    #[inline]
+    pub(crate) fn end_brick(&self, open: Open, work: Work) {
+        if open.is_off() {
+            return;
+        }
+        let (end, log) = self.plain_end();
+        if log.and_then(|log| log.end_plain_brick(&open, end, work)).is_none() {
+            carefully(move || self.end_brick_with_care(open, end, work));
+        }
+    }
+
+    /// Ends a brick and the one kernel that is all of it with one reading.
+    #[inline]
+    pub(crate) fn end_both(&self, open: Open, kernel: NameIdx, work: Work) {
+        if open.is_off() {
+            return;
+        }
+        let (end, log) = self.plain_end();
+        if log.and_then(|log| log.end_plain_both(&open, kernel, end, work)).is_none() {
+            carefully(move || self.end_both_with_care(open, kernel, end, work));
+        }
+    }
+
+    /// Ends a kernel.
+    #[inline]
+    pub(crate) fn end_kernel(&self, open: Open, work: Work) {
+        if open.is_off() {
+            return;
+        }
+        let (end, log) = self.plain_end();
+        if log.and_then(|log| log.end_plain_kernel(&open, end, work)).is_none() {
+            carefully(move || self.end_kernel_with_care(open, end, work));
+        }
+    }
+
+    /// Ends a brick and begins the next one with the same reading.
+    #[inline]
+    pub(crate) fn lap(&self, open: Open, work: Work, next: NameIdx) -> Open {
+        if open.is_off() {
+            return self.begin_brick(next);
+        }
+        let (now, log) = self.plain_end();
+        match log.and_then(|log| log.end_plain_brick(&open, now, work).map(|()| log)) {
+            Some(log) => Open { start: now, ..log.begin(next, 1) },
+            None => carefully(move || self.lap_with_care(open, now, work, next)),
+        }
+    }
+
+    /// Ends a kernel and begins the next one of the same brick with the same reading.
+    #[inline]
+    pub(crate) fn next_detail(&self, open: Open, work: Work, next: NameIdx) -> Open {
+        if open.is_off() {
+            return Open::OFF;
+        }
+        let (now, log) = self.plain_end();
+        match log.and_then(|log| log.end_plain_kernel(&open, now, work).map(|()| log)) {
+            Some(log) => Open { start: now, ..log.begin(next, 1) },
+            None => carefully(move || self.next_detail_with_care(open, now, work, next)),
+        }
+    }
+
+    /// Ends the last kernel of a brick, and the brick, with one reading.
+    #[inline]
+    pub(crate) fn end_last(&self, brick: Open, kernel: Open, kernel_work: Work, work: Work) {
+        if brick.is_off() {
+            return;
+        }
+        let (end, log) = self.plain_end();
+        let pair = [(&kernel, kernel_work), (&brick, work)];
+        if log.and_then(|log| log.end_plain_pair(pair, end)).is_none() {
+            carefully(move || self.end_last_with_care([brick, kernel], end, [kernel_work, work]));
+        }
+    }
+
+    /// The clock at the end of a span, first of all, and this thread's log. The reading is 0, and there is no log, where
+    /// the clock is not the processor's counter, or counters are read in each brick.
+    #[inline(always)]
+    fn plain_end(&self) -> (u64, Option<&ThreadLog>) {
+        let state = self.state.load(Relaxed);
+        if state & PLAIN == 0 {
+            return (0, None);
+        }
+        (self.plain_now(), self.near_log(state))
+    }
+
+    /// This thread's log, if it is among the first ones, is there already, and `state` is [`PLAIN`].
+    #[inline(always)]
+    pub(super) fn near_log(&self, state: u32) -> Option<&ThreadLog> {
+        let thread = thread::here();
+        let log = self.near[thread.index() % NEAR].get()?;
+        (log.key.load(Relaxed) == thread.key(state)).then_some(log)
+    }
+
+    /// The clock, where [`state`](Self::state) is [`PLAIN`].
+    #[inline(always)]
+    pub(super) fn plain_now(&self) -> u64 {
+        if HAS_PLAIN_CLOCK { self.clock.now() } else { self.ticks.now() }
+    }
+}
+
+impl ThreadLog {
+    /// The first of some spans that begin now, each inside the one before it; but for its start.
+    #[inline(always)]
+    pub(super) fn begin(&self, name: NameIdx, spans: u64) -> Open {
+        let order = self.begun.load(Relaxed);
+        self.begun.store(order + spans, Relaxed);
+        let (covered, home) = (self.covered.load(Relaxed), self.home.load(Relaxed));
+        Open { start: 0, covered, home, what: order << 32 | u64::from(name) }
+    }
+
+    #[inline(always)]
+    fn end_plain_brick(&self, open: &Open, end: u64, work: Work) -> Option<()> {
+        let (at, [row]) = self.next_rows()?;
+        let times = self.cover(open, end)?;
+        row.store_brick(times, work, [open.home, open.what], self.layer.load(Relaxed));
+        self.next.store(at + 1, Release);
+        Some(())
+    }
+
+    #[inline(always)]
+    pub(super) fn end_plain_both(
+        &self,
+        open: &Open,
+        kernel: NameIdx,
+        end: u64,
+        work: Work,
+    ) -> Option<()> {
+        let (at, [row]) = self.next_rows()?;
+        let times = self.cover(open, end)?;
+        let words = [open.home, open.what];
+        row.store_brick_kernel(times, work, words, self.layer.load(Relaxed), kernel);
+        self.next.store(at + 1, Release);
+        Some(())
+    }
+
+    #[inline(always)]
+    fn end_plain_kernel(&self, open: &Open, end: u64, work: Work) -> Option<()> {
+        let (at, [row]) = self.next_rows()?;
+        if open.home != self.home.load(Relaxed) || end < open.start {
+            return None;
+        }
+        let times = [open.start, end - open.start, 0];
+        row.store_kernel(times, work, [open.home, open.what], self.layer.load(Relaxed));
+        self.next.store(at + 1, Release);
+        Some(())
+    }
+
+    /// A kernel, and the brick that ends with it.
+    #[inline(always)]
+    fn end_plain_pair(&self, [kernel, brick]: [(&Open, Work); 2], end: u64) -> Option<()> {
+        let (at, [first, second]) = self.next_rows()?;
+        let ((kernel, kernel_work), (brick, work)) = (kernel, brick);
+        if kernel.home != brick.home || end < kernel.start {
+            return None;
+        }
+        let times = self.cover(brick, end)?;
+        let (layer, kernel_times) =
+            (self.layer.load(Relaxed), [kernel.start, end - kernel.start, 0]);
+        first.store_kernel(kernel_times, kernel_work, [kernel.home, kernel.what], layer);
+        second.store_brick(times, work, [brick.home, brick.what], layer);
+        self.next.store(at + 2, Release);
+        Some(())
+    }
+
+    /// The next `N` rows, and the number of the first.
+    #[inline(always)]
+    pub(super) fn next_rows<const N: usize>(&self) -> Option<(u32, &[Row; N])> {
+        let at = self.next.load(Relaxed);
+        Some((at, self.rows.get(at as usize..)?.first_chunk()?))
+    }
+
+    /// A brick's start, how long it took, and what of that is its own. The thread's time is then covered up to `end`.
+    /// `None` unless it began here and nests.
+    #[inline(always)]
+    fn cover(&self, open: &Open, end: u64) -> Option<[u64; 3]> {
+        let (covered, last_end) = (self.covered.load(Relaxed), self.last_end.load(Relaxed));
+        // Clocks of two cores may be some counts apart.
+        if open.home != self.home.load(Relaxed) || end < last_end || end < open.start {
+            return None;
+        }
+        // What was covered since it began lies between its begin and the last end, unless a span that began before it
+        // has ended in it: they overlap instead of nesting.
+        let since = covered.wrapping_sub(open.covered);
+        if since > 0 && (last_end < open.start || since > last_end - open.start) {
+            return None;
+        }
+        let duration = end - open.start;
+        let exclusive = duration - since;
+        self.covered.store(covered.wrapping_add(exclusive), Relaxed);
+        self.last_end.store(end, Relaxed);
+        Some([open.start, duration, exclusive])
+    }
+}

@@ -1,0 +1,305 @@
+//! A thread's log: what spans and passes need of it, and how a record gets into it.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use brickscope_profile::machine::CounterReading;
+
+use super::drain::Drained;
+use super::thread::{self, Thread};
+use super::{NO_LOG, TAIL};
+use crate::machine;
+use crate::machine::LoadReading;
+use crate::row::{Event, NONE, NameIdx, Record, Row};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, OnceLock, lock};
+
+/// Rows for tiles, which are only summed.
+const TILE_ROWS: usize = 256;
+
+const NO_LAYER: u32 = (NONE as u32) << 16;
+
+/// The key of a log that is nobody's yet.
+const NO_KEY: u64 = u64::MAX;
+
+static NEXT_LOG: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+
+/// A span that has begun. Four words, each stored and compared at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    pub(super) start: u64,
+    pub(super) covered: u64,
+    /// The log and the pass that it began in: see [`ThreadLog::home`]. 0 if recording was off, so
+    /// that turning it on in mid-span can't invent a duration.
+    pub(super) home: u64,
+    /// `order << 32 | name`; the order is its place in the order of begins on its thread.
+    pub(super) what: u64,
+}
+
+impl Open {
+    pub(crate) const OFF: Self = Self { start: 0, covered: 0, home: 0, what: NONE as u64 };
+
+    #[inline(always)]
+    pub(crate) fn is_off(&self) -> bool {
+        self.home == 0
+    }
+
+    /// The kernel that began together with this brick: see [`Recorder::begin_both`](super::Recorder::begin_both).
+    #[inline(always)]
+    pub(crate) fn inner(self, kernel: NameIdx) -> Self {
+        let order = self.order().wrapping_add(1);
+        Self { what: u64::from(order) << 32 | u64::from(kernel), ..self }
+    }
+
+    /// The serial of the log that it began in.
+    pub(super) fn log(&self) -> u32 {
+        (self.home >> 32) as u32
+    }
+
+    pub(super) fn pass(&self) -> u32 {
+        self.home as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn order(&self) -> u32 {
+        (self.what >> 32) as u32
+    }
+
+    pub(super) fn name(&self) -> NameIdx {
+        self.what as NameIdx
+    }
+
+    /// As if it had begun in no log, but in the same pass.
+    pub(super) fn homeless(self) -> Self {
+        Self { home: u64::from(NO_LOG) << 32 | u64::from(self.pass()), ..self }
+    }
+}
+
+/// Where a thread's spans come together. Only its own thread writes to it; anyone may read.
+///
+/// Single-writer, hence plain loads and stores instead of read-modify-write operations. Aligned, so
+/// that no other thread's log shares a cache line, nor the pair of lines that is fetched together.
+///
+/// All that an ordinary span needs is in the first line, since between two bricks the caches are full
+/// of weights.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct ThreadLog {
+    /// Whose it is and for which generation: [`Thread::key`]. Changed while `drained` is locked.
+    pub(super) key: AtomicU64,
+    /// `serial << 32 | pass`: what a span that begins now belongs to. The serial is unique over all
+    /// recorders of the process, and new whenever the owner changes; never 0. The pass is 0 outside
+    /// of passes.
+    pub(super) home: AtomicU64,
+    /// How much of this thread's time its ended spans explain.
+    pub(super) covered: AtomicU64,
+    /// When the last brick ended.
+    pub(super) last_end: AtomicU64,
+    /// How many spans were begun.
+    pub(super) begun: AtomicU64,
+    /// The row to write next. Stored with `Release` after the row before it, so that a reader who
+    /// sees it (`Acquire`) sees that row.
+    pub(super) next: AtomicU32,
+    /// `layer << 16`: the layer that the thread works on.
+    pub(super) layer: AtomicU32,
+    pub(super) rows: Box<[Row]>,
+    /// Records for which there was neither room nor a way to make some.
+    pub(super) homeless: AtomicU64,
+    /// How many of `rows`, from the first, are never written twice.
+    pub(super) kept: usize,
+    /// When to look next at what others do; 0 for whenever there is an occasion. Here, so that a pass which doesn't
+    /// look finds out by a line that it needs anyway.
+    pub(super) look_due: AtomicU64,
+    /// The generation that `key` is of; 0 while it is nobody's. Changed while `drained` is locked.
+    pub(super) generation: AtomicU32,
+    pub(super) tiles: OnceLock<Box<Tiles>>,
+    /// What counters said when bricks began that have not ended, by their order.
+    pub(super) counting: Mutex<Vec<(u32, CounterReading)>>,
+    /// The script that was used last: where it lies, and its number.
+    pub(super) script: [AtomicUsize; 2],
+    /// The last look at what others do.
+    pub(super) load: Mutex<Option<LoadReading>>,
+    pub(super) drained: Mutex<Drained>,
+}
+
+// What model checkers put in the place of an atomic is larger.
+#[cfg(not(loom))]
+const _: () = assert!(std::mem::offset_of!(ThreadLog, homeless) <= 64);
+
+#[derive(Debug)]
+pub(super) struct Tiles {
+    pub(super) rows: [Row; TILE_ROWS],
+    pub(super) next: AtomicUsize,
+}
+
+/// How people and the system call a thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Owner {
+    pub(crate) name: Option<String>,
+    pub(crate) tid: Option<u32>,
+}
+
+impl Owner {
+    fn here() -> Self {
+        Self {
+            name: std::thread::current().name().map(str::to_owned),
+            tid: machine::os::thread_id(),
+        }
+    }
+}
+
+impl ThreadLog {
+    pub(super) fn new(kept: usize) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            key: AtomicU64::new(NO_KEY),
+            generation: AtomicU32::new(0),
+            home: zero(),
+            covered: zero(),
+            last_end: zero(),
+            begun: zero(),
+            next: AtomicU32::new(0),
+            layer: AtomicU32::new(NO_LAYER),
+            homeless: zero(),
+            // Written one by one: the first touch of new memory costs more than many spans.
+            rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
+            kept,
+            look_due: zero(),
+            tiles: OnceLock::new(),
+            counting: Mutex::default(),
+            script: [AtomicUsize::new(0), AtomicUsize::new(0)],
+            load: Mutex::default(),
+            drained: Mutex::default(),
+        }
+    }
+
+    /// Makes the log the calling thread's.
+    pub(super) fn adopt(&self, thread: Thread, generation: u32, sums_layers: bool) {
+        let mut drained = lock(&self.drained);
+        if self.generation.load(Relaxed) == generation {
+            // The thread before it has ended, and its number was given out again.
+            self.drain(&mut drained);
+            drained.leave(self);
+        } else {
+            *drained = Drained::default();
+            self.script[0].store(0, Relaxed);
+            self.begun.store(0, Relaxed);
+            self.homeless.store(0, Relaxed);
+        }
+        *lock(&self.load) = None;
+        self.look_due.store(0, Relaxed);
+        lock(&self.counting).clear();
+        if let Some(tiles) = self.tiles.get() {
+            tiles.next.store(0, Relaxed);
+        }
+        self.next.store(0, Relaxed);
+        self.covered.store(0, Relaxed);
+        self.last_end.store(0, Relaxed);
+        self.layer.store(NO_LAYER, Relaxed);
+        let serial = NEXT_LOG.fetch_add(1, Relaxed);
+        drained.begin(serial, Owner::here(), self.kept == 0, sums_layers);
+        self.home.store(u64::from(serial) << 32, Relaxed);
+        self.generation.store(generation, Relaxed);
+        self.key.store(thread.key_of(generation), Relaxed);
+    }
+
+    /// The serial that the next log will have, or one after it.
+    pub(super) fn next_serial() -> u32 {
+        NEXT_LOG.load(Relaxed)
+    }
+
+    pub(super) fn serial(&self) -> u32 {
+        (self.home.load(Relaxed) >> 32) as u32
+    }
+
+    /// The pass that is open; 0 outside of passes.
+    pub(super) fn pass(&self) -> u32 {
+        self.home.load(Relaxed) as u32
+    }
+
+    pub(super) fn set_pass(&self, pass: u32) {
+        self.home.store(u64::from(self.serial()) << 32 | u64::from(pass), Relaxed);
+        self.layer.store(NO_LAYER, Relaxed);
+    }
+
+    pub(super) fn layer(&self) -> u16 {
+        (self.layer.load(Relaxed) >> 16) as u16
+    }
+
+    pub(super) fn set_layer(&self, layer: u16) {
+        self.layer.store(u32::from(layer) << 16, Relaxed);
+    }
+
+    /// Writes a record that has the place in the order of begins that the next span has.
+    pub(super) fn push_event(&self, pass: u32, event: Event) {
+        self.push(&Record { pass, order: self.begun.load(Relaxed) as u32, event });
+    }
+
+    /// Writes a record.
+    #[inline]
+    pub(super) fn push(&self, record: &Record) {
+        let at = self.next.load(Relaxed);
+        match self.rows.get(at as usize) {
+            Some(row) => {
+                row.store(record);
+                self.next.store(at + 1, Release);
+            }
+            None => self.push_to_full(record),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_to_full(&self, record: &Record) {
+        if self.start_tail_over().is_some() {
+            self.rows[self.kept].store(record);
+            self.next.store(self.kept as u32 + 1, Release);
+        } else {
+            // An allocator that records while the sums allocate, say.
+            add(&self.homeless, 1);
+        }
+    }
+
+    /// Folds the tail, and goes on at its beginning. `None` from within itself.
+    pub(super) fn start_tail_over(&self) -> Option<()> {
+        thread::not_within_itself(|| {
+            let mut drained = lock(&self.drained);
+            // Sums allocate, and an allocator may record.
+            while !drained.is_up_to(self.next.load(Relaxed) as usize) {
+                self.drain(&mut drained);
+            }
+            drained.start_tail_over(self.kept);
+            // Whoever collects next locks after this, so nobody reads what is overwritten.
+            self.next.store(self.kept as u32, Relaxed);
+        })
+    }
+
+    pub(super) fn tiles(&self) -> &Tiles {
+        self.tiles.get_or_init(|| {
+            let rows = std::array::from_fn(|_| Row::default());
+            Box::new(Tiles { rows, next: AtomicUsize::new(0) })
+        })
+    }
+
+    /// Writes a tile or a product.
+    pub(super) fn push_tile(&self, event: Event) {
+        let tiles = self.tiles();
+        let mut at = tiles.next.load(Relaxed);
+        if at == TILE_ROWS {
+            let made_room = thread::not_within_itself(|| {
+                let mut drained = lock(&self.drained);
+                self.drain(&mut drained);
+                drained.start_tiles_over();
+                tiles.next.store(0, Relaxed);
+            });
+            if made_room.is_none() {
+                return add(&self.homeless, 1);
+            }
+            at = 0;
+        }
+        tiles.rows[at].store(&Record { pass: 0, order: 0, event });
+        tiles.next.store(at + 1, Release);
+    }
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}
