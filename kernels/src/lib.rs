@@ -36,7 +36,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `kernels.rs`, `backend.rs` | [`Kernels`], the operations on a chosen backend; detecting the best one |
-//! | `rms_norm.rs`, `softmax.rs`, `rope.rs`, `silu_mul.rs`, `add.rs`, `dot.rs` | the operations of these names |
+//! | `rms_norm.rs`, `softmax.rs`, `rope.rs`, `silu_mul.rs`, `add.rs`, `dot.rs` | the operations of these names; RoPE's angles are [`rope_tables`] |
 //! | `attention.rs` | one head against a cache; AVX-512, too |
 //! | `gemv/`, `gemm/` | products with one token and with several, by format; in their `int8/`, AVX-512's integer products; `gemv/float.rs` and `gemm/float/` for float weights |
 //! | `quant/` | the block formats, a file each; `packed.rs` what Q4_0 to Q5_1 share |

@@ -170,8 +170,8 @@ impl ThreadPool {
     ///
     /// # Panics
     ///
-    /// If `f` panics on any thread, after it has returned on all others. Also if called from inside `f`, where it would
-    /// wait for itself.
+    /// If `f` panics on any thread; this panics once all threads are done. Also if called from inside `f`, where it
+    /// would wait for itself.
     pub fn run(&self, f: Task<'_>) {
         let shared = &*self.shared;
         if shared.is_watched.load(Ordering::Relaxed) {

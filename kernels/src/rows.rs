@@ -41,8 +41,9 @@ fn share(rows: usize, thread: usize, threads: usize) -> Range<usize> {
 }
 
 impl ThreadPool {
-    /// Calls `run(i, row)` once for each row `i` of `rows`; each row is `row_len` long. The first `threads` threads of
-    /// the pool (all, if it has fewer) run contiguous rows each, of equal number up to one. Takes no lock.
+    /// Calls `run(i, row)` once for each row `i` of `rows`, where each row is `row_len` long. Divides the rows among the
+    /// first `threads` threads of the pool (all, if it has fewer): each takes contiguous rows, as many as the others or
+    /// one more. Takes no lock.
     ///
     /// # Panics
     ///

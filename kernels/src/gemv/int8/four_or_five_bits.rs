@@ -60,7 +60,7 @@ pub(super) fn arrange(x: &Activations, offset: i32) -> Arranged {
     Arranged { n_blocks: x.scales.len(), fours: fours.collect() }
 }
 
-/// What the codes of a type add to the weight, in units of its scale.
+/// The offset that a type's codes have from the weights, in units of the scale.
 pub(super) fn offset(kind: QuantType) -> i32 {
     match kind {
         QuantType::Q4_0 => 8,
