@@ -43,8 +43,8 @@ struct Sampled<'a> {
     weights: Vec<u64>,
 }
 
-/// Writes stacks under a name, which speedscope shows as a title. The unit is `nanoseconds`, or
-/// `none` for samples.
+/// Writes stacks under a name that speedscope shows as title. The unit is `nanoseconds`, or `none` for
+/// samples.
 ///
 /// speedscope reads numbers as JavaScript does, exact up to 2^53: 104 days in nanoseconds.
 ///

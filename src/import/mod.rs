@@ -1,8 +1,8 @@
-//! Files of other programs, read as profiles, one file a format.
+//! Files of other programs, read as profiles, one file for each format.
 //!
-//! A profile that was read so says in [`Profile::imported`] from what, and what that can't tell. Times are
-//! those that the file states, to the nanosecond where it has as many digits: none is made from another.
-//! A sum without single spans is a total without spans; what has no brick is unattributed.
+//! [`Profile::imported`] says what a profile was read from, and what that file lacks. Times are those that
+//! the file states, to the nanosecond if it has as many digits: none is derived from another. A sum without
+//! single spans becomes a total without spans; time in no brick is unattributed.
 
 mod chrome;
 mod decimal;
@@ -19,18 +19,18 @@ use crate::profile::{Absent, Imported, NameKind, Overhead, Profile, Total};
 use crate::profiler::category_of;
 use crate::stats::{BrickStats, Percentiles};
 
-/// Bytes of a file at most: what is read is in memory as a whole.
+/// The most bytes of a file, which is read into memory as a whole.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// What can be read.
+/// A format that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// What `llama-bench -o json` or `-o jsonl` prints.
+    /// The output of `llama-bench -o json` or `-o jsonl`.
     LlamaBench,
     /// Chrome's trace events as JSON, an array or an object with one: candle's `--tracing`, by
     /// tracing-chrome, PyTorch's profiler and others.
     Chrome,
-    /// What ggml's Vulkan backend prints with `GGML_VK_PERF_LOGGER=1`, among whatever else.
+    /// The output of ggml's Vulkan backend with `GGML_VK_PERF_LOGGER=1`, possibly among other lines.
     VkPerfLogger,
     /// Folded stacks.
     Folded,
@@ -51,7 +51,7 @@ impl Format {
         }
     }
 
-    /// The format that a text seems to be of, by what only that has in it; `None` for none.
+    /// The format that a text seems to have, by strings that occur only in it; `None` if there are none.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
@@ -76,7 +76,7 @@ impl Format {
     }
 }
 
-/// What the weights of folded stacks count. The file doesn't say it.
+/// What the weights of folded stacks count, which the file doesn't say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightUnit {
     /// Nanoseconds.
@@ -85,29 +85,29 @@ pub enum WeightUnit {
     Microseconds,
     /// Milliseconds.
     Milliseconds,
-    /// Samples, which are no times.
+    /// Samples, which are not times.
     Samples,
 }
 
-/// What a reader can't find in the file.
+/// What the file itself doesn't say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Of folded stacks: what their weights count.
+    /// For folded stacks: what their weights count.
     pub unit: Option<WeightUnit>,
-    /// Of llama-bench: the numbers of the rows to take, from 1 on; all, if there are none.
+    /// For llama-bench: the rows to take, counted from 1; if empty, all.
     pub rows: Vec<usize>,
-    /// Of Chrome traces: the name of the events that are a prefill pass each.
+    /// For Chrome traces: the name of events that are a prefill pass each.
     pub prefill: Option<String>,
-    /// Of Chrome traces: the name of the events that are a decode pass each.
+    /// For Chrome traces: the name of events that are a decode pass each.
     pub decode: Option<String>,
 }
 
-/// Reads a text of another program. `path` is for messages and for [`Imported::file`].
+/// Reads the text of another program's file. `path` is for messages and for [`Imported::file`].
 ///
 /// # Errors
 ///
-/// With the file, the place in it and what is wrong there: where it isn't of this format, or has nothing
-/// that was measured; where [`Options`] lack what it takes, or have what this format doesn't know.
+/// With the file, the place in it and the fault: if the text isn't in this format or has no measurement;
+/// if [`Options`] lack what the format needs, or have what it doesn't know.
 pub fn read(
     text: &str,
     path: &Path,
@@ -181,7 +181,7 @@ impl At<'_> {
         ImportError { place: Some(place.into()), ..self.whole(fault) }
     }
 
-    /// A profile without times, of which all is said that no format tells.
+    /// A profile without times, with the reasons for what no format has.
     fn profile(&self, format: Format, program: Option<String>, clock: &str) -> Profile {
         let absent = |reason: &str| Some(Absent { reason: reason.to_owned() });
         let clock = ClockInfo { source: clock.to_owned(), ..ClockInfo::default() };
@@ -189,10 +189,10 @@ impl At<'_> {
             overhead: Overhead {
                 span_ns: None,
                 spans: 0,
-                basis: "absent: the file doesn't say what its measuring cost".to_owned(),
+                basis: "absent: the file doesn't say what measuring cost".to_owned(),
             },
-            ceilings_absent: absent("what the machine can do is not in the file"),
-            other_load_absent: absent("the file doesn't say who else used the machine"),
+            ceilings_absent: absent("the file has no ceilings of the machine"),
+            other_load_absent: absent("the file doesn't say what else used the machine"),
             imported: Some(Imported {
                 format: format.name().to_owned(),
                 file: self.path.display().to_string(),
@@ -204,21 +204,21 @@ impl At<'_> {
     }
 }
 
-/// Says of a profile what its file can't tell.
+/// Notes what the file of a profile lacks.
 fn lacks(profile: &mut Profile, reasons: &[&str]) {
     if let Some(imported) = &mut profile.imported {
         imported.lacks.extend(reasons.iter().map(|r| Absent { reason: (*r).to_owned() }));
     }
 }
 
-/// Says of a profile how many parts of its file were left out, and why; none if there were none.
+/// Notes how many parts of its file a profile leaves out, and why, if there are any.
 fn left_out(profile: &mut Profile, why: &str, count: u64) {
     if let Some(imported) = profile.imported.as_mut().filter(|_| count > 0) {
         imported.left_out.push((why.to_owned(), count));
     }
 }
 
-/// The sums of a brick whose category is known by its name, or by what `category` says.
+/// The sums of a brick. Its category is known by its name, or is what `category` says.
 fn total(phase: Option<Phase>, source: Source, stats: BrickStats) -> Total {
     Total {
         phase,

@@ -1,4 +1,5 @@
-//! Text for people. Every function here is a function of what was measured; none measures.
+//! Text for people: reports, tables, rooflines, trees, comparisons. Every function here is a pure
+//! function of what was measured; none measures.
 
 mod backends;
 mod comparison;
@@ -42,14 +43,14 @@ pub use self::statistics::statistics;
 pub(crate) use self::tables::{bricks_json, category_box, summary, tile_table, tiles_json};
 pub use self::tree::TreeOptions;
 
-/// What went otherwise than meant on the devices of `profile`, a sentence each.
+/// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]
 pub fn device_notes(profile: &crate::profile::Profile) -> Vec<String> {
     device::notes(profile)
 }
 
-/// `text` with control characters made visible, so that a name can't break a line or a terminal, nor
-/// be read as what it isn't.
+/// `text` with control characters escaped, so that a name can't break a line or a terminal, nor
+/// look like another name.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars()
@@ -64,8 +65,8 @@ pub fn printable(text: &str) -> String {
 fn is_unprintable(c: char) -> bool {
     match c {
         c if c.is_control() => true,
-        // Separators of lines and paragraphs; what turns the direction of text around; the byte order
-        // mark; what XML, hence SVG, can't have.
+        // Line and paragraph separators; bidirectional controls; the byte order mark; what XML,
+        // hence SVG, can't contain.
         '\u{2028}' | '\u{2029}' => true,
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         '\u{feff}' | '\u{fffe}' | '\u{ffff}' => true,
@@ -73,8 +74,8 @@ fn is_unprintable(c: char) -> bool {
     }
 }
 
-/// Nanoseconds as microseconds with one digit, as all tables have them; with three where one
-/// would show a time that was measured as none.
+/// Nanoseconds as microseconds with one digit, as in all tables; with three where one digit would
+/// round a measured time to 0.
 pub(crate) fn micros(nanos: f64) -> String {
     let digits = if nanos > 0.0 && nanos < 50.0 { 3 } else { 1 };
     format!("{:.digits$}", nanos / 1e3)
