@@ -218,8 +218,7 @@ impl Roofline {
         }
         let Some(ceilings) = &profile.ceilings else {
             return Err(profile.ceilings_absent.clone().unwrap_or_else(|| Absent {
-                reason: "this run has no ceilings: the machine was not measured"
-                    .to_owned(),
+                reason: "this run has no ceilings: the machine was not measured".to_owned(),
             }));
         };
         let (peak, bandwidth) = (ceilings.peak_per_second(), ceilings.read_bytes_per_second);
@@ -323,7 +322,9 @@ impl RooflineBrick {
         let absent = match (row.bytes, row.flops) {
             (None, None) => "its work was not stated",
             (None, Some(_)) => "the bytes that it moves were not stated",
-            _ if stats.total_ns == 0 || stats.count == 0 => "it took no time that the clock can measure",
+            _ if stats.total_ns == 0 || stats.count == 0 => {
+                "it took no time that the clock can measure"
+            }
             _ => {
                 row.stand(ceilings);
                 return row;

@@ -1,27 +1,26 @@
-//! The same moment by our clock and by the system's, so that what others stamped with the system's
-//! clocks can be laid beside our spans.
+//! The same moment on our clock and the system's, so that what others stamped with the system's clocks can
+//! be aligned with our spans.
 #![allow(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 
 use super::Clock;
 
-/// One moment by several clocks.
+/// One moment on several clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anchor {
-    /// By the clock of the profile.
+    /// The moment on the profile's clock.
     pub at_ns: u64,
-    /// By `CLOCK_MONOTONIC`.
+    /// The moment on `CLOCK_MONOTONIC`.
     pub monotonic_ns: u64,
-    /// By `CLOCK_MONOTONIC_RAW`.
+    /// The moment on `CLOCK_MONOTONIC_RAW`.
     pub monotonic_raw_ns: u64,
-    /// How long the readings took: `at_ns` is in the middle, so half of it is the most that it is off
-    /// by.
+    /// How long the readings took. `at_ns` is in the middle, so its error is at most half of this.
     pub width_ns: u64,
 }
 
 impl Anchor {
-    /// Now; `None` where the system has no such clocks.
+    /// The present moment; `None` if the system lacks these clocks.
     pub(super) fn now(clock: &Clock) -> Option<Self> {
         let read = || {
             let before = clock.now();

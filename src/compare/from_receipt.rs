@@ -70,9 +70,9 @@ fn test(test: &v1::Test) -> Test {
 /// First everything that influences times, then what is compared or only informative.
 fn facts(receipt: &Receipt) -> Vec<Fact> {
     let Receipt { model, run, machine, binary, .. } = receipt;
-    let told = |value: &Option<String>| value.clone().unwrap_or_else(not_told);
+    let stated = |value: &Option<String>| value.clone().unwrap_or_else(not_stated);
     fn number<T: ToString>(value: Option<T>) -> String {
-        value.map_or_else(not_told, |value| value.to_string())
+        value.map_or_else(not_stated, |value| value.to_string())
     }
     let mut facts = vec![
         Fact::must("measured by", "benchmark"),
@@ -88,22 +88,22 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
     ];
     facts.extend([
         Fact::must("system", format!("{} {}", machine.os, machine.arch)),
-        Fact::must("cpu", told(&machine.cpu)),
-        Fact::must("cpu_id", told(&machine.cpu_id)),
-        Fact::may("microcode", told(&machine.microcode)),
+        Fact::must("cpu", stated(&machine.cpu)),
+        Fact::must("cpu_id", stated(&machine.cpu_id)),
+        Fact::may("microcode", stated(&machine.microcode)),
         Fact::must("logical CPUs", number(machine.logical_cpus)),
         Fact::must("threads per core", number(machine.threads_per_core)),
         Fact::must("NUMA nodes", number(machine.numa_nodes)),
-        Fact::must("governor", told(&machine.governor)),
+        Fact::must("governor", stated(&machine.governor)),
         Fact::must("turbo", number(machine.turbo)),
         Fact::must("memory", gib(machine.memory_bytes)),
-        Fact::may("kernel", told(&machine.kernel)),
-        Fact::may("libc", told(&machine.libc)),
-        Fact::must("hypervisor", told(&machine.hypervisor)),
+        Fact::may("kernel", stated(&machine.kernel)),
+        Fact::may("libc", stated(&machine.libc)),
+        Fact::must("hypervisor", stated(&machine.hypervisor)),
         Fact::must("CPUs of the control group", number(machine.cgroup_cpus)),
-        Fact::must("CPU set of the control group", told(&machine.cgroup_cpuset)),
+        Fact::must("CPU set of the control group", stated(&machine.cgroup_cpuset)),
         Fact::must("memory of the control group", gib(machine.cgroup_memory_bytes)),
-        Fact::must("huge pages", told(&machine.huge_pages)),
+        Fact::must("huge pages", stated(&machine.huge_pages)),
         Fact::may("build", build(binary)),
     ]);
     for (name, value) in &receipt.environment {
@@ -114,7 +114,7 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
     }
     facts.push(Fact::may("repetitions", run.repetitions.to_string()));
     facts.push(Fact::may("clock", &*receipt.clock.source));
-    facts.push(Fact::may("boot", told(&machine.boot)));
+    facts.push(Fact::may("boot", stated(&machine.boot)));
     facts
 }
 

@@ -384,7 +384,7 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
 /// The names of two processes, on either side, that are the same process.
 fn copies(a: &Side, b: &Side) -> Option<(String, String)> {
     let mut all: Vec<&Process> = a.processes.iter().chain(&b.processes).collect();
-        // By their measurements: no two processes measure the same nanoseconds throughout.
+    // By their measurements: no two processes measure the same nanoseconds throughout.
     let times = |process: &Process| {
         let walls = process.tests.iter().map(|test| test.wall_ns.clone());
         walls.collect::<Vec<Vec<u64>>>()

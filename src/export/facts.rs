@@ -156,9 +156,7 @@ impl Facts {
         let mut spans = stream.spans.iter();
         if stream.launches.is_empty() {
             let reason = match spans.any(|span| kind_of(profile, span) != Kind::Layer) {
-                true => {
-                    "the profile has no launch times: earlier versions did not record them"
-                }
+                true => "the profile has no launch times: earlier versions did not record them",
                 false if !stream.passes.is_empty() => {
                     "no brick or kernel that was kept has a time of its own"
                 }

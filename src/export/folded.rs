@@ -34,7 +34,9 @@ const MOST_FRAMES: usize = 1 << 14;
 /// either.
 pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if stacks.is_empty() {
-        return Err(refused("there is no stack: the folded format can't represent an empty profile"));
+        return Err(refused(
+            "there is no stack: the folded format can't represent an empty profile",
+        ));
     }
     let names: Vec<String> = stacks.frames.iter().map(|frame| escaped(&frame.name)).collect();
     let mut lines: Vec<(String, u64)> = Vec::new();

@@ -92,7 +92,8 @@ impl Launched {
 
     /// What is impossible about it: nothing truly begins before its launch.
     pub(super) fn oddity(&self) -> Option<&'static str> {
-        let is_within_error = self.error_ns.is_some_and(|error| self.delay_ns.unsigned_abs() <= error);
+        let is_within_error =
+            self.error_ns.is_some_and(|error| self.delay_ns.unsigned_abs() <= error);
         match (self.delay_ns < 0, is_within_error) {
             (false, _) => None,
             (true, true) => Some("begins before its launch, within the error of the clocks"),
@@ -316,9 +317,7 @@ impl<'p> Timeline<'p> {
         if has_begins(self.profile) {
             return Ok(());
         }
-        Err(refused(
-            "there is no timeline: the imported file doesn't say when its spans began",
-        ))
+        Err(refused("there is no timeline: the imported file doesn't say when its spans began"))
     }
 
     /// Whether every part was written. There is at least one.

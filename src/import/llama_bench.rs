@@ -112,7 +112,9 @@ fn shown(value: &Value) -> Option<String> {
 
 pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile, ImportError> {
     if text.len() > MOST_BYTES {
-        return Err(at.whole(format!("has more than {MOST_BYTES} bytes, too many for the output of a benchmark")));
+        return Err(at.whole(format!(
+            "has more than {MOST_BYTES} bytes, too many for the output of a benchmark"
+        )));
     }
     let mut rows = rows(text, at)?;
     if let Some(missing) = wanted.iter().find(|row| !(1..=rows.len()).contains(*row)) {
@@ -208,7 +210,9 @@ fn row(number: usize, value: Value, at: &At<'_>) -> Result<Row, ImportError> {
     };
     let count = |field: &str, absent: Option<u64>| match fields.get(field) {
         None => absent.ok_or_else(|| at.place(place(field), "is missing")),
-        Some(value) => value.as_u64().ok_or_else(|| at.place(place(field), "is not a whole number")),
+        Some(value) => {
+            value.as_u64().ok_or_else(|| at.place(place(field), "is not a whole number"))
+        }
     };
     // Older versions have no depth.
     let (n_prompt, n_gen, n_depth) =
@@ -217,7 +221,8 @@ fn row(number: usize, value: Value, at: &At<'_>) -> Result<Row, ImportError> {
         return Err(at.place(place("n_prompt"), "is 0, and so is n_gen: a test of nothing"));
     }
     let samples = fields.get("samples_ns").and_then(Value::as_array);
-    let samples = samples.ok_or_else(|| at.place(place("samples_ns"), "is not an array of times"))?;
+    let samples =
+        samples.ok_or_else(|| at.place(place("samples_ns"), "is not an array of times"))?;
     let nanos = |(index, sample): (usize, &Value)| {
         let place = || place(&format!("samples_ns[{index}]"));
         sample.as_u64().ok_or_else(|| at.place(place(), "is not a whole number of nanoseconds"))

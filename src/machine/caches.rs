@@ -17,11 +17,11 @@ pub struct CacheLevel {
 }
 
 impl CacheLevel {
-    /// Those of the first CPU, the smallest first; empty where the system doesn't tell.
+    /// The caches of the first CPU, the smallest first; empty if the system doesn't report them.
     ///
-    /// From `/sys/devices/system/cpu/cpu0/cache`, so on Linux only. A virtual machine shows what its
-    /// host says, which need not be what the processor has. Where cores differ, the others' are not
-    /// looked at.
+    /// Read from `/sys/devices/system/cpu/cpu0/cache`, so only on Linux. A virtual machine shows what its
+    /// host chose, which need not match the processor. If cores differ, the caches of the others are
+    /// ignored.
     #[must_use]
     pub fn detect() -> Vec<Self> {
         Self::read_below(Path::new("/sys/devices/system/cpu/cpu0/cache"))
@@ -53,13 +53,13 @@ impl CacheLevel {
         format!("L{}", self.level)
     }
 
-    /// What one of `threads` busy threads has of it, if they sit as close together as they can.
+    /// The part of it for each of `threads` busy threads, if they run as close together as they can.
     #[must_use]
     pub fn bytes_per_thread(&self, threads: u32) -> u64 {
         self.bytes / u64::from(threads.min(self.shared_by).max(1))
     }
 
-    /// What all `threads` have of this level together, if they sit as close together as they can.
+    /// The size of this level for all `threads` together, if they run as close together as they can.
     #[must_use]
     pub fn bytes_of(&self, threads: u32) -> u64 {
         self.bytes.saturating_mul(threads.max(1).div_ceil(self.shared_by.max(1)).into())
@@ -75,7 +75,7 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// How many CPUs a list such as `0-3,8` has.
+/// The number of CPUs in a list such as `0-3,8`.
 fn count_cpus(list: &str) -> Option<u32> {
     let mut count = 0u32;
     for part in list.split(',') {

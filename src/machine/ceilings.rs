@@ -1,4 +1,4 @@
-//! Measuring what the machine can do at best: loops that do nothing else, timed.
+//! Measures the peaks of the machine, with timed loops that do nothing else.
 
 use std::num::NonZeroUsize;
 
@@ -10,19 +10,19 @@ use crate::machine::{CacheCeiling, CacheLevel, Ceilings, Numbers};
 use crate::profile::Absent;
 use crate::save;
 
-/// For how long memory is moved, and multiplications are done, again and again; the best run counts.
+/// The time for which moving memory, or multiplying, is repeated; the best run counts.
 const NANOS: u64 = 250_000_000;
-/// The same where the data lie in a cache, and one run takes less than a millisecond.
+/// The same for data in a cache, where one run takes less than a millisecond.
 const CACHE_NANOS: u64 = 60_000_000;
 
 impl Ceilings {
     /// Measures what the threads of `pool` reach together with `kernels`. Takes most of a second, and
-    /// 128 MiB of memory for each thread, more where the caches are larger, but at most an eighth of
-    /// what is free.
+    /// 128 MiB of memory per thread, or more if the caches are larger, but at most an eighth of free
+    /// memory.
     ///
     /// # Errors
     ///
-    /// Why there are none, if there isn't that memory.
+    /// The reason, if there isn't enough memory.
     pub fn measure(kernels: Kernels, pool: &ThreadPool) -> Result<Self, Absent> {
         Self::of(kernels, &Meter::new(kernels, pool, CacheLevel::detect()), pool.threads() as u32)
     }
@@ -55,14 +55,14 @@ fn multiplied(kernels: Kernels) -> Option<Int8> {
 }
 
 impl Survey {
-    /// How many threads the loops of a survey of a machine run on: 1, 2, 4, … and `most`.
+    /// The numbers of threads on which a survey's loops run: 1, 2, 4, … and `most`.
     #[must_use]
     pub fn thread_counts(most: NonZeroUsize) -> Vec<NonZeroUsize> {
         let below = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&n| n < most.get());
         below.filter_map(NonZeroUsize::new).chain([most]).collect()
     }
 
-    /// How many rates [`measure`](Self::measure) measures, of which it tells one by one.
+    /// The number of rates that [`measure`](Self::measure) measures, each of which it reports.
     #[must_use]
     pub fn steps(most: NonZeroUsize, caches: usize) -> usize {
         let each = (caches + 1) * Move::ALL.len() + BACKENDS.len() * (1 + Int8::ALL.len());
@@ -74,7 +74,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// If the system can't start so many threads.
+    /// If the system can't start that many threads.
     pub fn measure(most: NonZeroUsize, step: &mut dyn FnMut()) -> std::io::Result<Self> {
         let kernels = Kernels::best();
         let caches = CacheLevel::detect();
@@ -122,7 +122,7 @@ const BACKENDS: &[Backend] = if cfg!(target_arch = "x86_64") {
     &[Backend::Scalar]
 };
 
-/// What one backend computes on the threads of `pool`.
+/// The peaks of one backend on the threads of `pool`.
 fn peaks(backend: Backend, pool: &ThreadPool, step: &mut dyn FnMut()) -> Vec<Peak> {
     let threads = pool.threads() as u32;
     let peak = |numbers: &str, instructions: &str, is_used, rate: Result<f64, Absent>| Peak {
@@ -148,7 +148,7 @@ fn peaks(backend: Backend, pool: &ThreadPool, step: &mut dyn FnMut()) -> Vec<Pea
     step();
     for int8 in Int8::ALL {
         match meter.int8(int8, NANOS) {
-            // One line for a backend that has none of these loops.
+            // One line for a backend without any of these loops.
             Err(why) if matches!(backend, Backend::Scalar | Backend::Neon) => {
                 if int8 == Int8::ALL[0] {
                     peaks.push(peak("int8", "", false, Err(why)));

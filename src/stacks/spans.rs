@@ -478,7 +478,9 @@ impl Drawing<'_> {
             // Whether its own time is known, and whether it is unattributed.
             let (is_told, is_unattributed) = match (spans.owners[at], home) {
                 // The time of a layer in a brick belongs to the brick.
-                (Some(owner), _) => (kind == SpanKind::Kernel && spans.adds_up[owner as usize], false),
+                (Some(owner), _) => {
+                    (kind == SpanKind::Kernel && spans.adds_up[owner as usize], false)
+                }
                 (None, Home::Pass(pass)) => (spans.free[pass as usize].is_some(), true),
                 (None, Home::Helper) => (kind == SpanKind::Kernel, false),
                 (None, _) => (kind == SpanKind::Kernel && self.by == By::Thread, true),

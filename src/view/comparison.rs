@@ -320,9 +320,9 @@ fn notes(comparison: &Comparison) -> Vec<String> {
         Pairing::Paired { pairs } => {
             format!("run in turns: {}", count(pairs.len() as u64, "neighbouring pair"))
         }
-        Pairing::Unpaired { reason } => format!(
-            "not paired: {reason}; drift of the machine between the two counts as a change"
-        ),
+        Pairing::Unpaired { reason } => {
+            format!("not paired: {reason}; drift of the machine between the two counts as a change")
+        }
     }];
     notes
         .extend(comparison.differences.iter().map(|difference| printable(&difference.to_string())));

@@ -90,7 +90,14 @@ fn timed(profile: &Profile) -> Vec<KernelRow> {
                 }
                 (None, None) => (by_name(&profile.ptx, name), String::new()),
             };
-            rows.push(KernelRow { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });
+            rows.push(KernelRow {
+                name: printable(name),
+                launches: 0,
+                timed: 0,
+                nanos: 0,
+                ptx,
+                launch,
+            });
             rows.len() - 1
         });
         let row = &mut rows[at];
@@ -116,7 +123,14 @@ fn of_graph(profile: &Profile) -> Vec<KernelRow> {
                 Some(host) => ("cpu".to_owned(), printable(&host.shape)),
                 None => (by_node(&profile.ptx, &node, name, *ptx_hash), launch(*grid, *block)),
             };
-            rows.push(KernelRow { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });
+            rows.push(KernelRow {
+                name: printable(name),
+                launches: 0,
+                timed: 0,
+                nanos: 0,
+                ptx,
+                launch,
+            });
             rows.len() - 1
         });
         let row = &mut rows[at];

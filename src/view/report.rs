@@ -401,7 +401,9 @@ pub(super) fn tables(
         text.push_str("- withheld: a p50 needs 7 spans, a p99 needs 459\n");
     }
     if bricks.iter().any(|brick| brick.source == Source::HostOrder) {
-        text.push_str("† host order: from one brick's issue to the next one's, the last to the pass's end\n");
+        text.push_str(
+            "† host order: from one brick's issue to the next one's, the last to the pass's end\n",
+        );
     }
     if bricks.is_empty() {
         return;

@@ -98,7 +98,9 @@ fn notes(profile: &Profile) -> Vec<String> {
         notes.push(format!("no {} tiles: the code that ran reported none", absent.join(" and ")));
     }
     if profile.dropped.left_out_passes > 0 {
-        notes.push("tiles of all passes: they are only summed, so no pass could be left out".to_owned());
+        notes.push(
+            "tiles of all passes: they are only summed, so no pass could be left out".to_owned(),
+        );
     }
     if let Some(balance) = &profile.tile_balance {
         notes.push(balanced(balance));

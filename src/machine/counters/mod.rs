@@ -1,7 +1,7 @@
-//! Hardware counters: what the processor itself counts while bricks run.
+//! Hardware counters: the processor's own counts while bricks run.
 //!
-//! Nothing here estimates. A counter that the machine doesn't have is absent, and so is one that the
-//! kernel had to share out, since what it then gives is an extrapolation.
+//! Nothing here estimates. A counter that the machine lacks is absent, and so is one that the kernel had to
+//! multiplex, since its value would be an extrapolation.
 
 #[cfg(all(target_os = "linux", feature = "counters"))]
 mod perf;
@@ -18,28 +18,28 @@ pub(crate) use perf::Counters;
 #[cfg(all(target_os = "linux", feature = "counters"))]
 pub use perf::{probe_counters, probe_sampling};
 
-/// What hardware counters counted, in user space, in all threads that were counted.
+/// Counts of the hardware counters, in user space, over all counted threads.
 ///
-/// A counter is `None` if the machine doesn't have it, or if it wasn't counted all the time: see
+/// A counter is `None` if the machine lacks it, or if it wasn't counted all the time: see
 /// [`absent`](Self::absent).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CounterReading {
-    /// Cycles of the cores while they ran these threads. At the frequency of the moment.
+    /// Cycles of the cores while they ran these threads, at whatever frequency.
     pub cycles: Option<u64>,
     /// Instructions retired.
     pub instructions: Option<u64>,
-    /// Loads that missed the last-level cache. What prefetchers fetch in time doesn't count.
+    /// Loads that missed the last-level cache. Data that prefetchers fetch in time doesn't count.
     pub llc_misses: Option<u64>,
-    /// Branches that were predicted wrongly.
+    /// Mispredicted branches.
     pub branch_misses: Option<u64>,
-    /// For how long threads ran that were to be counted, in nanoseconds, summed over threads.
+    /// How long the threads to be counted ran, in nanoseconds, summed over threads.
     pub wanted_ns: u64,
-    /// For how long of that the counters were on the hardware.
+    /// How long of that the counters were on the hardware.
     pub counted_ns: u64,
 }
 
 impl CounterReading {
-    /// What [`add`](Self::add) begins with.
+    /// The value that [`add`](Self::add) starts from.
     pub(crate) const ZERO: Self = Self {
         cycles: Some(0),
         instructions: Some(0),
@@ -49,7 +49,7 @@ impl CounterReading {
         counted_ns: 0,
     };
 
-    /// What was counted between an earlier reading of the same counters and this one.
+    /// The counts between an earlier reading of the same counters and this one.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let wanted_ns = self.wanted_ns.saturating_sub(earlier.wanted_ns);
         let counted_ns = self.counted_ns.saturating_sub(earlier.counted_ns);
@@ -66,7 +66,7 @@ impl CounterReading {
         }
     }
 
-    /// Adds what another interval counted. A counter that is absent in one is absent in the sum.
+    /// Adds the counts of another interval. A counter that is absent in either is absent in the sum.
     pub(crate) fn add(&mut self, other: &Self) {
         let sum = |a: Option<u64>, b: Option<u64>| a?.checked_add(b?);
         self.cycles = sum(self.cycles, other.cycles);
@@ -77,7 +77,7 @@ impl CounterReading {
         self.counted_ns = self.counted_ns.saturating_add(other.counted_ns);
     }
 
-    /// Why counters are `None` that the machine has: they were not counted all the time.
+    /// Why counters that the machine has are `None`: they were not counted all the time.
     #[must_use]
     pub fn absent(&self) -> Option<Absent> {
         (self.counted_ns < self.wanted_ns).then(|| Absent {
@@ -91,12 +91,12 @@ impl CounterReading {
     }
 }
 
-/// What was counted in some spans.
+/// The counts of some spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterSums {
-    /// In how many spans. Fewer than there were, if counting began or ended meanwhile.
+    /// The number of counted spans: fewer than all, if counting began or ended meanwhile.
     pub spans: u64,
-    /// Summed over them.
+    /// The sums over them.
     #[serde(flatten)]
     pub sums: CounterReading,
 }
@@ -118,7 +118,7 @@ impl CounterSums {
         self.sums.add(&other.sums);
     }
 
-    /// Instructions for each cycle.
+    /// Instructions per cycle.
     #[must_use]
     pub fn instructions_per_cycle(&self) -> Option<f64> {
         let cycles = self.sums.cycles.filter(|&cycles| cycles > 0)?;
@@ -126,9 +126,9 @@ impl CounterSums {
     }
 }
 
-/// What can be read while bricks run.
+/// A source of counts while bricks run.
 pub(crate) trait ReadCounters: fmt::Debug + Send {
-    /// What has been counted so far.
+    /// The counts so far.
     fn read(&mut self) -> io::Result<CounterReading>;
 }
 
@@ -138,12 +138,12 @@ impl ReadCounters for Counters {
     }
 }
 
-/// Something that this machine can't do, and what would let it.
+/// Something that this machine can't do, and what would enable it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// What is missing, as a part of a sentence.
     pub what: String,
-    /// What to do: a command to run, or a sentence.
+    /// The remedy: a command to run, or a sentence.
     pub fix: String,
 }
 
@@ -153,7 +153,7 @@ impl From<Missing> for Absent {
     }
 }
 
-/// The way without counters: another system, or a build without them.
+/// The fallback without counters: another system, or a build without them.
 #[cfg(not(all(target_os = "linux", feature = "counters")))]
 mod none {
     use std::convert::Infallible;
@@ -162,7 +162,7 @@ mod none {
     use super::{CounterReading, Missing};
     use crate::profile::Absent;
 
-    /// There are none.
+    /// Counters that can't exist.
     #[derive(Debug)]
     pub(crate) struct Counters(Infallible);
 
@@ -180,11 +180,11 @@ mod none {
         }
     }
 
-    /// Opens the hardware counters and takes one reading: those that are `None` this machine hasn't.
+    /// Opens the hardware counters and takes one reading; those that this machine lacks are `None`.
     ///
     /// # Errors
     ///
-    /// Why there are none.
+    /// The reason, if there are none.
     pub fn probe_counters() -> Result<CounterReading, Missing> {
         Err(missing())
     }
@@ -193,7 +193,7 @@ mod none {
     ///
     /// # Errors
     ///
-    /// Why it may not.
+    /// The reason, if it may not.
     pub fn probe_sampling() -> Result<(), Missing> {
         Err(missing())
     }

@@ -245,7 +245,8 @@ fn legend(history: &History) -> Vec<String> {
     let mut lines = Vec::new();
     if points().next().is_some() {
         lines.push(
-            "before: change from the point before; level: change from its level's median".to_owned(),
+            "before: change from the point before; level: change from its level's median"
+                .to_owned(),
         );
         lines.push(
             "least, most: among the processes of a set, or one process's repetitions".to_owned(),
