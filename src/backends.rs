@@ -417,7 +417,7 @@ pub(crate) mod tests {
         assert_eq!((sampling.cells[0].bytes_per_second, sampling.cells[0].of_roof), (None, None));
         assert_eq!(
             sampling.cells[0].absent.as_ref().expect("a reason").reason,
-            "nobody stated its work"
+            "its work was not stated"
         );
         assert_eq!(decode.unattributed.cells[0].total_ns, Some(1_400));
     }
@@ -459,7 +459,7 @@ pub(crate) mod tests {
             reason(&one, &less),
             "round 0 of avx2 had other passes or tokens of decode than the first round"
         );
-        assert_eq!(reason(&[], &[]), "there is no round of any backend");
+        assert_eq!(reason(&[], &[]), "no backend has a round");
         assert!(BackendComparison::new(&[]).is_err());
     }
 

@@ -186,7 +186,7 @@ fn slow_tokens(profile: &Profile, tokens: &[&Pass]) -> Result<SlowTokens, String
     let mut whole: Vec<&Pass> = tokens.iter().filter(is_whole).copied().collect();
     if whole.len() < LEAST_PASSES {
         return Err(format!(
-            "it needs {LEAST_PASSES} decode passes whose spans were all kept, and there are {}",
+            "needs {LEAST_PASSES} decode passes whose spans were all kept, and there are {}",
             whole.len()
         ));
     }

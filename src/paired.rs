@@ -175,7 +175,7 @@ impl fmt::Display for PairedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooFew { pairs, needed } => {
-                write!(f, "an interval needs {needed} pairs of times, and there are {pairs}")
+                write!(f, "an interval takes {needed} pairs of times, and there are {pairs}")
             }
             Self::NotATime { index, a, b } => {
                 write!(f, "pair {index} is {a} and {b}: both must be times above 0")

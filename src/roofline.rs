@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn what_nobody_stated_is_absent_with_a_reason() {
         for (flops, bytes, reason) in
-            [(0, 0, "nobody stated its work"), (9, 0, "nobody stated the bytes that it moves")]
+            [(0, 0, "its work was not stated"), (9, 0, "the bytes that it moves were not stated")]
         {
             let row = row(1000, flops, bytes);
             assert_eq!(row.place, None);
@@ -471,13 +471,21 @@ mod tests {
         ] {
             let row = row(bytes / 100, bytes, bytes);
             assert_eq!(row.notes.len(), 1, "{row:?}");
-            assert!(row.notes[0].to_string().starts_with("200 % of what memory gave"), "{row:?}");
+            assert!(
+                row.notes[0].to_string().starts_with("200 % of measured memory bandwidth"),
+                "{row:?}"
+            );
             let place = row.place.expect("work was stated");
             assert_eq!((place.level.as_str(), place.bound), (level, bound));
         }
         // 190 GB/s are more than L3 gives, too.
         let row = row(10_000, 1, 1_900_000);
-        assert!(row.notes[1].to_string().starts_with("106 % of what its level"), "{row:?}");
+        assert!(
+            row.notes[1]
+                .to_string()
+                .starts_with("106 % of the measured bandwidth of its cache level"),
+            "{row:?}"
+        );
         assert_eq!(row.place.expect("work was stated").bound, Bound::Error);
     }
 

@@ -21,7 +21,7 @@ use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 ///
 /// # Errors
 ///
-/// Those of `write`, and errors of the file system converted by `failed`.
+/// Errors of `write`, and errors of the file system converted by `failed`.
 pub fn write_atomically<T, E>(
     path: &Path,
     failed: impl Fn(io::Error) -> E,

@@ -13,7 +13,7 @@
 //! are further apart than independent processes would put them. The estimate is the mean without the
 //! fifth at either end (from 20 processes on), and its error comes from the winsorised squares (Yuen
 //! 1974), so that some processes under another load neither move it nor make it blind. The interval is
-//! that of Student's t.
+//! based on Student's t.
 //!
 //! # Why not a bootstrap
 //!
@@ -555,7 +555,7 @@ impl Row {
             (None, _) if b_ns.is_none() => Some("only A has it".to_owned()),
             (None, _) => Some("some processes spent no time in it".to_owned()),
             (_, None) => Some(format!(
-                "{}: the variation between processes takes at least {} a side, better 5",
+                "{}: how much processes vary is known from {} a side on, better from 5",
                 if fewest == 1 { "one process only" } else { "too few processes" },
                 ratio::MIN_PROCESSES
             )),

@@ -92,7 +92,7 @@ impl Ratio {
         if self.error > 0.0 { student::quantile(alpha, self.degrees) * self.error } else { 0.0 }
     }
 
-    /// The smallest logarithm that is told from 0 at `alpha` with probability 1 − `missed`.
+    /// The smallest logarithm that can be distinguished from 0 at `alpha` with probability 1 − `missed`.
     ///
     /// The noncentral t distribution says how often a difference of so many errors exceeds the
     /// quantile; this solves its normal approximation (Abramowitz and Stegun, 26.7.10) for the

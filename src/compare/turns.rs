@@ -109,7 +109,7 @@ mod tests {
         check("BAABBAAB", Ok(&[(0, 0), (1, 1), (2, 2), (3, 3)]));
         check("AABB", Err("the sides did not run in turns"));
         check("ABABABAB", Err("the same side nearly always went first"));
-        check("ABA", Err("the sides have unlike numbers of processes"));
+        check("ABA", Err("the sides have different numbers of processes"));
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         };
         let (x, y) = (|| vec![turn("x", 1)], || vec![turn("y", 2)]);
         assert!(reason(process(x()), process(y())).contains("no set and no boot in common"));
-        assert!(reason(process(x()), process(x())).contains("which of them ran first"));
+        assert!(reason(process(x()), process(x())).contains("the order in which they ran"));
         assert!(reason(process(x()), process(vec![])).contains("no set and no boot in common"));
         // The second order is one that both are in.
         let [a, b] = [["x", "boot"], ["y", "boot"]].map(|among| {

@@ -32,7 +32,7 @@ const SPANS_BETWEEN: u64 = 1 << 14;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn spans(
     profile: &Profile,
     out: &mut (impl Write + ?Sized),
@@ -80,7 +80,7 @@ pub fn spans(
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn passes(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write!(out, "{PASSES}\r\n")?;
     let has_begins = has_begins(profile);
@@ -110,7 +110,7 @@ pub fn passes(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn totals(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write!(out, "{TOTALS}\r\n")?;
     let mut line = Line::default();

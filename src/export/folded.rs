@@ -30,8 +30,8 @@ const MOST_FRAMES: usize = 1 << 14;
 ///
 /// # Errors
 ///
-/// Those of `out`, and one if there is no stack, or a stack without frames: the format can't represent
-/// either.
+/// If writing to `out` fails, if there is no stack, or if a stack has no frames: the format can represent
+/// neither.
 pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if stacks.is_empty() {
         return Err(refused(

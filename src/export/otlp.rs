@@ -29,7 +29,7 @@ const CUMULATIVE: u32 = 2;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let when = When::new(profile);
     let mut metrics = Vec::new();

@@ -258,7 +258,7 @@ pub struct Trace<'p> {
 ///
 /// # Errors
 ///
-/// Those of `out`, and one for an imported run whose file doesn't say when its passes began.
+/// If writing to `out` fails, or for an imported run whose file doesn't say when its passes began.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     Trace::new(profile, u64::MAX).write_part(out, &mut |_| {}).map(drop)
 }
@@ -283,7 +283,7 @@ impl<'p> Trace<'p> {
     ///
     /// # Errors
     ///
-    /// Those of `out`, and one for an imported run whose file doesn't say when its passes began.
+    /// If writing to `out` fails, or for an imported run whose file doesn't say when its passes began.
     pub fn write_part(
         &mut self,
         out: &mut (impl Write + ?Sized),

@@ -98,7 +98,7 @@ impl<'a> Strings<'a> {
 ///
 /// # Errors
 ///
-/// Those of `out`, and one if the weights add up to 2^63 or more, which the format can't represent.
+/// If writing to `out` fails, or if the weights add up to 2^63 or more, which the format can't represent.
 pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if i64::try_from(stacks.total()).is_err() {
         return Err(refused("the weights add up to more than pprof's signed 64 bits hold"));

@@ -59,7 +59,7 @@ impl Dialect {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write_with(profile, Options::default(), out)
 }
@@ -68,7 +68,7 @@ pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<(
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write_with(
     profile: &Profile,
     options: Options,

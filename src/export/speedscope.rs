@@ -50,7 +50,7 @@ struct Sampled<'a> {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write(stacks: &Stacks, name: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let unit = match stacks.unit {
         Unit::Nanoseconds => "nanoseconds",

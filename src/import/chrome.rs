@@ -286,7 +286,7 @@ fn profile(
     at: &At<'_>,
     options: &Options,
 ) -> Result<Profile, ImportError> {
-    let mut profile = at.profile(Format::Chrome, None, "that of the program that wrote the trace");
+    let mut profile = at.profile(Format::Chrome, None, "of the program that wrote the trace");
     profile.lanes = lanes(reader);
     let mut timed = std::mem::take(&mut reader.timed);
     let origin = timed.iter().map(|event| event.start).min().unwrap_or_default();

@@ -35,7 +35,7 @@ pub(super) fn read(
         }
     }
     let weights = || stacks.frames.iter().zip(own.iter().copied().zip(inclusive.iter().copied()));
-    let mut profile = at.profile(Format::Folded, None, "that of the program that wrote the stacks");
+    let mut profile = at.profile(Format::Folded, None, "of the program that wrote the stacks");
     let nanos = match unit {
         WeightUnit::Nanoseconds => 1,
         WeightUnit::Microseconds => 1_000,

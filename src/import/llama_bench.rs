@@ -137,7 +137,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         Some(number) => format!("llama.cpp {commit} ({number})"),
         None => format!("llama.cpp {commit}"),
     });
-    let mut profile = at.profile(Format::LlamaBench, build, "that of llama-bench");
+    let mut profile = at.profile(Format::LlamaBench, build, "of llama-bench");
     if let Some(time) = first.shown("test_time").filter(|t| save::unix_seconds(t).is_some()) {
         profile.created = time;
     }

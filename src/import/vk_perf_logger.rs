@@ -121,7 +121,7 @@ fn operation(line: &str) -> Option<(&str, &str, &str)> {
     (is_count && is_mean && is_whole && !name.is_empty()).then_some((name, count, total))
 }
 
-/// The category that ggml's name of an operation tells; that of a matrix product tells none.
+/// The category of an operation by ggml's name, if that determines it: the name of a matrix product doesn't.
 fn category(name: &str) -> BrickCategory {
     let word = name.split([' ', '(']).next().unwrap_or_default();
     if word.starts_with("RMS_NORM") || word.starts_with("NORM") {

@@ -283,13 +283,13 @@ mod tests {
         let [nothing, one, two] = [whole(&[]), whole(&[&[100]]), whole(&[&[100, 100]])];
         let none = part(&[]);
         let said = |a: &Whole, b: &Whole| Shift::of((none, a), (none, b)).unwrap_err();
-        assert_eq!(said(&nothing, &two), "there is nothing on one side");
-        assert_eq!(said(&one, &two), "it lies in too few blocks of time");
+        assert_eq!(said(&nothing, &two), "one side is empty");
+        assert_eq!(said(&one, &two), "it is in too few blocks of time");
         let no_times = Whole { weight: 5, ..nothing };
-        assert_eq!(said(&two, &no_times), "how it went over time isn't known");
+        assert_eq!(said(&two, &no_times), "its course over time is unknown");
         // As many kinds as blocks leave nothing to tell an error by.
         let as_many = whole(&[&[100, 0], &[0, 100]]);
-        assert_eq!(said(&two, &as_many), "it lies in too few blocks of time");
+        assert_eq!(said(&two, &as_many), "it is in too few blocks of time");
     }
 
     fn blocks() -> impl Strategy<Value = Vec<u64>> {

@@ -53,7 +53,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
             .flatten()
             .fold(0.0_f64, |most, end| most.max(end.abs()));
         sentences.push(format!(
-            "unchanged: no test changed by {} or more, at most by {}",
+            "unchanged: no test changed by {} or more (at most by {})",
             percent(comparison.threshold),
             percent(most)
         ));

@@ -216,7 +216,7 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
     }
     match device.clock_error_ns() {
         Some(error) => clock.push_str(&format!(
-            "; aligned with the host's to ± {} µs ({})",
+            "; ± {} µs from the host's ({})",
             micros(error as f64),
             count(device.alignments, "alignment")
         )),
@@ -313,7 +313,7 @@ fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, te
         if coarse > 0 {
             let note = format!(
                 "bricks were not measured in {coarse} of {} passes: {}",
-                total.passes, "only the layer, or the whole pass, was timed"
+                total.passes, "only layers, or the whole pass, were timed"
             );
             wrapped(&note, text);
             layers(stream, phase, total.wall_ns, text);

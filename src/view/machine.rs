@@ -29,8 +29,7 @@ pub fn machine(survey: &Survey) -> String {
     };
     let _ = writeln!(text, "caches    {caches}");
     let (when, backend) = (printable(&survey.measured), printable(&survey.backend));
-    let _ =
-        writeln!(text, "measured  {when}, memory moved by {backend} loops, best of several tries");
+    let _ = writeln!(text, "measured  {when}, memory moved by {backend} loops, best tries");
 
     let mut notes: Vec<String> = Vec::new();
     let mut note = |what: &str, why: &str| {

@@ -497,7 +497,7 @@ fn others(profile: &Profile) -> String {
         );
     }
     match &profile.other_load_absent {
-        Some(Absent { reason }) => format!("not known: {reason}"),
+        Some(Absent { reason }) => format!("unknown: {reason}"),
         None => "not measured".to_owned(),
     }
 }

@@ -254,7 +254,7 @@ mod tests {
             measured[1] += measured[1] / 100_000;
             assert_eq!(constant_share(&measured, &walls, 1.0), None);
         }
-        // Of short times rounding explains it.
+        // For short times rounding explains it.
         let (_, chance) = constant_share(&[40, 41, 40], &walls[..3], 1.0).expect("by rounding");
         assert_eq!(chance, 0.0);
     }
