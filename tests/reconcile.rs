@@ -313,7 +313,10 @@ fn a_full_log_drops_single_spans_and_says_so_while_sums_stay_exact() {
     assert_eq!((profile.spans.len(), profile.dropped.spans), (3, 7));
     let stats = profiler.brick_stats(BrickId::LmHead);
     assert_eq!((stats.count, stats.total_elements), (10, 20));
-    assert!(brickscope_analysis::view::report(&profiler.profile()).contains("note: spans that did not fit the log: 7 (the totals"));
+    assert!(
+        brickscope_analysis::view::report(&profiler.profile())
+            .contains("note: spans that did not fit the log: 7 (the totals")
+    );
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn tiles_of_no_time_have_no_rate_and_no_imbalance() {
     assert_eq!(profile.tile_balance.and_then(|balance| balance.imbalance()), None);
     let report = brickscope_analysis::view::report(&profile);
     assert!(
-        report.contains("imbalance of 2 products: not known, no share took any time"),
+        report.contains("imbalance of 2 products: unknown, since no share took any time"),
         "{report}"
     );
     assert!(report.contains("no midi and micro tiles"), "{report}");

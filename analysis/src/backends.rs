@@ -1,9 +1,9 @@
-//! The same work on several backends: one table of bricks by backend, made of a profile for each
-//! backend and round.
+//! The same work on several backends: a table of bricks by backend, from a profile for each backend and
+//! round.
 //!
-//! Backends are run in turns, a round of each, since clocks and neighbours change in a minute and would
-//! else be taken for a difference between backends. Of each brick the round counts whose time is in the
-//! middle: every figure is one that was measured, and a round that was disturbed is none of them.
+//! Backends run in turns, one round of each, since clocks and neighbours change within a minute and would
+//! otherwise look like a difference between backends. For each brick the round with the median time counts:
+//! every figure is one that was measured, and a disturbed round is not among them.
 
 use brickscope_profile::absent::Absent;
 use brickscope_profile::brick::{Phase, Source};
@@ -16,23 +16,22 @@ use crate::roofline::{Bound, Note, Roofline, RooflineBrick};
 /// Bricks by backend.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BackendComparison {
-    /// How often each backend had its turn.
+    /// How many turns each backend had.
     pub rounds: u64,
-    /// The backends, in the order in which they were given. The first is what the others are held
-    /// against.
+    /// The backends, in the order given. The others are compared with the first.
     pub backends: Vec<BackendFacts>,
-    /// Decode and prefill, as far as there were passes.
+    /// Decode and prefill, if there were such passes.
     pub phases: Vec<BackendPhase>,
 }
 
-/// What is known of a backend by itself.
+/// What is known about a backend itself.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BackendFacts {
     /// Its name.
     pub backend: String,
-    /// What it can do here.
+    /// Its ceilings on this machine.
     pub ceilings: Option<Ceilings>,
-    /// Why that isn't known.
+    /// Why they are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceilings_absent: Option<Absent>,
 }
@@ -40,30 +39,30 @@ pub struct BackendFacts {
 /// A phase on all backends. Tokens and passes are of one round.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BackendPhase {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
-    /// Tokens that a round processes.
+    /// Tokens in a round.
     pub tokens: u64,
-    /// Passes that a round takes.
+    /// Passes in a round.
     pub passes: u64,
-    /// Passes of all rounds that other work on the machine disturbed, by backend.
+    /// The passes of all rounds that other work on the machine disturbed, by backend.
     pub disturbed: Vec<u64>,
-    /// From begin to end of the passes.
+    /// The wall time of the passes.
     pub wall: BackendRow,
-    /// The bricks; first that which takes longest on the backend with the shortest wall.
+    /// The bricks, those first that take longest on the backend with the shortest wall time.
     pub bricks: Vec<BackendRow>,
-    /// What no brick explains of the wall.
+    /// The wall time that is not attributed to any brick.
     pub unattributed: BackendRow,
 }
 
-/// One brick, or the wall, on all backends.
+/// One brick, or the wall time, on all backends.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BackendRow {
     /// Its name.
     pub name: String,
     /// The backend that took the least time in each round.
     pub fastest: Option<String>,
-    /// Why there is none.
+    /// Why no backend did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fastest_absent: Option<Absent>,
     /// One for each backend, in their order.
@@ -75,36 +74,36 @@ pub struct BackendRow {
 pub struct BackendCell {
     /// The backend.
     pub backend: String,
-    /// What it took in each round, summed over its spans; empty if it never ran.
+    /// Its time in each round, summed over its spans; empty if it never ran.
     pub round_ns: Vec<u64>,
-    /// The round whose time is in the middle (of an even number, the shorter one), counted from 0. The
-    /// figures below are this round's.
+    /// The round with the median time (of an even number, the shorter of the two in the middle), counted
+    /// from 0. The figures below are this round's.
     pub round: Option<usize>,
-    /// What it took then.
+    /// Its time in that round.
     pub total_ns: Option<u64>,
-    /// How many times as fast it was as on the first backend.
+    /// Its speed relative to the first backend; 2 is twice as fast.
     pub speed: Option<f64>,
-    /// Bytes that were stated to move, in a second.
+    /// Stated bytes per second.
     pub bytes_per_second: Option<f64>,
-    /// FLOPs that were stated, in a second.
+    /// Stated FLOPs per second.
     pub flops_per_second: Option<f64>,
-    /// The part of this backend's roof that was reached.
+    /// The part of this backend's roof that is reached.
     pub of_roof: Option<f64>,
-    /// Where the data come from by this reckoning.
+    /// Where the data come from by the roofline model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// What limits.
+    /// What limits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
     /// Why there is no roof.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absent: Option<Absent>,
-    /// What qualifies these figures.
+    /// Caveats about these figures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
 }
 
-/// What [`BackendComparison::new`] is made of: a backend, and what was recorded in each of its rounds.
+/// The input of [`BackendComparison::new`]: a backend, and what was recorded in each of its rounds.
 #[derive(Debug, Clone, Copy)]
 pub struct BackendRounds<'a> {
     /// The backend's name.
@@ -114,7 +113,7 @@ pub struct BackendRounds<'a> {
 }
 
 impl BackendComparison {
-    /// Holds backends against each other that have run the same work in the same number of rounds.
+    /// Compares backends that ran the same work in the same number of rounds.
     ///
     /// # Errors
     ///
@@ -122,7 +121,7 @@ impl BackendComparison {
     pub fn new(sides: &[BackendRounds<'_>]) -> Result<Self, Absent> {
         let absent = |reason: String| Err(Absent { reason });
         let Some(first) = sides.first().and_then(|side| side.rounds.first()) else {
-            return absent("there is no round of any backend".to_owned());
+            return absent("no backend has a round".to_owned());
         };
         let rounds = sides[0].rounds.len();
         for side in sides {
@@ -157,7 +156,7 @@ impl BackendComparison {
 
 const PHASES: [Phase; 2] = [Phase::Decode, Phase::Prefill];
 
-/// Passes and tokens of a phase.
+/// The passes and tokens of a phase.
 fn work(profile: &Profile, phase: Phase) -> Option<(u64, u64)> {
     profile.phase(phase).map(|total| (total.passes, total.tokens))
 }
@@ -176,7 +175,7 @@ impl BackendPhase {
         let unattributed = row_of("unattributed", |total| total.unattributed_ns);
 
         let sides: Vec<Side<'_>> = sides.iter().map(|side| Side::of(side, phase)).collect();
-        // Those of the fastest backend first, in the order of their times there.
+        // In the order of the fastest backend, its longest bricks first.
         let shortest = wall.cells.iter().enumerate().min_by_key(|(_, cell)| cell.total_ns);
         let fastest = shortest.map_or(0, |(index, _)| index);
         let mut keys: Vec<(&str, Source)> = Vec::new();
@@ -256,7 +255,7 @@ impl<'a> Side<'a> {
             cell.absent = Some(Absent { reason: "it did not run".to_owned() });
             return cell;
         };
-        // Rounds in which it didn't run are no rounds of it, and then no round can be named.
+        // If it didn't run in every round, no single round can stand for it.
         if timed.len() < self.rounds.len() {
             cell.round = None;
         }
@@ -296,7 +295,7 @@ fn fastest(cells: &[BackendCell]) -> Result<String, &'static str> {
     let rounds = cells.iter().map(|cell| cell.round_ns.len());
     let (fewest, most) = (rounds.clone().min().unwrap_or(0), rounds.max().unwrap_or(0));
     if cells.len() < 2 {
-        return Err("there is one backend only");
+        return Err("there is only one backend");
     }
     if fewest == 0 || fewest < most {
         return Err("it did not run on every backend in every round");
@@ -419,7 +418,7 @@ pub(crate) mod tests {
         assert_eq!((sampling.cells[0].bytes_per_second, sampling.cells[0].of_roof), (None, None));
         assert_eq!(
             sampling.cells[0].absent.as_ref().expect("a reason").reason,
-            "nobody stated its work"
+            "its work was not stated"
         );
         assert_eq!(decode.unattributed.cells[0].total_ns, Some(1_400));
     }
@@ -461,7 +460,7 @@ pub(crate) mod tests {
             reason(&one, &less),
             "round 0 of avx2 had other passes or tokens of decode than the first round"
         );
-        assert_eq!(reason(&[], &[]), "there is no round of any backend");
+        assert_eq!(reason(&[], &[]), "no backend has a round");
         assert!(BackendComparison::new(&[]).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Work against what the machine can do: the roofline model.
+//! Compares the work of bricks with the machine's ceilings: the roofline model.
 //!
 //! Samuel Williams, Andrew Waterman, David Patterson: *Roofline: An Insightful Visual Performance
 //! Model for Multicore Architectures*, Communications of the ACM 52(4), 2009,
@@ -8,8 +8,8 @@
 //! attainable FLOP/s = min(peak FLOP/s, arithmetic intensity × peak bandwidth)
 //! ```
 //!
-//! Said in times, work of `F` FLOPs and `B` bytes takes `max(F / peak, B / bandwidth)` at least. That
-//! holds too where `F` is 0, and is what everything here is computed from.
+//! In terms of time, work of `F` FLOPs and `B` bytes takes at least `max(F / peak, B / bandwidth)`. That
+//! also holds for `F` = 0, and everything here is computed from it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -22,24 +22,24 @@ use brickscope_profile::profile::Profile;
 use brickscope_profile::sums::Total;
 use serde::{Serialize, Serializer};
 
-/// Below this part of a roof, that roof isn't what limits. It is where Nsight Compute draws the line
-/// too: below 60 % of both it takes latency for the likely cause (*Kernel Profiling Guide*, "GPU
-/// Speed Of Light Throughput").
+/// Below this part of a roof, the roof isn't the limit. Nsight Compute draws the line at the same place:
+/// below 60 % of both it names latency as the likely cause (*Kernel Profiling Guide*, "GPU Speed Of Light
+/// Throughput").
 pub const NEAR: f64 = 0.6;
 
-/// Above this part of a roof, the roof or the work is wrong: the rest is what measuring leaves open.
+/// Above this part of a roof, the roof or the work is wrong; the excess over 1 is the error of measurement.
 pub const MOST: f64 = 1.02;
 
-/// The bricks of a phase, held against the machine's ceilings.
+/// The bricks of a phase, compared with the machine's ceilings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Roofline {
     /// The phase.
     pub phase: Phase,
-    /// The ceilings of the run.
+    /// The measured peak of the run's machine, in FLOPs per second.
     pub peak_flops_per_second: f64,
-    /// Bytes read from memory in a second.
+    /// The measured bandwidth of memory, in bytes read per second.
     pub peak_bytes_per_second: f64,
-    /// FLOPs for each byte where the two roofs meet: the ridge point.
+    /// The ridge point, where the two roofs meet, in FLOPs per byte.
     pub ridge: f64,
     /// One for each brick, the longest first.
     pub bricks: Vec<RooflineBrick>,
@@ -50,55 +50,55 @@ pub struct Roofline {
 pub struct RooflineBrick {
     /// Its name.
     pub name: String,
-    /// Spans.
+    /// The number of spans.
     pub spans: u64,
     /// Their time from begin to end, summed.
     pub total_ns: u64,
-    /// FLOPs that they were stated to do; `None` where none were.
+    /// Their stated FLOPs; `None` if none were stated.
     pub flops: Option<u64>,
-    /// Bytes that they were stated to move; `None` where none were.
+    /// Their stated bytes; `None` if none were stated.
     pub bytes: Option<u64>,
-    /// Where it stands; `None` where that can't be told.
+    /// Where it stands; `None` if that is unknown.
     #[serde(flatten)]
     pub place: Option<Standing>,
-    /// Why it can't.
+    /// Why that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absent: Option<Absent>,
-    /// What qualifies these figures; sentences in JSON.
+    /// Caveats about these figures; sentences in JSON.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
 }
 
-/// What qualifies the figures of a brick. Shares are of 1.
+/// A caveat about the figures of a brick. Shares are fractions of 1.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Note {
-    /// More than memory gave; a level of cache has room for what a span moves.
+    /// More than the bandwidth of memory; a level of cache has room for what a span moves.
     FromCache {
-        /// The share of what memory gave.
+        /// The share of memory bandwidth.
         of_memory: f64,
         /// The level.
         level: String,
     },
-    /// More than memory gave, and no level of cache holds what a span moves.
+    /// More than the bandwidth of memory, and no level of cache holds what a span moves.
     NoCacheHoldsIt(f64),
-    /// More than memory gave, and nothing is known of the caches.
+    /// More than the bandwidth of memory, and nothing is known of the caches.
     CachesUnknown(f64),
-    /// More than the level of cache gave that it is held against.
+    /// More than the bandwidth of the level of cache that it is compared with.
     BeyondCache(f64),
     /// More than the peak FLOP/s.
     BeyondPeak(f64),
-    /// Nobody stated FLOPs.
+    /// FLOPs were not stated.
     NoFlops,
-    /// So many of its spans stated no work.
+    /// Some of its spans stated no work.
     Idle {
-        /// Spans without work, among those that were kept.
+        /// Spans without stated work, among those that were kept.
         spans: u64,
-        /// Of so many, kept or not.
+        /// All spans, kept or not.
         of: u64,
-        /// Not all were kept, so there may be more.
+        /// Whether not all were kept, so that there may be more.
         is_least: bool,
     },
-    /// Not one of its spans was kept, so nothing tells which stated work.
+    /// None of its spans was kept, so it is unknown which stated work.
     IdleUnknown,
 }
 
@@ -108,41 +108,41 @@ impl fmt::Display for Note {
         match self {
             Self::FromCache { of_memory, level } => write!(
                 f,
-                "{} of what memory gave, so its data came from a cache: held against {level}, \
+                "{} of measured memory bandwidth, so its data came from a cache: compared with {level}, \
                  which has room for what a span moves",
                 percent(of_memory)
             ),
             Self::NoCacheHoldsIt(share) => write!(
                 f,
-                "{} of what memory gave, and no level of cache holds what a span moves: its bytes \
-                 are counted wrongly, or the machine is faster than when it was measured \
-                 (`brickscope machine --fresh` measures anew)",
+                "{} of measured memory bandwidth, and no level of cache holds what a span moves: its \
+                 stated bytes are wrong, or the machine is faster than when it was measured \
+                 (`brickscope machine --fresh` measures it again)",
                 percent(share)
             ),
             Self::CachesUnknown(share) => write!(
                 f,
-                "{} of what memory gave: its data came from a cache, or its bytes are counted \
-                 wrongly; this run doesn't say what the caches give",
+                "{} of measured memory bandwidth: its data came from a cache, or its stated bytes are \
+                 wrong; this run has no cache bandwidths",
                 percent(share)
             ),
             Self::BeyondCache(share) => write!(
                 f,
-                "{} of what its level of cache gave: its bytes are counted wrongly, or a nearer \
+                "{} of the measured bandwidth of its cache level: its stated bytes are wrong, or a nearer \
                  level held a part of them",
                 percent(share)
             ),
             Self::BeyondPeak(share) => write!(
                 f,
-                "{} of the peak FLOP/s: the work or the peak is counted wrongly",
+                "{} of the peak FLOP/s: the stated work or the peak is wrong",
                 percent(share)
             ),
-            Self::NoFlops => f.write_str("nobody stated FLOPs; it is held against the bandwidth"),
+            Self::NoFlops => f.write_str("no FLOP count; bandwidth only"),
             Self::Idle { spans, of, is_least } => {
                 let least = if *is_least { "at least " } else { "" };
-                write!(f, "{least}{spans} of {of} spans stated no work; their time counts")
+                write!(f, "{least}{spans} of {of} spans stated no work; their time is included")
             }
             Self::IdleUnknown => f.write_str(
-                "how many spans stated no work isn't known, since none was kept; their time counts",
+                "the number of spans without stated work is unknown, since none was kept; their time is included",
             ),
         }
     }
@@ -157,26 +157,26 @@ impl Serialize for Note {
 /// Where a brick stands below the roof.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Standing {
-    /// FLOPs for each byte: the arithmetic intensity.
+    /// The arithmetic intensity, in FLOPs per byte.
     pub intensity: f64,
-    /// FLOPs in a second.
+    /// FLOPs per second.
     pub flops_per_second: f64,
-    /// Bytes in a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
-    /// What the roof allows at this intensity, in FLOPs a second.
+    /// The roof at this intensity, in FLOPs per second.
     pub roof_flops_per_second: f64,
-    /// Where the data come from by this reckoning: `memory`, or the level of cache that holds what a
-    /// span moves, if memory is too slow for what was measured.
+    /// Where the data come from by this model: `memory` or, if memory is too slow for the measured time,
+    /// the level of cache that holds what a span moves.
     pub level: String,
-    /// The part of the roof that is reached: the least time over the measured one.
+    /// The part of the roof that is reached: the least possible time over the measured one.
     pub of_roof: f64,
     /// The part of the bandwidth of `level` that is reached.
     pub of_bandwidth: f64,
     /// The part of the peak FLOP/s that is reached.
     pub of_peak: f64,
-    /// What limits.
+    /// What limits it.
     pub bound: Bound,
-    /// Microseconds that a span takes beyond the least time; below 0 above the roof.
+    /// Microseconds of a span beyond the least possible time; negative above the roof.
     pub us_to_roof: f64,
 }
 
@@ -188,15 +188,15 @@ pub enum Bound {
     Memory,
     /// The peak FLOP/s.
     Compute,
-    /// Less than [`NEAR`] of either roof is reached: the code limits, its latency, its waits or
-    /// threads that have nothing to do.
+    /// Less than [`NEAR`] of both roofs is reached: the limit is the code, likely its latency,
+    /// synchronisation or idle threads.
     Neither,
     /// More than [`MOST`] of the roof is reached: the model is wrong.
     Error,
 }
 
 impl Bound {
-    /// What a table calls it.
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -213,23 +213,22 @@ impl Roofline {
     ///
     /// # Errors
     ///
-    /// Why there is none: no pass, or no ceilings.
+    /// The reason, if there is no such pass, or there are no ceilings.
     pub fn of(profile: &Profile, phase: Phase) -> Result<Self, Absent> {
         if profile.phase(phase).is_none() {
             return Err(Absent { reason: format!("no pass of {phase} was recorded") });
         }
         let Some(ceilings) = &profile.ceilings else {
             return Err(profile.ceilings_absent.clone().unwrap_or_else(|| Absent {
-                reason: "this run has no ceilings: nobody measured what the machine can do"
-                    .to_owned(),
+                reason: "this run has no ceilings: the machine was not measured".to_owned(),
             }));
         };
         let (peak, bandwidth) = (ceilings.peak_per_second(), ceilings.read_bytes_per_second);
-        // A file may say anything.
+        // A file may contain anything.
         if !is_rate(peak) || !is_rate(bandwidth) {
             return Err(Absent {
                 reason: format!(
-                    "the ceilings of this run are no rates: {bandwidth} B/s, {peak} FLOP/s"
+                    "the ceilings of this run are not rates: {bandwidth} B/s, {peak} FLOP/s"
                 ),
             });
         }
@@ -261,7 +260,7 @@ impl Roofline {
     }
 }
 
-/// Whether a number from a file can be a rate: what comes of it stays finite.
+/// Whether a number from a file can be a rate, so that results stay finite.
 pub(crate) fn is_rate(rate: f64) -> bool {
     (1.0..1e30).contains(&rate)
 }
@@ -275,7 +274,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// What they tell of all `of` spans.
+    /// The caveat that follows for all `of` spans.
     fn note(self, of: u64) -> Option<Note> {
         match self {
             Self { spans: 0, .. } => Some(Note::IdleUnknown),
@@ -323,9 +322,11 @@ impl RooflineBrick {
             notes: Vec::new(),
         };
         let absent = match (row.bytes, row.flops) {
-            (None, None) => "nobody stated its work",
-            (None, Some(_)) => "nobody stated the bytes that it moves",
-            _ if stats.total_ns == 0 || stats.count == 0 => "it took no time that its clock shows",
+            (None, None) => "its work was not stated",
+            (None, Some(_)) => "the bytes that it moves were not stated",
+            _ if stats.total_ns == 0 || stats.count == 0 => {
+                "it took no time that the clock can measure"
+            }
             _ => {
                 row.stand(ceilings);
                 return row;
@@ -450,7 +451,7 @@ mod tests {
     #[test]
     fn what_nobody_stated_is_absent_with_a_reason() {
         for (flops, bytes, reason) in
-            [(0, 0, "nobody stated its work"), (9, 0, "nobody stated the bytes that it moves")]
+            [(0, 0, "its work was not stated"), (9, 0, "the bytes that it moves were not stated")]
         {
             let row = row(1000, flops, bytes);
             assert_eq!(row.place, None);
@@ -472,13 +473,21 @@ mod tests {
         ] {
             let row = row(bytes / 100, bytes, bytes);
             assert_eq!(row.notes.len(), 1, "{row:?}");
-            assert!(row.notes[0].to_string().starts_with("200 % of what memory gave"), "{row:?}");
+            assert!(
+                row.notes[0].to_string().starts_with("200 % of measured memory bandwidth"),
+                "{row:?}"
+            );
             let place = row.place.expect("work was stated");
             assert_eq!((place.level.as_str(), place.bound), (level, bound));
         }
         // 190 GB/s are more than L3 gives, too.
         let row = row(10_000, 1, 1_900_000);
-        assert!(row.notes[1].to_string().starts_with("106 % of what its level"), "{row:?}");
+        assert!(
+            row.notes[1]
+                .to_string()
+                .starts_with("106 % of the measured bandwidth of its cache level"),
+            "{row:?}"
+        );
         assert_eq!(row.place.expect("work was stated").bound, Bound::Error);
     }
 

@@ -443,14 +443,14 @@ fn unlike_conditions_are_refused_each_with_both_values_unless_forced() {
     let refused = compare(&a, &b, &Options::default()).expect_err("they are unlike");
     assert_eq!(
         refused.to_string(),
-        "these runs can't be compared, since they differ in\n  threads: 2 and 1 or 2 or not told\n\
-         a change of time could come from any of that"
+        "these runs can't be compared, since they differ in\n  threads: 2 and 1 or 2 or not stated\n\
+         any of these could cause a change of time"
     );
     let forced = Options { is_forced: true, ..Options::default() };
     let comparison = compare(&a, &b, &forced).expect("they have tests in common");
     insta::assert_snapshot!("forced", text(&comparison));
     assert!(
-        view::comparison_markdown(&comparison).contains("> ⚠️ threads: 2 and 1 or 2 or not told")
+        view::comparison_markdown(&comparison).contains("> ⚠️ threads: 2 and 1 or 2 or not stated")
     );
 }
 
@@ -466,7 +466,7 @@ fn what_can_not_be_compared_at_all() {
         assert!(said.contains("must be above 0"), "{said}");
     }
     let empty = Side { name: "nowhere".to_owned(), processes: Vec::new() };
-    assert_eq!(error(&a, &empty, &default), "nowhere holds no run");
+    assert_eq!(error(&a, &empty, &default), "nowhere has no runs");
     // A copy under another name, on the other side or on the same.
     let mut copied = b.clone();
     copied.processes[2] = Process { name: "a copy".to_owned(), ..a.processes[0].clone() };
@@ -476,7 +476,10 @@ fn what_can_not_be_compared_at_all() {
     let mut other = b.clone();
     other.processes.iter_mut().for_each(|process| process.tests[0].name = "pp1".to_owned());
     other.processes.iter_mut().for_each(|process| process.tests[1].name = "tg1".to_owned());
-    assert_eq!(error(&a, &other, &default), "no test is on both sides: pp512, tg128 and pp1, tg1");
+    assert_eq!(
+        error(&a, &other, &default),
+        "the sides have no test in common: pp512, tg128 and pp1, tg1"
+    );
 }
 
 #[test]

@@ -384,10 +384,7 @@ fn a_graph_of_nothing_and_one_that_goes_in_a_circle_say_so() {
     assert!(graph.to_ascii_tree().contains("cycle"));
     // Beside a node that isn't in it, the circle is counted.
     graph.add_node(ExecutionNode::Layer { index: 2 });
-    assert_eq!(
-        graph.to_ascii_tree(),
-        "Execution Graph\n├── Layer 2\n└── … inside each other, in a circle: 2 more"
-    );
+    assert_eq!(graph.to_ascii_tree(), "Execution Graph\n├── Layer 2\n└── … in a cycle: 2 more");
 }
 
 #[test]
@@ -640,7 +637,7 @@ fn the_roofline_as_a_picture_holds_whatever_things_are_called() {
 #[test]
 fn without_ceilings_there_is_no_roofline_but_a_reason() {
     let text = brickscope_analysis::view::roofline(&profile());
-    let reason = "no roofline: this run has no ceilings: nobody measured what the machine can do";
+    let reason = "no roofline: this run has no ceilings: the machine was not measured";
     assert_eq!(text, format!("Decode: {reason}\n\nPrefill: {reason}\n"));
     assert!(
         brickscope_analysis::view::roofline_svg(&profile()).contains("this run has no ceilings")
@@ -662,7 +659,7 @@ fn the_json_view_is_the_profile_and_the_roofline() {
     let bricks = decode["bricks"].as_array().expect("bricks");
     let brick = |name: &str| bricks.iter().find(|brick| brick["name"] == name).expect(name);
     assert_eq!(brick("QkvProjection")["bound"], "compute");
-    assert_eq!(brick("Detokenise")["absent"]["reason"], "nobody stated its work");
+    assert_eq!(brick("Detokenise")["absent"]["reason"], "its work was not stated");
     assert!(brick("Detokenise").get("of_roof").is_none());
 }
 
@@ -732,7 +729,7 @@ fn ceilings_that_are_no_rates_are_refused() {
             ..Ceilings::default()
         });
         let text = brickscope_analysis::view::roofline(&profile);
-        assert!(text.starts_with("Decode: no roofline: the ceilings of this run are no rates"));
+        assert!(text.starts_with("Decode: no roofline: the ceilings of this run are not rates"));
     }
 }
 
@@ -748,7 +745,7 @@ fn without_stated_work_no_share_of_a_ceiling_is_claimed() {
     }
     assert_eq!(
         brickscope_analysis::view::headline(&profile),
-        "Decode: QkvProjection takes the most time, 79.1% of it; what limits it can't be told, since \
+        "Decode: QkvProjection takes the most time, 79.1% of it; what limits it is unknown, since \
          no work was stated."
     );
 }
@@ -809,7 +806,7 @@ fn a_profile_of_nothing_is_shown_without_numbers() {
         "Nothing was recorded.\n\n\
          overhead  absent: a mock clock can't measure a cost\n\
          clock     mock\n\
-         others    not known: profiling was not on, or its clock is a mock\ncounters  not asked for: `--counters`, or `BrickProfiler::enable_counters`\n"
+         others    unknown: profiling was not on, or its clock is a mock\ncounters  not asked for: `--counters`, or `BrickProfiler::enable_counters`\n"
     );
 }
 

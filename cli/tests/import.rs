@@ -100,7 +100,7 @@ fn what_can_not_be_read_is_said_with_its_place() {
     assert!(with(b"a;b\n", &["--format", "folded", "--unit", "ns"]).contains("a.file, line 1: "));
     assert!(with(b"ab\xff", &[]).contains("a.file, byte 2: is no text in UTF-8"));
     let event = br#"[{"ph":"X","ts":1}]"#;
-    assert!(with(event, &[]).contains("a.file, event 1: `dur` is not there"));
+    assert!(with(event, &[]).contains("a.file, event 1: `dur` is missing"));
     assert!(with(event, &["--rows", "1"]).contains("a choice of rows is for files of llama-bench"));
     assert!(refused(Path::new("/nowhere/at/all"), &[]).contains("/nowhere/at/all"));
 }

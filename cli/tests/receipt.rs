@@ -140,7 +140,7 @@ fn keys_sign_receipts() {
     }
     let (code, _, said) = output(&["receipt", "sign", word(&receipt), "--key", word(&receipt)]);
     assert_eq!(code, 1);
-    assert!(said.contains("is no key: a key file is one line of 64"), "{said}");
+    assert!(said.contains("is not a key: a key file is one line of 64"), "{said}");
 
     let edited = fs::read_to_string(&receipt).expect("it").replace("\"tiny\"", "\"huge\"");
     fs::write(&receipt, &edited).expect("written");

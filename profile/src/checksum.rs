@@ -1,11 +1,11 @@
-//! Fingerprints of what kernels put out, to name the first one that differs from a reference.
+//! Checksums of kernels' outputs, to find the first one that differs from a reference.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The fingerprint of one kernel's output at one place.
+/// The checksum of one kernel's output at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelChecksum {
     /// The kernel, or the brick.
@@ -27,9 +27,9 @@ pub struct DivergenceInfo {
     pub layer_idx: usize,
     /// The position in the sequence.
     pub position: u32,
-    /// What the reference had.
+    /// The checksum in the reference.
     pub expected_checksum: u64,
-    /// What this run had.
+    /// The checksum in this run.
     pub actual_checksum: u64,
 }
 
@@ -63,9 +63,9 @@ pub(crate) fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
-/// The first of `actual`, in order, whose checksum isn't the one that `reference` has for the same
-/// name, layer and position. Places recorded more than once are matched in order; places that
-/// `reference` doesn't have are passed over.
+/// The first of `actual`, in order, whose checksum differs from that in `reference` for the same name, layer
+/// and position. Places recorded more than once are matched in order; places that `reference` doesn't have
+/// are skipped.
 #[doc(hidden)]
 pub fn first_divergence(
     actual: &[KernelChecksum],

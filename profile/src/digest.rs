@@ -1,28 +1,28 @@
-//! Digests of tensors: some numbers that tell rounding from a fault, without the tensor.
+//! Digests of tensors: a few numbers that distinguish rounding from a fault, without the tensor.
 //!
 //! Two runs of one computation on different hardware are never equal to the bit, so a hash
 //! ([`fnv1a_f32_checksum`](crate::fnv1a_f32_checksum)) can't compare them. A [`Digest`] can: it has
 //! sums over the whole tensor, which change a little when the elements change a little.
 //!
-//! Sums don't see two elements that were swapped. So there are sums with random signs among them, a
-//! random projection: `p_k = Σ ±x[i]`, with signs that hang on `k` and `i` alone. Of two tensors,
+//! Sums don't see that two elements were swapped. So some of the sums have random signs; they are random
+//! projections: `p_k = Σ ±x[i]`, with signs that depend only on `k` and `i`. For two tensors,
 //! `(p_k(a) - p_k(b))²` is on average `‖a - b‖²`, whatever moved where (Johnson and Lindenstrauss,
 //! 1984; with signs: Achlioptas, "Database-friendly random projections", J. Comput. Syst. Sci. 66,
-//! 2003). Sixteen of them tell the distance to within a factor of 2.
-//! A swap whose two signs agree in all sixteen stays unseen: one in 65536.
+//! 2003). Sixteen of them estimate the distance to within a factor of 2.
+//! A swap of two elements whose signs agree in all sixteen stays unseen: one in 65536.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How many random projections a digest has.
+/// The number of random projections of a digest.
 const PROJECTIONS: usize = 16;
 
-/// How many elements it has as they are.
+/// The number of elements that a digest keeps as they are.
 const SAMPLES: usize = 16;
 
-/// A tensor in some 40 numbers.
+/// A summary of a tensor in some 40 numbers.
 ///
 /// ```
 /// use brickscope::{Digest, Tolerance, Verdict};
@@ -42,12 +42,12 @@ const SAMPLES: usize = 16;
 pub struct Digest {
     /// Elements.
     pub count: u64,
-    /// Elements that are NaN. They are in none of the sums.
+    /// Elements that are NaN. No sum includes them.
     pub nan: u64,
-    /// Elements that are infinite. They are in none of the sums.
+    /// Elements that are infinite. No sum includes them.
     pub infinite: u64,
-    /// A hash (FNV-1a) of where the NaNs and the infinities of either sign are; 0 if there are none.
-    /// `None` in files of before.
+    /// A hash (FNV-1a) of the places of NaNs and of infinities of either sign; 0 if there are none. `None`
+    /// in files of earlier versions.
     #[serde(default)]
     pub not_finite: Option<u32>,
     /// The largest absolute value.
@@ -58,12 +58,12 @@ pub struct Digest {
     pub l2: f64,
     /// Sums with random signs.
     pub projections: [f64; PROJECTIONS],
-    /// Elements at even distances, from the first to the last; 0 in place of what isn't finite.
+    /// Elements at equal distances, from the first to the last; 0 for one that isn't finite.
     pub samples: Vec<f32>,
 }
 
 impl Digest {
-    /// The digest of a tensor. One pass over it, sums in `f64`.
+    /// The digest of a tensor, in one pass over it, with sums in `f64`.
     #[must_use]
     pub fn of(data: &[f32]) -> Self {
         let (mut nan, mut infinite, mut max_abs) = (0, 0, 0.0_f32);
@@ -111,16 +111,16 @@ impl Digest {
         if finite == 0 { 0.0 } else { self.l2 / (finite as f64).sqrt() }
     }
 
-    /// An estimate of `‖a - b‖` from the projections: right on average of its square, within a factor
-    /// of 2 nearly always.
+    /// An estimate of `‖a - b‖` from the projections: its square is right on average, and it is nearly
+    /// always within a factor of 2.
     #[must_use]
     pub fn distance(&self, other: &Self) -> f64 {
         let squares = self.projections.iter().zip(&other.projections).map(|(a, b)| (a - b).powi(2));
         (squares.sum::<f64>() / PROJECTIONS as f64).sqrt()
     }
 
-    /// Holds `other` against this digest, the reference's. Every measure may differ by what it can
-    /// when no element differs by more than `tolerance` says.
+    /// Compares `other` with this digest, the reference. Each measure may differ by as much as it can if no
+    /// element differs by more than `tolerance` allows.
     #[must_use]
     pub fn compare(&self, other: &Self, tolerance: Tolerance) -> Verdict {
         if self == other {
@@ -134,7 +134,7 @@ impl Digest {
             if difference == 0.0 {
                 return;
             }
-            // What isn't a number isn't within anything.
+            // NaN is not within any tolerance.
             if difference <= allowed {
                 most = most.max(difference / allowed);
             } else {
@@ -148,7 +148,7 @@ impl Digest {
         ] {
             check(measure, expected as f64, actual as f64, expected.abs_diff(actual) as f64, 0.0);
         }
-        // Sums of tensors of different lengths, or with other elements left out, say nothing more.
+        // Sums over different lengths, or without the same elements, tell nothing more.
         let is_alike =
             (self.count, self.nan, self.infinite) == (other.count, other.nan, other.infinite);
         let hashes = self.not_finite.zip(other.not_finite).filter(|(a, b)| a != b);
@@ -168,7 +168,7 @@ impl Digest {
                 let (a, b) = (f64::from(a), f64::from(b));
                 near(Measure::Sample(k), a, b, r * (rms + a.abs()));
             }
-            // The estimate of the distance is twice too large less than once in a million: χ² with
+            // The estimated distance is more than twice too large less than once in a million: χ² with
             // 16 degrees of freedom.
             let allowed = 2.0 * 2.0 * r * self.l2;
             check(Measure::Projections, 0.0, self.distance(other), self.distance(other), allowed);
@@ -177,8 +177,8 @@ impl Digest {
     }
 }
 
-/// A hash of the places and kinds of the elements that aren't finite. All NaNs are one kind: their bits
-/// differ from machine to machine.
+/// A hash of the places and kinds of the elements that aren't finite. All NaNs are one kind, since their bits
+/// differ between machines.
 #[derive(Default)]
 struct NotFinite(Option<u32>);
 
@@ -209,33 +209,33 @@ fn signs(index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// How far two tensors may be apart.
+/// How much two tensors may differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
-    /// Each element may differ by so much of its own absolute value, and as much of the tensor's root
+    /// Each element may differ by this part of its own absolute value, plus this part of the tensor's root
     /// mean square.
     pub relative: f64,
 }
 
 impl Default for Tolerance {
-    /// 10⁻⁵, for one kernel in `f32` that sums up to some thousand terms: 170 times the rounding of
-    /// one operation. Whole forward passes that are free to drift apart need more.
+    /// 10⁻⁵, for one kernel in `f32` that sums some thousand terms: 170 times the rounding of one
+    /// operation. Whole forward passes, which may drift apart, need more.
     fn default() -> Self {
         Self { relative: 1e-5 }
     }
 }
 
-/// What two digests say of their tensors.
+/// The result of comparing two digests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// The digests are equal.
     Equal,
-    /// They differ by what rounding may do.
+    /// They differ by no more than rounding can.
     Rounding {
-        /// The largest difference, as a share of what it may be: up to 1.
+        /// The largest difference, as a share of the allowed one: up to 1.
         most: f64,
     },
-    /// They differ by more: which measures, and by how much.
+    /// They differ by more: by these measures.
     Fault(Vec<Broken>),
 }
 
@@ -269,16 +269,16 @@ impl fmt::Display for Verdict {
 /// A measure that differs by more than rounding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Broken {
-    /// Which.
+    /// The measure.
     pub measure: Measure,
-    /// What the reference has. Of the projections: 0, the distance to itself. Of what isn't finite: the
-    /// hash.
+    /// The reference's value. For the projections 0, the distance to itself; for elements that aren't
+    /// finite, the hash.
     pub expected: f64,
-    /// What the other has. Of the projections: the distance.
+    /// The other's value. For the projections, the distance.
     pub actual: f64,
-    /// How far they are apart.
+    /// The difference.
     pub difference: f64,
-    /// How far they may be.
+    /// The largest allowed difference.
     pub allowed: f64,
 }
 
@@ -303,13 +303,13 @@ impl fmt::Display for Broken {
 /// A part of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// How many elements there are.
+    /// The number of elements.
     Count,
-    /// How many are NaN.
+    /// The number of NaNs.
     Nan,
-    /// How many are infinite.
+    /// The number of infinities.
     Infinite,
-    /// Where the NaNs and the infinities of either sign are, if there are as many of them.
+    /// The places of NaNs and of infinities of either sign, if there are as many of them.
     NotFinite,
     /// The largest absolute value.
     MaxAbs,
@@ -317,7 +317,7 @@ pub enum Measure {
     Mean,
     /// The root of the sum of squares.
     L2,
-    /// The sample of this number.
+    /// The sample at this index.
     Sample(usize),
     /// The distance by the random projections.
     Projections,
@@ -361,7 +361,7 @@ pub struct DigestFault {
     pub layer_idx: usize,
     /// The position in the sequence.
     pub position: u32,
-    /// Which measures differ, and by how much.
+    /// The measures that differ, and by how much.
     pub verdict: Verdict,
 }
 
@@ -372,9 +372,9 @@ impl fmt::Display for DigestFault {
     }
 }
 
-/// The first of `actual`, in order, that differs by more than rounding from what `reference` has for
-/// the same name, layer and position. Places recorded more than once are matched in order; places
-/// that `reference` doesn't have are passed over.
+/// The first of `actual`, in order, that differs by more than rounding from `reference` at the same name,
+/// layer and position. Places recorded more than once are matched in order; places that `reference`
+/// doesn't have are skipped.
 #[doc(hidden)]
 pub fn first_fault(
     actual: &[KernelDigest],

@@ -1,5 +1,5 @@
-//! What a user waits for: the first token, and each one after it; and which bricks made the slow
-//! ones slow.
+//! The latency that a user sees: of the first token, and of each one after it; and which bricks made slow
+//! tokens slow.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::span::Span;
 use crate::stats::{BrickStats, Percentiles};
 use crate::sums::Pass;
 
-/// The times of tokens, as the passes that made them were timed.
+/// The latencies of tokens, from the times of the passes that made them.
 ///
-/// What lies between two passes is in neither: an engine that samples or prints there should make
-/// it part of the pass if it is to count.
+/// Time between passes is not included: an engine that samples or prints there should make that part of
+/// the pass if it is to count.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
@@ -23,14 +23,14 @@ pub struct Latency {
     pub first_token: Durations,
     /// Decode passes of one token each.
     pub per_token: Durations,
-    /// What made slow tokens slow.
+    /// The bricks that made slow tokens slow.
     pub slow: Option<SlowTokens>,
-    /// Why that can't be told.
+    /// Why they are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow_absent: Option<Absent>,
 }
 
-/// Some durations in nanoseconds, summed up.
+/// The statistics of some durations, in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Durations {
     /// How many.
@@ -43,32 +43,32 @@ pub struct Durations {
     pub min_ns: Option<u64>,
     /// The longest.
     pub max_ns: Option<u64>,
-    /// Percentiles, as far as there are enough.
+    /// Percentiles, those for which there are enough durations.
     #[serde(flatten)]
     pub percentiles: Percentiles,
 }
 
-/// The slowest tenth of the decode passes beside the faster half, brick by brick.
+/// The slowest tenth of the decode passes compared with the faster half, brick by brick.
 ///
-/// For each brick: the mean of its exclusive time in a slow pass, less that in a pass of the faster
-/// half. With `unattributed_extra_ns` they add up to `extra_ns`.
+/// For each brick: the mean of its exclusive time in a slow pass, minus that in a pass of the faster half.
+/// With `unattributed_extra_ns` they add up to `extra_ns`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SlowTokens {
-    /// How many passes are the slowest tenth.
+    /// The number of passes in the slowest tenth.
     pub slow: u64,
-    /// How many they are held against.
+    /// The number of passes that they are compared with.
     pub fast: u64,
-    /// The wall from which on a pass is one of the slow, in nanoseconds.
+    /// The least wall time of a slow pass, in nanoseconds.
     pub least_ns: u64,
     /// How much longer a slow pass took, in nanoseconds.
     pub extra_ns: f64,
     /// Each brick's part of it, the largest first.
     pub bricks: Vec<SlowBrick>,
-    /// What of it no brick explains.
+    /// The unattributed part of it.
     pub unattributed_extra_ns: f64,
 }
 
-/// A brick's part of what makes slow tokens slow.
+/// A brick's part in slow tokens.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SlowBrick {
     /// The brick.
@@ -77,7 +77,7 @@ pub struct SlowBrick {
     pub extra_ns: f64,
 }
 
-/// As many passes as it takes to state a p90.
+/// The passes needed to state a p90.
 const LEAST_PASSES: usize = 44;
 
 impl Durations {
@@ -103,7 +103,7 @@ impl Durations {
 }
 
 impl Latency {
-    /// From sums alone: the passes may be too many to be kept.
+    /// From sums only, since there may be too many passes to keep.
     #[doc(hidden)]
     pub fn of_sums(prompts: &BrickStats, tokens: &BrickStats) -> Self {
         Self {
@@ -133,9 +133,9 @@ impl Latency {
     }
 }
 
-/// For each prompt, from its first prefill pass to the end of its last. On a thread, prefill passes
-/// go together while each begins at the position where the one before it ended. A prompt of which a
-/// pass was left out is left out.
+/// The time of each prompt from its first prefill pass to the end of its last. On a thread, a prefill pass
+/// continues a prompt if it begins at the position where the one before ended. A prompt is left out if one
+/// of its passes was.
 fn first_tokens(passes: &[Pass]) -> Vec<u64> {
     /// A prompt that is being read.
     #[derive(Clone, Copy)]
@@ -168,7 +168,7 @@ fn first_tokens(passes: &[Pass]) -> Vec<u64> {
 }
 
 fn slow_tokens(spans: &[Span], names: &[Name], tokens: &[&Pass]) -> Result<SlowTokens, String> {
-    // What each pass spent on each brick, for passes of which every span was kept.
+    // The time of each pass in each brick, for passes whose spans were all kept.
     let mut spent: HashMap<u32, HashMap<u16, u64>> = HashMap::new();
     let is_brick =
         |name: u16| names.get(usize::from(name)).is_none_or(|name| name.kind == NameKind::Brick);
@@ -189,7 +189,7 @@ fn slow_tokens(spans: &[Span], names: &[Name], tokens: &[&Pass]) -> Result<SlowT
     let mut whole: Vec<&Pass> = tokens.iter().filter(is_whole).copied().collect();
     if whole.len() < LEAST_PASSES {
         return Err(format!(
-            "it takes {LEAST_PASSES} decode passes of which every span was kept, and there are {}",
+            "needs {LEAST_PASSES} decode passes whose spans were all kept, and there are {}",
             whole.len()
         ));
     }

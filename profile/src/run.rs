@@ -122,15 +122,15 @@ pub struct FunctionSamples {
     pub total: u64,
 }
 
-/// A format of another program that a profile can be made from.
+/// A format of another program, of which a profile can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// What `llama-bench -o json` or `-o jsonl` prints.
+    /// The output of `llama-bench -o json` or `-o jsonl`.
     LlamaBench,
     /// Chrome's trace events as JSON, an array or an object with one: candle's `--tracing`, by
     /// tracing-chrome, PyTorch's profiler and others.
     Chrome,
-    /// What ggml's Vulkan backend prints with `GGML_VK_PERF_LOGGER=1`, among whatever else.
+    /// The output of ggml's Vulkan backend with `GGML_VK_PERF_LOGGER=1`, possibly among other lines.
     VkPerfLogger,
     /// Folded stacks.
     Folded,

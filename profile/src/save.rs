@@ -1,4 +1,4 @@
-//! Writing files: the whole of it or nothing, laid out for people, stamped with the time.
+//! Writes files as a whole or not at all, lays out JSON for people, and formats and parses times.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -10,18 +10,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
-/// Writes a file so that it is either there as a whole or not at all; returns what `write` does.
+/// Writes a file so that it either exists as a whole or not at all; returns what `write` returns.
 ///
-/// The bytes go to a temporary file beside `path`, which is flushed to the disk and then renamed.
-/// If anything fails, or panics, the temporary file is removed and `path` is as it was. Only a
-/// process that is killed leaves one behind: a hidden file that ends in `.partial`.
+/// The bytes go to a temporary file beside `path`, which is flushed to disk and then renamed. If anything
+/// fails or panics, the temporary file is removed and `path` stays as it was. Only a process that is killed
+/// leaves it behind: a hidden file that ends in `.partial`.
 ///
-/// A link is followed, and a file that is replaced keeps its permissions. What is no file, as a terminal, a
-/// pipe or `/dev/null`, is written to as it is.
+/// Links are followed, and a file that is replaced keeps its permissions. What is not a regular file, such as
+/// a terminal, a pipe or `/dev/null`, is written to directly.
 ///
 /// # Errors
 ///
-/// Those of `write`, and what `failed` makes of those of the file system.
+/// Errors of `write`, and errors of the file system converted by `failed`.
 pub fn write_atomically<T, E>(
     path: &Path,
     failed: impl Fn(io::Error) -> E,
@@ -50,7 +50,7 @@ pub fn write_atomically<T, E>(
     file.sync_all().map_err(&failed)?;
     drop(file);
     fs::rename(&partial.0, path).map_err(&failed)?;
-    // Under its final name it is not ours to remove any more.
+    // Under its final name it must not be removed any more.
     std::mem::forget(partial);
     Ok(result)
 }
@@ -66,8 +66,8 @@ struct Partial(PathBuf);
 
 impl Partial {
     fn create(target: &Path) -> io::Result<(Self, File)> {
-        // Two threads, or two processes, may be making the same file: each has its own temporary
-        // one, the last rename wins.
+        // Two threads, or two processes, may be writing the same file: each has a temporary file of its
+        // own, and the last rename wins.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let Some(name) = target.file_name() else {
             return Err(io::Error::new(
@@ -93,7 +93,7 @@ impl Drop for Partial {
     }
 }
 
-/// JSON with one item a line down to the third level, and each deeper value on one line: tables of
+/// JSON with one item per line down to the third level, and each deeper value on one line: tables of
 /// thousands of rows stay readable.
 ///
 /// # Panics
@@ -123,7 +123,7 @@ impl Layout {
     }
 }
 
-/// Each method asks the one formatter or the other.
+/// Each method calls one of the two formatters.
 macro_rules! by_depth {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(enters $enter:literal)? $(leaves $leave:literal)?;)*) => {
         $(fn $name<W: ?Sized + Write>(&mut self, writer: &mut W $(, $arg: $type)*) -> io::Result<()> {
@@ -159,10 +159,10 @@ pub fn now_rfc3339() -> String {
     time_rfc3339(SystemTime::now())
 }
 
-/// A moment as all files of brickscope have it: RFC 3339 in UTC, with seconds.
+/// A time in the format of all brickscope files: RFC 3339 in UTC, with seconds.
 #[must_use]
 pub fn time_rfc3339(at: SystemTime) -> String {
-    // A clock before 1970 is wrong in any case.
+    // A clock before 1970 is wrong anyway.
     rfc3339(at.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
@@ -184,9 +184,9 @@ fn rfc3339(since_epoch: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// `2026-11-21T10:48:12Z`, with or without parts of a second: what is before them, and their digits
-/// without zeros at the end, so that two moments sort as they do. `None` for anything else. That a
-/// month has so many days isn't looked at.
+/// Splits `2026-11-21T10:48:12Z`, with or without a fraction of a second, into what is before the fraction
+/// and its digits without trailing zeros, so that the parts sort by time. `None` for any other text. The
+/// number of days in a month isn't checked.
 #[doc(hidden)]
 pub fn parse_rfc3339(text: &str) -> Option<(&str, &str)> {
     const FORM: &[u8; 19] = b"0000-00-00T00:00:00";
@@ -214,8 +214,8 @@ pub fn parse_rfc3339(text: &str) -> Option<(&str, &str)> {
     (is_moment && are_digits).then(|| (whole, fraction.trim_end_matches('0')))
 }
 
-/// Seconds since 1970 of a moment such as `2026-11-21T10:48:12Z`, without parts of a second; `None` for
-/// anything else.
+/// Seconds since 1970 of a time such as `2026-11-21T10:48:12Z`, without fractions of a second; `None` for any
+/// other text.
 ///
 /// A date to days: Howard Hinnant, "chrono-compatible low-level date algorithms", `days_from_civil`.
 #[doc(hidden)]

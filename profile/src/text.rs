@@ -1,7 +1,7 @@
 //! Numbers and names as all tables have them.
 
-/// `text` with control characters made visible, so that a name can't break a line or a terminal, nor
-/// be read as what it isn't.
+/// `text` with control characters escaped, so that a name can't break a line or a terminal, nor
+/// look like another name.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars()
@@ -16,8 +16,8 @@ pub fn printable(text: &str) -> String {
 fn is_unprintable(c: char) -> bool {
     match c {
         c if c.is_control() => true,
-        // Separators of lines and paragraphs; what turns the direction of text around; the byte order
-        // mark; what XML, hence SVG, can't have.
+        // Line and paragraph separators; bidirectional controls; the byte order mark; what XML,
+        // hence SVG, can't contain.
         '\u{2028}' | '\u{2029}' => true,
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         '\u{feff}' | '\u{fffe}' | '\u{ffff}' => true,
@@ -25,8 +25,8 @@ fn is_unprintable(c: char) -> bool {
     }
 }
 
-/// Nanoseconds as microseconds with one digit, as all tables have them; with three where one
-/// would show a time that was measured as none.
+/// Nanoseconds as microseconds with one digit, as in all tables; with three where one digit would
+/// round a measured time to 0.
 #[must_use]
 pub fn micros(nanos: f64) -> String {
     let digits = if nanos > 0.0 && nanos < 50.0 { 3 } else { 1 };
@@ -49,7 +49,7 @@ pub fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A name in at most `width` characters, and a mark after it.
+/// A name in at most `width` characters, followed by a mark.
 #[must_use]
 pub fn shortened(name: &str, width: usize, mark: &str) -> String {
     let name = printable(name);
@@ -60,5 +60,5 @@ pub fn shortened(name: &str, width: usize, mark: &str) -> String {
     format!("{kept}…{mark}")
 }
 
-/// Bricks in a table at most; the others are summed in a row of their own.
+/// The most bricks that a table has; the others are summed up in one row.
 pub const MOST_ROWS: usize = 40;

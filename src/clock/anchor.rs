@@ -1,12 +1,12 @@
-//! The same moment by our clock and by the system's, so that what others stamped with the system's
-//! clocks can be laid beside our spans.
+//! The same moment on our clock and the system's, so that what others stamped with the system's clocks can
+//! be aligned with our spans.
 #![allow(unsafe_code)]
 
 use brickscope_profile::clock::Anchor;
 
 use super::Clock;
 
-/// This moment; `None` where the system has no such clocks.
+/// The present moment; `None` if the system lacks these clocks.
 pub(super) fn now(clock: &Clock) -> Option<Anchor> {
     let read = || {
         let before = clock.now();

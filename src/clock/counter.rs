@@ -1,14 +1,14 @@
-//! The processor's counter: the cheapest clock there is, where it can be trusted.
+//! The processor's counter: the cheapest clock, if it can be trusted.
 //!
-//! On x86-64 it is the time-stamp counter, whose rate nobody states reliably: it is measured against
-//! the operating system's clock. On AArch64 it is the virtual counter, which states its own rate.
+//! On x86-64 it is the time-stamp counter, whose rate no source states reliably: it is measured against the
+//! operating system's clock. On AArch64 it is the virtual counter, which states its own rate.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A counter of known rate. A reading takes one instruction that waits for nothing, a
-/// multiplication and a shift of one number; a shift of the product, which is in two registers, takes
-/// as long as all of them on some processors.
+/// A counter of known rate. A reading takes one instruction that waits for nothing, a multiplication, and a
+/// shift of one number; on some processors, a shift of the product, which is in two registers, takes as
+/// long as all of them.
 #[derive(Debug, Clone)]
 pub(super) struct Counter {
     ticks: Ticks,
@@ -18,38 +18,38 @@ pub(super) struct Counter {
 /// All that a reading needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ticks {
-    /// The count that is nanosecond 0.
+    /// The count at nanosecond 0.
     origin: u64,
-    /// Nanoseconds of one count, times 2^(64 - [`SHIFT`]).
+    /// Nanoseconds per count, times 2^(64 - [`SHIFT`]).
     scale: u64,
 }
 
 #[derive(Debug)]
 struct About {
-    /// The same moment by both clocks, for the check of drift.
+    /// The same moment on both clocks, to check the drift.
     start: Moment,
     rate: Rate,
 }
 
 pub(super) use self::hardware::NAME;
 
-/// Counts are shifted by so much, so that the upper half of the product is in nanoseconds. `scale`
-/// then fits 64 bits from 125 MHz on (15 MHz on AArch64, where counters are slower), and counts have
-/// room for 18 years at 4 GHz (9 years at 1 GHz).
+/// Counts are shifted by this, so that the upper half of the product is in nanoseconds. `scale` then fits
+/// 64 bits from 125 MHz on (15 MHz on AArch64, where counters are slower), and counts last 18 years at
+/// 4 GHz (9 years at 1 GHz).
 const SHIFT: u32 = if cfg!(target_arch = "aarch64") { 6 } else { 3 };
 
-/// How fast a counter counts, and how well that is known.
+/// How fast a counter counts, and how precisely that is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
     pub(super) hertz: f64,
-    /// The most that `hertz` can be off the operating system's clock by, in millionths. `None` if the
-    /// processor stated the rate.
+    /// The most that `hertz` can differ from the operating system's clock, in parts per million. `None` if
+    /// the processor stated the rate.
     pub(super) error_ppm: Option<f64>,
-    /// Over how long it was measured.
+    /// How long it was measured.
     pub(super) measured_over: Option<Duration>,
 }
 
-/// One moment by the counter and by the operating system.
+/// One moment on the counter and on the operating system's clock.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     count: u64,
@@ -58,13 +58,13 @@ struct Moment {
     width: u64,
 }
 
-/// NTP may slew the operating system's clock by so many millionths.
+/// NTP may slew the operating system's clock by this many parts per million.
 const SLEW_PPM: f64 = 500.0;
 
 impl Rate {
-    /// The one that is known better; this one if they contradict each other. While a machine is
-    /// suspended its counter may go on and the operating system's clock not: a rate over such a time
-    /// is wrong however long that was.
+    /// The more precise of the two rates, or this one if they contradict each other. While a machine is
+    /// suspended, its counter may go on while the operating system's clock stops: a rate over such a
+    /// time is wrong, however long it was.
     fn or_better(self, later: Self) -> Self {
         let errors = self.error_ppm.unwrap_or(0.0) + later.error_ppm.unwrap_or(0.0);
         let apart = 1e6 * (later.hertz / self.hertz - 1.0).abs();
@@ -85,7 +85,7 @@ impl Moment {
         (0..32).map(|_| read()).min_by_key(|moment| moment.width).unwrap_or_else(read)
     }
 
-    /// The rate between two moments. What is uncertain of each is half its width.
+    /// The rate between two moments. The uncertainty of each is half its width.
     fn rate_until(&self, later: &Self) -> Option<Rate> {
         let counts = later.count.checked_sub(self.count).filter(|&counts| counts > 0)? as f64;
         let over = later.os.checked_duration_since(self.os).filter(|over| !over.is_zero())?;
@@ -94,18 +94,18 @@ impl Moment {
     }
 }
 
-/// The first moment of the process at which somebody wanted a counter.
+/// The first moment at which this process needed a counter.
 static FIRST: OnceLock<Moment> = OnceLock::new();
-/// The rate as known so far. One that was measured over a longer time replaces it.
+/// The best rate so far. One that was measured over a longer time replaces it.
 static KNOWN: Mutex<Option<Rate>> = Mutex::new(None);
 
-/// At least so long is the rate of a counter measured, once in a process.
+/// The least time over which a counter's rate is measured, once in a process.
 const LEAST: Duration = Duration::from_millis(5);
 
 impl Counter {
     /// # Errors
     ///
-    /// Why the counter of this processor is no clock.
+    /// Why this processor's counter can't be used as a clock.
     pub(super) fn new() -> Result<Self, String> {
         hardware::trusted()?;
         let rate = match hardware::stated_hertz() {
@@ -114,7 +114,10 @@ impl Counter {
         };
         let scale = 1e9 / rate.hertz * (1u128 << (64 - SHIFT)) as f64;
         if !(1.0..u64::MAX as f64).contains(&scale) {
-            return Err(format!("it counts at {:.0} Hz, which is no rate for a clock", rate.hertz));
+            return Err(format!(
+                "it counts at {:.0} Hz, which is not a rate for a clock",
+                rate.hertz
+            ));
         }
         let about = Arc::new(About { start: Moment::now(), rate });
         let ticks = Ticks { origin: hardware::count(), scale: scale as u64 };
@@ -131,9 +134,9 @@ impl Counter {
         self.ticks
     }
 
-    /// How far this counter and the operating system's clock have come apart since it was made: by
-    /// how many millionths (positive: the counter is ahead), and over how long. `None` until the
-    /// uncertainty of the reading is below one millionth.
+    /// The drift between this counter and the operating system's clock since it was made, in parts per
+    /// million (positive: the counter is ahead), and over how long. `None` until the uncertainty of the
+    /// reading is below one part per million.
     pub(super) fn drift(&self) -> Option<(f64, Duration)> {
         let now = Moment::now();
         let seen = self.about.start.rate_until(&now)?;
@@ -151,16 +154,16 @@ impl Ticks {
         self.at(Self::count())
     }
 
-    /// What the counter says by itself, for [`at`](Self::at).
+    /// The counter's raw value, for [`at`](Self::at).
     #[inline(always)]
     pub(crate) fn count() -> u64 {
         hardware::count()
     }
 
-    /// When the counter said so.
+    /// The time of a raw value.
     #[inline(always)]
     pub(crate) fn at(&self, count: u64) -> u64 {
-        // Saturating: the core that this thread has moved to may be a few counts behind.
+        // Saturating: this thread may have moved to a core that is a few counts behind.
         self.nanos(count.saturating_sub(self.origin))
     }
 
@@ -197,8 +200,8 @@ mod hardware {
         unsafe { _rdtsc() }
     }
 
-    /// Whether the counter ticks at one rate in all states of the processor, and, where there is a
-    /// kernel that watches it, alike on all cores.
+    /// Whether the counter ticks at one rate in all states of the processor and, if there is a kernel that
+    /// checks, synchronously on all cores.
     pub(super) fn trusted() -> Result<(), String> {
         const EXTENDED: u32 = 0x8000_0000;
         const POWER: u32 = 0x8000_0007;
@@ -215,7 +218,7 @@ mod hardware {
                 "this processor's counter changes its rate (CPUID has no invariant TSC)".to_owned()
             );
         }
-        // Linux takes the counter off this list when cores disagree or it is seen to drift.
+        // Linux removes the counter from this list if cores disagree or it drifts.
         let file = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
         match std::fs::read_to_string(file) {
             Ok(sources) if !sources.split_whitespace().any(|source| source == "tsc") => {
@@ -259,7 +262,7 @@ mod hardware {
         unsafe {
             asm!("mrs {}, cntfrq_el0", out(reg) hertz, options(nomem, nostack, preserves_flags))
         };
-        // Firmware that forgot to state it leaves a 0.
+        // Firmware that doesn't set it leaves a 0.
         (hertz > 0).then_some(hertz as f64)
     }
 }

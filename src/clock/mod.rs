@@ -1,8 +1,8 @@
-//! Where time comes from.
+//! Clocks: where time comes from.
 //!
-//! Three clocks: the processor's counter where it can be trusted, the operating system's monotonic
-//! clock elsewhere, and one that a test turns by hand. A reading is in nanoseconds since the clock
-//! was made.
+//! There are three: the processor's counter, if it can be trusted; otherwise the operating system's
+//! monotonic clock; and a mock clock that tests advance by hand. A reading is in nanoseconds since the
+//! clock was made.
 
 mod anchor;
 mod counter;
@@ -32,14 +32,14 @@ enum Kind {
 #[derive(Debug)]
 struct Os {
     origin: Instant,
-    /// Why it isn't the counter, if that was wanted.
+    /// Why it isn't the counter, if the counter was wanted.
     instead: Option<String>,
 }
 
-// It shares a cache line with what the recorder needs at each span.
+// It shares a cache line with what the recorder needs for each span.
 const _: () = assert!(size_of::<Clock>() <= 32);
 
-/// The hand that turns a mock clock. Clones turn the same clock.
+/// A handle that advances a mock clock. Clones advance the same clock.
 ///
 /// ```
 /// use brickscope::{BrickId, BrickProfiler, MockClock};
@@ -59,18 +59,18 @@ pub struct MockClock {
 }
 
 impl MockClock {
-    /// The clock that this hand turns.
+    /// The clock that this handle advances.
     #[must_use]
     pub fn clock(&self) -> Clock {
         Clock(Kind::Mock(self.clone()))
     }
 
-    /// Moves the clock forward by so many nanoseconds.
+    /// Moves the clock forward.
     pub fn advance(&self, nanos: u64) {
         self.now.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// How often the clock was read, so that a test can show that it was not.
+    /// How often the clock was read, so that a test can show that it wasn't.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
@@ -78,7 +78,7 @@ impl MockClock {
 }
 
 impl Default for Clock {
-    /// The processor's counter where it can be trusted, else the operating system's clock.
+    /// The processor's counter, if it can be trusted; otherwise the operating system's clock.
     fn default() -> Self {
         Self::counter().unwrap_or_else(|Absent { reason }| {
             Self(Kind::Os(Arc::new(Os { origin: Instant::now(), instead: Some(reason) })))
@@ -89,8 +89,8 @@ impl Default for Clock {
 impl Clock {
     /// The processor's counter: the TSC on x86-64, `cntvct_el0` on AArch64.
     ///
-    /// The first one of a process takes 5 ms, in which the counter's rate is measured against the
-    /// operating system's clock; [`describe`](Self::describe) says how well it is known.
+    /// The first one in a process takes 5 ms, during which the counter's rate is measured against the
+    /// operating system's clock; [`describe`](Self::describe) says how precisely.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Clock {
         }
     }
 
-    /// All that a reading takes, if it is the processor's counter.
+    /// What a reading needs, if this is the processor's counter.
     pub(crate) fn ticks(&self) -> Option<Ticks> {
         match &self.0 {
             Kind::Counter(counter) => Some(counter.ticks()),
@@ -126,7 +126,7 @@ impl Clock {
         }
     }
 
-    /// What this clock is, without the figures that take many readings.
+    /// A description of this clock, without the figures that need many readings.
     pub(crate) fn describe_unmeasured(&self) -> ClockInfo {
         let mut info = ClockInfo { source: self.source().to_owned(), ..ClockInfo::default() };
         match &self.0 {
@@ -148,10 +148,10 @@ impl Clock {
         info
     }
 
-    /// What this clock is, with its resolution and the cost of a reading as measured now, and how
-    /// far it and the operating system's clock have come apart since it was made.
+    /// A description of this clock, with its resolution and the cost of a reading as measured now, and its
+    /// drift against the operating system's clock since it was made.
     ///
-    /// Takes up to a millisecond on a real clock. A mock clock has no such figures.
+    /// Takes up to a millisecond for a real clock. A mock clock has no such figures.
     #[must_use]
     pub fn describe(&self) -> ClockInfo {
         let mut info = self.describe_unmeasured();
@@ -184,8 +184,8 @@ impl Clock {
         }
     }
 
-    /// This moment by this clock and by the system's; `None` where the system has none that others
-    /// could read too, and for a mock clock.
+    /// This moment on this clock and on the system's; `None` for a mock clock, and if the system has no
+    /// clock that other programs can read too.
     pub(crate) fn anchor(&self) -> Option<Anchor> {
         if self.is_mock() { None } else { anchor::now(self) }
     }

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use brickscope_profile::machine::CacheLevel;
 
-/// The data caches of the first CPU, the smallest first; empty where the system doesn't tell.
+/// The data caches of the first CPU, the smallest first; empty if the system doesn't report them.
 ///
-/// From `/sys/devices/system/cpu/cpu0/cache`, so on Linux only. A virtual machine shows what its
-/// host says, which need not be what the processor has. Where cores differ, the others' are not
-/// looked at.
+/// Read from `/sys/devices/system/cpu/cpu0/cache`, so only on Linux. A virtual machine shows what its
+/// host chose, which need not match the processor. If cores differ, the caches of the others are
+/// ignored.
 #[must_use]
 pub fn caches() -> Vec<CacheLevel> {
     read_below(Path::new("/sys/devices/system/cpu/cpu0/cache"))
@@ -44,7 +44,7 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// How many CPUs a list such as `0-3,8` has.
+/// The number of CPUs in a list such as `0-3,8`.
 fn count_cpus(list: &str) -> Option<u32> {
     let mut count = 0u32;
     for part in list.split(',') {

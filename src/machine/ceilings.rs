@@ -1,4 +1,4 @@
-//! Measuring what the machine can do at best: loops that do nothing else, timed.
+//! Measures the peaks of the machine, with timed loops that do nothing else.
 
 use std::num::NonZeroUsize;
 
@@ -12,18 +12,18 @@ use brickscope_profile::save;
 use crate::machine::caches::{self, caches};
 use crate::machine::meter::Meter;
 
-/// For how long memory is moved, and multiplications are done, again and again; the best run counts.
+/// The time for which moving memory, or multiplying, is repeated; the best run counts.
 const NANOS: u64 = 250_000_000;
-/// The same where the data lie in a cache, and one run takes less than a millisecond.
+/// The same for data in a cache, where one run takes less than a millisecond.
 const CACHE_NANOS: u64 = 60_000_000;
 
 /// Measures what the threads of `pool` reach together with `kernels`. Takes most of a second, and
-/// 128 MiB of memory for each thread, more where the caches are larger, but at most an eighth of
-/// what is free.
+/// 128 MiB of memory per thread, or more if the caches are larger, but at most an eighth of free
+/// memory.
 ///
 /// # Errors
 ///
-/// Why there are none, if there isn't that memory.
+/// The reason, if there isn't enough memory.
 pub fn measure_ceilings(kernels: Kernels, pool: &ThreadPool) -> Result<Ceilings, Absent> {
     ceilings_by(kernels, &Meter::new(kernels, pool, caches()), pool.threads() as u32)
 }
@@ -54,14 +54,14 @@ fn multiplied(kernels: Kernels) -> Option<Int8> {
     kernels.rounds_activations(QuantType::Q8_0, 1).then_some(Int8::Vnni)
 }
 
-/// How many threads the loops of a survey of a machine run on: 1, 2, 4, … and `most`.
+/// The numbers of threads on which a survey's loops run: 1, 2, 4, … and `most`.
 #[must_use]
 pub fn survey_thread_counts(most: NonZeroUsize) -> Vec<NonZeroUsize> {
     let below = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&n| n < most.get());
     below.filter_map(NonZeroUsize::new).chain([most]).collect()
 }
 
-/// How many rates [`measure_survey`] measures, of which it tells one by one.
+/// The number of rates that [`measure_survey`] measures, each of which it reports.
 #[must_use]
 pub fn survey_steps(most: NonZeroUsize, caches: usize) -> usize {
     let each = (caches + 1) * Move::ALL.len() + BACKENDS.len() * (1 + Int8::ALL.len());
@@ -73,7 +73,7 @@ pub fn survey_steps(most: NonZeroUsize, caches: usize) -> usize {
 ///
 /// # Errors
 ///
-/// If the system can't start so many threads.
+/// If the system can't start that many threads.
 pub fn measure_survey(most: NonZeroUsize, step: &mut dyn FnMut()) -> std::io::Result<Survey> {
     let kernels = Kernels::best();
     let caches = caches::caches();
@@ -120,7 +120,7 @@ const BACKENDS: &[Backend] = if cfg!(target_arch = "x86_64") {
     &[Backend::Scalar]
 };
 
-/// What one backend computes on the threads of `pool`.
+/// The peaks of one backend on the threads of `pool`.
 fn peaks(backend: Backend, pool: &ThreadPool, step: &mut dyn FnMut()) -> Vec<Peak> {
     let threads = pool.threads() as u32;
     let peak = |numbers: &str, instructions: &str, is_used, rate: Result<f64, Absent>| Peak {
@@ -146,7 +146,7 @@ fn peaks(backend: Backend, pool: &ThreadPool, step: &mut dyn FnMut()) -> Vec<Pea
     step();
     for int8 in Int8::ALL {
         match meter.int8(int8, NANOS) {
-            // One line for a backend that has none of these loops.
+            // One line for a backend without any of these loops.
             Err(why) if matches!(backend, Backend::Scalar | Backend::Neon) => {
                 if int8 == Int8::ALL[0] {
                     peaks.push(peak("int8", "", false, Err(why)));

@@ -1,4 +1,4 @@
-//! What a container may use of CPUs and memory: the limits of its control groups.
+//! The limits of CPUs and memory that control groups set for a container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 /// The CPU limit of this process's control group, versions 1 and 2.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CpuLimit {
-    /// CPUs' worth of time in each period: 1.5 are 150 ms of CPU time in 100 ms. `None` if there is no
-    /// limit. The tightest of the group's and its ancestors', as far as they are visible.
+    /// CPU time in each period, in CPUs: 1.5 is 150 ms of CPU time in 100 ms. `None` without a limit.
+    /// The tightest limit of the group and its ancestors, as far as they are visible.
     pub cpus: Option<f64>,
-    /// In how many periods the group was stopped because it had used up its time, since it began.
-    /// `None` if the group doesn't say.
+    /// The number of periods since the group began in which it was stopped for having used up its time.
+    /// `None` if the group doesn't report it.
     pub throttled_periods: Option<u64>,
     /// The CPUs that the group may run on, as the kernel writes them: `0-3,8`.
     pub cpuset: Option<String>,
 }
 
 impl CpuLimit {
-    /// Asks the kernel. `None` where there are no control groups.
+    /// Asks the kernel. `None` if there are no control groups.
     #[must_use]
     pub fn read() -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -70,7 +70,7 @@ pub(super) fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
         };
         let limits = folders(&root.join(controllers), path).into_iter().filter_map(|folder| {
             let text = fs::read_to_string(folder.join(file)).ok()?;
-            // Version 1 has no word for none, and says the most that it can count.
+            // Version 1 has no word for no limit, and states the largest number that it can count.
             text.trim().parse::<u64>().ok().filter(|&bytes| bytes < 1 << 62)
         });
         tightest = tightest.into_iter().chain(limits).min();
@@ -83,8 +83,8 @@ fn group(line: &str) -> Option<(&str, &str)> {
     line.split_once(':')?.1.split_once(':')
 }
 
-/// A group's folder and those of its ancestors. In a container the path may be the host's, of which
-/// only the mount's root is visible; the root is always the last.
+/// The folders of a group and its ancestors. In a container the path may be the host's, of which only the
+/// mount's root is visible; the root is always last.
 fn folders(mount: &Path, path: &str) -> Vec<PathBuf> {
     let path = Path::new(path.trim_start_matches('/'));
     // `..` stands for a group outside of this namespace.
@@ -99,7 +99,7 @@ fn quota_v2(text: &str) -> Option<f64> {
     quota_v1(quota, period)
 }
 
-/// `cpu.cfs_quota_us` and `cpu.cfs_period_us`; a quota of -1 is none.
+/// `cpu.cfs_quota_us` and `cpu.cfs_period_us`; a quota of -1 means no limit.
 fn quota_v1(quota: &str, period: &str) -> Option<f64> {
     let quota: u64 = quota.trim().parse().ok()?;
     let period: u64 = period.trim().parse().ok()?;

@@ -1,23 +1,23 @@
-//! What decides how fast a machine is, beside its name: revisions, switches, limits.
+//! The details that decide how fast a machine is, besides its name: revisions, switches, limits.
 
 use std::fs;
 use std::path::Path;
 
 use super::{cgroup, field, kilobytes, os};
 
-/// What the system says of this machine that two runs should have in common if they are to be
-/// compared. What it doesn't say is `None`.
+/// Details of this machine that two runs should have in common if they are to be compared. What the
+/// system doesn't report is `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineDetails {
-    /// The processor's family, model and stepping, as in `25/1/1`: one name can cover several.
+    /// The processor's family, model and stepping, as in `25/1/1`: several processors can have one name.
     pub cpu_id: Option<String>,
     /// The revision of its microcode.
     pub microcode: Option<String>,
-    /// Threads of a core that run at once.
+    /// Threads per core that run at once.
     pub threads_per_core: Option<u32>,
     /// NUMA nodes.
     pub numa_nodes: Option<u32>,
-    /// The governor of the first CPU's frequency.
+    /// The frequency governor of the first CPU.
     pub governor: Option<String>,
     /// Whether the processor may go above its base frequency.
     pub turbo: Option<bool>,
@@ -33,7 +33,7 @@ pub struct MachineDetails {
     pub huge_pages: Option<String>,
     /// Swap in use, in bytes.
     pub swap_used: Option<u64>,
-    /// The system's name for the time since it was started.
+    /// The system's id for the time since it was started.
     pub boot_id: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl MachineDetails {
         let meminfo = read("proc/meminfo").unwrap_or_default();
         let groups = read("proc/self/cgroup").unwrap_or_default();
         let cpu = |path: &str| format!("sys/devices/system/cpu/{path}");
-        // Intel's own driver says it the other way round.
+        // Intel's own driver has the opposite switch.
         let no_turbo = line(&cpu("intel_pstate/no_turbo")).as_deref().and_then(switch);
         let boost = || line(&cpu("cpufreq/boost")).as_deref().and_then(switch);
         Self {
@@ -78,7 +78,7 @@ impl MachineDetails {
     }
 }
 
-/// The text of a file of one line, if there is any.
+/// The text of a file of one line, unless it is empty.
 fn word(text: &str) -> Option<String> {
     let word = text.trim();
     (!word.is_empty()).then(|| word.to_owned())
@@ -90,7 +90,7 @@ fn cpu_id(cpuinfo: &str) -> Option<String> {
     Some(format!("{family}/{model}/{stepping}"))
 }
 
-/// How many numbers a list such as `0-3,8` has.
+/// The number of items in a list such as `0-3,8`.
 fn count(list: &str) -> Option<u32> {
     list.split(',').try_fold(0, |sum: u32, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

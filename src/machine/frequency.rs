@@ -1,14 +1,14 @@
-//! How fast a CPU runs at the moment, where the system knows.
+//! The current frequency of a CPU, if the system knows it.
 
 use std::fs;
 
 use super::field;
 
-/// The frequency of the CPU that this thread last ran on, in kHz; `None` where the system doesn't tell.
+/// The frequency of the CPU that this thread last ran on, in kHz; `None` if the system doesn't report it.
 ///
-/// By `scaling_cur_freq`, or else by the line `cpu MHz` of `/proc/cpuinfo`, where that is measured. In
-/// a virtual machine that line is what the host's firmware says, whatever the CPU does, so it is no
-/// answer there.
+/// From `scaling_cur_freq`, or else from the line `cpu MHz` of `/proc/cpuinfo`, if that is measured. In a
+/// virtual machine that line is what the host's firmware states, whatever the CPU does, so it isn't used
+/// there.
 #[must_use]
 pub fn cpu_frequency_khz() -> Option<u64> {
     let cpu = last_cpu(&fs::read_to_string("/proc/thread-self/stat").ok()?)?;
@@ -21,7 +21,7 @@ pub fn cpu_frequency_khz() -> Option<u64> {
 
 /// The 39th field of `/proc/<pid>/stat`: the CPU last executed on.
 fn last_cpu(stat: &str) -> Option<u32> {
-    // The second field is the program's name in parentheses, and may have anything in it.
+    // The second field is the program's name in parentheses, which may contain anything.
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(39 - 3)?.parse().ok()
 }
@@ -32,7 +32,7 @@ fn of_cpuinfo(cpuinfo: &str, cpu: u32) -> Option<u64> {
     let block = blocks.find(|block| field(block, "processor") == Some(number.as_str()))?;
     let flags = field(block, "flags")?;
     let has = |flag| flags.split_whitespace().any(|has| has == flag);
-    // Only with these two registers does the kernel measure it.
+    // The kernel measures it only with these two registers.
     if !has("aperfmperf") || has("hypervisor") {
         return None;
     }

@@ -1,8 +1,8 @@
-//! What others did to this process's time: who else wanted its cores.
+//! How other processes disturbed this one: how they competed for its cores.
 //!
-//! A brick that shares its core with another program is timed correctly and yet says nothing of the
-//! model. So between passes this process is looked at, by two sources that are cheap and a third that is
-//! not; and so seldom that passes of a few milliseconds share a look:
+//! A brick that shares its core with another program is timed correctly, and yet its time says nothing about
+//! the model. So between passes the load is read from two cheap sources and one that is not, rarely enough
+//! that passes of a few milliseconds share a reading:
 //!
 //! | source | says | one reading (2 CPUs, Linux 6.18) |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | `/proc/self/task/*/schedstat` | waiting for a core, one thread a file | 0.6 µs a thread |
 //! | `/proc/stat` | CPU time of the whole machine, stolen time | 6 µs, more with more CPUs |
 //!
-//! `/proc/stat` counts in ticks of 10 ms, so there is nothing to gain from asking it at every pass
-//! of 3 ms: see [`LoadMeter::read`].
+//! `/proc/stat` counts in ticks of 10 ms, so reading it at every pass of 3 ms gains nothing: see
+//! [`LoadMeter::read`].
 
 use std::fs::{self, File};
 use std::io;
@@ -22,33 +22,34 @@ use brickscope_profile::machine::{Disturbance, OtherLoad};
 
 use crate::machine::os;
 
-/// Above so many threads, reading each one's file would itself disturb a pass of milliseconds.
+/// With more threads than this, reading each one's file would itself disturb a pass of milliseconds.
 const MAX_THREADS: usize = 64;
 
-/// A meter looks into `/proc/stat` at most this often, ten times as long as that counts finely.
+/// A meter reads `/proc/stat` at most this often: every ten of its ticks.
 const STEAL_EVERY_NS: u64 = 100_000_000;
-/// And at most so often that looking takes a thousandth of the time, however many CPUs it lists.
+/// And at most so often that reading it takes one part in this many of the time, whatever number of CPUs
+/// it lists.
 const STEAL_COST: u64 = 1000;
-/// Readings are so far apart that they take this part of the time. What they bring in its wake, such
-/// as threads of a pool that fall asleep meanwhile, can be several times as much.
+/// Readings are so far apart that they take one part in this many of the time. Their side effects, such as
+/// threads of a pool that fall asleep meanwhile, can take several times as much.
 const READING_COST: u64 = 4000;
-/// An interval has a figure for steal if it is so many times longer than looks are apart, so that
-/// what the looks at its two ends leave open is a small part of it.
+/// An interval has a figure for steal only if it is this many times longer than the distance between
+/// looks, so that the uncertainty of the looks at its two ends is a small part of it.
 const STEAL_LOOKS: u64 = 10;
 
-/// One look at what a [`LoadMeter`] reads. Says something only next to an earlier one of the same
+/// One reading of a [`LoadMeter`], which is meaningful only together with an earlier one of the same
 /// meter.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LoadReading {
     at_ns: u64,
-    /// For how long there should be no other, so that readings take no more than their part of the time.
+    /// How long no other reading should follow, so that readings take no more than their part of the time.
     pub(crate) lasts_ns: u64,
     involuntary_switches: Option<u64>,
     waits: Option<SlotWaits>,
     steal: Option<Steal>,
 }
 
-/// Stolen time as of the last look, and how far looks are apart.
+/// The stolen time at the last look, and the distance between looks.
 #[derive(Debug, Clone, Copy)]
 struct Steal {
     ns: u64,
@@ -85,20 +86,20 @@ fn grown(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     now?.checked_sub(then?)
 }
 
-/// Reads what others do to this process. Opens its files once; a reading allocates only when threads
-/// have come or gone since the last.
+/// Reads the load on this process. Opens its files once; a reading allocates only if threads have begun
+/// or ended since the last.
 #[derive(Debug)]
 pub(crate) struct LoadMeter {
     origin: Instant,
     waits: Option<Waits>,
     stat: Option<Stat>,
-    /// What a reading takes, as they took lately: between passes caches are cold, and it is ten times
-    /// what a loop of readings would show.
+    /// The cost of a reading, as of late: between passes caches are cold, and a reading costs ten times
+    /// as much as in a loop.
     cost_ns: u64,
 }
 
 impl LoadMeter {
-    /// Opens what there is. What there isn't will be `None` in each reading.
+    /// Opens the files that exist. Values of the others will be `None` in each reading.
     pub(crate) fn open() -> Self {
         let origin = Instant::now();
         Self { origin, waits: Waits::open(), stat: Stat::open(origin), cost_ns: 0 }
@@ -106,8 +107,8 @@ impl LoadMeter {
 
     /// Takes a reading: some 2.2 µs with two threads, and 0.6 µs more for each further one.
     ///
-    /// It looks into `/proc/stat` only if its last look was 100 ms ago, or a thousand times what a
-    /// look costs, whichever is longer; other readings repeat what that look said.
+    /// It reads `/proc/stat` only if the last time was 100 ms ago, or a thousand times the cost of doing
+    /// so, whichever is longer; other readings repeat the last value.
     pub(crate) fn read(&mut self) -> LoadReading {
         let at_ns = nanos_since(self.origin);
         let reading = LoadReading {
@@ -128,23 +129,23 @@ fn nanos_since(origin: Instant) -> u64 {
     origin.elapsed().as_nanos() as u64
 }
 
-/// For how long each thread of this process has waited for a core.
+/// How long each thread of this process has waited for a core.
 #[derive(Debug)]
 struct Waits {
-    // Its number of links is the number of threads and two, and asking for that is far cheaper than
-    // listing it.
+    // Its number of links is the number of threads plus two, and reading that is far cheaper than
+    // listing the folder.
     tasks: File,
     links: Option<u64>,
-    slots: Vec<Slot>,
+    slots: Vec<WaitSlot>,
     // There were more threads than slots.
     too_many: bool,
 }
 
-/// A place for one thread at a time. What it has counted never falls, whoever is in it.
+/// A place for one thread at a time. Its count never falls, whichever thread is in it.
 #[derive(Debug, Default)]
-struct Slot {
+struct WaitSlot {
     thread: Option<Thread>,
-    // What the threads that were here before had waited when last read.
+    // The waits of the threads that were here before, as last read.
     before_ns: u64,
     wait_ns: u64,
 }
@@ -155,14 +156,14 @@ struct Thread {
     schedstat: File,
 }
 
-/// What the slots had counted, those beyond the last used one being 0.
+/// The counts of the slots; 0 beyond the last used one.
 type SlotWaits = [u64; MAX_THREADS];
 
 impl Waits {
-    /// `None` where the kernel doesn't keep these figures.
+    /// `None` if the kernel doesn't keep these figures.
     fn open() -> Option<Self> {
         let own = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        // Some kernels have the file but don't fill it: then this thread has never run, it says.
+        // Some kernels have the file but don't fill it: then it says that this thread has never run.
         schedstat(own.as_bytes()).filter(|own| own.timeslices > 0)?;
         let tasks = File::open("/proc/self/task").ok()?;
         Some(Self { tasks, links: None, slots: Vec::new(), too_many: false })
@@ -182,7 +183,7 @@ impl Waits {
             if let Some(thread) = &slot.thread {
                 match read_schedstat(&thread.schedstat) {
                     Some(stat) => slot.wait_ns = stat.wait_ns,
-                    // It has ended; another may have begun in its stead, so the next reading lists.
+                    // It ended; another may have taken its place, so the next reading lists again.
                     None => {
                         slot.leave();
                         self.links = None;
@@ -194,7 +195,7 @@ impl Waits {
         Some(waits)
     }
 
-    /// Gives threads that are new a slot, and frees those of threads that have ended.
+    /// Gives new threads a slot, and frees those of threads that have ended.
     fn list(&mut self) -> io::Result<()> {
         let mut ids: Vec<u32> = Vec::new();
         for entry in fs::read_dir("/proc/self/task")? {
@@ -213,13 +214,13 @@ impl Waits {
         for id in ids {
             let room = self.slots.len() < MAX_THREADS;
             let free = self.slots.iter_mut().find(|slot| slot.thread.is_none());
-            // If it can't be opened the thread has ended between the listing and now.
+            // If it can't be opened, the thread has ended since the listing.
             let schedstat = File::open(format!("/proc/self/task/{id}/schedstat"));
             let thread = schedstat.ok().map(|schedstat| Thread { id, schedstat });
             match free {
                 Some(slot) => slot.thread = thread,
                 None if room => {
-                    self.slots.push(Slot { thread, ..Slot::default() });
+                    self.slots.push(WaitSlot { thread, ..WaitSlot::default() });
                 }
                 None => {
                     self.too_many = true;
@@ -231,7 +232,7 @@ impl Waits {
     }
 }
 
-impl Slot {
+impl WaitSlot {
     fn leave(&mut self) {
         self.thread = None;
         self.before_ns = self.before_ns.saturating_add(self.wait_ns);
@@ -250,7 +251,7 @@ fn links(_dir: &File) -> io::Result<u64> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Reads the begin of a file in `/proc`, whatever was read of it before.
+/// Reads a file in `/proc` from its begin, whatever was read of it before.
 #[cfg(unix)]
 fn read_begin(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, buffer, 0)
@@ -268,7 +269,7 @@ fn read_schedstat(file: &File) -> Option<Schedstat> {
     schedstat(&buffer[..len])
 }
 
-/// What the scheduler says of one thread.
+/// The scheduler's statistics of one thread.
 #[derive(Debug, PartialEq, Eq)]
 struct Schedstat {
     wait_ns: u64,
@@ -282,13 +283,13 @@ fn schedstat(text: &[u8]) -> Option<Schedstat> {
     Some(Schedstat { wait_ns: numbers.next()??, timeslices: numbers.next()?? })
 }
 
-/// The words of a line as numbers; `None` for those that are none.
+/// The words of a line as numbers; `None` for those that are not.
 fn numbers(text: &[u8]) -> impl Iterator<Item = Option<u64>> {
     let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     words.map(|word| std::str::from_utf8(word).ok()?.parse().ok())
 }
 
-/// `/proc/stat`, and how often to look into it.
+/// `/proc/stat`, and how often to read it.
 #[derive(Debug)]
 struct Stat {
     file: File,
@@ -304,7 +305,7 @@ impl Stat {
         let tick_ns = os::tick_ns()?;
         let looked_ns = nanos_since(origin);
         let mut stat = Self { file, tick_ns, every_ns: STEAL_EVERY_NS, looked_ns, last: None };
-        // The first look is slower, and what the last says carries the distance between looks.
+        // The first look is slower, and the distance between looks follows from the last.
         let mut cost_ns = u64::MAX;
         for _ in 0..3 {
             stat.looked_ns = nanos_since(origin);
@@ -337,7 +338,7 @@ impl Stat {
 struct CpuTimes {
     busy: u64,
     idle: u64,
-    // Kernels before 2.6.11 don't have it.
+    // Kernels before 2.6.11 lack it.
     steal: Option<u64>,
 }
 
@@ -349,11 +350,11 @@ fn read_cpu_times(file: &File) -> Option<CpuTimes> {
 }
 
 fn cpu_times(text: &[u8]) -> Option<CpuTimes> {
-    // A line that was cut off could end within a number.
+    // A truncated line could end within a number.
     let line = &text[..text.iter().position(|&byte| byte == b'\n')?];
     let mut numbers = numbers(line.strip_prefix(b"cpu ")?);
     let mut next = || numbers.next().flatten();
-    // Time of guests is in `user` and `nice` already.
+    // `user` and `nice` already include the time of guests.
     let (user, nice, system, idle) = (next()?, next()?, next()?, next()?);
     let (iowait, irq, softirq) = (next().unwrap_or(0), next().unwrap_or(0), next().unwrap_or(0));
     let sum = |terms: &[u64]| terms.iter().try_fold(0_u64, |sum, &term| sum.checked_add(term));
@@ -364,7 +365,7 @@ fn cpu_times(text: &[u8]) -> Option<CpuTimes> {
     })
 }
 
-/// Watches how much of the machine others use, from [`start`](Self::start) on.
+/// Measures how much of the machine others use, from [`start`](Self::start) on.
 ///
 /// ```
 /// use brickscope::LoadWatch;
@@ -388,15 +389,15 @@ pub struct LoadWatch {
     own_ns: u64,
 }
 
-/// Below so many ticks of CPU time an interval says more about ticks than about load.
+/// With fewer ticks of CPU time, an interval says more about ticks than about load.
 const LEAST_TICKS: u64 = 10;
 
 impl LoadWatch {
-    /// Begins to watch.
+    /// Begins to measure.
     ///
     /// # Errors
     ///
-    /// Why it can't, on systems without `/proc/stat`.
+    /// The reason, on systems without `/proc/stat`.
     pub fn start() -> Result<Self, Absent> {
         let absent = |reason: &str| Absent { reason: reason.to_owned() };
         let stat = File::open("/proc/stat").map_err(|error| Absent {
@@ -410,12 +411,11 @@ impl LoadWatch {
         Ok(Self { stat, tick_ns, times, own_ns: usage.cpu_ns })
     }
 
-    /// What others have used since the start.
+    /// What others used since the start.
     ///
     /// # Errors
     ///
-    /// Why it isn't known: less than ten ticks of CPU time have passed, or the system stopped
-    /// answering.
+    /// The reason, if less than ten ticks of CPU time have passed, or the system stopped reporting.
     pub fn so_far(&self) -> Result<OtherLoad, Absent> {
         let load = read_cpu_times(&self.stat)
             .zip(os::usage())
@@ -431,8 +431,7 @@ impl LoadWatch {
                 ),
             }),
             None => Err(Absent {
-                reason: "load by others not measured: what /proc/stat says ran backwards"
-                    .to_owned(),
+                reason: "load by others not measured: /proc/stat ran backwards".to_owned(),
             }),
         }
     }
@@ -440,7 +439,7 @@ impl LoadWatch {
     fn load(&self, now: &CpuTimes, own_ns: u64) -> Option<OtherLoad> {
         let nanos = |now: u64, then: u64| now.checked_sub(then)?.checked_mul(self.tick_ns);
         let busy_ns = nanos(now.busy, self.times.busy)?;
-        // Idle and waiting time may run backwards by ticks when CPUs go offline, says proc(5).
+        // Idle and waiting time may decrease by ticks when CPUs go offline, according to proc(5).
         let idle_ns = nanos(now.idle, self.times.idle).unwrap_or(0);
         let steal_ns = now.steal.zip(self.times.steal).and_then(|(now, then)| nanos(now, then));
         Some(OtherLoad {

@@ -15,43 +15,43 @@ use crate::machine::available_memory;
 use crate::machine::os::{self, Affinity};
 use crate::sync::lock_unmodelled as lock;
 
-/// Bytes of memory that each thread moves in one go.
+/// The bytes of memory that each thread moves in one run.
 const MEMORY_BYTES: u64 = 128 << 20;
-/// Bytes that all threads move in one go, at most, unless the caches are larger than that.
+/// The most bytes that all threads move in one run, unless the caches are larger than that.
 const ALL_MEMORY_BYTES: u64 = 1 << 30;
-/// With fewer bytes a thread, caches would be measured and not memory.
+/// With fewer bytes per thread, caches would be measured instead of memory.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
-/// Memory is measured with so many times what the last level of cache holds: the rule of STREAM.
+/// Memory is measured with this many times the size of the last cache level: the rule of STREAM.
 const TIMES_LAST_LEVEL: u64 = 4;
-/// Bytes that a thread moves in one go where they stay in a cache: some hundred microseconds.
+/// The bytes that a thread moves in one run if they stay in a cache: some hundred microseconds.
 const CACHE_BYTES: u64 = 32 << 20;
-/// Rounds of multiplications in one go: a third of a millisecond. The shorter, the likelier one is
-/// that no thread was taken off its core in; but starting the threads takes some microseconds.
+/// Rounds of multiplications in one run: a third of a millisecond. The shorter a run, the likelier one is in
+/// which no thread was taken off its core; but starting the threads takes some microseconds.
 const ROUNDS: usize = 200_000;
-/// Tiles of bytes in one go: as long.
+/// Tiles of bytes in one run, for about the same time.
 const TILES: usize = 1_000;
 
-/// Numbers of a page: arrays begin at pages, so that no vector lies across two cache lines.
+/// The numbers in a page: arrays begin at pages, so that no vector spans two cache lines.
 const PAGE: usize = 4096 / size_of::<f64>();
-/// Where the arrays begin: at a huge page.
+/// The alignment of the arrays: a huge page.
 const ALIGN: usize = 2 << 20;
 
 /// The arrays of one thread.
 struct Arrays {
     numbers: Vec<f64>,
-    /// Where they begin.
+    /// The index at which they begin.
     start: usize,
 }
 
 impl Arrays {
-    /// `len` numbers, written to; `None` if there isn't the memory.
+    /// `len` numbers, written to; `None` if there isn't enough memory.
     fn new(len: usize) -> Option<Self> {
         let mut numbers: Vec<f64> = Vec::new();
         let room = len + ALIGN / size_of::<f64>();
         numbers.try_reserve_exact(room).ok()?;
         os::advise_huge_pages(numbers.spare_capacity_mut());
         let start = numbers.as_ptr().align_offset(ALIGN).min(room - len);
-        // Filled, so that each page is there and none is the shared page of zeros.
+        // Filled, so that each page exists and none is the shared page of zeros.
         numbers.resize(start + len, 1.0);
         Some(Self { numbers, start })
     }
@@ -61,19 +61,19 @@ impl Arrays {
     }
 }
 
-/// Loops to time, on the threads of one pool.
+/// Loops to time on the threads of one pool.
 pub(super) struct Meter<'p> {
     kernels: Kernels,
     pool: OwnCpus<'p>,
     caches: Vec<CacheLevel>,
     memory: Result<Vec<Mutex<Arrays>>, Absent>,
-    /// Numbers in the arrays of each thread.
+    /// The numbers in the arrays of each thread.
     numbers: usize,
 }
 
-/// A pool whose threads have a CPU each, if it has as many as there are CPUs: where something else
-/// runs, too, the scheduler may put two threads of a pool on one CPU, and leaves them there. With
-/// fewer threads that is its choice, since it knows which CPUs share a core.
+/// A pool whose threads are pinned to a CPU each, if it has as many threads as there are CPUs: under other
+/// load the scheduler may put two threads of a pool on one CPU, and leave them there. With fewer threads
+/// the scheduler chooses, since it knows which CPUs share a core.
 struct OwnCpus<'p> {
     pool: &'p ThreadPool,
     before: Option<Affinity>,
@@ -107,18 +107,18 @@ impl Drop for OwnCpus<'_> {
     }
 }
 
-/// A loop's rate, in bytes or operations a second.
+/// A loop's rate, in bytes or operations per second.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
-    /// Bytes that the threads touch together, again and again.
+    /// The bytes that the threads touch together, again and again.
     pub(super) working_set: u64,
     pub(super) per_second: f64,
 }
 
 impl<'p> Meter<'p> {
-    /// Takes the memory that the loops move, 128 MiB for each thread or more where there are larger
-    /// caches, but at most an eighth of what is free. Each thread writes to its own first, so that it
-    /// lies where the thread is.
+    /// Allocates the memory that the loops move: 128 MiB per thread, or more if caches are larger, but at
+    /// most an eighth of free memory. Each thread writes to its own part first, so that the memory lies
+    /// near the thread.
     pub(super) fn new(kernels: Kernels, pool: &'p ThreadPool, caches: Vec<CacheLevel>) -> Self {
         let pool = OwnCpus::new(pool);
         let n_threads = pool.threads() as u64;
@@ -132,15 +132,15 @@ impl<'p> Meter<'p> {
         let memory = if bytes < least { None } else { allocate(&pool, numbers) };
         let memory = memory.ok_or_else(|| Absent {
             reason: format!(
-                "not measured: moving memory on {n_threads} threads, {} MB each, takes more than \
-                 an eighth of the memory that is free",
+                "not measured: moving memory on {n_threads} threads, {} MB each, would take more than \
+                 an eighth of free memory",
                 least >> 20
             ),
         });
         Self { kernels, pool, caches, memory, numbers }
     }
 
-    /// Without memory to move.
+    /// A meter without memory to move.
     pub(super) fn of_arithmetic(kernels: Kernels, pool: &'p ThreadPool) -> Self {
         let reason = "not measured: no memory was taken for it".to_owned();
         let pool = OwnCpus::new(pool);
@@ -155,22 +155,22 @@ impl<'p> Meter<'p> {
         self.pool.threads() as u32
     }
 
-    /// Moves what is in memory, for `nanos`.
+    /// Moves data in memory, for `nanos`.
     pub(super) fn memory(&self, how: Move, nanos: u64) -> Result<Rate, Absent> {
         self.stream(how, Place::Memory, u64::MAX, nanos)
     }
 
-    /// Moves what is in a cache, half of which it fills, for `nanos`.
+    /// Moves data in a cache, half of which it fills, for `nanos`.
     pub(super) fn cache(&self, cache: CacheLevel, how: Move, nanos: u64) -> Result<Rate, Absent> {
         let share = cache.bytes_per_thread(self.threads());
         let inner = self.caches.iter().rfind(|inner| inner.level < cache.level);
         let inner = inner.map_or(0, |inner| inner.bytes_per_thread(self.threads()));
-        // Half of it, since the other half is for what else runs; and most of that has to be in no
+        // Half of it, since the other half is for whatever else runs; and most of that must fit into no
         // level nearer to the core.
         if share / 2 < 2 * inner {
             return Err(Absent {
                 reason: format!(
-                    "not measured: a thread's part of {}, {} KB, is too little beside the {} KB \
+                    "not measured: a thread's part of {}, {} KB, is too small next to the {} KB \
                      of the level below",
                     cache.name(),
                     share >> 10,
@@ -184,7 +184,7 @@ impl<'p> Meter<'p> {
     fn stream(&self, how: Move, place: Place, most: u64, nanos: u64) -> Result<Rate, Absent> {
         let memory = self.memory.as_ref().map_err(Clone::clone)?;
         let numbers = self.numbers.min((most / size_of::<f64>() as u64) as usize);
-        // Whole pages, so that the arrays begin alike.
+        // Whole pages, so that all arrays begin at the same offset.
         let array = numbers / how.arrays() / PAGE * PAGE;
         if array == 0 {
             return Err(Absent {
@@ -195,14 +195,14 @@ impl<'p> Meter<'p> {
             });
         }
         let set = (array * how.arrays() * size_of::<f64>()) as u64;
-        // All of memory's part in one go, however long that takes: of a smaller piece, caches of which
-        // nobody knows how they evict may hold the most.
+        // All of memory's part in one run, however long that takes: with smaller pieces, caches of unknown
+        // eviction policy may hold most of it.
         let times = match place {
             Place::Memory => 1,
             Place::Cache => CACHE_BYTES.div_ceil(set),
         };
         let kernels = self.kernels;
-        // Which of these loops reads memory fastest is up to the machine, so all of them are tried.
+        // Which of these loops reads memory fastest depends on the machine, so all of them are tried.
         let (loops, nanos): (&[usize], u64) = match (how, place) {
             (Move::Read, Place::Memory) => (&[1, 2, 4], nanos / 2),
             _ => (&[1], nanos),
@@ -239,7 +239,7 @@ impl<'p> Meter<'p> {
         Ok(Rate { working_set, per_second: per_second(working_set * times, ns) })
     }
 
-    /// Single-precision multiplications and additions a second.
+    /// Single-precision multiplications and additions per second.
     pub(super) fn flops(&self, nanos: u64) -> f64 {
         let ns = best_of(nanos, &|| {
             self.pool.run(&|_| {
@@ -249,7 +249,7 @@ impl<'p> Meter<'p> {
         per_second(self.pool.threads() as u64 * (ROUNDS * Kernels::FLOPS_PER_ROUND) as u64, ns)
     }
 
-    /// Multiplications and additions of bytes a second.
+    /// Multiplications and additions of bytes per second.
     pub(super) fn int8(&self, int8: Int8, nanos: u64) -> Result<f64, Absent> {
         if let Some(why) = self.kernels.int8_absent(int8) {
             return Err(Absent { reason: why.to_owned() });
@@ -270,7 +270,7 @@ fn per_second(amount: u64, ns: u64) -> f64 {
     amount as f64 * 1e9 / ns as f64
 }
 
-/// Arrays for each thread, written to by it; `None` if there isn't the memory.
+/// Arrays for each thread, written to by it; `None` if there isn't enough memory.
 fn allocate(pool: &ThreadPool, numbers: usize) -> Option<Vec<Mutex<Arrays>>> {
     let memory: Vec<Mutex<Option<Arrays>>> =
         (0..pool.threads()).map(|_| Mutex::default()).collect();
@@ -279,12 +279,12 @@ fn allocate(pool: &ThreadPool, numbers: usize) -> Option<Vec<Mutex<Arrays>>> {
     each.map(|arrays| arrays.map(Mutex::new)).collect()
 }
 
-/// The least time that `run` took within `nanos`, in nanoseconds, and at least one: others on the
-/// machine only slow it down.
+/// The shortest time of `run` within `nanos`, in nanoseconds, over at least one run: other load only slows
+/// it down.
 ///
-/// Now and then the threads are left alone until they sleep. Two that share a core, since it was the
-/// only idle one when they began, would stay there for as long as they are busy; one that wakes is
-/// given an idle core.
+/// Now and then the threads are left alone until they sleep. Two threads that share a core, since no other
+/// was idle when they began, would stay there for as long as they are busy; a thread that wakes is given
+/// an idle core.
 fn best_of(nanos: u64, run: &dyn Fn()) -> u64 {
     const BUSY_NANOS: u64 = 10_000_000;
     const REST: Duration = Duration::from_millis(2);

@@ -1,4 +1,5 @@
-//! What this machine is, and what it can do at best.
+//! What this machine is, and how fast it can be: its description, load, limits, hardware counters and
+//! measured peaks.
 
 mod caches;
 #[cfg(feature = "kernels")]
@@ -43,7 +44,7 @@ pub fn detect() -> Machine {
     }
 }
 
-/// Bytes of memory that could be had without swapping, if the system says.
+/// Bytes of memory available without swapping, if the system reports it.
 #[cfg(feature = "kernels")]
 fn available_memory() -> Option<u64> {
     kilobytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")

@@ -1,19 +1,19 @@
-//! The calls of the operating system that the standard library has no safe form of, and one question
-//! to the processor.
+//! Calls of the operating system for which the standard library has no safe form, and one query of the
+//! processor.
 //!
-//! Miri can't make them, so under it there are none, as on systems that this crate doesn't know.
+//! Miri can't make them, so under Miri they return nothing, as on systems that this crate doesn't know.
 #![allow(unsafe_code)]
 
-/// What the system has counted for this process, all its threads and those that have ended.
+/// The system's counts for this process, with all its threads, including those that have ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
-    /// How often a thread was taken off its core though it had more to do.
+    /// How often a thread was taken off its core although it had more to do.
     pub(super) involuntary_switches: u64,
     /// CPU time, user and system.
     pub(super) cpu_ns: u64,
 }
 
-/// Asks `getrusage`. `None` where this crate doesn't know how.
+/// Calls `getrusage`. `None` if this crate doesn't know how.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) fn usage() -> Option<Usage> {
     // SAFETY: a `rusage` is integers only, for which zeros are valid.
@@ -38,7 +38,7 @@ pub(super) fn usage() -> Option<Usage> {
     None
 }
 
-/// The number by which the system and its tools know the calling thread.
+/// The number of the calling thread for the system and its tools.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) fn thread_id() -> Option<u32> {
     // SAFETY: takes nothing and returns a number.
@@ -50,7 +50,7 @@ pub(crate) fn thread_id() -> Option<u32> {
     None
 }
 
-/// How long a tick is in which `/proc/stat` counts, in nanoseconds: 10 ms nearly everywhere.
+/// The length of the ticks of `/proc/stat`, in nanoseconds: 10 ms nearly everywhere.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) fn tick_ns() -> Option<u64> {
     // SAFETY: takes a number and returns one.
@@ -63,7 +63,7 @@ pub(super) fn tick_ns() -> Option<u64> {
     None
 }
 
-/// The C library and its version. `None` where this crate doesn't know how to ask.
+/// The C library and its version. `None` if this crate doesn't know how to ask.
 #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
 pub(super) fn libc_version() -> Option<String> {
     // SAFETY: returns a pointer to a constant text that ends in a zero.
@@ -76,8 +76,8 @@ pub(super) fn libc_version() -> Option<String> {
     cfg!(target_env = "musl").then(|| "musl".to_owned())
 }
 
-/// The name that a hypervisor gives itself by CPUID, such as `KVMKVMKVM`; `None` if there is none, or
-/// it doesn't say.
+/// The name that a hypervisor gives itself in CPUID, such as `KVMKVMKVM`; `None` if there is none, or it
+/// gives no name.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) fn hypervisor() -> Option<String> {
     const FEATURES: u32 = 1;
@@ -104,8 +104,8 @@ pub(super) fn hypervisor() -> Option<String> {
     None
 }
 
-/// Asks for huge pages behind `memory` where the system gives them on request: with small ones the
-/// tables of addresses would be measured too. A wish; nothing is known of what came of it.
+/// Asks for huge pages behind `memory`, for systems that give them on request: with small pages, address
+/// translation would be measured too. Best effort; the kernel may ignore it.
 #[cfg(all(target_os = "linux", not(miri), feature = "kernels"))]
 pub(super) fn advise_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
     const PAGE: usize = 4096;
@@ -129,7 +129,7 @@ pub(super) struct Affinity(libc::cpu_set_t);
 
 #[cfg(all(target_os = "linux", not(miri), feature = "kernels"))]
 impl Affinity {
-    /// That of the calling thread.
+    /// The affinity of the calling thread.
     pub(super) fn of_this_thread() -> Option<Self> {
         // SAFETY: a `cpu_set_t` is integers only, for which zeros are valid.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -154,7 +154,7 @@ impl Affinity {
         .collect()
     }
 
-    /// Makes it that of the calling thread. What the system refuses stays as it was.
+    /// Sets the affinity of the calling thread. If the system refuses, it stays as it was.
     pub(super) fn apply(&self) {
         // SAFETY: the pointer is to a whole `cpu_set_t`; 0 is this thread.
         unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) };

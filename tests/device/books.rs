@@ -84,7 +84,7 @@ fn marks_out_of_order_are_no_times() {
     assert_eq!((device.disordered_passes, device.unsettled_passes), (1, 0));
     let positions: Vec<u64> = device.streams[0].passes.iter().map(|pass| pass.position).collect();
     assert_eq!(positions, [0, 2]);
-    assert!(brickscope_analysis::view::report(&profile).contains("marks were not in order: 1"));
+    assert!(brickscope_analysis::view::report(&profile).contains("marks were out of order: 1"));
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn the_reason_is_in_the_report_with_its_figures() {
     let reason = "prefill: layers only: the 41 stamps of 1.0 µs that bricks take would be 2.6 % of a \
                   pass, and 1 % are allowed";
     assert!(said.contains(reason), "{report}");
-    assert!(said.contains("one takes the host 0.1 µs and the device 1.0 µs"), "{report}");
+    assert!(said.contains("one costs the host 0.1 µs and the device 1.0 µs"), "{report}");
 }
 
 #[test]

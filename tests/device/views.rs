@@ -77,8 +77,8 @@ fn the_report_of_layers() {
 fn immediate_is_labelled_serialised() {
     let report = view::report(&run(SyncMode::Immediate));
     assert!(is_narrow(&report), "{report}");
-    assert!(report.contains("serialised: it waited after every brick"), "{report}");
-    assert!(view::headline(&run(SyncMode::Immediate)).contains("It was serialised"));
+    assert!(report.contains("serialised: the host waited after every brick"), "{report}");
+    assert!(view::headline(&run(SyncMode::Immediate)).contains("The run was serialised"));
 }
 
 #[test]

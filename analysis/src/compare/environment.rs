@@ -1,4 +1,4 @@
-//! What two sides must have in common, so that a change of time can only be theirs.
+//! What two sides must have in common, so that only the sides themselves can change a time.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use super::{Process, Side};
 
-/// Something that a process says of the conditions that it ran under.
+/// A condition that a process ran under.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// How it was.
+    /// Its value.
     pub value: String,
     /// What follows if two processes differ in it.
     pub weight: Weight,
 }
 
-/// What follows if two processes differ in something.
+/// What follows if two processes differ in a [`Fact`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
     /// They can't be compared.
@@ -27,27 +27,27 @@ pub enum Weight {
 }
 
 impl Fact {
-    /// What must be alike.
+    /// A fact that must be equal.
     #[must_use]
     pub fn must(name: &str, value: impl Into<String>) -> Self {
         Self { name: name.to_owned(), value: value.into(), weight: Weight::Must }
     }
 
-    /// What may differ, and is shown then.
+    /// A fact that may differ; a difference is shown.
     #[must_use]
     pub fn may(name: &str, value: impl Into<String>) -> Self {
         Self { name: name.to_owned(), value: value.into(), weight: Weight::May }
     }
 }
 
-/// Something that processes differ in.
+/// A condition that processes differ in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What.
+    /// Its name.
     pub name: String,
-    /// How it was on side A: all the ways, if its processes differ.
+    /// Its value on side A: all values, if the processes of the side differ.
     pub a: Vec<String>,
-    /// How it was on side B.
+    /// Its value on side B.
     pub b: Vec<String>,
 }
 
@@ -57,8 +57,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What processes of either side differ in, or these tests of them: first what forbids to compare
-/// them, then the rest.
+/// The differences between processes of either side, or between these tests of theirs: first those that
+/// forbid a comparison, then the rest.
 pub(super) fn differences(
     a: &Side,
     b: &Side,
@@ -82,7 +82,7 @@ pub(super) fn differences(
     (must, may)
 }
 
-/// What a process says of itself and of its tests, with the test.
+/// The facts of a process and of its tests, with the test.
 fn facts(process: &Process) -> impl Iterator<Item = (Option<&str>, &Fact)> {
     let own = process.facts.iter().map(|fact| (None, fact));
     own.chain(
@@ -93,16 +93,16 @@ fn facts(process: &Process) -> impl Iterator<Item = (Option<&str>, &Fact)> {
     )
 }
 
-/// Whether it is of no test, or of one of these.
+/// Whether a fact is of no test, or of one of these.
 fn is_in(test: Option<&str>, tests: &[String]) -> bool {
     test.is_none_or(|test| tests.iter().any(|name| name == test))
 }
 
-/// All that the processes of a side say of something, each once.
+/// All values that the processes of a side have for a fact, each once.
 fn values(side: &Side, name: &str) -> Vec<String> {
     let value = |process: &Process| {
         let fact = facts(process).find(|(_, fact)| fact.name == name);
-        fact.map_or_else(|| "not told".to_owned(), |(_, fact)| fact.value.clone())
+        fact.map_or_else(|| "not stated".to_owned(), |(_, fact)| fact.value.clone())
     };
     let mut values: Vec<String> = side.processes.iter().map(value).collect();
     values.sort();

@@ -10,22 +10,22 @@ use brickscope_profile::sums::Pass;
 
 use super::{Brick, Fact, Process, Sample, Test};
 
-/// A profile has no pass whose spans were all kept, so there is nothing in it to compare.
+/// The profile has no pass whose spans were all kept, so there is nothing to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnusableProfile;
 
 impl fmt::Display for UnusableProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it kept all spans of no pass, so there is nothing in it to compare")
+        f.write_str("it has no pass whose spans were all kept, so there is nothing to compare")
     }
 }
 
 impl std::error::Error for UnusableProfile {}
 
 impl Process {
-    /// What a profile says: the passes whose spans were all kept. `name` is what people call it.
+    /// A process made from the passes of a profile whose spans were all kept. `name` is for people.
     ///
-    /// A profile is one process, so two of them can't tell a change from how processes differ.
+    /// A profile is one process, so two of them can't tell a change from variation between processes.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Process {
     }
 }
 
-/// What each pass spent in each brick, by the numbers of passes and names.
+/// The time of each pass in each brick, by the serial of the pass and the index of the name.
 type Times = HashMap<u32, HashMap<u16, u64>>;
 
 fn times_of_passes(profile: &Profile) -> Times {
@@ -104,7 +104,7 @@ fn test(phase: Phase, passes: &[&Pass], times: &Times, profile: &Profile) -> Opt
             ns: passes.iter().map(|pass| ns(pass).unwrap_or(0)).collect(),
         })
     };
-    // What is a pass, other programs decide.
+    // Other programs define passes otherwise.
     let tokens = format!("tokens of a {phase} pass");
     let facts = profile.imported.iter().map(|_| Fact::must(&tokens, first.tokens.to_string()));
     Some(Test {
@@ -145,19 +145,19 @@ fn facts(profile: &Profile) -> Vec<Fact> {
         }
     }
     if let Some(machine) = &profile.machine {
-        let told = |value: Option<String>| value.unwrap_or_else(|| "not told".to_owned());
+        let stated = |value: Option<String>| value.unwrap_or_else(|| "not stated".to_owned());
         facts.extend([
             Fact::must("system", format!("{} {}", machine.os, machine.arch)),
-            Fact::must("cpu", told(machine.cpu.clone())),
-            Fact::must("logical CPUs", told(machine.logical_cpus.map(|n| n.to_string()))),
-            Fact::must("memory", told(machine.memory_bytes.map(|n| n.to_string()))),
+            Fact::must("cpu", stated(machine.cpu.clone())),
+            Fact::must("logical CPUs", stated(machine.logical_cpus.map(|n| n.to_string()))),
+            Fact::must("memory", stated(machine.memory_bytes.map(|n| n.to_string()))),
         ]);
     }
     let Some(imported) = &profile.imported else {
         facts.push(Fact::may("build", format!("brickscope {}", profile.brickscope_version)));
         return facts;
     };
-    facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not told")));
+    facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not stated")));
     facts.extend(imported.conditions.iter().map(|(name, value)| Fact::must(name, &**value)));
     facts
 }

@@ -6,7 +6,7 @@ use super::{Brick, Fact, Process, Sample, Test, Turn};
 use crate::receipt::{Receipt, v1};
 
 impl Process {
-    /// What a receipt says, without the samples of the warm-up. `name` is what people call it.
+    /// A process made from a receipt, without the samples of the warm-up. `name` is for people.
     #[must_use]
     pub fn from_receipt(name: &str, receipt: &Receipt) -> Self {
         Self {
@@ -25,13 +25,13 @@ impl Process {
     }
 }
 
-/// By its number in its set, which is of use where both sides are one set; and by the time stamp,
-/// among all of one boot.
+/// Its place by its number in its set, which helps if both sides are one set, and by its time stamp among
+/// all of one boot.
 fn turns(receipt: &Receipt) -> Vec<Turn> {
     let run = &receipt.run;
     let in_set = run.set.as_ref().map(|set| (format!("set {set}"), u64::from(run.process)));
-    // Digits of RFC 3339 in UTC sort as the times do. `benchmark` stamps whole seconds: processes
-    // that are shorter have no order by it.
+    // Digits of RFC 3339 in UTC sort as the times do. `benchmark` writes whole seconds, so processes
+    // that are shorter have no order.
     let digits = receipt.timestamp.chars().filter(char::is_ascii_digit);
     let stamp: String = digits.chain(std::iter::repeat('0')).take(17).collect();
     let boot = receipt.machine.boot.as_ref();
@@ -67,12 +67,12 @@ fn test(test: &v1::Test) -> Test {
     }
 }
 
-/// Everything that has an influence on times, and then what is compared or only good to know.
+/// First everything that influences times, then what is compared or only informative.
 fn facts(receipt: &Receipt) -> Vec<Fact> {
     let Receipt { model, run, machine, binary, .. } = receipt;
-    let told = |value: &Option<String>| value.clone().unwrap_or_else(not_told);
+    let stated = |value: &Option<String>| value.clone().unwrap_or_else(not_stated);
     fn number<T: ToString>(value: Option<T>) -> String {
-        value.map_or_else(not_told, |value| value.to_string())
+        value.map_or_else(not_stated, |value| value.to_string())
     }
     let mut facts = vec![
         Fact::must("measured by", "benchmark"),
@@ -88,44 +88,44 @@ fn facts(receipt: &Receipt) -> Vec<Fact> {
     ];
     facts.extend([
         Fact::must("system", format!("{} {}", machine.os, machine.arch)),
-        Fact::must("cpu", told(&machine.cpu)),
-        Fact::must("cpu_id", told(&machine.cpu_id)),
-        Fact::may("microcode", told(&machine.microcode)),
+        Fact::must("cpu", stated(&machine.cpu)),
+        Fact::must("cpu_id", stated(&machine.cpu_id)),
+        Fact::may("microcode", stated(&machine.microcode)),
         Fact::must("logical CPUs", number(machine.logical_cpus)),
         Fact::must("threads per core", number(machine.threads_per_core)),
         Fact::must("NUMA nodes", number(machine.numa_nodes)),
-        Fact::must("governor", told(&machine.governor)),
+        Fact::must("governor", stated(&machine.governor)),
         Fact::must("turbo", number(machine.turbo)),
         Fact::must("memory", gib(machine.memory_bytes)),
-        Fact::may("kernel", told(&machine.kernel)),
-        Fact::may("libc", told(&machine.libc)),
-        Fact::must("hypervisor", told(&machine.hypervisor)),
+        Fact::may("kernel", stated(&machine.kernel)),
+        Fact::may("libc", stated(&machine.libc)),
+        Fact::must("hypervisor", stated(&machine.hypervisor)),
         Fact::must("CPUs of the control group", number(machine.cgroup_cpus)),
-        Fact::must("CPU set of the control group", told(&machine.cgroup_cpuset)),
+        Fact::must("CPU set of the control group", stated(&machine.cgroup_cpuset)),
         Fact::must("memory of the control group", gib(machine.cgroup_memory_bytes)),
-        Fact::must("huge pages", told(&machine.huge_pages)),
+        Fact::must("huge pages", stated(&machine.huge_pages)),
         Fact::may("build", build(binary)),
     ]);
     for (name, value) in &receipt.environment {
-        // That of the build is said above.
+        // The version is in the build above.
         if name != "BRICKSCOPE_VERSION" {
             facts.push(Fact::may(name, &**value));
         }
     }
     facts.push(Fact::may("repetitions", run.repetitions.to_string()));
     facts.push(Fact::may("clock", &*receipt.clock.source));
-    facts.push(Fact::may("boot", told(&machine.boot)));
+    facts.push(Fact::may("boot", stated(&machine.boot)));
     facts
 }
 
-/// A reboot or another kernel takes some pages more or less of the same memory.
+/// A reboot or another kernel changes the usable part of the same memory a little.
 fn gib(bytes: Option<u64>) -> String {
     let gib = |bytes: u64| (bytes as f64 / (1_u64 << 30) as f64).round();
-    bytes.map_or_else(not_told, |bytes| format!("{} GiB", gib(bytes)))
+    bytes.map_or_else(not_stated, |bytes| format!("{} GiB", gib(bytes)))
 }
 
-fn not_told() -> String {
-    "not told".to_owned()
+fn not_stated() -> String {
+    "not stated".to_owned()
 }
 
 fn names(tests: &[v1::Test]) -> String {
@@ -137,7 +137,7 @@ fn build(binary: &v1::Binary) -> String {
     format!("brickscope {}, {hash}", binary.version)
 }
 
-/// As many digits of a hash as tell two apart.
+/// Enough digits of a hash to tell two apart.
 fn short(sha256: &str) -> String {
     sha256.chars().take(12).collect()
 }

@@ -1,24 +1,25 @@
-//! Two sides, each some processes that measured the same work: what became slower, and by how much.
+//! Compares two sides, each some processes that measured the same work: what became slower, and by how
+//! much.
 //!
-//! The times inside a process resemble each other more than those of two processes do: where its
-//! memory came to lie, which clock it met and who else was there are the same for all of them. So a
-//! process is one replicate, however many samples it took (Kalibera and Jones, "Rigorous benchmarking
-//! in reasonable time", 2013: replicate where the variance is). It is summed up by the median of its
-//! samples, which a disturbance of some of them does not move.
+//! Times within one process resemble each other more than times of two processes: they share the layout
+//! of memory, the clock frequency and the load of the machine. So a process is one replicate, however
+//! many samples it took (Kalibera and Jones, "Rigorous benchmarking in reasonable time", 2013: replicate
+//! where the variance is). It is summed up by the median of its samples, which the disturbance of some of
+//! them does not move.
 //!
-//! What is estimated is the logarithm of the ratio of B to A. Where the processes of both sides ran
-//! in turns, each is held against its neighbour of the other side, so that what changes slowly drops
-//! out; else the sides are two samples, whose errors are by the means of blocks of processes in a row
-//! where these are further apart than independent processes would put them. The estimate is the mean without the fifth at
-//! either end (from 20 processes on), and its error is by the winsorised squares (Yuen 1974), so that
-//! some processes that met another load neither move it nor make it blind. The interval is that of
-//! Student's t.
+//! The estimate is of the logarithm of the ratio of B to A. If the processes of both sides ran in turns,
+//! each is compared with its neighbour of the other side, so that slow changes drop out. Otherwise the
+//! sides are two samples, whose errors come from the means of blocks of consecutive processes if these
+//! are further apart than independent processes would put them. The estimate is the mean without the
+//! fifth at either end (from 20 processes on), and its error comes from the winsorised squares (Yuen
+//! 1974), so that some processes under another load neither move it nor make it blind. The interval is
+//! based on Student's t.
 //!
 //! # Why not a bootstrap
 //!
-//! How often an interval for 95 % misses the truth, of 1000 to 5000 simulated comparisons of pairs
-//! of processes with 5 samples each, and in brackets half its width in percent. Spikes: a process in
-//! seven takes 3 % longer and more. Bursts: some processes in a row take 5 to 20 % longer.
+//! How often a 95 % interval misses the true value, in 1000 to 5000 simulated comparisons of pairs of
+//! processes with 5 samples each, and in brackets half its width in percent. Spikes: one process in
+//! seven takes 3 % longer or more. Bursts: some consecutive processes take 5 to 20 % longer.
 //!
 //! | noise, processes | Student's t | trimmed by a fifth | percentile, hierarchical | BCa | bootstrap-t |
 //! |---|---|---|---|---|---|
@@ -35,21 +36,21 @@
 //! | bursts, 10 | 0.02 (2.2) | 0.04 (0.5) | 0.06 (1.7) | 0.14 (2.0) | 0.08 (3.3) |
 //! | bursts, 20 | 0.03 (1.9) | 0.04 (0.4) | 0.07 (1.7) | 0.16 (2.0) | 0.13 (2.6) |
 //!
-//! A percentile bootstrap of the processes alone misses it in 8 to 20 %. Resampling the samples inside
-//! them as well counts their variance twice, since it is in the medians already; that hides a part of
-//! the fault. And a comparison of thirty bricks needs intervals not for 95 but for 99.99 %, where
-//! resampling five or ten numbers has nothing to say. For 99.9 % Student's t misses the truth in 0.000
-//! to 0.001 of them, and trimmed by a fifth in 0.0004 to 0.0018, with 20 processes at 0.3 to 1.2 times
-//! the width. With 5 it would be three times as wide, for lack of degrees of freedom; so only from 20
-//! processes on is there any trimming. The tests simulate it again, a bootstrap beside it.
+//! A percentile bootstrap of the processes alone misses the true value in 8 to 20 %. Resampling the samples
+//! within processes as well counts their variance twice, since it is already in the medians; that hides
+//! part of the error. And a comparison of thirty bricks needs intervals not for 95 but for 99.99 %, which
+//! resampling five or ten numbers can't give. At 99.9 %, Student's t misses the true value in 0.000 to
+//! 0.001 of the comparisons, and the mean trimmed by a fifth in 0.0004 to 0.0018, with 20 processes at 0.3
+//! to 1.2 times the width. With 5 processes trimming would be three times as wide, for lack of degrees of
+//! freedom; so it begins at 20 processes. The tests repeat the simulation, with a bootstrap beside it.
 //!
 //! # Many rows
 //!
-//! A comparison may raise a false alarm, anywhere in what it shows, with probability [`LEVEL`]. That
-//! is shared equally by three families: whole tests, categories, bricks; in each the step-down
-//! procedure of Holm ("A simple sequentially rejective multiple test procedure", 1979) shares it
-//! among the rows, over all tests. Rows that take less than a small part of their test are left out, since each
-//! row makes all others harder to judge.
+//! A comparison raises a false alarm, anywhere in its output, with probability at most [`LEVEL`]. Three
+//! families share that equally: whole tests, categories, bricks. In each, the step-down procedure of Holm
+//! ("A simple sequentially rejective multiple test procedure", 1979) shares it among the rows, over all
+//! tests. Rows that take less than a small part of their test are left out, since each row makes all
+//! others harder to judge.
 
 mod environment;
 mod from_profile;
@@ -71,37 +72,37 @@ use self::ratio::Ratio;
 pub use self::turns::{Pairing, Turn};
 pub use self::verdict::{Outcome, Verdict};
 
-/// The probability that a comparison of equal sides finds anything slower or faster.
+/// The probability that a comparison of equal sides calls anything slower or faster.
 pub const LEVEL: f64 = 0.01;
 
-/// A change of the smallest visible size is found with this probability.
+/// The probability that a change of the smallest visible size is found.
 pub const POWER: f64 = 0.95;
 
-/// What takes time and is in no brick.
+/// The name of time that is in no brick.
 pub const UNATTRIBUTED: &str = "(unattributed)";
 
 /// The processes that measured one thing, such as a build.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Side {
-    /// What people call it: a path.
+    /// A name for people: a path.
     pub name: String,
-    /// Its replicates, in the order in which they ran: how far a drift may have moved the side is
-    /// estimated from it where the sides did not run in turns.
+    /// Its replicates, in the order in which they ran: from the order it is estimated how far drift may
+    /// have moved the side, if the sides did not run in turns.
     pub processes: Vec<Process>,
 }
 
-/// One process that measured.
+/// One measuring process.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Process {
-    /// What people call it: the path of its file.
+    /// A name for people: the path of its file.
     pub name: String,
-    /// When it ran, beside others: in each order that it has a place in, the most telling first.
+    /// Its places in orders with other processes, the most telling order first.
     pub turns: Vec<Turn>,
-    /// On what and how it ran.
+    /// The conditions that it ran under.
     pub facts: Vec<Fact>,
-    /// What it measured.
+    /// Its measurements.
     pub tests: Vec<Test>,
-    /// What speaks against its figures, a sentence each.
+    /// What makes its figures doubtful, one sentence each.
     pub doubts: Vec<String>,
     /// Samples that other work on the machine disturbed.
     pub disturbed: u64,
@@ -112,17 +113,17 @@ pub struct Process {
 pub struct Test {
     /// Its name, the same on both sides.
     pub name: String,
-    /// The phase that it is of, if it is of one.
+    /// The phase that it measures, if it is only one.
     pub phase: Option<Phase>,
     /// Tokens of one sample.
     pub tokens: u64,
-    /// What a sample is of.
+    /// What one sample is.
     pub sample: Sample,
-    /// What it was given, and what it came to.
+    /// Its input and output.
     pub facts: Vec<Fact>,
     /// How long each sample took, in nanoseconds, without those of the warm-up.
     pub wall_ns: Vec<u64>,
-    /// What no brick explains of each; empty without a profiler.
+    /// The unattributed time of each sample; empty without a profiler.
     pub unattributed_ns: Vec<u64>,
     /// Its bricks.
     pub bricks: Vec<Brick>,
@@ -135,12 +136,12 @@ pub enum Sample {
     /// All of the test's work, done once.
     #[default]
     Repetition,
-    /// One pass, of which the work may take several.
+    /// One pass; the work may take several.
     Pass,
 }
 
 impl Sample {
-    /// What its wall is called.
+    /// The name of its wall time.
     #[must_use]
     pub const fn whole(self) -> &'static str {
         match self {
@@ -157,7 +158,7 @@ pub struct Brick {
     pub name: String,
     /// Its category.
     pub category: String,
-    /// What each sample spent in it, without what bricks inside it took.
+    /// Its time in each sample, without nested bricks.
     pub ns: Vec<u64>,
 }
 
@@ -166,21 +167,21 @@ pub struct Brick {
 pub struct Options {
     /// The smallest change that matters, 0.03 for 3 %.
     pub threshold: f64,
-    /// Bricks and categories that take less than this part of their test on both sides are listed
-    /// and not judged.
+    /// Bricks and categories that take less than this part of their test on both sides are listed, but
+    /// not judged.
     pub min_share: f64,
-    /// Compare even what ran under unlike conditions.
+    /// Compare even sides that ran under different conditions.
     pub is_forced: bool,
 }
 
 impl Default for Options {
-    /// 3 %, from 1 % of the test on, alike conditions only.
+    /// A threshold of 3 %, rows from 1 % of their test on, and equal conditions only.
     fn default() -> Self {
         Self { threshold: 0.03, min_share: 0.01, is_forced: false }
     }
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// [`Options::threshold`].
@@ -189,15 +190,15 @@ pub struct Comparison {
     pub level: f64,
     /// [`POWER`].
     pub power: f64,
-    /// The side that is compared with.
+    /// The side that is the reference.
     pub a: Compared,
-    /// The side whose change is told.
+    /// The side whose change is reported.
     pub b: Compared,
-    /// Whether processes were held against their neighbours.
+    /// Whether processes were compared with their neighbours.
     pub pairing: Pairing,
-    /// What was unlike although it should not be: only if the comparison was forced.
+    /// Conditions that differ although they should not; only if the comparison was forced.
     pub forced: Vec<Difference>,
-    /// What is unlike and may be: builds, boots.
+    /// Conditions that differ and may: builds, boots.
     pub differences: Vec<Difference>,
     /// The tests, in the order of side A.
     pub tests: Vec<TestChange>,
@@ -212,13 +213,13 @@ pub struct Compared {
     pub processes: usize,
     /// Their samples, of all tests.
     pub samples: u64,
-    /// Those that other work on the machine disturbed. They are in all figures.
+    /// Samples that other work on the machine disturbed. All figures include them.
     pub disturbed: u64,
-    /// What speaks against its figures: the process, and a sentence.
+    /// What makes its figures doubtful: the process, and a sentence.
     pub doubts: Vec<(String, String)>,
 }
 
-/// What became of a test.
+/// How a test changed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TestChange {
     /// Its name.
@@ -227,16 +228,16 @@ pub struct TestChange {
     pub phase: Option<Phase>,
     /// Tokens of one sample.
     pub tokens: u64,
-    /// What a sample is of.
+    /// What one sample is.
     pub sample: Sample,
-    /// The wall.
+    /// Its wall time.
     pub whole: Change,
-    /// Its categories, those that take longest first. A sample's time of one is the sum of its bricks'.
+    /// Its categories, the longest first. A sample's time in a category is the sum of its bricks' times.
     pub categories: Vec<Change>,
-    /// Its bricks and what is in none, those that take longest first.
+    /// Its bricks, and the time in no brick, the longest first.
     pub bricks: Vec<Change>,
-    /// Bricks that were not judged since they take too little of the test, with the larger share of
-    /// the two sides.
+    /// Bricks that were not judged since they take too little of the test, with the larger of their
+    /// shares on the two sides.
     pub small: Vec<(String, f64)>,
     /// Bricks that only side A has.
     pub only_in_a: Vec<String>,
@@ -247,39 +248,39 @@ pub struct TestChange {
 /// How one time changed from A to B.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// Of what.
+    /// The name of what took the time.
     pub name: String,
-    /// Its part of the test's wall on side A, 0 to 1; `None` if A has none of it.
+    /// Its part of the test's wall time on side A, 0 to 1; `None` if A has none of it.
     pub share: Option<f64>,
-    /// Nanoseconds of one sample on side A: the geometric mean of its processes' medians, from 20 on
-    /// without the fifth at either end. `None` if no process of A has it.
+    /// Nanoseconds of one sample on side A: the geometric mean of its processes' medians, from 20
+    /// processes on without the fifth at either end. `None` if no process of A has it.
     pub a_ns: Option<f64>,
-    /// The same of side B.
+    /// The same for side B.
     pub b_ns: Option<f64>,
     /// The 95 % interval of `b_ns`; `None` for a single process.
     pub b_interval_ns: Option<(f64, f64)>,
     /// B ÷ A − 1: 0.03 says that B takes 3 % longer.
     pub change: Option<f64>,
-    /// Its interval, at the level that is left for this row.
+    /// The lower end of its interval, at the level that is left for this row.
     pub low: Option<f64>,
     /// The upper end.
     pub high: Option<f64>,
     /// The smallest change that this comparison would have found, with probability [`POWER`].
     pub visible: Option<f64>,
-    /// Of an inconclusive one: how many processes a side it would take to see a change as large as the
-    /// threshold; `None` if more than 100 000.
+    /// For an inconclusive row: how many processes a side would show a change as large as the threshold;
+    /// `None` if more than 100 000.
     pub processes_needed: Option<usize>,
-    /// Whether it is slower.
+    /// What may be said of the change.
     pub verdict: Verdict,
-    /// Why it can't be told, where more processes of this kind would not help or none were had.
+    /// Why it is inconclusive, if more such processes would not help, or if a side has none.
     pub reason: Option<String>,
 }
 
-/// Why sides can't be compared.
+/// The reason why sides can't be compared.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum CompareError {
-    /// The threshold is no number above 0.
+    /// The threshold is not a number above 0.
     Threshold(f64),
     /// A side has no processes.
     Empty {
@@ -293,7 +294,7 @@ pub enum CompareError {
         /// The other.
         other: String,
     },
-    /// The sides ran under unlike conditions.
+    /// The sides ran under different conditions.
     Unlike(Vec<Difference>),
     /// They have no test in common.
     NoCommonTest {
@@ -310,20 +311,20 @@ impl fmt::Display for CompareError {
             Self::Threshold(value) => {
                 write!(f, "the smallest change that matters must be above 0, not {value}")
             }
-            Self::Empty { side } => write!(f, "{side} holds no run"),
+            Self::Empty { side } => write!(f, "{side} has no runs"),
             Self::Copy { one, other } => write!(
                 f,
-                "{one} and {other} hold the same run: a copy says nothing of how far runs differ"
+                "{one} and {other} hold the same run: a copy says nothing about how runs vary"
             ),
             Self::Unlike(differences) => {
                 writeln!(f, "these runs can't be compared, since they differ in")?;
                 for difference in differences {
                     writeln!(f, "  {difference}")?;
                 }
-                write!(f, "a change of time could come from any of that")
+                write!(f, "any of these could cause a change of time")
             }
             Self::NoCommonTest { a, b } => {
-                write!(f, "no test is on both sides: {} and {}", a.join(", "), b.join(", "))
+                write!(f, "the sides have no test in common: {} and {}", a.join(", "), b.join(", "))
             }
         }
     }
@@ -335,7 +336,7 @@ impl std::error::Error for CompareError {}
 ///
 /// # Errors
 ///
-/// See [`CompareError`]. With too few processes to tell anything it is no error: every verdict is then
+/// See [`CompareError`]. Too few processes are not an error: every verdict is then
 /// [`Verdict::Inconclusive`].
 pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, CompareError> {
     if !(options.threshold > 0.0 && options.threshold.is_finite()) {
@@ -379,10 +380,10 @@ pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, Comp
     })
 }
 
-/// The names of two processes, on whichever sides, that are one.
+/// The names of two processes, on either side, that are the same process.
 fn copies(a: &Side, b: &Side) -> Option<(String, String)> {
     let mut all: Vec<&Process> = a.processes.iter().chain(&b.processes).collect();
-    // By what they measured: no two processes measure the same nanoseconds throughout.
+    // By their measurements: no two processes measure the same nanoseconds throughout.
     let times = |process: &Process| {
         let walls = process.tests.iter().map(|test| test.wall_ns.clone());
         walls.collect::<Vec<Vec<u64>>>()
@@ -516,7 +517,7 @@ impl Rows {
 }
 
 impl Row {
-    /// From the medians of the processes of both sides; those that a process lacks are `None`.
+    /// From the medians of the processes of both sides; `None` for a process without a time.
     fn new(
         name: &str,
         times: &[Vec<Option<f64>>; 2],
@@ -528,7 +529,7 @@ impl Row {
         };
         let typical = |times: &[Option<f64>]| {
             let known: Vec<Option<f64>> = times.iter().copied().filter(Option::is_some).collect();
-            // Zeros have no logarithm; where there are any, the plain middle has to do.
+            // Zeros have no logarithm; with any, the plain median has to do.
             logs(&known).and_then(|logs| ratio::typical(&logs)).map_or_else(
                 || median(&known.into_iter().flatten().collect::<Vec<f64>>()),
                 |(log, _)| Some(log.exp()),
@@ -553,12 +554,12 @@ impl Row {
             (None, _) if b_ns.is_none() => Some("only A has it".to_owned()),
             (None, _) => Some("some processes spent no time in it".to_owned()),
             (_, None) => Some(format!(
-                "{}: how far processes differ takes {} a side, and 5 to be of use",
+                "{}: how much processes vary is known from {} a side on, better from 5",
                 if fewest == 1 { "one process only" } else { "too few processes" },
                 ratio::MIN_PROCESSES
             )),
             (_, Some(ratio)) if ratio.error == 0.0 => {
-                Some("the processes don't differ at all, which no measurement does".to_owned())
+                Some("all processes have the same times, which no measurement gives".to_owned())
             }
             _ => None,
         };
@@ -586,12 +587,12 @@ fn test_of<'p>(process: &'p Process, name: &str) -> Option<&'p Test> {
     process.tests.iter().find(|test| test.name == name)
 }
 
-/// Each sample's time in the bricks of a name: it may be in two categories.
+/// Each sample's time in the bricks of a name, which may be in two categories.
 fn brick_ns(test: &Test, name: &str) -> Option<Vec<u64>> {
     sum_ns(test, |brick| brick.name == name)
 }
 
-/// The bricks of any of these tests, in their order.
+/// The names of the bricks of these tests, in their order.
 fn brick_names(tests: &[&Test]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for brick in tests.iter().flat_map(|test| &test.bricks) {

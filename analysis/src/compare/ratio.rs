@@ -1,28 +1,28 @@
-//! The ratio of two sides' times from their processes, with its interval.
+//! The ratio of two sides' times, estimated from their processes, with its interval.
 
 use brickscope_profile::stats::student;
 
-/// From so many processes on, a fifth is trimmed at either end before the mean is taken. Of fewer too
-/// few degrees of freedom would be left for intervals of 99.9 % and more.
+/// From this many processes on, a fifth is trimmed at either end before the mean is taken. With fewer,
+/// too few degrees of freedom would be left for intervals of 99.9 % and more.
 const TRIMMED_FROM: usize = 20;
 
-/// With fewer processes on a side there is no telling how far processes differ.
+/// With fewer processes on a side, the variation between processes is unknown.
 pub(super) const MIN_PROCESSES: usize = 2;
 
-/// Into so many blocks the processes of a side are put that did not run in turns. Of the recorded noise,
-/// 5, 6 and 8 hold the level, and more blocks see more.
+/// The number of blocks into which the processes of a side are put that did not run in turns. For the
+/// recorded noise, 5, 6 and 8 hold the level, and more blocks see smaller changes.
 const BLOCKS: usize = 6;
 
-/// So many processes nobody runs: what would take more counts as out of reach.
+/// More processes than this count as infeasible.
 const MOST_PROCESSES: usize = 100_000;
 
-/// A logarithm of a ratio, how far it may be off, and by how many degrees of freedom that is known.
+/// The logarithm of a ratio, with its error and the degrees of freedom of that.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Ratio {
     pub(super) log: f64,
     pub(super) error: f64,
     degrees: f64,
-    /// `error` with one process a side, if more processes spread as these do: of a plain mean, and
+    /// The `error` with one process a side, if more processes vary as these do: of a plain mean, and
     /// of a trimmed one.
     errors_of_one: [f64; 2],
     is_paired: bool,
@@ -41,13 +41,12 @@ impl Ratio {
         })
     }
 
-    /// From processes that have nothing to do with each other: the logarithms of their times, in
-    /// the order in which they ran.
+    /// From independent processes: the logarithms of their times, in the order in which they ran.
     ///
-    /// Each side's error is the larger of two: as if its processes were independent, and by the means
-    /// of blocks of processes in a row, which a drifting machine spreads further apart (batch means:
+    /// Each side's error is the larger of two: as if its processes were independent, and by the means of
+    /// blocks of consecutive processes, which a drifting machine spreads further apart (batch means:
     /// Conway, "Some tactical problems in digital simulation", 1963). Few blocks leave few degrees of
-    /// freedom: how far sessions differ is known no better.
+    /// freedom: the variation between sessions is known no better.
     ///
     /// The degrees of freedom are those of Welch, "The generalization of Student's problem when
     /// several different population variances are involved" (1947).
@@ -72,7 +71,7 @@ impl Ratio {
         })
     }
 
-    /// How probable a ratio so far from 1 is where there is no difference.
+    /// The probability of a ratio so far from 1 if there is no difference.
     pub(super) fn probability(&self) -> f64 {
         if self.error > 0.0 {
             student::two_sided((self.log / self.error).abs(), self.degrees)
@@ -83,7 +82,7 @@ impl Ratio {
         }
     }
 
-    /// The interval that leaves the truth out with probability `alpha`; of logarithms.
+    /// The interval of the logarithm that misses the true value with probability `alpha`.
     pub(super) fn interval(&self, alpha: f64) -> (f64, f64) {
         let half = self.half(alpha);
         (self.log - half, self.log + half)
@@ -93,20 +92,19 @@ impl Ratio {
         if self.error > 0.0 { student::quantile(alpha, self.degrees) * self.error } else { 0.0 }
     }
 
-    /// The least logarithm that is told from 0 at `alpha` with probability 1 − `missed`.
+    /// The smallest logarithm that can be distinguished from 0 at `alpha` with probability 1 − `missed`.
     ///
-    /// The noncentral t distribution says how often a difference of so many errors is beyond the
-    /// quantile; by its approximation with the normal one (Abramowitz and Stegun, 26.7.10), solved for
-    /// the difference. The textbook's sum of two quantiles promises too much with few processes.
+    /// The noncentral t distribution says how often a difference of so many errors exceeds the
+    /// quantile; this solves its normal approximation (Abramowitz and Stegun, 26.7.10) for the
+    /// difference. The textbook's sum of two quantiles promises too much with few processes.
     pub(super) fn visible(&self, alpha: f64, missed: f64) -> f64 {
         visible(self.error, self.degrees, alpha, missed)
     }
 
-    /// How many processes a side it takes until the logarithm `least` is visible; `None` if more
-    /// than anybody would run.
+    /// How many processes a side make the logarithm `least` visible; `None` if more than is feasible.
     pub(super) fn processes_to_see(&self, least: f64, alpha: f64, missed: f64) -> Option<usize> {
         let sees = |n: usize| self.visible_with(n, alpha, missed) <= least;
-        // Where trimming begins degrees of freedom are lost, so this side of it may see more.
+        // Trimming loses degrees of freedom where it begins, so fewer processes may see more.
         if let Some(few) = (MIN_PROCESSES..TRIMMED_FROM).find(|n| sees(*n)) {
             return Some(few);
         }
@@ -121,7 +119,7 @@ impl Ratio {
         Some(low)
     }
 
-    /// What would be visible with `n` processes a side.
+    /// The smallest logarithm that `n` processes a side would make visible.
     fn visible_with(&self, n: usize, alpha: f64, missed: f64) -> f64 {
         let error = self.errors_of_one[usize::from(n >= TRIMMED_FROM)] / (n as f64).sqrt();
         let kept = kept(n);
@@ -139,7 +137,7 @@ fn visible(error: f64, degrees: f64, alpha: f64, missed: f64) -> f64 {
     error * (t * (1.0 - 0.25 / degrees) + normal * (1.0 + t * t / (2.0 * degrees)).sqrt())
 }
 
-/// A side's mean with the error that allows for drift: see [`Ratio::unpaired`].
+/// A side's mean, with the error that allows for drift: see [`Ratio::unpaired`].
 fn with_drift(values: &[f64]) -> Option<Trimmed> {
     let plain = Trimmed::mean(values)?;
     let (n, blocks) = (values.len(), values.len().min(BLOCKS));
@@ -153,14 +151,14 @@ fn with_drift(values: &[f64]) -> Option<Trimmed> {
     })
 }
 
-/// The error of one process, from the same processes for a plain mean and for a trimmed one.
+/// The error of one process, estimated from these processes, for a plain and for a trimmed mean.
 fn errors_of_one(values: &[f64]) -> Option<[f64; 2]> {
     let root = (values.len() as f64).sqrt();
     let error = |cut| Some(Trimmed::cut(values, cut)?.error * root);
     Some([error(0)?, error(values.len() / 5)?])
 }
 
-/// How many of `n` are left when the ends are trimmed.
+/// How many of `n` values remain after trimming.
 fn kept(n: usize) -> usize {
     n - 2 * trimmed(n)
 }
@@ -184,12 +182,12 @@ impl Trimmed {
         Self::cut(values, trimmed(values.len()))
     }
 
-    /// Of a block, which may be a single process.
+    /// The trimmed mean of a block, which may be a single process.
     fn mean_only(values: &[f64]) -> f64 {
         Self::mean(values).map_or_else(|| values[0], |mean| mean.mean)
     }
 
-    /// Without `cut` values at either end.
+    /// The mean without `cut` values at either end.
     fn cut(values: &[f64], cut: usize) -> Option<Self> {
         if values.len() < MIN_PROCESSES {
             return None;

@@ -7,17 +7,17 @@ use super::{Process, Side};
 /// A process's place in an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
-    /// What all that are in this order have in common: a set's name, or a boot.
+    /// What all processes in this order have in common: the name of a set, or a boot.
     pub among: String,
     /// Its place in that order.
     pub place: u64,
 }
 
-/// Whether processes were held against their neighbours of the other side.
+/// Whether processes were compared with their neighbours of the other side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Pairing {
-    /// They ran in turns: the processes of A and of B that ran beside each other.
+    /// They ran in turns: these processes of A and B ran beside each other.
     Paired {
         /// Their indices.
         pairs: Vec<(usize, usize)>,
@@ -29,12 +29,12 @@ pub enum Pairing {
     },
 }
 
-/// The processes in the order in which they ran, two and two, if each two are one of either side and
-/// both sides went first as often, as in A B B A.
+/// The processes in the order in which they ran, two by two, if each two are one of either side and both
+/// sides went first equally often, as in A B B A.
 pub(super) fn pairs(a: &Side, b: &Side) -> Pairing {
     let unpaired = |reason: &str| Pairing::Unpaired { reason: reason.to_owned() };
     if a.processes.len() != b.processes.len() {
-        return unpaired("the sides have unlike numbers of processes");
+        return unpaired("the sides have different numbers of processes");
     }
     let all = || a.processes.iter().chain(&b.processes);
     let place = |process: &Process, among: &str| {
@@ -53,7 +53,7 @@ pub(super) fn pairs(a: &Side, b: &Side) -> Pairing {
     }
     order.sort_unstable();
     if order.windows(2).any(|two| two[0].0 == two[1].0) {
-        return unpaired("which of them ran first isn't known");
+        return unpaired("the order in which they ran is unknown");
     }
     let mut pairs = Vec::with_capacity(a.processes.len());
     let mut a_first = 0_usize;
@@ -67,7 +67,7 @@ pub(super) fn pairs(a: &Side, b: &Side) -> Pairing {
             _ => return unpaired("the sides did not run in turns"),
         }
     }
-    // What going first or second costs drops out only so.
+    // Only then does the cost of going first or second drop out.
     if pairs.len() > 1 && (2 * a_first).abs_diff(pairs.len()) > 1 {
         return unpaired("the same side nearly always went first");
     }
@@ -109,7 +109,7 @@ mod tests {
         check("BAABBAAB", Ok(&[(0, 0), (1, 1), (2, 2), (3, 3)]));
         check("AABB", Err("the sides did not run in turns"));
         check("ABABABAB", Err("the same side nearly always went first"));
-        check("ABA", Err("the sides have unlike numbers of processes"));
+        check("ABA", Err("the sides have different numbers of processes"));
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         };
         let (x, y) = (|| vec![turn("x", 1)], || vec![turn("y", 2)]);
         assert!(reason(process(x()), process(y())).contains("no set and no boot in common"));
-        assert!(reason(process(x()), process(x())).contains("which of them ran first"));
+        assert!(reason(process(x()), process(x())).contains("the order in which they ran"));
         assert!(reason(process(x()), process(vec![])).contains("no set and no boot in common"));
         // The second order is one that both are in.
         let [a, b] = [["x", "boot"], ["y", "boot"]].map(|among| {

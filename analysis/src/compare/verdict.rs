@@ -1,25 +1,25 @@
-//! What may be said of a change, and of all of them together.
+//! The verdict on each change, and the outcome of a whole comparison.
 
 use serde::Serialize;
 
 use super::{Comparison, LEVEL, POWER, Row, Rows};
 
-/// What may be said of a change.
+/// The verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// B takes less time: the interval is below 0, and reaches what matters.
+    /// B takes less time: the interval is below 0, and reaches the threshold.
     Faster,
-    /// B takes more time: the interval is above 0, and reaches what matters.
+    /// B takes more time: the interval is above 0, and reaches the threshold.
     Slower,
-    /// Whatever the change is, it is smaller than what matters.
+    /// Whatever the change is, it is smaller than the threshold.
     Unchanged,
-    /// It may matter or not: that can't be told.
+    /// The change may reach the threshold or not.
     Inconclusive,
 }
 
 impl Verdict {
-    /// In a word.
+    /// The verdict in a word.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Verdict {
         }
     }
 
-    /// Of an interval whose ends are changes, where `threshold` matters.
+    /// The verdict on an interval of changes.
     fn of(low: f64, high: f64, threshold: f64) -> Self {
         if -threshold < low && high < threshold {
             Self::Unchanged
@@ -44,21 +44,21 @@ impl Verdict {
     }
 }
 
-/// What may be said of a whole comparison.
+/// The outcome of a whole comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// No whole test changed by as much as matters, or it is faster; and nothing is slower.
+    /// Nothing is slower, and every whole test is unchanged or faster.
     Pass,
     /// Something is slower: a test, a category or a brick.
     Slower,
-    /// Nothing is, as far as that can be told; and of some test it can't be told.
+    /// Nothing is known to be slower, and some whole test is inconclusive.
     Inconclusive,
 }
 
 impl Comparison {
-    /// What may be said of all of it. Bricks of which nothing can be told don't matter to that where
-    /// the whole test has a verdict: it has their time in it.
+    /// The outcome of the whole comparison. Inconclusive bricks don't count if their whole test has a
+    /// verdict, since that includes their time.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let all = |test: &super::TestChange| {
@@ -92,10 +92,10 @@ pub(super) fn judge(tests: &mut [Rows], threshold: f64) {
     }
 }
 
-/// Holm's procedure: the least probability is held to `level` ÷ the number of rows, the next to
-/// `level` ÷ one less, and so on until one isn't below; that one and all after it are held to the
-/// level that was reached. The level of each, in the order in which they were given: what isn't above
-/// it is rejected.
+/// Holm's procedure: the smallest probability is tested at `level` ÷ the number of rows, the next at
+/// `level` ÷ one fewer, and so on until one is not below its level; that one and all after it are tested
+/// at the level that was reached. Returns the level of each, in the order given: a row is rejected if its
+/// probability is at most that.
 pub(crate) fn holm(probabilities: &[f64], level: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
     order.sort_by(|&x, &y| probabilities[x].total_cmp(&probabilities[y]));
@@ -113,8 +113,8 @@ pub(crate) fn holm(probabilities: &[f64], level: f64) -> Vec<f64> {
     levels
 }
 
-/// Judges rows that share a level by [`holm`]. The interval of a row is at the level that it was held
-/// to, so that it leaves 0 out just where the procedure rejects.
+/// Judges rows that share a level by [`holm`]. The interval of a row is at the level at which it was
+/// tested, so that it excludes 0 exactly if the procedure rejects.
 fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
     rows.retain(|row| row.ratio.is_some());
     let probability = |row: &Row| row.ratio.map_or(1.0, |ratio| ratio.probability());
@@ -124,7 +124,7 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
         let Some(ratio) = row.ratio else { continue };
         let (low, high) = ratio.interval(alpha);
         let (low, high) = (low.exp_m1(), high.exp_m1());
-        // Before it is known which rows are rejected, each has to reckon with the first level.
+        // Before the rejected rows are known, each has to assume the first level.
         let first = level / count as f64;
         row.change.change = Some(ratio.log.exp_m1());
         row.change.low = Some(low);

@@ -17,7 +17,7 @@ use super::timeline::{
 };
 use super::{Counted, Value, launch};
 
-/// Numbers of processes and threads that no system gives: of what isn't one.
+/// Process and thread numbers from here on are for what is not a process or thread of the system.
 const NOT_OF_SYSTEM: u64 = 1 << 30;
 
 /// A profile as a trace, written part by part.
@@ -25,7 +25,7 @@ const NOT_OF_SYSTEM: u64 = 1 << 30;
 pub struct Trace<'p> {
     profile: &'p Profile,
     timeline: Timeline<'p>,
-    /// What slices of each name are annotated with, as members of an object.
+    /// The annotations of slices of each name, as members of an object.
     of_name: Vec<String>,
     parts: u64,
 }
@@ -34,14 +34,14 @@ pub struct Trace<'p> {
 ///
 /// # Errors
 ///
-/// Those of `out`; and there is none of an imported run whose file doesn't say when its passes began.
+/// If writing to `out` fails, or for an imported run whose file doesn't say when its passes began.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     Trace::new(profile, u64::MAX).write_part(out, &mut |_| {}).map(drop)
 }
 
 impl<'p> Trace<'p> {
-    /// A trace in parts of at most `part_bytes` each, as far as the begin of passes allows; a part is cut
-    /// within a pass only where that alone would fill it.
+    /// A trace in parts of at most `part_bytes` each, where possible: parts are cut between passes, and
+    /// within a pass only if that pass alone would fill a part.
     #[must_use]
     pub fn new(profile: &'p Profile, part_bytes: u64) -> Self {
         let of_name = profile.names.iter().map(|name| {
@@ -59,18 +59,18 @@ impl<'p> Trace<'p> {
         Self { profile, timeline, of_name: of_name.collect(), parts: 0 }
     }
 
-    /// Whether every part was written. There is one at least.
+    /// Whether every part was written. There is at least one.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.timeline.is_done()
     }
 
-    /// Writes the next part, a trace of its own. `progress` is told now and then how many spans of all
-    /// parts were written.
+    /// Writes the next part, a trace of its own. `progress` is called now and then with the number of
+    /// spans written so far, in all parts.
     ///
     /// # Errors
     ///
-    /// Those of `out`; and there is none of an imported run whose file doesn't say when its passes began.
+    /// If writing to `out` fails, or for an imported run whose file doesn't say when its passes began.
     pub fn write_part(
         &mut self,
         out: &mut (impl Write + ?Sized),
@@ -107,7 +107,7 @@ impl<'p> Trace<'p> {
     }
 }
 
-/// With control characters escaped, as serde_json does.
+/// JSON text, with control characters escaped, as serde_json does.
 fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
     serde_json::to_string(value).expect("texts and finite numbers are JSON")
 }
@@ -119,7 +119,7 @@ struct File<'f, W: ?Sized> {
     out: Counted<'f, W>,
     is_first: bool,
     groups: HashSet<Group>,
-    /// The numbers of process and thread of each track.
+    /// The process and thread numbers of each track.
     threads: Vec<(u64, u64)>,
 }
 
@@ -139,7 +139,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         self.out.write_all(if first { b"\n" } else { b",\n" })
     }
 
-    /// The number of a group's process; told once in each part.
+    /// The process number of a group; its name is written once in each part.
     fn pid(&mut self, group: Group) -> io::Result<u64> {
         let device = group.checked_sub(1).and_then(|nth| self.profile.devices.get(nth));
         let (pid, name) = match device {
@@ -187,7 +187,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         }
     }
 
-    /// A slice of no time, since arrows are drawn from slice to slice.
+    /// A slice without duration, since arrows are drawn from slice to slice.
     fn point(&mut self, at: (u32, u64), name: &str, category: &str) -> io::Result<()> {
         let (pid, tid) = self.thread(at.0);
         let ts = Micros(at.1);
@@ -198,7 +198,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         )
     }
 
-    /// An end of an arrow, in the slice that is there.
+    /// One end of an arrow, in the slice that is there.
     fn arrow(&mut self, id: u64, is_end: bool, name: &str, at: (u32, u64)) -> io::Result<()> {
         let (pid, tid) = self.thread(at.0);
         let end = if is_end { r#""f","bp":"e""# } else { r#""s""# };

@@ -1,10 +1,10 @@
 //! Tables as comma-separated values ([RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)), in UTF-8, for
 //! spreadsheets and scripts.
 //!
-//! What is absent is an empty cell. A text that a spreadsheet would take for a formula, since it begins with
+//! Absent values are empty cells. Text that a spreadsheet would take for a formula, since it begins with
 //! `=`, `+`, `-`, `@`, a tab or a carriage return, has a `'` before it
-//! (<https://owasp.org/www-community/attacks/CSV_Injection>); so has one that begins with `'`, so that the
-//! text can be told from the mark. Numbers are never negative.
+//! (<https://owasp.org/www-community/attacks/CSV_Injection>); so has text that begins with `'`, so that
+//! readers can tell the two apart. Numbers are never negative.
 
 use std::io::{self, Write};
 
@@ -26,15 +26,15 @@ const TOTALS: &str = "device,stream,phase,kind,name,category,source,count,total_
      grid_z,block_x,block_y,block_z,shared_mem,ptx,counted_spans,cycles,instructions,llc_misses,\
      branch_misses";
 
-/// Spans between two calls that tell how far an export is.
+/// Spans between two calls of `progress`.
 const SPANS_BETWEEN: u64 = 1 << 14;
 
-/// Writes a line for each span that was kept, after one with the names of the columns. `progress` is told
-/// now and then how many there are so far.
+/// Writes the names of the columns, then a line for each span that was kept. `progress` is called now and
+/// then with the number of spans written so far.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn spans(
     profile: &Profile,
     out: &mut (impl Write + ?Sized),
@@ -78,11 +78,11 @@ pub fn spans(
     out.flush()
 }
 
-/// Writes a line for each pass that was kept: those of the host, then of each stream.
+/// Writes a line for each pass that was kept: the host's, then those of each stream.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn passes(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write!(out, "{PASSES}\r\n")?;
     let has_begins = has_begins(profile);
@@ -108,11 +108,11 @@ pub fn passes(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<
     out.flush()
 }
 
-/// Writes a line for each brick and kernel of each phase, with its sums.
+/// Writes a line with the sums of each brick and kernel in each phase.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn totals(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write!(out, "{TOTALS}\r\n")?;
     let mut line = Line::default();
@@ -126,7 +126,7 @@ pub fn totals(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<
     out.flush()
 }
 
-/// A line while it is made.
+/// A line that is being written.
 #[derive(Default)]
 struct Line {
     text: String,
@@ -192,7 +192,7 @@ impl Line {
 
     fn total(&mut self, total: &Total) {
         let stats = &total.stats;
-        // Of sums that another program made neither is known, and of some not even how many there were.
+        // Imported sums have neither, and some not even a count.
         let has_ends = stats.min_ns <= stats.max_ns;
         let stated = |count: u64| (count > 0).then_some(count);
         self.text(total.phase.map(|phase| phase.name()));

@@ -1,5 +1,5 @@
-//! What a timeline says of its run beside the slices: what ran, what was lost, and what is absent, with
-//! the reason.
+//! What a timeline says about its run besides the slices: what ran, what was lost, and what is absent and
+//! why.
 
 use brickscope_profile::absent::Absent;
 use brickscope_profile::device::{DeviceStream, Launch};
@@ -16,7 +16,7 @@ pub(super) enum Fact {
     Number(f64),
 }
 
-/// All there is to say, by a name for each. `part` is counted from 1; `left_out` are the spans for which
+/// All facts about a run, by name. `part` is counted from 1; `left_out` is the number of spans for which
 /// the layout had no track.
 pub(super) fn facts(profile: &Profile, part: u64, left_out: u64) -> Vec<(String, Fact)> {
     let mut facts = Facts(Vec::new());
@@ -28,7 +28,7 @@ pub(super) fn facts(profile: &Profile, part: u64, left_out: u64) -> Vec<(String,
         facts.text(&format!("dropped.{nth}"), Some(&line));
     }
     if left_out > 0 {
-        let line = format!("spans that overlap so many others that no track is left: {left_out}");
+        let line = format!("spans without a track, since they overlap too many others: {left_out}");
         facts.text("left out", Some(&line));
     }
     facts.text("clock.source", Some(&profile.clock.source));
@@ -36,7 +36,7 @@ pub(super) fn facts(profile: &Profile, part: u64, left_out: u64) -> Vec<(String,
     facts.text("clock.instead", profile.clock.instead.as_ref());
     facts.text("clock.absent", profile.clock.absent.as_ref());
     if profile.clock.anchors.is_empty() {
-        let reason = "the profile has no moments by both clocks".to_owned();
+        let reason = "the profile has no readings of both clocks".to_owned();
         facts.text("absent.CLOCK_MONOTONIC", Some(&reason));
     }
     for (nth, anchor) in (1..).zip(&profile.clock.anchors) {
@@ -58,7 +58,7 @@ pub(super) fn facts(profile: &Profile, part: u64, left_out: u64) -> Vec<(String,
     facts.0
 }
 
-/// About how many bytes facts take in a file.
+/// About how many bytes the facts take in a file.
 pub(super) fn bytes(facts: &[(String, Fact)]) -> u64 {
     let of_value = |fact: &Fact| match fact {
         Fact::Text(text) => text.len(),
@@ -149,7 +149,7 @@ impl Facts {
         }
     }
 
-    /// What is to be known of a stream's launches, or why there are none.
+    /// What is known of a stream's launches, or why there are none.
     fn launches(
         &mut self,
         profile: &Profile,
@@ -159,9 +159,7 @@ impl Facts {
         let mut spans = stream.spans.iter();
         if stream.launches.is_empty() {
             let reason = match spans.any(|span| kind_of(profile, span) != Kind::Layer) {
-                true => {
-                    "the profile doesn't say when the host launched what ran: earlier versions did not record it"
-                }
+                true => "the profile has no launch times: earlier versions did not record them",
                 false if !stream.passes.is_empty() => {
                     "no brick or kernel that was kept has a time of its own"
                 }
@@ -178,7 +176,7 @@ impl Facts {
         self.count(&name("spans that seem to begin before their launch"), (n > 0).then_some(n));
     }
 
-    /// Hardware counters, which are known as sums, not over time.
+    /// Hardware counters: sums only, since they are not known over time.
     fn counters(&mut self, profile: &Profile) {
         let counted = profile.totals.iter().filter(|total| total.kind == NameKind::Brick);
         for total in counted {

@@ -5,13 +5,13 @@
 //! decode;layer 7;DownProjection;gemv_q4_k_avx2 184023
 //! ```
 //!
-//! The format has no way to say `;` or the end of a line in a name, or blanks around it. These are
-//! written as in URLs: `%` and two upper-case hexadecimal digits for each byte in UTF-8. So are `%` where
-//! such digits follow it, and control characters; a name of no letters is `%`, and one that is `%` is
-//! `%25`. Reading takes that back, and leaves alone what isn't written so, as names that other programs
-//! wrote (Go's have `%2e`).
+//! The format can't represent a `;` or a line break in a name, nor blanks around it. These are
+//! percent-encoded as in URLs: `%` and two upper-case hexadecimal digits for each byte of UTF-8. So are
+//! control characters, and a `%` that such digits follow; an empty name is `%`, and the name `%` is `%25`.
+//! Reading decodes this, and leaves alone other uses of `%`, as in names that other programs wrote (Go's
+//! have `%2e`).
 //!
-//! Levels, classes and units aren't kept: what is read has functions and counts samples.
+//! Levels, classes and units are lost: stacks that are read have functions, and count samples.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,26 +21,29 @@ use std::path::{Path, PathBuf};
 use super::refused;
 use crate::stacks::{Class, Frame, Level, Stacks, Unit};
 
-/// Bytes of a line at most.
+/// The most bytes of a line.
 const MOST_BYTES: usize = 1 << 20;
-/// Frames of a stack at most.
+/// The most frames of a stack.
 const MOST_FRAMES: usize = 1 << 14;
 
-/// Writes stacks, in the order that they are in. Those whose names are alike are one line.
+/// Writes stacks in their order. Stacks with the same names become one line.
 ///
 /// # Errors
 ///
-/// Those of `out`; and if there is no stack, or one without frames, which the format can't tell.
+/// If writing to `out` fails, if there is no stack, or if a stack has no frames: the format can represent
+/// neither.
 pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if stacks.is_empty() {
-        return Err(refused("there is no stack, and a file of folded stacks can't say so"));
+        return Err(refused(
+            "there is no stack: the folded format can't represent an empty profile",
+        ));
     }
     let names: Vec<String> = stacks.frames.iter().map(|frame| escaped(&frame.name)).collect();
     let mut lines: Vec<(String, u64)> = Vec::new();
     let mut of_line: HashMap<String, usize> = HashMap::new();
     for stack in &stacks.stacks {
         if stack.frames.is_empty() {
-            return Err(refused("a stack has no frames, and folded stacks can't say so"));
+            return Err(refused("a stack has no frames, which the folded format can't represent"));
         }
         let frames: Vec<&str> =
             stack.frames.iter().map(|&frame| names[frame as usize].as_str()).collect();
@@ -59,17 +62,17 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
     Ok(())
 }
 
-/// Reads stacks, of this crate or of others: FlameGraph's and inferno's `collapse` programs, `py-spy`,
-/// `async-profiler`. `path` is only for messages. Empty lines are passed over.
+/// Reads stacks that this crate or others wrote: FlameGraph's and inferno's `collapse` programs, `py-spy`,
+/// `async-profiler`. `path` is only for messages. Empty lines are skipped.
 ///
-/// A function that `collapse` marked as one of the operating system's kernel (`_[k]`) is classed as
-/// that.
+/// A function that `collapse` marked as part of the operating system's kernel (`_[k]`) is classed as
+/// such.
 ///
 /// # Errors
 ///
-/// With the line: where it has no whole number at its end, or no stack before it, or is longer or
-/// deeper than any stack is; where the weights add up to more than 64 bits hold. And where there is
-/// no stack at all.
+/// With the line number: if the line has no whole number at its end or no stack before it, is too long or
+/// has too many frames, or if the weights up to it add up to more than 64 bits hold. Without one: if
+/// there is no stack at all.
 pub fn read(text: &str, path: &Path) -> Result<Stacks, FoldedError> {
     let mut stacks = Stacks::new(Unit::Samples, 0);
     let mut of_name: HashMap<&str, u32> = HashMap::new();
@@ -112,7 +115,7 @@ pub fn read(text: &str, path: &Path) -> Result<Stacks, FoldedError> {
 fn function(name: &str) -> Frame {
     let name = unescaped(name);
     let of_os = name.strip_suffix("_[k]");
-    // What is compiled at run time and what is inlined is marked, too.
+    // `collapse` also marks functions that were compiled at run time, and inlined ones.
     let marked = ["_[j]", "_[i]"].into_iter().find_map(|mark| name.strip_suffix(mark));
     let function = of_os.or(marked).unwrap_or(&name);
     let class = Class::of_function(function, None, of_os.is_some());
@@ -131,7 +134,7 @@ fn escaped(name: &str) -> String {
     for (at, letter) in name.char_indices() {
         let is_around = at < begins_at || at >= ends_at;
         let is_code = letter == '%' && code(&name.as_bytes()[at..]).is_some();
-        // A line may end with any of Unicode's separators for some readers.
+        // Some readers end a line at any of Unicode's separators.
         let is_separator = matches!(letter, ';' | '\u{2028}' | '\u{2029}') || letter.is_control();
         if is_around || is_code || is_separator {
             let mut bytes = [0; 4];
@@ -166,7 +169,7 @@ fn unescaped(text: &str) -> String {
             }
         }
     }
-    // Codes that are no text are somebody else's.
+    // Codes that don't decode to UTF-8 are another program's.
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 

@@ -1,8 +1,8 @@
-//! What a profile says as metrics, before any format: families of points with labels. Prometheus' text
-//! and OTLP are two ways to write them.
+//! A profile as metrics, before any format: families of points with labels. Prometheus' text and OTLP are
+//! two ways to write them.
 //!
-//! Names are as OpenTelemetry has them, with dots and without units; Prometheus' are made from them by the
-//! rule by which its own receiver of OTLP makes them, so both come out alike.
+//! Names follow OpenTelemetry, with dots and without units. Prometheus' names are derived from them by the
+//! rule that Prometheus' own OTLP receiver uses, so both formats give the same names.
 
 use std::collections::HashMap;
 
@@ -28,18 +28,18 @@ pub(super) struct Family {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Only ever grows while a profiler records.
+    /// Only grows while a profiler records.
     Counter,
     Gauge,
     Histogram,
     Summary,
-    /// Its labels are what it says.
+    /// Its labels are the information.
     Info,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// A number of things, which the name says.
+    /// A count of what the name says.
     None,
     Seconds,
     Bytes,
@@ -65,26 +65,26 @@ pub(super) enum Value {
     Summary(Summary),
 }
 
-/// Durations by size.
+/// Durations in buckets.
 #[derive(Debug, Default)]
 pub(super) struct Buckets {
     histogram: Histogram,
     pub(super) sum_ns: u64,
 }
 
-/// Durations by shares.
+/// Durations as quantiles.
 #[derive(Debug)]
 pub(super) struct Summary {
     pub(super) count: u64,
     pub(super) sum_ns: u64,
     pub(super) min_ns: Option<u64>,
     pub(super) max_ns: Option<u64>,
-    /// Shares, and the nanoseconds that they don't exceed, as far as there are enough values.
+    /// Quantiles and their nanoseconds, those for which there are enough values.
     pub(super) quantiles: Vec<(f64, u64)>,
 }
 
-/// Histograms are cut at powers of two from 1 µs to 17 s, where the recorded buckets begin, too: what is
-/// counted between two cuts is exact.
+/// Histograms are cut at powers of two from 1 µs to 17 s. Recorded buckets begin there too, so the counts
+/// between two cuts are exact.
 const POWERS: std::ops::RangeInclusive<u32> = 10..=34;
 
 impl Buckets {
@@ -94,13 +94,13 @@ impl Buckets {
 
     /// Nanoseconds, and how many durations don't exceed them.
     pub(super) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
-        // A bound belongs to its bucket in both formats; nanoseconds are whole.
+        // Both formats include the bound in its bucket; nanoseconds are whole.
         POWERS.map(|power| ((1 << power) - 1, self.histogram.below(1 << power)))
     }
 }
 
 impl Value {
-    /// Adds what another point of the same labels says.
+    /// Adds another point with the same labels.
     fn merge(&mut self, other: Self) {
         match (self, other) {
             (Self::Count(sum), Self::Count(more)) | (Self::Nanos(sum), Self::Nanos(more)) => {
@@ -110,7 +110,7 @@ impl Value {
                 sum.histogram.merge(&more.histogram);
                 sum.sum_ns = sum.sum_ns.saturating_add(more.sum_ns);
             }
-            // Nothing else can be added up: the newer one holds.
+            // Other values can't be added up: the newer one replaces the older.
             (value, other) => *value = other,
         }
     }
@@ -125,10 +125,10 @@ struct Families {
 }
 
 impl Families {
-    fn add(&mut self, family: &Of<'_>, labels: Labels, value: Value) {
+    fn add(&mut self, family: &Spec<'_>, labels: Labels, value: Value) {
         let name = format!("{}{}", family.prefix, family.name);
         let index = *self.of_name.entry(name).or_insert_with_key(|name| {
-            let &Of { help, kind, unit, .. } = family;
+            let &Spec { help, kind, unit, .. } = family;
             let name = name.clone();
             self.families.push(Family { name, help, kind, unit, points: Vec::new() });
             self.families.len() - 1
@@ -146,7 +146,7 @@ impl Families {
 }
 
 /// A family to add to.
-struct Of<'n> {
+struct Spec<'n> {
     prefix: &'n str,
     name: &'n str,
     help: &'static str,
@@ -154,15 +154,15 @@ struct Of<'n> {
     unit: Unit,
 }
 
-const fn of<'n>(name: &'n str, kind: Kind, unit: Unit, help: &'static str) -> Of<'n> {
-    Of { prefix: "", name, help, kind, unit }
+const fn spec<'n>(name: &'n str, kind: Kind, unit: Unit, help: &'static str) -> Spec<'n> {
+    Spec { prefix: "", name, help, kind, unit }
 }
 
-/// All that `profile` says. What it doesn't know has no point.
+/// All metrics of `profile`. What is unknown has no point.
 pub(super) fn families(profile: &Profile) -> Vec<Family> {
     let mut all = Families::default();
     infos(profile, &mut all);
-    // Of what was imported nobody looked for such things.
+    // Imports don't track losses.
     if profile.imported.is_none() {
         dropped(&profile.dropped, "", &Labels::new(), &mut all);
     }
@@ -180,17 +180,17 @@ pub(super) fn families(profile: &Profile) -> Vec<Family> {
 
 fn infos(profile: &Profile, all: &mut Families) {
     let mut info = |name: &str, help, labels: Vec<(&'static str, String)>| {
-        all.add(&of(name, Kind::Info, Unit::None, help), labels, Value::Count(1));
+        all.add(&spec(name, Kind::Info, Unit::None, help), labels, Value::Count(1));
     };
     let labels = vec![
         ("version", profile.brickscope_version.clone()),
         ("schema_version", profile.schema_version.to_string()),
         ("clock", profile.clock.source.clone()),
     ];
-    info("build", "The brickscope that recorded, and the clock behind its times", labels);
+    info("build", "The version of brickscope that recorded, and its clock", labels);
     if let Some(run) = &profile.run {
         let labels = vec![("backend", run.backend.clone()), ("threads", run.threads.to_string())];
-        info("run", "How the model was run; no threads: on a device", labels);
+        info("run", "How the model was run; 0 threads: on a device", labels);
     }
     if let Some(model) = &profile.model {
         let name = model.name.clone().unwrap_or_else(|| model.path.clone());
@@ -208,7 +208,7 @@ fn infos(profile: &Profile, all: &mut Families) {
             ("file", imported.file.clone()),
             ("program", imported.program.clone().unwrap_or_default()),
         ];
-        info("imported", "The file of another program that all figures are from", labels);
+        info("imported", "The other program's file that all figures are from", labels);
     }
 }
 
@@ -218,13 +218,13 @@ fn with(labels: &Labels, more: &[(&'static str, &str)]) -> Labels {
 }
 
 fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families) {
-    let help = "What was lost, or went otherwise than meant";
-    let family = Of { prefix, ..of("dropped", Kind::Counter, Unit::None, help) };
-    let help = "What has begun and not ended, or lacks its other side so far";
-    let open = Of { prefix, ..of("open", Kind::Gauge, Unit::None, help) };
-    // Disturbed passes have a family of their own, where anybody looked.
+    let help = "What was lost, or not recorded as intended";
+    let family = Spec { prefix, ..spec("dropped", Kind::Counter, Unit::None, help) };
+    let help = "What has begun but not ended, or lacks its other side so far";
+    let open = Spec { prefix, ..spec("open", Kind::Gauge, Unit::None, help) };
+    // Disturbed passes have a family of their own, if load was measured at all.
     for (what, count) in dropped.counts().into_iter().filter(|of| of.0 != "disturbed_passes") {
-        // These become fewer again while a run goes on.
+        // These can go down again during a run.
         let (family, what) = match what {
             "unfinished" => (&open, "spans"),
             "open_passes" => (&open, "passes"),
@@ -237,14 +237,14 @@ fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families)
 
 fn disturbed(phases: &[PhaseTotal], all: &mut Families) {
     let help = "Passes that other work on the machine disturbed";
-    let family = of("passes.disturbed", Kind::Counter, Unit::None, help);
+    let family = spec("passes.disturbed", Kind::Counter, Unit::None, help);
     for phase in phases {
         let labels = vec![("phase", phase.phase.name().to_owned())];
         all.add(&family, labels, Value::Count(phase.disturbed));
     }
 }
 
-/// How phases are called in labels.
+/// The label value for a phase.
 fn phase_name(phase: Option<Phase>) -> &'static str {
     phase.map_or("outside", Phase::name)
 }
@@ -257,7 +257,7 @@ fn source_name(source: Source) -> &'static str {
     }
 }
 
-/// What phases, bricks and kernels add up to, of the host or of a stream.
+/// The sums of phases, bricks and kernels, of the host or of a stream.
 fn tables(
     phases: &[PhaseTotal],
     totals: &[Total],
@@ -267,20 +267,20 @@ fn tables(
 ) {
     use Kind::Counter;
     use Unit::{Bytes, None as Number, Seconds};
-    let of = |name, unit, help| Of { prefix, ..of(name, Counter, unit, help) };
+    let spec = |name, unit, help| Spec { prefix, ..spec(name, Counter, unit, help) };
     for phase in phases {
         let labels = with(labels, &[("phase", phase.phase.name())]);
         let mut add = |name, unit, help, value| {
-            all.add(&of(name, unit, help), labels.clone(), value);
+            all.add(&spec(name, unit, help), labels.clone(), value);
         };
-        // Passes of no token are those of a file that doesn't say how many.
+        // Passes without tokens come from a file that doesn't say how many.
         if phase.tokens > 0 {
             add("tokens", Number, "Tokens processed", Value::Count(phase.tokens));
         }
         add("passes", Number, "Forward passes", Value::Count(phase.passes));
         let help = "From begin to end of each pass, summed";
         add("wall", Seconds, help, Value::Nanos(phase.wall_ns));
-        let help = "Wall that no brick explains";
+        let help = "Wall time that is not attributed to a brick";
         add("unattributed", Seconds, help, Value::Nanos(phase.unattributed_ns));
     }
     for total in totals {
@@ -307,13 +307,13 @@ fn tables(
             ),
         };
         let mut add = |name, unit, help, value| {
-            all.add(&of(name, unit, help), labels.clone(), value);
+            all.add(&spec(name, unit, help), labels.clone(), value);
         };
-        // Work of 0 is work that nobody stated.
+        // Work of 0 is unstated work.
         let stated = |work: u64| (work > 0).then_some(Value::Count(work));
         if is_brick {
             let help =
-                "Time in bricks without the bricks inside; with unattributed it adds up to wall";
+                "Time in bricks, without nested bricks; with unattributed it adds up to wall";
             add("brick.exclusive", Seconds, help, Value::Nanos(stats.exclusive_ns));
             let help = "Time in bricks from begin to end";
             add("brick.inclusive", Seconds, help, Value::Nanos(stats.total_ns));
@@ -338,17 +338,17 @@ fn tables(
                 value.into_iter().for_each(|value| add(name, unit, help, value));
             }
         }
-        // Files of before have none.
+        // Files of earlier versions have none.
         if is_brick && stats.count > 0 && stats.histogram.count() == stats.count {
             let help = "Runs of bricks by how long they took";
-            let family = Of { kind: Kind::Histogram, ..of("brick.span", Seconds, help) };
+            let family = Spec { kind: Kind::Histogram, ..spec("brick.span", Seconds, help) };
             let histogram = stats.histogram.clone();
             let value = Value::Histogram(Buckets { histogram, sum_ns: stats.total_ns });
             all.add(&family, labels.clone(), value);
         }
         if let Some(counters) = &total.counters {
-            let help = "What hardware counters counted in bricks and kernels";
-            let family = of("counted", Number, help);
+            let help = "Hardware counter events in bricks and kernels";
+            let family = spec("counted", Number, help);
             let sums = &counters.sums;
             for (event, count) in [
                 ("cycles", sums.cycles),
@@ -375,7 +375,7 @@ fn latency(profile: &Profile, all: &mut Families) {
         ("time_per_output_token", "Decode passes of one token each", &profile.latency.per_token),
     ] {
         if let Some(summary) = summary(durations) {
-            let family = of(name, Kind::Summary, Unit::Seconds, help);
+            let family = spec(name, Kind::Summary, Unit::Seconds, help);
             all.add(&family, Labels::new(), Value::Summary(summary));
         }
     }
@@ -392,8 +392,8 @@ fn summary(durations: &Durations) -> Option<Summary> {
 
 fn kv_cache(profile: &Profile, all: &mut Families) {
     if let Some(tokens) = profile.observed.kv_cache_tokens {
-        let help = "Tokens that there is room for in the KV cache";
-        let family = of("kv_cache.capacity_tokens", Kind::Gauge, Unit::None, help);
+        let help = "Capacity of the KV cache, in tokens";
+        let family = spec("kv_cache.capacity_tokens", Kind::Gauge, Unit::None, help);
         all.add(&family, Labels::new(), Value::Count(tokens));
     }
     // Imported passes don't say where they were in a sequence.
@@ -401,8 +401,8 @@ fn kv_cache(profile: &Profile, all: &mut Families) {
         return;
     }
     let help = "Tokens in the KV cache after the newest pass of a thread";
-    let family = of("kv_cache.filled_tokens", Kind::Gauge, Unit::None, help);
-    // They are in the order of their begin, so that the newest of a thread holds.
+    let family = spec("kv_cache.filled_tokens", Kind::Gauge, Unit::None, help);
+    // They are in the order in which they began, so the last one of each thread is the newest.
     let newest: HashMap<u32, u64> = profile
         .passes
         .iter()
@@ -415,18 +415,18 @@ fn kv_cache(profile: &Profile, all: &mut Families) {
     }
 }
 
-/// What the machine can do, and what else it did.
+/// The machine's ceilings, and its other load.
 fn limits(profile: &Profile, all: &mut Families) {
     let mut gauge = |name, unit, help, value: f64| {
-        all.add(&of(name, Kind::Gauge, unit, help), Labels::new(), Value::Float(value));
+        all.add(&spec(name, Kind::Gauge, unit, help), Labels::new(), Value::Float(value));
     };
     if let Some(ceilings) = &profile.ceilings {
-        let help = "What was read from memory in a second in a test on this machine";
+        let help = "Measured memory read bandwidth of this machine";
         gauge("ceiling.read", Unit::BytesPerSecond, help, ceilings.read_bytes_per_second);
-        let help = "Operations of single precision in a second in a test on this machine";
+        let help = "Measured single-precision operations per second of this machine";
         gauge("ceiling.flops_per_second", Unit::None, help, ceilings.flops_per_second);
         if let Some(rate) = ceilings.int8_ops_per_second {
-            let help = "Operations on bytes in a second in a test on this machine";
+            let help = "Measured 8-bit integer operations per second of this machine";
             gauge("ceiling.int8_ops_per_second", Unit::None, help, rate);
         }
     }
@@ -434,27 +434,27 @@ fn limits(profile: &Profile, all: &mut Families) {
         let help = "Share of the machine's CPU time that other processes used";
         gauge("other_load", Unit::Ratio, help, load.others_share());
         if let Some(share) = load.steal_share() {
-            let help = "Share of the machine's CPU time that its hypervisor kept from it";
+            let help = "Share of the machine's CPU time that the hypervisor took";
             gauge("steal", Unit::Ratio, help, share);
         }
     }
     if let Some(rate) = profile.observed.l2_cache_hit_rate {
-        let help = "Share of L2 accesses that hit, as the engine was told by hardware";
+        let help = "Share of L2 accesses that hit, by hardware counters of the engine";
         gauge("l2_cache_hits", Unit::Ratio, help, f64::from(rate));
     }
 }
 
-/// What recording cost, and how much was recorded.
+/// The cost of recording, and how much was recorded.
 fn costs(profile: &Profile, all: &mut Families) {
     if profile.imported.is_some() {
         return;
     }
     let help = "Spans recorded";
-    let family = of("spans", Kind::Counter, Unit::None, help);
+    let family = spec("spans", Kind::Counter, Unit::None, help);
     all.add(&family, Labels::new(), Value::Count(profile.overhead.spans));
     if let Some(nanos) = profile.overhead.estimate_ns() {
-        let help = "An estimate of what recording cost: spans times the measured cost of one";
-        let family = of("overhead.estimated", Kind::Gauge, Unit::Seconds, help);
+        let help = "Estimated cost of recording: spans times the measured cost of one";
+        let family = spec("overhead.estimated", Kind::Gauge, Unit::Seconds, help);
         all.add(&family, Labels::new(), Value::Float(nanos / 1e9));
     }
 }
@@ -466,10 +466,10 @@ fn devices(profile: &Profile, all: &mut Families) {
             &labels,
             &[("name", &device.name), ("api", &device.api), ("driver", &device.driver)],
         );
-        let family = of("device", Kind::Info, Unit::None, "A device that ran work");
+        let family = spec("device", Kind::Info, Unit::None, "A device that ran work");
         all.add(&family, info, Value::Count(1));
         let help = "Passes on a device that have no times";
-        let family = of("device.passes.untimed", Kind::Counter, Unit::None, help);
+        let family = spec("device.passes.untimed", Kind::Counter, Unit::None, help);
         for (why, passes) in [
             ("lost", device.lost_passes),
             ("disordered", device.disordered_passes),
@@ -479,8 +479,8 @@ fn devices(profile: &Profile, all: &mut Families) {
         ] {
             all.add(&family, with(&labels, &[("why", why)]), Value::Count(passes));
         }
-        let help = "Passes on a device that are not settled yet";
-        let family = of("device.passes.unsettled", Kind::Gauge, Unit::None, help);
+        let help = "Passes on a device that are not read back yet";
+        let family = spec("device.passes.unsettled", Kind::Gauge, Unit::None, help);
         all.add(&family, labels.clone(), Value::Count(device.unsettled_passes));
         for stream in &device.streams {
             let labels = with(&labels, &[("stream", &stream.name)]);

@@ -1,4 +1,5 @@
-//! Bytes for other programs, one file a format.
+//! Profiles as bytes for other programs: flamegraphs, timelines, tables and metrics, one file for each
+//! format. [`Part`] is what timelines say of each file that they wrote.
 
 pub mod chrome;
 pub mod csv;
@@ -21,12 +22,12 @@ use brickscope_profile::name::Name;
 
 pub use self::timeline::Part;
 
-/// What can't be said in a format.
+/// An error for what a format can't represent.
 fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// What is written, with its number of bytes.
+/// A writer that counts the bytes written to it.
 struct Counted<'w, W: ?Sized> {
     out: &'w mut W,
     bytes: u64,
@@ -56,14 +57,14 @@ impl<W: Write + ?Sized> Write for Counted<'_, W> {
     }
 }
 
-/// What is known of how a kernel runs, or of what is copied.
+/// A fact about how a kernel runs, or about what is copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Value {
     Count(u64),
     Text(String),
 }
 
-/// How the bricks and kernels of a name are launched, and what they copy, as far as it is known.
+/// What is known of how the bricks and kernels of a name are launched, and what they copy.
 fn launch(name: &Name) -> Vec<(&'static str, Value)> {
     let mut told = Vec::new();
     let shape = |shape: &String| (!shape.is_empty()).then(|| ("shape", Value::Text(shape.clone())));

@@ -1,10 +1,10 @@
-//! OpenTelemetry's metrics as JSON: one `ExportMetricsServiceRequest`, as a collector takes it at
-//! `/v1/metrics` with the content type `application/json`, and reads it from files:
-//! <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>. Names of fields are in
-//! lowerCamelCase, integers of 64 bits are strings, enums are numbers.
+//! OpenTelemetry's metrics as JSON: one `ExportMetricsServiceRequest`, which a collector accepts at
+//! `/v1/metrics` with the content type `application/json`, and reads from files:
+//! <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>. Field names are in lowerCamelCase,
+//! 64-bit integers are strings, enums are numbers.
 //!
-//! There are no traces: a span of OTLP lies at a moment of the calendar to the nanosecond, and a profile
-//! knows that of its end to the second. [`crate::stacks`] and the formats for timelines have the spans.
+//! There are no traces: OTLP needs the calendar time of a span to the nanosecond, and a profile knows its
+//! own only to the second. [`crate::stacks`] and the formats for timelines have the spans.
 
 use std::io::{self, Write};
 
@@ -14,8 +14,8 @@ use serde_json::{Value as Json, json};
 
 use super::metrics::{self, Family, Kind, Labels, Point, Summary, Unit, Value};
 
-/// Durations that OpenTelemetry has names of its own for: ours, and those of its semantic conventions for
-/// generative AI, which are in development.
+/// Durations for which OpenTelemetry has names: ours, and those of its semantic conventions for generative
+/// AI, which are still in development.
 /// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/>
 const GEN_AI: [(&str, &str); 2] = [
     ("time_to_first_token", "gen_ai.server.time_to_first_token"),
@@ -25,13 +25,13 @@ const GEN_AI: [(&str, &str); 2] = [
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`: sums since the profiler was turned on.
 const CUMULATIVE: u32 = 2;
 
-/// Writes what `profile` says.
+/// Writes the metrics of `profile`.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    let when = When::of(profile);
+    let when = When::new(profile);
     let mut metrics = Vec::new();
     for family in metrics::families(profile) {
         metrics.extend(gen_ai(&family, profile, &when));
@@ -50,15 +50,15 @@ pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<(
     out.write_all(b"\n")
 }
 
-/// From when to when counters counted.
+/// The period that counters cover.
 struct When {
     start: Option<u64>,
     end: Option<u64>,
 }
 
 impl When {
-    /// The profile was made at `created`, which has whole seconds; its clock says how long it had run.
-    fn of(profile: &Profile) -> Self {
+    /// The profile was made at `created`, in whole seconds; its clock says how long it had run by then.
+    fn new(profile: &Profile) -> Self {
         let end = save::unix_seconds(&profile.created).and_then(|s| s.checked_mul(1_000_000_000));
         let anchors = &profile.clock.anchors;
         let lasted = anchors.first().zip(anchors.last());
@@ -66,7 +66,7 @@ impl When {
         Self { start: end.zip(lasted).and_then(|(end, lasted)| end.checked_sub(lasted)), end }
     }
 
-    /// The fields of a point that say it.
+    /// Puts the period into a point's fields.
     fn put(&self, point: &mut Json) {
         for (field, moment) in [("startTimeUnixNano", self.start), ("timeUnixNano", self.end)] {
             if let Some(moment) = moment {
@@ -114,7 +114,7 @@ fn metric(family: &Family, when: &When) -> Json {
         .iter()
         .filter_map(|point| data_point(point, matches!(family.kind, Kind::Counter), when))
         .collect();
-    // As our Prometheus text calls them, once a collector has made underscores of dots.
+    // The name that our Prometheus text has, once a collector has turned dots into underscores.
     let info = if matches!(family.kind, Kind::Info) { ".info" } else { "" };
     let mut metric = json!({
         "name": format!("brickscope.{}{info}", family.name),
@@ -140,7 +140,7 @@ fn metric(family: &Family, when: &When) -> Json {
     metric
 }
 
-/// `None` for what is no number.
+/// `None` for a value that is not a number.
 fn data_point(point: &Point, is_sum: bool, when: &When) -> Option<Json> {
     let mut json = match &point.value {
         Value::Count(count) => json!({ "asInt": signed(*count) }),
@@ -176,15 +176,15 @@ fn data_point(point: &Point, is_sum: bool, when: &When) -> Option<Json> {
     };
     json["attributes"] = attributes(&point.labels).into();
     when.put(&mut json);
-    // Of a gauge it is only of interest when it was read.
+    // For a gauge only the moment of reading matters.
     if !is_sum && json.get("count").is_none() {
         json.as_object_mut().map(|fields| fields.remove("startTimeUnixNano"));
     }
     Some(json)
 }
 
-/// The semantic conventions ask for histograms: without buckets, since durations of tokens are kept as
-/// percentiles.
+/// The semantic conventions ask for histograms. These have no buckets, since durations of tokens are kept
+/// as percentiles.
 fn gen_ai(family: &Family, profile: &Profile, when: &When) -> Option<Json> {
     let (_, name) = GEN_AI.into_iter().find(|(ours, _)| *ours == family.name)?;
     let point = family.points.first()?;

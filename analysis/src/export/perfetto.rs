@@ -1,8 +1,8 @@
 //! Perfetto's traces, as <https://ui.perfetto.dev> and its trace processor read them.
 //!
-//! The messages are those of
-//! <https://github.com/google/perfetto/blob/main/protos/perfetto/trace/trace_packet.proto>, as far as
-//! they are needed. Threads are tracks of the process, streams are tracks of their device; passes, layers,
+//! The messages are those parts of
+//! <https://github.com/google/perfetto/blob/main/protos/perfetto/trace/trace_packet.proto> that are
+//! needed. Threads are tracks of the process, streams are tracks of their device; passes, layers,
 //! bricks and kernels are slices on them. Slices of a track nest.
 
 use std::collections::{HashMap, HashSet};
@@ -78,7 +78,7 @@ struct InternedData {
     debug_annotation_string_values: Vec<Text>,
 }
 
-/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString` are alike.
+/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString` have the same fields.
 #[derive(Clone, PartialEq, Message)]
 struct Text {
     #[prost(uint64, optional, tag = "1")]
@@ -167,32 +167,32 @@ struct DebugAnnotation {
     string_value_iid: Option<u64>,
 }
 
-// Of `TrackEvent.Type`.
+// `TrackEvent.Type`.
 const SLICE_BEGIN: i32 = 1;
 const SLICE_END: i32 = 2;
 const INSTANT: i32 = 3;
 const COUNTER: i32 = 4;
 
-// Of `TracePacket.SequenceFlags`.
+// `TracePacket.SequenceFlags`.
 const STATE_CLEARED: u32 = 1;
 const NEEDS_STATE: u32 = 2;
 
-// Of `BuiltinClock`.
+// `BuiltinClock`.
 const MONOTONIC: u32 = 3;
 const MONOTONIC_RAW: u32 = 5;
-/// The profile's clock, and those of devices after it: from 128 on numbers are free, and mean one clock in
-/// all of a trace.
+/// The profile's clock; those of devices follow. Numbers from 128 on are free, and each means one clock
+/// throughout a trace.
 const OUR_CLOCK: u32 = 128;
 
-/// Each group has so many.
+/// The number of counters of each group.
 const N_COUNTERS: u64 = Counter::GigabytesPerSecond as u64 + 1;
 
-/// Tracks of one name stay apart.
+/// Tracks of the same name are not merged.
 const SIBLINGS_STAY_APART: i32 = 2;
 
 const SEQUENCE: u32 = 1;
 
-/// What slices are called beside the names of the profile, by number.
+/// Name ids of slices that have no name in the profile.
 const PASSES: u64 = 1 << 17;
 const LAYERS: u64 = 1 << 18;
 const HAND_OFF: u64 = PASSES + 8;
@@ -202,7 +202,7 @@ const GRAPH: u64 = PASSES + 11;
 
 const CATEGORIES: [&str; 7] = ["pass", "layer", "brick", "kernel", "hand-off", "run", "launch"];
 
-/// What slices are annotated with.
+/// The keys of annotations.
 const KEYS: [&str; 31] = [
     "row",
     "pass",
@@ -260,32 +260,32 @@ pub struct Trace<'p> {
 ///
 /// # Errors
 ///
-/// Those of `out`; and there is none of an imported run whose file doesn't say when its passes began.
+/// If writing to `out` fails, or for an imported run whose file doesn't say when its passes began.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     Trace::new(profile, u64::MAX).write_part(out, &mut |_| {}).map(drop)
 }
 
 impl<'p> Trace<'p> {
-    /// A trace in parts of at most `part_bytes` each, as far as the begin of passes allows; a part is cut
-    /// within a pass only where that alone would fill it.
+    /// A trace in parts of at most `part_bytes` each, where possible: parts are cut between passes, and
+    /// within a pass only if that pass alone would fill a part.
     #[must_use]
     pub fn new(profile: &'p Profile, part_bytes: u64) -> Self {
         let timeline = Timeline::new(profile, part_bytes);
-        Self { profile, timeline, words: Words::of(profile), parts: 0 }
+        Self { profile, timeline, words: Words::new(profile), parts: 0 }
     }
 
-    /// Whether every part was written. There is one at least.
+    /// Whether every part was written. There is at least one.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.timeline.is_done()
     }
 
-    /// Writes the next part, a trace of its own. `progress` is told now and then how many spans of all
-    /// parts were written.
+    /// Writes the next part, a trace of its own. `progress` is called now and then with the number of
+    /// spans written so far, in all parts.
     ///
     /// # Errors
     ///
-    /// Those of `out`; and there is none of an imported run whose file doesn't say when its passes began.
+    /// If writing to `out` fails, or for an imported run whose file doesn't say when its passes began.
     pub fn write_part(
         &mut self,
         out: &mut (impl Write + ?Sized),
@@ -315,21 +315,21 @@ impl<'p> Trace<'p> {
     }
 }
 
-/// Texts and annotations that names stand for.
+/// Interned texts, and the annotations of each name.
 #[derive(Debug)]
 struct Words {
-    /// Of each name, beside its text.
+    /// The annotations of each name.
     of_name: Vec<Vec<DebugAnnotation>>,
-    /// Each text once.
+    /// Each text once, with its id.
     texts: HashMap<String, u64>,
-    /// Of sources.
+    /// Text ids of the sources of times.
     sources: [u64; 3],
-    /// Of how launches get to a device.
+    /// Text ids of the kinds of launches.
     launches: [u64; 3],
 }
 
 impl Words {
-    fn of(profile: &Profile) -> Self {
+    fn new(profile: &Profile) -> Self {
         let mut words =
             Self { of_name: Vec::new(), texts: HashMap::new(), sources: [0; 3], launches: [0; 3] };
         words.sources =
@@ -376,7 +376,7 @@ struct File<'f, W: ?Sized> {
     out: Counted<'f, W>,
     event: TrackEvent,
     bytes: Vec<u8>,
-    /// What this part knows already.
+    /// The groups that this part has described.
     groups: HashSet<Group>,
     counters: HashSet<u64>,
     names: HashSet<u64>,
@@ -396,7 +396,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         self.out.write_all(&self.bytes)
     }
 
-    /// What holds for all of the part.
+    /// Writes the state that holds for the whole part.
     fn head(&mut self) -> io::Result<()> {
         let text = |iid: u64, text: &str| Text { iid: Some(iid), text: Some(text.to_owned()) };
         let numbered = |list: &[&str]| (1..).zip(list).map(|(iid, name)| text(iid, name)).collect();
@@ -414,7 +414,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         let mut texts: Vec<Text> =
             self.words.texts.iter().map(|(words, &iid)| text(iid, words)).collect();
         texts.sort_by_key(|text| text.iid);
-        // Without a moment by both clocks the profile's is all there is.
+        // Without an anchor between the clocks, timestamps stay in the profile's own.
         let timestamp_clock_id = (!self.profile.clock.anchors.is_empty()).then_some(OUR_CLOCK);
         self.packet(&TracePacket {
             trusted_packet_sequence_id: Some(SEQUENCE),
@@ -431,7 +431,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         self.clocks()
     }
 
-    /// The same moments by several clocks.
+    /// Writes moments read on several clocks.
     fn clocks(&mut self) -> io::Result<()> {
         let clock = |clock_id, timestamp| Clock {
             clock_id: Some(clock_id),
@@ -447,7 +447,7 @@ impl<W: Write + ?Sized> File<'_, W> {
             ]);
         }
         for (nth, device) in (1..).zip(&self.profile.devices) {
-            // Of ticks that last a fraction of a nanosecond more or less, a trace can't tell.
+            // A trace's clocks have whole nanoseconds as units.
             let ns = device.ticks.ns_per_tick;
             if snapshots.is_empty() || !(1.0..=1e9).contains(&ns) || ns.fract() != 0.0 {
                 continue;
@@ -479,7 +479,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         Ok(())
     }
 
-    /// The uuid of what a group's tracks are in; told once in each part.
+    /// The uuid that a group's tracks are under; described once in each part.
     fn group(&mut self, group: Group) -> io::Result<u64> {
         let uuid = group as u64 + 1;
         if !self.groups.insert(group) {
@@ -537,7 +537,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         };
         self.packet(&packet)?;
         if let Some(used) = packet.track_event {
-            // For its memory.
+            // Reuses its allocation.
             event = used;
         }
         event.category_iids.clear();
@@ -577,7 +577,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         self.event(at_ns, None)
     }
 
-    /// The number of a span's name, and its text where the head didn't tell it.
+    /// The id of a span's name, and its text if the head didn't have it.
     fn span_name(&mut self, span: &Span) -> (u64, Option<InternedData>) {
         match span.name {
             None => {
@@ -617,7 +617,7 @@ impl<W: Write + ?Sized> File<'_, W> {
         }));
     }
 
-    /// The number of a name that the head didn't tell, told with the event where that is its first use.
+    /// The text of a name that the head didn't have, at the name's first use.
     fn late(&mut self, iid: u64, text: impl FnOnce() -> String) -> Option<InternedData> {
         self.names.insert(iid).then(|| InternedData {
             event_names: vec![Text { iid: Some(iid), text: Some(text()) }],

@@ -1,8 +1,8 @@
 //! pprof's `profile.proto`, compressed, as `go tool pprof`, Pyroscope and speedscope read it.
 //!
-//! The messages are those of <https://github.com/google/pprof/blob/main/proto/profile.proto>, as far as
-//! they are needed: each frame is a function with a location of its own. Samples have their phase, layer
-//! and brick as labels, for `-tagfocus` and `-tagroot`.
+//! The messages are those parts of <https://github.com/google/pprof/blob/main/proto/profile.proto> that
+//! are needed: each frame is a function with a location of its own. Samples have their phase, layer and
+//! brick as labels, for `-tagfocus` and `-tagroot`.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -79,7 +79,7 @@ struct Function {
     system_name: i64,
 }
 
-/// Each text once; the first one is empty, as the format asks for.
+/// Each text once; the first one is empty, as the format requires.
 struct Strings<'a> {
     table: Vec<String>,
     of_text: HashMap<&'a str, i64>,
@@ -94,11 +94,11 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Writes stacks: `time` in `nanoseconds`, or `samples` by `count`.
+/// Writes stacks, with the sample type `time` in `nanoseconds`, or `samples` in `count`.
 ///
 /// # Errors
 ///
-/// Those of `out`; and if the weights add up to 2^63 or more, which the format can't tell.
+/// If writing to `out` fails, or if the weights add up to 2^63 or more, which the format can't represent.
 pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if i64::try_from(stacks.total()).is_err() {
         return Err(refused("the weights add up to more than pprof's signed 64 bits hold"));
@@ -118,7 +118,7 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
             Function { id, name, system_name: name }
         })
         .collect();
-    // Frames have no 0, which means none.
+    // Ids of locations start at 1, since 0 means none.
     let location =
         numbered.map(|(id, _)| Location { id, line: vec![Line { function_id: id }] }).collect();
     let labels = [
@@ -134,7 +134,7 @@ pub fn write(stacks: &Stacks, out: &mut (impl Write + ?Sized)) -> io::Result<()>
             let label = labels
                 .iter()
                 .filter_map(|&(level, key)| {
-                    // Of bricks in bricks, the one whose time it is.
+                    // Of nested bricks, the innermost.
                     let frame = stacks.frames_of(stack).rev().find(|f| f.level == level)?;
                     Some(Label { key: strings.number(key), str: strings.number(&frame.name) })
                 })

@@ -2,7 +2,7 @@
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>,
 //! <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 //!
-//! Seconds and bytes; names begin with `brickscope_`, or are those of llama.cpp's server
+//! Units are seconds and bytes. Names begin with `brickscope_`, or are those of llama.cpp's server
 //! ([`Names`]). docs/metrics.md lists them.
 
 use std::fmt::Write as _;
@@ -17,26 +17,26 @@ use super::metrics::{self, Family, Kind, Labels, Point, Unit, Value};
 /// How to write metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// By which names.
+    /// The names of metrics.
     pub names: Names,
-    /// In which of two formats.
+    /// The format.
     pub dialect: Dialect,
 }
 
-/// By which names metrics are written.
+/// The names under which metrics are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Names {
-    /// `brickscope_…`: all that is known.
+    /// `brickscope_…`: all metrics.
     #[default]
     Brickscope,
-    /// `llamacpp:…`: what llama.cpp's server says of itself, as far as a profile knows it, for dashboards
-    /// that were made for that.
+    /// `llamacpp:…`: the metrics of llama.cpp's server that a profile has, for dashboards that were made
+    /// for it.
     LlamaCpp,
-    /// One after the other.
+    /// Both, one after the other.
     Both,
 }
 
-/// Which format.
+/// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
     /// Prometheus' text, 0.0.4.
@@ -47,7 +47,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// What HTTP calls it.
+    /// The content type of HTTP.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -57,20 +57,20 @@ impl Dialect {
     }
 }
 
-/// Writes what `profile` says, by the names of brickscope.
+/// Writes the metrics of `profile`, by brickscope's names.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write(profile: &Profile, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     write_with(profile, Options::default(), out)
 }
 
-/// Writes what `profile` says.
+/// Writes the metrics of `profile`.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write_with(
     profile: &Profile,
     options: Options,
@@ -126,7 +126,7 @@ impl Text {
             Kind::Info if is_open => "info",
             Kind::Info => "gauge",
         };
-        // In the older format a counter's family is called as its samples are.
+        // In the older format, a counter's family has the same name as its samples.
         let suffix = if is_open { "" } else { suffix(kind) };
         let _ = writeln!(self.text, "# HELP {name}{suffix} {help}.");
         let _ = writeln!(self.text, "# TYPE {name}{suffix} {kind_name}");
@@ -207,7 +207,7 @@ fn escape(value: &str, text: &mut String) {
     }
 }
 
-/// Nanoseconds, written as seconds: every digit of them.
+/// Nanoseconds, written as seconds with every digit.
 struct Seconds(u64);
 
 impl std::fmt::Display for Seconds {
@@ -221,7 +221,7 @@ impl std::fmt::Display for Seconds {
     }
 }
 
-/// A number as Prometheus spells it.
+/// A number in Prometheus' spelling.
 struct Number(f64);
 
 impl std::fmt::Display for Number {
@@ -235,9 +235,9 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// What llama.cpp's server says at `/metrics`, by its names and in its words (`tools/server/server-task.cpp`,
-/// `server_task_result_metrics::to_metrics`), as far as a profile has it: nothing of requests, slots,
-/// reused prompts and speculative decoding.
+/// The metrics of llama.cpp's server at `/metrics`, with its names and help (`tools/server/server-task.cpp`,
+/// `server_task_result_metrics::to_metrics`), as far as a profile has them: none about requests, slots,
+/// reused prompts or speculative decoding.
 fn llama_cpp(profile: &Profile, text: &mut Text) {
     let phase = |phase| profile.phase(phase).copied();
     let (prompt, predicted) = (phase(Phase::Prefill), phase(Phase::Decode));
@@ -267,11 +267,11 @@ fn llama_cpp(profile: &Profile, text: &mut Text) {
     add("tokens_predicted_seconds", Kind::Counter, help, shown(&wall(predicted)));
     let passes = prompt.into_iter().chain(predicted).map(|phase| phase.passes);
     let passes = passes.reduce(u64::saturating_add);
-    // Of several tests by llama-bench nobody knows the batches.
+    // llama-bench doesn't say in how many batches its tests ran.
     let passes = passes.filter(|_| profile.imported.is_none());
     let help = "Total number of llama_decode() calls: here, of forward passes";
     add("n_decode", Kind::Counter, help, shown(&passes));
-    // A picture of a run in progress has the newest passes only.
+    // A snapshot of a run in progress has only the newest passes.
     let are_all_kept = passes == Some(profile.passes.len() as u64);
     let longest = profile.passes.iter().map(|pass| pass.position.saturating_add(pass.tokens)).max();
     let help = "Largest observed sequence length (prompt + generation)";

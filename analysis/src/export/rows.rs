@@ -1,4 +1,5 @@
-//! The spans of host and devices as one table, with names instead of numbers: what CSV and Parquet have.
+//! The spans of host and devices as one table, with names instead of numbers: the source of CSV and
+//! Parquet.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,10 +13,10 @@ use brickscope_profile::sums::Pass;
 
 use super::timeline::{Kind, kind_of, name_of};
 
-/// The spans of the host, or of a stream of a device, with what belongs to them.
+/// The spans of the host, or of one stream of a device, with the tables that they refer to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Table<'p> {
-    /// The device and its stream, by number; `None` of the host.
+    /// The device and its stream, by number; `None` for the host.
     pub(super) stream: Option<(u32, u32)>,
     /// The name of the stream.
     pub(super) name: Option<&'p str>,
@@ -45,22 +46,22 @@ pub(super) fn tables(profile: &Profile) -> impl Iterator<Item = Table<'_>> {
     std::iter::once(host).chain(of_devices)
 }
 
-/// A span, with everything that it refers to. What isn't known is `None`.
+/// A span, with everything that it refers to. `None` is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row<'p> {
-    /// The device, by its place in [`Profile::devices`]; `None` for the host.
+    /// The device, as an index into [`Profile::devices`]; `None` for the host.
     pub device: Option<u32>,
-    /// The stream, by its place in the device's.
+    /// The stream, as an index into the device's.
     pub stream: Option<u32>,
     /// The row in the table of spans of the host, or of the stream.
     pub row: u32,
     /// The row of the span around it, in the same table.
     pub parent: Option<u32>,
-    /// The thread, by its place in [`Profile::lanes`]; 0 on a stream.
+    /// The thread, as an index into [`Profile::lanes`]; 0 on a stream.
     pub lane: u32,
     /// The name of the thread or stream.
     pub track: Option<&'p str>,
-    /// The thread's number, as the system has it.
+    /// The system's number of the thread.
     pub tid: Option<u32>,
     /// The serial of the pass.
     pub pass: Option<u32>,
@@ -78,7 +79,7 @@ pub struct Row<'p> {
     pub start_ns: u64,
     /// From begin to end.
     pub duration_ns: u64,
-    /// What of it no brick inside explains; 0 for kernels and layers.
+    /// The part of it that lies in no nested brick; 0 for kernels and layers.
     pub exclusive_ns: u64,
     /// Elements processed, if they were stated.
     pub elements: Option<u64>,
@@ -86,11 +87,11 @@ pub struct Row<'p> {
     pub flops: Option<u64>,
     /// Bytes, if they were stated.
     pub bytes: Option<u64>,
-    /// How it ran on the CPU.
+    /// How the kernel ran on the CPU.
     pub host: Option<&'p HostLaunch>,
-    /// How it ran on a device.
+    /// How the kernel ran on a device.
     pub launch: Option<&'p DeviceLaunch>,
-    /// From where to where it copied.
+    /// The source and destination of a copy.
     pub transfer: Option<&'p Route>,
 }
 
@@ -111,7 +112,7 @@ impl Row<'_> {
     }
 }
 
-/// How many spans there are, on the host and on all streams.
+/// The number of spans on the host and on all streams.
 #[must_use]
 pub fn count(profile: &Profile) -> u64 {
     tables(profile).map(|table| table.spans.len() as u64).sum()

@@ -43,14 +43,14 @@ struct Sampled<'a> {
     weights: Vec<u64>,
 }
 
-/// Writes stacks under a name, which speedscope shows as a title. The unit is `nanoseconds`, or
-/// `none` for samples.
+/// Writes stacks under a name that speedscope shows as title. The unit is `nanoseconds`, or `none` for
+/// samples.
 ///
 /// speedscope reads numbers as JavaScript does, exact up to 2^53: 104 days in nanoseconds.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write(stacks: &Stacks, name: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let unit = match stacks.unit {
         Unit::Nanoseconds => "nanoseconds",

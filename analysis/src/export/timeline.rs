@@ -1,8 +1,8 @@
 //! A profile as a timeline: tracks with slices that nest, in the order of time, cut into parts.
 //!
-//! What threads and streams did is laid out here, once for all formats of timelines. On a track any two
-//! slices nest or lie apart, as viewers want it. Where spans of a thread don't, those that began later are
-//! on tracks of their own beside it.
+//! The slices of threads and streams are laid out here once, for all timeline formats. Any two slices of a
+//! track nest or lie apart, as viewers require. Where the spans of a thread overlap otherwise, those that
+//! began later get tracks of their own beside it.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,10 +17,10 @@ use brickscope_profile::sums::Pass;
 
 use super::refused;
 
-/// Tracks that a thread has at most, beside its own, for spans that overlap without nesting.
+/// The most tracks of a thread beside its own, for spans that overlap without nesting.
 const MOST_OVERLAPS: usize = 16;
 
-/// Between two calls that tell how far an export is.
+/// Spans between two calls of `progress`.
 const SPANS_BETWEEN: u64 = 1 << 14;
 
 /// A part of a timeline, as it was written: a file of its own.
@@ -36,21 +36,21 @@ pub struct Part {
     pub first_ns: Option<u64>,
     /// When the last slice in it ended.
     pub last_ns: Option<u64>,
-    /// Spans that aren't in it, nor in any other: they overlap so many others that no track was left.
+    /// Spans in no part at all: they overlap so many others that no track was left.
     pub left_out: u64,
 }
 
 /// Which tracks are shown together: 0 is the host, then come the devices.
 pub(super) type Group = usize;
 
-/// A track of slices.
+/// A track with slices.
 #[derive(Debug, Clone)]
 pub(super) struct Track {
     pub(super) group: Group,
     pub(super) name: String,
     /// The system's number of the thread, if no other track of the profile has it.
     pub(super) tid: Option<u32>,
-    /// The track that this one lies beside, since its slices overlap with that one's.
+    /// The track beside which this one lies, since their slices overlap.
     pub(super) beside: Option<u32>,
 }
 
@@ -62,14 +62,14 @@ pub(super) enum What<'p> {
     Span(u32, &'p Span),
 }
 
-/// A slice that begins.
+/// The begin of a slice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice<'p> {
     pub(super) track: u32,
     pub(super) start_ns: u64,
     pub(super) duration_ns: u64,
     pub(super) what: What<'p>,
-    /// The arrow that leads from here or to here.
+    /// The arrow that begins or ends here.
     pub(super) flow: Option<Flow>,
     pub(super) launch: Option<Launched>,
 }
@@ -78,29 +78,30 @@ pub(super) struct Slice<'p> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Launched {
     pub(super) issued_ns: u64,
-    /// From there to the begin of its slice.
+    /// From the launch to the begin of its slice.
     pub(super) delay_ns: i64,
-    /// The most that this is off by, as far as looks at both clocks tell.
+    /// The most that this is off by, as far as the alignments of both clocks tell.
     pub(super) error_ns: Option<u64>,
     pub(super) kind: LaunchKind,
 }
 
 impl Launched {
-    fn of(profile: &Profile, group: Group, launch: &Launch, span: &Span) -> Self {
+    fn new(profile: &Profile, group: Group, launch: &Launch, span: &Span) -> Self {
         let device = group.checked_sub(1).and_then(|nth| profile.devices.get(nth));
         let error_ns = device.and_then(DeviceProfile::clock_error_ns);
         let Launch { issued_ns, kind, .. } = *launch;
         Self { issued_ns, delay_ns: launch.delay_ns(span), error_ns, kind }
     }
 
-    /// What is odd about it: nothing truly begins before its launch.
+    /// What is impossible about it: nothing truly begins before its launch.
     pub(super) fn oddity(&self) -> Option<&'static str> {
-        let is_explained = self.error_ns.is_some_and(|error| self.delay_ns.unsigned_abs() <= error);
-        match (self.delay_ns < 0, is_explained) {
+        let is_within_error =
+            self.error_ns.is_some_and(|error| self.delay_ns.unsigned_abs() <= error);
+        match (self.delay_ns < 0, is_within_error) {
             (false, _) => None,
             (true, true) => Some("begins before its launch, within the error of the clocks"),
             (true, false) => Some(
-                "begins before its launch, by more than the error of the clocks when they were looked at",
+                "begins before its launch, by more than the error of the clocks when they were aligned",
             ),
         }
     }
@@ -113,7 +114,7 @@ pub(super) struct Flow {
     pub(super) is_end: bool,
 }
 
-/// A figure of a pass, at its begin.
+/// A figure of a pass, plotted where the pass begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counter {
     TokensPerSecond,
@@ -141,11 +142,11 @@ impl Counter {
 
 /// A format of timelines.
 pub(super) trait Sink {
-    /// A track that slices are about to be on; told once in each part.
+    /// Announces a track before its first slice; called once in each part.
     fn track(&mut self, id: u32, track: &Track) -> io::Result<()>;
-    /// Slices of a track come in the order of their begin.
+    /// Begins a slice. The slices of a track come in the order in which they begin.
     fn begin(&mut self, slice: &Slice<'_>) -> io::Result<()>;
-    /// The slice of the track that began last and is still open ends.
+    /// Ends the innermost open slice of the track.
     fn end(&mut self, track: u32, at_ns: u64) -> io::Result<()>;
     /// The host launched a span, on a track of launches; `id` is that of the arrow from there.
     fn launch(
@@ -155,28 +156,28 @@ pub(super) trait Sink {
         span: &Span,
         id: Option<u64>,
     ) -> io::Result<()>;
-    /// What was handed off: the track and when, from and to.
+    /// Work was handed off: the track and time, from and to.
     fn hand_off(&mut self, id: u64, from: (u32, u64), to: (u32, u64)) -> io::Result<()>;
     fn counter(&mut self, group: Group, what: Counter, at_ns: u64, value: f64) -> io::Result<()>;
-    /// What is written of this part.
+    /// Bytes written of this part.
     fn bytes(&self) -> u64;
 }
 
-/// What walks over a profile, part by part.
+/// Walks over a profile, part by part.
 #[derive(Debug)]
 pub(super) struct Timeline<'p> {
     profile: &'p Profile,
-    /// A part is cut before it has so many bytes, as far as that can be.
+    /// A part is cut before it has this many bytes, where possible.
     part_bytes: u64,
     lanes: Vec<Lane<'p>>,
     tracks: Vec<Track>,
-    /// Tracks that this part knows.
+    /// Whether this part has announced each track.
     is_told: Vec<bool>,
     hand_offs: Vec<HandOff>,
     next_hand_off: usize,
-    /// When passes begin: where parts are cut.
+    /// When passes begin: parts are cut there.
     borders: Vec<u64>,
-    /// Which of the stretches between borders, and which lane of it, comes next.
+    /// The stretch between borders, and the lane in it, that come next.
     stretch: usize,
     lane: usize,
     /// The bytes of the largest stretch so far.
@@ -195,14 +196,14 @@ struct Lane<'p> {
     order: Order,
     next: usize,
     passes: &'p [Pass],
-    /// Those of this lane, with their flow, in the order of time.
+    /// The passes of this lane, with their flow, in the order of time.
     pass_order: Vec<(u32, Option<Flow>)>,
     next_pass: usize,
     /// The first is the lane's own track.
     stacks: Vec<Stack>,
-    /// What the spans of open passes add up to.
-    sums: Vec<Sums>,
-    /// Of a stream, when the host launched its spans.
+    /// The sums over the spans of each open pass.
+    sums: Vec<PassSums>,
+    /// For a stream, when the host launched its spans.
     launches: Launches<'p>,
 }
 
@@ -210,19 +211,19 @@ struct Lane<'p> {
 #[derive(Debug, Default)]
 struct Launches<'p> {
     of: &'p [Launch],
-    /// What it is called that they are on.
+    /// The name of the track of launches.
     name: String,
     track: Option<u32>,
-    /// The graph that was launched last in this part, by when.
+    /// The launch time of the newest graph in this part.
     graph: Option<u64>,
-    /// The number of the arrow to the first span.
+    /// The number of the first span's arrow.
     first_id: u64,
 }
 
 /// The spans of a lane in the order in which they began.
 #[derive(Debug)]
 enum Order {
-    /// They are so in the table.
+    /// The order of the table.
     Rows(std::ops::Range<u32>),
     Sorted(Vec<u32>),
 }
@@ -246,21 +247,21 @@ struct Stack {
 struct Open {
     end_ns: u64,
     what: Opened,
-    /// Whether the bytes of what lies inside count already, with those of what is around it.
+    /// Whether the bytes of nested spans already count, in those of a span around them.
     counts_bytes: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opened {
-    /// By its place in `passes`.
+    /// An index into `passes`.
     Pass(u32),
     Span(u32),
 }
 
 #[derive(Debug)]
-struct Sums {
+struct PassSums {
     serial: u32,
-    explained_ns: u64,
+    attributed_ns: u64,
     bytes: Option<u64>,
 }
 
@@ -314,23 +315,21 @@ impl<'p> Timeline<'p> {
         }
     }
 
-    /// What lies at no moment can't be drawn.
+    /// Refuses profiles whose spans have no start times, since they can't be drawn.
     pub(super) fn check(&self) -> io::Result<()> {
         if has_begins(self.profile) {
             return Ok(());
         }
-        Err(refused(
-            "there is no timeline: the file that this was imported from doesn't say when what it times began",
-        ))
+        Err(refused("there is no timeline: the imported file doesn't say when its spans began"))
     }
 
-    /// Whether every part was written. There is one at least.
+    /// Whether every part was written. There is at least one.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Writes the next part, but for its head and tail, which takes about `tail` bytes. `progress` is told
-    /// how many spans of all were written.
+    /// Writes the next part except its head and tail, which take about `tail` bytes. `progress` is called
+    /// with the number of spans written so far.
     pub(super) fn write_part(
         &mut self,
         sink: &mut dyn Sink,
@@ -338,7 +337,7 @@ impl<'p> Timeline<'p> {
         progress: &mut dyn FnMut(u64),
     ) -> io::Result<Part> {
         let mut part = Part::default();
-        // With room for the ends of what is open.
+        // Leaves room for the ends of what is open.
         let full = self.part_bytes - self.part_bytes / 16;
         let full = full.saturating_sub(tail);
         self.is_told.fill(false);
@@ -347,7 +346,7 @@ impl<'p> Timeline<'p> {
             let until = self.borders.get(self.stretch).copied();
             while self.lane < self.lanes.len() {
                 while self.lanes[self.lane].is_next_before(until) {
-                    // A pass of its own that is larger than a part.
+                    // A single pass that is larger than a part.
                     if sink.bytes() >= full && part.spans + part.passes > 0 {
                         return self.close(sink, part);
                     }
@@ -372,7 +371,7 @@ impl<'p> Timeline<'p> {
         self.close(sink, part)
     }
 
-    /// Ends what is open, so that the part is one of its own: what goes on after it isn't in the next.
+    /// Ends what is open, so that the part is complete; the next part does not continue it.
     fn close(&mut self, sink: &mut dyn Sink, mut part: Part) -> io::Result<Part> {
         for lane in &mut self.lanes {
             for stack in 0..lane.stacks.len() {
@@ -408,7 +407,7 @@ impl<'p> Timeline<'p> {
                     }
                     (What::Pass(_), _) => false,
                 };
-                // What takes no time at the end of something may be inside of it.
+                // A slice without duration at the end of another may lie inside of it.
                 open.end_ns < start_ns
                     || open.end_ns == start_ns && !(duration_ns == 0 && is_inside)
             })?;
@@ -428,7 +427,7 @@ impl<'p> Timeline<'p> {
         let around = lane.stacks[nth].open.last().is_some_and(|open| open.counts_bytes);
         let counts_bytes = match what {
             What::Pass(pass) => {
-                lane.sums.push(Sums { serial: pass.serial, explained_ns: 0, bytes: None });
+                lane.sums.push(PassSums { serial: pass.serial, attributed_ns: 0, bytes: None });
                 around
             }
             What::Span(_, span) => {
@@ -455,12 +454,12 @@ impl<'p> Timeline<'p> {
         Ok(())
     }
 
-    /// The track of a stack of the lane, which this part then knows.
+    /// The track of a stack of the lane, announced if this part doesn't have it yet.
     fn track(&mut self, nth: usize, sink: &mut dyn Sink) -> io::Result<u32> {
         track_of(&mut self.tracks, &mut self.is_told, &mut self.lanes[self.lane], nth, sink)
     }
 
-    /// The launch of a span of the lane, and the arrow that leads from there, so that both ends are in one part.
+    /// The launch of a span of the lane, with its arrow, so that both ends are in one part.
     fn launch(
         &mut self,
         row: u32,
@@ -470,14 +469,14 @@ impl<'p> Timeline<'p> {
         let group = self.lanes[self.lane].group;
         let launches = &mut self.lanes[self.lane].launches;
         let Some(launch) = launch_of(launches.of, row) else { return Ok((None, None)) };
-        let launch = Launched::of(self.profile, group, launch, span);
-        // A graph is launched once, whatever is in it.
+        let launch = Launched::new(self.profile, group, launch, span);
+        // A graph is launched once, whatever it contains.
         let graph = (launch.kind == LaunchKind::Replayed).then_some(launch.issued_ns);
         if graph.is_some() && launches.graph == graph {
             return Ok((Some(launch), None));
         }
         launches.graph = graph;
-        // What seems to begin before, by clocks that aren't better aligned, has no arrow back.
+        // A span that seems to begin before its launch, by imprecise clocks, has no arrow.
         let id = (launch.delay_ns >= 0).then(|| launches.first_id.saturating_add(row.into()));
         let track = match launches.track {
             Some(track) => track,
@@ -492,7 +491,7 @@ impl<'p> Timeline<'p> {
         Ok((Some(launch), id.map(|id| Flow { id, is_end: true })))
     }
 
-    /// What was handed off before a border.
+    /// The hand-offs before a border.
     fn hand_off(&mut self, sink: &mut dyn Sink, until: Option<u64>) -> io::Result<()> {
         while let Some(&HandOff { from, to }) = self.hand_offs.get(self.next_hand_off) {
             if until.is_some_and(|until| from.1 >= until) {
@@ -511,10 +510,10 @@ impl<'p> Timeline<'p> {
     }
 }
 
-/// The number of the first hand-off among the arrows; passes have those below.
+/// The first arrow number of hand-offs; passes have the numbers below.
 const HAND_OFFS: u64 = 1 << 32;
 
-/// The number of the first launch among the arrows: each stream has as many as spans can be.
+/// The first arrow number of launches: each stream has one for every span it could have.
 const LAUNCHES: u64 = 2 << 32;
 
 /// What comes next on a lane.
@@ -568,7 +567,7 @@ impl<'p> Lane<'p> {
         self.first_ns().is_some_and(|start| until.is_none_or(|until| start < until))
     }
 
-    /// What begins next; of what begins at once, passes before the spans in them.
+    /// What begins next. Of what begins at the same time, passes come before their spans.
     fn take(&mut self) -> Option<Next<'p>> {
         let is_pass = match (self.next_pass(), self.next_span()) {
             (Some((_, pass, _)), Some((_, span))) => {
@@ -587,18 +586,18 @@ impl<'p> Lane<'p> {
         Some(Next { what: What::Span(row, span), opened: Opened::Span(row), flow: None })
     }
 
-    /// Adds a span to the sums of its pass, with its bytes if they are of no brick around it.
+    /// Adds a span to the sums of its pass; its bytes only if no brick around it counts them.
     fn add(&mut self, span: &Span, with_bytes: bool) {
-        // Passes hardly ever are in passes.
+        // Passes rarely lie within passes.
         let mut newest = self.sums.iter_mut().rev().take(MOST_OVERLAPS);
         let Some(sums) = newest.find(|sums| Some(sums.serial) == span.pass) else { return };
-        sums.explained_ns = sums.explained_ns.saturating_add(span.exclusive_ns);
+        sums.attributed_ns = sums.attributed_ns.saturating_add(span.exclusive_ns);
         if with_bytes && span.work.bytes > 0 {
             sums.bytes = Some(sums.bytes.unwrap_or_default().saturating_add(span.work.bytes));
         }
     }
 
-    /// Ends what is open on a track, from the innermost on, while `is_over`.
+    /// Ends the open slices of a track, innermost first, while `is_over`.
     fn pop_until(
         &mut self,
         profile: &Profile,
@@ -620,12 +619,12 @@ impl<'p> Lane<'p> {
         Ok(())
     }
 
-    /// The figures of a pass that is over.
+    /// The figures of a pass that ended.
     fn count(
         &self,
         pass: &Pass,
         told: Option<(u64, u64)>,
-        sums: Option<Sums>,
+        sums: Option<PassSums>,
         sink: &mut dyn Sink,
     ) -> io::Result<()> {
         let at = pass.start_ns;
@@ -640,8 +639,8 @@ impl<'p> Lane<'p> {
             let rate = per_second(pass.tokens, 1.0);
             sink.counter(self.group, Counter::TokensPerSecond, at, rate)?;
         }
-        // Of spans that were not kept nobody knows the bytes.
-        let whole = sums.filter(|sums| sums.explained_ns == pass.attributed_ns);
+        // The bytes of spans that were not kept are unknown.
+        let whole = sums.filter(|sums| sums.attributed_ns == pass.attributed_ns);
         if let Some(bytes) = whole.and_then(|sums| sums.bytes) {
             let rate = per_second(bytes, 1e9);
             sink.counter(self.group, Counter::GigabytesPerSecond, at, rate)?;
@@ -678,7 +677,7 @@ fn track_of(
     Ok(wanted)
 }
 
-/// Tells this part of a track, if it doesn't know it.
+/// Announces a track in this part, if it hasn't been yet.
 fn tell(
     tracks: &[Track],
     is_told: &mut Vec<bool>,
@@ -698,7 +697,7 @@ fn host_lanes(profile: &Profile) -> Vec<Lane<'_>> {
     let number = |lane: u32| usize::try_from(lane).unwrap_or(usize::MAX).min(n);
     let mut tids = HashSet::new();
     let names = profile.lanes.iter().enumerate().map(|(at, lane)| {
-        // A number that the system gave again is another thread's.
+        // A thread number that the system reused belongs to another thread.
         let tid = lane.tid.filter(|&tid| i32::try_from(tid).is_ok() && tids.insert(tid));
         (lane.name.clone().unwrap_or_else(|| format!("thread {at}")), tid)
     });
@@ -728,8 +727,8 @@ fn in_order(passes: &[Pass], is_wanted: impl Fn(&Pass) -> bool) -> Vec<(u32, Opt
     order.into_iter().map(|at| (at, None)).collect()
 }
 
-/// For each lane its spans in the order in which they began. They mostly are so in the table: then nothing
-/// is kept of them.
+/// The spans of each lane in the order in which they began. Usually that is their order in the table; then
+/// nothing is stored.
 fn orders(spans: &[Span], n_lanes: usize, lane_of: impl Fn(&Span) -> usize) -> Vec<Order> {
     let mut rows: Vec<Option<std::ops::Range<u32>>> = vec![Some(0..0); n_lanes];
     for (row, span) in (0_u32..).zip(spans) {
@@ -754,14 +753,14 @@ fn orders(spans: &[Span], n_lanes: usize, lane_of: impl Fn(&Span) -> usize) -> V
     }
     for order in &mut orders {
         if let Order::Sorted(rows) = order {
-            // Stable: of what begins at once, what is around comes first, as in the table.
+            // Stable: of spans that begin at once, outer ones come first, as in the table.
             rows.sort_by_key(|&row| spans[row as usize].start_ns);
         }
     }
     orders
 }
 
-/// The hand-offs between lanes of which the first is number `first`.
+/// The hand-offs between lanes; the first lane is number `first`.
 fn of_lanes(dependencies: &[Dependency], first: usize, count: usize) -> Vec<HandOff> {
     let place = |lane: u32| {
         let lane = lane as usize;
@@ -787,11 +786,11 @@ fn borders(profile: &Profile) -> Vec<u64> {
     borders
 }
 
-/// Arrows from passes that the host issued to what a stream did of them, as far as
-/// [one can tell](crate::DeviceStream::issued_by).
+/// Arrows from passes that the host issued to what a stream did for them, where
+/// [that is known](crate::DeviceStream::issued_by).
 fn link_passes(profile: &Profile, lanes: &mut [Lane<'_>], borders: &[u64]) {
     let stretch = |at: u64| borders.partition_point(|&border| border <= at);
-    // Where each pass of the host is: its lane, and its place there.
+    // The lane of each pass of the host, and its index there.
     let n_host = profile.lanes.len() + 1;
     let mut issued_at = vec![(0, 0); profile.passes.len()];
     for (lane, of) in lanes.iter().enumerate().take(n_host) {
@@ -800,7 +799,7 @@ fn link_passes(profile: &Profile, lanes: &mut [Lane<'_>], borders: &[u64]) {
         }
     }
     let mut id = 0;
-    // A pass has one arrow, to the first stream that did something for it.
+    // A pass has one arrow, to the first stream that worked for it.
     for lane in n_host..lanes.len() {
         let of = &lanes[lane];
         let mut done_at = vec![0; of.passes.len()];
@@ -812,7 +811,7 @@ fn link_passes(profile: &Profile, lanes: &mut [Lane<'_>], borders: &[u64]) {
                 (profile.passes[issued].start_ns, lanes[lane].passes[done].start_ns);
             let ((from, from_at), at) = (issued_at[issued], done_at[done]);
             let is_free = lanes[from].pass_order[from_at].1.is_none();
-            // Both ends are to be in one part.
+            // Both ends must be in one part.
             if is_free && stretch(begin) == stretch(start) {
                 id += 1;
                 lanes[from].pass_order[from_at].1 = Some(Flow { id, is_end: false });
@@ -822,7 +821,7 @@ fn link_passes(profile: &Profile, lanes: &mut [Lane<'_>], borders: &[u64]) {
     }
 }
 
-/// What a span is of.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Layer,
@@ -851,7 +850,7 @@ pub(super) fn kind_of(profile: &Profile, span: &Span) -> Kind {
     }
 }
 
-/// The name at an index; `None` where the profile has none, and no place for it among the others.
+/// The name at an index; `None` if the profile has none and it is not one of the catch-all names.
 pub(super) fn name_of(profile: &Profile, index: u16) -> Option<&str> {
     match profile.names.get(usize::from(index)) {
         Some(name) => Some(&name.name),
@@ -860,20 +859,21 @@ pub(super) fn name_of(profile: &Profile, index: u16) -> Option<&str> {
     }
 }
 
-/// Whether anybody knows when passes and spans began: of these formats no file says it, and zeros stand for it.
+/// Whether the times at which passes and spans began are known: some imported files don't have them, and
+/// zeros stand for them.
 pub(super) fn has_begins(profile: &Profile) -> bool {
     let untold = [Format::LlamaBench, Format::VkPerfLogger, Format::Folded];
     let of = profile.imported.as_ref();
     of.is_none_or(|of| untold.iter().all(|format| format.name() != of.format))
 }
 
-/// The tokens of a pass and its position; an imported file may tell neither.
+/// The tokens of a pass and its position; an imported file may have neither.
 pub(super) fn told_tokens(profile: &Profile, pass: &Pass) -> Option<(u64, u64)> {
     let is_told = profile.imported.is_none() || pass.tokens > 0;
     is_told.then_some((pass.tokens, pass.position))
 }
 
-/// What of the work was stated: elements, FLOPs, bytes.
+/// The stated work: elements, FLOPs, bytes.
 pub(super) fn stated(work: Work) -> [(&'static str, Option<u64>); 3] {
     let some = |count: u64| (count > 0).then_some(count);
     [("elements", some(work.elements)), ("flops", some(work.flops)), ("bytes", some(work.bytes))]

@@ -1,54 +1,53 @@
-//! Where the level of a series of figures changed for good.
+//! Finds where the level of a series of figures changed for good.
 //!
-//! The frame is that of performance change points in CI: look for the place that splits a series
-//! best, ask whether chance would do as well, go on in the parts (Matteson and James, "A
-//! nonparametric approach for multiple change point analysis of multivariate data", JASA 109, 2014;
-//! Daly et al., "The use of change point detection to identify software performance regressions in a
-//! continuous integration system", ICPE 2020; Fleming and Kołaczkowski, "Hunter: using change point
-//! detection to hunt for performance regressions", ICPE 2023, now Apache Otava). Five things differ, the last of them below:
+//! The method is that of performance change points in CI: find the place that splits a series best, ask
+//! whether chance would do as well, and repeat in the parts (Matteson and James, "A nonparametric approach
+//! for multiple change point analysis of multivariate data", JASA 109, 2014; Daly et al., "The use of
+//! change point detection to identify software performance regressions in a continuous integration
+//! system", ICPE 2020; Fleming and Kołaczkowski, "Hunter: using change point detection to hunt for
+//! performance regressions", ICPE 2023, now Apache Otava). Five things differ, the last of them below:
 //!
-//! - What is compared is the level alone, by means of clipped scores, since a change of the spread is
-//!   no regression. A score is a figure's logarithm less the median, in robust standard deviations
-//!   (the median absolute deviation × 1.4826), and no more than 3 either way: so one disturbed run,
-//!   however bad, weighs no more than one at the edge of the noise (Huber, "Robust estimation of a
-//!   location parameter", 1964).
-//! - A level that went and came back is looked for as well, by a pair of places at once, as in
-//!   circular binary segmentation (Olshen et al., Biostatistics 5, 2004): a single split sees less of
-//!   it the longer the series is, a weakness that the authors of Hunter describe.
-//! - The test is by permutation, which assumes nothing about the noise but that its order says
-//!   nothing, and its generator is seeded: the same series gives the same answer. Hunter gave the
-//!   permutations up because theirs didn't.
-//! - In the end each place is sought again between its neighbours (Bai, "Estimating multiple breaks
-//!   one at a time", Econometric Theory 13, 1997), since the first was sought before the others were
-//!   known, and with a loss that outliers don't move.
+//! - Only levels are compared, by means of clipped scores, since a change of the spread is no regression.
+//!   A score is a figure's logarithm minus the median, in robust standard deviations (the median absolute
+//!   deviation × 1.4826), limited to ±3: so one disturbed run, however bad, weighs no more than one at the
+//!   edge of the noise (Huber, "Robust estimation of a location parameter", 1964).
+//! - A level that went and came back is searched for as well, by a pair of places at once, as in circular
+//!   binary segmentation (Olshen et al., Biostatistics 5, 2004): the longer the series, the less of it a
+//!   single split sees, a weakness that the authors of Hunter describe.
+//! - The test is by permutation, which assumes nothing about the noise except that its order is random. Its
+//!   generator is seeded: the same series gives the same answer. Hunter gave permutations up because theirs
+//!   didn't.
+//! - At the end each place is searched for again between its neighbours (Bai, "Estimating multiple breaks
+//!   one at a time", Econometric Theory 13, 1997), since the first was found before the others were known,
+//!   and with a loss that outliers don't move.
 //!
-//! Scores, their centre and their scale don't depend on the order of the series, so that the test is
-//! exact: of series whose order says nothing at most 2 × [`ALPHA`] get a change.
+//! Scores, their centre and their scale don't depend on the order of the series, so the test is exact: of
+//! series in random order, at most 2 × [`ALPHA`] get a change.
 //!
-//! But on a shared machine the order says something without any change of the program: what disturbs
-//! one run is still there for the next, and speed drifts. So a change also has to be larger than what
-//! the levels do within themselves: the widest swing between medians of [`LEAST_SEGMENT`] neighbours
-//! of one level, anywhere in the series, and more so as far as neighbours are alike ([`persistence`]).
-//! That can only take changes away, so that the bound above still holds. It is asked of all changes
-//! together, when they are known, since any that was not yet found would be part of a swing.
+//! But on a shared machine the order is not random even without any change of the program: what disturbs one
+//! run is still there for the next, and speed drifts. So a change also has to be larger than the variation
+//! within levels: the widest swing between medians of [`LEAST_SEGMENT`] neighbours of one level, anywhere
+//! in the series, widened as far as neighbours are alike ([`persistence`]). That can only remove changes,
+//! so the bound above still holds. All changes are checked together, when they are known, since any that
+//! was not yet found would be part of a swing.
 
 use brickscope_profile::stats::{SplitMix64, mean, median};
 
-/// A segment between two changes has at least so many points: enough that one odd one is outvoted.
+/// The least points of a segment between two changes: enough to outvote one odd point.
 pub const LEAST_SEGMENT: usize = 3;
 
-/// In shorter series no order is rare enough. In one of 12 points, two sixes that don't overlap are
-/// 2 of 924 splits, 0.0022; in one of 11 it is 2 of 462, 0.0043.
+/// The least points of a series. In shorter ones no order is rare enough: with 12 points, two groups of six
+/// that don't overlap are 2 of 924 splits, 0.0022; with 11 points, 2 of 462, 0.0043.
 pub const LEAST_POINTS: usize = 12;
 
-/// How likely chance may find as good a split as one that counts; and likewise a level that went and
-/// came back.
+/// The largest probability at which chance may find a split as good as one that counts; the same for a
+/// level that went and came back.
 pub const ALPHA: f64 = 0.004;
 
-/// Orders that are drawn for a test: the least `p` is one in 2000.
+/// Random orders per test: the least `p` is one in 2000.
 const PERMUTATIONS: u32 = 1_999;
 
-/// How many robust standard deviations from the median a figure counts at most.
+/// The most robust standard deviations from the median that a figure counts as.
 const CLIP: f64 = 3.0;
 
 /// A place where the level changed.
@@ -56,11 +55,11 @@ const CLIP: f64 = 3.0;
 pub(super) struct Step {
     /// The first point of the new level.
     pub(super) at: usize,
-    /// The part of all orders of the points that split as well as theirs, among those drawn.
+    /// The part of all orders of the points, as sampled, that split at least as well.
     pub(super) p: f64,
 }
 
-/// Where the level of `values` changed, first to last. Values must be above 0.
+/// Finds where the level of `values` changed, first to last. Values must be above 0.
 pub(super) fn steps(values: &[f64]) -> Vec<Step> {
     let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
     if logs.iter().any(|log| !log.is_finite()) {
@@ -90,7 +89,7 @@ pub(super) fn steps(values: &[f64]) -> Vec<Step> {
     steps
 }
 
-/// Each place moves by what the others leave of the series; twice, since they move each other.
+/// Moves each place given the others; twice, since they affect each other.
 fn settle(logs: &[f64], steps: &mut [Step]) {
     for _ in 0..2 {
         for i in 0..steps.len() {
@@ -101,7 +100,7 @@ fn settle(logs: &[f64], steps: &mut [Step]) {
     }
 }
 
-/// The smallest of the steps, if the levels between them do as much by themselves.
+/// The smallest of the steps, if the levels between them vary as much within themselves.
 fn weak(logs: &[f64], steps: &[Step]) -> Option<usize> {
     let starts = [0].into_iter().chain(steps.iter().map(|step| step.at));
     let ends = steps.iter().map(|step| step.at).chain([logs.len()]);
@@ -113,7 +112,7 @@ fn weak(logs: &[f64], steps: &[Step]) -> Option<usize> {
     (size <= swing * persistence(&levels)).then_some(least)
 }
 
-/// How far medians of neighbouring points are from each other within a level, at most.
+/// The largest distance between medians of neighbouring points within a level.
 fn swing(level: &[f64]) -> f64 {
     let medians = level.windows(LEAST_SEGMENT).filter_map(median);
     let (low, high) = medians
@@ -121,12 +120,12 @@ fn swing(level: &[f64]) -> f64 {
     (high - low).max(0.0)
 }
 
-/// By how much more a mean wanders than one of independent points would, if each point has the part
-/// φ of the one before in it: √((1 + φ) ÷ (1 − φ)) (Bayley and Hammersley, "The 'effective' number of
-/// independent observations in an autocorrelated time series", 1946). φ is estimated from all levels
-/// together, with what is off their medians clipped.
+/// How much more a mean wanders than that of independent points, if each point keeps the part φ of the one
+/// before: √((1 + φ) ÷ (1 − φ)) (Bayley and Hammersley, "The 'effective' number of independent observations
+/// in an autocorrelated time series", 1946). φ is estimated from all levels together, from clipped
+/// deviations from their medians.
 fn persistence(levels: &[&[f64]]) -> f64 {
-    // From above this few points can't tell it, and the factor would grow without bounds.
+    // So few points can't estimate more than this, and the factor would grow without bounds.
     const MOST: f64 = 0.8;
     let off = |level: &&[f64]| {
         let centre = median(level).unwrap_or(0.0);
@@ -150,7 +149,7 @@ fn persistence(levels: &[&[f64]]) -> f64 {
     ((1.0 + part) / (1.0 - part)).sqrt()
 }
 
-/// The place or the two places that split these points better than chance would; or none.
+/// The one or two places that split these points better than chance would, if any.
 fn split(logs: &[f64]) -> Vec<Step> {
     if logs.len() < LEAST_POINTS {
         return Vec::new();
@@ -165,10 +164,10 @@ fn split(logs: &[f64]) -> Vec<Step> {
     Vec::new()
 }
 
-/// Where the level of these points changes, known that it does and that `at` is near: the place with
-/// the least loss about the medians of both sides. The loss is the square up to [`CLIP`] deviations
-/// and no more beyond (Fearnhead and Rigaill, "Changepoint detection in the presence of outliers",
-/// JASA 114, 2019), so that an odd point right before the place doesn't become part of the new level.
+/// Where the level of these points changes, given that it does and that `at` is near: the place with the
+/// least loss about the medians of both sides. The loss is the square up to [`CLIP`] deviations, and
+/// constant beyond (Fearnhead and Rigaill, "Changepoint detection in the presence of outliers", JASA 114,
+/// 2019), so that an odd point right before the place doesn't become part of the new level.
 fn settled(logs: &[f64], at: usize) -> usize {
     let Some((before, after)) = logs.split_at_checked(at) else { return at };
     let (Some(low), Some(high)) = (median(before), median(after)) else { return at };
@@ -176,7 +175,7 @@ fn settled(logs: &[f64], at: usize) -> usize {
     let off: Vec<f64> = sides.map(f64::abs).collect();
     let most = CLIP * 1.4826 * median(&off).unwrap_or(0.0);
     let loss = |log: f64, centre: f64| (log - centre).powi(2).min(most * most);
-    // By how much the loss changes as one point after the other goes to the side before.
+    // How the loss changes as one point after the other moves to the side before.
     let mut gain = 0.0;
     let mut best: Option<(f64, usize)> = None;
     for (i, &log) in logs.iter().enumerate().take(logs.len().saturating_sub(LEAST_SEGMENT)) {
@@ -185,7 +184,7 @@ fn settled(logs: &[f64], at: usize) -> usize {
             best = Some((gain, i + 1));
         }
     }
-    // Where nothing differs, or the best is what is there, the place stays.
+    // If nothing differs, or the best place is the present one, it stays.
     best.filter(|_| most > 0.0).map_or(at, |(_, at)| at)
 }
 
@@ -193,7 +192,7 @@ fn settled(logs: &[f64], at: usize) -> usize {
 fn scores(logs: &[f64]) -> Option<Vec<f64>> {
     let centre = median(logs)?;
     let off: Vec<f64> = logs.iter().map(|log| (log - centre).abs()).collect();
-    // Where most figures are the same to the bit, the median deviation is 0 and the mean is not.
+    // If most figures are the same to the bit, the median deviation is 0 and the mean deviation is not.
     let scale = match median(&off)? * 1.4826 {
         0.0 => off.iter().sum::<f64>() / off.len() as f64,
         scale => scale,
@@ -210,9 +209,9 @@ fn scores(logs: &[f64]) -> Option<Vec<f64>> {
 
 /// The best of the splits that were tried.
 struct Found {
-    /// Where; the second place is that of a bump's end.
+    /// The place; for a bump, its begin and end.
     at: [usize; 2],
-    /// The difference of the means of the parts, over its deviation if that of a score is 1.
+    /// The difference of the means of the parts, over its deviation if a score has a deviation of 1.
     size: f64,
 }
 
@@ -254,18 +253,18 @@ fn best_bump(scores: &[f64]) -> Option<Found> {
     best
 }
 
-/// How far the mean of `part` of `n` scores is from that of the rest, where the scores of the part
-/// add up to `sum` and all to 0.
+/// The distance of the mean of `part` of `n` scores from that of the rest, if the scores of the part add up
+/// to `sum` and all scores to 0.
 fn size(sum: f64, part: usize, n: usize) -> f64 {
     let [part, n] = [part as f64, n as f64];
     sum.abs() * (n / (part * (n - part))).sqrt()
 }
 
-/// The part of the orders of `scores`, theirs among them, in which `search` finds as much as `size`;
-/// `None` if that is more than [`ALPHA`]. Theirs counts, so that the test is valid however few are
-/// drawn (Phipson and Smyth, "Permutation p-values should never be zero", 2010).
+/// The part of the orders of `scores`, the given one included, in which `search` finds at least `size`;
+/// `None` if that is more than [`ALPHA`]. The given order counts, so that the test is valid however few are
+/// sampled (Phipson and Smyth, "Permutation p-values should never be zero", 2010).
 fn p_value(scores: &[f64], size: f64, search: fn(&[f64]) -> Option<Found>) -> Option<f64> {
-    // Sums in another order round otherwise; an order that is as good must count as such.
+    // Sums in another order round differently; an order that is as good must count as such.
     let as_good = size * (1.0 - 1e-9);
     let mut random = SplitMix64(0);
     let mut scores = scores.to_vec();

@@ -1,9 +1,9 @@
-//! A timeline of benchmarks: what was measured of one thing on one kind of machine, oldest first, and
-//! where it changed for good.
+//! Timelines of benchmarks: the measurements of one thing on one kind of machine, oldest first, and where
+//! they changed for good.
 //!
-//! A [`Run`] is what a timeline needs of a receipt. [`History::of`] deals runs out to series, makes
-//! one point of the processes of a set, and looks for changes (see [`Change`]). Plain data in, plain
-//! data out: the order in which the runs are given doesn't matter.
+//! A [`Run`] is what a timeline needs of a receipt. [`History::of`] distributes runs to series, makes one
+//! point of the processes of a set, and finds changes (see [`Change`]). All of it is plain data; the order
+//! in which runs are given doesn't matter.
 
 mod changes;
 mod run;
@@ -16,19 +16,19 @@ pub use run::{Difference, Figures, Run};
 use serde::Serialize;
 pub use series::{BrickChange, Change, Kind, Level, MachineKind, Point, Series};
 
-/// What to follow.
+/// The figure that a history follows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Tokens per second: of each process the median of its repetitions.
+    /// Tokens per second: the median of each process's repetitions.
     #[default]
     TokensPerSecond,
-    /// Nanoseconds per token that the brick of this name took by itself: likewise.
+    /// Nanoseconds per token in the brick of this name itself; likewise the median.
     Brick(String),
 }
 
 impl Measure {
-    /// The unit, as tables and axes have it.
+    /// The unit, as in tables and on axes.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self {
@@ -49,11 +49,11 @@ impl Measure {
 pub struct History {
     /// What was followed.
     pub measure: Measure,
-    /// Runs that are in it, each once.
+    /// The runs in it, each counted once.
     pub runs: u64,
-    /// One for each test of each [`Kind`], by model, then test.
+    /// A series for each test of each [`Kind`], by model, then test.
     pub series: Vec<Series>,
-    /// Receipts that are not in it, and why; by path.
+    /// Receipts that are not in it, with the reason; by path.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -62,18 +62,18 @@ pub struct History {
 pub struct LeftOut {
     /// The file.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl History {
-    /// The history of `runs`, which may come in any order. A run that is there twice, by the hash of
-    /// its receipt, counts once; the others of it go to [`left_out`](Self::left_out).
+    /// The history of `runs`, given in any order. A run that occurs twice, by the hash of its receipt,
+    /// counts once; its copies go to [`left_out`](Self::left_out).
     #[must_use]
     pub fn of(mut runs: Vec<Run>, measure: Measure) -> Self {
         runs.sort_by(Run::cmp_by_time);
         let mut left_out: Vec<LeftOut> = Vec::new();
-        // Copies have one time, but others may lie between them.
+        // Copies have the same time, but other runs may lie between them.
         let mut known = BTreeMap::new();
         runs.retain(|run| {
             let Some(hash) = run.hash.clone() else { return true };

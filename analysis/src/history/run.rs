@@ -1,4 +1,4 @@
-//! What a timeline needs of one receipt, so that hundreds of them needn't stay in memory.
+//! The part of a receipt that a timeline needs, so that hundreds of receipts needn't stay in memory.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use super::series::{Kind, MachineKind};
 use crate::receipt::Receipt;
 use crate::receipt::v1::{Sample, Test};
 
-/// What a timeline needs of one receipt.
+/// The part of a receipt that a timeline needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub(super) source: String,
@@ -25,7 +25,7 @@ pub struct Run {
     pub(super) model: String,
     pub(super) set: Option<String>,
     pub(super) processes: u32,
-    /// What may differ within a series, by name.
+    /// Conditions that may differ within a series, by name.
     pub(super) circumstances: Vec<(String, String)>,
     pub(super) tests: Vec<RunTest>,
 }
@@ -36,23 +36,23 @@ pub(super) struct RunTest {
     pub(super) kind: Kind,
     pub(super) repetitions: u64,
     pub(super) disturbed: u64,
-    /// What speaks against its figures.
+    /// What makes its figures doubtful.
     pub(super) doubts: Vec<String>,
     pub(super) rate: Option<Figures>,
-    /// Nanoseconds per token of all passes.
+    /// Wall nanoseconds per token over all passes.
     pub(super) wall: Option<Figures>,
-    /// Nanoseconds per token of each brick; what no brick explains is the last.
+    /// Nanoseconds per token of each brick; the last one is the unattributed time.
     pub(super) bricks: Vec<(String, Figures)>,
 }
 
-/// Some figures of one kind, summed up.
+/// Several figures of one kind, summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figures {
-    /// The least of them.
+    /// The smallest.
     pub low: f64,
-    /// The one in the middle, or the mean of the two.
+    /// The median: the one in the middle, or the mean of the two.
     pub median: f64,
-    /// The most.
+    /// The largest.
     pub high: f64,
 }
 
@@ -65,29 +65,29 @@ impl Figures {
     }
 }
 
-/// Something that was otherwise than at the point before.
+/// A condition that differs from the point before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What: `binary`, `kernel release`, `boot`, …
+    /// Its name: `binary`, `kernel release`, `boot`, …
     pub what: String,
-    /// How it was; `null` where the receipt didn't say.
+    /// Its value before; `null` if the receipt didn't state it.
     pub from: Option<String>,
-    /// How it is.
+    /// Its value now.
     pub to: Option<String>,
 }
 
-/// What the brick is called that stands for what no brick explains.
+/// The name of the entry for unattributed time among the bricks.
 pub(super) const UNATTRIBUTED: &str = "unattributed";
 
 impl Run {
-    /// Takes what a timeline needs from the receipt that was read from `source`. Figures are computed
-    /// from its samples; what it says of them itself is not looked at, and the seal neither: that is
-    /// for who reads it.
+    /// Takes what a timeline needs from the receipt that was read from `source`. Figures are computed from
+    /// its samples. Neither its own figures nor its seal are checked: that is the task of whatever reads
+    /// receipts.
     ///
     /// # Errors
     ///
-    /// A sentence: if the timestamp is none, so that the run has no place in time, or if two tests
-    /// can't be told apart.
+    /// A sentence, if the timestamp is invalid, so that the run has no place in time, or if two tests are
+    /// the same.
     pub fn of(source: &str, receipt: &Receipt) -> Result<Self, String> {
         let time = time(&receipt.timestamp).ok_or_else(|| {
             let text: String = receipt.timestamp.chars().take(40).collect();
@@ -122,23 +122,23 @@ impl Run {
         &self.model
     }
 
-    /// What its tests are of.
+    /// The kinds of its tests.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         self.tests.iter().map(|test| &test.kind)
     }
 
-    /// The bricks that it has times of, `unattributed` for what no brick explains.
+    /// The bricks that it has times for, with `unattributed` for the time in none.
     pub fn bricks(&self) -> impl Iterator<Item = &str> {
         self.tests.iter().flat_map(|test| &test.bricks).map(|(name, _)| name.as_str())
     }
 
-    /// Drops the tests that `keep` doesn't want.
+    /// Keeps only the tests for which `keep` is true.
     pub fn retain(&mut self, mut keep: impl FnMut(&Kind) -> bool) {
         self.tests.retain(|test| keep(&test.kind));
     }
 
-    /// Oldest first. Of two at the same moment the order is that of what they say, so that it isn't
-    /// that in which they were found.
+    /// Oldest first. Runs of the same moment are ordered by their content, so that the order doesn't
+    /// depend on how they were found.
     pub(super) fn cmp_by_time(&self, other: &Self) -> Ordering {
         fn key(run: &Run) -> (&(String, String), &Option<String>, &Option<String>, &str) {
             (&run.time, &run.set, &run.hash, &run.source)
@@ -151,8 +151,8 @@ impl RunTest {
     fn of(test: &Test, receipt: &Receipt) -> Self {
         let measured: Vec<&Sample> = test.samples.iter().filter(|s| !s.is_warm_up).collect();
         let rates: Vec<f64> = measured.iter().map(|sample| sample.rate()).collect();
-        // Nanoseconds per token: what was measured over what it was for. A sample that lacks it, or
-        // has no tokens, spoils the figure rather than being left out of it.
+        // Nanoseconds per token: measured time over tokens. A sample without a time or without tokens
+        // makes the whole figure absent, rather than being left out of it.
         let per_token = |time: &dyn Fn(&Sample) -> Option<u64>| {
             let times = measured.iter().map(|sample| {
                 let tokens = Some(sample.tokens).filter(|&tokens| tokens > 0)?;
@@ -162,7 +162,7 @@ impl RunTest {
         };
         let mut bricks: Vec<(String, Figures)> = Vec::new();
         for brick in &test.bricks {
-            // Two bricks of one name can't be told apart from here on: their times add up.
+            // Two bricks of one name can't be distinguished from here on: their times add up.
             if bricks.iter().any(|(name, _)| *name == brick.name) {
                 continue;
             }
@@ -193,7 +193,7 @@ impl RunTest {
     }
 }
 
-/// Whether a doubt is of this test or of the whole run. One of a single test begins with its name.
+/// Whether a doubt is about this test or about the whole run. One about a single test begins with its name.
 fn is_about(doubt: &str, test: &Test, receipt: &Receipt) -> bool {
     let names = |test: &Test| doubt.strip_prefix(&*test.name).is_some_and(|d| d.starts_with(':'));
     names(test) || !receipt.tests.iter().any(names)
@@ -212,7 +212,7 @@ impl Kind {
             backend: receipt.backend.clone(),
             kernels: run.kernels.clone(),
             threads: run.threads,
-            // The batch of the run may be larger than this test's prompt, for another test's sake.
+            // The batch of the run may be larger than this test's prompt, because of another test.
             batch: if test.n_prompt > 0 { run.batch.min(test.n_prompt) } else { 1 },
             profiled: run.profiled,
             machine: MachineKind {
@@ -222,7 +222,7 @@ impl Kind {
                 cpu_id: machine.cpu_id.clone(),
                 logical_cpus: machine.logical_cpus,
                 threads_per_core: machine.threads_per_core,
-                // Kernels keep a little more or less of it for themselves.
+                // The part that the operating system reserves varies a little.
                 memory_gib: machine.memory_bytes.map(|bytes| bytes.div_ceil(1 << 30)),
                 hypervisor: machine.hypervisor.clone(),
                 cgroup_milli_cpus: machine.cgroup_cpus.map(|cpus| (cpus * 1e3).round() as u64),
@@ -231,7 +231,7 @@ impl Kind {
     }
 }
 
-/// What may explain a change that isn't the code's, and what says that the code is another.
+/// Conditions that may explain a change without a change of code, and those that identify the code.
 fn circumstances(receipt: &Receipt) -> Vec<(String, String)> {
     let (machine, run) = (&receipt.machine, &receipt.run);
     let text = |value: &Option<String>| value.clone();
@@ -252,7 +252,7 @@ fn circumstances(receipt: &Receipt) -> Vec<(String, String)> {
     ];
     let environment = receipt.environment.iter();
     let environment = environment
-        // These two are there already.
+        // These two are in the list already.
         .filter(|(name, _)| !["BRICKSCOPE_VERSION", "OS"].contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()));
     known
@@ -262,7 +262,7 @@ fn circumstances(receipt: &Receipt) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What is otherwise in `now` than in `before`.
+/// The conditions that differ between `before` and `now`.
 pub(super) fn differences(before: &Run, now: &Run) -> Vec<Difference> {
     fn get<'r>(run: &'r Run, what: &str) -> Option<&'r String> {
         run.circumstances.iter().find(|(name, _)| name == what).map(|(_, value)| value)
@@ -284,7 +284,7 @@ pub(crate) fn short(hash: &str) -> String {
     hash.chars().take(8).collect()
 }
 
-/// A timestamp in parts that sort as the moments do; `None` for anything else.
+/// A timestamp in parts that sort by time; `None` if it is invalid.
 fn time(timestamp: &str) -> Option<(String, String)> {
     let (whole, fraction) = save::parse_rfc3339(timestamp)?;
     let fraction = if fraction.is_empty() { String::new() } else { format!(".{fraction}") };

@@ -1,4 +1,4 @@
-//! From runs to series: what belongs on one line, what is one point of it, and where it changed.
+//! From runs to series: which runs share a line, which make one point of it, and where it changed.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,22 @@ use super::Measure;
 use super::changes::{ALPHA, LEAST_POINTS, steps};
 use super::run::{Difference, Figures, Run, RunTest, UNATTRIBUTED, differences};
 
-/// What has to be the same for two runs to be on one line.
+/// What must be equal for two runs to be on one line.
 ///
-/// What else may differ between them, and may be why a figure changed, is told at each
-/// [`Point`].
+/// Whatever else differs between them, and may explain why a figure changed, is noted at each [`Point`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct Kind {
     /// The hash of the model's file: a name isn't the model, and a path even less.
     pub model_sha256: String,
     /// How its weights are stored.
     pub quantization: String,
-    /// The test, as llama-bench calls it.
+    /// The test, by llama-bench's name.
     pub test: String,
-    /// Its tokens of prompt.
+    /// Prompt tokens.
     pub n_prompt: u64,
-    /// Its tokens that are generated.
+    /// Generated tokens.
     pub n_gen: u64,
-    /// Its tokens that are in the cache before it.
+    /// Tokens in the cache before the test.
     pub n_depth: u64,
     /// `cpu` or `cuda`.
     pub backend: String,
@@ -33,7 +32,7 @@ pub struct Kind {
     pub kernels: String,
     /// Threads.
     pub threads: u32,
-    /// Tokens in one of its measured passes at most.
+    /// The most tokens in one of its measured passes.
     pub batch: u64,
     /// Whether the profiler was on.
     pub profiled: bool,
@@ -41,8 +40,8 @@ pub struct Kind {
     pub machine: MachineKind,
 }
 
-/// What makes two machines comparable. A receipt doesn't name its machine; of two alike in all of
-/// this, a change of `boot` at a point says that it was started anew, or was another.
+/// What makes two machines comparable. A receipt doesn't name its machine; between machines that are equal
+/// in all of this, a change of `boot` at a point means a restart or another machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct MachineKind {
     /// The operating system.
@@ -55,113 +54,112 @@ pub struct MachineKind {
     pub cpu_id: Option<String>,
     /// Logical processors.
     pub logical_cpus: Option<u32>,
-    /// Threads of a core.
+    /// Threads per core.
     pub threads_per_core: Option<u32>,
     /// Memory, in whole GiB, rounded up.
     pub memory_gib: Option<u64>,
-    /// Which hypervisor it runs under.
+    /// The hypervisor that it runs under.
     pub hypervisor: Option<String>,
-    /// Thousandths of a CPU that the control group grants.
+    /// CPU time that the control group grants, in thousandths of a CPU.
     pub cgroup_milli_cpus: Option<u64>,
 }
 
 /// One kind of measurement over time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Series {
-    /// The model's name or, if it has none, its path: that of the last run, should they differ.
+    /// The model's name or, if it has none, its path; if runs differ, that of the last one.
     pub model: String,
-    /// Of what.
+    /// What was measured, on what.
     pub kind: Kind,
-    /// Oldest first.
+    /// The points, oldest first.
     pub points: Vec<Point>,
-    /// What the points are around, from change to change; of points without a figure there is none.
+    /// The levels of the points, from change to change. Points without a figure are in none.
     pub levels: Vec<Level>,
     /// Where the level changed.
     pub changes: Vec<Change>,
-    /// Why there can be no changes.
+    /// Why changes can't be detected.
     pub changes_absent: Option<String>,
 }
 
 /// The points from one change to the next.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Level {
-    /// The first of them, from 0.
+    /// The index of the first of them.
     pub from: u64,
-    /// The last of them.
+    /// The index of the last of them.
     pub to: u64,
     /// The median of their figures.
     pub median: f64,
-    /// How many have one.
+    /// How many of them have a figure.
     pub points: u64,
 }
 
-/// A run, or the runs of a set.
+/// A run, or the runs of a set, on a line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Point {
-    /// When it had ended, RFC 3339 in UTC.
+    /// When it ended, RFC 3339 in UTC.
     pub time: String,
     /// The version of the program.
     pub version: String,
-    /// SHA-256 of its file.
+    /// SHA-256 of the program's file.
     pub binary: Option<String>,
-    /// What it was built from, where the receipt says so.
+    /// The commit that it was built from, if the receipt states it.
     pub commit: Option<String>,
     /// The files of the receipts.
     pub sources: Vec<String>,
-    /// Processes that it is from.
+    /// The processes that it summarises.
     pub processes: u64,
-    /// How many the set was to have.
+    /// The processes that the set should have.
     pub processes_of: u64,
-    /// Measured repetitions, of all processes.
+    /// Measured repetitions of all processes.
     pub repetitions: u64,
-    /// The figure: of one process the median of its repetitions, of several the median of those; the
-    /// least and most are of the repetitions or of the processes' medians. `null` where it wasn't
+    /// The figure: for one process the median of its repetitions, for several the median of those. The
+    /// least and most are among the repetitions, or among the processes' medians. `null` if it wasn't
     /// measured.
     pub figures: Option<Figures>,
     /// Why it is absent.
     pub absent: Option<String>,
-    /// The figure over that of the point before, less 1.
+    /// The figure divided by that of the point before, minus 1.
     pub against_before: Option<f64>,
-    /// The figure over the median of the points of its level, less 1.
+    /// The figure divided by the median of its level's points, minus 1.
     pub against_level: Option<f64>,
-    /// Repetitions that other work on the machine disturbed; they are in the figure.
+    /// Repetitions that other work on the machine disturbed; the figure includes them.
     pub disturbed: u64,
-    /// What speaks against the figure, a sentence each.
+    /// What makes the figure doubtful, one sentence each.
     pub doubts: Vec<String>,
-    /// What was otherwise than at the point before.
+    /// The conditions that differ from the point before.
     pub differences: Vec<Difference>,
 }
 
-/// A place where the level of a series changed: between two points, found among all points of the
-/// series. Of series whose noise doesn't depend on its order at most 1 in 100 get one ([`ALPHA`]);
-/// where the machine's speed comes and goes by itself it is more, however careful the test
-/// (`docs/history.md` has measured rates). Sources and reasons are in `src/history/changes.rs`; in
-/// short, a change takes [`LEAST_POINTS`] points, of which [`LEAST_SEGMENT`](super::LEAST_SEGMENT) on
-/// either side, it is larger than what neighbouring points do by themselves, and one outlier makes
-/// none.
+/// A place where the level of a series changed: between two points, found among all points of the series.
+/// Of series whose noise doesn't depend on its order at most 1 in 100 get one ([`ALPHA`]); if the machine's
+/// speed itself comes and goes it is more, however careful the test (`docs/history.md` has measured rates).
+/// Sources and reasons are in `src/history/changes.rs`. In short, a change needs [`LEAST_POINTS`] points,
+/// [`LEAST_SEGMENT`](super::LEAST_SEGMENT) of them on either side; it is larger than the variation of
+/// neighbouring points, and a single outlier makes none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// The first point of the new level, from 0.
+    /// The index of the first point of the new level.
     pub at: u64,
-    /// When it was.
+    /// The time of that point.
     pub time: String,
-    /// The median of the points between the change before and this one.
+    /// The median of the points from the change before to this one.
     pub before: f64,
-    /// The median of those from this one to the next.
+    /// The median of the points from this one to the next change.
     pub after: f64,
-    /// `after` over `before`.
+    /// `after` divided by `before`.
     pub ratio: f64,
-    /// Whether that is slower.
+    /// Whether that is a slowdown.
     pub is_slower: bool,
-    /// How likely chance does as well.
+    /// The probability that chance does as well.
     pub p: f64,
-    /// Points before, back to the change before.
+    /// The number of points since the change before.
     pub points_before: u64,
-    /// Points after, up to the next.
+    /// The number of points up to the next change.
     pub points_after: u64,
-    /// What else was new at the first point of the new level.
+    /// The other conditions that changed at the first point of the new level.
     pub differences: Vec<Difference>,
-    /// Where the time went: each brick's nanoseconds per token, as measured, before and after, what
+    /// Where the time went: the measured nanoseconds per token of each brick before and after, those that
     /// changed most first. Empty for the history of one brick.
     pub bricks: Vec<BrickChange>,
     /// Why there are no bricks.
@@ -171,27 +169,27 @@ pub struct Change {
 /// A brick before and after a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BrickChange {
-    /// Its name; `unattributed` for what no brick explains.
+    /// Its name; `unattributed` for the time in no brick.
     pub name: String,
-    /// Nanoseconds per token: the median of the points before; `null` if it wasn't there.
+    /// Nanoseconds per token: the median of the points before; `null` if the brick was absent.
     pub before_ns: Option<f64>,
-    /// Likewise after.
+    /// The same after the change.
     pub after_ns: Option<f64>,
-    /// `after_ns` − `before_ns`; `null` where one is.
+    /// `after_ns` − `before_ns`; `null` if either is.
     pub difference_ns: Option<f64>,
-    /// That over the difference of the whole token: above 1, or below 0, where others went the other
-    /// way. `null` where there is no difference of either.
+    /// That divided by the difference of the whole token: above 1, or below 0, if other bricks changed the
+    /// other way. `null` if either difference is absent.
     pub of_change: Option<f64>,
 }
 
-/// The series of all tests of `runs`, which are ordered.
+/// The series of all tests of `runs`, which must be in order of time.
 pub(super) fn all(runs: &[Run], measure: &Measure) -> Vec<Series> {
     let mut by_kind: BTreeMap<&Kind, Vec<Vec<Part<'_>>>> = BTreeMap::new();
     for run in runs {
         for test in &run.tests {
             let points = by_kind.entry(&test.kind).or_default();
             let part = Part { run, test };
-            // A set's arms may be two programs, of which each is a point of its own.
+            // A set's arms may be two programs, which make a point each.
             let same = |point: &&mut Vec<Part<'_>>| {
                 run.set.is_some()
                     && point[0].run.set == run.set
@@ -205,7 +203,7 @@ pub(super) fn all(runs: &[Run], measure: &Measure) -> Vec<Series> {
     }
     let mut all: Vec<Series> =
         by_kind.into_iter().map(|(kind, points)| series(kind, points, measure)).collect();
-    // A stable sort: those of one model by kind.
+    // Stable: within a model the series stay ordered by kind.
     all.sort_by(|a, b| a.model.cmp(&b.model));
     all
 }
@@ -218,7 +216,7 @@ struct Part<'r> {
 }
 
 fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Series {
-    // When a set had ended, others may have come between its first and its last process.
+    // By the end of a set, since other runs may lie between its first and its last process.
     parts.sort_by(|a, b| a[a.len() - 1].run.cmp_by_time(b[b.len() - 1].run));
     let mut points: Vec<Point> = parts.iter().map(|point| Point::of(point, measure)).collect();
     for i in 1..points.len() {
@@ -226,7 +224,7 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
         points[i].against_before = now.zip(before).and_then(|(now, before)| over(now, before));
         points[i].differences = differences(parts[i - 1][0].run, parts[i][0].run);
     }
-    // Points without a figure are in the table and in no level.
+    // Points without a figure are in the table, but in no level.
     let present: Vec<usize> = (0..points.len()).filter(|&i| points[i].value().is_some()).collect();
     let values: Vec<f64> = present.iter().filter_map(|&i| points[i].value()).collect();
     let steps = steps(&values);
@@ -274,7 +272,7 @@ fn series(kind: &Kind, mut parts: Vec<Vec<Part<'_>>>, measure: &Measure) -> Seri
     let changes = (0..steps.len()).filter_map(change).collect();
     let changes_absent = (values.len() < LEAST_POINTS).then(|| {
         format!(
-            "{} of the {LEAST_POINTS} points that it takes to tell a change from chance (p ≤ {ALPHA})",
+            "{} of the {LEAST_POINTS} points needed to tell a change from chance (p ≤ {ALPHA})",
             values.len()
         )
     });
@@ -324,7 +322,7 @@ impl Point {
         }
     }
 
-    /// What a level can be made of: a brick that took no time at all has no ratio to anything.
+    /// The figure for levels: a brick that took no time at all has no ratio to others.
     fn value(&self) -> Option<f64> {
         self.figures.map(|figures| figures.median).filter(|&median| median > 0.0)
     }
@@ -336,7 +334,7 @@ impl RunTest {
     }
 }
 
-/// `a` ÷ `b` − 1, if there is such a number.
+/// `a` ÷ `b` − 1, if that is a number.
 fn over(a: f64, b: f64) -> Option<f64> {
     Some(a / b - 1.0).filter(|ratio| ratio.is_finite())
 }
@@ -354,7 +352,7 @@ fn bricks(sides: &[Vec<&[Part<'_>]>; 2]) -> Option<Vec<BrickChange>> {
         }
     }
     // The median of a side's points, each the median of its processes. A point without the brick has
-    // no figure, so the brick is there if half of the points have it.
+    // no figure, so a brick counts as present if half of the points have it.
     let level = |side: &Vec<&[Part<'_>]>, of: &dyn Fn(&RunTest) -> Option<Figures>| {
         let figures = |part: &Part<'_>| of(part.test).map(|figures| figures.median);
         let point =
@@ -384,7 +382,7 @@ fn bricks(sides: &[Vec<&[Part<'_>]>; 2]) -> Option<Vec<BrickChange>> {
         })
         .collect();
     bricks.sort_by(|a, b| {
-        // What came or went counts as all that it takes.
+        // A brick that appeared or vanished counts with all of its time.
         let size = |brick: &BrickChange| {
             brick.difference_ns.or(brick.after_ns).or(brick.before_ns).unwrap_or(0.0).abs()
         };

@@ -23,17 +23,17 @@ use serde_json::value::RawValue;
 use super::decimal::{nearest, scaled};
 use super::{At, Format, ImportError, Options, lacks, left_out, total};
 
-/// Events at most: what is kept of each takes some 130 bytes, so all of them 2 GiB.
+/// The most events: each takes some 130 bytes, so all of them 2 GiB.
 const MOST_EVENTS: usize = 1 << 24;
 
-/// Names that spans can have a number of.
+/// The most names that spans can refer to.
 const MOST_NAMES: usize = OTHER_KERNEL as usize;
 
-/// PyTorch's categories of what ran on a device, by its clock.
-/// The last are ranges of the program, from the first of its kernels to the end of the last.
+/// PyTorch's categories of what ran on a device, by its clock. The last one is for ranges of the program,
+/// from the first of its kernels to the end of the last.
 const ON_DEVICE: [&str; 4] = ["kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"];
 
-/// An event, as far as it matters. Numbers keep their digits; `pid` and `tid` may be words.
+/// The fields of an event that matter. Numbers keep their digits; `pid` and `tid` may be words.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default)]
@@ -71,7 +71,7 @@ struct Track<'a> {
     pid: &'a str,
     tid: &'a str,
     name: Option<String>,
-    /// What has begun and not ended.
+    /// Spans that have begun and not ended.
     open: Vec<(u32, i64, Source)>,
 }
 
@@ -85,7 +85,7 @@ struct Reader<'a> {
     of_track: HashMap<(&'a str, &'a str), u32>,
     processes: HashMap<&'a str, String>,
     left_out: LeftOut,
-    /// What was wrong with an event, and which it was.
+    /// The number of the event that was wrong, and what was wrong with it.
     fault: Option<(usize, String)>,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
         if let Some((event, fault)) = reader.fault.take() {
             return Err(at.place(format!("event {event}"), fault));
         }
-        // Of a program that was killed the rest is missing, which the format allows.
+        // A killed program leaves out the rest, which the format allows.
         if !error.is_eof() || reader.timed.is_empty() {
             return Err(at.json(&error));
         }
@@ -119,7 +119,7 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
         return Err(at.whole("has no event with a duration (`X`, or `B` with `E`)"));
     }
     let mut profile = profile(&mut reader, at, options)?;
-    left_out(&mut profile, "what follows after the place where the file breaks off", breaks_off);
+    left_out(&mut profile, "the rest of the file, which is truncated", breaks_off);
     Ok(profile)
 }
 
@@ -164,7 +164,7 @@ impl<'a> Visitor<'a> for Events<'_, 'a> {
     }
 }
 
-/// The text of a JSON string; of anything else, as it is written.
+/// The text of a JSON string, or any other value as it is written.
 fn words(value: Option<&RawValue>) -> Cow<'_, str> {
     let text = value.map_or("", RawValue::get);
     match serde_json::from_str::<String>(text) {
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
                 self.metadata(event);
                 return Ok(());
             }
-            "" => return Err("`ph`, the kind of the event, is not there".to_owned()),
+            "" => return Err("`ph`, the kind of the event, is missing".to_owned()),
             kind => {
                 *match kind {
                     "i" | "I" | "R" => &mut self.left_out.instants,
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
             self.tracks[lane as usize].open.push((name, whole(start)?, source));
         } else {
             let end = start.checked_add(picos(event.dur, "dur")?);
-            let end = end.ok_or("`ts` and `dur` are beyond any time")?;
+            let end = end.ok_or("the sum of `ts` and `dur` is out of range")?;
             self.span(lane, name, whole(start)?, whole(end)?, source);
         }
         self.bounded()
@@ -274,13 +274,13 @@ impl<'a> Reader<'a> {
 
 /// Microseconds, in picoseconds.
 fn picos(field: Option<&RawValue>, name: &str) -> Result<i128, String> {
-    let Some(field) = field else { return Err(format!("`{name}` is not there")) };
-    scaled(field.get(), 6).ok_or_else(|| format!("`{name}` is no number of microseconds"))
+    let Some(field) = field else { return Err(format!("`{name}` is missing")) };
+    scaled(field.get(), 6).ok_or_else(|| format!("`{name}` is not a number of microseconds"))
 }
 
 /// Picoseconds as nanoseconds.
 fn whole(picos: i128) -> Result<i64, String> {
-    i64::try_from(nearest(picos)).map_err(|_| "`ts` is beyond any time".to_owned())
+    i64::try_from(nearest(picos)).map_err(|_| "`ts` is out of range".to_owned())
 }
 
 fn profile(
@@ -288,7 +288,7 @@ fn profile(
     at: &At<'_>,
     options: &Options,
 ) -> Result<Profile, ImportError> {
-    let mut profile = at.profile(Format::Chrome, None, "that of whoever wrote the trace");
+    let mut profile = at.profile(Format::Chrome, None, "of the program that wrote the trace");
     profile.lanes = lanes(reader);
     let mut timed = std::mem::take(&mut reader.timed);
     let origin = timed.iter().map(|event| event.start).min().unwrap_or_default();
@@ -306,7 +306,7 @@ fn profile(
     for (phase, name) in phases {
         if let (Some(name), None) = (name, wanted(name)) {
             return Err(at.whole(format!(
-                "has no event `{name}`, which was to be a {phase} pass; it has {}",
+                "has no event `{name}`, which should be a {phase} pass; it has {}",
                 some(&reader.names)
             )));
         }
@@ -334,12 +334,12 @@ fn profile(
         true => "passes, phases and tokens: events don't say which of them are passes",
         false => "tokens: events don't say how many a pass had",
     };
-    let layers = "layers and work: names and times are all that an event has";
-    lacks(&mut profile, &[passes, layers, "what measuring cost, and by which clock it was done"]);
+    let layers = "layers and work: an event has only a name and times";
+    lacks(&mut profile, &[passes, layers, "what measuring cost, and by which clock"]);
     Ok(profile)
 }
 
-/// Some of the names, for a message.
+/// Some of the names, for an error message.
 fn some(names: &[String]) -> String {
     let quoted: Vec<String> = names.iter().take(20).map(|name| format!("`{name}`")).collect();
     let more = if names.len() > 20 { ", and more" } else { "" };
@@ -352,7 +352,7 @@ fn lanes(reader: &Reader<'_>) -> Vec<Lane> {
     pids.dedup();
     let lane = |track: &Track<'_>| {
         let tid = track.tid.parse::<u32>().ok();
-        // A thread that is called by a word.
+        // A thread whose id is a word.
         let word = || tid.is_none().then(|| track.tid.trim_matches('"').to_owned());
         let name = track.name.clone().or_else(word).filter(|name| !name.is_empty());
         if pids.len() < 2 {
@@ -379,8 +379,8 @@ fn names(names: &[String], profile: &mut Profile) -> Vec<u16> {
     (0..names.len()).map(|n| if n < MOST_NAMES { n as u16 } else { OTHER_BRICK }).collect()
 }
 
-/// From events in order to spans with parents; those that are passes become passes. Returns how many
-/// overlap others and are neither.
+/// Turns events in order into spans with parents, and those named as passes into passes. Returns how many
+/// overlap others without nesting, and become neither.
 fn nest(
     timed: &[Timed],
     origin: i64,
@@ -388,11 +388,11 @@ fn nest(
     numbers: &[u16],
     profile: &mut Profile,
 ) -> u64 {
-    /// What the next event may lie in.
+    /// A span or pass that the next event may lie in.
     #[derive(Clone, Copy)]
     struct Around {
         end: i64,
-        /// A span, or else a pass: places in their lists.
+        /// The index of the span, if it is one.
         span: Option<usize>,
         pass: Option<usize>,
     }
@@ -415,7 +415,7 @@ fn nest(
         let pass = around.and_then(|around| around.pass);
         let phase = phases.iter().find(|(_, name)| *name == Some(event.name));
         if let (Some(&(phase, _)), None) = (phase, pass) {
-            // What is around a pass explains none of it.
+            // The time of a pass is not attributed to a span around it.
             if let Some(parent) = around.and_then(|around| around.span) {
                 profile.spans[parent].exclusive_ns -= duration_ns;
             }
@@ -464,7 +464,7 @@ fn nest(
     overlapping
 }
 
-/// What spans and passes add up to.
+/// The sums of spans and passes.
 fn tables(profile: &mut Profile) {
     let mut sums: Vec<((Option<Phase>, Source), BrickStats)> = Vec::new();
     let mut of_sum: HashMap<(Option<Phase>, Source, u16), usize> = HashMap::new();

@@ -1,7 +1,7 @@
-//! Numbers as files write them, without the rounding of binary fractions.
+//! Decimal numbers as files write them, without rounding to binary fractions.
 
-/// `text`, a number of JSON or of C++ streams such as `-12.5`, `1.23457e+06`, in units of 10^-`places`,
-/// cut after them; `None` if it is no number, or too large.
+/// `text`, a number as JSON or C++ streams write it, such as `-12.5` or `1.23457e+06`, in units of
+/// 10^-`places`, truncated; `None` if it is not a number, or too large.
 ///
 /// Microseconds with `places` 3 are nanoseconds, with 6 picoseconds.
 pub(super) fn scaled(text: &str, places: i32) -> Option<i128> {
@@ -38,12 +38,12 @@ pub(super) fn scaled(text: &str, places: i32) -> Option<i128> {
     Some(if is_negative { -value } else { value })
 }
 
-/// Microseconds as the nearest nanoseconds, if they are no less than 0 and 64 bits hold them.
+/// Microseconds as the nearest nanoseconds; `None` below 0 or beyond 64 bits.
 pub(super) fn micros_as_nanos(text: &str) -> Option<u64> {
     u64::try_from(nearest(scaled(text, 6)?)).ok()
 }
 
-/// Picoseconds as the nearest nanoseconds; from the middle, away from the past.
+/// Picoseconds as the nearest nanoseconds; ties are rounded up.
 pub(super) fn nearest(picos: i128) -> i128 {
     (picos + 500).div_euclid(1_000)
 }

@@ -15,13 +15,13 @@ pub(super) fn read(
 ) -> Result<Profile, ImportError> {
     let Some(unit) = unit else {
         return Err(at.whole(
-            "folded stacks don't say whether their weights are times or samples: say it (ns, us, ms or \
+            "folded stacks don't say whether their weights are times or samples: give their unit (ns, us, ms or \
              samples)",
         ));
     };
     let stacks = folded::read(text, at.path).map_err(|error| at.folded(&error))?;
-    // Of each name: own weight, and that of all stacks that it is in. A name that calls itself is in its
-    // stack once.
+    // For each name its own weight, and that of all stacks that contain it. A recursive name counts once
+    // for each stack.
     let mut own = vec![0_u64; stacks.frames.len()];
     let mut inclusive = own.clone();
     let mut seen = vec![usize::MAX; stacks.frames.len()];
@@ -37,7 +37,7 @@ pub(super) fn read(
         }
     }
     let weights = || stacks.frames.iter().zip(own.iter().copied().zip(inclusive.iter().copied()));
-    let mut profile = at.profile(Format::Folded, None, "that of whoever wrote the stacks");
+    let mut profile = at.profile(Format::Folded, None, "of the program that wrote the stacks");
     let nanos = match unit {
         WeightUnit::Nanoseconds => 1,
         WeightUnit::Microseconds => 1_000,
@@ -46,7 +46,7 @@ pub(super) fn read(
             lacks(
                 &mut profile,
                 &[
-                    "times: weights are numbers of samples, and a sample is no time",
+                    "times: weights count samples",
                     "passes, phases and tokens: stacks don't say where a pass begins",
                 ],
             );
@@ -71,7 +71,7 @@ pub(super) fn read(
         &[
             "passes, phases and tokens: stacks don't say where a pass begins",
             "single spans, their number, the shortest and the longest: weights are sums",
-            "by which clock: it is shown as the host's",
+            "which clock: times are shown as the host's",
         ],
     );
     for (frame, (own, inclusive)) in weights() {
@@ -84,7 +84,7 @@ pub(super) fn read(
 }
 
 impl At<'_> {
-    /// The same fault, whose sentence has the file already.
+    /// The same error, with the place taken from its text, which begins with the file.
     fn folded(&self, error: &folded::FoldedError) -> ImportError {
         let text = error.to_string();
         let file = self.path.display().to_string();

@@ -1,8 +1,9 @@
-//! What `llama-bench -o json` and `-o jsonl` print (`tools/llama-bench/llama-bench.cpp`, `json_printer`): a
+//! The output of `llama-bench -o json` and `-o jsonl` (`tools/llama-bench/llama-bench.cpp`, `json_printer`): a
 //! row for each test, with `samples_ns`, the time of each of its repetitions.
 //!
-//! A repetition of a prompt test is a prefill pass of `n_prompt` tokens here. One of a generation test is a
-//! run of `n_gen` decode passes, which have no times of their own: it stands as one pass of so many tokens.
+//! Here, a repetition of a prompt test is a prefill pass of `n_prompt` tokens. A repetition of a generation
+//! test is a run of `n_gen` decode passes that have no times of their own; it becomes one pass of that many
+//! tokens.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +17,10 @@ use serde_json::{Map, Value};
 
 use super::{At, Format, ImportError, lacks, left_out};
 
-/// Bytes of a file at most: what it takes in memory is some times as much.
+/// The most bytes of a file; in memory it takes several times as much.
 const MOST_BYTES: usize = 1 << 26;
 
-/// What isn't a condition of the measurement: its results, and what is kept elsewhere in a profile.
+/// Fields that are not conditions of the measurement: results, and what a profile keeps elsewhere.
 const NO_CONDITIONS: [&str; 16] = [
     "build_commit",
     "build_number",
@@ -39,7 +40,7 @@ const NO_CONDITIONS: [&str; 16] = [
     "stddev_ts",
 ];
 
-/// What rows of one run have in common, beside all conditions.
+/// Fields that all rows of a run share, besides the conditions.
 const IN_COMMON: [&str; 8] = [
     "build_commit",
     "build_number",
@@ -51,9 +52,9 @@ const IN_COMMON: [&str; 8] = [
     "n_threads",
 ];
 
-/// A test.
+/// A test, which is a row of the file.
 struct Row {
-    /// From 1 on.
+    /// Counted from 1.
     number: usize,
     fields: Map<String, Value>,
     n_prompt: u64,
@@ -63,7 +64,7 @@ struct Row {
 }
 
 impl Row {
-    /// As llama-bench's table calls it.
+    /// The name in llama-bench's table.
     fn name(&self) -> String {
         let depth = match self.n_depth {
             0 => String::new(),
@@ -76,7 +77,7 @@ impl Row {
         }
     }
 
-    /// `None` for a prompt and its answer in one time.
+    /// `None` for a prompt and its answer timed together.
     fn phase(&self) -> Option<(Phase, u64)> {
         match (self.n_prompt, self.n_gen) {
             (prompt, 0) => Some((Phase::Prefill, prompt)),
@@ -93,7 +94,7 @@ impl Row {
         self.fields.get(field)?.as_u64()
     }
 
-    /// All that it says of how it was measured, as the file names it.
+    /// All conditions of the measurement, by their names in the file.
     fn conditions(&self) -> BTreeMap<&str, String> {
         let is_condition = |key: &str| {
             !NO_CONDITIONS.contains(&key) && !key.starts_with("samples_") && !key.is_empty()
@@ -103,7 +104,7 @@ impl Row {
     }
 }
 
-/// A value that isn't made of others.
+/// The text of a scalar value.
 fn shown(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -114,7 +115,9 @@ fn shown(value: &Value) -> Option<String> {
 
 pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile, ImportError> {
     if text.len() > MOST_BYTES {
-        return Err(at.whole(format!("has more than {MOST_BYTES} bytes, as no benchmark prints")));
+        return Err(at.whole(format!(
+            "has more than {MOST_BYTES} bytes, too many for the output of a benchmark"
+        )));
     }
     let mut rows = rows(text, at)?;
     if let Some(missing) = wanted.iter().find(|row| !(1..=rows.len()).contains(*row)) {
@@ -128,7 +131,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     let mixed = (all - rows.len()) as u64;
     let Some(first) = rows.first() else {
         return Err(at.whole(
-            "has only tests of a prompt and its answer together (pg), whose time can't be told apart",
+            "has only tests of a prompt and its answer together (pg), whose times can't be separated",
         ));
     };
     alike(&rows, at)?;
@@ -137,7 +140,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         Some(number) => format!("llama.cpp {commit} ({number})"),
         None => format!("llama.cpp {commit}"),
     });
-    let mut profile = at.profile(Format::LlamaBench, build, "that of llama-bench");
+    let mut profile = at.profile(Format::LlamaBench, build, "of llama-bench");
     if let Some(time) = first.shown("test_time").filter(|t| save::unix_seconds(t).is_some()) {
         profile.created = time;
     }
@@ -171,12 +174,12 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     if let Some(imported) = &mut profile.imported {
         imported.conditions = conditions;
     }
-    left_out(&mut profile, "tests of a prompt and its answer in one time (pg)", mixed);
+    left_out(&mut profile, "tests of a prompt and its answer together (pg)", mixed);
     lacks(
         &mut profile,
         &[
             "bricks, kernels and layers: llama-bench times repetitions as a whole",
-            "single tokens: a repetition of a generation test stands as one pass of all its tokens",
+            "single tokens: a repetition of a generation test is one pass of all its tokens",
             "when repetitions began: all start_ns are 0",
             "layers and width of the model, and the machine beyond the names of its processors",
         ],
@@ -206,23 +209,26 @@ fn rows(text: &str, at: &At<'_>) -> Result<Vec<Row>, ImportError> {
 fn row(number: usize, value: Value, at: &At<'_>) -> Result<Row, ImportError> {
     let place = |field: &str| format!("row {number}, {field}");
     let Value::Object(fields) = value else {
-        return Err(at.place(format!("row {number}"), "is no object"));
+        return Err(at.place(format!("row {number}"), "is not an object"));
     };
     let count = |field: &str, absent: Option<u64>| match fields.get(field) {
-        None => absent.ok_or_else(|| at.place(place(field), "is not there")),
-        Some(value) => value.as_u64().ok_or_else(|| at.place(place(field), "is no whole number")),
+        None => absent.ok_or_else(|| at.place(place(field), "is missing")),
+        Some(value) => {
+            value.as_u64().ok_or_else(|| at.place(place(field), "is not a whole number"))
+        }
     };
-    // Older ones knew no depth.
+    // Older versions have no depth.
     let (n_prompt, n_gen, n_depth) =
         (count("n_prompt", None)?, count("n_gen", None)?, count("n_depth", Some(0))?);
     if n_prompt == 0 && n_gen == 0 {
         return Err(at.place(place("n_prompt"), "is 0, and so is n_gen: a test of nothing"));
     }
     let samples = fields.get("samples_ns").and_then(Value::as_array);
-    let samples = samples.ok_or_else(|| at.place(place("samples_ns"), "is no array of times"))?;
+    let samples =
+        samples.ok_or_else(|| at.place(place("samples_ns"), "is not an array of times"))?;
     let nanos = |(index, sample): (usize, &Value)| {
         let place = || place(&format!("samples_ns[{index}]"));
-        sample.as_u64().ok_or_else(|| at.place(place(), "is no whole number of nanoseconds"))
+        sample.as_u64().ok_or_else(|| at.place(place(), "is not a whole number of nanoseconds"))
     };
     let samples_ns: Vec<u64> = samples.iter().enumerate().map(nanos).collect::<Result<_, _>>()?;
     if samples_ns.is_empty() {
@@ -231,7 +237,7 @@ fn row(number: usize, value: Value, at: &At<'_>) -> Result<Row, ImportError> {
     Ok(Row { number, fields, n_prompt, n_gen, n_depth, samples_ns })
 }
 
-/// A profile is of one run: rows must have been measured alike, and be of different phases.
+/// A profile is of one run: rows must share their conditions, and be of different phases.
 fn alike(rows: &[Row], at: &At<'_>) -> Result<(), ImportError> {
     let first = &rows[0];
     for row in &rows[1..] {
@@ -240,7 +246,7 @@ fn alike(rows: &[Row], at: &At<'_>) -> Result<(), ImportError> {
         let unlike = |field: &str, a: Option<String>, b: Option<String>| {
             let said = |value: Option<String>| value.unwrap_or_else(|| "nothing".to_owned());
             at.whole(format!(
-                "{which} differ in {field} ({} and {}), and a run has one: choose rows by their numbers",
+                "{which} differ in {field} ({} and {}), but a run has only one: choose rows by their numbers",
                 said(a),
                 said(b)
             ))
@@ -261,7 +267,7 @@ fn alike(rows: &[Row], at: &At<'_>) -> Result<(), ImportError> {
             rows.iter().filter(|row| row.phase().is_some_and(|of| of.0 == phase)).collect();
         if let [one, other, ..] = of_phase[..] {
             return Err(at.whole(format!(
-                "rows {} ({}) and {} ({}) are both of {phase}, and a run has one such test: choose rows by \
+                "rows {} ({}) and {} ({}) are both of {phase}, but a run has only one such test: choose rows by \
                  their numbers",
                 one.number,
                 one.name(),
@@ -311,7 +317,7 @@ fn add(row: &Row, phase: Phase, profile: &mut Profile, at: &At<'_>) -> Result<()
 }
 
 impl At<'_> {
-    /// Where JSON breaks off, or isn't any.
+    /// An error for JSON that is truncated or malformed.
     pub(super) fn json(&self, error: &serde_json::Error) -> ImportError {
         let text = error.to_string();
         match text.rsplit_once(" at line ") {

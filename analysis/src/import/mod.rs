@@ -1,8 +1,8 @@
-//! Files of other programs, read as profiles, one file a format.
+//! Files of other programs, read as profiles, one file for each format.
 //!
-//! A profile that was read so says in [`Profile::imported`] from what, and what that can't tell. Times are
-//! those that the file states, to the nanosecond where it has as many digits: none is made from another.
-//! A sum without single spans is a total without spans; what has no brick is unattributed.
+//! [`Profile::imported`] says what a profile was read from, and what that file lacks. Times are those that
+//! the file states, to the nanosecond if it has as many digits: none is derived from another. A sum without
+//! single spans becomes a total without spans; time in no brick is unattributed.
 
 mod chrome;
 mod decimal;
@@ -23,10 +23,10 @@ use brickscope_profile::run::{Imported, Overhead};
 use brickscope_profile::stats::{BrickStats, Percentiles};
 use brickscope_profile::sums::Total;
 
-/// Bytes of a file at most: what is read is in memory as a whole.
+/// The most bytes of a file, which is read into memory as a whole.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// The format that a text seems to be of, by what only that has in it; `None` for none.
+/// The format that a text seems to have, by strings that occur only in it; `None` if there are none.
 #[must_use]
 pub fn format_of(text: &str) -> Option<Format> {
     let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
@@ -50,7 +50,7 @@ pub fn format_of(text: &str) -> Option<Format> {
     (!start.is_empty() && lines.all(is_stack)).then_some(Format::Folded)
 }
 
-/// What the weights of folded stacks count. The file doesn't say it.
+/// What the weights of folded stacks count, which the file doesn't say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightUnit {
     /// Nanoseconds.
@@ -59,29 +59,29 @@ pub enum WeightUnit {
     Microseconds,
     /// Milliseconds.
     Milliseconds,
-    /// Samples, which are no times.
+    /// Samples, which are not times.
     Samples,
 }
 
-/// What a reader can't find in the file.
+/// What the file itself doesn't say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Of folded stacks: what their weights count.
+    /// For folded stacks: what their weights count.
     pub unit: Option<WeightUnit>,
-    /// Of llama-bench: the numbers of the rows to take, from 1 on; all, if there are none.
+    /// For llama-bench: the rows to take, counted from 1; if empty, all.
     pub rows: Vec<usize>,
-    /// Of Chrome traces: the name of the events that are a prefill pass each.
+    /// For Chrome traces: the name of events that are a prefill pass each.
     pub prefill: Option<String>,
-    /// Of Chrome traces: the name of the events that are a decode pass each.
+    /// For Chrome traces: the name of events that are a decode pass each.
     pub decode: Option<String>,
 }
 
-/// Reads a text of another program. `path` is for messages and for [`Imported::file`].
+/// Reads the text of another program's file. `path` is for messages and for [`Imported::file`].
 ///
 /// # Errors
 ///
-/// With the file, the place in it and what is wrong there: where it isn't of this format, or has nothing
-/// that was measured; where [`Options`] lack what it takes, or have what this format doesn't know.
+/// With the file, the place in it and the fault: if the text isn't in this format or has no measurement;
+/// if [`Options`] lack what the format needs, or have what it doesn't know.
 pub fn read(
     text: &str,
     path: &Path,
@@ -155,7 +155,7 @@ impl At<'_> {
         ImportError { place: Some(place.into()), ..self.whole(fault) }
     }
 
-    /// A profile without times, of which all is said that no format tells.
+    /// A profile without times, with the reasons for what no format has.
     fn profile(&self, format: Format, program: Option<String>, clock: &str) -> Profile {
         let absent = |reason: &str| Some(Absent { reason: reason.to_owned() });
         let clock = ClockInfo { source: clock.to_owned(), ..ClockInfo::default() };
@@ -163,10 +163,10 @@ impl At<'_> {
             overhead: Overhead {
                 span_ns: None,
                 spans: 0,
-                basis: "absent: the file doesn't say what its measuring cost".to_owned(),
+                basis: "absent: the file doesn't say what measuring cost".to_owned(),
             },
-            ceilings_absent: absent("what the machine can do is not in the file"),
-            other_load_absent: absent("the file doesn't say who else used the machine"),
+            ceilings_absent: absent("the file has no ceilings of the machine"),
+            other_load_absent: absent("the file doesn't say what else used the machine"),
             imported: Some(Imported {
                 format: format.name().to_owned(),
                 file: self.path.display().to_string(),
@@ -178,21 +178,21 @@ impl At<'_> {
     }
 }
 
-/// Says of a profile what its file can't tell.
+/// Notes what the file of a profile lacks.
 fn lacks(profile: &mut Profile, reasons: &[&str]) {
     if let Some(imported) = &mut profile.imported {
         imported.lacks.extend(reasons.iter().map(|r| Absent { reason: (*r).to_owned() }));
     }
 }
 
-/// Says of a profile how many parts of its file were left out, and why; none if there were none.
+/// Notes how many parts of its file a profile leaves out, and why, if there are any.
 fn left_out(profile: &mut Profile, why: &str, count: u64) {
     if let Some(imported) = profile.imported.as_mut().filter(|_| count > 0) {
         imported.left_out.push((why.to_owned(), count));
     }
 }
 
-/// The sums of a brick whose category is known by its name, or by what `category` says.
+/// The sums of a brick. Its category is known by its name, or is what `category` says.
 fn total(phase: Option<Phase>, source: Source, stats: BrickStats) -> Total {
     Total {
         phase,

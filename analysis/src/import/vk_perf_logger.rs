@@ -1,4 +1,4 @@
-//! What ggml's Vulkan backend prints to standard error with `GGML_VK_PERF_LOGGER=1`
+//! The output of ggml's Vulkan backend on standard error with `GGML_VK_PERF_LOGGER=1`
 //! (`ggml/src/ggml-vulkan/ggml-vulkan.cpp`, `vk_perf_logger::print_timings`), among other lines:
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! Total time: 1297.13 us.
 //! ```
 //!
-//! The backend waits after each graph, and takes time stamps of the device between its operations. A
-//! block is of one graph, or of so many as `GGML_VK_PERF_LOGGER_FREQUENCY` says.
+//! The backend waits after each graph, and takes time stamps on the device between its operations. A
+//! block is of one graph, or of as many as `GGML_VK_PERF_LOGGER_FREQUENCY` says.
 
 use std::collections::HashMap;
 
@@ -21,12 +21,12 @@ use brickscope_profile::stats::BrickStats;
 use super::decimal::micros_as_nanos;
 use super::{At, Format, ImportError, lacks, left_out, total};
 
-/// What each block begins with.
+/// The first line of each block.
 pub(super) const HEADING: &str = "Vulkan Timings:";
 
 const END: &str = "Total time: ";
 
-/// Different operations at most.
+/// The most different operations.
 const MOST_NAMES: usize = 1 << 16;
 
 pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
@@ -38,7 +38,7 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
     let mut is_inside = false;
     for (number, line) in (1_u64..).zip(text.lines()) {
         let line = line.trim_end();
-        // What a server prints may stand before it.
+        // The prefix of a server's log may come first.
         if line.ends_with(HEADING) {
             cut += u64::from(is_inside);
             (blocks, is_inside) = (blocks + 1, true);
@@ -60,7 +60,7 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
         let count: u64 =
             count.parse().map_err(|_| fault("the number before ` x ` is beyond 64 bits"))?;
         let nanos = micros_as_nanos(total)
-            .ok_or_else(|| fault("the total, after ` us = `, is no number of microseconds"))?;
+            .ok_or_else(|| fault("the total, after ` us = `, is not a number of microseconds"))?;
         let index = match of_name.get(name) {
             Some(&index) => index,
             None if sums.len() == MOST_NAMES => {
@@ -94,8 +94,8 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
     if let Some(imported) = &mut profile.imported {
         imported.conditions.push(("blocks of timings".to_owned(), blocks.to_string()));
     }
-    left_out(&mut profile, "lines among the timings that are none", others);
-    left_out(&mut profile, "totals of blocks that break off", cut + u64::from(is_inside));
+    left_out(&mut profile, "other lines among the timings", others);
+    left_out(&mut profile, "totals of truncated blocks", cut + u64::from(is_inside));
     lacks(
         &mut profile,
         &[
@@ -122,7 +122,7 @@ fn operation(line: &str) -> Option<(&str, &str, &str)> {
     (is_count && is_mean && is_whole && !name.is_empty()).then_some((name, count, total))
 }
 
-/// What ggml's name of an operation tells of its place in a layer: of a matrix product, nothing.
+/// The category of an operation by ggml's name, if that determines it: the name of a matrix product doesn't.
 fn category(name: &str) -> BrickCategory {
     let word = name.split([' ', '(']).next().unwrap_or_default();
     if word.starts_with("RMS_NORM") || word.starts_with("NORM") {

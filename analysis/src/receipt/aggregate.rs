@@ -1,12 +1,12 @@
-//! From samples to figures. The writer of a receipt and who verifies it call the same functions, so
-//! that the figures can be held to the samples bit for bit.
+//! From samples to figures. Writers and verifiers of receipts call the same functions, so that figures can be
+//! checked against samples bit for bit. So nothing here may change while receipts of 1.0.0 are read.
 
 use brickscope_profile::stats::{Histogram, mean, median, std_dev};
 
 use super::v1::{Aggregates, Sample, Spread};
 
 impl Aggregates {
-    /// What follows from the samples that aren't of the warm-up.
+    /// The aggregates of the samples that don't belong to the warm-up.
     #[must_use]
     pub fn of(samples: &[Sample]) -> Self {
         let measured: Vec<&Sample> = samples.iter().filter(|sample| !sample.is_warm_up).collect();
@@ -39,7 +39,7 @@ impl Aggregates {
 }
 
 impl Sample {
-    /// Tokens per second of wall; 0 if there is no wall.
+    /// Tokens per second of wall time; 0 if there is none.
     #[must_use]
     pub fn rate(&self) -> f64 {
         if self.wall_ns == 0 { 0.0 } else { self.tokens as f64 * 1e9 / self.wall_ns as f64 }
@@ -77,8 +77,11 @@ fn half_width(values: &[f64]) -> Option<f64> {
     Some(student_t(values.len() - 1) * error)
 }
 
-/// The two-sided 95 % quantile of Student's t: tables up to 30 degrees of freedom, above by the
-/// expansion of Cornish and Fisher (Abramowitz and Stegun, 26.7.5).
+/// The two-sided 95 % quantile of Student's t: a table up to 30 degrees of freedom, above that the expansion
+/// of Cornish and Fisher (Abramowitz and Stegun, 26.7.5).
+///
+/// Frozen with receipt 1.0.0, whose figures are compared bit for bit: [`crate::compare::student`] is more
+/// exact, and would give other digits.
 fn student_t(degrees: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004,

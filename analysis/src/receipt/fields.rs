@@ -1,5 +1,5 @@
-//! Whether JSON has each field that it should have, once. What serde derives takes a missing one for
-//! `null`, and of a map's keys that are the same it keeps the last.
+//! Checks that JSON has each field that it should have, exactly once. serde's derived code takes a missing
+//! field for `null`, and keeps the last of equal keys of a map.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,11 +10,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 
-/// How many fields all objects of `json` have together.
+/// The number of fields in all objects of `json` together.
 ///
 /// # Errors
 ///
-/// If it isn't JSON, or an object has a field twice.
+/// If it isn't JSON, or an object has the same field twice.
 pub(super) fn count_in(json: &str) -> serde_json::Result<u64> {
     let mut count = 0;
     let mut parser = serde_json::Deserializer::from_str(json);
@@ -22,16 +22,16 @@ pub(super) fn count_in(json: &str) -> serde_json::Result<u64> {
     Ok(count)
 }
 
-/// How many fields all objects have together that `value` is written as.
+/// The number of fields in all objects that `value` is written as.
 pub(super) fn count_of(value: &impl Serialize) -> u64 {
     let mut count = 0;
     let mut writer = Serializer::with_formatter(io::sink(), Keys(&mut count));
-    // A sink takes everything.
+    // Writing to a sink never fails.
     let _ = value.serialize(&mut writer);
     count
 }
 
-/// The first field that `value` is written with and `json` lacks.
+/// The first field with which `value` is written and which `json` lacks.
 pub(super) fn missing(value: &impl Serialize, json: &str) -> Option<String> {
     let wanted = serde_json::to_value(value).ok()?;
     lacking(&wanted, &serde_json::from_str(json).ok()?)
@@ -56,7 +56,7 @@ fn lacking(wanted: &Value, had: &Value) -> Option<String> {
     }
 }
 
-/// Writes nothing and counts keys.
+/// A formatter that counts keys and writes nothing.
 struct Keys<'c>(&'c mut u64);
 
 impl Formatter for Keys<'_> {
@@ -66,7 +66,7 @@ impl Formatter for Keys<'_> {
     }
 }
 
-/// Reads anything and counts keys.
+/// A reader of anything that counts keys.
 struct Counter<'c>(&'c mut u64);
 
 impl<'de> DeserializeSeed<'de> for Counter<'_> {

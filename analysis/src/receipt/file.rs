@@ -1,4 +1,4 @@
-//! Receipts as files: JSON in, JSON out, and what can be wrong with either.
+//! Receipts as files: reading and writing JSON, and the errors of both.
 
 use std::fmt;
 use std::fs::File;
@@ -11,8 +11,8 @@ use serde::Deserialize;
 use super::v1::{Receipt, VERSION};
 use super::{fields, place};
 
-/// No receipt is nearly as long: a thousand tests of ten samples are a third of it. Verifying takes
-/// some twenty-five times the memory at worst.
+/// The most bytes of a receipt. A thousand tests of ten samples are a third of it. Verifying takes at most
+/// some twenty-five times as much memory.
 pub const MAX_BYTES: u64 = 16 << 20;
 
 impl Receipt {
@@ -26,7 +26,7 @@ impl Receipt {
     ///
     /// # Errors
     ///
-    /// If it isn't JSON, isn't of [`VERSION`], lacks a field, has one more, or one of another type.
+    /// If it isn't JSON, isn't of [`VERSION`], lacks a field, has an unknown one, or one of the wrong type.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, ReceiptError> {
         #[derive(Deserialize)]
         struct Version {
@@ -42,7 +42,7 @@ impl Receipt {
         }
         let receipt: Self = serde_json::from_str(text).map_err(fault)?;
         let have = fields::count_in(text).map_err(fault)?;
-        // serde takes a missing field for `null`, but to another reader it is something else.
+        // serde takes a missing field for `null`, but other readers don't.
         if have != fields::count_of(&receipt)
             && let Some(field) = fields::missing(&receipt, text)
         {
@@ -51,21 +51,21 @@ impl Receipt {
         Ok(receipt)
     }
 
-    /// Writes the receipt to a file: the whole of it, or nothing.
+    /// Writes the receipt to a file: either all of it, or nothing.
     ///
     /// # Errors
     ///
-    /// Where the file can't be written.
+    /// If the file can't be written.
     pub fn save(&self, path: &Path) -> Result<(), ReceiptError> {
         save::write_text(path, &self.to_json())
             .map_err(|source| ReceiptError::Io { path: path.to_owned(), source })
     }
 
-    /// Reads a receipt from a file of at most [`MAX_BYTES`]. That doesn't verify it.
+    /// Reads a receipt from a file of at most [`MAX_BYTES`], without verifying it.
     ///
     /// # Errors
     ///
-    /// Where the file can't be read, and as [`Receipt::from_json`].
+    /// If the file can't be read; otherwise as [`Receipt::from_json`].
     pub fn load(path: &Path) -> Result<Self, ReceiptError> {
         let bytes = read(path)?;
         let text = std::str::from_utf8(&bytes).map_err(|error| ReceiptError::NotText {
@@ -80,7 +80,7 @@ impl Receipt {
 ///
 /// # Errors
 ///
-/// Where it can't be read, or has more than [`MAX_BYTES`].
+/// If it can't be read, or has more than [`MAX_BYTES`].
 pub fn read(path: &Path) -> Result<Vec<u8>, ReceiptError> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -100,7 +100,7 @@ pub enum ReceiptError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is longer than a receipt can be.
@@ -159,7 +159,7 @@ pub enum ReceiptError {
     },
     /// A receipt without a seal can't be signed.
     Unsealed,
-    /// Nor one whose seal is of something else.
+    /// A receipt whose seal doesn't match its content can't be signed.
     BrokenSeal,
     /// The file isn't a key.
     NotAKey {
@@ -173,10 +173,10 @@ impl fmt::Display for ReceiptError {
         match self {
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Self::TooLong { path } => {
-                write!(f, "{} is no receipt: it has more than {MAX_BYTES} bytes", path.display())
+                write!(f, "{} is not a receipt: it has more than {MAX_BYTES} bytes", path.display())
             }
             Self::NotText { path, offset } => {
-                write!(f, "{} is no receipt: byte {offset} is not UTF-8", path.display())
+                write!(f, "{} is not a receipt: byte {offset} is not UTF-8", path.display())
             }
             Self::Json { path, field, offset, source } => {
                 let path = path.display();
@@ -213,7 +213,7 @@ impl fmt::Display for ReceiptError {
             }
             Self::NotAKey { path } => write!(
                 f,
-                "{} is no key: a key file is one line of 64 hexadecimal digits, as `brickscope \
+                "{} is not a key: a key file is one line of 64 hexadecimal digits, as `brickscope \
                  receipt keygen` writes it",
                 path.display()
             ),
@@ -221,5 +221,5 @@ impl fmt::Display for ReceiptError {
     }
 }
 
-// The sentences hold their causes, so there is no `source` that would say them again.
+// Each message includes its cause, so there is no `source` to repeat it.
 impl std::error::Error for ReceiptError {}

@@ -16,16 +16,16 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 ///
 /// # Errors
 ///
-/// Where the file can't be read.
+/// If the file can't be read.
 pub fn sha256_file(path: &Path) -> io::Result<(String, u64)> {
     sha256_file_with(path, &mut |_| ())
 }
 
-/// As [`sha256_file`]; `read` is told again and again how many bytes have been read so far.
+/// As [`sha256_file`]; `read` is called repeatedly with the number of bytes read so far.
 ///
 /// # Errors
 ///
-/// Where the file can't be read.
+/// If the file can't be read.
 pub fn sha256_file_with(path: &Path, read: &mut dyn FnMut(u64)) -> io::Result<(String, u64)> {
     let mut file = File::open(path)?;
     let mut hash = Sha256::new();
@@ -61,7 +61,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// The `N` bytes that `text` spells in lower-case digits; `None` if it doesn't.
+/// The `N` bytes that `text` spells in lower-case hexadecimal digits; `None` for any other text.
 pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -1,4 +1,4 @@
-//! Keys that receipts are signed with, and the files that they are in.
+//! Keys for signing receipts, and their files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -9,8 +9,8 @@ use ed25519_dalek::SigningKey;
 use super::file::ReceiptError;
 use super::hash::{hex, unhex};
 
-/// A secret key of Ed25519 (RFC 8032). It is wiped from memory when dropped; the bytes that it was
-/// made of and the text of its file, which functions here go through, are not.
+/// A secret key of Ed25519 (RFC 8032). It is wiped from memory when dropped. The bytes that it was made of,
+/// and the text of its file, which pass through functions here, are not.
 ///
 /// Its file is one line: the 32 bytes of the key as 64 lower-case hexadecimal digits.
 pub struct SecretKey(pub(super) SigningKey);
@@ -30,11 +30,11 @@ impl SecretKey {
     }
 
     /// Makes a key from the system's random numbers (`/dev/urandom`) and writes it to a new file that
-    /// only its owner can read: the whole of it, or none.
+    /// only its owner can read: either all of it, or nothing.
     ///
     /// # Errors
     ///
-    /// If the file is there already, can't be written, or the system has no random numbers.
+    /// If the file exists already or can't be written, or the system has no random numbers.
     pub fn create(path: &Path) -> Result<Self, ReceiptError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -54,7 +54,7 @@ impl SecretKey {
     /// If the file can't be read or isn't one line of 64 digits.
     pub fn load(path: &Path) -> Result<Self, ReceiptError> {
         let mut text = String::new();
-        // A digit more than there may be is enough to see that it is another file.
+        // One byte more than a key file can have is enough to recognise another file.
         let read = File::open(path).and_then(|file| file.take(67).read_to_string(&mut text));
         let not_a_key = || ReceiptError::NotAKey { path: path.to_owned() };
         match read {
@@ -76,8 +76,8 @@ impl SecretKey {
     }
 }
 
-/// Writes a file that only its owner can read and that isn't there yet; who is killed meanwhile
-/// leaves a hidden one beside it.
+/// Writes a new file that only its owner can read. A process that is killed meanwhile leaves a hidden file
+/// beside it.
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
     let mut partial = std::ffi::OsString::from(".");
@@ -91,15 +91,15 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = options.open(&partial)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     drop(file);
-    // A rename would take the place of another key, a link doesn't.
+    // A rename would replace another key; a link doesn't.
     let linked = written.and_then(|()| match fs::hard_link(&partial, path) {
-        // There are file systems without links.
+        // Some file systems have no links.
         Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => {
             fs::rename(&partial, path)
         }
         linked => linked,
     });
-    // After a rename it isn't there; one that stays is the owner's alone, too.
+    // After a rename it is gone; if it stays, only the owner can read it, too.
     let _ = fs::remove_file(&partial);
     linked
 }

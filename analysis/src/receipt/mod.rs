@@ -1,5 +1,5 @@
-//! A benchmark's result in the form that others can check: what ran, on what, how measured, with
-//! every raw sample, under one hash.
+//! Receipts: the result of a benchmark in a form that others can check. What ran, on what machine, how it was
+//! measured, and every raw sample, under one hash.
 
 mod aggregate;
 mod fields;

@@ -1,7 +1,7 @@
-//! From a line and column of JSON to the field that is there, for people.
+//! Finds the field at a line and column of JSON, for messages.
 
-/// The field that is open or was named last before `line` and `column` (both from 1, in bytes), such
-/// as `tests[0].samples[3].wall_ns`, and the offset in bytes. `text` may be anything.
+/// The last field that was opened or named before `line` and `column` (both from 1, in bytes), such as
+/// `tests[0].samples[3].wall_ns`, and the offset in bytes. `text` may be anything.
 pub(super) fn of(text: &str, line: usize, column: usize) -> (String, usize) {
     let before =
         text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum::<usize>();
@@ -33,7 +33,7 @@ fn field(bytes: &[u8]) -> String {
                 last = String::from_utf8_lossy(&bytes[start..end]).chars().take(128).collect();
                 at += 1;
             }
-            // Deeper than any receipt, and than the parser goes.
+            // Deeper than any receipt, and than the parser allows.
             b'{' | b'[' if levels.len() == 128 => break,
             b'{' => levels.push(Level::Object(None)),
             b'[' => levels.push(Level::Array(0)),

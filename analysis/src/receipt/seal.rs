@@ -1,4 +1,4 @@
-//! The hash over a receipt, and signatures of it.
+//! The hash over a receipt, and signatures of the hash.
 
 use ed25519_dalek::{Signer, VerifyingKey};
 use serde_json::Value;
@@ -8,19 +8,19 @@ use super::hash::{hex, sha256_hex, unhex};
 use super::key::SecretKey;
 use super::v1::{Receipt, Seal, Signature, Test};
 
-/// Whole numbers above this are not the same in every JSON reader (RFC 8259, section 6).
+/// Above this, JSON readers may read the same whole number differently (RFC 8259, section 6).
 const MOST: u64 = 1 << 53;
 
-/// The one algorithm of signatures.
+/// The only signature algorithm.
 pub(super) const ED25519: &str = "ed25519";
 
 impl Receipt {
-    /// The receipt with its hash. A seal that it had, with its signatures, goes.
+    /// The receipt with its hash. An earlier seal is dropped, with its signatures.
     ///
     /// # Errors
     ///
-    /// A number that JSON can't hold or that not every reader would read alike: NaN, an infinity, a
-    /// whole number above 2^53.
+    /// If JSON can't hold a number, or not every reader would read it alike: NaN, an infinity, a whole
+    /// number above 2^53.
     pub fn sealed(mut self) -> Result<Self, ReceiptError> {
         let sha256 = self.canonical_sha256()?;
         self.seal = Some(Seal { sha256, signatures: Vec::new() });
@@ -33,7 +33,7 @@ impl Receipt {
     ///
     /// As [`sealed`](Self::sealed).
     pub fn canonical_sha256(&self) -> Result<String, ReceiptError> {
-        // Before the value is made: in it NaN would be `null`.
+        // Before the JSON value is made, in which NaN would be `null`.
         if let Some(field) = self.not_finite() {
             return Err(ReceiptError::NotFinite { field });
         }
@@ -48,11 +48,11 @@ impl Receipt {
         Ok(sha256_hex(&serde_json_canonicalizer::to_vec(&value).map_err(fault)?))
     }
 
-    /// Adds a signature of the seal; one by the same key goes.
+    /// Adds a signature of the seal; it replaces one by the same key.
     ///
     /// # Errors
     ///
-    /// If there is no seal, or it isn't this receipt's: nobody should sign what isn't true.
+    /// If there is no seal, or it doesn't match the receipt: nobody should sign what isn't true.
     pub fn sign(&mut self, key: &SecretKey) -> Result<(), ReceiptError> {
         let sha256 = self.canonical_sha256()?;
         let seal = self.seal.as_mut().ok_or(ReceiptError::Unsealed)?;
@@ -68,7 +68,7 @@ impl Receipt {
         Ok(())
     }
 
-    /// The place of a number that is none; `None` if all are finite.
+    /// The place of the first number that isn't finite, if any.
     fn not_finite(&self) -> Option<String> {
         let bad = self.floats().into_iter().find(|(_, number)| !number.is_finite());
         let of_tests = || {
@@ -80,7 +80,7 @@ impl Receipt {
         bad.map(|(field, _)| field.to_owned()).or_else(of_tests)
     }
 
-    /// All numbers with a fraction but those of the tests.
+    /// All floating-point numbers except those of the tests.
     fn floats(&self) -> Vec<(&'static str, f64)> {
         let ceilings = self.ceilings.iter();
         let bandwidths = ceilings.clone().flat_map(|ceilings| &ceilings.caches);
@@ -112,7 +112,7 @@ impl Receipt {
 }
 
 impl Test {
-    /// All its numbers with a fraction.
+    /// All floating-point numbers of the test.
     fn floats(&self) -> Vec<(&'static str, f64)> {
         let of = &self.aggregates;
         [
@@ -137,9 +137,9 @@ impl Test {
 }
 
 impl Signature {
-    /// Whether it is a signature of the receipt whose hash is `sha256` (in hexadecimal), by the key
-    /// that it names. Keys and signatures that others could make too don't pass (RFC 8032 with the
-    /// strict checks of ed25519-dalek).
+    /// Whether this is a signature of the receipt whose hash is `sha256` (in hexadecimal), by the key that it
+    /// names. Keys and signatures that others could forge are rejected (RFC 8032 with the strict checks of
+    /// ed25519-dalek).
     #[must_use]
     pub fn is_of(&self, sha256: &str) -> bool {
         let check = || {
@@ -151,7 +151,7 @@ impl Signature {
     }
 }
 
-/// The first whole number beyond 2^53, and where it is.
+/// The first whole number above 2^53, and its place.
 fn beyond(value: &Value) -> Option<(String, String)> {
     let inside = |place: String, value| {
         let (rest, number) = beyond(value)?;

@@ -1,9 +1,9 @@
-//! Receipt 1.0.0, frozen: what its fields are called and mean does not change any more. A fixture
-//! holds this module to it; another version will be another module.
+//! Receipt 1.0.0, frozen: neither names nor meanings of its fields change any more. A fixture in the tests
+//! checks that; another version will be another module.
 //!
 //! Durations are whole nanoseconds of one monotonic clock, read right before and right after the
-//! work. Whole numbers stay below 2^53, so that every JSON reader reads them alike. What could not
-//! be had is `null`, with the reason in a field beside it where there can be several.
+//! work. Whole numbers stay below 2^53, so that every JSON reader reads them alike. Unknown values are
+//! `null`, with the reason in a field beside them where there can be several.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use serde::{Deserialize, Serialize};
 /// The version that this module reads and writes.
 pub const VERSION: &str = "1.0.0";
 
-/// A benchmark's result in the form that others can check.
+/// The result of a benchmark, in a form that others can check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
     /// [`VERSION`].
     pub schema_version: String,
-    /// When the last measurement had ended, RFC 3339 in UTC.
+    /// When the last measurement ended, RFC 3339 in UTC.
     pub timestamp: String,
-    /// `real`: the kernels ran. There is no other word for which a receipt is written.
+    /// `real`: the kernels ran. No receipt is written for anything else.
     pub compute_path: String,
     /// What ran the kernels: `cpu` or `cuda`.
     pub backend: String,
     /// Whether every repetition of every test chose the same tokens.
     pub deterministic: bool,
-    /// Tokens that a repetition of the decode test was asked for; 0 without such a test.
+    /// Tokens requested from a repetition of the decode test; 0 without such a test.
     pub tokens_requested: u64,
     /// Tokens that each of its repetitions generated.
     pub tokens_generated: u64,
@@ -34,10 +34,10 @@ pub struct Receipt {
     pub tokens_per_second: Option<f64>,
     /// The ids of all kernels that ran in measured repetitions, sorted.
     pub kernels: Vec<String>,
-    /// `BRICKSCOPE_VERSION`, `OS` (`linux-x86_64`), `RUST_VERSION`, and what else the writer knows of
-    /// its build: target features, flags, profile.
+    /// `BRICKSCOPE_VERSION`, `OS` (`linux-x86_64`), `RUST_VERSION`, and anything else that the writer
+    /// knows about its build: target features, flags, profile.
     pub environment: BTreeMap<String, String>,
-    /// What ran.
+    /// The model that ran.
     pub model: Model,
 
     /// How it was run.
@@ -46,7 +46,7 @@ pub struct Receipt {
     pub binary: Binary,
     /// The machine.
     pub machine: Machine,
-    /// What the machine can do at best, measured with the run's threads and instruction set.
+    /// The machine's measured peaks, with the run's threads and instruction set.
     pub ceilings: Option<Ceilings>,
     /// Why there are none.
     pub ceilings_absent: Option<String>,
@@ -56,16 +56,16 @@ pub struct Receipt {
     pub tests: Vec<Test>,
     /// What the profiler cost.
     pub overhead: Overhead,
-    /// What was lost or went otherwise than meant, by name; empty if nothing was.
+    /// What was lost or not recorded as intended, by name; empty if nothing was.
     pub dropped: BTreeMap<String, u64>,
-    /// What others did to the machine from the first sample to the last.
+    /// The other load on the machine, from the first sample to the last.
     pub load: Load,
-    /// The hash over all of the above. Absent only while a receipt is being made.
+    /// The hash over all of the above. Absent only while the receipt is being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Seal>,
 }
 
-/// What ran.
+/// The model that ran.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
@@ -79,7 +79,7 @@ pub struct Model {
     pub name: Option<String>,
     /// The architecture, such as `llama`.
     pub architecture: String,
-    /// The quantisation, as far as one word can say it, such as `q4_k`.
+    /// The quantisation in one word, such as `q4_k`.
     pub quantization: String,
     /// Weights.
     pub parameters: u64,
@@ -99,19 +99,19 @@ pub struct Run {
     pub kernels: String,
     /// Threads that shared the work.
     pub threads: u32,
-    /// Tokens in one pass at most.
+    /// The most tokens in one pass.
     pub batch: u64,
     /// How tokens were chosen: `greedy`.
     pub sampling: String,
-    /// What the tokens of the prompt were drawn with.
+    /// The seed that the tokens of the prompt were drawn with.
     pub seed: u64,
     /// Measured repetitions of each test.
     pub repetitions: u32,
-    /// Which of the processes of its set this one was, from 1.
+    /// The number of this process in its set, from 1.
     pub process: u32,
-    /// How many processes the set was to have.
+    /// How many processes the set should have.
     pub processes: u32,
-    /// Names the set: the same for processes that ran in turns. `null` for a process on its own.
+    /// The id of the set: the same for processes that ran in turns. `null` for a process on its own.
     pub set: Option<String>,
     /// Whether the profiler was on during the measurements. If it was not, samples have no bricks.
     pub profiled: bool,
@@ -123,11 +123,11 @@ pub struct Run {
 pub struct Binary {
     /// Its version.
     pub version: String,
-    /// SHA-256 of its file, in hexadecimal; `null` where the system doesn't say which file that is.
+    /// SHA-256 of its file, in hexadecimal; `null` if the system doesn't say which file that is.
     pub sha256: Option<String>,
 }
 
-/// The machine. What the system does not say is `null`.
+/// The machine. What the system doesn't report is `null`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -137,17 +137,17 @@ pub struct Machine {
     pub arch: String,
     /// The processor, as it names itself.
     pub cpu: Option<String>,
-    /// Its family, model and stepping: `25/1/1`. One name can cover several.
+    /// Its family, model and stepping: `25/1/1`. Several processors can have one name.
     pub cpu_id: Option<String>,
     /// The revision of its microcode.
     pub microcode: Option<String>,
     /// Logical processors that the process may use.
     pub logical_cpus: Option<u32>,
-    /// Threads of a core that run at once: 1 or 2 mostly.
+    /// Threads per core that run at once: usually 1 or 2.
     pub threads_per_core: Option<u32>,
     /// NUMA nodes.
     pub numa_nodes: Option<u32>,
-    /// The governor of the first CPU's frequency.
+    /// The frequency governor of the first CPU.
     pub governor: Option<String>,
     /// Whether the processor may go above its base frequency.
     pub turbo: Option<bool>,
@@ -157,9 +157,9 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// The C library.
     pub libc: Option<String>,
-    /// Which hypervisor it runs under.
+    /// The hypervisor that it runs under.
     pub hypervisor: Option<String>,
-    /// CPUs' worth of time that the control group grants.
+    /// CPU time that the control group grants, in CPUs.
     pub cgroup_cpus: Option<f64>,
     /// The CPUs that the control group grants.
     pub cgroup_cpuset: Option<String>,
@@ -174,16 +174,16 @@ pub struct Machine {
     pub boot: Option<String>,
 }
 
-/// What the machine can do at best.
+/// The machine's measured peaks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ceilings {
-    /// Bytes read from memory in a second.
+    /// Bytes read from memory per second.
     pub read_bytes_per_second: f64,
-    /// Multiplications and additions in a second: of single precision, or of bytes where `basis` ends with
+    /// Multiplications and additions per second: of single precision, or of bytes if `basis` ends with
     /// `products of bytes`.
     pub flops_per_second: f64,
-    /// What each level of cache gives; the smallest level first.
+    /// The bandwidth of each level of cache; the smallest level first.
     pub caches: Vec<CacheCeiling>,
     /// How they were obtained.
     pub basis: String,
@@ -191,15 +191,15 @@ pub struct Ceilings {
     pub measured: Option<String>,
 }
 
-/// What a level of cache gives at best.
+/// The measured peak bandwidth of a level of cache.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheCeiling {
     /// `L1`, `L2`, …
     pub level: String,
-    /// What the threads of the run have of it together.
+    /// The size that the threads of the run share.
     pub bytes: u64,
-    /// Bytes read from it in a second, by all of them.
+    /// Bytes read from it per second, by all of them.
     pub read_bytes_per_second: f64,
 }
 
@@ -211,9 +211,9 @@ pub struct Clock {
     pub source: String,
     /// The least difference of two readings that isn't 0, in nanoseconds.
     pub resolution_ns: Option<f64>,
-    /// What one reading costs, in nanoseconds.
+    /// The cost of one reading, in nanoseconds.
     pub reading_ns: Option<f64>,
-    /// How far it and the system's clock came apart during the run, in millionths.
+    /// Its drift against the system's clock during the run, in parts per million.
     pub drift_ppm: Option<f64>,
 }
 
@@ -221,7 +221,7 @@ pub struct Clock {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// As llama-bench calls it: `pp512`, `tg128`, `tg128 @ d512`.
+    /// Its name, as in llama-bench: `pp512`, `tg128`, `tg128 @ d512`.
     pub name: String,
     /// Tokens of the prompt that a repetition runs; 0 for a decode test.
     pub n_prompt: u64,
@@ -235,7 +235,7 @@ pub struct Test {
     pub output_sha256: String,
     /// Tokens chosen in a repetition: `n_gen`, or the one after a prompt.
     pub output_tokens: u64,
-    /// The bricks that `brick_ns` of samples are of; empty without a profiler.
+    /// The bricks that `brick_ns` of samples refers to; empty without a profiler.
     pub bricks: Vec<Brick>,
     /// The kernels that ran in measured repetitions.
     pub kernels: Vec<Kernel>,
@@ -243,11 +243,11 @@ pub struct Test {
     pub flops: Option<u64>,
     /// Bytes that one repetition had to read, likewise.
     pub bytes: Option<u64>,
-    /// How it was decided that the warm-up was over.
+    /// How the end of the warm-up was decided.
     pub warm_up: WarmUp,
     /// Every repetition in the order in which they ran, those of the warm-up first.
     pub samples: Vec<Sample>,
-    /// What follows from `samples`, by [`Aggregates::of`](crate::receipt::Aggregates::of).
+    /// The aggregates of `samples`, by [`Aggregates::of`](crate::receipt::Aggregates::of).
     pub aggregates: Aggregates,
 }
 
@@ -271,19 +271,19 @@ pub struct Kernel {
     pub launches: u64,
     /// FLOPs of all of them, as stated; `null` if they weren't.
     pub flops: Option<u64>,
-    /// Bytes that all of them had to move, likewise.
+    /// Bytes that all of them moved, likewise.
     pub bytes: Option<u64>,
 }
 
-/// How it was decided that the warm-up was over.
+/// How the end of the warm-up was decided.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarmUp {
-    /// The last so many repetitions had to agree …
+    /// This many of the last repetitions had to agree …
     pub window: u32,
     /// … within this part of their median, 0.05 for 5 %.
     pub within: f64,
-    /// Whether they did. If not, the warm-up ended because it had taken long enough.
+    /// Whether they did. If not, the warm-up ended because it took long enough.
     pub steady: bool,
 }
 
@@ -291,40 +291,40 @@ pub struct WarmUp {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// Its place in the test, from 0, those of the warm-up included.
+    /// Its index in the test, counting those of the warm-up.
     pub index: u32,
-    /// Whether it was part of the warm-up, and so of no aggregate.
+    /// Whether it was part of the warm-up, and so is in no aggregate.
     pub is_warm_up: bool,
     /// When it began, in nanoseconds of the run's clock.
     pub start_ns: u64,
-    /// When it ended. Choosing tokens, and what is between passes, lies between the two as well.
+    /// When it ended. Time between passes, such as choosing tokens, is included.
     pub end_ns: u64,
-    /// The walls of its passes, each between two readings, summed: forward passes and nothing else.
+    /// The wall times of its passes, each between two readings, summed: forward passes and nothing else.
     pub wall_ns: u64,
-    /// Each pass's wall, in order. They add up to `wall_ns`.
+    /// The wall time of each pass, in order. They add up to `wall_ns`.
     pub pass_ns: Vec<u64>,
     /// Tokens that its passes processed.
     pub tokens: u64,
-    /// A decode test: from each token to the next, choosing included. Empty for a prefill test.
+    /// For a decode test, the time from each token to the next, choosing included. Empty for a prefill test.
     pub token_ns: Vec<u64>,
-    /// A prefill test: from `start_ns` until the first token was chosen.
+    /// For a prefill test, the time from `start_ns` until the first token was chosen.
     pub first_token_ns: Option<u64>,
-    /// What each of the test's bricks took of the passes, without what bricks inside it took.
+    /// The time of the passes in each of the test's bricks, without nested bricks.
     pub brick_ns: Vec<u64>,
-    /// What no brick explains. With `brick_ns` it adds up to `wall_ns`; `null` without a profiler.
+    /// The time in no brick. With `brick_ns` it adds up to `wall_ns`; `null` without a profiler.
     pub unattributed_ns: Option<u64>,
-    /// Whether other work on the machine disturbed it; `null` if nobody could tell.
+    /// Whether other work on the machine disturbed it; `null` if that is unknown.
     pub disturbed: Option<bool>,
-    /// For how long threads of the process waited for a core.
+    /// How long threads of the process waited for a core.
     pub run_queue_wait_ns: Option<u64>,
-    /// The frequency of the CPU that it ended on, in kHz, where the system tells.
+    /// The frequency of the CPU on which it ended, in kHz, if the system reports it.
     pub cpu_khz: Option<u64>,
 }
 
-/// What follows from the samples of a test that aren't of the warm-up.
+/// The aggregates of the samples of a test that don't belong to the warm-up.
 ///
-/// `ts` is tokens per second: `tokens` of a sample ÷ its `wall_ns`, the mean and deviation being
-/// those of the samples' rates, as in llama-bench.
+/// `ts` is tokens per second: `tokens` of a sample ÷ its `wall_ns`. Mean and deviation are those of the
+/// samples' rates, as in llama-bench.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Aggregates {
@@ -342,8 +342,8 @@ pub struct Aggregates {
     pub stddev_ts: Option<f64>,
     /// The median rate.
     pub median_ts: Option<f64>,
-    /// The lower end of the 95 % interval of the mean rate (Student's t), from 2 samples on. Of this
-    /// process: another process may differ by more.
+    /// The lower end of the 95 % interval of the mean rate (Student's t), from 2 samples on. It is the
+    /// interval of this process: other processes may differ by more.
     pub low_ts: Option<f64>,
     /// The upper end.
     pub high_ts: Option<f64>,
@@ -355,11 +355,11 @@ pub struct Aggregates {
     pub brick_total_ns: Vec<u64>,
     /// The sum of `unattributed_ns`.
     pub unattributed_total_ns: Option<u64>,
-    /// Samples that other work on the machine disturbed; they are in all figures.
+    /// Samples that other work on the machine disturbed; all figures include them.
     pub disturbed: u64,
 }
 
-/// Some durations, summed up.
+/// The statistics of some durations.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
@@ -373,8 +373,8 @@ pub struct Spread {
     pub min_ns: Option<u64>,
     /// The longest.
     pub max_ns: Option<u64>,
-    /// The median, from 7 on. These are values out of the list: the least one that so many percent
-    /// don't exceed.
+    /// The median, from 7 on. Percentiles are values from the list: the smallest that this share of all
+    /// values doesn't exceed.
     pub p50_ns: Option<u64>,
     /// From 44 on.
     pub p90_ns: Option<u64>,
@@ -388,7 +388,7 @@ pub struct Spread {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overhead {
-    /// Nanoseconds of one span, measured on this machine with this clock.
+    /// Nanoseconds per span, measured on this machine with this clock.
     pub span_ns: Option<f64>,
     /// Spans recorded in measured repetitions.
     pub spans: u64,
@@ -396,23 +396,23 @@ pub struct Overhead {
     pub basis: String,
 }
 
-/// What others did to the machine.
+/// The other load on the machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// The system's load average over a minute, before the first sample.
     pub before: Option<f64>,
-    /// The part of the machine's CPU time that others used, 0 to 1.
+    /// The part of the machine's CPU time that other processes used, 0 to 1.
     pub others_share: Option<f64>,
-    /// The part that the hypervisor kept from it.
+    /// The part that the hypervisor took.
     pub steal_share: Option<f64>,
     /// Why a share is absent.
     pub absent: Option<String>,
-    /// Each thing that speaks against these figures, a sentence each; empty for a clean run.
+    /// What makes these figures doubtful, one sentence each; empty for a clean run.
     pub doubts: Vec<String>,
 }
 
-/// The hash over a receipt, and who vouches for it.
+/// The hash over a receipt, and its signatures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seal {

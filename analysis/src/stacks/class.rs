@@ -1,8 +1,8 @@
-//! What kind of work a frame does, told by its name.
+//! The kind of work that a frame does, by its name.
 //!
-//! A name is cut into the parts of its path (`gemv`, `q8_0`, `dot`) and these into words (`q8`, `0`);
-//! what decides is in the tables below. Whole words are looked at and no pieces of them: `quantile`
-//! isn't quantised, and `Freedom` frees nothing.
+//! A name is split into the parts of its path (`gemv`, `q8_0`, `dot`), and these into words (`q8`, `0`). The
+//! tables below decide by whole words, never by pieces of them: `quantile` isn't quantised, and `Freedom`
+//! frees nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -70,14 +70,14 @@ impl Class {
     /// The class of a kernel that an engine named, as in [`Name`](crate::Name).
     #[must_use]
     pub fn of_kernel(name: &str) -> Self {
-        of_work(&Parts::of(name)).unwrap_or_default()
+        of_work(&Parts::parse(name)).unwrap_or_default()
     }
 
-    /// The class of a sampled function: its name as demanglers print it, or as the linker knows it;
-    /// the file it is in, if that is known; and whether it is of the operating system's kernel.
+    /// The class of a sampled function: by its name, as demanglers print it or as the linker knows it; by
+    /// its file, if known; and by whether it belongs to the operating system's kernel.
     #[must_use]
     pub fn of_function(function: &str, module: Option<&str>, is_kernel_of_os: bool) -> Self {
-        let parts = Parts::of(function);
+        let parts = Parts::parse(function);
         if is_kernel_of_os {
             let is_memory = is_any(parts.last(), &OS_MEMORY) || copies(parts.last());
             return if is_memory { Self::Memory } else { Self::System };
@@ -89,7 +89,7 @@ impl Class {
     }
 }
 
-/// How a part of a name is told.
+/// How a part of a name is matched.
 enum Is {
     /// By all of it.
     Whole(&'static str),
@@ -97,7 +97,7 @@ enum Is {
     Begin(&'static str),
 }
 
-/// Paths of which every function is of a class. The first that fits decides.
+/// Paths of which all functions have one class. The first match decides.
 const PATHS: [(&str, Class); 13] = [
     // Reading files is not work on weights.
     ("candle_core::quantized::gguf_file", Class::Other),
@@ -116,8 +116,8 @@ const PATHS: [(&str, Class); 13] = [
     ("tcmalloc", Class::Memory),
 ];
 
-/// What a function on quantised weights has in its name beside the formats that
-/// [`has_format`] knows: words, of which several must follow each other.
+/// Words in the names of functions on quantised weights, besides the formats that [`has_format`] knows.
+/// Several words must follow each other.
 const QUANTIZED: [&[&str]; 20] = [
     &["quantize"],
     &["dequantize"],
@@ -142,7 +142,7 @@ const QUANTIZED: [&[&str]; 20] = [
     &["i2", "i8", "s"],
 ];
 
-/// What a product of matrices has in its name, likewise.
+/// Words in the names of matrix products, likewise.
 const MATMUL: [&[&str]; 15] = [
     &["matmul"],
     &["matvec"],
@@ -161,7 +161,7 @@ const MATMUL: [&[&str]; 15] = [
     &["llamafile", "sgemm"],
 ];
 
-/// Calls that copy, clear or move memory, whichever variant for a processor.
+/// Calls that copy, clear or move memory, without the suffixes of variants for a processor.
 const COPIES: [&str; 12] = [
     "memcpy",
     "memmove",
@@ -177,8 +177,8 @@ const COPIES: [&str; 12] = [
     "memzero",
 ];
 
-/// Symbols of allocators, and the calls by which they get memory. Only as a whole, and only outside
-/// of any path: `Pool::free` may be of anything.
+/// Symbols of allocators, and the calls by which they get memory. Only as a whole, and only outside of
+/// any path: `Pool::free` may free anything.
 const ALLOCATES: [Is; 47] = [
     Is::Whole("malloc"),
     Is::Whole("calloc"),
@@ -229,7 +229,7 @@ const ALLOCATES: [Is; 47] = [
     Is::Begin("sbrk"),
 ];
 
-/// Functions of the operating system's kernel that give memory, take it back, clear it or copy it.
+/// Functions of the operating system's kernel that allocate, free, clear or copy memory.
 const OS_MEMORY: [Is; 44] = [
     Is::Begin("asm_exc_page_fault"),
     Is::Begin("exc_page_fault"),
@@ -277,7 +277,7 @@ const OS_MEMORY: [Is; 44] = [
     Is::Begin("__x64_sys_brk"),
 ];
 
-/// Calls into the operating system that no function of a program is named like.
+/// Calls into the operating system whose names no program uses for functions of its own.
 const CALLS_OS: [Is; 13] = [
     Is::Whole("syscall"),
     Is::Whole("sched_yield"),
@@ -294,7 +294,7 @@ const CALLS_OS: [Is; 13] = [
     Is::Begin("__syscall_cancel"),
 ];
 
-/// Calls that programs name functions like, too: only where the module is one of [`LIBC`].
+/// Calls whose names programs use too: only if the module is one of [`LIBC`].
 const CALLS_OF_LIBC: [&str; 40] = [
     "accept",
     "clock_gettime",
@@ -338,7 +338,7 @@ const CALLS_OF_LIBC: [&str; 40] = [
     "writev",
 ];
 
-/// How the files are named that have calls into the operating system.
+/// Beginnings of the names of files with calls into the operating system.
 const LIBC: [&str; 6] = ["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "[vdso]"];
 
 fn is_any(part: &str, table: &[Is]) -> bool {
@@ -369,7 +369,7 @@ fn is_call_of_os(parts: &Parts, module: Option<&str>) -> bool {
     is_any(function, &CALLS_OS) || CALLS_OF_LIBC.contains(&stub) && is_of_libc()
 }
 
-/// The class of code by what it does, whoever runs it.
+/// The class of code by the work it does, whatever runs it.
 fn of_work(parts: &Parts) -> Option<Class> {
     if let Some((_, class)) = PATHS.iter().find(|(path, _)| parts.begins(path)) {
         return (*class != Class::Other).then_some(*class);
@@ -389,7 +389,7 @@ fn of_work(parts: &Parts) -> Option<Class> {
     if !parts.words.iter().flatten().any(|word| is_gemm(word)) && !has(&MATMUL) {
         return None;
     }
-    // A product of any weights says in its types of which: `gemm<block_q4_0, 8l, 8l>`.
+    // A product of any weights has their format in its types: `gemm<block_q4_0, 8l, 8l>`.
     let is_of_format = parts.types.iter().any(|words| has_format(words));
     Some(if is_of_format { Class::Quantized } else { Class::Matmul })
 }
@@ -425,26 +425,26 @@ fn has_format(words: &[String]) -> bool {
     })
 }
 
-/// Whether a word is that of a product: `gemm`, `sgemm`, `gemv`, `gemm4x`, `gemm512x10240`.
+/// Whether a word names a matrix product: `gemm`, `sgemm`, `gemv`, `gemm4x`, `gemm512x10240`.
 fn is_gemm(word: &str) -> bool {
     let stem = word.trim_end_matches(|end: char| end.is_ascii_digit() || end == 'x');
     let kind = ["gemm", "gemv", "gebp", "gemmt"].into_iter().find_map(|k| stem.strip_suffix(k));
-    // Of which numbers: single, double, complex, half, bfloat.
+    // The type of numbers: single, double, complex, half, bfloat.
     kind.is_some_and(|of| matches!(of, "" | "s" | "d" | "c" | "z" | "h" | "b" | "sb" | "sh" | "i8"))
 }
 
 /// A name in parts, all in lower case.
 struct Parts {
-    /// Without what types stand for, and without arguments.
+    /// Without type arguments and function arguments.
     path: Vec<String>,
     /// The words of each part.
     words: Vec<Vec<String>>,
-    /// The words of what types stand for.
+    /// The words of type arguments.
     types: Vec<Vec<String>>,
 }
 
 impl Parts {
-    fn of(name: &str) -> Self {
+    fn parse(name: &str) -> Self {
         let mut path = Vec::new();
         let mut words = Vec::new();
         let (bare, types) = bare(name);
@@ -472,7 +472,7 @@ impl Parts {
 
     /// The function itself.
     fn last(&self) -> &str {
-        // A closure is of the function that it is in.
+        // A closure belongs to the function around it.
         let mut named = self.path.iter().rev().filter(|part| !part.starts_with("{{"));
         named.next().map_or("", String::as_str)
     }
@@ -488,9 +488,9 @@ impl Parts {
     }
 }
 
-/// A name without the arguments of functions, and without those of types save of what an `impl` is
-/// for: what a thread runs is an argument of the functions that start it, which do none of its work.
-/// Then those of types.
+/// A name without function arguments, and without type arguments except the type that an `impl` is for:
+/// what a thread runs is an argument of the functions that start it, which do none of its work. Then the
+/// type arguments.
 fn bare(name: &str) -> (String, String) {
     let mut bare = String::with_capacity(name.len());
     let mut types = String::new();
@@ -502,7 +502,7 @@ fn bare(name: &str) -> (String, String) {
             '(' if name[at..].starts_with("(anonymous namespace)") => {
                 chars.nth("(anonymous namespace)".len() - 2);
             }
-            // What comes after arguments is `const`, or how a compiler made a copy.
+            // After the arguments come `const`, or the suffix of a copy that a compiler made.
             '(' if left_out == 0 && !bare.is_empty() => break,
             '<' if left_out > 0 => {
                 types.push(' ');

@@ -1,73 +1,73 @@
-//! Whether a share of one run's weight is another in a second run, or only by chance.
+//! Whether a share of weight changed between two runs, or differs only by chance.
 //!
-//! A share is a part's weight over that of a whole, so it is a ratio of two sums that both vary. How
-//! far it may be off is told by two errors, and both have to call a shift larger than chance:
+//! A share is the weight of a part over that of a whole, a ratio of two sums that both vary. Two errors
+//! say how far it may be off, and a shift counts only if it is larger than chance by both:
 //!
 //! - By **blocks of time**: how far the part is from its share in each of them (batch means: Conway,
 //!   "Some tactical problems in digital simulation", 1963; the residuals of a ratio: Cochran, "Sampling
-//!   techniques", 1977, 6.4). Prefill and decode are other work, so where a block's weight is known by
-//!   phase the part has a share in each phase, and the residuals are about these: by least squares,
-//!   weighted with what lies in the block. Neighbouring blocks that are alike tell less than their
-//!   number says, which widens the error by √((1 + φ) ÷ (1 − φ)) for the part φ of a block that is still
-//!   there in the next (Bayley and Hammersley, "The 'effective' number of independent observations in an
-//!   autocorrelated time series", 1946). Degrees of freedom of two sides are Welch's (1947), and the
-//!   distribution is Student's t.
-//! - By **counts**, of samples: were each drawn by itself, their number would be binomial. No run is
-//!   surer than that, however alike its blocks came out. The two shares are held to one, as equal
-//!   sides would have it, with the correction for continuity of Yates (1934).
+//!   techniques", 1977, 6.4). Prefill and decode are different work, so if the weight of a block is known
+//!   by phase, the part has a share in each phase, and the residuals are from these: by least squares,
+//!   weighted by the weight of the block. Neighbouring blocks that resemble each other hold less
+//!   information than their number suggests, which widens the error by √((1 + φ) ÷ (1 − φ)), where φ is the
+//!   autocorrelation of neighbouring blocks (Bayley and Hammersley, "The 'effective' number of independent
+//!   observations in an autocorrelated time series", 1946). Degrees of freedom of two sides are Welch's
+//!   (1947), and the distribution is Student's t.
+//! - By **counts**, of samples: if samples were drawn independently, their number would be binomial. No run
+//!   is more certain than that, however similar its blocks are. Both shares are tested against a common one,
+//!   as for equal sides, with the continuity correction of Yates (1934).
 //!
-//! Where a run has no blocks its counts are all that there is. They know nothing of a load that comes
-//! and goes. And no error from within runs knows how far two runs of one program are apart.
+//! A run without blocks has only the error of counts, which doesn't know of load that comes and goes. And no
+//! error from within runs knows how much two runs of one program differ.
 
 use brickscope_profile::stats::student;
 
 use super::Unit;
 use crate::compare::verdict::holm;
 
-/// Blocks in a row may be so much alike at most: few of them can't tell more, and the error would grow
-/// without bounds.
+/// The most autocorrelation of neighbouring blocks that is taken into account: a few blocks can't tell
+/// more, and the error would grow without bounds.
 const MOST_ALIKE: f64 = 0.8;
 
-/// What shares are of.
+/// The whole that shares are of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Whole {
     /// What its weight counts.
     pub unit: Unit,
-    /// All of it.
+    /// The weight of all of it.
     pub weight: u64,
-    /// Its weight in each block of time, for each kind of work that has shares of its own: by phase
-    /// where that is known. Together they are `weight`. Empty if times aren't known.
+    /// The weight in each block of time, for each kind of work that has shares of its own: by phase, if
+    /// that is known. Together they are `weight`. Empty if times aren't known.
     pub kinds: Vec<Vec<u64>>,
 }
 
-/// Something in it.
+/// A part of the whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part<'p> {
     /// Its weight.
     pub weight: u64,
-    /// That in each block of time.
+    /// The weight in each block of time.
     pub by_block: &'p [u64],
 }
 
-/// From one share to another.
+/// A share of one run beside the same share of another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shift {
     /// The share of the first side, 0 to 1.
     pub before: f64,
-    /// That of the second.
+    /// The share of the second side.
     pub after: f64,
     blocks: Option<Spread>,
     counts: Option<Counts>,
 }
 
-/// An error and by how many degrees of freedom it is known.
+/// An error, with its degrees of freedom.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     error: f64,
     degrees: f64,
 }
 
-/// The error of counts, and by how much a count is off for being a whole number.
+/// The error of counts, and the correction for counts being whole numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Counts {
     error: f64,
@@ -75,16 +75,17 @@ struct Counts {
 }
 
 impl Shift {
-    /// From the share of `before` in the first side to that of `after` in the second. A part that isn't
-    /// there has no weight.
+    /// The shift from the share of `before` in the first side to that of `after` in the second. A part
+    /// that is missing has a weight of 0.
     ///
     /// # Errors
     ///
-    /// A sentence if nothing can be told: one side is empty, or measured and not in two blocks.
+    /// A sentence, if a side is empty or has too few blocks of time, or if it counts nanoseconds
+    /// without blocks.
     pub fn of(before: (Part<'_>, &Whole), after: (Part<'_>, &Whole)) -> Result<Self, String> {
         let sides = [before, after];
         if sides.iter().any(|(_, whole)| whole.weight == 0) {
-            return Err("there is nothing on one side".to_owned());
+            return Err("one side is empty".to_owned());
         }
         let share = |(part, whole): (Part<'_>, &Whole)| part.weight as f64 / whole.weight as f64;
         let is_counted = sides.iter().all(|(_, whole)| whole.unit == Unit::Samples);
@@ -92,10 +93,10 @@ impl Shift {
         let blocks = match sides.iter().all(has_blocks) {
             true => match sides.map(|(part, whole)| spread(part, whole)) {
                 [Some(before), Some(after)] => Some(together(before, after)),
-                _ => return Err("it lies in too few blocks of time".to_owned()),
+                _ => return Err("it is in too few blocks of time".to_owned()),
             },
             false if is_counted => None,
-            false => return Err("how it went over time isn't known".to_owned()),
+            false => return Err("its course over time is unknown".to_owned()),
         };
         let counts = is_counted.then(|| {
             let [n, m] = sides.map(|(_, whole)| whole.weight as f64);
@@ -113,7 +114,7 @@ impl Shift {
         self.after - self.before
     }
 
-    /// How probable so large a shift is where there is none.
+    /// The probability of so large a shift if there is none.
     #[must_use]
     pub fn probability(&self) -> f64 {
         let size = self.difference().abs();
@@ -129,8 +130,8 @@ impl Shift {
         blocks.max(counts)
     }
 
-    /// By how much the difference may be off, so that the truth lies outside with the probability
-    /// `alpha`, above 0 and below 1.
+    /// The error of the difference: the true one lies outside of it with the probability `alpha`, above 0
+    /// and below 1.
     #[must_use]
     pub fn error(&self, alpha: f64) -> f64 {
         let half = |error: f64, degrees: f64| match error > 0.0 {
@@ -144,9 +145,9 @@ impl Shift {
     }
 }
 
-/// The probability that each of these shifts is held to, so that `level` is that of any of them being
-/// called more than chance where none is (Holm, "A simple sequentially rejective multiple test
-/// procedure", 1979). Beyond chance is one whose [`Shift::probability`] isn't above it.
+/// The probability to test each of these shifts against, so that `level` is the probability of calling any
+/// of them more than chance if none is (Holm, "A simple sequentially rejective multiple test procedure",
+/// 1979). A shift is beyond chance if its [`Shift::probability`] is at most that.
 #[must_use]
 pub fn levels(shifts: &[Shift], level: f64) -> Vec<f64> {
     let probabilities: Vec<f64> = shifts.iter().map(Shift::probability).collect();
@@ -158,13 +159,13 @@ fn together(a: Spread, b: Spread) -> Spread {
     let [square_a, square_b] = [a, b].map(|side| side.error * side.error);
     let square = square_a + square_b;
     let parts = square_a * square_a / a.degrees + square_b * square_b / b.degrees;
-    // Two sides without any spread have no degrees that matter.
+    // Without any spread, the degrees of freedom don't matter.
     let degrees = if parts > 0.0 { square * square / parts } else { a.degrees };
     Spread { error: square.sqrt(), degrees }
 }
 
-/// How far a share is off by what its blocks do; `None` if fewer than two more than the kinds of work
-/// have anything in them.
+/// The error of a share, by its blocks; `None` if no degree of freedom is left, since too few blocks have
+/// any weight.
 fn spread(part: Part<'_>, whole: &Whole) -> Option<Spread> {
     let blocks = whole.kinds.iter().map(Vec::len).min()?;
     let of = |kind: &Vec<u64>, block: usize| kind[block] as f64;
@@ -173,7 +174,7 @@ fn spread(part: Part<'_>, whole: &Whole) -> Option<Spread> {
         let kinds: Vec<f64> = whole.kinds.iter().map(|kind| of(kind, block)).collect();
         let root = kinds.iter().sum::<f64>().sqrt();
         if root > 0.0 {
-            // A block is as sure as what lies in it is much.
+            // A block counts by its weight.
             let weight = part.by_block.get(block).copied().unwrap_or(0) as f64;
             rows.push((kinds.iter().map(|kind| kind / root).collect(), weight / root));
         }
@@ -184,13 +185,13 @@ fn spread(part: Part<'_>, whole: &Whole) -> Option<Spread> {
     let products: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
     let alike = if squares > 0.0 { (products / squares).clamp(0.0, MOST_ALIKE) } else { 0.0 };
     let widened = (1.0 + alike) / (1.0 - alike);
-    // The variance of a unit of weight, over all of it.
+    // The variance of the whole's share, from that of a unit of weight.
     let square = squares / degrees / whole.weight as f64 * widened;
     Some(Spread { error: square.sqrt(), degrees })
 }
 
-/// What is left of each row's figure by the least squares of all rows, and how many columns it took.
-/// Modified Gram and Schmidt, column by column: what a column adds to those before it.
+/// The residual of each row's figure after the least squares of all rows, and how many columns it took.
+/// Modified Gram-Schmidt, column by column: what each adds to those before it.
 fn residuals(rows: Vec<(Vec<f64>, f64)>) -> (Vec<f64>, usize) {
     let count = rows.first().map_or(0, |(row, _)| row.len());
     let mut columns: Vec<Vec<f64>> =
@@ -205,7 +206,7 @@ fn residuals(rows: Vec<(Vec<f64>, f64)>) -> (Vec<f64>, usize) {
     for at in 0..count {
         let size = rows.iter().map(|(row, _)| row[at] * row[at]).sum::<f64>().sqrt();
         let norm = dot(&columns[at], &columns[at]).sqrt();
-        // Rounding is all that is left of a column that the others make up.
+        // Only rounding is left of a column that depends on the others.
         if norm <= 1e-9 * size {
             continue;
         }
@@ -214,7 +215,7 @@ fn residuals(rows: Vec<(Vec<f64>, f64)>) -> (Vec<f64>, usize) {
         take(&mut left, &unit);
         fitted += 1;
     }
-    // Nor is it a residual.
+    // Rounding is not a residual either.
     let most = rows.iter().map(|(_, figure)| figure.abs()).fold(0.0, f64::max);
     left.iter_mut().filter(|off| off.abs() <= 1e-12 * most).for_each(|off| *off = 0.0);
     (left, fitted)
@@ -282,13 +283,13 @@ mod tests {
         let [nothing, one, two] = [whole(&[]), whole(&[&[100]]), whole(&[&[100, 100]])];
         let none = part(&[]);
         let said = |a: &Whole, b: &Whole| Shift::of((none, a), (none, b)).unwrap_err();
-        assert_eq!(said(&nothing, &two), "there is nothing on one side");
-        assert_eq!(said(&one, &two), "it lies in too few blocks of time");
+        assert_eq!(said(&nothing, &two), "one side is empty");
+        assert_eq!(said(&one, &two), "it is in too few blocks of time");
         let no_times = Whole { weight: 5, ..nothing };
-        assert_eq!(said(&two, &no_times), "how it went over time isn't known");
+        assert_eq!(said(&two, &no_times), "its course over time is unknown");
         // As many kinds as blocks leave nothing to tell an error by.
         let as_many = whole(&[&[100, 0], &[0, 100]]);
-        assert_eq!(said(&two, &as_many), "it lies in too few blocks of time");
+        assert_eq!(said(&two, &as_many), "it is in too few blocks of time");
     }
 
     fn blocks() -> impl Strategy<Value = Vec<u64>> {

@@ -1,5 +1,5 @@
-//! Weighted stacks: what a flamegraph is drawn from, whether spans were measured or a program was
-//! sampled.
+//! Weighted stacks, from which flamegraphs are drawn: of measured spans, or of a sampled program.
+//! [`Stacks`] is the data, [`Class`] the kind of work of a frame, [`diff`] the comparison of shares.
 
 mod class;
 pub mod diff;
@@ -24,17 +24,17 @@ pub enum Unit {
     Samples,
 }
 
-/// Stacks, each with how long it was there or how often it was seen. No stack is there twice.
+/// Stacks, each with its time or its number of samples. No stack is in it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stacks {
     /// What the weights count.
     pub unit: Unit,
-    /// What stacks are made of, each once.
+    /// The frames of all stacks, each once.
     pub frames: Vec<Frame>,
     /// The stacks, in the order in which they were first seen.
     pub stacks: Vec<Stack>,
-    /// Into how many blocks of time the run is cut, so that it can be told how much weights move by
-    /// themselves; 0 if times aren't known.
+    /// The number of blocks of time that the run is cut into, to tell how much weights vary within it; 0
+    /// if times aren't known.
     pub blocks: usize,
     index: HashMap<Vec<u32>, u32>,
     frame_index: HashMap<Frame, u32>,
@@ -45,18 +45,18 @@ pub struct Stacks {
 pub struct Stack {
     /// Indices into [`Stacks::frames`], the outermost first.
     pub frames: Vec<u32>,
-    /// Of this very stack, without deeper ones.
+    /// The weight of exactly this stack, without deeper ones.
     pub weight: u64,
-    /// Of it, in each block of time.
+    /// The weight in each block of time.
     pub by_block: Vec<u64>,
 }
 
 /// A part of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// What people see.
+    /// The name that is shown.
     pub name: String,
-    /// What it is.
+    /// What the frame is.
     pub level: Level,
     /// What kind of work it does.
     pub class: Class,
@@ -96,7 +96,7 @@ impl Stacks {
         }
     }
 
-    /// The number of a frame, which is new or was there.
+    /// The index of a frame, which is added if it is new.
     pub fn frame(&mut self, frame: Frame) -> u32 {
         if let Some(&number) = self.frame_index.get(&frame) {
             return number;
@@ -107,12 +107,12 @@ impl Stacks {
         number
     }
 
-    /// Adds `weight` to the stack of these frames, the outermost first, in a block of time if blocks
-    /// are kept. Nothing is added where `weight` is 0.
+    /// Adds `weight` to the stack of these frames, the outermost first, and to a block of time if blocks
+    /// are kept. A `weight` of 0 adds nothing.
     ///
     /// # Panics
     ///
-    /// If a frame isn't of these stacks, or blocks are kept and `block` is none of them.
+    /// If a frame isn't of these stacks, or blocks are kept and `block` is not one of them.
     pub fn add(&mut self, frames: &[u32], weight: u64, block: usize) {
         if let Some(stack) = self.stack_to_add(frames, weight)
             && self.blocks > 0
@@ -122,8 +122,8 @@ impl Stacks {
         }
     }
 
-    /// Adds `weight` to the stack of these frames where it isn't known in which block of time. Nothing
-    /// is added where `weight` is 0.
+    /// Adds `weight` to the stack of these frames if its block of time isn't known. A `weight` of 0 adds
+    /// nothing.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Stacks of what was measured: the spans of a profile, each with the time that is its own.
+//! Stacks of the spans of a profile, each with its own time.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use brickscope_profile::sums::Pass;
 
 use super::{Class, Frame, Level, Stacks, Unit};
 
-/// What comes first in the stacks of spans.
+/// The outer frames of stacks of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum By {
     /// `decode;layer 7;DownProjection;gemv_q4_k_avx2`.
@@ -21,40 +21,39 @@ pub enum By {
     Thread,
 }
 
-/// The frame of wall that no brick explains.
+/// The frame of wall time that is not attributed to any brick.
 pub const UNATTRIBUTED: &str = "unattributed";
-/// The frame of what is known as sums only.
+/// The frame of time that is known only as sums.
 pub const NOT_KEPT: &str = "[spans not kept]";
-/// The frame of what was in no pass.
+/// The frame of what ran in no pass.
 pub const OUTSIDE: &str = "outside of passes";
 
-/// Frames of a stack. What nests deeper is drawn at this depth, since stacks of any depth would take
-/// the square of what the spans take.
+/// The most frames of a stack. What nests deeper is drawn at this depth, since unlimited stacks could
+/// take memory quadratic in the number of spans.
 const MOST_FRAMES: u32 = 256;
 
 impl Stacks {
-    /// The stacks of a profile's spans, in nanoseconds. Each weight is a sum of differences of
-    /// readings of the clock; nothing is divided by shares.
+    /// The stacks of a profile's spans, in nanoseconds. Each weight is a sum of differences between clock
+    /// readings; no total is divided by shares.
     ///
-    /// The stacks of a phase add up to its wall, to the nanosecond, in every profile that holds to
-    /// its own arithmetic ([`Profile::check`]). A stack that ends with a brick weighs what its
-    /// exclusive time has beside the kernels in it; one that ends with a kernel, the kernel without
-    /// the kernels and bricks inside. A kernel in a kernel is a [`Level::Tile`]. What no brick explains
-    /// is [`UNATTRIBUTED`], in a layer where a layer was measured around it; kernels outside of bricks
-    /// are in there.
+    /// The stacks of a phase add up to its wall time, to the nanosecond, in every profile that passes
+    /// [`Profile::check`]. A stack that ends with a brick has the brick's exclusive time minus its
+    /// kernels; one that ends with a kernel has the kernel's time minus the kernels and bricks inside. A
+    /// kernel in a kernel is a [`Level::Tile`]. Unattributed time is in [`UNATTRIBUTED`], within a layer
+    /// if a layer was measured around it, and includes kernels outside of bricks.
     ///
-    /// Where spans overlap without nesting, so that their times don't add up one in the other, a brick
-    /// is not divided into its kernels, or what is unattributed of a pass into its layers.
+    /// If spans overlap without nesting, their times don't add up. Then a brick is not divided into its
+    /// kernels, nor the unattributed time of a pass into its layers.
     ///
-    /// Of passes whose spans were not all kept there are sums only: they are in [`NOT_KEPT`], brick by
+    /// Passes whose spans were not all kept are known only as sums: these are in [`NOT_KEPT`], brick by
     /// brick, for all such passes together. Passes that were
-    /// [left out](crate::Pass::is_left_out) aren't there. Bricks in no pass are in [`OUTSIDE`], and in
-    /// no wall. What other threads did for a pass is in no wall either; it is there
-    /// [by thread](By::Thread) only, without a phase and below the kernel that it is a share of, and
-    /// so are kernels outside of bricks and passes.
+    /// [left out](crate::Pass::is_left_out) are not included. Bricks in no pass are in [`OUTSIDE`], and
+    /// in no wall time. Nor is the work of other threads for a pass: it is included only
+    /// [by thread](By::Thread), without a phase and below the kernel that it is a share of. So are
+    /// kernels outside of bricks and passes.
     ///
-    /// Time is cut into `blocks`: the passes of each phase whose spans were all kept, in the order of
-    /// time, into groups of the same number, as near as can be; likewise what was in no pass. What is in
+    /// Time is cut into `blocks`: the passes of each phase whose spans were all kept are divided, in the
+    /// order of time, into groups of equal size, as near as possible; so is what ran in no pass.
     /// [`NOT_KEPT`] is in no block, so the blocks of a stack can add up to less than its weight.
     ///
     /// ```
@@ -79,7 +78,7 @@ impl Stacks {
     /// ```
     #[must_use]
     pub fn of_spans(profile: &Profile, by: By, blocks: usize) -> Self {
-        let spans = Spans::of(profile);
+        let spans = Spans::new(profile);
         let mut drawing = Drawing::new(profile, &spans, by, blocks);
         drawing.add_spans();
         drawing.add_unattributed();
@@ -88,54 +87,54 @@ impl Stacks {
     }
 }
 
-/// Where a span is.
+/// The pass that a span belongs to, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Home {
     /// In the pass at this index, all of whose spans were kept.
     Pass(u32),
     /// In no pass.
     Outside,
-    /// In no pass, on a thread that works for a pass of another.
+    /// In no pass, on a thread that works for another thread's pass.
     Helper,
     /// In a pass that isn't drawn.
     Elsewhere,
 }
 
-/// What a span is of.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SpanKind {
     Layer,
     Brick,
     Kernel,
 }
 
-/// How the spans of a profile share time. All lists are by span if nothing else is said.
+/// How the spans of a profile share time. All lists are by span unless noted.
 struct Spans {
     homes: Vec<Home>,
-    kinds: Vec<Kind>,
+    kinds: Vec<SpanKind>,
     /// The span around it, if that is at the same home.
     parents: Vec<Option<u32>>,
-    /// The brick around it at the same home, with kernels and layers at most in between.
+    /// The innermost brick around it at the same home, with only kernels and layers in between.
     owners: Vec<Option<u32>>,
-    /// What no span directly inside covers.
+    /// Its time without the spans directly inside.
     own: Vec<u64>,
-    /// Whether a brick and what is in it share the brick's time without rest.
+    /// For a brick, whether the own times in it add up to its exclusive time.
     adds_up: Vec<bool>,
-    /// For each pass whether it is drawn.
+    /// For each pass, whether it is drawn.
     are_drawn: Vec<bool>,
-    /// For each pass what no span covers, if that, its layers, and kernels outside of bricks share
-    /// without rest what no brick explains.
+    /// For each pass, its time outside of all spans; `None` unless this, its layers, and kernels outside of
+    /// bricks add up to its unattributed time.
     free: Vec<Option<u64>>,
-    /// For helpers the kernel on another thread that they have a share of.
+    /// For a helper, the kernel on another thread that it has a share of.
     kernels: Vec<Option<u32>>,
 }
 
 impl Spans {
-    fn of(profile: &Profile) -> Self {
+    fn new(profile: &Profile) -> Self {
         let spans = &profile.spans;
         let are_drawn = are_drawn(profile);
         let (homes, kernels) = homes(profile, &are_drawn);
-        let kinds: Vec<Kind> = spans.iter().map(|span| kind_of(profile, span)).collect();
+        let kinds: Vec<SpanKind> = spans.iter().map(|span| kind_of(profile, span)).collect();
         let around: Vec<Option<u32>> = (0..)
             .zip(spans)
             .map(|(at, span)| {
@@ -149,16 +148,16 @@ impl Spans {
         let mut owners: Vec<Option<u32>> = Vec::with_capacity(spans.len());
         for parent in &parents {
             owners.push(parent.and_then(|parent| match kinds[parent as usize] {
-                Kind::Brick => Some(parent),
-                Kind::Layer | Kind::Kernel => owners[parent as usize],
+                SpanKind::Brick => Some(parent),
+                SpanKind::Layer | SpanKind::Kernel => owners[parent as usize],
             }));
         }
-        // What is covered is counted by the real nesting, whatever pass the inner one is in.
-        let covered = covered(spans, &around);
+        // Time in nested spans counts by the real nesting, whatever pass the inner span is in.
+        let nested = nested_time(spans, &around);
         let mut own: Vec<u64> =
-            spans.iter().zip(covered).map(|(span, covered)| span.duration_ns - covered).collect();
+            spans.iter().zip(nested).map(|(span, nested)| span.duration_ns - nested).collect();
         let (adds_up, free) = shares(profile, &homes, &kinds, &parents, &own);
-        // What is around a pass has time of its wall, which would be there twice.
+        // A span around a pass contains the pass's wall time, which would count twice.
         let mut passes: Vec<(u32, u64)> =
             profile.passes.iter().map(|pass| (pass.lane, pass.start_ns)).collect();
         passes.sort_unstable();
@@ -175,37 +174,37 @@ impl Spans {
     }
 }
 
-/// For each pass whether all its spans were kept, and it wasn't left out.
+/// For each pass, whether all its spans were kept and it wasn't left out.
 fn are_drawn(profile: &Profile) -> Vec<bool> {
-    let mut explained: HashMap<u32, u64> = HashMap::new();
+    let mut attributed: HashMap<u32, u64> = HashMap::new();
     for span in &profile.spans {
         if let Some(pass) = span.pass {
-            let explained = explained.entry(pass).or_default();
-            *explained = explained.saturating_add(span.exclusive_ns);
+            let attributed = attributed.entry(pass).or_default();
+            *attributed = attributed.saturating_add(span.exclusive_ns);
         }
     }
     let is_drawn = |pass: &Pass| {
-        // Of two passes of one number, the spans are the first one's.
-        let explained = explained.remove(&pass.serial).unwrap_or_default();
-        explained == pass.attributed_ns
-            && explained.checked_add(pass.unattributed_ns) == Some(pass.wall_ns)
+        // If two passes have one serial, the spans are the first one's.
+        let attributed = attributed.remove(&pass.serial).unwrap_or_default();
+        attributed == pass.attributed_ns
+            && attributed.checked_add(pass.unattributed_ns) == Some(pass.wall_ns)
             && !pass.is_left_out
     };
     profile.passes.iter().map(is_drawn).collect()
 }
 
-/// Where each span is, and for helpers the kernel of another thread that they have a share of.
+/// The home of each span, and for helpers the kernel of another thread that they have a share of.
 fn homes(profile: &Profile, are_drawn: &[bool]) -> (Vec<Home>, Vec<Option<u32>>) {
     let mut passes: HashMap<u32, Home> = HashMap::new();
     for ((index, pass), &is_drawn) in (0..).zip(&profile.passes).zip(are_drawn) {
         let home = if is_drawn { Home::Pass(index) } else { Home::Elsewhere };
         passes.entry(pass.serial).or_insert(home);
     }
-    // A pass that isn't listed was abandoned, and its bricks count as in none, unless there are
-    // other reasons why it isn't.
+    // A pass that isn't listed was abandoned, so its bricks are in no pass, unless there are other
+    // reasons why it isn't listed.
     let are_listed = profile.dropped.passes == 0 && profile.dropped.open_passes == 0;
     let unlisted = if are_listed { Home::Outside } else { Home::Elsewhere };
-    let helpers = Helpers::of(profile);
+    let helpers = Helpers::new(profile);
     let home = |span: &Span| match span.pass {
         Some(pass) => (passes.get(&pass).copied().unwrap_or(unlisted), None),
         None => match helpers.at(span.lane, span.start_ns) {
@@ -215,26 +214,26 @@ fn homes(profile: &Profile, are_drawn: &[bool]) -> (Vec<Home>, Vec<Option<u32>>)
     };
     let kernel = |inside: &u32| {
         let span = profile.spans.get(*inside as usize);
-        span.is_some_and(|span| kind_of(profile, span) == Kind::Kernel)
+        span.is_some_and(|span| kind_of(profile, span) == SpanKind::Kernel)
     };
     profile.spans.iter().map(home).map(|(home, inside)| (home, inside.filter(kernel))).unzip()
 }
 
-/// When threads work for passes of others.
+/// When threads work for other threads' passes.
 struct Helpers {
-    /// By thread, in the order of time: from when on it works for whom.
+    /// By thread, in the order of time: from when on it works, and for what.
     turns: HashMap<u32, Vec<(u64, Option<Help>)>>,
 }
 
 /// Work for a pass of another thread.
 #[derive(Debug, Clone, Copy)]
 struct Help {
-    /// The span that it was handed off in.
+    /// The span in which it was handed off.
     inside: Option<u32>,
 }
 
 impl Helpers {
-    fn of(profile: &Profile) -> Self {
+    fn new(profile: &Profile) -> Self {
         let mut passes: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
         for pass in &profile.passes {
             let of_lane = passes.entry(pass.lane).or_default();
@@ -251,7 +250,7 @@ impl Helpers {
         let mut helpers = Self { turns: HashMap::new() };
         for dependency in dependencies {
             let (from, to) = (&dependency.from, &dependency.to);
-            // What a thread waits for in a pass of its own makes it nobody's helper.
+            // A thread that waits within a pass of its own is not a helper.
             if from.lane == to.lane || is_in_pass(to.lane, to.at_ns) {
                 continue;
             }
@@ -262,7 +261,7 @@ impl Helpers {
             let turn = is_for_pass.then_some(Help { inside: from.inside });
             helpers.turns.entry(to.lane).or_default().push((to.at_ns, turn));
         }
-        // Who ran a pass is nobody's helper any more.
+        // A thread that runs a pass is no longer a helper.
         for (lane, of_lane) in &passes {
             if let Some(turns) = helpers.turns.get_mut(lane) {
                 turns.extend(of_lane.iter().map(|&(begin, _)| (begin, None)));
@@ -272,7 +271,7 @@ impl Helpers {
         helpers
     }
 
-    /// What a thread does for a pass of another.
+    /// The work of a thread for another's pass at a moment.
     fn at(&self, lane: u32, at: u64) -> Option<Help> {
         let turns = self.turns.get(&lane)?;
         let begun = turns.partition_point(|&(begin, _)| begin <= at);
@@ -280,13 +279,13 @@ impl Helpers {
     }
 }
 
-fn kind_of(profile: &Profile, span: &Span) -> Kind {
+fn kind_of(profile: &Profile, span: &Span) -> SpanKind {
     match span.name {
-        None => Kind::Layer,
+        None => SpanKind::Layer,
         Some(name) => match profile.names.get(usize::from(name)) {
-            Some(name) if name.kind == NameKind::Kernel => Kind::Kernel,
-            None if name == OTHER_KERNEL => Kind::Kernel,
-            _ => Kind::Brick,
+            Some(name) if name.kind == NameKind::Kernel => SpanKind::Kernel,
+            None if name == OTHER_KERNEL => SpanKind::Kernel,
+            _ => SpanKind::Brick,
         },
     }
 }
@@ -299,10 +298,10 @@ fn name_of(profile: &Profile, index: u16) -> String {
     }
 }
 
-/// For each span how much of it those directly inside cover, each nanosecond once.
-fn covered(spans: &[Span], around: &[Option<u32>]) -> Vec<u64> {
+/// For each span, the time of the spans directly inside, each nanosecond once.
+fn nested_time(spans: &[Span], around: &[Option<u32>]) -> Vec<u64> {
     let end = |span: &Span| span.start_ns.saturating_add(span.duration_ns);
-    let mut covered = vec![0_u64; spans.len()];
+    let mut nested = vec![0_u64; spans.len()];
     let mut inner: Vec<(u32, u64, u64)> = (around.iter().zip(spans))
         .filter_map(|(parent, span)| Some(((*parent)?, span.start_ns, end(span))))
         .collect();
@@ -315,31 +314,31 @@ fn covered(spans: &[Span], around: &[Option<u32>]) -> Vec<u64> {
             (last, until) = (Some(parent), outer.start_ns);
         }
         let inner_end = inner_end.min(end(outer));
-        covered[parent as usize] += inner_end.saturating_sub(begin.max(until));
+        nested[parent as usize] += inner_end.saturating_sub(begin.max(until));
         until = until.max(inner_end);
     }
-    covered
+    nested
 }
 
-/// Whether the spans in each brick share its exclusive time without rest; and for each pass what no
-/// span covers, if its parts share without rest what no brick explains.
+/// Whether the own times in each brick add up to its exclusive time; and for each pass its time outside of
+/// all spans, if that and its parts add up to its unattributed time.
 fn shares(
     profile: &Profile,
     homes: &[Home],
-    kinds: &[Kind],
+    kinds: &[SpanKind],
     parents: &[Option<u32>],
     own: &[u64],
 ) -> (Vec<bool>, Vec<Option<u64>>) {
     let spans = &profile.spans;
-    // What layers and kernels inside have beside bricks.
+    // The time of nested layers and kernels outside of bricks.
     let mut inside = vec![0_u64; spans.len()];
     let mut adds_up = vec![false; spans.len()];
     let mut in_pass = vec![0_u64; profile.passes.len()];
     let mut roots: Vec<(u32, u64, u64)> = Vec::new();
-    // Parents come before what is in them.
+    // Children come after their parents, so this goes backwards.
     for at in (0..spans.len()).rev() {
         let all = own[at].saturating_add(inside[at]);
-        let is_brick = kinds[at] == Kind::Brick;
+        let is_brick = kinds[at] == SpanKind::Brick;
         adds_up[at] = is_brick && all == spans[at].exclusive_ns;
         let sum = match (parents[at], homes[at]) {
             (Some(parent), _) => Some(&mut inside[parent as usize]),
@@ -374,7 +373,7 @@ fn shares(
     (adds_up, free)
 }
 
-/// A frame with those around it.
+/// A frame, and the node around it.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     around: Option<u32>,
@@ -391,9 +390,9 @@ struct Drawing<'a> {
     of_node: HashMap<(Option<u32>, u32), u32>,
     /// The block of time of each pass that is drawn.
     blocks: Vec<usize>,
-    /// The names of threads, no two alike.
+    /// The names of threads, all different.
     threads: Vec<String>,
-    /// What was drawn of each brick, by phase and number of its name.
+    /// The drawn time of each brick, by phase and index of its name.
     drawn: HashMap<(Option<Phase>, u16), u64>,
     /// The frames of names and layers, which most spans share.
     known: HashMap<(Level, u16, Class), u32>,
@@ -427,14 +426,14 @@ impl<'a> Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Draws each span that is drawn.
+    /// Adds the stack of each span that is drawn.
     fn add_spans(&mut self) {
         let (profile, spans) = (self.profile, self.spans);
-        // What of each brick's time its kernels have.
+        // The time of each brick's kernels.
         let mut in_kernels = vec![0_u64; profile.spans.len()];
         for (at, owner) in spans.owners.iter().enumerate() {
             if let Some(owner) = *owner
-                && spans.kinds[at] == Kind::Kernel
+                && spans.kinds[at] == SpanKind::Kernel
                 && spans.adds_up[owner as usize]
             {
                 let sum = &mut in_kernels[owner as usize];
@@ -455,7 +454,7 @@ impl Drawing<'_> {
                 _ => None,
             };
             let kind = spans.kinds[at];
-            if kind == Kind::Brick
+            if kind == SpanKind::Brick
                 && home != Home::Elsewhere
                 && let Some(name) = span.name
             {
@@ -474,18 +473,20 @@ impl Drawing<'_> {
                 _ => blocks[at],
             };
             let own = spans.own[at];
-            if kind == Kind::Brick {
+            if kind == SpanKind::Brick {
                 let rest = span.exclusive_ns.saturating_sub(in_kernels[at]);
                 self.add(Some(node), false, rest, block);
                 continue;
             }
-            // Whether its own time can be told, and whether it is of what no brick explains.
+            // Whether its own time is known, and whether it is unattributed.
             let (is_told, is_unattributed) = match (spans.owners[at], home) {
-                // The time of a layer in a brick is the brick's.
-                (Some(owner), _) => (kind == Kind::Kernel && spans.adds_up[owner as usize], false),
+                // The time of a layer in a brick belongs to the brick.
+                (Some(owner), _) => {
+                    (kind == SpanKind::Kernel && spans.adds_up[owner as usize], false)
+                }
                 (None, Home::Pass(pass)) => (spans.free[pass as usize].is_some(), true),
-                (None, Home::Helper) => (kind == Kind::Kernel, false),
-                (None, _) => (kind == Kind::Kernel && self.by == By::Thread, true),
+                (None, Home::Helper) => (kind == SpanKind::Kernel, false),
+                (None, _) => (kind == SpanKind::Kernel && self.by == By::Thread, true),
             };
             if is_told {
                 self.add(Some(node), is_unattributed, own, block);
@@ -493,7 +494,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What no brick, and no layer or kernel, explains of the passes that are drawn.
+    /// Adds the time outside of all spans in the passes that are drawn.
     fn add_unattributed(&mut self) {
         for (at, pass) in self.profile.passes.iter().enumerate() {
             if self.spans.are_drawn[at] {
@@ -504,10 +505,10 @@ impl Drawing<'_> {
         }
     }
 
-    /// What is known as sums only.
+    /// Adds what is known only as sums.
     fn add_sums(&mut self) {
         let profile = self.profile;
-        // By name, since several numbers can have one.
+        // By name, since several indices can have the same one.
         let mut all_drawn: HashMap<(Option<Phase>, String), u64> = HashMap::new();
         for (&(phase, name), nanos) in &self.drawn {
             let drawn = all_drawn.entry((phase, name_of(profile, name))).or_default();
@@ -546,7 +547,7 @@ impl Drawing<'_> {
                     frames.push(self.frame(NOT_KEPT, Level::Thread));
                 }
                 frames.push(self.frame(phase.map_or(OUTSIDE, Phase::name), Level::Phase));
-                // It stands where layers do.
+                // In the place of a layer.
                 frames.push(self.frame(NOT_KEPT, Level::Layer));
                 frames.push(self.frame(name, Level::Brick));
                 self.stacks.add_in_no_block(&frames, sum);
@@ -554,7 +555,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Blocks of time for what is in no pass, by span.
+    /// The block of time of each span in no pass.
     fn blocks_outside(&self) -> Vec<usize> {
         let (spans, parents) = (&self.profile.spans, &self.spans.parents);
         let mut blocks = vec![0; spans.len()];
@@ -575,14 +576,14 @@ impl Drawing<'_> {
         blocks
     }
 
-    /// The frames of a span, of which those around it are known.
+    /// The frames of a span, given those of the spans around it.
     fn node_of(&mut self, at: usize, nodes: &[Option<u32>]) -> Option<u32> {
         let (profile, spans) = (self.profile, self.spans);
         let (span, kind) = (&profile.spans[at], spans.kinds[at]);
         let mut is_share = false;
         let around = match (spans.parents[at], spans.homes[at]) {
             (Some(parent), _) => {
-                is_share = spans.kinds[parent as usize] == Kind::Kernel;
+                is_share = spans.kinds[parent as usize] == SpanKind::Kernel;
                 nodes[parent as usize]
             }
             (None, Home::Helper) => {
@@ -603,14 +604,14 @@ impl Drawing<'_> {
                 };
                 let root = self.root(span.lane, phase);
                 match span.layer {
-                    Some(layer) if kind != Kind::Layer => self.layer(root, layer),
+                    Some(layer) if kind != SpanKind::Layer => self.layer(root, layer),
                     _ => root,
                 }
             }
         };
         match (kind, span.name) {
-            (Kind::Kernel, Some(name)) => Some(self.kernel(around, name, is_share)),
-            (Kind::Brick, Some(name)) => {
+            (SpanKind::Kernel, Some(name)) => Some(self.kernel(around, name, is_share)),
+            (SpanKind::Brick, Some(name)) => {
                 let frame = self.known((Level::Brick, name, Class::Other), |_| Frame {
                     name: name_of(profile, name),
                     level: Level::Brick,
@@ -625,7 +626,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Where the stacks of a thread in a phase begin.
+    /// The outer frames of a thread in a phase.
     fn root(&mut self, lane: u32, phase: &str) -> Option<u32> {
         let thread = if self.by == By::Thread { self.thread(lane) } else { None };
         let frame = self.frame(phase, Level::Phase);
@@ -654,7 +655,7 @@ impl Drawing<'_> {
     fn kernel(&mut self, around: Option<u32>, name: u16, is_share: bool) -> u32 {
         let profile = self.profile;
         let level = if is_share { Level::Tile } else { Level::Kernel };
-        // A share does what its kernel does, if its name doesn't say more.
+        // A share has the class of its kernel, unless its name says more.
         let shared = around.filter(|_| is_share).map_or(Class::Other, |around| {
             self.stacks.frames[self.nodes[around as usize].frame as usize].class
         });
@@ -692,8 +693,8 @@ impl Drawing<'_> {
         })
     }
 
-    /// Adds the time of what a node stands for, as a part of what no brick explains if
-    /// `is_unattributed`: then kernels are inside of that, and layers around it.
+    /// Adds the time of a node. If `is_unattributed`, a frame for that is put inside of layers and around
+    /// kernels.
     fn add(&mut self, node: Option<u32>, is_unattributed: bool, nanos: u64, block: usize) {
         if nanos == 0 {
             return;
@@ -719,7 +720,7 @@ impl Drawing<'_> {
     }
 }
 
-/// In which of `blocks` of the same number the one at `rank` of `count` is.
+/// Which of `blocks` of equal size contains number `rank` of `count`.
 fn block(rank: usize, count: usize, blocks: usize) -> usize {
     (rank as u128 * blocks as u128 / count as u128) as usize
 }

@@ -1,4 +1,4 @@
-//! What stacks add up to, by frame and by class.
+//! The sums of stacks by frame and by class.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use super::{Class, Frame, Level, Stack, Stacks};
 pub struct Inclusive<'a> {
     /// The name.
     pub name: &'a str,
-    /// What kind of work it does; of several, that of the frame that came first.
+    /// What kind of work it does; if frames of the name differ, that of the first.
     pub class: Class,
-    /// Of the stacks that it is in, each of them once, however often it is in there.
+    /// The weight of the stacks that contain it, each counted once.
     pub weight: u64,
-    /// Of the stacks that end with it.
+    /// The weight of the stacks that end with it.
     pub self_weight: u64,
-    /// Of `weight`, what is in each block of time.
+    /// The part of `weight` in each block of time.
     pub by_block: Vec<u64>,
 }
 
@@ -24,9 +24,9 @@ pub struct Inclusive<'a> {
 pub struct ClassSum {
     /// The class.
     pub class: Class,
-    /// Of its stacks.
+    /// The weight of its stacks.
     pub weight: u64,
-    /// Of it, what is in each block of time.
+    /// The part of it in each block of time.
     pub by_block: Vec<u64>,
 }
 
@@ -39,19 +39,19 @@ impl Stacks {
         stack.frames.iter().map(|&frame| &self.frames[frame as usize])
     }
 
-    /// Whether there is no stack.
+    /// Whether there are no stacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stacks.is_empty()
     }
 
-    /// For each name that a frame of this level has: the weight of the stacks that it is in, and of
-    /// those that end with it. The heaviest first, equals by name.
+    /// For each name of a frame of this level, the weight of the stacks that contain it and of those that
+    /// end with it. The heaviest first; equal ones by name.
     #[must_use]
     pub fn inclusive(&self, level: Level) -> Vec<Inclusive<'_>> {
         let mut sums: Vec<Inclusive<'_>> = Vec::new();
         let mut of_name: HashMap<&str, usize> = HashMap::new();
-        // Which of the sums a frame adds to.
+        // The sum that each frame adds to.
         let of_frame: Vec<Option<usize>> = self
             .frames
             .iter()
@@ -70,7 +70,7 @@ impl Stacks {
                 })
             })
             .collect();
-        // The stack, by number, that was last added to a sum.
+        // The index of the stack that was last added to each sum.
         let mut last_seen = vec![usize::MAX; sums.len()];
         for (number, stack) in self.stacks.iter().enumerate() {
             for &frame in &stack.frames {
@@ -84,19 +84,19 @@ impl Stacks {
                 sums[at].self_weight = sums[at].self_weight.saturating_add(stack.weight);
             }
         }
-        // A frame that is in no stack has no weight to tell.
+        // A frame in no stack has no weight.
         sums.retain(|sum| sum.weight > 0);
         sums.sort_by(|a, b| b.weight.cmp(&a.weight).then_with(|| a.name.cmp(b.name)));
         sums
     }
 
-    /// The class of a stack, by the classes of its frames, of which [`Class::Other`] decides nothing.
+    /// The class of a stack, by the classes of its frames; [`Class::Other`] never decides.
     ///
-    /// Where the innermost of them is memory or the system, that is what the stack does, whoever asked
-    /// for it. Else a kernel that the engine named knows better than functions inside of it, which may
-    /// be for weights of any kind: its class is the stack's, of kernels in kernels the innermost one's.
-    /// Else the innermost function's is. So a page fault in a kernel counts for memory, and a helper
-    /// that nobody knows for the function that calls it.
+    /// If the innermost class is memory or the system, the stack has that class, whatever called it.
+    /// Otherwise a kernel that the engine named knows better than the functions inside it, which may be
+    /// for weights of any kind: the stack has the class of the innermost such kernel. Otherwise it has
+    /// the class of the innermost function. So a page fault in a kernel counts as memory, and an unknown
+    /// helper counts as the function that calls it.
     #[must_use]
     pub fn class_of(&self, stack: &Stack) -> Class {
         let mut told = self.frames_of(stack).rev().filter(|frame| frame.class != Class::Other);
@@ -108,7 +108,7 @@ impl Stacks {
         kernel.unwrap_or(innermost).class
     }
 
-    /// The weight of each class, in the order of [`Class::ALL`]: each stack counts once, for
+    /// The weight of each class, in the order of [`Class::ALL`]. Each stack counts once, for
     /// [its class](Self::class_of).
     #[must_use]
     pub fn by_class(&self) -> Vec<ClassSum> {

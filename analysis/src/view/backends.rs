@@ -34,7 +34,7 @@ pub fn backends(comparison: &BackendComparison) -> String {
 fn block(comparison: &BackendComparison, phase: &BackendPhase, text: &mut String) {
     let _ = writeln!(
         text,
-        "{}: {} in {}, the middle one of {}",
+        "{}: {} in {}, median of {}",
         heading(phase.phase),
         count(phase.tokens, "token"),
         if phase.passes == 1 { "1 pass".to_owned() } else { format!("{} passes", phase.passes) },
@@ -79,11 +79,11 @@ fn block(comparison: &BackendComparison, phase: &BackendPhase, text: &mut String
         }
     }
     if more > 0 {
-        let _ = writeln!(text, "and {}, which --json has", count(more as u64, "brick"));
+        let _ = writeln!(text, "and {} more; see --json", count(more as u64, "brick"));
     }
 }
 
-/// The mean of a round.
+/// Microseconds per token, the mean of a round.
 fn per_token(ns: u64, tokens: u64) -> String {
     if tokens == 0 {
         return "-".to_owned();
@@ -91,13 +91,13 @@ fn per_token(ns: u64, tokens: u64) -> String {
     format!("{:.1}", ns as f64 / 1e3 / tokens as f64)
 }
 
-/// What the columns are, and what speaks against the figures.
+/// What the columns mean, and what qualifies the figures.
 fn notes(comparison: &BackendComparison) -> Vec<String> {
     let mut notes = Vec::new();
     if let [first, _, ..] = &comparison.backends[..] {
         notes.push("* faster than the others in each round".to_owned());
         notes.push(
-            "each row is of its own middle round: only within a round do rows add up".to_owned(),
+            "each row shows its own median round; rows add up only within one round".to_owned(),
         );
         let first = printable(&first.backend);
         notes.push(format!("speed: how many times as fast as {first}"));
@@ -114,7 +114,7 @@ fn notes(comparison: &BackendComparison) -> Vec<String> {
             (None, Some(Absent { reason })) => {
                 format!("no roof of {backend}: {}", printable(reason))
             }
-            (None, None) => format!("no roof of {backend}: nobody measured one"),
+            (None, None) => format!("no roof of {backend}: not measured"),
         });
     }
     for phase in &comparison.phases {

@@ -1,4 +1,5 @@
-//! What came of a comparison: a sentence first, then the tables. Text, Markdown, Bencher's format.
+//! The result of a comparison: one sentence, then the tables. As text, Markdown, JSON and Bencher's
+//! format.
 
 use std::fmt::Write;
 
@@ -16,7 +17,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     let with = |verdict| tests().filter(move |test| test.whole.verdict == verdict);
     let mut sentences = Vec::new();
     for test in with(Verdict::Slower) {
-        sentences.push(changed(test, "slower", "the guilty"));
+        sentences.push(changed(test, "slower"));
     }
     // Of tests that are not slower as a whole.
     for test in tests().filter(|test| test.whole.verdict != Verdict::Slower) {
@@ -25,7 +26,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
             let names: Vec<String> = slower.iter().map(|row| named(row)).collect();
             let whole = match test.whole.change {
                 Some(_) => format!("changed by {}", interval(&test.whole)),
-                None => "can't be told".to_owned(),
+                None => "is unknown".to_owned(),
             };
             sentences.push(format!(
                 "slower in {}: {}; the whole {whole}",
@@ -35,7 +36,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
         }
     }
     for test in with(Verdict::Faster) {
-        sentences.push(changed(test, "faster", "its"));
+        sentences.push(changed(test, "faster"));
     }
     let mut unclear: Vec<String> = with(Verdict::Inconclusive).map(title).collect();
     if !unclear.is_empty() {
@@ -52,7 +53,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
             .flatten()
             .fold(0.0_f64, |most, end| most.max(end.abs()));
         sentences.push(format!(
-            "unchanged: no test changed by {}; at most by {}",
+            "unchanged: no test changed by {} or more (at most by {})",
             percent(comparison.threshold),
             percent(most)
         ));
@@ -66,26 +67,25 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     text
 }
 
-/// `decode (tg128) is 2.9 % slower [2.1, 3.8], the guilty brick: …`.
-fn changed(test: &TestChange, how: &str, whose: &str) -> String {
+/// `decode (tg128) is 2.9 % slower [2.1, 3.8] due to GateProjection …`.
+fn changed(test: &TestChange, how: &str) -> String {
     let verdict = test.whole.verdict;
     let bricks = parts(test, verdict);
     let size = test.whole.change.unwrap_or(0.0).abs();
     let ends = [test.whole.low, test.whole.high].map(|end| end.unwrap_or(0.0));
-    // A reader of "slower" wants to read how much slower, not a negative number.
+    // "slower" is followed by how much slower, not by a negative number.
     let [low, high] = if verdict == Verdict::Faster { [-ends[1], -ends[0]] } else { ends };
-    let who = match &bricks[..] {
-        [] => "no single brick can be named".to_owned(),
-        [one] => format!("{whose} brick: {}", named(one)),
-        several => {
-            let names: Vec<String> = several.iter().map(|row| named(row)).collect();
-            format!("{whose} bricks: {}", names.join(", "))
+    let cause = match &bricks[..] {
+        [] => ", but no single brick can be named".to_owned(),
+        bricks => {
+            let names: Vec<String> = bricks.iter().map(|row| named(row)).collect();
+            format!(" due to {}", names.join(", "))
         }
     };
-    format!("{} is {} {how} [{}, {}], {who}", title(test), percent(size), plain(low), plain(high))
+    format!("{} is {} {how} [{}, {}]{cause}", title(test), percent(size), plain(low), plain(high))
 }
 
-/// The rows below the whole that have this verdict, those that changed by most time first: bricks
+/// The rows below the whole that have this verdict, those that changed by the most time first: bricks
 /// or, where none has it, categories.
 fn parts(test: &TestChange, verdict: Verdict) -> Vec<&Change> {
     let of = |rows: &'_ [Change]| -> Vec<usize> {
@@ -120,7 +120,7 @@ fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> 
         rows.iter().map(|row| row.processes_needed).max_by_key(|n| n.unwrap_or(usize::MAX));
     let needed = match needed.flatten() {
         Some(n) => {
-            format!("to see {} takes {} a side", percent(comparison.threshold), processes(n))
+            format!("seeing {} would take {} a side", percent(comparison.threshold), processes(n))
         }
         None => format!("{} can't be seen in this noise", percent(comparison.threshold)),
     };
@@ -153,7 +153,7 @@ fn interval(row: &Change) -> String {
     }
 }
 
-/// A part in percent, without its sign: two digits after the point below 1 %.
+/// A fraction in percent, without its sign: two digits after the point below 1 %.
 fn plain(part: f64) -> String {
     let percent = 100.0 * part;
     let digits = if percent.abs() < 0.995 { 2 } else { usize::from(percent.abs() < 99.95) };
@@ -164,8 +164,8 @@ fn percent(part: f64) -> String {
     format!("{} %", plain(part))
 }
 
-/// The smallest change that is seen. Of two processes a side it may have a hundred digits, which say
-/// no more than that nothing is.
+/// The smallest change that is seen. With two processes a side it may have a hundred digits, which
+/// only means that no change is.
 fn seen(part: f64) -> String {
     if part > 10.0 { "more than 1000 %".to_owned() } else { percent(part) }
 }
@@ -193,7 +193,7 @@ fn duration(ns: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// The same of what a side may lack.
+/// As [`duration`], for a time that a side may lack.
 fn duration_or_absent(ns: Option<f64>) -> String {
     ns.map_or_else(|| "absent".to_owned(), duration)
 }
@@ -273,7 +273,7 @@ fn warnings(comparison: &Comparison) -> Vec<String> {
     let mut warnings = Vec::new();
     if !comparison.forced.is_empty() {
         warnings.push(
-            "Forced: the two ran under unlike conditions, and any change can come from that:"
+            "Forced: the two ran under different conditions, which any change can come from:"
                 .to_owned(),
         );
         warnings
@@ -282,8 +282,8 @@ fn warnings(comparison: &Comparison) -> Vec<String> {
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
         if side.disturbed > 0 {
             warnings.push(format!(
-                "{} of {} samples of {letter} were disturbed by other work on the machine; they \
-                 are in the figures",
+                "{} of {} samples of {letter} were disturbed by other work on the machine; the \
+                 figures include them",
                 side.disturbed, side.samples
             ));
         }
@@ -318,11 +318,11 @@ fn side_line(side: &Compared) -> String {
 fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = vec![match &comparison.pairing {
         Pairing::Paired { pairs } => {
-            format!("run in turns: {} of neighbours", count(pairs.len() as u64, "pair"))
+            format!("run in turns: {}", count(pairs.len() as u64, "neighbouring pair"))
         }
-        Pairing::Unpaired { reason } => format!(
-            "not in pairs: {reason}; what the machine did between the two counts as a change"
-        ),
+        Pairing::Unpaired { reason } => {
+            format!("not paired: {reason}; drift of the machine between the two counts as a change")
+        }
     }];
     notes
         .extend(comparison.differences.iter().map(|difference| printable(&difference.to_string())));
@@ -337,9 +337,9 @@ fn test_notes(test: &TestChange) -> Vec<String> {
             .iter()
             .map(|(name, share)| format!("{} {}", printable(name), percent(*share)))
             .collect();
-        notes.push(format!("too small to be judged: {}", names.join(", ")));
+        notes.push(format!("too small to judge: {}", names.join(", ")));
     }
-    // Where it can't be told of the whole, the first sentence says why.
+    // The reason of the whole is in the first sentence.
     for row in test.categories.iter().chain(&test.bricks) {
         if let Some(reason) = row.reason.as_ref().filter(|_| test.whole.reason != row.reason) {
             notes.push(format!("{}: {reason}", printable(&row.name)));
@@ -361,34 +361,36 @@ fn legend(comparison: &Comparison) -> String {
         .flat_map(|test| test.categories.iter().chain(&test.bricks))
         .filter(|row| row.verdict == Verdict::Inconclusive)
         .collect();
-    let told = match (unclear.len(), comparison.outcome()) {
+    let unsettled = match (unclear.len(), comparison.outcome()) {
         (0, _) => String::new(),
         (n, outcome) => {
             let needed =
                 unclear.iter().map(|row| row.processes_needed).collect::<Option<Vec<usize>>>();
             let takes = match needed.and_then(|needed| needed.into_iter().max()) {
-                Some(most) => format!("; that would take up to {} a side", processes(most)),
+                Some(most) => format!("; settling it would take up to {} a side", processes(most)),
                 None => String::new(),
             };
-            let but = if outcome == Outcome::Pass { ", though the whole can" } else { "" };
-            format!(" {} below the whole can't be told{but}{takes}.", count(n as u64, "change"))
+            let but = if outcome == Outcome::Pass { ", though the whole is not" } else { "" };
+            let are = if n == 1 { "is" } else { "are" };
+            let n = count(n as u64, "change");
+            format!(" Below the whole, {n} {are} inconclusive{but}{takes}.")
         }
     };
     let level = 100.0 * comparison.level;
-    let held = match comparison.pairing {
+    let guarantee = match comparison.pairing {
         Pairing::Paired { .. } => {
             format!(
-                "Of comparisons of equal sides {level} % at most call anything slower or faster."
+                "Of comparisons of equal sides, at most {level} % call anything slower or faster."
             )
         }
         Pairing::Unpaired { .. } => format!(
-            "The intervals allow for drift as it was within each side; what came between the two can \
-             be more, so that {level} % of false alarms hold only for sides that ran in turns."
+            "The intervals allow for drift within each side; drift between the two can be larger, \
+             so the limit of {level} % false alarms holds only for sides that ran in turns."
         ),
     };
     format!(
-        "Changes are of time: + is slower. {held} `sees` is the smallest change that is found in {:.0} of 100 comparisons like \
-         this one; below {} a change does not matter.{told}",
+        "Changes are in time: + is slower. {guarantee} `sees` is the smallest change that {:.0} of 100 comparisons \
+         like this one find; a change below {} does not matter.{unsettled}",
         100.0 * comparison.power,
         percent(comparison.threshold)
     )
@@ -489,13 +491,13 @@ pub fn comparison_bmf(comparison: &Comparison) -> String {
         if let Some(b_ns) = whole.b_ns {
             let mut measures = json!({ "latency": metric(b_ns, whole.b_interval_ns) });
             if test.tokens > 0 {
-                // The shorter the faster: the ends change places.
+                // A shorter time is a higher rate: the ends swap.
                 let interval = whole.b_interval_ns.map(|(low, high)| (rate(high), rate(low)));
                 measures["throughput"] = metric(rate(b_ns), interval);
             }
             all.insert(test.name.clone(), measures);
         }
-        // A category and a brick may have one name.
+        // A category and a brick may have the same name.
         let categories = test.categories.iter().map(|row| ("category/", row));
         for (kind, row) in categories.chain(test.bricks.iter().map(|row| ("", row))) {
             let Some(b_ns) = row.b_ns else { continue };

@@ -12,12 +12,12 @@ use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable};
 
 use crate::view::report::{PATH_ROWS, Rest, heading, labelled, milliseconds, tables, wrapped};
 
-/// Whether a profile is of a device: what no brick explains are gaps then.
+/// Whether a profile is of a device; its unattributed time is then gaps.
 pub(super) fn is_of_device(profile: &Profile) -> bool {
     !profile.totals.is_empty() && profile.totals.iter().all(|total| total.source == Source::Device)
 }
 
-/// What a user of a device wants to know first: how fast it is, and what the device did meanwhile.
+/// The first things that a user of a device wants to know: how fast it is, and how busy it was.
 pub(super) fn headline(profile: &Profile) -> String {
     let phases = [Phase::Decode, Phase::Prefill];
     let host = phases.into_iter().find_map(|phase| profile.phase(phase));
@@ -35,7 +35,7 @@ pub(super) fn headline(profile: &Profile) -> String {
     let name = heading(phase);
     match host.map(|total| total.tokens_per_second()) {
         Some(Some(rate)) => parts.push(format!("{name}: {rate:.1} tokens/s by the host's clock")),
-        Some(None) => parts.push(format!("{name}: no rate, since no token was told")),
+        Some(None) => parts.push(format!("{name}: no rate, since no tokens were reported")),
         None => parts.push(format!("{name}: the host timed no pass")),
     }
     for (index, device) in profile.devices.iter().enumerate() {
@@ -50,23 +50,23 @@ pub(super) fn headline(profile: &Profile) -> String {
                 busy.passes,
                 passes(host.map_or(0, |total| total.passes))
             ),
-            Err(reason) => format!("how busy {which} is can't be told: {reason}"),
+            Err(reason) => format!("how busy {which} was is unknown: {reason}"),
         });
         if let Some((top, part)) = top_brick(device, phase) {
-            parts.push(format!("there {} takes the most time, {part} of its span", printable(top)));
+            parts.push(format!("{} takes the most time there, {part} of the span", printable(top)));
         }
     }
     let mut text = parts.join("; ") + ".";
     if let Some(after) = serialised(profile.sync_mode) {
         text.push_str(&format!(
-            " It was serialised: waiting after every {after} makes it slower than it is; see \
+            " The run was serialised: waiting after every {after} slows it down; see \
              `--sync deferred`."
         ));
     }
     text
 }
 
-/// After what the host waited, within passes.
+/// What the host waited after, within passes.
 pub(super) fn serialised(mode: SyncMode) -> Option<&'static str> {
     match mode {
         SyncMode::Immediate => Some("brick"),
@@ -96,7 +96,7 @@ fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, String)> {
     Some((&top.stats.name, percent(top.stats.exclusive_ns as f64, wall as f64)))
 }
 
-/// How busy a device was in passes that the host timed too, and the host's wall of these.
+/// How busy a device was in passes that the host timed too, and the host's wall time of these.
 fn busy_share(
     profile: &Profile,
     device: &DeviceProfile,
@@ -104,9 +104,9 @@ fn busy_share(
 ) -> Result<(Busy, u64), &'static str> {
     let by_pass = device.busy_by_pass(Some(phase));
     if by_pass.is_empty() {
-        return Err("no pass of which every brick was timed there");
+        return Err("no pass there had all of its bricks timed");
     }
-    // The host's passes by what they were of, in the order of time.
+    // The host's passes by position and tokens, in the order of time.
     let mut host: HashMap<(u64, u64), VecDeque<(u64, u64)>> = HashMap::new();
     for pass in profile.passes.iter().filter(|pass| pass.phase == phase) {
         let same = host.entry((pass.position, pass.tokens)).or_default();
@@ -124,7 +124,7 @@ fn busy_share(
     for (serial, (start, key)) in timed {
         let Some(busy) = by_pass.get(&serial) else { continue };
         let Some(same) = host.get_mut(&key) else { continue };
-        // It is issued in the host's pass, so those that ended before are none of it; each is one pass's.
+        // The host issued it within one of its passes, not in one that ended before; each matches once.
         let end = |&(begin, wall): &(u64, u64)| begin.saturating_add(wall).saturating_add(slack);
         while same.front().is_some_and(|pass| end(pass) < start) {
             same.pop_front();
@@ -137,19 +137,19 @@ fn busy_share(
         }
     }
     match sum.passes {
-        0 => Err("no pass was timed both there and by the host"),
+        0 => Err("no pass was timed both there and on the host"),
         _ if sum.busy_ns > wall_ns => Err("the host's passes end before the device's do"),
         _ => Ok((sum, wall_ns)),
     }
 }
 
-/// What went otherwise than meant, of all devices.
+/// What went wrong, for all devices.
 pub(super) fn notes(profile: &Profile) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, device) in profile.devices.iter().enumerate() {
         let mut note = |text: String| notes.push(format!("device {index}: {text}"));
         if let Some(why) = &device.lost {
-            note(format!("{}; what was settled before is in the tables", printable(why)));
+            note(format!("{}; passes read back before that are in the tables", printable(why)));
         }
         if let Some(why) = &device.failure {
             note(format!("a call failed: {}", printable(why)));
@@ -158,8 +158,8 @@ pub(super) fn notes(profile: &Profile) -> Vec<String> {
         for (what, n) in [
             ("passes that were in flight when the profile was made", device.unsettled_passes),
             ("passes whose times could not be read back", device.lost_passes),
-            ("passes whose marks were not in order", device.disordered_passes),
-            ("passes that were given up", device.abandoned_passes),
+            ("passes whose marks were out of order", device.disordered_passes),
+            ("passes that were abandoned", device.abandoned_passes),
             ("passes with more marks than there is room for", device.overfull_passes),
         ] {
             if n > 0 {
@@ -168,7 +168,7 @@ pub(super) fn notes(profile: &Profile) -> Vec<String> {
         }
         if device.dropped_dependencies > 0 {
             note(format!(
-                "waits of a stream for another with one side lost: {}",
+                "waits between streams with one side lost: {}",
                 device.dropped_dependencies
             ));
         }
@@ -212,13 +212,13 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
     let mut clock = format!("{} ns a tick", ticks.ns_per_tick);
     match ticks.resolution_ns {
         Some(step) => clock.push_str(&format!(", steps of {step} ns")),
-        None => clock.push_str(", its steps are not known"),
+        None => clock.push_str(", step unknown"),
     }
     match device.clock_error_ns() {
         Some(error) => clock.push_str(&format!(
-            "; beside the host's ± {} µs ({})",
+            "; ± {} µs from the host's ({})",
             micros(error as f64),
-            count(device.alignments, "look")
+            count(device.alignments, "alignment")
         )),
         None => clock.push_str("; not aligned with the host's"),
     }
@@ -235,28 +235,28 @@ fn facts(device: &DeviceProfile) -> Vec<(&'static str, String)> {
         "marks",
         match (&device.stamp, &device.stamp_absent) {
             (Some(stamp), _) => format!(
-                "one takes the host {} µs and the device {} µs (the mean of {} in a row){}{}",
+                "one costs the host {} µs and the device {} µs (mean of {} in a row){}{}",
                 micros(stamp.host_ns),
                 micros(stamp.device_ns),
                 stamp.marks,
                 stamp.pass_ns.map_or(String::new(), |ns| {
-                    format!(", and those of a pass {} µs more", micros(ns))
+                    format!(", reading a pass back {} µs", micros(ns))
                 }),
                 device.budget.map_or(String::new(), |share| {
                     format!("; at most {} % of a pass", 100.0 * share)
                 })
             ),
             (None, Some(Absent { reason })) => {
-                format!("what one costs is not known: {}", printable(reason))
+                format!("cost unknown: {}", printable(reason))
             }
-            (None, None) => "what one costs is not known".to_owned(),
+            (None, None) => "cost unknown".to_owned(),
         },
     ));
     if device.unmarked_passes > 0 {
         let n = passes(device.unmarked_passes);
         lines.push((
             "sampled",
-            format!("{n} ran without marks, to keep to the budget; the tables are of the others"),
+            format!("{n} ran without marks, to keep to the budget; the tables cover the others"),
         ));
     }
     for choice in &device.grains {
@@ -313,7 +313,7 @@ fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, te
         if coarse > 0 {
             let note = format!(
                 "bricks were not measured in {coarse} of {} passes: {}",
-                total.passes, "what is inside of layers, or of the pass, has no times of its own"
+                total.passes, "only layers, or the whole pass, were timed"
             );
             wrapped(&note, text);
             layers(stream, phase, total.wall_ns, text);
@@ -322,7 +322,7 @@ fn stream_tables(device: &DeviceProfile, stream: &DeviceStream, on: &Profile, te
     }
 }
 
-/// What no brick explains: gaps, and what was timed as a whole.
+/// Unattributed time: gaps, and what was timed as a whole.
 fn rests(
     stream: &DeviceStream,
     phase: Phase,
@@ -383,7 +383,7 @@ fn layers(stream: &DeviceStream, phase: Phase, wall_ns: u64, text: &mut String) 
     }
 }
 
-/// What its bricks move and compute, by their stated work.
+/// The bandwidth and FLOP/s of its bricks, by their stated work.
 fn rates(on: &Profile, phase: Phase, text: &mut String) {
     let bricks = on.bricks(Some(phase));
     let sum = |of: &dyn Fn(&brickscope_profile::stats::BrickStats) -> u64| {
@@ -395,8 +395,8 @@ fn rates(on: &Profile, phase: Phase, text: &mut String) {
         return;
     }
     let note = format!(
-        "While its bricks ran, they moved {:.1} GB/s and did {:.1} GFLOP/s by their stated work. What the \
-         device can do at best was not measured, so there is no roofline.",
+        "While its bricks ran, they moved {:.1} GB/s and did {:.1} GFLOP/s by their stated work. The \
+         device's ceilings were not measured, so there is no roofline.",
         bytes as f64 / nanos,
         flops as f64 / nanos
     );
@@ -417,7 +417,7 @@ fn one_pass(index: usize, whole: &Profile, text: &mut String) {
         pass.position,
         graph.to_tree(&TreeOptions { fold: true, ..TreeOptions::default() })
     );
-    // Of layers alone there is no order to tell.
+    // Layers alone have no order.
     let has_bricks = pass.attributed_ns > 0;
     if let Some(table) = path_table(&graph, PATH_ROWS).filter(|_| has_bricks) {
         let _ = write!(text, "\n{table}");

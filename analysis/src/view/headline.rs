@@ -7,13 +7,13 @@ use brickscope_profile::text::{percent, printable};
 use crate::roofline::{MOST, NEAR};
 use crate::view::{device, imported};
 
-/// What limits the run, in a sentence: of decode, or of prefill where nothing was decoded.
+/// What limits the run, in one sentence: for decode, or for prefill if nothing was decoded.
 ///
-/// The rates are the bricks' stated work over the measured wall; the ceilings are those measured
-/// before the run ([`Profile::ceilings`]). Without them only the longest brick can be named. Of a run on a
-/// device it says how fast that was by the host's clock, and how busy the device.
+/// Rates are the bricks' stated work divided by the measured wall time; ceilings are those measured
+/// before the run ([`Profile::ceilings`]). Without ceilings, only the longest brick is named. For a run on
+/// a device, the sentence says how fast it was by the host's clock, and how busy the device was.
 ///
-/// What was imported is said to be so first.
+/// For an imported profile, it begins with the file's format and program.
 #[must_use]
 pub fn headline(profile: &Profile) -> String {
     match &profile.imported {
@@ -24,7 +24,7 @@ pub fn headline(profile: &Profile) -> String {
                 .as_ref()
                 .map_or(String::new(), |program| format!(", by {}", printable(program)));
             format!(
-                "Imported from {} ({}{by}): its times, not ours. {}",
+                "Imported from {} ({}{by}); its times were not measured here. {}",
                 printable(&imported.file),
                 printable(&imported.format),
                 judgement(profile)
@@ -42,7 +42,7 @@ fn judgement(profile: &Profile) -> String {
         if profile.imported.is_some() {
             return imported::without_passes(profile);
         }
-        return "No pass was recorded, so there is no wall to explain.".to_owned();
+        return "No pass was recorded, so there is no wall time to attribute.".to_owned();
     };
     let name = match total.phase {
         Phase::Prefill => "Prefill",
@@ -64,14 +64,14 @@ fn judgement(profile: &Profile) -> String {
     }
     if total.unattributed_ns as f64 > 0.1 * wall {
         return format!(
-            "{name} can't be judged yet: no brick explains {} of its time.",
+            "{name} can't be judged yet: {} of its time is unattributed.",
             percent(total.unattributed_ns as f64, wall)
         );
     }
-    // Then the times are others' as much as the model's.
+    // Then the times say as much about other processes as about the model.
     if total.disturbed > total.passes / 2 {
         return format!(
-            "What bounds {} can't be told: other work disturbed {} of {} passes; {top}.",
+            "What bounds {} is unknown: other work disturbed {} of {} passes; {top}.",
             name.to_lowercase(),
             total.disturbed,
             total.passes
@@ -85,7 +85,7 @@ fn judgement(profile: &Profile) -> String {
     let flops: u64 =
         bricks.iter().map(|brick| brick.stats.total_flops).fold(0, u64::saturating_add);
     if bytes == 0 || flops == 0 {
-        return format!("{name}: {top}; what limits it can't be told, since no work was stated.");
+        return format!("{name}: {top}; what limits it is unknown, since no work was stated.");
     }
     let bytes_per_second = bytes as f64 * 1e9 / wall;
     let flops_per_second = flops as f64 * 1e9 / wall;
@@ -93,35 +93,35 @@ fn judgement(profile: &Profile) -> String {
     let compute = flops_per_second / ceilings.peak_per_second();
     let moves = format!("{:.1} GB/s", bytes_per_second / 1e9);
     let computes = format!("{:.1} GFLOP/s", flops_per_second / 1e9);
-    // Below `NEAR` of both ceilings it is the code that limits, not the machine.
+    // Below `NEAR` of both ceilings the code is the limit, not the machine.
     if compute > MOST {
         format!(
-            "{name} does {computes}, {:.0} % of the measured peak: the work or the peak is \
-             counted wrongly.",
+            "{name} does {computes}, {:.0} % of the measured peak: the stated work or the peak \
+             is wrong.",
             100.0 * compute
         )
     } else if memory > MOST {
         format!(
-            "{name} moves {moves}, more than the {:.1} GB/s that memory gave in a test: its data \
+            "{name} moves {moves}, more than the measured memory bandwidth of {:.1} GB/s: its data \
              come from caches; {top}.",
             ceilings.read_bytes_per_second / 1e9
         )
     } else if memory >= NEAR && memory >= compute {
         format!(
-            "{name} is bound by memory: it moves {moves}, {:.0} % of what this machine read in a \
-             test; {top}.",
+            "{name} is bound by memory: it moves {moves}, {:.0} % of measured memory \
+             bandwidth; {top}.",
             100.0 * memory
         )
     } else if compute >= NEAR {
         format!(
-            "{name} is bound by compute: it does {computes}, {:.0} % of the peak measured here; \
+            "{name} is bound by compute: it does {computes}, {:.0} % of the measured peak; \
              {top}.",
             100.0 * compute
         )
     } else {
         format!(
-            "{name} is bound by its kernels: it uses {:.0} % of the memory bandwidth and {:.0} % \
-             of the FLOP/s measured here; {top}.",
+            "{name} is bound by its kernels: it uses {:.0} % of measured memory bandwidth and {:.0} % \
+             of measured peak FLOP/s; {top}.",
             100.0 * memory,
             100.0 * compute
         )

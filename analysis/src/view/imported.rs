@@ -1,4 +1,4 @@
-//! What was read from files of other programs: what that is, and what it lacks.
+//! Imported profiles in the report: where they are from, and what they lack.
 
 use std::fmt::Write;
 
@@ -13,17 +13,17 @@ pub(super) fn without_passes(profile: &Profile) -> String {
     let samples = profile.imported.iter().flat_map(|imported| &imported.samples);
     let samples = samples.fold(0_u64, |sum, row| sum.saturating_add(row.own));
     if samples > 0 {
-        return format!("It counts {} and tells no time.", count(samples, "sample"));
+        return format!("It has {} but no times.", count(samples, "sample"));
     }
     let bricks = profile.bricks(None);
     let sum = bricks.iter().fold(0_u64, |sum, brick| sum.saturating_add(brick.stats.exclusive_ns));
     match bricks.first() {
         Some(top) => format!(
-            "It tells of no passes; {} takes the most of its time, {}.",
+            "It has no passes; {} takes the most time, {}.",
             printable(&top.stats.name),
             percent(top.stats.exclusive_ns as f64, sum as f64)
         ),
-        None => "There is nothing in it.".to_owned(),
+        None => "It is empty.".to_owned(),
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn limits(profile: &Profile, text: &mut String) {
         lines.push(("measured", conditions.join(", ")));
     }
     for (n, lack) in imported.lacks.iter().enumerate() {
-        lines.push((if n == 0 { "not told" } else { "" }, printable(&lack.reason)));
+        lines.push((if n == 0 { "lacks" } else { "" }, printable(&lack.reason)));
     }
     for (n, (why, number)) in imported.left_out.iter().enumerate() {
         lines.push((if n == 0 { "left out" } else { "" }, format!("{}: {number}", printable(why))));

@@ -8,9 +8,9 @@ use brickscope_profile::name::NameKind;
 use brickscope_profile::profile::Profile;
 use brickscope_profile::text::{count, micros, printable};
 
-/// The kernels that were timed and those of the graph that was recorded by hand: how often each was
-/// launched, how long it took in all, on what, and the hash of its PTX source. At most 80 columns
-/// wide where names allow.
+/// The timed kernels, and those of the graph that was recorded by hand: how often each was launched,
+/// its total time, its launch shape, and the hash of its PTX source. At most 80 columns wide where
+/// names allow.
 ///
 /// ```
 /// use brickscope::{BrickProfiler, MockClock, Work, view};
@@ -38,18 +38,18 @@ pub fn kernels(profile: &Profile) -> String {
             names.join("; ")
         );
     }
-    let mut table = |heading: &str, mut rows: Vec<Row>| {
+    let mut table = |heading: &str, mut rows: Vec<KernelRow>| {
         if rows.is_empty() {
             return;
         }
-        // Stable: kernels that nobody timed stay in the order of their first launches.
+        // Stable: untimed kernels stay in the order of their first launches.
         rows.sort_by_key(|row| std::cmp::Reverse(row.nanos));
         let gap = if text.is_empty() { "" } else { "\n" };
         let _ = writeln!(text, "{gap}{heading}");
         write(&rows, &mut text);
     };
-    table("Kernels that were timed, in all phases", timed(profile));
-    table("Kernels of the graph that was recorded", of_graph(profile));
+    table("Timed kernels, in all phases", timed(profile));
+    table("Kernels of the recorded graph", of_graph(profile));
     if text.is_empty() {
         text.push_str("No kernel was recorded.\n");
     }
@@ -65,19 +65,19 @@ pub fn kernels(profile: &Profile) -> String {
 }
 
 /// A row of the table.
-struct Row {
+struct KernelRow {
     name: String,
     launches: u64,
-    /// How many of them were timed.
+    /// How many launches were timed.
     timed: u64,
     nanos: u64,
     ptx: String,
     launch: String,
 }
 
-/// What the profiler timed: a row for each name and shape.
-fn timed(profile: &Profile) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+/// The timed kernels: a row for each name and shape.
+fn timed(profile: &Profile) -> Vec<KernelRow> {
+    let mut rows: Vec<KernelRow> = Vec::new();
     let mut known = HashMap::new();
     for total in profile.totals.iter().filter(|total| total.kind == NameKind::Kernel) {
         let (name, stats) = (&total.stats.name, &total.stats);
@@ -91,7 +91,14 @@ fn timed(profile: &Profile) -> Vec<Row> {
                 }
                 (None, None) => (by_name(&profile.ptx, name), String::new()),
             };
-            rows.push(Row { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });
+            rows.push(KernelRow {
+                name: printable(name),
+                launches: 0,
+                timed: 0,
+                nanos: 0,
+                ptx,
+                launch,
+            });
             rows.len() - 1
         });
         let row = &mut rows[at];
@@ -103,8 +110,8 @@ fn timed(profile: &Profile) -> Vec<Row> {
 }
 
 /// The nodes of the graph: a row for each name, launch and source.
-fn of_graph(profile: &Profile) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+fn of_graph(profile: &Profile) -> Vec<KernelRow> {
+    let mut rows: Vec<KernelRow> = Vec::new();
     let mut known = HashMap::new();
     for (_, node) in profile.graph.iter().flat_map(|graph| graph.kernel_nodes()) {
         let ExecutionNode::Kernel { name, ptx_hash, grid, block, timing_ns, host, .. } = &node
@@ -117,7 +124,14 @@ fn of_graph(profile: &Profile) -> Vec<Row> {
                 Some(host) => ("cpu".to_owned(), printable(&host.shape)),
                 None => (by_node(&profile.ptx, &node, name, *ptx_hash), launch_text(*grid, *block)),
             };
-            rows.push(Row { name: printable(name), launches: 0, timed: 0, nanos: 0, ptx, launch });
+            rows.push(KernelRow {
+                name: printable(name),
+                launches: 0,
+                timed: 0,
+                nanos: 0,
+                ptx,
+                launch,
+            });
             rows.len() - 1
         });
         let row = &mut rows[at];
@@ -147,7 +161,7 @@ fn by_name(registry: &PtxRegistry, name: &str) -> String {
     }
 }
 
-/// Behind a hash whose source nobody registered.
+/// Marks a hash whose source was not registered.
 const UNREGISTERED: char = '?';
 
 /// A source's names, with the files that they came from.
@@ -165,7 +179,7 @@ fn names(source: &PtxSource) -> String {
     if names.is_empty() { "(no name)".to_owned() } else { names.join(", ") }
 }
 
-fn write(rows: &[Row], text: &mut String) {
+fn write(rows: &[KernelRow], text: &mut String) {
     const NAME: usize = 22;
     let line = |name: &str, launches: &str, total: &str, ptx: &str, launch: &str| {
         // A hash of 18 characters, and a mark.

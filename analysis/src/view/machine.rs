@@ -25,12 +25,12 @@ pub fn machine(survey: &Survey) -> String {
         })
         .collect();
     let caches = match caches.is_empty() {
-        true => "not told by the system, so not measured".to_owned(),
+        true => "not reported by the system, so not measured".to_owned(),
         false => caches.join(", "),
     };
     let _ = writeln!(text, "caches    {caches}");
     let (when, backend) = (printable(&survey.measured), printable(&survey.backend));
-    let _ = writeln!(text, "measured  {when}, memory moved by {backend} loops, the best tries");
+    let _ = writeln!(text, "measured  {when}, memory moved by {backend} loops, best tries");
 
     let mut notes: Vec<String> = Vec::new();
     let mut note = |what: &str, why: &str| {

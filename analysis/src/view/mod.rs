@@ -1,4 +1,5 @@
-//! Text for people. Every function here is a function of what was measured; none measures.
+//! Text for people: reports, tables, rooflines, trees, comparisons. Every function here is a pure
+//! function of what was measured; none measures.
 
 mod backends;
 mod comparison;
@@ -37,7 +38,7 @@ pub use self::roofline::roofline;
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 
-/// What went otherwise than meant on the devices of `profile`, a sentence each.
+/// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]
 pub fn device_notes(profile: &brickscope_profile::profile::Profile) -> Vec<String> {
     device::notes(profile)

@@ -43,7 +43,7 @@ pub fn report(profile: &Profile) -> String {
     if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
         let _ = writeln!(
             text,
-            "note: the counter ran {ppm:+.0} ppm beside the OS clock: distrust long times"
+            "note: the counter drifted {ppm:+.0} ppm from the OS clock: distrust long times"
         );
     }
     if !profile.phases.is_empty() || has_devices || profile.imported.is_some() {
@@ -51,11 +51,11 @@ pub fn report(profile: &Profile) -> String {
     }
     what_ran(profile, &mut text);
     if has_devices && !profile.totals.is_empty() {
-        text.push_str("\nHost: what it did by its own clock while devices ran\n");
+        text.push_str("\nHost, by its own clock, while devices ran\n");
         if let Some(after) = device::serialised(profile.sync_mode) {
             let note = format!(
-                "serialised: it waited after every {after}, so its times contain issuing the work and these \
-                 waits; what the device took is below"
+                "serialised: the host waited after every {after}, so its times include issuing the work and these \
+                 waits; device times are below"
             );
             wrapped(&note, &mut text);
         }
@@ -109,7 +109,7 @@ pub fn report(profile: &Profile) -> String {
         let n_passes = profile.phase(Phase::Decode).map_or(0, |total| total.passes);
         let is_median = profile.typical_pass(Phase::Decode) == Some(pass);
         let which = if is_median { "the median of" } else { "near the median of" };
-        // Of what was imported nobody knows.
+        // An imported file doesn't say at which position.
         let at = match profile.imported {
             None => format!(", at position {}", pass.position),
             Some(_) => String::new(),
@@ -128,10 +128,10 @@ pub fn report(profile: &Profile) -> String {
     text
 }
 
-/// Rows of the critical path: with its bricks alike, those of a layer and of the ends.
+/// Rows of the critical path: enough for the bricks of a layer and those around the layers.
 pub(super) const PATH_ROWS: usize = 12;
 
-/// NTP may slew the OS clock by 500 millionths; more is the counter's fault.
+/// NTP may slew the OS clock by 500 ppm; more is the counter's fault.
 const MOST_DRIFT_PPM: f64 = 600.0;
 
 pub(super) fn heading(phase: Phase) -> &'static str {
@@ -157,7 +157,7 @@ fn latency(profile: &Profile, text: &mut String) {
     }
     lines.extend(latency.slow.as_ref().map(|slow| ("slow", slow_tokens(slow))));
     if let Some(Absent { reason }) = &latency.slow_absent {
-        lines.push(("slow", format!("can't be told: {reason}")));
+        lines.push(("slow", format!("unknown: {reason}")));
     }
     if !lines.is_empty() {
         text.push_str("\nTokens\n");
@@ -187,7 +187,7 @@ fn durations(these: &Durations, what: &str) -> String {
     parts.join(", ")
 }
 
-/// The bricks that slowed tokens most, as far as they explain most of it.
+/// The bricks that account for most of what slowed tokens took longer.
 fn slow_tokens(slow: &SlowTokens) -> String {
     let us = |nanos: f64| {
         if nanos.abs() < 1e6 {
@@ -197,7 +197,7 @@ fn slow_tokens(slow: &SlowTokens) -> String {
         }
     };
     let mut text = format!(
-        "the slowest {} take {} each beside the faster half ({}): ",
+        "the slowest {} take {} each over the faster half ({}): ",
         slow.slow,
         us(slow.extra_ns),
         slow.fast
@@ -238,7 +238,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
             format!("{:.1} MB", model.file_bytes as f64 / 1e6),
         ];
         if profile.imported.is_some() {
-            // What a file doesn't tell is empty, or 0.
+            // What a file doesn't say is empty, or 0.
             parts.retain(|part| {
                 !part.is_empty() && !part.starts_with("0 ") && !part.starts_with("0.0 ")
             });
@@ -306,7 +306,7 @@ fn what_ran(profile: &Profile, text: &mut String) {
     labelled(&lines, text);
 }
 
-/// Wall that no brick explains: its name, nanoseconds, and the passes that it is of.
+/// Unattributed wall time: its name, nanoseconds, and the number of passes it comes from.
 pub(super) type Rest<'n> = (&'n str, u64, u64);
 
 /// The tables of bricks and categories of one phase.
@@ -318,11 +318,11 @@ pub(super) fn tables(
 ) {
     let total = phase.and_then(|phase| profile.phase(phase));
     let bricks = profile.bricks(phase);
-    let explained: u64 =
+    let attributed: u64 =
         bricks.iter().map(|brick| brick.stats.exclusive_ns).fold(0, u64::saturating_add);
-    // Without a pass there is no wall; shares are of what the bricks explain.
-    let whole = total.map_or(explained, |total| total.wall_ns) as f64;
-    // What another program timed may be a function around all others, with no time of its own.
+    // Without a pass there is no wall time; shares are of the attributed time.
+    let whole = total.map_or(attributed, |total| total.wall_ns) as f64;
+    // An imported profile may have a function around all others, with no time of its own.
     let is_nested = profile.imported.is_some()
         && bricks.iter().any(|brick| brick.stats.exclusive_ns != brick.stats.total_ns);
     let row =
@@ -345,12 +345,12 @@ pub(super) fn tables(
     let _ = writeln!(text, "{}", "-".repeat(width));
     let mut withheld = false;
     let mut spread = |brick: &Total| {
-        // They are of whole spans, as the average is only where no brick lies inside.
+        // Percentiles are of whole spans; the average is too, but only if no brick lies inside.
         if brick.stats.exclusive_ns != brick.stats.total_ns {
             return [String::new(), String::new()];
         }
         let percentiles = &brick.percentiles;
-        // Of sums that somebody else made there is no spread at any number.
+        // Imported sums have no spread, however many spans they are of.
         let has_spread = brick.stats.histogram.count() == brick.stats.count;
         [percentiles.p50_ns, percentiles.p99_ns].map(|nanos| {
             withheld |= nanos.is_none() && has_spread && brick.stats.count > 0;
@@ -397,13 +397,15 @@ pub(super) fn tables(
         }
     }
     if is_nested {
-        text.push_str("Own time is without that of what lies inside; Avg and Share are of it.\n");
+        text.push_str("Own time excludes nested bricks; Avg and Share are of own time.\n");
     }
     if withheld {
-        text.push_str("- withheld: a p50 takes 7 spans, a p99 takes 459\n");
+        text.push_str("- withheld: a p50 needs 7 spans, a p99 needs 459\n");
     }
     if bricks.iter().any(|brick| brick.source == Source::HostOrder) {
-        text.push_str("† host order: from its issue to the next one's, the last to the end\n");
+        text.push_str(
+            "† host order: from one brick's issue to the next one's, the last to the pass's end\n",
+        );
     }
     if bricks.is_empty() {
         return;
@@ -426,12 +428,12 @@ pub(super) fn tables(
     }
 }
 
-/// The mean of `count` times, if it is known how many there were.
+/// The mean of `count` times; `-` if the count is unknown.
 fn average(nanos: u64, count: u64) -> String {
     if count == 0 { "-".to_owned() } else { micros(nanos as f64 / count as f64) }
 }
 
-/// How many, if that is known: what was recorded was there at least once.
+/// A count; 0 means unknown, since what was recorded happened at least once.
 fn number(count: u64) -> String {
     if count == 0 { "-".to_owned() } else { count.to_string() }
 }
@@ -459,7 +461,7 @@ fn how_known(profile: &Profile, text: &mut String) {
     };
     let cost = match overhead.estimate_ns() {
         Some(_) if !profile.devices.is_empty() => {
-            format!("{cost}; of the host's spans alone, marks of devices are not in it")
+            format!("{cost}; of host spans only, without the devices' marks")
         }
         _ => cost,
     };
@@ -472,20 +474,20 @@ fn how_known(profile: &Profile, text: &mut String) {
     imported::limits(profile, text);
 }
 
-/// What others used of the machine.
+/// The CPU time that other processes used.
 fn others(profile: &Profile) -> String {
     if let Some(load) = &profile.other_load {
         let steal = load
             .steal_share()
-            .map_or(String::new(), |share| format!(", its hypervisor took {:.1} %", 100.0 * share));
+            .map_or(String::new(), |share| format!(", the hypervisor took {:.1} %", 100.0 * share));
         return format!(
             "used {:.1} % of this machine's CPU time while profiling was on{steal}",
             100.0 * load.others_share()
         );
     }
     match &profile.other_load_absent {
-        Some(Absent { reason }) => format!("not known: {reason}"),
-        None => "not looked at".to_owned(),
+        Some(Absent { reason }) => format!("unknown: {reason}"),
+        None => "not measured".to_owned(),
     }
 }
 
@@ -500,9 +502,9 @@ fn clock(profile: &Profile) -> String {
     parts.extend(clock.read_ns.map(|read| format!("{read:.1} ns a reading")));
     if let (Some(ppm), Some(over)) = (clock.drift_ppm, clock.drift_over_ns) {
         let over = over as f64 / 1e9;
-        parts.push(format!("{ppm:+.1} ppm beside the OS clock over {over:.1} s"));
+        parts.push(format!("{ppm:+.1} ppm from the OS clock over {over:.1} s"));
     }
-    parts.extend(clock.instead.as_ref().map(|why| format!("not the counter: {why}")));
+    parts.extend(clock.instead.as_ref().map(|why| format!("counter not used: {why}")));
     parts.join(", ")
 }
 

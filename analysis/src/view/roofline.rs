@@ -10,7 +10,7 @@ use brickscope_profile::text::{MOST_ROWS, micros, percent, printable, shortened}
 use crate::roofline::{Bound, NEAR, Note, Roofline, RooflineBrick, Standing};
 use crate::view::report::wrap;
 
-/// The plot and the table of each phase that has a roofline; for the others why there is none. At
+/// The plot and the table of each phase that has a roofline; for the others, why there is none. At
 /// most 80 columns wide.
 #[must_use]
 pub fn roofline(profile: &Profile) -> String {
@@ -73,7 +73,7 @@ pub(super) fn letter(index: usize) -> char {
     letters.chain(['?']).nth(index.min(52)).unwrap_or('?')
 }
 
-/// Three digits, or all before the point.
+/// Three significant digits, or the integer part if that has more.
 pub(super) fn short(value: f64) -> String {
     match value {
         _ if value > 0.0 && value < 0.005 => "<0.01".to_owned(),
@@ -116,7 +116,7 @@ fn table(roofline: &Roofline, text: &mut String) {
             continue;
         };
         let Standing { intensity, flops_per_second, roof_flops_per_second, .. } = *place;
-        // Of FLOPs that nobody stated nothing is said.
+        // Without a FLOP count there is nothing to show.
         let stated = |value: f64| brick.flops.map_or("-".to_owned(), |_| short(value));
         any_without_flops |= brick.flops.is_none();
         unknown += usize::from(brick.notes.contains(&Note::IdleUnknown));
@@ -143,24 +143,24 @@ fn table(roofline: &Roofline, text: &mut String) {
         let _ = writeln!(text, "({more} more)");
     }
     if any_without_flops {
-        notes.push("- nobody stated FLOPs: held against the bandwidth alone".to_owned());
+        notes.push("- no FLOP count; bandwidth only".to_owned());
     }
     if unknown > 0 {
-        let of = if unknown == roofline.bricks.len() { "any brick" } else { "some bricks" };
+        let of = if unknown == roofline.bricks.len() { "all bricks" } else { "some bricks" };
         notes.push(format!(
-            "how many spans of {of} stated no work isn't known, since none was kept"
+            "for {of} the number of spans without stated work is unknown: no span was kept"
         ));
     }
     if any_cache {
         notes.push(
-            "from a cache: memory is too slow for what was measured, and this level is the \
+            "from a cache: memory can't be that fast; this level is the \
              smallest that holds what a span moves"
                 .to_owned(),
         );
     }
     if any_neither {
         notes.push(format!(
-            "neither: below {:.0} % of both roofs, where waits, latency or idle threads limit",
+            "neither: under {:.0} % of both limits; likely latency, synchronisation or idle threads",
             100.0 * NEAR
         ));
     }
@@ -171,7 +171,7 @@ fn table(roofline: &Roofline, text: &mut String) {
     }
 }
 
-/// The notes that no column of the table tells.
+/// The notes that no column of the table shows.
 fn own_notes(brick: &RooflineBrick) -> impl Iterator<Item = &Note> {
     let told = |note: &&Note| !{
         matches!(note, Note::FromCache { .. } | Note::NoFlops | Note::IdleUnknown)
@@ -179,12 +179,12 @@ fn own_notes(brick: &RooflineBrick) -> impl Iterator<Item = &Note> {
     brick.notes.iter().filter(told)
 }
 
-/// Microseconds above the least time; above the roof they are below it.
+/// Microseconds above the least possible time; negative for a brick above its roof.
 fn signed_micros(us: f64) -> String {
     if us < 0.0 { format!("-{}", micros(-us * 1e3)) } else { micros(us * 1e3) }
 }
 
-/// What a plot shows: powers of ten, whole ones at the ends, of FLOPs a byte and FLOPs a second.
+/// The range of a plot in powers of ten: FLOP/byte on x, FLOP/s on y.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Axes {
     pub(super) x: [i32; 2],

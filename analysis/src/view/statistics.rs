@@ -7,8 +7,8 @@ use brickscope_profile::profile::Profile;
 use brickscope_profile::sums::Total;
 use brickscope_profile::text::{count, printable};
 
-/// Count, mean, standard deviation, least, percentiles and most of each brick's and each kernel's
-/// spans, from begin to end, in microseconds; at most 80 columns wide.
+/// Count, mean, standard deviation, minimum, percentiles and maximum of the spans of each brick and
+/// each kernel, from begin to end, in microseconds; at most 80 columns wide.
 ///
 /// A percentile is withheld (`-`) where there are too few spans to state it
 /// ([`Histogram::least_count`](crate::Histogram::least_count)).
@@ -33,7 +33,7 @@ pub fn statistics(profile: &Profile) -> String {
     if text.is_empty() {
         text.push_str("Nothing was recorded.\n");
     } else {
-        text.push_str("\n- withheld: p50 takes 7 spans, p90 44, p95 90, p99 459\n");
+        text.push_str("\n- withheld: p50 needs 7 spans, p90 44, p95 90, p99 459\n");
     }
     text
 }
@@ -46,7 +46,7 @@ fn table(totals: &[&Total], text: &mut String) {
     for total in totals {
         let (stats, p) = (&total.stats, &total.percentiles);
         let whole = |nanos: Option<u64>| short(nanos.map(|nanos| nanos as f64));
-        // Of sums that another program made neither is known.
+        // Imported sums have neither.
         let has_ends = stats.min_ns <= stats.max_ns;
         let cells = [
             if stats.count == 0 { "-".to_owned() } else { stats.count.to_string() },
@@ -61,7 +61,7 @@ fn table(totals: &[&Total], text: &mut String) {
         ];
         let mut name = printable(&stats.name);
         if let Some(host) = &total.host {
-            // Routines of one name are told apart by what they work on.
+            // Routines of one name differ in what they work on.
             let threads = count(host.threads.into(), "thread");
             name = format!("{name}  {}  {threads}", printable(&host.shape));
         }
@@ -77,7 +77,7 @@ fn table(totals: &[&Total], text: &mut String) {
     }
 }
 
-/// What the hardware counted in each, for those that were counted.
+/// The hardware counters of the bricks and kernels that have them.
 fn counters(totals: &[&Total], text: &mut String) {
     if totals.iter().all(|total| total.counters.is_none()) {
         return;

@@ -1,4 +1,4 @@
-//! What pictures are made of: lines and text as SVG has them.
+//! Lines and text as SVG has them.
 
 use std::fmt::Write;
 

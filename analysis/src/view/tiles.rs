@@ -79,13 +79,13 @@ fn rate(tile: &TileStats) -> String {
 /// What the tables don't say by themselves.
 fn notes(profile: &Profile) -> Vec<String> {
     let mut notes = vec![
-        "GFLOP/s are of one thread: FLOPs by the time in tiles of the level, each two readings of the clock"
+        "GFLOP/s are per thread: FLOPs over the time in tiles of the level, each timed by two clock readings"
             .to_owned(),
     ];
     for tile in &profile.tiles {
         if let Some(tiles) = tile.tiles_in_runs {
             notes.push(format!(
-                "{}: {} in {}, which are what was timed; each by itself is too short for a clock",
+                "{}: {} in {}, which were timed as a whole; a single tile is too short for the clock",
                 tile.level.name(),
                 count(tiles, "tile"),
                 count(tile.count, "run"),
@@ -96,10 +96,12 @@ fn notes(profile: &Profile) -> Vec<String> {
     let absent: Vec<_> =
         TileLevel::ALL.into_iter().filter(|&level| !has(level)).map(TileLevel::name).collect();
     if !absent.is_empty() {
-        notes.push(format!("no {} tiles: the code that ran told of none", absent.join(" and ")));
+        notes.push(format!("no {} tiles: the code that ran reported none", absent.join(" and ")));
     }
     if profile.dropped.left_out_passes > 0 {
-        notes.push("of all passes: tiles are only summed, so none could be left out".to_owned());
+        notes.push(
+            "tiles of all passes: they are only summed, so no pass could be left out".to_owned(),
+        );
     }
     if let Some(balance) = &profile.tile_balance {
         notes.push(balanced(balance));
@@ -111,14 +113,14 @@ fn balanced(balance: &TileBalance) -> String {
     let of = count(balance.products, "product");
     match balance.imbalance() {
         Some(imbalance) => format!(
-            "imbalance of {of}: the slowest thread took {:.1} % longer than the mean of all, which worked \
-             {:.1} % of its time",
+            "imbalance of {of}: the slowest thread took {:.1} % longer than the mean; threads worked \
+             {:.1} % of their time",
             100.0 * imbalance,
             100.0 * balance.worked_ns as f64 / balance.offered_ns as f64,
         ),
         None if balance.worked_ns == 0 => {
-            format!("imbalance of {of}: not known, no share took any time")
+            format!("imbalance of {of}: unknown, since no share took any time")
         }
-        None => format!("imbalance of {of}: not known, since other shares were timed, too"),
+        None => format!("imbalance of {of}: unknown, since other shares were timed too"),
     }
 }

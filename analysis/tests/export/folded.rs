@@ -186,11 +186,11 @@ fn what_the_format_can_not_say_is_refused() {
     let empty = Stacks::new(Unit::Samples, 0);
     assert_eq!(
         write(&empty).expect_err("empty"),
-        "there is no stack, and a file of folded stacks can't say so"
+        "there is no stack: the folded format can't represent an empty profile"
     );
     let no_frames: [(Vec<&str>, u64); 1] = [(vec![], 1)];
     assert_eq!(
         write(&functions(&no_frames)).expect_err("no frames"),
-        "a stack has no frames, and folded stacks can't say so"
+        "a stack has no frames, which the folded format can't represent"
     );
 }

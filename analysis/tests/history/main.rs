@@ -300,7 +300,7 @@ fn with_few_points_it_says_that_none_can_be_told() {
     let history = history(of_month().into_iter().skip(12).take(11));
     assert!(only(&history).changes.is_empty());
     let text = view::history(&history);
-    assert!(text.contains("no change can be told yet: 11 of the 12 points"), "{text}");
+    assert!(text.contains("no change can be detected yet: 11 of the 12 points"), "{text}");
     assert!(view::history(&History::default()).starts_with("0 receipts in 0 series"));
     assert!(view::history_svg(&History::default()).contains("No run was read"));
 }

@@ -91,8 +91,8 @@ fn tests_under_unlike_conditions_are_not_mixed() {
     let said = refused(&other, Format::LlamaBench, &Options::default());
     assert_eq!(
         said,
-        "a.file: rows 1 (pp512) and 2 (tg128) differ in n_threads (4 and 2), and a run has one: choose rows \
-         by their numbers"
+        "a.file: rows 1 (pp512) and 2 (tg128) differ in n_threads (4 and 2), but a run has only one: choose \
+         rows by their numbers"
     );
     let other = LLAMA_BENCH.replacen("\"type_k\": \"f16\"", "\"type_k\": \"q8_0\"", 1);
     let said = refused(&other, Format::LlamaBench, &Options::default());
@@ -117,9 +117,9 @@ fn tests_under_unlike_conditions_are_not_mixed() {
 #[test]
 fn faults_of_llama_bench_are_named_by_row_and_field() {
     for (from, to, said) in [
-        ("6500000000,", "-1,", "row 2, samples_ns[1]: is no whole number of nanoseconds"),
-        ("\"n_gen\": 128", "\"n_gen\": \"x\"", "row 2, n_gen: is no whole number"),
-        ("\"n_gen\": 128", "\"n_gem\": 128", "row 2, n_gen: is not there"),
+        ("6500000000,", "-1,", "row 2, samples_ns[1]: is not a whole number of nanoseconds"),
+        ("\"n_gen\": 128", "\"n_gen\": \"x\"", "row 2, n_gen: is not a whole number"),
+        ("\"n_gen\": 128", "\"n_gem\": 128", "row 2, n_gen: is missing"),
         ("\"n_gen\": 128", "\"n_gen\": 0", "row 2, n_prompt: is 0, and so is n_gen"),
         ("6400000000,", "18446744073709551615,", "row 2, samples_ns: add up to more than 64 bits"),
     ] {
@@ -163,7 +163,7 @@ fn events_that_are_said_to_be_passes_are() {
 
     let said = refused(CANDLE, Format::Chrome, &passes_of("forward"));
     assert!(
-        said.contains("no event `forward`, which was to be a decode pass; it has `generate`"),
+        said.contains("no event `forward`, which should be a decode pass; it has `generate`"),
         "{said}"
     );
 }
@@ -197,7 +197,7 @@ fn a_trace_may_break_off_between_events() {
         let profile = imported(&CANDLE[..cut], Format::Chrome);
         let left_out = profile.imported.expect("it is").left_out;
         let whys: Vec<&str> = left_out.iter().map(|(why, _)| why.as_str()).collect();
-        let rest = "what follows after the place where the file breaks off";
+        let rest = "the rest of the file, which is truncated";
         assert_eq!(whys, ["begins without an end", "instants", rest]);
     }
 }
@@ -205,11 +205,11 @@ fn a_trace_may_break_off_between_events() {
 #[test]
 fn faults_of_a_trace_are_named_by_event_and_field() {
     for (event, said) in [
-        (r#"{"ph":"X","dur":1}"#, "event 1: `ts` is not there"),
-        (r#"{"ph":"X","ts":1}"#, "event 1: `dur` is not there"),
-        (r#"{"ph":"X","ts":"x","dur":1}"#, "event 1: `ts` is no number of microseconds"),
-        (r#"{"ph":"X","ts":1e300,"dur":1}"#, "event 1: `ts` is no number of microseconds"),
-        (r#"{"ts":1}"#, "event 1: `ph`, the kind of the event, is not there"),
+        (r#"{"ph":"X","dur":1}"#, "event 1: `ts` is missing"),
+        (r#"{"ph":"X","ts":1}"#, "event 1: `dur` is missing"),
+        (r#"{"ph":"X","ts":"x","dur":1}"#, "event 1: `ts` is not a number of microseconds"),
+        (r#"{"ph":"X","ts":1e300,"dur":1}"#, "event 1: `ts` is not a number of microseconds"),
+        (r#"{"ts":1}"#, "event 1: `ph`, the kind of the event, is missing"),
         ("{]", "line 1 column 3"),
     ] {
         let error = refused(&format!("[{event}]"), Format::Chrome, &Options::default());
@@ -233,7 +233,7 @@ fn operations_of_the_vulkan_log_are_sums_by_the_clock_of_the_device() {
     assert!(profile.totals.iter().all(|total| total.kind == NameKind::Brick));
     assert_eq!(profile.totals.len(), 8);
     let left_out = &profile.imported.as_ref().expect("it is").left_out;
-    assert_eq!(left_out[..], [("lines among the timings that are none".to_owned(), 1)]);
+    assert_eq!(left_out[..], [("other lines among the timings".to_owned(), 1)]);
     insta::assert_snapshot!("vk_perf_logger", view::report(&profile));
     insta::assert_snapshot!("vk_perf_logger_statistics", view::statistics(&profile));
     let said = refused("nothing of the kind\n", Format::VkPerfLogger, &Options::default());

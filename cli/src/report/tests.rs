@@ -477,7 +477,7 @@ fn an_empty_profile_says_why_each_section_is_empty() {
         let text = section(&page, id);
         assert!(text.contains(why), "{id}: {text}");
     }
-    assert!(page.contains("No pass was recorded, so there is no wall to explain."));
+    assert!(page.contains("No pass was recorded, so there is no wall time to attribute."));
 }
 
 #[test]

@@ -9,10 +9,10 @@ use crate::graph::{
 use crate::text::{MOST_ROWS, count, micros, percent, printable, shortened};
 
 impl ExecutionGraph {
-    /// The critical path from first to last, and the nodes that could be much later without harm.
+    /// The critical path from first to last node, then the nodes with the most slack.
     ///
-    /// Nodes that only wrap others on the path have no line; if their own times aren't nothing, a line
-    /// says what these add up to.
+    /// Nodes that only wrap others on the path have no line of their own; if they took time themselves,
+    /// one line has its sum.
     #[must_use]
     pub fn critical_path_summary(&self) -> String {
         let schedule = match self.schedule() {
@@ -36,7 +36,7 @@ impl ExecutionGraph {
         }
         let told = named.iter().fold(0, |sum, step| u64::saturating_add(sum, step.own_ns));
         if total > told {
-            let _ = writeln!(text, "  what surrounds them ({}µs)", ns(total - told));
+            let _ = writeln!(text, "  the nodes around them ({}µs)", ns(total - told));
         }
         let late = late(self, &schedule, &self.are_around_time());
         if !late.is_empty() {
@@ -57,9 +57,9 @@ fn ns(nanos: u64) -> String {
     micros(nanos as f64)
 }
 
-/// What decides how long a pass took: its critical path, summed up by what its steps are, and what
-/// would become of it if the bricks or kernels of some names took so many times as long. Names that
-/// the graph doesn't have are told as that. Then the copies that undo each other.
+/// What decides how long a pass took: the critical path, summed up by kind of step; then how long the
+/// pass would take if the bricks or kernels of the given names took that many times as long (a name that
+/// the graph lacks is reported as such); then the copies that undo each other.
 ///
 /// # Panics
 ///
@@ -76,7 +76,7 @@ pub fn critical_path(graph: &ExecutionGraph, what_if: &[(String, f64)]) -> Strin
     for (name, factor) in what_if {
         let named = printable(name);
         let _ = match schedule.what_if(name, *factor) {
-            None => writeln!(text, "\nwhat if {named} × {factor}: nothing here has that name"),
+            None => writeln!(text, "\nwhat if {named} × {factor}: no node has that name"),
             Some(what_if) => writeln!(
                 text,
                 "\nwhat if {named} × {factor} ({}): {} µs instead of {} ({}{})",
@@ -113,32 +113,32 @@ pub fn critical_path(graph: &ExecutionGraph, what_if: &[(String, f64)]) -> Strin
 /// A critical path, summed up by what its steps are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PathSummary {
-    /// How long the whole takes at the least. The `own_ns` of `rows` and `rest` add up to it.
+    /// The shortest time that the whole can take. The `own_ns` of `rows` and `rest` add up to it.
     pub makespan_ns: u64,
     /// Each kind of step, the longest first.
     pub rows: Vec<PathRow>,
-    /// What further kinds add up to, and how many there are.
+    /// The sum of the remaining kinds, and how many there are.
     pub rest: Option<(PathRow, usize)>,
-    /// What took time with nothing inside, and could end later without making the whole longer: a node
-    /// each, those with most slack first.
+    /// The innermost nodes that took time and could end later without making the whole longer, those
+    /// with the most slack first.
     pub slack: Vec<SlackRow>,
 }
 
 /// A kind of step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PathRow {
-    /// The brick and kernel, or the words for time between them.
+    /// The brick and kernel, or a description of the time between them.
     pub label: String,
-    /// Nanoseconds of the path that are its own.
+    /// Nanoseconds of the path that these steps took themselves.
     pub own_ns: u64,
-    /// Steps.
+    /// The number of these steps.
     pub times: u64,
-    /// By how much the whole would be shorter if all of these took half as long; `None` for time that
-    /// nobody named.
+    /// Nanoseconds by which the whole would be shorter if all of these took half as long; `None` for
+    /// time that belongs to no named brick or kernel.
     pub saves_ns: Option<u64>,
 }
 
-/// A node that isn't critical.
+/// A node that is not on the critical path.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlackRow {
     /// The brick and kernel.
@@ -149,7 +149,7 @@ pub struct SlackRow {
     pub slack_ns: u64,
 }
 
-/// The critical path of a graph, summed up by what its steps are, with at most `most_rows` rows of each
+/// The critical path of a graph, summed up by kind of step, with at most `most_rows` rows of each
 /// kind.
 ///
 /// `None` for a graph with a cycle, or without any time.
@@ -168,7 +168,7 @@ pub fn path_summary(graph: &ExecutionGraph, most_rows: usize) -> Option<PathSumm
             label(graph, id, &node, bricks[at], is_around[at])
         })
         .collect();
-    // By node the number of its label: comparing numbers is cheaper than names.
+    // A number for each label: numbers compare faster than names.
     let mut numbers: HashMap<&Label, u32> = HashMap::new();
     let by_node: Vec<u32> = labels
         .iter()
@@ -180,7 +180,7 @@ pub fn path_summary(graph: &ExecutionGraph, most_rows: usize) -> Option<PathSumm
     let rows = rows(&schedule, &labels);
     let (shown, rest) = rows.split_at(most_rows.min(rows.len()));
     let saves = |label: &Label| match label {
-        // What nobody named can't be made faster by name.
+        // Time without a name can't be made faster by name.
         Label::Between(_) => None,
         Label::Named(_) => {
             let number = numbers.get(label).copied();
@@ -216,7 +216,7 @@ pub fn path_summary(graph: &ExecutionGraph, most_rows: usize) -> Option<PathSumm
     })
 }
 
-/// The innermost nodes that took time and have slack, those with most first.
+/// The innermost nodes that took time and have slack, those with the most first.
 fn late(
     graph: &ExecutionGraph,
     schedule: &Schedule<'_>,
@@ -235,8 +235,8 @@ fn late(
     late
 }
 
-/// The path of one pass summed up by what its steps are, the longest first: how much of the pass each
-/// kind takes, and what the pass would gain if that took half as long.
+/// The path of one pass summed up by kind of step, the longest first: how much of the pass each kind
+/// takes, and what the pass would gain if it took half as long.
 ///
 /// `None` for a graph with a cycle, or without any time.
 #[doc(hidden)]
@@ -247,9 +247,9 @@ pub fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<String> {
         "{:38} {:>10} {:>7} {:>6} {:>14}\n{}\n",
         "Critical path",
         "µs",
-        "of it",
+        "share",
         "times",
-        "halved, saves",
+        "halving saves",
         "-".repeat(79)
     );
     for row in rows {
@@ -270,7 +270,7 @@ pub fn path_table(graph: &ExecutionGraph, most_rows: usize) -> Option<String> {
     Some(text)
 }
 
-/// What a step is told as.
+/// How a step is described.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Label {
     Named(String),
@@ -299,7 +299,7 @@ fn label(
         ExecutionNode::Function { .. } if graph.parent(id).is_none() => {
             Label::Between("unattributed")
         }
-        // What lies before a hand-off is the brick's own, and nobody's outside of bricks.
+        // Time before a hand-off belongs to the brick; outside of bricks it is unattributed.
         ExecutionNode::Function { .. } if graph.is_point(id) && brick.is_none() => {
             Label::Between("unattributed")
         }
@@ -322,19 +322,19 @@ fn label(
     }
 }
 
-struct Row<'l> {
+struct StepSum<'l> {
     label: &'l Label,
     nanos: u64,
     times: u64,
 }
 
-fn rows<'l>(schedule: &Schedule<'_>, labels: &'l [Label]) -> Vec<Row<'l>> {
-    let mut rows: Vec<Row<'l>> = Vec::new();
+fn rows<'l>(schedule: &Schedule<'_>, labels: &'l [Label]) -> Vec<StepSum<'l>> {
+    let mut rows: Vec<StepSum<'l>> = Vec::new();
     let mut known: HashMap<&Label, usize> = HashMap::new();
     for step in schedule.critical_path() {
         let label = &labels[step.node.0 as usize];
         let at = *known.entry(label).or_insert_with(|| {
-            rows.push(Row { label, nanos: 0, times: 0 });
+            rows.push(StepSum { label, nanos: 0, times: 0 });
             rows.len() - 1
         });
         rows[at].nanos = rows[at].nanos.saturating_add(step.own_ns);

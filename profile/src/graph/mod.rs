@@ -41,7 +41,7 @@ pub use self::tree::TreeOptions;
 #[doc(hidden)]
 pub use self::tree::launch as launch_text;
 
-/// What ran, and how it hangs together.
+/// What ran, and how the parts are connected.
 ///
 /// ```
 /// use brickscope::{BrickId, ExecutionGraph, ExecutionNode};
@@ -67,19 +67,19 @@ pub use self::tree::launch as launch_text;
 #[serde(try_from = "Stored")]
 pub struct ExecutionGraph {
     store: Store,
-    /// Made when somebody asks for it, and gone with the next change.
+    /// Made on first use, and dropped at the next change.
     index: OnceLock<Index>,
     scopes: Vec<ExecutionNodeId>,
-    /// By scope the last node that was added to it.
+    /// The last node added to each scope.
     last_in_scope: Vec<Option<ExecutionNodeId>>,
 }
 
-/// A graph as a file has it: nobody has looked at it yet.
+/// A graph as in a file, not yet checked.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     nodes: Vec<ExecutionNode>,
     edges: Vec<ExecutionEdge>,
-    /// Node, start, duration and lane, where they are known.
+    /// Node, start, duration and lane, where known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     times: Vec<(u32, u64, u64, u16)>,
 }
@@ -149,7 +149,7 @@ impl fmt::Debug for ExecutionGraph {
 }
 
 impl ExecutionGraph {
-    /// A graph of nothing.
+    /// An empty graph.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -165,7 +165,7 @@ impl ExecutionGraph {
         ExecutionNodeId(self.store.add_node(&node))
     }
 
-    /// Adds a point between spans: it orders them, and isn't shown among them.
+    /// Adds a point between spans, which orders them but isn't shown.
     pub(crate) fn add_point(&mut self, name: &str) -> ExecutionNodeId {
         let name = name.to_owned();
         let id = self.add_node(ExecutionNode::Function { name, file: None, line: None });
@@ -178,7 +178,7 @@ impl ExecutionGraph {
         self.store.row(node.0 as usize).is_point()
     }
 
-    /// Says when and where a node ran. What the node itself says of its time is replaced.
+    /// Sets when and where a node ran, replacing the node's own time.
     ///
     /// # Panics
     ///
@@ -193,8 +193,8 @@ impl ExecutionGraph {
         self.store.set_time(node.0 as usize, time);
     }
 
-    /// How long a node took, in nanoseconds, if that was measured. Layers and functions have a time
-    /// only here.
+    /// How long a node took, in nanoseconds, if that was measured. The time of layers and functions is
+    /// available only here.
     #[must_use]
     pub fn timing_ns(&self, node: ExecutionNodeId) -> Option<u64> {
         let index = node.0 as usize;
@@ -284,8 +284,8 @@ impl ExecutionGraph {
         self.add_kernel(self.current_scope(), kernel)
     }
 
-    /// Adds a kernel that the open scope launches, with what was measured of it: nanoseconds,
-    /// FLOPs for each byte, and TFLOP/s.
+    /// Adds a kernel that the open scope launches, with its measurements: nanoseconds, FLOPs per byte, and
+    /// TFLOP/s.
     #[expect(clippy::too_many_arguments, reason = "the signature that existing callers use")]
     pub fn record_kernel_launch_with_metrics(
         &mut self,
@@ -313,7 +313,7 @@ impl ExecutionGraph {
         self.add_kernel(self.current_scope(), kernel)
     }
 
-    /// Who launches a kernel that is recorded now: the innermost scope if that is a brick, else the
+    /// The node that launches a kernel recorded now: the innermost scope if that is a brick, else the
     /// brick last recorded in that scope, else the scope itself.
     #[doc(hidden)]
     pub fn launcher(&self) -> Option<ExecutionNodeId> {
@@ -360,12 +360,12 @@ impl ExecutionGraph {
         })
     }
 
-    /// Says that `to` waits for `from`.
+    /// Records that `to` waits for `from`.
     pub fn add_dependency(&mut self, from: ExecutionNodeId, to: ExecutionNodeId) {
         self.add_edge(from, to, EdgeType::DependsOn);
     }
 
-    /// A node. Nodes are kept in a denser form, so this is a copy.
+    /// A copy of a node, since nodes are stored in a denser form.
     #[must_use]
     pub fn node(&self, id: ExecutionNodeId) -> Option<ExecutionNode> {
         self.store.node(id.0 as usize)
@@ -394,8 +394,8 @@ impl ExecutionGraph {
         (0..self.num_edges()).map(|edge| self.store.edge(edge))
     }
 
-    /// The edges that begin at a node; none for a node that isn't there. The first call after a
-    /// change takes as long as it takes to look at every edge twice; further ones look at these only.
+    /// The edges that begin at a node; none if the node doesn't exist. The first call after a change visits
+    /// every edge twice; later ones visit only these edges.
     pub fn outgoing_edges(&self, node: ExecutionNodeId) -> impl Iterator<Item = ExecutionEdge> {
         self.index().outgoing(node.0 as usize).iter().map(|&edge| self.store.edge(edge as usize))
     }
@@ -405,7 +405,7 @@ impl ExecutionGraph {
         self.index().incoming(node.0 as usize).iter().map(|&edge| self.store.edge(edge as usize))
     }
 
-    /// What contains, launches or calls a node; the first, if there are several.
+    /// The node that contains, launches or calls a node; the first, if there are several.
     #[must_use]
     pub fn parent(&self, node: ExecutionNodeId) -> Option<ExecutionNodeId> {
         let incoming = self.index().incoming(node.0 as usize).iter();
@@ -414,11 +414,11 @@ impl ExecutionGraph {
         Some(ExecutionNodeId(self.store.ends()[edge as usize].0))
     }
 
-    /// For each node the nearest brick that it is inside of. Scopes that go in a circle are in none.
+    /// For each node the nearest brick around it; none for scopes in a cycle.
     pub(crate) fn bricks_around(&self) -> Vec<Option<ExecutionNodeId>> {
         let mut around: Vec<Option<ExecutionNodeId>> = vec![None; self.num_nodes()];
         let mut is_known = vec![false; self.num_nodes()];
-        // Nodes that have the same brick around them, from the inside out.
+        // Nodes with the same brick around them, innermost first.
         let mut alike = Vec::new();
         for node in 0..self.num_nodes() {
             let mut at = node;
@@ -442,7 +442,7 @@ impl ExecutionGraph {
         around
     }
 
-    /// For each node whether something inside of it, however deep, took time.
+    /// For each node, whether something inside it, however deep, took time.
     pub(crate) fn are_around_time(&self) -> Vec<bool> {
         let mut is_around = vec![false; self.num_nodes()];
         for node in 0..self.num_nodes() {
@@ -460,7 +460,7 @@ impl ExecutionGraph {
         is_around
     }
 
-    /// What a node contains, launches or calls, in the order in which that was said.
+    /// The nodes that a node contains, launches or calls, in the order in which they were added.
     pub fn inside(&self, node: ExecutionNodeId) -> impl Iterator<Item = ExecutionNodeId> {
         let outgoing = self.index().outgoing(node.0 as usize).iter();
         let nesting = outgoing.filter(|&&edge| self.store.nests(edge as usize));
@@ -473,19 +473,19 @@ impl ExecutionGraph {
         self.index.get_or_init(|| Index::new(&self.store))
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     #[must_use]
     pub fn num_nodes(&self) -> usize {
         self.store.n_nodes()
     }
 
-    /// How many edges there are.
+    /// The number of edges.
     #[must_use]
     pub fn num_edges(&self) -> usize {
         self.store.n_edges()
     }
 
-    /// Bytes that the graph takes on the heap, with the index of its edges if that was made.
+    /// Heap memory of the graph in bytes, including the index of its edges if it was made.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         self.store.bytes() + self.index.get().map_or(0, Index::bytes)
@@ -509,20 +509,20 @@ impl ExecutionGraph {
             let row = self.store.row(src as usize);
             row.duration().filter(|_| row.is_brick()).map(|timing_ns| (src, timing_ns))
         });
-        // The first of equals, whatever order an iterator prefers.
+        // The first of equal ones, whatever order an iterator prefers.
         let (node, timing_ns) =
             timed.reduce(|best, next| if next.1 > best.1 { next } else { best })?;
         Some((ExecutionNodeId(node), self.store.node(node as usize)?, timing_ns))
     }
 
-    /// How far each kernel is from what a machine of `peak_tflops` TFLOP/s and `peak_gb_s` GB/s could
-    /// do: 0.0 on its roof, towards 1.0 far below it. Kernels without rates
-    /// ([`record_kernel_launch_with_metrics`](Self::record_kernel_launch_with_metrics)) are left out;
-    /// so are those whose roof is 0, and rates that are no numbers.
+    /// How far each kernel is below the roof of a machine with `peak_tflops` TFLOP/s and `peak_gb_s` GB/s:
+    /// 0.0 on the roof, towards 1.0 far below it. Kernels without rates
+    /// ([`record_kernel_launch_with_metrics`](Self::record_kernel_launch_with_metrics)) are left out; so
+    /// are those whose roof is 0, and rates that are NaN.
     ///
     /// The roof is min(peak FLOP/s, intensity × peak bytes/s): Williams, Waterman, Patterson,
     /// "Roofline", 2009. A kernel above its roof has distance 0.0; that is an error of the peaks or of
-    /// the work, which the report's table says.
+    /// the work, which the report's table shows.
     #[must_use]
     pub fn roofline_distance(
         &self,
@@ -536,7 +536,7 @@ impl ExecutionGraph {
                 let (Some(intensity), Some(attained)) = row.rates() else { return None };
                 let roof = peak_tflops.min(intensity * peak_gb_s / 1000.0);
                 let distance = 1.0 - (attained / roof).min(1.0);
-                // `min` passes over what is no number.
+                // `min` ignores NaN.
                 let are_numbers = !intensity.is_nan() && !attained.is_nan();
                 let is_told = are_numbers && roof > 0.0 && distance >= 0.0;
                 is_told.then_some((ExecutionNodeId(node as u32), distance))
@@ -544,18 +544,18 @@ impl ExecutionGraph {
             .collect()
     }
 
-    /// Forgets all nodes, edges and open scopes.
+    /// Removes all nodes, edges and open scopes.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether every scope that was opened has been closed.
+    /// Whether every opened scope has been closed.
     #[must_use]
     pub fn is_scope_balanced(&self) -> bool {
         self.scopes.is_empty()
     }
 
-    /// The nodes with their places.
+    /// The nodes with their ids.
     pub(crate) fn with_ids(&self) -> impl Iterator<Item = (ExecutionNodeId, ExecutionNode)> {
         (0..).map(ExecutionNodeId).zip(self.nodes())
     }

@@ -13,7 +13,7 @@ pub(super) struct Nesting<'g> {
     starts: Vec<u32>,
     children: Vec<u32>,
     roots: Vec<u32>,
-    /// All that can be reached from the roots, parents first. What is missing goes in a circle.
+    /// All nodes that can be reached from the roots, parents first. The others lie in a cycle.
     order: Vec<u32>,
     /// Nodes below each node.
     inside: Vec<u32>,
@@ -30,7 +30,7 @@ struct Time {
 }
 
 impl<'g> Nesting<'g> {
-    pub(super) fn of(graph: &'g ExecutionGraph) -> Self {
+    pub(super) fn new(graph: &'g ExecutionGraph) -> Self {
         let n_nodes = graph.num_nodes();
         let mut parents = vec![NONE; n_nodes];
         let mut starts = vec![0; n_nodes + 1];
@@ -96,7 +96,7 @@ impl<'g> Nesting<'g> {
         }
     }
 
-    /// How many nodes a tree is of.
+    /// The number of nodes that a tree shows.
     pub(super) fn n_shown(&self) -> u64 {
         let is_shown = |&i: &u32| !self.graph.is_point(ExecutionNodeId(i));
         (0..self.parents.len() as u32).filter(is_shown).count() as u64
@@ -135,7 +135,7 @@ impl<'g> Nesting<'g> {
         Some(self.parents[node as usize]).filter(|&parent| parent != NONE)
     }
 
-    /// What is in nothing else.
+    /// The nodes that lie inside no other.
     pub(super) fn roots(&self) -> &[u32] {
         &self.roots
     }
@@ -145,19 +145,19 @@ impl<'g> Nesting<'g> {
         &self.order
     }
 
-    /// How many nodes are below this one.
+    /// The number of nodes below this one.
     pub(super) fn inside(&self, node: u32) -> u64 {
         self.inside[node as usize].into()
     }
 
-    /// What was measured of this node or, where that is nothing, the sum of what was measured of
-    /// its children; `None` unless that was all of them.
+    /// The node's own measured time or, if it has none, the sum of its children's; `None` unless all
+    /// of them have one.
     pub(super) fn time(&self, node: u32) -> Option<u64> {
         let Time { nanos, is_whole } = self.times[node as usize];
         is_whole.then_some(nanos)
     }
 
-    /// The same, counting children of whom nothing is known as nothing: a lower bound.
+    /// The same, counting children without a known time as 0: a lower bound.
     pub(super) fn known_time(&self, node: u32) -> u64 {
         self.times[node as usize].nanos
     }

@@ -1,10 +1,10 @@
-//! What a graph is made of: nodes and edges, as the caller writes and reads them.
+//! The nodes and edges of a graph, as callers write and read them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::brick::BrickId;
 
-/// A node's place in its graph.
+/// A node's index in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExecutionNodeId(pub u32);
 
@@ -14,11 +14,11 @@ pub struct ExecutionNodeId(pub u32);
 pub enum ExecutionNode {
     /// A well-known brick.
     Brick {
-        /// Which one.
+        /// The brick.
         id: BrickId,
         /// How long it took, in nanoseconds.
         timing_ns: u64,
-        /// Elements that it processed.
+        /// Elements processed.
         elements: u64,
     },
     /// A brick with a name of its own.
@@ -27,7 +27,7 @@ pub enum ExecutionNode {
         name: String,
         /// How long it took, in nanoseconds.
         timing_ns: u64,
-        /// Elements that it processed.
+        /// Elements processed.
         elements: u64,
     },
     /// One launch of a kernel, or of a CPU routine.
@@ -44,22 +44,22 @@ pub enum ExecutionNode {
         shared_mem: u32,
         /// How long it took, in nanoseconds, if that was measured.
         timing_ns: Option<u64>,
-        /// FLOPs for each byte that it moves, if known.
+        /// FLOPs per byte moved, if known.
         arithmetic_intensity: Option<f32>,
         /// TFLOP/s, if known.
         achieved_tflops: Option<f32>,
-        /// Set for a routine that ran on the CPU, where a grid means nothing.
+        /// Set for a routine that ran on the CPU, where a grid has no meaning.
         host: Option<HostLaunch>,
     },
     /// A copy of data between memories.
     Transfer {
-        /// From where.
+        /// The source.
         src: String,
-        /// To where.
+        /// The destination.
         dst: String,
         /// Bytes copied.
         bytes: u64,
-        /// Between which memories.
+        /// The memories involved.
         direction: TransferDirection,
         /// How long it took, in nanoseconds, if that was measured.
         timing_ns: Option<u64>,
@@ -75,7 +75,7 @@ pub enum ExecutionNode {
     },
     /// A transformer layer.
     Layer {
-        /// Which one, from 0.
+        /// Its index, from 0.
         index: u32,
     },
     /// An asynchronous task.
@@ -96,7 +96,7 @@ pub enum ExecutionNode {
 pub struct HostLaunch {
     /// What it worked on, such as `768×2048 q8_0`; may be empty.
     pub shape: String,
-    /// On how many threads.
+    /// The number of threads.
     pub threads: u32,
 }
 
@@ -111,12 +111,12 @@ pub struct DeviceLaunch {
     pub block: (u32, u32, u32),
     /// Bytes of shared memory.
     pub shared_mem: u32,
-    /// [`PtxRegistry::hash_ptx`](crate::PtxRegistry::hash_ptx) of its source; 0 where it has no PTX.
+    /// [`PtxRegistry::hash_ptx`](crate::PtxRegistry::hash_ptx) of its source; 0 if it has no PTX.
     pub ptx_hash: u64,
-    /// Registers of a thread, if the assembler or the driver told.
+    /// Registers per thread, if the assembler or the driver reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registers: Option<u32>,
-    /// Bytes that a thread spills to memory for want of registers, likewise.
+    /// Bytes that a thread spills to memory for lack of registers, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spill_bytes: Option<u32>,
 }
@@ -156,13 +156,13 @@ impl ExecutionNode {
         matches!(self, Self::Transfer { .. })
     }
 
-    /// How long it took, in nanoseconds, where that is known.
+    /// How long it took, in nanoseconds, if that is known.
     #[must_use]
     pub fn timing_ns(&self) -> Option<u64> {
         match self {
             Self::Brick { timing_ns, .. } | Self::NamedBrick { timing_ns, .. } => Some(*timing_ns),
             Self::Kernel { timing_ns, .. } | Self::Transfer { timing_ns, .. } => *timing_ns,
-            // What it was polled for.
+            // The time spent in polls.
             Self::AsyncTask { total_poll_ns, .. } => Some(*total_poll_ns),
             Self::Function { .. } | Self::Layer { .. } => None,
         }
@@ -178,7 +178,7 @@ impl ExecutionNode {
     }
 }
 
-/// What an edge says of its two ends.
+/// The relation between the two ends of an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum EdgeType {
@@ -196,7 +196,7 @@ pub enum EdgeType {
     Transfer {
         /// Bytes moved.
         bytes: u64,
-        /// Between which memories.
+        /// The memories involved.
         direction: TransferDirection,
     },
 }
@@ -231,13 +231,13 @@ pub struct ExecutionEdge {
     pub src: ExecutionNodeId,
     /// Where it ends.
     pub dst: ExecutionNodeId,
-    /// What it says.
+    /// The relation.
     pub edge_type: EdgeType,
-    /// How much it counts; 1.0 unless said otherwise.
+    /// Its weight; 1.0 by default.
     pub weight: f32,
 }
 
-/// A kernel on a device, of which nothing was measured yet.
+/// A kernel on a device without any measurements yet.
 #[doc(hidden)]
 pub fn gpu_kernel(
     name: &str,

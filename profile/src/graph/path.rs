@@ -1,17 +1,17 @@
 //! When each node can run at the earliest and must run at the latest: critical path, slack, what-if.
 //!
-//! Every node has a begin and an end. What one contains, launches or calls lies between its own; what
-//! follows in sequence or depends on it begins after its end. This is the network of the critical
-//! path method (Kelley, Walker, "Critical-Path Planning and Scheduling", 1959), on begins and ends so
-//! that nodes can nest:
+//! Every node has a begin and an end. The nodes that it contains, launches or calls lie between the two; the
+//! nodes that follow in sequence or depend on it begin after its end. This is the network of the critical
+//! path method (Kelley, Walker, "Critical-Path Planning and Scheduling", 1959), on begins and ends so that
+//! nodes can nest:
 //!
 //! ```text
-//! begin(parent) ──► begin(child) ──► end(child) ──► end(parent) ──► begin(whoever follows)
+//! begin(parent) ──► begin(child) ──► end(child) ──► end(parent) ──► begin(followers)
 //! ```
 //!
-//! A node that contains others was measured with them inside. What its time is longer than what they
-//! need is its *own* time, and lies after them; so contained time counts once. One that took no longer
-//! than they did, since it waited for another thread, say, has no time of its own.
+//! The measured time of a node includes the nodes inside it. The time beyond what they need is its *own*
+//! time, and lies after them; so nested time counts once. A node that took no longer than they did, for
+//! example since it waited for another thread, has no time of its own.
 //!
 //! All of it is linear in nodes and edges, and nothing recurses.
 
@@ -21,7 +21,7 @@ use std::ops::Index as At;
 use super::store::{Index, Store};
 use super::{ExecutionGraph, ExecutionNodeId};
 
-/// Nodes that wait for each other in a circle, so that none of them could ever run.
+/// Nodes that wait for each other in a cycle, so that none of them could ever run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cycle {
     /// Each waits for the one before it, and the first for the last.
@@ -32,7 +32,7 @@ pub struct Cycle {
 
 impl fmt::Display for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// More names than this tell nobody more.
+        /// More names than this don't help.
         const MOST: usize = 8;
         f.write_str("the graph has a cycle, so it has no path: ")?;
         let named = self.names.iter().zip(&self.nodes).take(MOST);
@@ -51,36 +51,36 @@ impl fmt::Display for Cycle {
 
 impl std::error::Error for Cycle {}
 
-/// The earliest begins and ends of all nodes, and the latest that leave the whole as long as it is.
+/// The earliest begins and ends of all nodes, and the latest that don't make the whole longer.
 ///
-/// Times are in nanoseconds from the begin of the whole. Everything that isn't ordered by an edge is
-/// taken to be free to run at once.
+/// Times are in nanoseconds from the begin of the whole. Nodes that no edge orders are assumed to be free to
+/// run at the same time.
 #[derive(Debug, Clone)]
 pub struct Schedule<'g> {
     graph: &'g ExecutionGraph,
     makespan: u64,
-    /// By node: the time that nothing inside explains.
+    /// By node, its time outside of the nodes inside it.
     own: Vec<u64>,
     earliest_begin: Vec<u64>,
     earliest_end: Vec<u64>,
     latest_end: Vec<u64>,
-    /// The begins and ends in an order that respects all edges: twice the node, and one more for an
+    /// The begins and ends in an order that respects all edges: twice the node's index, plus one for an
     /// end.
     order: Vec<u32>,
 }
 
-/// A node of the critical path, and how much of the path is its own.
+/// A node of the critical path, and how much of the path is its own time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// The node.
     pub node: ExecutionNodeId,
-    /// Nanoseconds that nothing inside of it explains.
+    /// Nanoseconds outside of the nodes inside it.
     pub own_ns: u64,
-    /// Whether something inside of it is on the path, too.
+    /// Whether a node inside it is on the path, too.
     pub is_around_others: bool,
 }
 
-/// By how much nodes can be delayed without making the whole longer, in nanoseconds.
+/// How far nodes can be delayed without making the whole longer, in nanoseconds.
 ///
 /// ```
 /// # use brickscope::{BrickId, ExecutionGraph, ExecutionNode};
@@ -96,13 +96,13 @@ pub struct Slack {
 }
 
 impl Slack {
-    /// That of one node.
+    /// The slack of one node.
     #[must_use]
     pub fn get(&self, node: &ExecutionNodeId) -> Option<&u64> {
         self.nanos.get(node.0 as usize)
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nanos.len()
@@ -114,7 +114,7 @@ impl Slack {
         self.nanos.is_empty()
     }
 
-    /// All nodes with theirs, in the order of the graph.
+    /// All nodes with their slack, in the order of the graph.
     pub fn iter(&self) -> impl Iterator<Item = (ExecutionNodeId, &u64)> {
         (0..).map(ExecutionNodeId).zip(&self.nanos)
     }
@@ -144,18 +144,18 @@ impl<'s> IntoIterator for &'s Slack {
     }
 }
 
-/// What a change would make of the whole, as the graph has it.
+/// The effect of a change on the whole, by the graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhatIf {
-    /// The bricks or kernels that change.
+    /// The name of the bricks or kernels that change.
     pub name: String,
-    /// What their time is multiplied with.
+    /// The factor that their time is multiplied by.
     pub factor: f64,
-    /// How many nodes have that name.
+    /// The number of nodes with that name.
     pub nodes: usize,
-    /// How long the whole takes now.
+    /// The present length of the whole.
     pub before_ns: u64,
-    /// How long it would take.
+    /// The length that it would have.
     pub after_ns: u64,
 }
 
@@ -176,12 +176,12 @@ fn end(node: usize) -> u32 {
     begin(node) + 1
 }
 
-/// What the two halves of an event's number say.
+/// The node of an event's number, and whether it is the end.
 fn event(number: u32) -> (usize, bool) {
     ((number / 2) as usize, number % 2 == 1)
 }
 
-/// A node of the graph with the edges that matter here.
+/// The graph, with only the edges that matter here.
 #[derive(Clone, Copy)]
 struct Network<'g> {
     store: &'g Store,
@@ -197,7 +197,7 @@ impl Network<'_> {
     ) -> impl Iterator<Item = usize> {
         edges.iter().filter_map(move |&edge| {
             let (src, dst) = self.store.ends()[edge as usize];
-            // A node is inside of itself, if anybody says so.
+            // An edge may say that a node is inside itself.
             let is_wanted = self.store.nests(edge as usize) == nests && !(nests && src == dst);
             is_wanted.then(|| pick((src, dst)) as usize)
         })
@@ -219,7 +219,7 @@ impl Network<'_> {
         self.neighbours(self.index.incoming(node), false, |(src, _)| src)
     }
 
-    /// The events that come after one, directly.
+    /// The events directly after an event.
     fn after(self, number: u32, mut visit: impl FnMut(u32)) {
         let (node, is_end) = event(number);
         if is_end {
@@ -231,7 +231,7 @@ impl Network<'_> {
         }
     }
 
-    /// Some event that comes directly before one and is among the wanted.
+    /// Some wanted event directly before an event.
     fn before(self, number: u32, is_wanted: impl Fn(u32) -> bool) -> Option<u32> {
         let (node, is_end) = event(number);
         if is_end {
@@ -266,13 +266,13 @@ impl Network<'_> {
         if order.len() == n_events { Ok(order) } else { Err(self.cycle(&waits_for)) }
     }
 
-    /// The nodes of a cycle, in their order, among the events that still wait.
+    /// The nodes of a cycle, in order, among the events that still wait.
     fn cycle(self, waits_for: &[u32]) -> Vec<usize> {
         let is_stuck = |event: u32| waits_for[event as usize] > 0;
         let Some(first) = (0..waits_for.len() as u32).find(|&event| is_stuck(event)) else {
             return Vec::new();
         };
-        // Each event that waits has one before it that waits too, so going back ends in a circle.
+        // Each waiting event has another waiting one before it, so going back ends in a cycle.
         let mut seen = vec![false; waits_for.len()];
         let mut at = first;
         while !std::mem::replace(&mut seen[at as usize], true) {
@@ -320,7 +320,7 @@ impl<'g> Schedule<'g> {
             latest_end: Vec::new(),
             order,
         };
-        // What is inside a node ends at `inner`; only then it is known what is left as its own.
+        // The nodes inside a node end at `inner`; only then its own time is known.
         let durations = |node: usize, begin: u64, inner: u64| {
             let whole = begin.saturating_add(graph.store.row(node).duration().unwrap_or(0));
             whole.max(inner) - inner
@@ -331,13 +331,13 @@ impl<'g> Schedule<'g> {
         Ok(schedule)
     }
 
-    /// Fills in the earliest times; `own` is asked for the own time of a node, and told when the node
-    /// begins and when the last of what is inside it ends. Returns the answers.
+    /// Fills in the earliest times. `own` returns the own time of a node, given when the node begins and
+    /// when the last node inside it ends. Returns these own times.
     fn run_forward(&mut self, own: impl Fn(usize, u64, u64) -> u64) -> Vec<u64> {
         let network = self.graph.network();
         let mut owns = vec![0; self.earliest_begin.len()];
         self.earliest_begin.fill(0);
-        // Until a node has ended, its entry is when the last of what is inside it ends.
+        // Until a node has ended, its entry is the end of the last node inside it.
         self.earliest_end.fill(0);
         self.makespan = 0;
         for &number in &self.order {
@@ -390,39 +390,39 @@ impl<'g> Schedule<'g> {
         self.latest_end = latest_end;
     }
 
-    /// How long the whole takes at the least.
+    /// The shortest time that the whole can take.
     #[must_use]
     pub fn makespan_ns(&self) -> u64 {
         self.makespan
     }
 
-    /// When a node begins at the earliest, and when it ends then; `None` for one that isn't there.
+    /// The earliest begin of a node, and its end in that case; `None` if the node doesn't exist.
     #[must_use]
     pub fn earliest(&self, node: ExecutionNodeId) -> Option<(u64, u64)> {
         let node = node.0 as usize;
         Some((*self.earliest_begin.get(node)?, *self.earliest_end.get(node)?))
     }
 
-    /// What of a node's time nothing inside of it explains.
+    /// The part of a node's time outside of the nodes inside it.
     #[must_use]
     pub fn own_ns(&self, node: ExecutionNodeId) -> Option<u64> {
         self.own.get(node.0 as usize).copied()
     }
 
-    /// By how much each node's end can be delayed without making the whole longer.
+    /// How far each node's end can be delayed without making the whole longer.
     #[must_use]
     pub fn slack(&self) -> Slack {
         let ends = self.latest_end.iter().zip(&self.earliest_end);
         Slack { nanos: ends.map(|(latest, earliest)| latest.saturating_sub(*earliest)).collect() }
     }
 
-    /// The critical path: what decides how long the whole takes, from first to last. The own times of
-    /// its steps add up to the makespan; nodes without any are left out.
+    /// The critical path, from first to last: the steps that decide how long the whole takes. Their own
+    /// times add up to the makespan; nodes without any are left out.
     #[must_use]
     pub fn critical_path(&self) -> Vec<Step> {
         let network = self.graph.network();
         let mut steps = Vec::new();
-        // The first of those that end last; what is inside it is found from there. Outer nodes come
+        // The first of those that end last; nodes inside it are found from there. Outer nodes come
         // before inner ones.
         let last = (0..self.own.len()).find(|&node| self.earliest_end[node] == self.makespan);
         let mut at = last.map(end);
@@ -430,7 +430,7 @@ impl<'g> Schedule<'g> {
             let (node, is_end) = event(number);
             if is_end {
                 let inner_end = self.earliest_end[node] - self.own[node];
-                // Something inside that took time, rather than something that only waited.
+                // A node inside that took time, rather than one that only waited.
                 let ends_then = |&child: &usize| self.earliest_end[child] == inner_end;
                 let took_time = |&child: &usize| self.earliest_begin[child] < inner_end;
                 let inside = || network.children(node).filter(ends_then);
@@ -459,8 +459,8 @@ impl<'g> Schedule<'g> {
         steps
     }
 
-    /// The makespan if nodes had other times of their own; `own_ns` is asked for each, and told what
-    /// it is now.
+    /// The makespan if nodes had other own times: `own_ns` returns that of each node, given its present
+    /// one.
     #[must_use]
     pub fn makespan_if(&self, own_ns: impl Fn(ExecutionNodeId, u64) -> u64) -> u64 {
         let mut other = self.clone();
@@ -468,19 +468,19 @@ impl<'g> Schedule<'g> {
         other.makespan
     }
 
-    /// What became of the whole if all that is called `name` took `factor` times as long, with what
-    /// is inside it. `None` if nothing has that name.
+    /// The effect on the whole if every node called `name` took `factor` times as long, including the nodes
+    /// inside it. `None` if no node has that name.
     ///
     /// # Panics
     ///
     /// If `factor` is negative or not a number.
     #[must_use]
     pub fn what_if(&self, name: &str, factor: f64) -> Option<WhatIf> {
-        assert!(factor >= 0.0, "{factor} times as long is no length");
+        assert!(factor >= 0.0, "{factor} is not a factor of a time");
         let network = self.graph.network();
         let mut is_changed = vec![false; self.own.len()];
         let mut nodes = 0;
-        // Whoever begins after its parents in the order inherits from them.
+        // Nodes that begin after their parents in the order inherit from them.
         for &number in &self.order {
             let (node, is_end) = event(number);
             if !is_end {
@@ -500,7 +500,7 @@ impl<'g> Schedule<'g> {
     }
 }
 
-/// What decides how long the whole takes.
+/// Critical path, slack and what-if.
 impl ExecutionGraph {
     fn network(&self) -> Network<'_> {
         Network { store: &self.store, index: self.index() }
@@ -510,18 +510,18 @@ impl ExecutionGraph {
     ///
     /// # Errors
     ///
-    /// If nodes wait for each other in a circle.
+    /// If nodes wait for each other in a cycle.
     pub fn schedule(&self) -> Result<Schedule<'_>, Cycle> {
         Schedule::new(self)
     }
 
-    /// The nodes that decide how long the whole takes, from first to last, and how long that is, in
+    /// The nodes that decide how long the whole takes, from first to last, and that length in
     /// nanoseconds.
     ///
-    /// Time inside of a node counts once, and the path names what is innermost: a brick that launches
-    /// a timed kernel gives way to it, unless more than half of its time is its own. The whole path
-    /// with each node's share is [`Schedule::critical_path`]. A graph with a cycle has no path, and
-    /// gives none: [`schedule`](Self::schedule) says where the cycle is.
+    /// Time inside a node counts once, and the path names the innermost nodes: a brick that launches a timed
+    /// kernel gives way to it, unless more than half of its time is its own. The whole path with each
+    /// node's part is [`Schedule::critical_path`]. A graph with a cycle has an empty path:
+    /// [`schedule`](Self::schedule) says where the cycle is.
     #[must_use]
     pub fn critical_path(&self) -> (Vec<ExecutionNodeId>, u64) {
         match self.schedule() {
@@ -533,7 +533,7 @@ impl ExecutionGraph {
         }
     }
 
-    /// The steps that a path is told by: the others only wrap them.
+    /// The steps that name a path; the others only wrap them.
     pub(crate) fn named_steps<'s>(&self, steps: &'s [Step]) -> impl Iterator<Item = &'s Step> {
         steps.iter().filter(|step| {
             let whole = self.store.row(step.node.0 as usize).duration().unwrap_or_default();
@@ -541,19 +541,18 @@ impl ExecutionGraph {
         })
     }
 
-    /// By how much each node can be delayed without making the whole longer. Of a graph with a cycle,
-    /// nothing.
+    /// How far each node can be delayed without making the whole longer; empty for a graph with a cycle.
     #[must_use]
     pub fn compute_slack(&self) -> Slack {
         self.schedule().map(|schedule| schedule.slack()).unwrap_or_default()
     }
 
-    /// What became of the whole if all that is called `name` took `factor` times as long: see
+    /// The effect on the whole if every node called `name` took `factor` times as long: see
     /// [`Schedule::what_if`].
     ///
     /// # Errors
     ///
-    /// If nodes wait for each other in a circle.
+    /// If nodes wait for each other in a cycle.
     ///
     /// # Panics
     ///

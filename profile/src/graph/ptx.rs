@@ -1,4 +1,4 @@
-//! Kernel sources, found again by the hash that a kernel node carries, by name or by file.
+//! Kernel sources, found by the hash in a kernel node, by name or by file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::checksum::fnv1a;
 use crate::graph::ExecutionNode;
 
-/// PTX sources, by hash, name and path. Nothing that was registered is ever replaced.
+/// PTX sources by hash, name and path. Registered sources are never replaced.
 ///
 /// ```
 /// use std::path::Path;
@@ -33,37 +33,37 @@ pub struct PtxRegistry {
     by_path: BTreeMap<PathBuf, BTreeSet<usize>>,
 }
 
-/// A source that was registered.
+/// A registered source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PtxSource {
-    /// [`PtxRegistry::hash_ptx`] of it.
+    /// Its [`PtxRegistry::hash_ptx`].
     pub hash: u64,
     /// The source.
     pub ptx: String,
-    /// What it was registered as, the first one first. Not empty, save in files by others.
+    /// The names that it was registered under, the first one first. Only empty in files by others.
     pub names: Vec<PtxName>,
 }
 
-/// What a source was registered as.
+/// A name that a source was registered under.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PtxName {
     /// The kernel's name.
     pub name: String,
-    /// The file that the source came from. In a profile's file, bytes that are no UTF-8 become `�`.
+    /// The file that the source came from. In a profile's file, bytes that aren't UTF-8 become `�`.
     #[serde(default, serialize_with = "lossy")]
     pub path: Option<PathBuf>,
 }
 
-/// How a registration went. It needs no handling: a collision stays in
+/// The result of a registration. It can be ignored: collisions stay in
 /// [`PtxRegistry::collisions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registered {
     /// The source is new, and has this hash.
     New(u64),
-    /// The same source was there already; the name finds it too.
+    /// The same source was registered already; the name finds it too.
     Known(u64),
-    /// A different source with this hash was there before. Both are kept: the hash finds the first,
+    /// A different source with this hash was registered before. Both are kept: the hash finds the first,
     /// each name finds its own.
     Collision(u64),
 }
@@ -79,7 +79,7 @@ impl Registered {
 }
 
 impl PtxRegistry {
-    /// A registry of nothing.
+    /// An empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -101,7 +101,7 @@ impl PtxRegistry {
         registered
     }
 
-    /// The place of a source, which may be new.
+    /// The index of a source, which may be new.
     fn add(&mut self, hash: u64, ptx: &str) -> (usize, Registered) {
         let same_hash = self.by_hash.entry(hash).or_default();
         if let Some(&index) = same_hash.iter().find(|&&index| self.sources[index].ptx == ptx) {
@@ -116,8 +116,8 @@ impl PtxRegistry {
 
     /// The 64-bit FNV-1a hash of a source.
     ///
-    /// Formula: Fowler, Noll and Vo, <http://www.isthe.com/chongo/tech/comp/fnv/>. It is quick and
-    /// not safe against people who look for collisions, so they are told from the same source.
+    /// Formula: Fowler, Noll and Vo, <http://www.isthe.com/chongo/tech/comp/fnv/>. It is fast, and not safe
+    /// against deliberate collisions, so sources with equal hashes are compared.
     #[must_use]
     pub fn hash_ptx(ptx: &str) -> u64 {
         fnv1a(ptx.bytes())
@@ -129,7 +129,7 @@ impl PtxRegistry {
         self.first(hash).map(|source| source.ptx.as_str())
     }
 
-    /// The kernel of this hash, by the first name that its source was registered as.
+    /// The kernel of this hash, by the first name of its source.
     #[must_use]
     pub fn lookup_name(&self, hash: u64) -> Option<&str> {
         Some(self.first(hash)?.names.first()?.name.as_str())
@@ -156,10 +156,10 @@ impl PtxRegistry {
         self.by_hash.get(&hash).into_iter().flatten().map(|&index| &self.sources[index])
     }
 
-    /// The source of a kernel node: that of its hash or, where it has none (0), the only one of its
-    /// name. Of sources whose hashes collide, the one of its name.
+    /// The source of a kernel node: by its hash or, if it has none (0), the only one of its name. Of sources
+    /// whose hashes collide, the one of its name.
     ///
-    /// `None` for other nodes and for routines of the CPU, and where it can't be told.
+    /// `None` for other nodes, for routines of the CPU, and if the source is ambiguous or unknown.
     #[must_use]
     pub fn resolve(&self, node: &ExecutionNode) -> Option<&PtxSource> {
         let ExecutionNode::Kernel { name, ptx_hash, host: None, .. } = node else { return None };
@@ -170,7 +170,7 @@ impl PtxRegistry {
             .or_else(|| only(self.lookup_by_name(name).filter(|source| source.hash == *ptx_hash)))
     }
 
-    /// Hashes that several different sources have, with these sources.
+    /// Hashes shared by several different sources, with these sources.
     pub fn collisions(&self) -> impl Iterator<Item = (u64, Vec<&PtxSource>)> {
         let collide = self.by_hash.iter().filter(|(_, sources)| sources.len() > 1);
         collide.map(|(&hash, _)| (hash, self.lookup_all(hash).collect()))
@@ -187,7 +187,7 @@ impl PtxRegistry {
         self.by_hash.keys().copied()
     }
 
-    /// How many sources there are.
+    /// The number of sources.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sources.len()
@@ -204,17 +204,17 @@ impl PtxRegistry {
     }
 }
 
-/// The item, if there is one and no other.
+/// The only item; `None` if there is none or more than one.
 fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     items.next().filter(|_| items.next().is_none())
 }
 
-// Serde refuses paths that are no UTF-8, which would make the whole profile impossible to write.
+// Serde refuses paths that aren't UTF-8, and then the whole profile couldn't be written.
 fn lossy<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
     path.as_ref().map(|path| path.to_string_lossy()).serialize(to)
 }
 
-/// A source in a file. The hash is in hexadecimal: numbers beyond 2⁵³ suffer in many a JSON reader.
+/// A source in a file. The hash is in hexadecimal, since many JSON readers round numbers above 2⁵³.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     hash: String,

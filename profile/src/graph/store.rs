@@ -1,5 +1,5 @@
-//! How a graph lies in memory: a row of 40 bytes for each node, nine bytes for each edge, and each
-//! name once. Ten million nodes with two edges each take less than a gigabyte.
+//! The memory layout of a graph: a row of 40 bytes for each node, nine bytes for each edge, and each name
+//! once. Ten million nodes with two edges each take less than a gigabyte.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::node::{
 };
 use crate::brick::BrickId;
 
-/// No name, no time.
+/// The values for no name and no time.
 const NO_NAME: u32 = u32::MAX;
 const NO_TIME: u64 = u64::MAX;
 
 /// When and where a node ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeTime {
-    /// When it began, in nanoseconds of the clock of the run.
+    /// When it began, in nanoseconds of the run's clock.
     pub start_ns: u64,
     /// From begin to end, in nanoseconds.
     pub duration_ns: u64,
@@ -39,13 +39,13 @@ pub(super) enum RowKind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
     pub(super) kind: RowKind,
-    /// Of a brick its [`BrickId`], of a transfer its direction, of a kernel which rates it has, of a
+    /// For a brick its [`BrickId`], for a transfer its direction, for a kernel the rates that it has, for a
     /// function whether it is a point.
     small: u8,
     lane: u16,
     name: u32,
-    /// Of a kernel its launch, of a transfer where it goes, of a function its file, of a layer its
-    /// index, of a task its entry in `tasks`.
+    /// For a kernel its launch, for a transfer its destination, for a function its file, for a layer its
+    /// index, for a task its entry in `tasks`.
     more: u32,
     duration: u64,
     start: u64,
@@ -53,7 +53,7 @@ pub(super) struct Row {
     amount: u64,
 }
 
-/// What kernels launch alike, again and again.
+/// What repeated launches of a kernel have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Launch {
     ptx_hash: u64,
@@ -65,7 +65,7 @@ struct Launch {
 
 const HAS_INTENSITY: u8 = 1;
 const HAS_TFLOPS: u8 = 2;
-/// Of a function: see [`Store::mark_as_point`].
+/// For a function: see [`Store::mark_as_point`].
 const IS_POINT: u8 = 1;
 
 const DIRECTIONS: [TransferDirection; 3] =
@@ -81,7 +81,7 @@ const TRANSFER: u8 = 5;
 /// Set for an edge with an entry in `unusual`.
 const IS_UNUSUAL: u8 = 0x80;
 
-/// Texts, each kept once.
+/// Texts, each stored once.
 #[derive(Debug, Clone, Default)]
 struct Symbols {
     texts: Vec<Arc<str>>,
@@ -105,7 +105,7 @@ impl Symbols {
     }
 
     fn bytes(&self) -> usize {
-        // The text with its two counts, its entry in each table, and a byte of the hash table's own.
+        // The text with its two counts, its entry in each table, and a byte of the hash table itself.
         let each = 2 * size_of::<usize>() + 2 * size_of::<Arc<str>>() + size_of::<u32>() + 1;
         self.texts.iter().map(|text| text.len() + each).sum()
     }
@@ -127,7 +127,7 @@ pub(super) struct Store {
     tasks: Vec<Task>,
 }
 
-/// Makes room by an eighth, not by half: a large graph is not to take twice its size.
+/// Grows by an eighth, not by half, so that a large graph doesn't take twice its size.
 fn push<T>(list: &mut Vec<T>, item: T) {
     if list.len() == list.capacity() {
         list.reserve_exact((list.len() / 8).max(64));
@@ -307,7 +307,7 @@ impl Store {
         })
     }
 
-    /// Says that a function is but a point between spans.
+    /// Marks a function as a point between spans.
     pub(super) fn mark_as_point(&mut self, index: usize) {
         self.rows[index].small = IS_POINT;
     }
@@ -319,7 +319,7 @@ impl Store {
         row.lane = time.lane;
     }
 
-    /// Whether [`ExecutionNode::name`] of the node is `name`, without making it.
+    /// Whether [`ExecutionNode::name`] of the node is `name`, without building it.
     pub(super) fn is_named(&self, index: usize, name: &str) -> bool {
         let row = &self.rows[index];
         match row.kind {
@@ -377,7 +377,7 @@ impl Store {
         ExecutionEdge { src: ExecutionNodeId(src), dst: ExecutionNodeId(dst), edge_type, weight }
     }
 
-    /// Whether the edge says that one lies inside the other, instead of one after the other.
+    /// Whether the edge says that one node lies inside the other, rather than after it.
     pub(super) fn nests(&self, edge: usize) -> bool {
         self.edge_kinds[edge] & !IS_UNUSUAL <= LAUNCHES
     }
@@ -430,7 +430,7 @@ impl Row {
         self.amount = bits(intensity) << 32 | bits(tflops);
     }
 
-    /// FLOPs for each byte, and TFLOP/s, of a kernel.
+    /// FLOPs per byte, and TFLOP/s, of a kernel.
     pub(super) fn rates(&self) -> (Option<f32>, Option<f32>) {
         let rate = |flag, bits| (self.small & flag != 0).then(|| f32::from_bits(bits));
         (rate(HAS_INTENSITY, (self.amount >> 32) as u32), rate(HAS_TFLOPS, self.amount as u32))
@@ -446,7 +446,7 @@ pub(super) struct Index {
 
 #[derive(Debug, Clone)]
 struct Lists {
-    /// Where each node's list begins in `edges`; one more for the end.
+    /// The index in `edges` at which each node's list begins, plus one for the end.
     begins: Vec<u32>,
     edges: Vec<u32>,
 }
@@ -461,7 +461,7 @@ impl Lists {
             begins[node + 1] += begins[node];
         }
         let mut edges = vec![0; begins[n_nodes] as usize];
-        // `begins` serves as the place to write to, and is put back afterwards.
+        // `begins` serves as the position to write to, and is restored afterwards.
         for (edge, key) in (0..).zip(keys) {
             let place = &mut begins[key as usize];
             edges[*place as usize] = edge;
@@ -493,7 +493,7 @@ impl Index {
         }
     }
 
-    /// The numbers of the edges that begin at a node; none for a node that isn't there.
+    /// The indices of the edges that begin at a node; none if the node doesn't exist.
     pub(super) fn outgoing(&self, node: usize) -> &[u32] {
         self.outgoing.of(node)
     }

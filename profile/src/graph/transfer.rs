@@ -5,22 +5,22 @@ use std::collections::HashMap;
 use super::store::{Row, RowKind};
 use super::{ExecutionGraph, ExecutionNodeId, TransferDirection};
 
-/// Data that goes to a device and comes back unused, or the other way round.
+/// Data that is copied to a device and back unused, or the other way round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PingPong {
-    /// What is copied: the name of its buffer on the device.
+    /// The name of the copied buffer on the device.
     pub tensor: String,
-    /// Which way first.
+    /// The direction of the first copy.
     pub direction: TransferDirection,
     /// Bytes of one copy.
     pub bytes: u64,
-    /// How often that happens in the graph: pairs of copies.
+    /// The number of such pairs of copies in the graph.
     pub times: usize,
-    /// Nanoseconds of all these copies, as far as they were measured; `None` if none was.
+    /// Nanoseconds of all these copies that were measured; `None` if none was.
     pub total_ns: Option<u64>,
     /// The brick, or else the scope, that makes the first copy of the first pair.
     pub there: Option<String>,
-    /// The one that makes the second.
+    /// The brick or scope that makes the second copy.
     pub back: Option<String>,
 }
 
@@ -28,14 +28,14 @@ pub struct PingPong {
 type Key = (String, TransferDirection, u64, Option<String>, Option<String>);
 
 impl ExecutionGraph {
-    /// Pairs of transfers of which the second undoes the first: host to device and then back, or the
-    /// other way round, of as many bytes, with the same name on the device. A transfer is in one pair
-    /// at most, with the nearest before it.
+    /// Pairs of transfers of which the second undoes the first: host to device and back, or the other way
+    /// round, of the same number of bytes and with the same name on the device. A transfer is in at most
+    /// one pair, with the nearest one before it.
     ///
     /// Linear in the number of transfers.
     #[must_use]
     pub fn detect_ping_pong(&self) -> Vec<(ExecutionNodeId, ExecutionNodeId)> {
-        // What was copied where and waits to come back.
+        // Copies that may still come back.
         let mut there: HashMap<(&str, u64, TransferDirection), Vec<u32>> = HashMap::new();
         let mut pairs = Vec::new();
         for id in 0..self.num_nodes() as u32 {
@@ -59,14 +59,14 @@ impl ExecutionGraph {
         pairs
     }
 
-    /// The same, summed up by tensor, direction, size, and the two bricks that force it; what moves
-    /// most bytes first.
+    /// The same pairs, summed up by tensor, direction, size, and the two bricks that cause them; those that
+    /// move the most bytes first.
     #[must_use]
     pub fn ping_pong_findings(&self) -> Vec<PingPong> {
         let mut findings: Vec<PingPong> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();
         let bricks = self.bricks_around();
-        // The name of the nearest brick around a node, else of what is directly around it.
+        // The name of the nearest brick around a node, else of the node directly around it.
         let scope_name = |node: ExecutionNodeId| {
             let around = bricks[node.0 as usize].or_else(|| self.parent(node))?;
             self.node(around).map(|node| node.name())

@@ -7,35 +7,34 @@ use crate::graph::nesting::Nesting;
 use crate::graph::{ExecutionGraph, ExecutionNode};
 use crate::text::{micros, printable};
 
-/// What of a graph a tree shows. By default all of it.
+/// Which part of a graph a tree shows. By default all of it.
 ///
-/// What is left out is counted in a line that begins with `…`.
+/// A line that begins with `…` counts what is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TreeOptions {
-    /// At most so many levels; a line whose children are left out says how many nodes are inside.
+    /// At most this many levels; a line whose children are left out says how many nodes are inside.
     pub depth: Option<usize>,
     /// Only this transformer layer.
     pub layer: Option<u32>,
-    /// Only what took at least this share, 0 to 1, of the time of all that the tree is of. What
-    /// wasn't timed stays, since nobody knows its share.
+    /// Only nodes that took at least this share, 0 to 1, of the time of everything in the tree. Nodes
+    /// that weren't timed stay, since their share is unknown.
     pub min_share: Option<f64>,
-    /// Siblings that are layers of the same bricks and kernels become one line, `Layers 0–21  ×22`.
-    /// Below it are the sums of their measured times and, of bricks, the least and the most of one
-    /// layer: sums, so that the lines of a tree add up; the range, so that a layer that differs
-    /// can't hide.
+    /// Sibling layers of the same bricks and kernels become one line, `Layers 0–21  ×22`. The lines
+    /// below it have the sums of their measured times, so that the lines of a tree add up, and for
+    /// bricks the minimum and maximum of one layer, so that a layer that differs can't hide.
     pub fold: bool,
 }
 
-/// Levels that are indented. Deeper lines say their level instead, counted as
-/// [`TreeOptions::depth`] is, or a graph of 100 000 levels would take gigabytes of blanks.
+/// The most levels that are indented. Deeper lines state their level instead, counted as for
+/// [`TreeOptions::depth`]; otherwise a graph of 100 000 levels would take gigabytes of blanks.
 const MOST_INDENTED: usize = 16;
 
 impl ExecutionGraph {
     /// The graph as a tree: what contains or launches what.
     ///
-    /// Deterministic, without a line break at the end, and free of recursion, so that no depth is
-    /// too deep; beyond 16 levels lines say their level instead of being indented further. A node
-    /// that several others contain is shown under the first of them.
+    /// Deterministic, without a final line break, and without recursion, so no graph is too deep;
+    /// beyond 16 levels, lines state their level instead of being indented further. A node that
+    /// several others contain is shown under the first of them.
     #[must_use]
     pub fn to_ascii_tree(&self) -> String {
         self.to_tree(&TreeOptions::default())
@@ -62,11 +61,11 @@ impl ExecutionGraph {
     /// ```
     #[must_use]
     pub fn to_tree(&self, options: &TreeOptions) -> String {
-        let nesting = Nesting::of(self);
+        let nesting = Nesting::new(self);
         if nesting.roots().is_empty() {
             return match self.num_nodes() {
                 0 => "(empty graph)".to_owned(),
-                // Every node is contained in another: the edges go in a circle.
+                // Every node is contained in another, so the edges form a cycle.
                 _ => "(every node is inside another: the graph has a cycle)".to_owned(),
             };
         }
@@ -82,10 +81,10 @@ impl ExecutionGraph {
 /// A tree that is being written.
 struct Tree<'g> {
     nesting: Nesting<'g>,
-    /// For each node a number that says what is below it, if layers are folded.
+    /// If layers are folded, a number for each node that identifies what is below it.
     shapes: Vec<u32>,
     options: TreeOptions,
-    /// What takes less is left out.
+    /// Nodes that take less are left out.
     least_ns: f64,
 }
 
@@ -107,7 +106,7 @@ impl Nodes {
 /// A line of the tree.
 enum Line {
     Nodes(Nodes),
-    /// What is left out.
+    /// A count of what is left out.
     Rest {
         what: &'static str,
         rest: Rest,
@@ -159,7 +158,7 @@ impl Tree<'_> {
         }
         if circle > 0 {
             let rest = Rest { nodes: circle, ..Rest::default() };
-            lines.push(Line::Rest { what: "inside each other, in a circle: ", rest });
+            lines.push(Line::Rest { what: "in a cycle: ", rest });
         }
         Ok(lines)
     }
@@ -220,7 +219,7 @@ impl Tree<'_> {
         let nesting = &self.nesting;
         let members = nodes.as_slice();
         let first = nesting.node(members[0]);
-        // What stands for a time that was not measured itself.
+        // The sum of children's times, for a node whose own was not measured.
         let mut sum = self.time(nodes).filter(|_| nesting.own_time(members[0]).is_none());
         match nodes {
             Nodes::One(node) => label(&first, nesting.own_time(*node)).write(None, text),
@@ -262,7 +261,7 @@ impl Tree<'_> {
         times.try_fold(0, |sum, time| Some(u64::saturating_add(sum, time?)))
     }
 
-    /// What is below nodes: the n-th children of the same nodes are the same.
+    /// The children of nodes: the n-th children of nodes of one shape are of one shape too.
     fn children(&self, nodes: &Nodes) -> Vec<Nodes> {
         match nodes {
             Nodes::One(node) => {
@@ -277,7 +276,7 @@ impl Tree<'_> {
         }
     }
 
-    /// The lines for siblings at `depth` + 1: layers folded, what is left out summed up.
+    /// The lines of siblings at `depth` + 1: layers folded, what is left out summed up.
     fn lines(&self, siblings: Vec<Nodes>, depth: usize) -> Vec<Line> {
         let siblings = if self.options.fold { self.fold(siblings) } else { siblings };
         let mut rest = Rest::default();
@@ -297,10 +296,10 @@ impl Tree<'_> {
         lines
     }
 
-    /// Puts layers of the same shape together, as far as only layers lie between them.
+    /// Folds layers of the same shape, as far as only layers lie between them.
     fn fold(&self, siblings: Vec<Nodes>) -> Vec<Nodes> {
         let mut folded: Vec<Nodes> = Vec::new();
-        // Where in `folded` the layers of a shape are, for each stretch of nothing but layers.
+        // The index in `folded` of each shape, by stretch of consecutive layers.
         let mut known: HashMap<(usize, u32), usize> = HashMap::new();
         let mut stretch = 0;
         for nodes in siblings {
@@ -321,7 +320,7 @@ impl Tree<'_> {
     }
 }
 
-/// The layers of this number, and what is outside of them.
+/// The layers with this number, and what is outside of them.
 fn only_layer(nesting: &Nesting<'_>, layer: u32) -> (Vec<u32>, Rest) {
     #[derive(Clone, Copy, PartialEq)]
     enum Is {
@@ -404,7 +403,7 @@ impl Times {
 
 /// `Layers 0–3, 6, 9–11`; a long list is cut short.
 fn ranges(layers: impl Iterator<Item = u32>) -> String {
-    /// As many as fit a line beside the times.
+    /// As many as fit in a line beside the times.
     const MOST_RANGES: usize = 6;
     let mut numbers: Vec<u32> = layers.collect();
     numbers.sort_unstable();
@@ -425,8 +424,8 @@ fn ranges(layers: impl Iterator<Item = u32>) -> String {
     format!("{} {}", if numbers.len() == 1 { "Layer" } else { "Layers" }, parts.join(", "))
 }
 
-/// For each node the number of what is below it: two nodes have the same number if and only if the
-/// trees below them differ in nothing but times.
+/// A number for each node's subtree: two nodes have the same number if and only if the trees below
+/// them differ only in times.
 fn shapes(nesting: &Nesting<'_>) -> Vec<u32> {
     let mut shapes = vec![0; nesting.n_nodes() as usize];
     let mut labels = HashMap::new();

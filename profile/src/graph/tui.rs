@@ -1,4 +1,4 @@
-//! The execution graph as the tree of a widget in the terminal, of the crate `presentar-terminal`.
+//! The execution graph as a tree of the terminal widgets in the crate `presentar-terminal`.
 
 use presentar_terminal::{Color, TreeNode};
 
@@ -7,15 +7,15 @@ use crate::graph::tree::label;
 use crate::graph::{ExecutionGraph, ExecutionNode};
 use crate::text::printable;
 
-/// Levels that are converted. The widget, and the drop of its nodes, recurse.
+/// The most levels that are converted: the widget, and the drop of its nodes, recurse.
 const MOST_LEVELS: usize = 256;
 
-/// Numbers of nodes that are not in the graph count down from here.
+/// Ids of nodes that are not in the graph count down from here.
 const NOT_IN_GRAPH: u64 = u64::MAX;
 
 impl ExecutionGraph {
-    /// The graph as the tree of a widget: a name as label, times and launches as info, the node's
-    /// number as id. Several roots are put into a node `Execution Graph`.
+    /// The graph as a widget's tree: names are labels, times and launches info, the numbers of nodes
+    /// ids. Several roots are put into a node `Execution Graph`.
     ///
     /// The widget recurses, so levels beyond 256 are left out; a node `… 12 inside` counts them.
     ///
@@ -31,7 +31,7 @@ impl ExecutionGraph {
     /// ```
     #[must_use]
     pub fn to_tree_node(&self) -> TreeNode {
-        let nesting = Nesting::of(self);
+        let nesting = Nesting::new(self);
         let n_nodes = nesting.n_shown();
         if n_nodes == 0 {
             return TreeNode::new(NOT_IN_GRAPH, "Empty Graph");
@@ -62,7 +62,7 @@ impl ExecutionGraph {
         let mut roots = take(nesting.roots(), &mut done);
         let circle = n_nodes - nesting.order().len() as u64;
         if circle > 0 {
-            let text = format!("… inside each other, in a circle: {circle} more");
+            let text = format!("… in a cycle: {circle} more");
             roots.push(TreeNode::new(NOT_IN_GRAPH - 1 - n_nodes, text));
         }
         match roots.len() {
@@ -135,7 +135,7 @@ mod tests {
         let root = graph.to_tree_node();
         let labels: Vec<&str> = root.children.iter().map(|child| child.label.as_str()).collect();
         assert_eq!(root.label, "Execution Graph");
-        assert_eq!(labels, ["Layer 0", "Layer 1", "… inside each other, in a circle: 2 more"]);
+        assert_eq!(labels, ["Layer 0", "Layer 1", "… in a cycle: 2 more"]);
     }
 
     #[test]

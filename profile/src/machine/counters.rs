@@ -4,28 +4,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::absent::Absent;
 
-/// What hardware counters counted, in user space, in all threads that were counted.
+/// Counts of the hardware counters, in user space, over all counted threads.
 ///
-/// A counter is `None` if the machine doesn't have it, or if it wasn't counted all the time: see
+/// A counter is `None` if the machine lacks it, or if it wasn't counted all the time: see
 /// [`absent`](Self::absent).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CounterReading {
-    /// Cycles of the cores while they ran these threads. At the frequency of the moment.
+    /// Cycles of the cores while they ran these threads, at whatever frequency.
     pub cycles: Option<u64>,
     /// Instructions retired.
     pub instructions: Option<u64>,
-    /// Loads that missed the last-level cache. What prefetchers fetch in time doesn't count.
+    /// Loads that missed the last-level cache. Data that prefetchers fetch in time doesn't count.
     pub llc_misses: Option<u64>,
-    /// Branches that were predicted wrongly.
+    /// Mispredicted branches.
     pub branch_misses: Option<u64>,
-    /// For how long threads ran that were to be counted, in nanoseconds, summed over threads.
+    /// How long the threads to be counted ran, in nanoseconds, summed over threads.
     pub wanted_ns: u64,
-    /// For how long of that the counters were on the hardware.
+    /// How long of that the counters were on the hardware.
     pub counted_ns: u64,
 }
 
 impl CounterReading {
-    /// What [`add`](Self::add) begins with.
+    /// The value that [`add`](Self::add) starts from.
     #[doc(hidden)]
     pub const ZERO: Self = Self {
         cycles: Some(0),
@@ -36,7 +36,7 @@ impl CounterReading {
         counted_ns: 0,
     };
 
-    /// What was counted between an earlier reading of the same counters and this one.
+    /// The counts between an earlier reading of the same counters and this one.
     #[doc(hidden)]
     pub fn since(&self, earlier: &Self) -> Self {
         let wanted_ns = self.wanted_ns.saturating_sub(earlier.wanted_ns);
@@ -54,7 +54,7 @@ impl CounterReading {
         }
     }
 
-    /// Adds what another interval counted. A counter that is absent in one is absent in the sum.
+    /// Adds the counts of another interval. A counter that is absent in either is absent in the sum.
     #[doc(hidden)]
     pub fn add(&mut self, other: &Self) {
         let sum = |a: Option<u64>, b: Option<u64>| a?.checked_add(b?);
@@ -66,7 +66,7 @@ impl CounterReading {
         self.counted_ns = self.counted_ns.saturating_add(other.counted_ns);
     }
 
-    /// Why counters are `None` that the machine has: they were not counted all the time.
+    /// Why counters that the machine has are `None`: they were not counted all the time.
     #[must_use]
     pub fn absent(&self) -> Option<Absent> {
         (self.counted_ns < self.wanted_ns).then(|| Absent {
@@ -80,12 +80,12 @@ impl CounterReading {
     }
 }
 
-/// What was counted in some spans.
+/// The counts of some spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterSums {
-    /// In how many spans. Fewer than there were, if counting began or ended meanwhile.
+    /// The number of counted spans: fewer than all, if counting began or ended meanwhile.
     pub spans: u64,
-    /// Summed over them.
+    /// The sums over them.
     #[serde(flatten)]
     pub sums: CounterReading,
 }
@@ -109,7 +109,7 @@ impl CounterSums {
         self.sums.add(&other.sums);
     }
 
-    /// Instructions for each cycle.
+    /// Instructions per cycle.
     #[must_use]
     pub fn instructions_per_cycle(&self) -> Option<f64> {
         let cycles = self.sums.cycles.filter(|&cycles| cycles > 0)?;

@@ -24,33 +24,33 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
 }
 
-/// What a machine can do at best, and how that is known.
+/// The measured peaks of a machine, and how they were obtained.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Ceilings {
-    /// Bytes read from memory in a second, by as many threads as the run had.
+    /// Bytes read from memory per second, by as many threads as the run had.
     pub read_bytes_per_second: f64,
-    /// Multiplications and additions of `f32` in a second, by the same threads with the run's instruction
-    /// set. Where `numbers` is absent it may be of bytes: of what the run's products multiplied.
+    /// Multiplications and additions of `f32` per second, by the same threads with the run's instruction
+    /// set. If `numbers` is absent they may be of bytes: of what the run's products multiplied.
     pub flops_per_second: f64,
-    /// The same of bytes, where kernels of that instruction set multiply such and it was measured.
+    /// The same for bytes, if kernels of that instruction set multiply them and it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub int8_ops_per_second: Option<f64>,
-    /// What the products of the run multiply, and so which of these its peak is; absent in what was written
-    /// before this was told.
+    /// The numbers that the products of the run multiply, and so which of the two peaks is its own; absent
+    /// in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbers: Option<Numbers>,
-    /// How they were obtained.
+    /// How the peaks were obtained.
     pub basis: String,
     /// When, RFC 3339 in UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<String>,
-    /// Bytes read from each level of cache in a second, as far as that could be measured; the
-    /// smallest level first.
+    /// Bytes read per second from each level of cache for which that could be measured; the smallest level
+    /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<CacheCeiling>,
 }
 
-/// What is multiplied where a peak is reached.
+/// The numbers whose multiplication has a peak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Numbers {
@@ -61,11 +61,11 @@ pub enum Numbers {
 }
 
 impl Ceilings {
-    /// How the basis of ceilings ends whose peak is of products of bytes.
+    /// The end of the basis of ceilings whose peak is of products of bytes.
     #[doc(hidden)]
     pub const OF_BYTES: &str = ", products of bytes";
 
-    /// The same ceilings for a run with products whose kernels multiply bytes. Where no peak of such was
+    /// The same ceilings for a run with products whose kernels multiply bytes. If no peak for bytes was
     /// measured, or it is the lower one, that of `f32` stays.
     #[must_use]
     pub fn of_int8_products(mut self) -> Self {
@@ -77,14 +77,14 @@ impl Ceilings {
         self
     }
 
-    /// The peak that a run is held to, in multiplications and additions a second.
+    /// The peak that a run is compared with, in multiplications and additions per second.
     #[must_use]
     pub fn peak_per_second(&self) -> f64 {
         let bytes = self.int8_ops_per_second.filter(|_| self.numbers == Some(Numbers::Int8));
         bytes.unwrap_or(self.flops_per_second)
     }
 
-    /// The field that has it.
+    /// The name of the field with that peak.
     #[must_use]
     pub fn peak_field(&self) -> &'static str {
         match (self.numbers, self.int8_ops_per_second) {
@@ -93,14 +93,14 @@ impl Ceilings {
         }
     }
 
-    /// When or by what, then with what.
+    /// The text of a basis: when or by what it was measured, then with what.
     #[doc(hidden)]
     #[must_use]
     pub fn basis(when: &str, threads: u32, backend: &str) -> String {
         format!("{when}: {threads} thread{}, {backend}", if threads == 1 { "" } else { "s" })
     }
 
-    /// The same ceilings, whose basis says that they were kept from when they were measured.
+    /// The same ceilings, with a basis that says when they were measured and that they were kept.
     #[must_use]
     pub fn kept(mut self) -> Self {
         if let Some((_, with)) = self.basis.rsplit_once(": ") {
@@ -111,14 +111,14 @@ impl Ceilings {
     }
 }
 
-/// What a level of cache gives at best.
+/// The measured peak bandwidth of a level of cache.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheCeiling {
     /// `L1`, `L2`, …
     pub level: String,
-    /// What the threads of the run have of it together.
+    /// The size that the threads of the run share.
     pub bytes: u64,
-    /// Bytes read from it in a second, by all of them.
+    /// Bytes read from it per second, by all of them.
     pub read_bytes_per_second: f64,
 }
 
@@ -140,13 +140,13 @@ impl CacheLevel {
         format!("L{}", self.level)
     }
 
-    /// What one of `threads` busy threads has of it, if they sit as close together as they can.
+    /// The part of it for each of `threads` busy threads, if they run as close together as they can.
     #[must_use]
     pub fn bytes_per_thread(&self, threads: u32) -> u64 {
         self.bytes / u64::from(threads.min(self.shared_by).max(1))
     }
 
-    /// What all `threads` have of this level together, if they sit as close together as they can.
+    /// The size of this level for all `threads` together, if they run as close together as they can.
     #[must_use]
     pub fn bytes_of(&self, threads: u32) -> u64 {
         self.bytes.saturating_mul(threads.max(1).div_ceil(self.shared_by.max(1)).into())

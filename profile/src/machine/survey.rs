@@ -1,37 +1,37 @@
-//! All ceilings of a machine: each way to move memory, each level of cache, each backend.
+//! All peaks of a machine: each way to move memory, each level of cache, each backend.
 
 use serde::{Deserialize, Serialize};
 
 use crate::absent::Absent;
 use crate::machine::{CacheCeiling, CacheLevel, Ceilings, Numbers};
 
-/// What `brickscope machine` measures.
+/// The result of `brickscope machine`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Survey {
-    /// When, RFC 3339 in UTC.
+    /// When it was measured, RFC 3339 in UTC.
     pub measured: String,
     /// The backend whose loops moved the memory.
     pub backend: String,
-    /// The data caches, as the system describes them; empty where it doesn't.
+    /// The data caches, as the system describes them; empty if it doesn't.
     pub caches: Vec<CacheLevel>,
-    /// Bytes moved in a second.
+    /// Bytes moved per second.
     pub bandwidth: Vec<Bandwidth>,
-    /// Operations done in a second.
+    /// Operations per second.
     pub peaks: Vec<Peak>,
 }
 
-/// How fast some threads move what lies in one place.
+/// How fast some threads move data at one level.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
     /// `L1`, `L2`, … or `memory`.
     pub level: String,
     /// How it is moved.
     pub how: Move,
-    /// By how many threads.
+    /// The number of threads.
     pub threads: u32,
-    /// Bytes that they touch together, again and again.
+    /// The bytes that they touch together, again and again.
     pub working_set: Option<u64>,
-    /// Bytes moved in a second, by all of them. What a write reads, because the line wasn't in the
+    /// Bytes moved per second, by all of them. What a write reads first, because the line wasn't in the
     /// cache, isn't counted.
     pub bytes_per_second: Option<f64>,
     /// Why there is no figure.
@@ -46,13 +46,13 @@ pub struct Peak {
     pub numbers: String,
     /// The backend.
     pub backend: String,
-    /// What multiplies and adds.
+    /// The instructions that multiply and add.
     pub instructions: String,
-    /// Whether products of this backend's kernels multiply so.
+    /// Whether products of this backend's kernels use them.
     pub is_used: bool,
-    /// On how many threads.
+    /// The number of threads.
     pub threads: u32,
-    /// Multiplications and additions in a second, each counted as one.
+    /// Multiplications and additions per second, each counted as one.
     pub ops_per_second: Option<f64>,
     /// Why there is no figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ impl Move {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Copy, Self::Triad];
 
-    /// What a table calls it.
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl Move {
         }
     }
 
-    /// Arrays that it moves.
+    /// The number of arrays that it moves.
     #[doc(hidden)]
     #[must_use]
     pub const fn arrays(self) -> usize {
@@ -101,7 +101,7 @@ impl Move {
 }
 
 impl Survey {
-    /// What bounds a run of this survey's backend on `threads` threads, if that was measured.
+    /// The ceilings for a run of this survey's backend on `threads` threads, if they were measured.
     #[must_use]
     pub fn ceilings(&self, threads: u32) -> Option<Ceilings> {
         let peak = |numbers: &str| {

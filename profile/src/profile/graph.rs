@@ -1,9 +1,9 @@
-//! The graph of a pass that really ran, from its spans and from what waited for what.
+//! The graph of a recorded pass, from its spans and dependencies.
 //!
-//! A hand-off between threads is two points, each between two spans of its thread. A point is a node:
-//! it lies in the span around it, after what ended before it, and before what begins later. The time
-//! from there to a hand-off is the hand-off's own, since what waits for it waits for that time too. A
-//! take-over has none: what lies before it there is waiting.
+//! A hand-off between threads is two points, each between two spans of its thread. A point is a node: it
+//! lies in the span around it, after what ended before it, and before what begins later. The time from
+//! there to a hand-off is the hand-off's own, since the waiting thread waits for that time too. A take-over
+//! has none: the time before it on its thread is waiting.
 //!
 //! ```text
 //! thread 0   [ norm ]→[ gate: hand-off ·············· take-over ]→[ down ]
@@ -22,13 +22,13 @@ use crate::profile::Profile;
 use crate::span::Span;
 use crate::sums::Pass;
 
-/// What a pass consists of: spans by index, and the hand-offs between them.
+/// The parts of a pass: spans by index, and the hand-offs between them.
 struct Parts {
     spans: Vec<u32>,
     dependencies: Vec<usize>,
 }
 
-/// From when to when: the pass.
+/// The begin and end of a pass.
 #[derive(Clone, Copy)]
 struct Wall {
     lane: u32,
@@ -40,7 +40,7 @@ struct Wall {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     at: u64,
-    /// A point comes before the span that begins when it is.
+    /// A point comes before a span that begins at the same time.
     is_span: bool,
     nth: u32,
 }
@@ -51,12 +51,12 @@ fn end_of(span: &Span) -> u64 {
 
 impl Profile {
     /// The graph of one recorded pass: the pass, its layers, their bricks, and the kernels that these
-    /// launched, each with its times. Siblings on one thread follow each other in sequence. What other
-    /// threads did for the pass is there if it was [taken over](crate::BrickProfiler::take_over) from
-    /// it, with its dependencies.
+    /// launched, each with its times. Siblings on one thread follow each other in sequence. Work of other
+    /// threads for the pass is included if it was [taken over](crate::BrickProfiler::take_over) from it,
+    /// with its dependencies.
     ///
-    /// The pass is there with its wall if it ended; then the makespan of the graph is that wall at
-    /// least, and what no brick explains is the pass's own time.
+    /// The pass has its wall time if it ended; then the makespan of the graph is at least that, and the
+    /// unattributed time is the pass's own.
     ///
     /// `None` if no span of that pass was kept.
     #[must_use]
@@ -66,7 +66,7 @@ impl Profile {
         let mut graph = ExecutionGraph::new();
         let ended = self.passes.iter().find(|ended| ended.serial == pass);
         let root = ended.map(|pass| add_pass(&mut graph, pass));
-        // Where each span stands in the graph. Parents come before their children.
+        // The node of each span. Parents come before their children.
         let mut nodes: HashMap<u32, ExecutionNodeId> = HashMap::new();
         for &index in &parts.spans {
             let span = &self.spans[index as usize];
@@ -76,7 +76,7 @@ impl Profile {
             graph.set_time(id, NodeTime { start_ns, duration_ns, lane });
             nodes.insert(index, id);
         }
-        // Which span, of another thread perhaps, what a thread took over lies in.
+        // The span, perhaps of another thread, around the work that a thread took over.
         let mut givers: BTreeMap<(u32, u64), Option<u32>> = BTreeMap::new();
         for &index in &parts.dependencies {
             let (from, to) = (&self.dependencies[index].from, &self.dependencies[index].to);
@@ -96,7 +96,7 @@ impl Profile {
             };
             parent.or_else(giver).copied().or(root)
         };
-        // What follows what, by thread and by the span around it.
+        // The sequence of nodes, by thread and by the span around them.
         let mut lanes: BTreeMap<(u32, Option<u32>), BTreeMap<Place, ExecutionNodeId>> =
             BTreeMap::new();
         for &index in &parts.spans {
@@ -140,7 +140,7 @@ impl Profile {
         Some(graph)
     }
 
-    /// From when to when a pass was; by its spans if it never ended. `None` if it has none.
+    /// The begin and end of a pass, from its spans if it never ended. `None` if it has none.
     fn wall(&self, pass: u32) -> Option<Wall> {
         let mut spans = self.spans.iter().filter(|span| span.pass == Some(pass));
         let first = spans.next()?;
@@ -158,14 +158,13 @@ impl Profile {
 
     /// The spans and hand-offs of a pass, and those of other threads that worked for it.
     ///
-    /// What a thread does from a take-over to its next one is of the pass if the take-over is, as far
-    /// as it ended before the pass did.
+    /// The work of a thread from a take-over to its next one belongs to the pass if the take-over does, as
+    /// far as it ended before the pass did.
     fn parts(&self, pass: u32, wall: Wall) -> Parts {
         let mut is_wanted: Vec<bool> =
             self.spans.iter().map(|span| span.pass == Some(pass)).collect();
         let mut is_told = vec![false; self.dependencies.len()];
-        // By thread, in the order of time: what is handed off, when something is taken over, and what
-        // runs outside of passes.
+        // By thread, in the order of time: hand-offs, take-overs, and what runs outside of passes.
         let mut handed: HashMap<u32, Vec<(u64, usize)>> = HashMap::new();
         let mut turns: HashMap<u32, Vec<u64>> = HashMap::new();
         let mut by_lane: HashMap<u32, Vec<(u64, u32)>> = HashMap::new();
@@ -182,7 +181,7 @@ impl Profile {
             turns.values_mut().for_each(|list| list.sort_unstable());
             by_lane.values_mut().for_each(|list| list.sort_unstable());
         }
-        // Stretches of a thread's time that belong to the pass: from, and up to but not at.
+        // Half-open intervals of a thread's time that belong to the pass.
         let mut todo = vec![(wall.lane, wall.begin, wall.end.saturating_add(1))];
         while let Some((lane, begin, end)) = todo.pop() {
             for &(_, index) in within(handed.get(&lane), begin, end, |&(at, _)| at) {
@@ -203,7 +202,7 @@ impl Profile {
             }
         }
         let spans = (0..).zip(&is_wanted).filter(|&(_, &is)| is).map(|(index, _)| index).collect();
-        // Nobody in the pass waits for what comes after it.
+        // Nothing in the pass waits for what comes after it.
         let dependencies = (0..self.dependencies.len())
             .filter(|&index| is_told[index] && self.dependencies[index].to.at_ns <= wall.end)
             .collect();
@@ -250,7 +249,7 @@ impl Profile {
                     *host = name.host.clone();
                     *arithmetic_intensity =
                         (bytes > 0.0 && flops > 0.0).then(|| (flops / bytes) as f32);
-                    // FLOPs in a nanosecond are thousandths of TFLOP/s.
+                    // One FLOP per nanosecond is a thousandth of a TFLOP/s.
                     *achieved_tflops = (flops > 0.0 && timing_ns > 0)
                         .then(|| (flops / timing_ns as f64 / 1e3) as f32);
                 }
@@ -280,13 +279,13 @@ fn add_pass(graph: &mut ExecutionGraph, pass: &Pass) -> ExecutionNodeId {
     root
 }
 
-/// How a node is inside another.
+/// The type of edge for a node inside another.
 fn nesting(graph: &ExecutionGraph, inner: ExecutionNodeId) -> EdgeType {
     let is_kernel = graph.node(inner).is_some_and(|node| node.is_kernel());
     if is_kernel { EdgeType::Launches } else { EdgeType::Contains }
 }
 
-/// The part of a sorted list that lies in a stretch of time.
+/// The part of a sorted list that lies in an interval of time.
 fn within<T>(list: Option<&Vec<T>>, begin: u64, end: u64, at: impl Fn(&T) -> u64) -> &[T] {
     let list = list.map_or(&[][..], Vec::as_slice);
     let first = list.partition_point(|item| at(item) < begin);
@@ -294,8 +293,8 @@ fn within<T>(list: Option<&Vec<T>>, begin: u64, end: u64, at: impl Fn(&T) -> u64
     list.get(first..last).unwrap_or_default()
 }
 
-/// Says what follows what, of the spans and points of one thread within one span that began at `begin`.
-/// A hand-off gets the time since what came before it; without anything before, none is known.
+/// Adds the sequence of the spans and points of one thread within one span that began at `begin`. A
+/// hand-off gets the time since the node before it; if there is none, its time is unknown.
 fn in_sequence(
     graph: &mut ExecutionGraph,
     begin: Option<u64>,

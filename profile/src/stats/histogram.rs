@@ -1,25 +1,25 @@
-//! Durations by size: percentiles to within one hundredth, in a few hundred numbers.
+//! A histogram of durations: percentiles to within 1 %, in a few hundred numbers.
 
 use serde::{Deserialize, Serialize};
 
-/// Each power of two is cut into so many buckets, all of the same width. A value lies at most half a
-/// width from the middle of its bucket: 1/128 of it, 0.8 %. Below 128 every value has its own.
+/// The buckets of each power of two, all of the same width. A value lies at most half a width from the
+/// middle of its bucket: 1/128 of it, 0.8 %. Below 128 every value has a bucket of its own.
 const PARTS: u64 = 64;
 const PART_BITS: u32 = PARTS.trailing_zeros();
 
-/// How many values fell into each of a fixed set of buckets. Any two can be added up.
+/// The number of values in each of a fixed set of buckets. Any two histograms can be added up.
 ///
 /// The buckets are those of an HDR histogram (<https://hdrhistogram.org>): linear within each power
 /// of two. Only the span between the smallest and the largest value takes memory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(from = "Buckets", into = "Buckets")]
 pub struct Histogram {
-    /// The number of the bucket that `counts[0]` is of; a multiple of [`PARTS`].
+    /// The bucket that `counts[0]` counts; a multiple of [`PARTS`].
     first: usize,
     counts: Vec<u64>,
 }
 
-/// Equal if the same buckets have the same counts; how much room there is around them is no matter.
+/// Equal if the same buckets have the same counts, however much room there is around them.
 impl PartialEq for Histogram {
     fn eq(&self, other: &Self) -> bool {
         self.buckets().eq(other.buckets())
@@ -28,7 +28,7 @@ impl PartialEq for Histogram {
 
 impl Eq for Histogram {}
 
-/// In files: the lowest value of each bucket that isn't empty, and its count.
+/// The form in files: the lowest value of each bucket that isn't empty, and its count.
 #[derive(Serialize, Deserialize)]
 struct Buckets(Vec<(u64, u64)>);
 
@@ -53,8 +53,8 @@ fn bucket_of(value: u64) -> usize {
     (shift as usize) * PARTS as usize + (value >> shift) as usize
 }
 
-/// The same for values that a float holds exactly. Without `lzcnt`, counting leading zeros takes 8 operations on Zen 4;
-/// making a float takes fewer.
+/// As [`bucket_of`], for values that a float holds exactly. Without `lzcnt`, counting leading zeros takes 8
+/// operations on Zen 4; converting to a float takes fewer.
 #[inline(always)]
 fn bucket_of_common(value: u64) -> usize {
     debug_assert!(value <= Histogram::MOST_COMMON);
@@ -67,11 +67,11 @@ fn bucket_of_common(value: u64) -> usize {
     }
 }
 
-/// The same from [`PARTS`] on: the exponent of a float counts powers of two, and the highest bits after it say which
-/// part.
+/// As [`bucket_of`], for values from [`PARTS`] on: a float's exponent counts powers of two, and the highest
+/// bits of its fraction are the bucket within one.
 #[inline(always)]
 fn bucket_by_float(value: u64) -> usize {
-    // From a signed number it is one instruction.
+    // From a signed number the conversion is one instruction.
     let bits = (value as i64 as f64).to_bits() >> (f64::MANTISSA_DIGITS - 1 - PART_BITS);
     let exponent_of_parts = (f64::MAX_EXP - 1) as u64 + u64::from(PART_BITS);
     bits.wrapping_sub((exponent_of_parts - 1) << PART_BITS) as usize
@@ -83,14 +83,14 @@ fn lowest(bucket: usize) -> u64 {
     ((bucket - shift * PARTS as usize) as u64) << shift
 }
 
-/// The value that stands for all in a bucket: the one in the middle.
+/// The value that stands for all values of a bucket: the one in the middle.
 fn middle(bucket: usize) -> u64 {
     let shift = (bucket / PARTS as usize).saturating_sub(1);
     lowest(bucket) + ((1 << shift) >> 1)
 }
 
 impl Histogram {
-    /// The most that [`record_common`](Self::record_common) takes: a float holds it exactly, and all below.
+    /// The largest value for [`record_common`](Self::record_common): a float holds it exactly, and all below.
     #[doc(hidden)]
     pub const MOST_COMMON: u64 = 1 << f64::MANTISSA_DIGITS;
 
@@ -100,7 +100,7 @@ impl Histogram {
         self.record_widening(value);
     }
 
-    /// Adds a value. Whether it took more memory.
+    /// Adds a value. Returns whether that took more memory.
     #[doc(hidden)]
     pub fn record_widening(&mut self, value: u64) -> bool {
         let bucket = bucket_of(value);
@@ -111,7 +111,7 @@ impl Histogram {
         !has_room
     }
 
-    /// Adds a value of at most [`MOST_COMMON`](Self::MOST_COMMON) if that takes no more memory, else `None`.
+    /// Adds a value of at most [`MOST_COMMON`](Self::MOST_COMMON), or returns `None` if that needs more memory.
     #[inline(always)]
     #[doc(hidden)]
     pub fn record_common(&mut self, value: u64) -> Option<()> {
@@ -121,7 +121,7 @@ impl Histogram {
     #[inline(always)]
     fn record_in(&mut self, bucket: usize) -> Option<()> {
         let sum = self.counts.get_mut(bucket.wrapping_sub(self.first))?;
-        // One at a time it takes centuries to wrap.
+        // Counting one at a time, it takes centuries to wrap.
         *sum = sum.wrapping_add(1);
         Some(())
     }
@@ -154,13 +154,13 @@ impl Histogram {
         *sum = sum.saturating_add(count);
     }
 
-    /// Has memory for all the values that `other` has it for.
+    /// Makes room for all values for which `other` has room.
     #[doc(hidden)]
     pub fn widen_to(&mut self, other: &Self) {
         if other.counts.is_empty() {
             return;
         }
-        // The ends, so that all that lies between them has room.
+        // Both ends, so that everything between them has room.
         let last = other.first + other.counts.len() - 1;
         for end in [other.first, last] {
             if self.counts.get(end.wrapping_sub(self.first)).is_none() {
@@ -181,13 +181,13 @@ impl Histogram {
         }
     }
 
-    /// Forgets all values, and keeps the memory.
+    /// Removes all values, and keeps the memory.
     #[doc(hidden)]
     pub fn clear(&mut self) {
         self.counts.fill(0);
     }
 
-    /// How many values were added.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
@@ -197,8 +197,8 @@ impl Histogram {
         (self.first..).zip(self.counts.iter().copied()).filter(|&(_, count)| count > 0)
     }
 
-    /// How many values are less than `bound`: exactly, where a bucket begins there, as one does at every
-    /// power of two and at each value below 128; else without those in the bucket that `bound` is in.
+    /// The number of values below `bound`: exact if a bucket begins there, as one does at every power of two
+    /// and at each value below 128; otherwise without the values in the bucket of `bound`.
     #[must_use]
     pub fn below(&self, bound: u64) -> u64 {
         let end = bucket_of(bound);
@@ -207,8 +207,8 @@ impl Histogram {
             .fold(0, |sum, (_, count)| u64::saturating_add(sum, count))
     }
 
-    /// The value of which the share `quantile` (0 to 1) of all values are no larger, by nearest rank
-    /// and to within 0.8 %; `None` if there are too few values to state it
+    /// The value that the share `quantile` (0 to 1) of all values does not exceed, by nearest rank and to
+    /// within 0.8 %; `None` if there are too few values to state it
     /// ([`least_count`](Self::least_count)).
     #[must_use]
     pub fn percentile(&self, quantile: f64) -> Option<u64> {
@@ -216,8 +216,8 @@ impl Histogram {
         percentile
     }
 
-    /// Several of them, the quantiles from the least to the most: what a live view asks for many times a
-    /// second, hence in one go over the buckets.
+    /// Several percentiles, with quantiles in ascending order: live views ask for them many times a second,
+    /// so this takes a single pass over the buckets.
     #[doc(hidden)]
     pub fn percentiles<const N: usize>(&self, quantiles: [f64; N]) -> [Option<u64>; N] {
         let count = self.count();
@@ -244,12 +244,12 @@ impl Histogram {
         found
     }
 
-    /// How many values it takes to state a percentile: so many that with 99 % confidence at least
-    /// one of them lies above it, `ln 0.01 / ln quantile`. 7 for p50, 44 for p90, 90 for p95, 459
-    /// for p99. `None` if `quantile` doesn't lie between 0 and 1.
+    /// The number of values needed to state a percentile: enough that with 99 % confidence at least one of
+    /// them lies above it, `ln 0.01 / ln quantile`. That is 7 for p50, 44 for p90, 90 for p95, 459 for p99.
+    /// `None` if `quantile` doesn't lie between 0 and 1.
     ///
-    /// The bound is that of MLPerf's early stopping without a miss (MLCommons inference rules,
-    /// appendix on early stopping).
+    /// The bound is that of MLPerf's early stopping without a miss (MLCommons inference rules, appendix on
+    /// early stopping).
     #[must_use]
     pub fn least_count(quantile: f64) -> Option<u64> {
         let inside = quantile > 0.0 && quantile < 1.0;

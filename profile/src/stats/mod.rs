@@ -17,45 +17,44 @@ pub use self::random::SplitMix64;
 pub use self::sample::{mean, median, std_dev};
 use crate::brick::{BrickCategory, Work};
 
-/// What one brick did, over all its spans.
+/// The statistics of one brick, over all its spans.
 ///
-/// Rates and averages of nothing are 0.0, as in the predecessor's API; look at `count` first. Views
-/// and exports never print them.
+/// Rates and averages of nothing are 0.0, as in the predecessor's API; check `count` first. Views and
+/// exports never print such zeros.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BrickStats {
     /// The brick's name.
     pub name: String,
-    /// Spans recorded.
+    /// The number of spans.
     pub count: u64,
     /// Nanoseconds from begin to end, summed. A brick inside a brick counts in both.
     pub total_ns: u64,
-    /// The part of `total_ns` that no brick inside this one accounts for. These add up, over all
-    /// bricks of a thread, to the time that bricks explain. 0 for kernels, which explain no time
-    /// of their own.
+    /// The part of `total_ns` that lies in no nested brick. Over all bricks of a thread these add up to
+    /// the time attributed to bricks. 0 for kernels, to which no time is attributed.
     pub exclusive_ns: u64,
     /// The shortest span, in nanoseconds; `u64::MAX` if there is none.
     pub min_ns: u64,
     /// The longest span, in nanoseconds.
     pub max_ns: u64,
-    /// The squares of what each span is off the mean, summed, in ns²: add up with
+    /// The sum over all spans of their squared deviation from the mean, in ns²; add up with
     /// [`merge`](Self::merge).
     #[serde(default)]
     pub squared_deviations: f64,
     /// Elements processed.
     pub total_elements: u64,
-    /// Floating-point operations, as far as they were stated; in files `null` where none were.
+    /// Stated floating-point operations; in files `null` if none were stated.
     #[serde(with = "stated")]
     pub total_flops: u64,
-    /// Bytes moved, as far as they were stated; in files `null` where none were.
+    /// Stated bytes moved; in files `null` if none were stated.
     #[serde(with = "stated")]
     pub total_bytes: u64,
-    /// The durations by size.
+    /// The histogram of durations.
     #[serde(default)]
     pub histogram: Histogram,
 }
 
 impl BrickStats {
-    /// A brick that has done nothing yet.
+    /// The statistics of a brick without spans.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), min_ns: u64::MAX, ..Self::default() }
@@ -66,7 +65,7 @@ impl BrickStats {
         self.add(elapsed_ns, elapsed_ns, Work::elements(elements));
     }
 
-    /// Adds a span of which `exclusive_ns` were its own.
+    /// Adds a span, of which `exclusive_ns` were its own.
     #[doc(hidden)]
     pub fn add(&mut self, elapsed_ns: u64, exclusive_ns: u64, work: Work) {
         let mut one = Self {
@@ -84,7 +83,7 @@ impl BrickStats {
         self.merge(&one);
     }
 
-    /// Adds all the spans that `other` stands for.
+    /// Adds all spans of `other`.
     ///
     /// Deviations add up as in Chan, Golub, LeVeque: *Updating formulae and a pairwise algorithm
     /// for computing sample variances* (1979), eq. 2.1b.
@@ -112,8 +111,8 @@ impl BrickStats {
         (self.count > 0).then(|| self.total_ns as f64 / self.count as f64)
     }
 
-    /// The standard deviation of a span's duration in nanoseconds, of a sample: over `count` − 1.
-    /// `None` for fewer than two spans, and where the spread isn't known: files of schema 1 lack it.
+    /// The standard deviation of a span's duration in nanoseconds, as of a sample: over `count` − 1.
+    /// `None` for fewer than two spans, and if the spread isn't known: files of schema 1 lack it.
     #[must_use]
     pub fn std_dev_ns(&self) -> Option<f64> {
         let is_known = self.histogram.count() == self.count;
@@ -121,7 +120,7 @@ impl BrickStats {
             .then(|| (self.squared_deviations / (self.count - 1) as f64).sqrt())
     }
 
-    /// The duration in nanoseconds that the share `quantile` (0 to 1) of all spans don't exceed, to
+    /// The duration in nanoseconds that the share `quantile` (0 to 1) of all spans does not exceed, to
     /// within 0.8 %; `None` if there are too few spans to state it
     /// ([`Histogram::least_count`]).
     #[must_use]
@@ -129,9 +128,9 @@ impl BrickStats {
         self.histogram.percentile(quantile).map(|nanos| self.within(nanos))
     }
 
-    /// The histogram knows a value to its bucket only; the ends are known exactly.
+    /// The histogram knows values only to their bucket; the minimum and maximum are exact.
     fn within(&self, nanos: u64) -> u64 {
-        // Not `clamp`, which panics where a file says that the least exceeds the most.
+        // Not `clamp`, which panics if a file's minimum exceeds its maximum.
         nanos.max(self.min_ns).min(self.max_ns)
     }
 
@@ -170,21 +169,21 @@ impl BrickStats {
     }
 }
 
-/// Durations that certain shares of all don't exceed, in nanoseconds; `None` where there are too few
-/// to state it ([`Histogram::least_count`]).
+/// Percentiles of durations, in nanoseconds; `None` if there are too few spans to state one
+/// ([`Histogram::least_count`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Half of them; from 7 on.
+    /// Half of all durations don't exceed it; stated from 7 spans on.
     pub p50_ns: Option<u64>,
-    /// Nine of ten; from 44 on.
+    /// Nine in ten; from 44 on.
     pub p90_ns: Option<u64>,
-    /// 19 of 20; from 90 on.
+    /// 19 in 20; from 90 on.
     pub p95_ns: Option<u64>,
-    /// 99 of a hundred; from 459 on.
+    /// 99 in 100; from 459 on.
     pub p99_ns: Option<u64>,
 }
 
-/// Work that nobody stated isn't written as 0: a reader would take that for a count.
+/// Unstated work isn't written as 0, which a reader would take for a count.
 #[doc(hidden)]
 pub mod stated {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -203,15 +202,15 @@ pub mod stated {
     }
 }
 
-/// What the bricks of one category did.
+/// The statistics of the bricks of one category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CategoryStats {
-    /// Nanoseconds, counted once where one brick lies inside another
+    /// Nanoseconds; time in nested bricks counts once
     /// ([`BrickStats::exclusive_ns`]).
     pub total_ns: u64,
     /// Elements processed.
     pub total_elements: u64,
-    /// Spans recorded.
+    /// The number of spans.
     pub count: u64,
 }
 
@@ -254,7 +253,7 @@ pub fn by_category<'a>(
     sums
 }
 
-/// `a / b`, and 0.0 where there is nothing to divide by.
+/// `a / b`, or 0.0 if `b` is 0.
 #[doc(hidden)]
 pub fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }

@@ -1,26 +1,24 @@
-//! How much slower one arm of a measurement is than the other, when the two were run in turns.
+//! How much slower one arm of a measurement is than the other, when both were run in turns.
 //!
-//! On a shared machine two runs after one another differ by more than what is looked for: clocks
-//! change, neighbours come and go. So the arms are interleaved, and each run of the one is held
-//! against a run of the other right beside it. What changes slowly is the same in both, and drops
-//! out of their ratio.
+//! On a shared machine two consecutive runs differ by more than the effect of interest: clocks change,
+//! neighbours come and go. So the arms are interleaved, and each run of one is compared with a run of the
+//! other right beside it. What changes slowly is the same in both, and drops out of their ratio.
 //!
-//! The ratio of each pair is taken as a logarithm. If the arms were equal, swapping them would
-//! change nothing but its sign; so the logarithms lie symmetrically around that of the true ratio,
-//! however heavy the tails and however one-sided the disturbance of a single run. For that
-//! situation there are an estimate and an interval that lean on the symmetry and on nothing else:
-//! the median of the means of all pairs of logarithms (Hodges and Lehmann, "Estimates of location
-//! based on rank tests", 1963), and the interval that belongs to Wilcoxon's signed-rank test
-//! (Hollander, Wolfe and Chicken, "Nonparametric Statistical Methods", 3rd ed., section 3.3). That
-//! the size of an effect is to be given, as a ratio with its interval, rather than whether there
-//! is one, is the advice of Kalibera and Jones, "Rigorous benchmarking in reasonable time" (2013).
+//! The ratio of each pair is taken as a logarithm. If the arms were equal, swapping them would only change
+//! its sign; so the logarithms lie symmetrically around that of the true ratio, however heavy the tails and
+//! however one-sided the disturbance of a single run. This uses an estimate and an interval that rely on
+//! that symmetry and nothing else: the median of the means of all pairs of logarithms (Hodges and Lehmann,
+//! "Estimates of location based on rank tests", 1963), and the interval that belongs to Wilcoxon's
+//! signed-rank test (Hollander, Wolfe and Chicken, "Nonparametric Statistical Methods", 3rd ed., section
+//! 3.3). To report the size of an effect, as a ratio with its interval, rather than whether there is one,
+//! is the advice of Kalibera and Jones, "Rigorous benchmarking in reasonable time" (2013).
 //!
-//! In simulations with spikes, bursts, drift, order effects and heavy tails (100 quads A B B A; see
-//! the tests) the interval of the median is up to 1.3 times as wide, that of a mean trimmed by a
-//! fifth 0.9 to 1.7 times and only approximate, and that of the plain mean up to 19 times. Each
-//! quad counts as two pairs rather than as one ratio, since one disturbed run then spoils half as
-//! much: with a spike in a tenth of the runs that halves the width. Nothing here draws random
-//! numbers: the same pairs give the same figures.
+//! In simulations with spikes, bursts, drift, order effects and heavy tails (100 quads A B B A; see the
+//! tests), the interval of the median is up to 1.3 times as wide; that of a mean trimmed by a fifth is 0.9
+//! to 1.7 times as wide and only approximate, and that of the plain mean up to 19 times. Each quad counts
+//! as two pairs rather than as one ratio, since one disturbed run then spoils half as much: with a spike in
+//! a tenth of the runs, that halves the width. Nothing here draws random numbers: the same pairs give the
+//! same figures.
 
 use std::fmt;
 
@@ -28,38 +26,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::student;
 
-/// Two-sided quantile of the normal distribution for 95 %.
+/// The two-sided 95 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// With fewer pairs no interval of this kind has 95 %: all of n signs agree by chance in one of
-/// 2^(n−1) cases, and 1/16 is too many.
+/// With fewer pairs no such interval has 95 %: all n signs agree by chance in one of 2^(n−1) cases, and
+/// 1/16 is too many.
 const MIN_PAIRS: usize = 6;
 
-/// Times that can be compared: wide enough for any unit, and no sum or ratio of them overflows.
+/// Times that can be compared: wide enough for any unit, while no sum or ratio overflows.
 const TIMES: std::ops::RangeInclusive<f64> = 1e-100..=1e100;
 
-/// How arm B compares with arm A: ratios of their times, less 1. 0.003 says that B takes 0.3 %
-/// longer.
+/// How arm B compares with arm A: ratios of their times, minus 1. 0.003 means that B takes 0.3 % longer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairedRatio {
-    /// Pairs that it is from: all that were given. None is left out as an outlier.
+    /// All pairs that were given. None is left out as an outlier.
     pub pairs: u64,
-    /// The typical ratio less 1: the Hodges–Lehmann estimate.
+    /// The typical ratio minus 1: the Hodges–Lehmann estimate.
     pub estimate: f64,
     /// The lower end of its 95 % confidence interval.
     pub low: f64,
     /// The upper end.
     pub high: f64,
-    /// The ratio of the sums of all times, less 1. A few disturbed runs can dominate it; beside
-    /// `estimate` it tells whether rare long runs are more frequent, or longer, in one arm.
+    /// The ratio of the sums of all times, minus 1. A few disturbed runs can dominate it. Compared with
+    /// `estimate`, it shows whether rare long runs are more frequent, or longer, in one arm.
     pub of_totals: f64,
 }
 
 impl PairedRatio {
     /// Compares the arms of `pairs`, each the time of A and the time of B beside it, in any unit.
     ///
-    /// A and B must have gone first equally often, as in the pairs of quads A B B A; what being
-    /// first or second costs then drops out.
+    /// A and B must have gone first equally often, as in the pairs of quads A B B A, so that the cost of
+    /// being first or second drops out.
     ///
     /// ```
     /// use brickscope::PairedRatio;
@@ -74,7 +71,7 @@ impl PairedRatio {
     ///
     /// # Errors
     ///
-    /// If there are fewer than 6 pairs, or a time is no number from 1e-100 to 1e100.
+    /// If there are fewer than 6 pairs, or a time is not a number from 1e-100 to 1e100.
     pub fn new(pairs: &[(f64, f64)]) -> Result<Self, PairedError> {
         let bad = |&(a, b): &(f64, f64)| !TIMES.contains(&a) || !TIMES.contains(&b);
         if let Some(index) = pairs.iter().position(bad) {
@@ -88,7 +85,7 @@ impl PairedRatio {
         logs.sort_by(f64::total_cmp);
         let walsh = WalshMeans { of: &logs };
         let (len, rank) = (walsh.len(), outer_rank(logs.len()));
-        // The one in the middle, or the two; each no further out than the interval's ends.
+        // The middle one, or the mean of the two; each lies within the interval.
         let middle = (walsh.nth(len.div_ceil(2)) + walsh.nth(len / 2 + 1)) / 2.0;
         let sum = |arm: fn(&(f64, f64)) -> f64| pairs.iter().map(arm).sum::<f64>();
         Ok(Self {
@@ -109,15 +106,15 @@ impl PairedRatio {
 
 /// The same comparison in several runs of a program.
 ///
-/// In each run memory and threads lie elsewhere, and that moves a ratio by more than the interval of one run tells: two
-/// processes of one build may differ by 0.3 % where each has ±0.1 %. So each run is one figure here, the logarithm of
-/// its estimate, and the interval is Student's for their mean: what varies from run to run has to be repeated by runs
-/// (Kalibera and Jones, "Rigorous benchmarking in reasonable time", 2013).
+/// Each run has another layout of memory and threads, which moves a ratio by more than the interval of one
+/// run says: two processes of one build may differ by 0.3 % where each has ±0.1 %. So each run is one figure
+/// here, the logarithm of its estimate, and the interval is Student's for their mean: what varies from run to
+/// run must be repeated in runs (Kalibera and Jones, "Rigorous benchmarking in reasonable time", 2013).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RatioOfRuns {
-    /// How many runs.
+    /// The number of runs.
     pub runs: u64,
-    /// The mean of their ratios, as logarithms, less 1.
+    /// The mean of their ratios, as logarithms, minus 1.
     pub estimate: f64,
     /// The lower end of its 95 % confidence interval.
     pub low: f64,
@@ -126,8 +123,8 @@ pub struct RatioOfRuns {
 }
 
 impl RatioOfRuns {
-    /// From the [`estimate`](PairedRatio::estimate) of each run. `None` of fewer than two, or if one isn't the ratio of two
-    /// times, less 1.
+    /// From the [`estimate`](PairedRatio::estimate) of each run. `None` for fewer than two runs, or if an
+    /// estimate isn't the ratio of two times, minus 1.
     ///
     /// ```
     /// use brickscope::RatioOfRuns;
@@ -152,20 +149,20 @@ impl RatioOfRuns {
     }
 }
 
-/// Why pairs can't be compared.
+/// The reason why pairs can't be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum PairedError {
     /// There are too few pairs for an interval.
     TooFew {
-        /// Pairs given.
+        /// The pairs given.
         pairs: usize,
-        /// Pairs that it takes.
+        /// The pairs needed.
         needed: usize,
     },
-    /// A time is zero, negative, not a number, or beyond all measure.
+    /// A time is zero, negative, not a number, or out of range.
     NotATime {
-        /// Which pair, from 0.
+        /// The index of the pair.
         index: usize,
         /// The time of A.
         a: f64,
@@ -189,7 +186,7 @@ impl fmt::Display for PairedError {
 
 impl std::error::Error for PairedError {}
 
-/// The rank, from either end, of the mean of two logarithms that ends the interval for `n` pairs.
+/// The rank, from either end, of the mean of two logarithms that is the end of the interval for `n` pairs.
 ///
 /// By the normal approximation of the signed-rank statistic, rounded outwards; a test holds it
 /// against the exact distribution.
@@ -199,7 +196,7 @@ fn outer_rank(n: usize) -> usize {
     (mean - Z * variance.sqrt()).floor().max(1.0) as usize
 }
 
-/// The means of every two of some numbers, each number with itself included.
+/// The means of any two of some numbers, including of each number with itself.
 struct WalshMeans<'n> {
     /// In ascending order.
     of: &'n [f64],
@@ -210,8 +207,8 @@ impl WalshMeans<'_> {
         self.of.len() * (self.of.len() + 1) / 2
     }
 
-    /// The one at place `rank` from below, from 1: found by halving the range of all numbers
-    /// between the least and the greatest, so that no list of n² means is made.
+    /// The mean of rank `rank` from below, counted from 1: found by halving the range between the smallest
+    /// and the largest number, so that no list of n² means is made.
     fn nth(&self, rank: usize) -> f64 {
         let (Some(&least), Some(&greatest)) = (self.of.first(), self.of.last()) else {
             return f64::NAN;
@@ -247,13 +244,13 @@ impl WalshMeans<'_> {
 
 const SIGN: u64 = 1 << 63;
 
-/// A number's place among all numbers of its type, in ascending order.
+/// A number's rank among all numbers of its type, in ascending order.
 fn place(number: f64) -> u64 {
     let bits = number.to_bits();
     if bits & SIGN == 0 { bits | SIGN } else { !bits }
 }
 
-/// The number at a place.
+/// The number of a rank.
 fn number(place: u64) -> f64 {
     f64::from_bits(if place & SIGN == 0 { !place } else { place & !SIGN })
 }

@@ -1,4 +1,4 @@
-//! Numbers that are random enough for statistics, and the same each time.
+//! Reproducible pseudorandom numbers, good enough for statistics.
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// All orders alike: Fisher and Yates. The bias of the multiplication is below 2^-40.
+    /// Any order with equal probability: Fisher and Yates. The bias of the multiplication is below 2^-40.
     pub fn shuffle(&mut self, values: &mut [f64]) {
         for last in (1..values.len()).rev() {
             let below = (last + 1) as u128;

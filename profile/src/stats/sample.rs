@@ -1,24 +1,24 @@
-//! A few figures of one kind, summed up: the middle, the mean, the spread.
+//! Mean, standard deviation and median of a few figures.
 
-/// The arithmetic mean, if there is anything.
+/// The arithmetic mean; `None` for no values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The standard deviation of a sample: over one less than there are. Of one there is none.
+/// The standard deviation of a sample, over n − 1; `None` for fewer than two values.
 pub fn std_dev(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
     Some((squares / (values.len() - 1) as f64).sqrt())
 }
 
-/// The one in the middle, or the mean of the two.
+/// The middle value, or the mean of the two; `None` for no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;
     let odd = sorted.len() % 2 == 1;
-    // Halves first, which is exact and can't overflow.
+    // Halving first is exact and can't overflow.
     Some(if odd { upper } else { sorted[sorted.len() / 2 - 1] / 2.0 + upper / 2.0 })
 }
 

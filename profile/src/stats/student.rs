@@ -1,4 +1,4 @@
-//! Student's t distribution, for any number of degrees of freedom that isn't below 1, whole or not.
+//! Student's t distribution, for any number of degrees of freedom from 1 on, whole or not.
 
 /// The probability that |t| is at least `t`.
 ///
@@ -12,8 +12,8 @@ pub fn two_sided(t: f64, degrees: f64) -> f64 {
     incomplete_beta(degrees / 2.0, 0.5, degrees / t.mul_add(t, degrees))
 }
 
-/// What |t| exceeds with this probability: by Newton's method on the logarithms of both, which are
-/// nearly on a line in the tails, inside of a bracket that is halved where it leads out.
+/// The value that |t| exceeds with this probability: by Newton's method on the logarithms of both, which
+/// are nearly linear in the tails, within a bracket that is halved if a step leaves it.
 #[must_use]
 pub fn quantile(probability: f64, degrees: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
@@ -50,8 +50,8 @@ pub fn quantile(probability: f64, degrees: f64) -> f64 {
     t
 }
 
-/// The probability of at least `successes` in `trials` of this chance each, by the same function
-/// (Abramowitz and Stegun, 26.5.24).
+/// The probability of at least `successes` in `trials` that succeed with probability `chance` each, by the
+/// same function (Abramowitz and Stegun, 26.5.24).
 #[must_use]
 pub fn binomial_at_least(successes: u64, trials: u64, chance: f64) -> f64 {
     if successes == 0 {
@@ -63,8 +63,8 @@ pub fn binomial_at_least(successes: u64, trials: u64, chance: f64) -> f64 {
     incomplete_beta(successes as f64, (trials - successes + 1) as f64, chance)
 }
 
-/// The regularised incomplete beta function, by its continued fraction (DLMF 8.17.22) as Lentz
-/// evaluates it.
+/// The regularised incomplete beta function, by its continued fraction (DLMF 8.17.22), evaluated by Lentz's
+/// method.
 fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -72,7 +72,7 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x >= 1.0 {
         return 1.0;
     }
-    // The fraction converges fast on this side only.
+    // The fraction converges fast only on this side.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - incomplete_beta(b, a, 1.0 - x);
     }
@@ -97,7 +97,7 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     front * (fraction - 1.0)
 }
 
-/// The logarithm of the gamma function above 0, by the approximation of Lanczos (g = 7, 9 terms).
+/// The logarithm of the gamma function above 0, by Lanczos's approximation (g = 7, 9 terms).
 fn ln_gamma(x: f64) -> f64 {
     const TERMS: [f64; 8] = [
         676.520_368_121_885_1,

@@ -1,7 +1,7 @@
-//! Hardware counters: what the processor itself counts while bricks run.
+//! Hardware counters: the processor's own counts while bricks run.
 //!
-//! Nothing here estimates. A counter that the machine doesn't have is absent, and so is one that the
-//! kernel had to share out, since what it then gives is an extrapolation.
+//! Nothing here estimates. A counter that the machine lacks is absent, and so is one that the kernel had to
+//! multiplex, since its value would be an extrapolation.
 
 #[cfg(all(target_os = "linux", feature = "counters"))]
 mod perf;
@@ -15,9 +15,9 @@ pub(crate) use perf::Counters;
 #[cfg(all(target_os = "linux", feature = "counters"))]
 pub use perf::{probe_counters, probe_sampling};
 
-/// What can be read while bricks run.
+/// A source of counts while bricks run.
 pub(crate) trait ReadCounters: fmt::Debug + Send {
-    /// What has been counted so far.
+    /// The counts so far.
     fn read(&mut self) -> io::Result<CounterReading>;
 }
 
@@ -27,12 +27,12 @@ impl ReadCounters for Counters {
     }
 }
 
-/// Something that this machine can't do, and what would let it.
+/// Something that this machine can't do, and what would enable it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// What is missing, as a part of a sentence.
     pub what: String,
-    /// What to do: a command to run, or a sentence.
+    /// The remedy: a command to run, or a sentence.
     pub fix: String,
 }
 
@@ -42,7 +42,7 @@ impl From<Missing> for Absent {
     }
 }
 
-/// The way without counters: another system, or a build without them.
+/// The fallback without counters: another system, or a build without them.
 #[cfg(not(all(target_os = "linux", feature = "counters")))]
 mod none {
     use std::convert::Infallible;
@@ -53,7 +53,7 @@ mod none {
 
     use super::Missing;
 
-    /// There are none.
+    /// Counters that can't exist.
     #[derive(Debug)]
     pub(crate) struct Counters(Infallible);
 
@@ -71,11 +71,11 @@ mod none {
         }
     }
 
-    /// Opens the hardware counters and takes one reading: those that are `None` this machine hasn't.
+    /// Opens the hardware counters and takes one reading; those that this machine lacks are `None`.
     ///
     /// # Errors
     ///
-    /// Why there are none.
+    /// The reason, if there are none.
     pub fn probe_counters() -> Result<CounterReading, Missing> {
         Err(missing())
     }
@@ -84,7 +84,7 @@ mod none {
     ///
     /// # Errors
     ///
-    /// Why it may not.
+    /// The reason, if it may not.
     pub fn probe_sampling() -> Result<(), Missing> {
         Err(missing())
     }

@@ -10,14 +10,14 @@ use perf_event::{Builder, Counter, ReadFormat};
 
 use super::{CounterReading, Missing};
 
-/// How many counters there are in a [`CounterReading`].
+/// The number of counters in a [`CounterReading`].
 const EVENTS: usize = 4;
 /// Their names, in the order in which [`builders`] asks for them.
 const NAMES: [&str; EVENTS] = ["cycles", "instructions", "LLC misses", "branch misses"];
 
 fn builders() -> [Builder<'static>; EVENTS] {
-    // The last-level cache by its name, not `CACHE_MISSES`: that is whatever the processor's maker
-    // chose, and on AMD it is the second level.
+    // The last-level cache by its name, not `CACHE_MISSES`: the meaning of that is up to the processor's
+    // vendor, and on AMD it is the second level.
     let llc_loads =
         Cache { which: CacheId::LL, operation: CacheOp::READ, result: CacheResult::MISS };
     [
@@ -28,10 +28,10 @@ fn builders() -> [Builder<'static>; EVENTS] {
     ]
 }
 
-/// Counters of all threads that there were when they were opened.
+/// Counters of all threads that existed when they were opened.
 ///
-/// Threads that begin later aren't counted, so make the thread pool first. Threads that end keep
-/// what they had counted.
+/// Threads that begin later aren't counted, so create the thread pool first. Threads that end keep their
+/// counts.
 #[derive(Debug)]
 pub(crate) struct Counters(Groups);
 
@@ -40,19 +40,19 @@ impl Counters {
     ///
     /// # Errors
     ///
-    /// What is missing for that, and the fix.
+    /// What is missing, and the remedy.
     pub(crate) fn open() -> Result<Self, Absent> {
         Ok(Self(Groups::open(builders())?))
     }
 
-    /// What was counted since they were opened, in user space.
+    /// The counts since they were opened, in user space.
     ///
-    /// A system call for each thread, and no allocation; where a thread runs on another core, that
-    /// core is interrupted to ask it.
+    /// Takes a system call per thread, and no allocation; if a thread runs on another core, that core is
+    /// interrupted.
     ///
     /// # Errors
     ///
-    /// If the kernel doesn't give a group's counts, or gives fewer than it was asked for.
+    /// If the kernel doesn't return a group's counts, or returns fewer than requested.
     pub(crate) fn read(&mut self) -> io::Result<CounterReading> {
         let totals = self.0.read()?;
         let [cycles, instructions, llc_misses, branch_misses] = totals.counts;
@@ -77,11 +77,11 @@ impl Counters {
     }
 }
 
-/// Opens the hardware counters and takes one reading: those that are `None` this machine hasn't.
+/// Opens the hardware counters and takes one reading; those that this machine lacks are `None`.
 ///
 /// # Errors
 ///
-/// What is missing, and the fix.
+/// What is missing, and the remedy.
 pub fn probe_counters() -> Result<CounterReading, Missing> {
     let mut counters = Counters(Groups::open(builders())?);
     counters.read().map_err(|error| Missing {
@@ -95,14 +95,14 @@ pub fn probe_counters() -> Result<CounterReading, Missing> {
 ///
 /// # Errors
 ///
-/// Why it may not, and the fix.
+/// Why it may not, and the remedy.
 pub fn probe_sampling() -> Result<(), Missing> {
     let mut clock = Builder::new(Software::CPU_CLOCK);
     clock.sample_frequency(999);
     clock.build().map(drop).map_err(|error| why(&error, paranoid()))
 }
 
-/// The same counters for each thread.
+/// A group of the same counters for each thread.
 #[derive(Debug)]
 struct Groups {
     groups: Vec<Group>,
@@ -113,7 +113,7 @@ struct Groups {
 #[derive(Debug)]
 struct Group {
     leader: File,
-    // A counter counts while it is open.
+    // A counter counts as long as it is open.
     _members: Vec<Counter>,
 }
 
@@ -142,7 +142,7 @@ impl Groups {
                         fix: "keep the process on cores of one kind with `taskset`".to_owned(),
                     });
                 }
-                // The thread has ended since it was listed.
+                // The thread ended after it was listed.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -169,7 +169,7 @@ impl Groups {
 }
 
 impl Group {
-    /// Opens those of `builders` that this machine has; says which.
+    /// Opens those of `builders` that this machine has, and returns which.
     fn open(
         builders: &[Builder<'static>; EVENTS],
         thread: i32,
@@ -195,7 +195,7 @@ impl Group {
             };
             match opened {
                 Ok(()) => *has = true,
-                // This one the machine hasn't, or has no register left for; the next it may.
+                // The machine lacks this one, or has no register left for it; it may have the next.
                 Err(error) if is_absence(&error) => first_error = first_error.or(Some(error)),
                 Err(error) => return Err(error),
             }
@@ -206,10 +206,10 @@ impl Group {
         }
     }
 
-    /// How many members there are, the two times, and for each member its value and its id.
+    /// The number of members, the two times, and the value and id of each member.
     fn read(&mut self) -> io::Result<[u64; 3 + 2 * EVENTS]> {
         let mut bytes = [0; 8 * (3 + 2 * EVENTS)];
-        // Nothing at all means that the kernel couldn't place the group.
+        // Nothing at all means that the kernel couldn't schedule the group.
         if self.leader.read(&mut bytes)? < 8 * 3 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -221,14 +221,14 @@ impl Group {
     }
 }
 
-/// The crate's own reading of a group allocates at each call, so the file is read here.
+/// The crate's own way to read a group allocates at each call, so the file is read here.
 #[allow(unsafe_code)]
 fn into_file(counter: Counter) -> File {
     // SAFETY: the descriptor is open, and the counter gave up owning it.
     unsafe { File::from_raw_fd(counter.into_raw_fd()) }
 }
 
-/// Whether the machine lacks one counter but may have others.
+/// Whether the machine lacks this counter but may have others.
 fn is_absence(error: &io::Error) -> bool {
     let codes = [libc::ENOENT, libc::ENODEV, libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSPC];
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
@@ -238,7 +238,7 @@ fn paranoid() -> Option<i32> {
     fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse().ok()
 }
 
-/// What an error of `perf_event_open` means to the owner of the machine.
+/// What an error of `perf_event_open` means to the machine's owner.
 fn why(error: &io::Error, paranoid: Option<i32>) -> Missing {
     let missing = |what: String, fix: &str| Missing { what, fix: fix.to_owned() };
     match (error.raw_os_error(), paranoid) {

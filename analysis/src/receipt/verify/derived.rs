@@ -1,22 +1,21 @@
-//! Times that nobody measured: shares of a total, and repetitions too alike.
+//! Finds times that were not measured: shares of a total, and repetitions that agree too well.
 //!
-//! A measured time varies by a thousandth at least from repetition to repetition. Times that agree to
-//! the nanosecond are unlikely then, the more so the longer they are and the more there are of them;
-//! a receipt is refused where chance would need a million receipts to do it once.
+//! A measured time varies by at least a thousandth from repetition to repetition. So times that agree to the
+//! nanosecond are unlikely, the more so the longer they are and the more of them there are; a receipt is
+//! refused if chance would do it in one of a million receipts.
 
 use std::collections::HashMap;
 
 use super::{Code, Findings, measured, said, span};
 use crate::receipt::v1::{Receipt, Sample, Test};
 
-/// What a time is off by at least when it is measured again: a thousandth. Machines that count are
-/// worse.
+/// The least variation of a time when it is measured again: a thousandth. Real machines are worse.
 const NOISE: f64 = 1e-3;
-/// Once in so many, as a power of ten.
+/// Refuse what chance does once in so many cases, as a power of ten.
 const SHARE_BY_CHANCE: f64 = 6.0;
-/// The same for times that are equal.
+/// The same for equal times.
 const EQUAL_BY_CHANCE: f64 = 4.0;
-/// Ratios are looked at between so many of the longest bricks.
+/// Ratios are checked between this many of the longest bricks.
 const PAIRS_OF: usize = 48;
 
 /// Checks the measured samples of a test.
@@ -27,7 +26,7 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     if samples.len() < 3 {
         return found.not_checked(
             format_args!("that the times of {name} are not derived"),
-            "it takes 3 measured samples to see",
+            "that needs 3 measured samples",
         );
     }
     let walls: Vec<u64> = samples.iter().map(|sample| sample.wall_ns).collect();
@@ -55,7 +54,7 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     bricks(test, &times, &walls, unit, found);
 }
 
-/// The passes of a decode sample, evenly split.
+/// Finds passes of a decode sample that are an even split.
 fn passes(receipt: &Receipt, test: &Test, samples: &[&Sample], found: &mut Findings) {
     for (which, sample) in samples.iter().enumerate() {
         let (Some(least), Some(most)) = (sample.pass_ns.iter().min(), sample.pass_ns.iter().max())
@@ -104,7 +103,7 @@ fn bricks(test: &Test, times: &[Vec<u64>], walls: &[u64], unit: f64, found: &mut
     let attributed: Vec<u64> = (0..walls.len())
         .map(|sample| times.iter().fold(0, |sum: u64, t| sum.saturating_add(t[sample])))
         .collect();
-    // All of the wall is no share of it.
+    // A brick with all of the attributed time is not a share of it.
     let parts = times.iter().enumerate().filter(|(_, times)| **times != attributed);
     let mut together = [0.0, 0.0];
     let mut shared = [0, 0];
@@ -127,7 +126,7 @@ fn bricks(test: &Test, times: &[Vec<u64>], walls: &[u64], unit: f64, found: &mut
             }
         }
     }
-    // Each too short to tell by itself, but all at once.
+    // Each is too short to decide by itself, but not all together.
     let busy = parts.clone().filter(|(_, times)| times.iter().any(|&ns| ns > 0)).count();
     for (chance, count) in together.into_iter().zip(shared) {
         if count == busy && count >= 2 && chance >= SHARE_BY_CHANCE {
@@ -143,7 +142,7 @@ fn bricks(test: &Test, times: &[Vec<u64>], walls: &[u64], unit: f64, found: &mut
     pairs(test, times, unit, found);
 }
 
-/// A part of the time that was measured, split among bricks.
+/// Finds measured time that was split between two bricks.
 fn pairs(test: &Test, times: &[Vec<u64>], unit: f64, found: &mut Findings) {
     let mut longest: Vec<usize> = (0..times.len()).collect();
     longest.sort_by_key(|&brick| std::cmp::Reverse(times[brick].first().copied()));
@@ -153,7 +152,7 @@ fn pairs(test: &Test, times: &[Vec<u64>], unit: f64, found: &mut Findings) {
             let Some((ratio, chance)) = constant_share(&times[short], &times[long], unit) else {
                 continue;
             };
-            // There are many pairs.
+            // A higher bar, since there are many pairs.
             if chance >= SHARE_BY_CHANCE + 2.0 {
                 found.refuse(
                     Code::DerivedTimes,
@@ -170,10 +169,10 @@ fn pairs(test: &Test, times: &[Vec<u64>], unit: f64, found: &mut Findings) {
     }
 }
 
-/// The share of `totals` that all of `parts` are, if there is one that only rounding to whole
-/// nanoseconds moves them from; and how unlikely that is by chance, as a power of ten.
+/// The share of `totals` that all of `parts` have, if one share explains them up to rounding to whole
+/// nanoseconds; and how unlikely that is by chance, as a power of ten.
 fn constant_share(parts: &[u64], totals: &[u64], unit: f64) -> Option<(f64, f64)> {
-    // Shares that each sample leaves open: of a part of one more or less, and a total likewise.
+    // The shares that each sample allows: with a part of one more or less, and a total likewise.
     let (mut least, mut most) = (0.0_f64, f64::INFINITY);
     for (&part, &total) in parts.iter().zip(totals) {
         if part == 0 || total < 2 {
@@ -191,17 +190,17 @@ fn constant_share(parts: &[u64], totals: &[u64], unit: f64) -> Option<(f64, f64)
 }
 
 /// How unlikely it is that two runs agree in all these times, as a power of ten: a time repeats to
-/// within [`NOISE`], and `unit` is the least that two of them differ by.
+/// within [`NOISE`], and `unit` is the smallest difference between two times.
 fn surprise(ns: u64, noise: f64, unit: f64) -> f64 {
     (noise * ns as f64 / unit.max(1.0)).max(1.0).log10()
 }
 
-/// What two readings of the receipt's clock differ by at least, in nanoseconds.
+/// The smallest difference between two readings of the receipt's clock, in nanoseconds.
 fn unit(receipt: &Receipt) -> f64 {
     receipt.clock.resolution_ns.filter(|ns| (1.0..1e9).contains(ns)).unwrap_or(1.0)
 }
 
-/// Samples whose raw times are the same to the nanosecond are one, there twice.
+/// Finds samples whose raw times are the same to the nanosecond, so that they are one sample twice.
 pub(super) fn duplicates(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let name = said(&test.name);
     let mut starts = HashMap::new();
@@ -231,11 +230,11 @@ pub(super) fn duplicates(receipt: &Receipt, test: &Test, found: &mut Findings) {
     }
 }
 
-/// Of all raw times of a sample, those counted once that hang together.
+/// The surprise of all raw times of a sample, counting dependent ones once.
 fn surprise_of(sample: &Sample, unit: f64) -> f64 {
     let parts = sample.pass_ns.iter().chain(&sample.brick_ns);
     let times: f64 = parts.map(|&ns| surprise(ns, NOISE, unit)).sum();
-    // What isn't a pass varies more.
+    // Time outside of passes varies more.
     times + surprise(span(sample).saturating_sub(sample.wall_ns), 0.1, unit)
 }
 
@@ -255,7 +254,7 @@ mod tests {
             measured[1] += measured[1] / 100_000;
             assert_eq!(constant_share(&measured, &walls, 1.0), None);
         }
-        // Of short times rounding explains it.
+        // For short times rounding explains it.
         let (_, chance) = constant_share(&[40, 41, 40], &walls[..3], 1.0).expect("by rounding");
         assert_eq!(chance, 0.0);
     }

@@ -1,11 +1,11 @@
-//! Figures against the samples that they are said to be of, to the bit.
+//! Compares figures with those that follow from the samples, to the bit.
 
 use serde_json::Value;
 
 use super::{Code, Findings, said};
 use crate::receipt::v1::{Aggregates, Receipt, Test};
 
-/// Derives the aggregates of a test anew.
+/// Derives the aggregates of a test again.
 pub(super) fn test(test: &Test, found: &mut Findings) {
     let derived = Aggregates::of(&test.samples);
     if derived == test.aggregates {
@@ -45,7 +45,7 @@ fn compare(place: &str, derived: &Value, stated: &Value, out: &mut Vec<(String, 
     out.push((place.to_owned(), short(derived), short(stated)));
 }
 
-/// Checks the figures that stand for the whole receipt.
+/// Checks the figures of the whole receipt.
 pub(super) fn whole(receipt: &Receipt, found: &mut Findings) {
     let decode = receipt.tests.iter().filter(|test| test.n_gen > 0).min_by_key(|t| t.n_depth);
     let median = decode.and_then(|test| test.aggregates.median_ts);

@@ -1,4 +1,4 @@
-//! The ids of kernels: that they are some, that they are of this backend and this model.
+//! Checks the ids of kernels: that there are some, and that they fit the backend and the model.
 //!
 //! An id says what the kernel runs on, as a part between `_`, `-`, `.`, `:` or `/`. Ours are
 //! `OPERATION[_FORMAT]_ON`: `gemv_q4_k_avx2`, `rms_norm_scalar`.
@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use super::{Code, Findings, Options, measured, said};
 use crate::receipt::v1::{Receipt, Test};
 
-/// No program has more.
+/// The most ids; no program has more.
 const MOST_IDS: usize = 10_000;
-/// Nor longer ones, in characters.
+/// The most characters of an id.
 const MOST_CHARS: usize = 128;
 
 /// Checks the kernels of the receipt and of its tests.
@@ -45,7 +45,7 @@ pub(super) fn check(receipt: &Receipt, options: &Options, found: &mut Findings) 
 fn ids(receipt: &Receipt, found: &mut Findings) {
     if receipt.kernels.is_empty() {
         let why =
-            if receipt.run.profiled { "" } else { ": the profiler, which hears of them, was off" };
+            if receipt.run.profiled { "" } else { ": the profiler, which records them, was off" };
         found.refuse(
             Code::KernelIds,
             format!("the list of kernels is empty, so nothing shows what ran{why}"),
@@ -55,7 +55,7 @@ fn ids(receipt: &Receipt, found: &mut Findings) {
         found.refuse(
             Code::KernelIds,
             format!(
-                "{} kernels are listed, and a receipt has {MOST_IDS} at most",
+                "{} kernels are listed, but a receipt has at most {MOST_IDS}",
                 receipt.kernels.len()
             ),
         );
@@ -70,7 +70,7 @@ fn ids(receipt: &Receipt, found: &mut Findings) {
             found.refuse(
                 Code::KernelIds,
                 format!(
-                    "the id {} has {chars} characters, and {MOST_CHARS} are the most",
+                    "the id {} has {chars} characters, but at most {MOST_CHARS} are allowed",
                     said(id)
                 ),
             );
@@ -84,7 +84,7 @@ fn ids(receipt: &Receipt, found: &mut Findings) {
     }
 }
 
-/// Every repetition launches the same kernels, whose work is the test's.
+/// Every repetition launches the same kernels, whose work adds up to the test's.
 fn launches(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let name = said(&test.name);
     if test.kernels.is_empty() && !receipt.kernels.is_empty() {
@@ -132,8 +132,8 @@ fn launches(receipt: &Receipt, test: &Test, found: &mut Findings) {
     understated(receipt, test, found);
 }
 
-/// A decode pass multiplies by every weight but those of an embedding that the head doesn't share.
-/// Such an embedding is as large as the head: half of the weights at most.
+/// A decode pass multiplies by every weight except those of an embedding that is separate from the head.
+/// Such an embedding is as large as the head: at most half of the weights.
 pub(super) fn least_flops(receipt: &Receipt, test: &Test) -> u128 {
     u128::from(receipt.model.parameters) * u128::from(test.n_gen)
 }
@@ -146,8 +146,8 @@ fn understated(receipt: &Receipt, test: &Test, found: &mut Findings) {
         found.refuse(
             Code::KernelsMismatch,
             format!(
-                "the kernels of test {} state {stated} FLOPs, but to decode with {} weights takes \
-                 {least} at least",
+                "the kernels of test {} state {stated} FLOPs, but decoding with {} weights takes at \
+                 least {least}",
                 said(&test.name),
                 receipt.model.parameters
             ),
@@ -159,7 +159,7 @@ fn total(test: &Test, of: impl Fn(&crate::receipt::v1::Kernel) -> Option<u64>) -
     test.kernels.iter().map(|kernel| of(kernel).map(u128::from)).sum()
 }
 
-/// What an id is made of, in lower case.
+/// The parts of an id, in lower case.
 fn parts(id: &str) -> impl Iterator<Item = String> {
     let lower = id.to_lowercase();
     let parts: Vec<String> =
@@ -173,7 +173,7 @@ pub(super) fn cpu_instructions(id: &str) -> Option<String> {
     parts(id).find(|part| SETS.iter().any(|set| part.starts_with(set)))
 }
 
-/// Whether an id names a GPU: `cuda`, `ptx`, `wmma`, `gpu`, `cublas` and `cudnn` with what follows,
+/// Whether an id names a GPU: `cuda`, `ptx`, `wmma`, `gpu`, `cublas` or `cudnn` as the beginning of a part, or
 /// an architecture such as `sm90` or `sm_90`, and no instruction set of a CPU.
 pub(super) fn is_gpu(id: &str) -> bool {
     const MARKS: [&str; 8] = ["cuda", "ptx", "wmma", "gpu", "cublas", "cudnn", "cutlass", "nvrtc"];

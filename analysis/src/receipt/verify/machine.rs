@@ -1,10 +1,10 @@
-//! Whether all that is said of the machine is of one machine.
+//! Checks that everything that a receipt says about its machine fits one machine.
 
 use super::kernels::{cpu_instructions, is_quantized};
 use super::{Code, Findings, said};
 use crate::receipt::v1::{Ceilings, Receipt};
 
-/// Checks what different parts of the receipt say of the machine.
+/// Checks the parts of the receipt that describe the machine against each other.
 pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
     let machine = &receipt.machine;
     let os = format!("{}-{}", machine.os, machine.arch);
@@ -50,7 +50,7 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
         ("numa_nodes", machine.numa_nodes),
     ] {
         if count == Some(0) {
-            found.refuse(Code::Field, format!("machine.{name} is 0, and no machine has none"));
+            found.refuse(Code::Field, format!("machine.{name} is 0, which no machine has"));
         }
     }
     match &receipt.ceilings {
@@ -59,7 +59,7 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
             let reason =
                 receipt.ceilings_absent.as_deref().unwrap_or("the receipt doesn't say why");
             let reason = format!("no ceilings: {}", super::clean(reason, 200));
-            found.not_checked("that the machine can do what was measured", reason);
+            found.not_checked("that the machine can reach what was measured", reason);
         }
     }
     if receipt.ceilings.is_some() == receipt.ceilings_absent.is_some() {
@@ -73,7 +73,7 @@ pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
     }
 }
 
-/// How far a CPU is along the sets that contain each other; `None` for other ones.
+/// The rank of a CPU instruction set among those that contain each other; `None` for others.
 fn rank(set: &str) -> Option<u32> {
     match set {
         "scalar" => Some(0),
@@ -117,8 +117,8 @@ fn instructions(receipt: &Receipt, found: &mut Findings) {
     }
 }
 
-/// The ceilings are of the run's threads and instructions: `…: 2 threads, avx2`; of bytes only where the
-/// kernels multiply such.
+/// Ceilings must be of the run's threads and instructions, `…: 2 threads, avx2`, and of bytes only if the
+/// kernels multiply bytes.
 fn basis(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) {
     let run = &receipt.run;
     let mut are_of_bytes = false;
@@ -147,7 +147,7 @@ fn basis(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) {
             ),
         );
     }
-    // Of ours only those of AVX-512 multiply bytes.
+    // Of our kernels only those for AVX-512 multiply bytes.
     let multiplies_bytes = |id: &str| {
         is_quantized(id) && cpu_instructions(id).is_some_and(|set| set.starts_with("avx512"))
     };
@@ -155,7 +155,7 @@ fn basis(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) {
     if are_of_bytes && !kernels.any(|kernel| multiplies_bytes(&kernel.id)) {
         found.refuse(
             Code::MachinesMixed,
-            "its ceilings are of products of bytes, but none of its kernels multiplies such",
+            "its ceilings are of products of bytes, but none of its kernels multiplies bytes",
         );
     }
 }

@@ -1,8 +1,8 @@
-//! Holding a receipt to itself: what a benchmark can't have been is refused, each time with a
-//! sentence that says what and why. `docs/receipts.md` has the list.
+//! Verifies a receipt: what can't be the result of a benchmark is refused, each time with a sentence that says
+//! what and why. `docs/receipts.md` has the list.
 //!
-//! Every number here may come from somebody who wants it believed, so arithmetic is wide or
-//! saturates, and a table is only walked beside another once their lengths agree.
+//! Every number may come from somebody who wants it believed. So arithmetic is wide or saturates, and two
+//! tables are only compared item by item once their lengths agree.
 
 mod derived;
 mod figures;
@@ -23,32 +23,32 @@ pub use self::rerun::rerun_agrees;
 use super::file::{MAX_BYTES, ReceiptError};
 use super::v1::{Receipt, Sample, Test};
 
-/// What verifying is to ask for beyond the receipt itself.
+/// Requirements beyond the receipt itself.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Refuse a receipt without GPU kernels, whatever its backend.
     pub require_gpu_kernels: bool,
-    /// The model's file as it is here: its SHA-256 in hexadecimal, and its size in bytes.
+    /// The SHA-256 (in hexadecimal) and the size in bytes of the model's file on this machine.
     pub model: Option<(String, u64)>,
-    /// A public key, in hexadecimal, that must have signed.
+    /// The public key, in hexadecimal, that must have signed.
     pub signed_by: Option<String>,
 }
 
-/// What came of verifying.
+/// The result of verifying a receipt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Verdict {
     /// Why the receipt is refused, one for each [`Code`]; empty if it is accepted.
     pub refusals: Vec<Refusal>,
     /// What couldn't be checked, and why: `what: reason`.
     pub not_checked: Vec<String>,
-    /// What speaks against the figures without making them false, as the receipt itself says.
+    /// What makes the figures doubtful without making them false, as the receipt itself states.
     pub doubts: Vec<String>,
-    /// The public keys, in hexadecimal, whose signatures are good.
+    /// The public keys, in hexadecimal, of valid signatures.
     pub signed_by: Vec<String>,
 }
 
 impl Verdict {
-    /// Whether nothing speaks against the receipt.
+    /// Whether there is no reason to refuse the receipt.
     #[must_use]
     pub fn is_accepted(&self) -> bool {
         self.refusals.is_empty()
@@ -60,15 +60,15 @@ impl Verdict {
 pub struct Refusal {
     /// What kind of reason, for scripts.
     pub code: Code,
-    /// What is wrong, and why that can't be: one sentence.
+    /// What is wrong, and why it can't be right: one sentence.
     pub sentence: String,
-    /// How many further places have the same kind of fault.
+    /// The number of further places with the same kind of fault.
     pub more: u64,
 }
 
 impl Refusal {
     fn new(code: Code, sentence: impl Into<String>) -> Self {
-        // A field's name in a parser's message may be anything, too.
+        // A parser's message may contain a field's name, which may be anything.
         Self { code, sentence: clean(&sentence.into(), 1000), more: 0 }
     }
 }
@@ -94,10 +94,10 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// All of them, in the order in which they are checked.
+            /// All codes, in the order in which they are checked.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// What scripts call it.
+            /// The name for scripts.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -115,35 +115,35 @@ codes! {
     NotJson "not-json",
     /// The file ends too early.
     Truncated "truncated",
-    /// A field is missing, unknown, there twice, or of another type.
+    /// A field is missing, unknown, duplicated, or of another type.
     Schema "schema",
     /// Another version of the schema.
     Version "version",
-    /// No hash.
+    /// There is no hash.
     Unsealed "unsealed",
-    /// A number that not every reader reads alike.
+    /// A number that JSON readers may read differently.
     Number "number",
-    /// The hash is of something else.
+    /// The hash doesn't match the content.
     HashMismatch "hash-mismatch",
-    /// A signature that isn't one.
+    /// An invalid signature.
     SignatureInvalid "signature-invalid",
     /// The wanted key hasn't signed.
     NotSignedBy "not-signed-by",
-    /// A field whose text or number can't be.
+    /// A field with an impossible text or number.
     Field "field",
-    /// The model's file is another.
+    /// The model's file is a different one.
     ModelMismatch "model-mismatch",
     /// The kernels didn't run.
     NotReal "not-real",
-    /// Ids of kernels that are none.
+    /// Invalid ids of kernels.
     KernelIds "kernel-ids",
     /// A kernel that only pretends.
     MockKernel "mock-kernel",
-    /// The kernels of the whole and of the tests, or of the tests and their work, differ.
+    /// The kernels of the receipt and of its tests, or of the tests and their work, differ.
     KernelsMismatch "kernels-mismatch",
-    /// A GPU is claimed, and none of its kernels ran.
+    /// A GPU is claimed, but none of its kernels ran.
     NoGpuKernels "no-gpu-kernels",
-    /// A quantised model, and no kernel for one ran.
+    /// The model is quantised, but no kernel for that ran.
     NoQuantizedKernels "no-quantized-kernels",
     /// No raw samples.
     SamplesMissing "samples-missing",
@@ -151,27 +151,27 @@ codes! {
     RepetitionsMismatch "repetitions-mismatch",
     /// Samples of the warm-up among those that count.
     WarmUpCounted "warm-up-counted",
-    /// Numbers of tokens that don't fit each other.
+    /// Numbers of tokens that contradict each other.
     TokenCount "token-count",
     /// Parts of a sample that don't add up.
     SumMismatch "sum-mismatch",
     /// Time that runs backwards.
     ClockBackwards "clock-backwards",
-    /// A hole in which a sample has room.
+    /// A gap that has room for a sample.
     TimelineHole "timeline-hole",
-    /// Durations in other units than nanoseconds.
+    /// Durations in units other than nanoseconds.
     Units "units",
-    /// A sample that is there twice.
+    /// A duplicated sample.
     DuplicateSample "duplicate-sample",
-    /// An aggregate that isn't that of the samples.
+    /// An aggregate that doesn't follow from the samples.
     AggregateNotOfSamples "aggregate-not-of-samples",
     /// Times that repeat to the nanosecond.
     NoVariance "no-variance",
     /// Times that are shares of a total.
     DerivedTimes "derived-times",
-    /// Parts that are of different machines.
+    /// Parts from different machines.
     MachinesMixed "machines-mixed",
-    /// More than the machine can do.
+    /// A rate beyond what the machine can reach.
     AboveRoof "above-roof",
     /// A rerun has other tests or another model.
     RerunDiffers "rerun-differs",
@@ -181,13 +181,13 @@ codes! {
     RerunRate "rerun-rate",
 }
 
-/// Whoever vouches for a receipt, they are fewer.
+/// The most signatures of a receipt.
 const MOST_SIGNATURES: usize = 100;
 
-/// More doubts than these are only counted: a test has three or four.
+/// The most doubts that are listed; further ones are counted. A test has three or four.
 const MOST_DOUBTS: usize = 100;
 
-/// What has been found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 struct Findings {
     verdict: Verdict,
@@ -196,7 +196,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// One refusal for each code: a file with a million faults is no reason for a million lines.
+    /// Adds a refusal: one for each code, since a file with a million faults needs no million lines.
     fn refuse(&mut self, code: Code, sentence: impl Into<String>) {
         match self.verdict.refusals.iter_mut().find(|refusal| refusal.code == code) {
             Some(refusal) => refusal.more = refusal.more.saturating_add(1),
@@ -211,11 +211,11 @@ impl Findings {
         }
     }
 
-    /// What the receipt says against itself.
+    /// Adds what the receipt itself says against its figures.
     fn doubts(&mut self, receipt: &Receipt) {
         let dropped = receipt.dropped.iter().filter(|(_, count)| **count > 0);
         let dropped = dropped.map(|(what, count)| {
-            format!("dropped or otherwise than meant: {} {count}", said(what))
+            format!("lost or not recorded as intended: {} {count}", said(what))
         });
         let stated = receipt.load.doubts.iter().map(|doubt| clean(doubt, 400));
         let mut all = dropped.chain(stated);
@@ -228,11 +228,11 @@ impl Findings {
     }
 }
 
-/// Holds the bytes of a receipt's file to all that a receipt must be.
+/// Verifies the bytes of a receipt's file.
 ///
-/// An accepted receipt contradicts neither itself nor the machine that it names. That doesn't prove
-/// that it was measured: who makes up every raw time with care can seal that, too. A signature says
-/// who vouches, and a rerun whether it is so ([`rerun_agrees`]).
+/// An accepted receipt contradicts neither itself nor the machine that it names. That doesn't prove that it
+/// was measured: a forger who makes up every raw time with care can seal that, too. A signature says who
+/// vouches for it, and a rerun ([`rerun_agrees`]) whether it is so.
 #[must_use]
 pub fn verify(bytes: &[u8], options: &Options) -> Verdict {
     let mut found = Findings::default();
@@ -246,7 +246,7 @@ pub fn verify(bytes: &[u8], options: &Options) -> Verdict {
 fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
     if bytes.len() as u64 > MAX_BYTES {
         let sentence = format!(
-            "the file has {} bytes, but a receipt has {MAX_BYTES} at most: this is something else",
+            "the file has {} bytes, but a receipt has at most {MAX_BYTES}: this is something else",
             bytes.len()
         );
         return Err(Refusal::new(Code::TooLong, sentence));
@@ -262,7 +262,7 @@ fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
             let (code, end) = match source.classify() {
                 serde_json::error::Category::Eof => {
                     let end =
-                        ": the file ends in the middle, so it was cut or never written to the end";
+                        ": the file ends in the middle, so it was truncated or not written completely";
                     (Code::Truncated, end)
                 }
                 serde_json::error::Category::Data => {
@@ -292,7 +292,7 @@ fn parse(bytes: &[u8]) -> Result<Receipt, Refusal> {
 fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     seal(receipt, options, found);
     shape::check(receipt, options, found);
-    // A file of too many tests is no receipt, and not worth the time.
+    // A file with too many tests is not a receipt, and not worth the time.
     if receipt.tests.len() > shape::MOST_TESTS {
         return found.not_checked("anything else", "there are too many tests");
     }
@@ -303,7 +303,7 @@ fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
         timeline::test(receipt, test, found);
         roof::test(receipt, test, found);
         derived::duplicates(receipt, test, found);
-        // Of tables that don't fit each other nothing can be derived.
+        // Nothing can be derived from tables of different lengths.
         if measured(test).all(|sample| sample.brick_ns.len() == test.bricks.len()) {
             figures::test(test, found);
             derived::test(receipt, test, found);
@@ -313,7 +313,7 @@ fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     figures::whole(receipt, found);
     found.not_checked(
         "that the tests' hashes are those of their tokens",
-        "a receipt has no tokens; --rerun runs them again",
+        "a receipt doesn't contain tokens; --rerun runs them again",
     );
     found.doubts(receipt);
 }
@@ -344,7 +344,7 @@ fn seal(receipt: &Receipt, options: &Options, found: &mut Findings) {
         found.refuse(
             Code::SignatureInvalid,
             format!(
-                "there are {} signatures, and a receipt has {MOST_SIGNATURES} at most",
+                "there are {} signatures, but a receipt has at most {MOST_SIGNATURES}",
                 seal.signatures.len()
             ),
         );
@@ -374,7 +374,7 @@ fn seal(receipt: &Receipt, options: &Options, found: &mut Findings) {
     }
 }
 
-/// The samples that count.
+/// The samples outside of the warm-up.
 fn measured(test: &Test) -> impl Iterator<Item = &Sample> {
     test.samples.iter().filter(|sample| !sample.is_warm_up)
 }
@@ -389,7 +389,7 @@ fn span(sample: &Sample) -> u64 {
     sample.end_ns.saturating_sub(sample.start_ns)
 }
 
-/// A text out of the receipt, in quotes, without what terminals obey, and not too long.
+/// A text from the receipt in quotes, without terminal control characters, and shortened.
 fn said(text: &str) -> String {
     format!("`{}`", clean(text, 72))
 }
@@ -405,13 +405,13 @@ fn clean(text: &str, most: usize) -> String {
     kept.chars().map(plain).collect::<String>() + dots
 }
 
-/// Whether a character changes the direction of those after it (Unicode Standard Annex 9), so that a
-/// line would read otherwise than it says.
+/// Whether a character changes the direction of those after it (Unicode Standard Annex 9), so that a line
+/// would look different from what it is.
 fn turns_text(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Nanoseconds as people read them.
+/// Nanoseconds in a readable unit.
 fn duration(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),

@@ -1,12 +1,12 @@
-//! A run that was made again, against the receipt that it is to bear out.
+//! Compares a new run of a benchmark with the receipt that it should confirm.
 
 use super::{Code, Refusal, said};
 use crate::receipt::v1::{Receipt, Test};
 
-/// What speaks against `receipt` after its benchmark was run again: another model, other tests, other
-/// tokens, or a median rate that is off by more than `tolerance` (0.1 for 10 %).
+/// The contradictions between `receipt` and a new run of its benchmark: another model, other tests, other
+/// tokens, or a median rate that differs by more than `tolerance` (0.1 for 10 %).
 ///
-/// Rates are only comparable on the same machine. Tokens are, wherever the same kernels run.
+/// Rates are only comparable on the same machine. Tokens are comparable wherever the same kernels run.
 #[must_use]
 pub fn rerun_agrees(receipt: &Receipt, rerun: &Receipt, tolerance: f64) -> Vec<Refusal> {
     let mut refusals = Vec::new();
@@ -77,19 +77,19 @@ fn test(
         ));
     };
     let off = theirs / ours - 1.0;
-    // Rates of 0 give NaN, which is within no tolerance.
+    // Rates of 0 give NaN, which no tolerance allows.
     if off.is_nan() || off.abs() > tolerance {
         let machines = match receipt.machine.cpu == rerun.machine.cpu
             && receipt.machine.cpu_id == rerun.machine.cpu_id
         {
             true => "",
-            false => " (this is another machine, where that may be so)",
+            false => " (this is another machine, where rates may differ)",
         };
         refusals.push(Refusal::new(
             Code::RerunRate,
             format!(
                 "test {name} ran at {theirs:.2} tokens a second when it was rerun, {:+.1} % from the \
-                 receipt's {ours:.2}, and {:.0} % are allowed{machines}",
+                 receipt's {ours:.2}, but only {:.0} % is allowed{machines}",
                 100.0 * off,
                 100.0 * tolerance
             ),

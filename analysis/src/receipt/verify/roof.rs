@@ -1,23 +1,23 @@
-//! Rates against what the machine can do.
+//! Compares rates with the machine's ceilings.
 
 use super::kernels::least_flops;
 use super::{Code, Findings, clean, measured, said};
 use crate::receipt::v1::{Ceilings, Kernel, Receipt, Sample, Test};
 use crate::roofline::{MOST, is_rate};
 
-/// What no thread of any CPU reaches, in bytes read a second: two vectors of 512 bits in each of
-/// 6·10⁹ cycles are 0.8·10¹².
+/// More bytes per second than any CPU thread reads: two 512-bit vectors in each of 6·10⁹ cycles are
+/// 0.8·10¹².
 const MOST_BYTES: f64 = 2e12;
-/// Likewise in FLOPs a second: a unit for matrices does 2048 in a cycle, of 2·10⁹.
+/// More FLOPs per second than any CPU thread reaches: a matrix unit does 2048 per cycle at 2·10⁹.
 const MOST_FLOPS: f64 = 4e12;
 
-/// The most that the caches of a processor hold in bytes: AMD's EPYC 9684X has 1152 MiB of L3.
+/// More bytes than the caches of any processor hold: AMD's EPYC 9684X has 1152 MiB of L3.
 const LARGEST_CACHE: f64 = 1.3e9;
 
-/// No processor has more levels of caches; there is room for some to come.
+/// More levels of cache than any processor has, with room for future ones.
 const MOST_CACHES: usize = 16;
 
-/// Holds each measured sample of a test against the ceilings: physics takes no averages.
+/// Compares each measured sample of a test with the ceilings, since physics allows no averaging.
 pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let name = said(&test.name);
     let flops = each(test, |kernel| kernel.flops).max(least_flops(receipt, test) as f64);
@@ -31,7 +31,7 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     if is_cached_somewhere {
         found.not_checked(
             format_args!("the bytes of {name} against the machine"),
-            "the receipt doesn't say what the caches give, and one may hold them",
+            "the receipt has no cache bandwidths, and a cache may hold them",
         );
     }
     let of_level = sound.map(|ceilings| {
@@ -47,7 +47,7 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
                     Code::AboveRoof,
                     format!(
                         "measured sample {which} of test {name} reaches {:.3e} {what} a second, {:.0} % \
-                         of the {most:.3e} that {of}: that can't be",
+                         of the {most:.3e} that {of}: that is impossible",
                         rate,
                         100.0 * rate / most
                     ),
@@ -72,13 +72,13 @@ pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     }
 }
 
-/// The work of a repetition as its kernels state it: at least that, where one of them doesn't.
+/// The stated work of a repetition: a lower bound if one of its kernels didn't state any.
 fn each(test: &Test, of: impl Fn(&Kernel) -> Option<u64>) -> f64 {
     let all: u128 = test.kernels.iter().filter_map(|kernel| of(kernel).map(u128::from)).sum();
     all as f64 / measured(test).count().max(1) as f64
 }
 
-/// Whether ceilings can be some.
+/// Whether the ceilings are possible.
 fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
     if ceilings.caches.len() > MOST_CACHES {
         let sentence = format!("the machine has {} levels of caches", ceilings.caches.len());
@@ -89,7 +89,7 @@ fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
     let bandwidths = caches.chain([ceilings.read_bytes_per_second]);
     let flops = ceilings.flops_per_second;
     if !bandwidths.clone().chain([flops]).all(is_rate) {
-        found.refuse(Code::Field, "one of the machine's ceilings is no rate");
+        found.refuse(Code::Field, "one of the machine's ceilings is not a rate");
         return false;
     }
     let threads = f64::from(receipt.run.threads.max(1));
@@ -108,12 +108,12 @@ fn sound(receipt: &Receipt, ceilings: &Ceilings, found: &mut Findings) -> bool {
     true
 }
 
-/// The level of memory that a test is held against, what it gives in a second, and how many of the
-/// `bytes` of a repetition come from there.
+/// The level of memory that a test is compared with, its bandwidth, and how many of the `bytes` of a
+/// repetition come from there.
 ///
-/// A decode pass reads every weight once, and the next pass reads them again: they lie in the
-/// smallest level with room for them, but for the part that a smaller level can keep. A prefill pass
-/// moves its activations again and again, from whichever level: it is held against the fastest.
+/// A decode pass reads every weight once, and the next pass reads them again: they lie in the smallest level
+/// with room for them, except the part that a smaller level can keep. A prefill pass moves its activations
+/// again and again, from any level: it is compared with the fastest.
 fn level<'c>(ceilings: &'c Ceilings, test: &Test, bytes: f64) -> (&'c str, f64, f64) {
     let memory = ("memory", ceilings.read_bytes_per_second);
     let faster = || {

@@ -1,4 +1,4 @@
-//! Whether a receipt's parts are there and fit each other: texts, counts, sums.
+//! Checks that the parts of a receipt are there and fit each other: texts, counts, sums.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,10 @@ use super::{Code, Findings, Options, measured, said, span, sum};
 use crate::receipt::hash::unhex;
 use crate::receipt::v1::{Receipt, Sample, Test};
 
-/// No plan has more.
+/// The most tests; no plan has more.
 pub(super) const MOST_TESTS: usize = 1000;
 
-/// Checks what isn't of a single test.
+/// Checks everything that isn't about a single test.
 pub(super) fn check(receipt: &Receipt, options: &Options, found: &mut Findings) {
     if receipt.compute_path != "real" {
         found.refuse(
@@ -32,7 +32,7 @@ pub(super) fn check(receipt: &Receipt, options: &Options, found: &mut Findings) 
         found.refuse(
             Code::Field,
             format!(
-                "timestamp is {}, which is no moment in UTC as RFC 3339 writes them",
+                "timestamp is {}, which is not a time in UTC as in RFC 3339",
                 said(&receipt.timestamp)
             ),
         );
@@ -65,7 +65,7 @@ pub(super) fn check(receipt: &Receipt, options: &Options, found: &mut Findings) 
         ("model.layers", receipt.model.layers == 0),
     ] {
         if is_zero {
-            found.refuse(Code::Field, format!("{name} is 0, and nothing runs with none"));
+            found.refuse(Code::Field, format!("{name} is 0, with which nothing runs"));
         }
     }
     if run.process == 0 || run.process > run.processes {
@@ -98,7 +98,7 @@ fn sha256(name: &str, hash: &str, found: &mut Findings) {
 
 fn model(receipt: &Receipt, options: &Options, found: &mut Findings) {
     let model = &receipt.model;
-    // The smallest format in use, TQ1_0, has 1.69 bits a weight.
+    // The smallest format in use, TQ1_0, has 1.69 bits per weight.
     if u128::from(model.bytes) * 8 < u128::from(model.parameters) {
         found.refuse(
             Code::Field,
@@ -138,7 +138,7 @@ fn tests(receipt: &Receipt, found: &mut Findings) {
     if tests.is_empty() || tests.len() > MOST_TESTS {
         found.refuse(
             Code::SamplesMissing,
-            format!("there are {} tests, and a receipt has 1 to {MOST_TESTS}", tests.len()),
+            format!("there are {} tests, but a receipt has 1 to {MOST_TESTS}", tests.len()),
         );
     }
     let mut names = HashSet::new();
@@ -147,13 +147,13 @@ fn tests(receipt: &Receipt, found: &mut Findings) {
             found.refuse(
                 Code::Field,
                 format!(
-                    "there are two tests {}, so nobody can tell which is meant",
+                    "there are two tests {}, so it is unclear which is meant",
                     said(&test.name)
                 ),
             );
         }
     }
-    // The least depth speaks for the whole.
+    // The test at the least depth stands for the receipt.
     let decode = tests.iter().filter(|test| test.n_gen > 0).min_by_key(|test| test.n_depth);
     let (wanted, made) = decode.map_or((0, 0), |test| (test.n_gen, test.output_tokens));
     for (name, stated, tests) in [
@@ -258,7 +258,7 @@ fn sample(receipt: &Receipt, test: &Test, which: usize, sample: &Sample, found: 
         );
     }
     if let Some(pass) = sample.pass_ns.iter().position(|&ns| ns == 0) {
-        found.refuse(Code::Units, format!("pass {pass} of {place} took 0 ns, and none takes none"));
+        found.refuse(Code::Units, format!("pass {pass} of {place} took 0 ns, which no pass does"));
     }
     if sample.end_ns <= sample.start_ns {
         found.refuse(
@@ -324,7 +324,7 @@ fn latencies(test: &Test, sample: &Sample, place: &str, found: &mut Findings) {
             format!("{place} has a time to first token, but only a prompt has one"),
         );
     }
-    // From each token to the next; the first may be counted from the start.
+    // From each token to the next; the first may be counted from the start of the sample.
     if intervals != test.n_gen && intervals.saturating_add(1) != test.n_gen {
         found.refuse(
             Code::TokenCount,
@@ -340,7 +340,7 @@ fn latencies(test: &Test, sample: &Sample, place: &str, found: &mut Findings) {
             ),
         );
     } else {
-        // Choosing comes on top of each pass.
+        // Each token's time includes its pass.
         let skipped = sample.pass_ns.len().saturating_sub(sample.token_ns.len());
         let mut pairs = sample.token_ns.iter().zip(sample.pass_ns.iter().skip(skipped));
         if let Some(token) = pairs.position(|(token, pass)| token < pass) {
@@ -373,15 +373,15 @@ fn bricks(test: &Test, sample: &Sample, place: &str, found: &mut Findings) {
         None if test.bricks.is_empty() => {}
         None => found.refuse(
             Code::SamplesMissing,
-            format!("{place} has times of bricks but doesn't say what none of them explains"),
+            format!("{place} has times of bricks but no unattributed time"),
         ),
         Some(ns) => {
-            let explained = sum(&sample.brick_ns);
-            if explained + u128::from(ns) != u128::from(sample.wall_ns) {
+            let attributed = sum(&sample.brick_ns);
+            if attributed + u128::from(ns) != u128::from(sample.wall_ns) {
                 found.refuse(
                     Code::SumMismatch,
                     format!(
-                        "the bricks of {place} explain {explained} ns, and {ns} ns are unattributed, \
+                        "the bricks of {place} took {attributed} ns, and {ns} ns are unattributed, \
                          but its wall is {} ns",
                         sample.wall_ns
                     ),
@@ -429,7 +429,7 @@ fn repetitions(receipt: &Receipt, test: &Test, found: &mut Findings) {
     agreement(test, &test.samples[..warm_up], found);
 }
 
-/// Whether the end of the warm-up was what the test says it was.
+/// Checks that the warm-up ended as the test says.
 fn agreement(test: &Test, warm_up: &[Sample], found: &mut Findings) {
     let rule = &test.warm_up;
     let name = said(&test.name);
@@ -437,7 +437,7 @@ fn agreement(test: &Test, warm_up: &[Sample], found: &mut Findings) {
         return found.refuse(
             Code::Field,
             format!(
-                "the warm-up of test {name} ends when {} repetitions agree to {}, which is no rule",
+                "the warm-up of test {name} ends when {} repetitions agree to {}, which is not a valid rule",
                 rule.window, rule.within
             ),
         );
@@ -460,8 +460,8 @@ fn agreement(test: &Test, warm_up: &[Sample], found: &mut Findings) {
     let mut walls: Vec<u64> = warm_up[first..].iter().map(|sample| sample.wall_ns).collect();
     walls.sort_unstable();
     let median = walls[walls.len() / 2] as f64;
-    // Twice that from the least to the most, and some room: of an even number the median lies between
-    // two, and rates may have been compared.
+    // Twice the tolerance from the least to the most, and some room: of an even number the median lies
+    // between two values, and rates may have been compared.
     let spread = (walls[walls.len() - 1] - walls[0]) as f64;
     if spread > (3.0 * rule.within + 1e-3) * median {
         found.refuse(

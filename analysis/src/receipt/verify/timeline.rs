@@ -1,17 +1,17 @@
-//! Samples in time: in order, without holes, in nanoseconds.
+//! Checks samples over time: in order, without gaps, in nanoseconds.
 
 use super::{Code, Findings, duration, measured, said, span};
 use crate::receipt::v1::{Receipt, Sample, Test};
 
-/// For so long a busy machine may keep a process from going on between two samples: a period of the
-/// control groups' CPU bandwidth (100 ms by default, *CFS Bandwidth Control* of the kernel's docs), twice.
+/// The time for which a busy machine may keep a process waiting between two samples: twice a period of the
+/// control groups' CPU bandwidth (100 ms by default, *CFS Bandwidth Control* of the kernel's docs).
 const HICCUP_NS: u64 = 200_000_000;
 
-/// So long may choosing a token, and what else lies between two passes, take with any model. With
-/// large ones it is a thousandth of the pass.
+/// The most time between two passes with any model, for choosing a token and the like. With large models it
+/// is a thousandth of the pass.
 const BETWEEN_PASSES_NS: f64 = 2e6;
 
-/// Checks a test whose samples are sound each by itself.
+/// Checks a test whose samples are each valid by themselves.
 pub(super) fn test(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let is_in_order = order(test, found);
     if is_in_order {
@@ -43,19 +43,19 @@ fn order(test: &Test, found: &mut Findings) -> bool {
     is_in_order
 }
 
-/// Repetitions follow each other, but for filling the KV cache to the test's depth. A hole in which
-/// a whole repetition has room may be one that was dropped.
+/// Repetitions follow each other directly, except for filling the KV cache to the test's depth. A gap with
+/// room for a whole repetition may hide a dropped one.
 fn holes(test: &Test, found: &mut Findings) {
     let name = said(&test.name);
     let Some(shortest) = measured(test).map(span).min() else { return };
     let holes =
         || test.samples.windows(2).map(|pair| pair[1].start_ns.saturating_sub(pair[0].end_ns));
-    // A dropped repetition leaves its own time, and one more filling.
+    // A dropped repetition leaves its own time, and that of one more filling.
     let filling = if test.n_depth > 0 { holes().min().unwrap_or(0) } else { 0 };
     let room = filling.saturating_mul(2).saturating_add(shortest);
-    // Nine tenths: the dropped one may have been a bit faster.
+    // Nine tenths, since the dropped one may have been a little faster.
     let most = (0.9 * room as f64) as u64;
-    // What isn't longer than a pause can't be told from one.
+    // A gap no longer than a pause looks like one.
     if shortest < HICCUP_NS || most.saturating_sub(filling) < HICCUP_NS {
         return found.not_checked(
             format_args!("that no sample of {name} was dropped"),
@@ -82,15 +82,15 @@ fn holes(test: &Test, found: &mut Findings) {
     }
 }
 
-/// Passes fill their sample but for choosing tokens: else they were made shorter inside of it.
+/// Passes fill their sample except for choosing tokens; otherwise they were made shorter.
 fn between_passes(test: &Test, found: &mut Findings) {
     let passes = |sample: &Sample| sample.pass_ns.len().max(1) as f64;
-    // By how much more lies between passes than there may; the median, since a busy machine may
-    // keep the process waiting there, too.
+    // How much more time lies between passes than allowed; the median, since a busy machine may keep
+    // the process waiting there, too.
     let mut samples: Vec<(f64, f64, f64)> = measured(test)
         .map(|sample| {
             let outside = span(sample).saturating_sub(sample.wall_ns) as f64;
-            // Of one or two samples there is no median to speak of.
+            // One or two samples have no meaningful median.
             let paused = if measured(test).take(3).count() < 3 { HICCUP_NS as f64 } else { 0.0 };
             let (pass, between) =
                 (sample.wall_ns as f64 / passes(sample), (outside - paused) / passes(sample));
@@ -104,7 +104,7 @@ fn between_passes(test: &Test, found: &mut Findings) {
         found.refuse(
             Code::SumMismatch,
             format!(
-                "a pass of test {} takes {}, but {} lie outside of it in half of the samples and more: \
+                "a pass of test {} takes {}, but {} lie outside of it in at least half of the samples: \
                  choosing a token doesn't take that long, so passes were made shorter",
                 said(&test.name),
                 duration(*pass as u64),
@@ -121,7 +121,7 @@ pub(super) fn across(receipt: &Receipt, found: &mut Findings) {
     all.sort_by_key(|(_, sample)| (sample.start_ns, sample.end_ns));
     for pair in all.windows(2) {
         let [(test_a, a), (test_b, b)] = pair else { continue };
-        // Within a test that was said already.
+        // Within one test this was reported already.
         if b.start_ns < a.end_ns && !std::ptr::eq(*test_a, *test_b) {
             found.refuse(
                 Code::ClockBackwards,
@@ -138,10 +138,10 @@ pub(super) fn across(receipt: &Receipt, found: &mut Findings) {
     }
 }
 
-/// Durations beside each other, and beside what the clock can tell apart.
+/// Compares durations with each other, and with the clock's resolution.
 fn units(receipt: &Receipt, test: &Test, found: &mut Findings) {
     let name = said(&test.name);
-    // Choosing a token takes a part of the time of a small model, never a hundred times the pass.
+    // With a small model, choosing a token takes a part of the pass's time, never a hundred times that.
     let mut ratios: Vec<f64> =
         measured(test).map(|sample| span(sample) as f64 / sample.wall_ns.max(1) as f64).collect();
     ratios.sort_by(f64::total_cmp);

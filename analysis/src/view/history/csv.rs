@@ -8,8 +8,8 @@ const HEAD: &str = "test,model,model_sha256,quantization,backend,kernels,threads
      logical_cpus,time,version,binary,commit,measure,unit,median,low,high,repetitions,processes,\
      processes_of,against_before,against_level,is_change,p,disturbed,doubts,differences,absent,sources";
 
-/// One line for each point of each series, after a line with the names of the columns (RFC 4180).
-/// What is absent is empty; several doubts, differences or sources are joined by ` | `.
+/// A line with the names of the columns, then one for each point of each series (RFC 4180). Absent
+/// values are empty; several doubts, differences or sources are joined by ` | `.
 #[must_use]
 pub fn history_csv(history: &History) -> String {
     let mut text = HEAD.to_owned() + "\r\n";

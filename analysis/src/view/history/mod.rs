@@ -16,13 +16,13 @@ use crate::history::{BrickChange, Change, Difference, History, Measure, Point, S
 use crate::view::report::wrap;
 use crate::view::roofline::short;
 
-/// Bricks that are named at a change; JSON has them all.
+/// The most bricks that are named at a change; JSON has them all.
 const MOST_BRICKS: usize = 5;
 
 /// The points of a sparkline that fit beside its figures.
 const MOST_BLOCKS: usize = 56;
 
-/// Each series as a table with a sparkline, the changes with the bricks behind them, and what was
+/// Each series as a table with a sparkline, its changes with the bricks behind them, and what was
 /// left out; at most 80 columns wide.
 #[must_use]
 pub fn history(history: &History) -> String {
@@ -77,7 +77,7 @@ fn headline(history: &History) -> String {
     line
 }
 
-/// What a series is of: what ran, and on what.
+/// The title of a series: what ran, and on which machine.
 fn title(series: &Series, measure: &Measure) -> [String; 2] {
     let kind = &series.kind;
     let brick = match measure {
@@ -88,7 +88,7 @@ fn title(series: &Series, measure: &Measure) -> [String; 2] {
         "" => String::new(),
         name => format!(" {}", printable(name)),
     };
-    // A prompt that is run in one pass needs no word.
+    // A prompt that runs in one pass needs no mention of its batch.
     let batch = match kind.batch < kind.n_prompt {
         true => format!(", batch {}", kind.batch),
         false => String::new(),
@@ -114,7 +114,7 @@ fn title(series: &Series, measure: &Measure) -> [String; 2] {
     [ran, on.join(", ")]
 }
 
-/// As many digits of a hash as tell two apart.
+/// Enough digits of a hash to tell two apart.
 fn digits(hash: &str) -> String {
     hash.chars().take(8).collect()
 }
@@ -183,7 +183,7 @@ fn table(series: &Series, measure: &Measure, text: &mut String) {
     }
 }
 
-/// What the column beside the time says of the program: what tells the points of a series apart.
+/// How the column beside the time identifies the program: by what differs between points.
 #[derive(Clone, Copy)]
 enum BuiltOf {
     Commit,
@@ -219,7 +219,7 @@ impl BuiltOf {
     }
 }
 
-/// A letter for each thing that one should know of a point.
+/// A letter for each caveat about a point.
 fn notes(point: &Point) -> String {
     LEGEND.iter().filter(|(_, is_so, _)| is_so(point)).map(|(letter, ..)| *letter).collect()
 }
@@ -227,28 +227,29 @@ fn notes(point: &Point) -> String {
 type Legend = (char, fn(&Point) -> bool, &'static str);
 
 const LEGEND: [Legend; 5] = [
-    ('c', |p| p.differences.iter().any(|d| !is_code(d)), "other circumstances than before it"),
+    ('c', |p| p.differences.iter().any(|d| !is_code(d)), "conditions differ from the point before"),
     ('d', |p| p.disturbed > 0, "other work on the machine disturbed some repetitions"),
-    ('?', |p| !p.doubts.is_empty(), "the receipt doubts its figures"),
-    ('i', |p| p.processes < p.processes_of, "not all processes of its set are there"),
+    ('?', |p| !p.doubts.is_empty(), "the receipt carries warnings"),
+    ('i', |p| p.processes < p.processes_of, "processes of its set are missing"),
     ('-', |p| p.absent.is_some(), "no figure"),
 ];
 
-/// Whether it says that the program is another: what one expects of a history.
+/// Whether it only says that the program differs, which is expected of a history.
 fn is_code(difference: &Difference) -> bool {
     ["binary", "version", "COMMIT"].contains(&difference.what.as_str())
 }
 
-/// The letters that are used, and what they and the columns mean.
+/// The letters in use, and what they and the columns mean.
 fn legend(history: &History) -> Vec<String> {
     let points = || history.series.iter().flat_map(|series| &series.points);
     let mut lines = Vec::new();
     if points().next().is_some() {
         lines.push(
-            "before: against the point before; level: against the median of its level".to_owned(),
+            "before: change from the point before; level: change from its level's median"
+                .to_owned(),
         );
         lines.push(
-            "least, most: of the processes of a set, or of one process's repetitions".to_owned(),
+            "least, most: among the processes of a set, or one process's repetitions".to_owned(),
         );
     }
     for (letter, is_so, meaning) in LEGEND {
@@ -281,7 +282,7 @@ fn changes(series: &Series, measure: &Measure, text: &mut String) {
 /// Why there are no changes.
 fn no_change(series: &Series) -> String {
     match &series.changes_absent {
-        Some(absent) => format!("no change can be told yet: {}", printable(absent)),
+        Some(absent) => format!("no change can be detected yet: {}", printable(absent)),
         None => "no change of the level".to_owned(),
     }
 }
@@ -301,16 +302,16 @@ fn sentence(change: &Change, measure: &Measure) -> String {
     )
 }
 
-/// What else was new at a change.
+/// What else differed at a change.
 fn new_there(change: &Change) -> Option<String> {
     let new: Vec<String> = change.differences.iter().map(difference).collect();
-    (!new.is_empty()).then(|| format!("new there: {}", new.join("; ")))
+    (!new.is_empty()).then(|| format!("also new: {}", new.join("; ")))
 }
 
 fn difference(difference: &Difference) -> String {
     let side = |value: &Option<String>| match value {
         Some(value) => shortened(value, 40, ""),
-        None => "not said".to_owned(),
+        None => "not stated".to_owned(),
     };
     format!(
         "{} {} → {}",
@@ -346,7 +347,7 @@ fn bricks(change: &Change, text: &mut String) {
 
 /// Before, after, difference in µs, and its part of the change.
 fn brick_cells(brick: &BrickChange) -> [String; 4] {
-    let time = |ns: Option<f64>| ns.map_or("not there".to_owned(), micros);
+    let time = |ns: Option<f64>| ns.map_or("absent".to_owned(), micros);
     let difference = brick.difference_ns.map_or("-".to_owned(), |ns| {
         let sign = if ns < 0.0 { "-" } else { "+" };
         format!("{sign}{}", micros(ns.abs()))
@@ -363,7 +364,7 @@ fn moment(time: &str) -> String {
     printable(time).replace('T', " ").chars().take(16).collect()
 }
 
-/// A change as a percentage.
+/// A change in percent.
 fn signed(change: Option<f64>) -> String {
     match change.map(|change| 100.0 * change) {
         None => "-".to_owned(),

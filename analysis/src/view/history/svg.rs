@@ -113,7 +113,7 @@ fn panel(series: &Series, history: &History, svg: &mut String) {
         let _ = writeln!(
             svg,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{}\"><title>{}</title></circle>",
-            // Hollow: take it with care.
+            // Hollow: has a caveat.
             if point.disturbed > 0 || !point.doubts.is_empty() {
                 "#fff\" stroke=\"#2b6cb0"
             } else {
@@ -171,7 +171,7 @@ impl Axes {
     }
 }
 
-/// Numbers that have a place on paper.
+/// Whether the figures have a place on paper.
 fn is_drawable(figures: &Figures) -> bool {
     [figures.low, figures.median, figures.high].iter().all(|x| x.abs() < 1e100)
 }
