@@ -12,7 +12,7 @@ use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch};
 use crate::recorder::Looked;
 use crate::sync::lock_unmodelled as lock;
 
-/// # Other load, hardware counters
+/// # The machine and the model
 impl BrickProfiler {
     /// Sets whether passes record what other processes did to them ([`Pass::disturbance`]). On by default.
     ///
