@@ -142,7 +142,7 @@ impl fmt::Display for Note {
                 write!(f, "{least}{spans} of {of} spans stated no work; their time is included")
             }
             Self::IdleUnknown => f.write_str(
-                "the number of spans without stated work is unknown, since none was kept; their time is included",
+                "spans without stated work: unknown (none kept); their time is included",
             ),
         }
     }
