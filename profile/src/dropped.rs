@@ -21,7 +21,7 @@ pub struct Dropped {
     /// `(other)`.
     pub names: u64,
     /// Spans that began and never ended, or ended while recording was off; and readings of the clock of which nobody
-    /// said what they were of ([`PassReadings`](crate::PassReadings)).
+    /// said what they were of (`PassReadings`).
     pub unfinished: u64,
     /// Bricks and kernels that ended on another thread than they began on; counted outside of
     /// passes.
@@ -40,7 +40,7 @@ pub struct Dropped {
     pub disturbed_passes: u64,
     /// Passes that were disturbed and left out of the statistics, because that was asked for.
     pub left_out_passes: u64,
-    /// In a [snapshot](crate::BrickProfiler::snapshot), kernels that are in no row of `brick_kernels`: more than there
+    /// In a snapshot (`BrickProfiler::snapshot`), kernels that are in no row of `brick_kernels`: more than there
     /// is room for ran before the brick around them ended. The totals have them.
     #[serde(skip_serializing_if = "is_zero")]
     pub unplaced_kernels: u64,

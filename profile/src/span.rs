@@ -41,7 +41,7 @@ pub struct Span {
 }
 
 /// Work of one thread that had to wait for work of another: see
-/// [`BrickProfiler::hand_off`](crate::BrickProfiler::hand_off).
+/// `BrickProfiler::hand_off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
     /// Where the work was handed off.

@@ -44,7 +44,7 @@ pub struct StampCost {
     pub host_ns: f64,
     /// Nanoseconds of the device: from one mark to the next, with nothing between them; or, if that is more,
     /// by how much a mark between two kernels makes them longer, on a device that has
-    /// [work to put there](crate::Device::fill).
+    /// work to put there (`Device::fill`).
     pub device_ns: f64,
     /// How many marks in a row this is the mean of.
     pub marks: u32,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 /// How often to wait for an asynchronous device while profiling.
 ///
-/// A [`DeviceTimer`] waits for its device as the mode says. Bricks that the host itself runs are timed
+/// A `DeviceTimer` waits for its device as the mode says. Bricks that the host itself runs are timed
 /// the same way in every mode but [`SyncMode::None`], which times nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

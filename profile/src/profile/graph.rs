@@ -52,7 +52,7 @@ fn end_of(span: &Span) -> u64 {
 impl Profile {
     /// The graph of one recorded pass: the pass, its layers, their bricks, and the kernels that these
     /// launched, each with its times. Siblings on one thread follow each other in sequence. Work of other
-    /// threads for the pass is included if it was [taken over](crate::BrickProfiler::take_over) from it,
+    /// threads for the pass is included if it was taken over (`BrickProfiler::take_over`) from it,
     /// with its dependencies.
     ///
     /// The pass has its wall time if it ended; then the makespan of the graph is at least that, and the

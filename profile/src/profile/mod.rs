@@ -127,8 +127,8 @@ pub struct Profile {
     /// What devices did, by their own clocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceProfile>,
-    /// Bricks layer by layer, in a [snapshot](crate::BrickProfiler::snapshot) since
-    /// [`BrickProfiler::sum_layers`](crate::BrickProfiler::sum_layers). Of the spans that were kept,
+    /// Bricks layer by layer, in a snapshot (`BrickProfiler::snapshot`) since
+    /// `BrickProfiler::sum_layers`. Of the spans that were kept,
     /// [`Profile::by_layer`] makes the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerBrick>,
