@@ -2,6 +2,7 @@
 
 mod args;
 mod benchmark;
+mod ceilings_cache;
 #[cfg(test)]
 mod chromium;
 mod cmd;
@@ -9,11 +10,11 @@ mod device;
 #[cfg(test)]
 mod docs;
 mod doctor;
+mod figures;
+mod flags;
 mod flame;
-mod kept;
 mod live;
 mod metrics;
-mod names;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod progress;
@@ -21,6 +22,7 @@ mod report;
 mod run_dir;
 mod sides;
 mod source;
+mod text;
 mod top;
 
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use brickscope::{BrickProfiler, Machine, Profile};
 use brickscope_live::metrics::{MetricsOptions, MetricsServer};
 
-use crate::args::MetricsArgs;
+use crate::flags::MetricsArgs;
 
 /// The profiler that records just now: a benchmark has several.
 pub(crate) type Current = Arc<Mutex<Arc<BrickProfiler>>>;

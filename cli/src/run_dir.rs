@@ -9,8 +9,6 @@ use anyhow::{Context, Result, bail, ensure};
 use brickscope::Profile;
 use brickscope::receipt::Receipt;
 
-use crate::flame::load;
-
 /// The profile in a run's folder.
 const PROFILE: &str = "profile.json";
 
@@ -19,6 +17,9 @@ const RUNS: &str = "brickscope-runs";
 
 /// The receipt of a benchmark.
 const RECEIPT: &str = "receipt.json";
+
+/// The figures of a flamegraph.
+pub(crate) const FLAMEGRAPH: &str = "flamegraph.json";
 
 /// The samples that were taken of a run.
 pub(crate) const SAMPLES: &str = "samples.json";
@@ -80,7 +81,7 @@ impl RunDir {
             }
         };
         if !overwrite {
-            let kept = [PROFILE, RECEIPT, SAMPLES, load::FILE];
+            let kept = [PROFILE, RECEIPT, SAMPLES, FLAMEGRAPH];
             if kept.iter().any(|file| path.join(file).exists()) {
                 bail!("{} holds a run already: name another folder with --out", path.display());
             }

@@ -10,7 +10,7 @@ use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Architecture, Model};
 use brickscope_kernels::Kernels;
 
-use crate::args::ExecutorArgs;
+use crate::flags::ExecutorArgs;
 use crate::{device, progress};
 
 /// The model that stands in where none is given.

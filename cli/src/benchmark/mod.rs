@@ -4,12 +4,11 @@
 //! plan ──► measure (warm_up decides when it counts) ──► receipt ──► table · rows
 //! ```
 
-pub(crate) mod doubts;
 pub(crate) mod measure;
 pub(crate) mod plan;
-pub(crate) mod processes;
 pub(crate) mod receipt;
 pub(crate) mod rows;
 mod sums;
 pub(crate) mod table;
 pub(crate) mod warm_up;
+pub(crate) mod warnings;

@@ -1,7 +1,5 @@
 //! What a benchmark runs: tests, as llama-bench calls them.
 
-use crate::args::BenchmarkArgs;
-
 /// Tokens of a prompt that a session runs in one pass: `Session::batch`, where the context is no
 /// shorter, and a prompt that fits into one of those is one pass, too.
 const BATCH: usize = 128;
@@ -22,10 +20,9 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// The tests that were asked for, at each depth prefill and then decode.
-    pub(crate) fn all(args: &BenchmarkArgs) -> Vec<Self> {
+    pub(crate) fn all(n_prompt: usize, n_gen: usize, depths: &[usize]) -> Vec<Self> {
         let mut plans = Vec::new();
-        for &n_depth in &args.depth {
-            let (n_prompt, n_gen) = (args.prompt_tokens, args.tokens);
+        for &n_depth in depths {
             for plan in [Self { n_prompt, n_gen: 0, n_depth }, Self { n_prompt: 0, n_gen, n_depth }]
             {
                 if plan.n_prompt + plan.n_gen > 0 && !plans.contains(&plan) {
@@ -82,7 +79,10 @@ mod tests {
         let Command::Benchmark(args) = Args::parse_from(words).command else {
             panic!("{flags}");
         };
-        Plan::all(&args).iter().map(|plan| (plan.name(), plan.context())).collect()
+        Plan::all(args.prompt_tokens, args.tokens, &args.depth)
+            .iter()
+            .map(|plan| (plan.name(), plan.context()))
+            .collect()
     }
 
     #[test]

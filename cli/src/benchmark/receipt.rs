@@ -11,8 +11,8 @@ use brickscope::receipt::{sha256_file, sha256_file_with, sha256_hex};
 use brickscope::{Absent, CpuLimit, MachineDetails, Profile};
 use brickscope_engine::Model as EngineModel;
 
-use super::doubts::{Circumstances, doubts};
 use super::measure::Measured;
+use super::warnings::{Circumstances, warnings};
 use crate::{progress, source};
 
 /// What is known before the first sample.
@@ -59,7 +59,7 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         Err(absent) => (None, Some(absent.reason)),
     };
     let machine = machine();
-    load.doubts = doubts(
+    load.doubts = warnings(
         Circumstances {
             load: &load,
             machine: &machine,

@@ -5,6 +5,7 @@
 //! Where a column is a setting that this engine doesn't have, it says what llama-bench would for one
 //! that is off.
 
+use clap::ValueEnum;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -12,9 +13,23 @@ use brickscope::receipt::v1::{Receipt, Test};
 use brickscope_engine::Model;
 use serde_json::{Map, Value, json};
 
-use crate::args::Format;
 use crate::benchmark::receipt::WEIGHTS;
 use crate::source::MAPPED;
+
+/// The forms in which llama-bench prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table for people, and what there is to say about it.
+    Md,
+    /// An array with an object for each test.
+    Json,
+    /// An object a line.
+    Jsonl,
+    /// A line of names, and a line for each test.
+    Csv,
+    /// A table `llama_bench`.
+    Sql,
+}
 
 /// A process's receipt, and where it lies.
 #[derive(Debug, Clone)]

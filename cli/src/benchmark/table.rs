@@ -6,6 +6,8 @@ use std::path::Path;
 use brickscope::receipt::v1::{Receipt, Spread, Test};
 
 use super::rows::{Measurement, ModelRow};
+use crate::figures::{median, std_dev};
+use crate::text::wrapped;
 
 /// The table: a row for each test of each process. Its columns are those of llama-bench, so that rows
 /// of both can be put into one table.
@@ -87,8 +89,8 @@ pub(crate) fn notes(measurement: &Measurement) -> String {
     line("warm-up", &warm_ups(receipt));
     line("overhead", &overhead(receipt));
     line("clock", &clock(receipt));
-    for doubt in &receipt.load.doubts {
-        line("doubt", doubt);
+    for warning in &receipt.load.doubts {
+        line("warning", warning);
     }
     if let Some(absent) = &receipt.load.absent {
         line("load", absent);
@@ -200,9 +202,8 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
         let mut medians: Vec<f64> = medians.collect();
         medians.sort_by(f64::total_cmp);
         let (Some(&least), Some(&most)) = (medians.first(), medians.last()) else { continue };
-        let n = medians.len();
-        let median = (medians[(n - 1) / 2] + medians[n / 2]) / 2.0;
-        let spread = match deviation(&medians) {
+        let median = median(medians.clone());
+        let spread = match std_dev(&medians) {
             Some(sd) => format!(", standard deviation {:.2} %", 100.0 * sd / median),
             None => String::new(),
         };
@@ -210,28 +211,28 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
         wrapped(&label, &format!("median {median:.2}, {least:.2} to {most:.2}{spread}"), &mut text);
     }
     text.push('\n');
-    for (doubt, processes) in doubts(measurements) {
+    for (warning, processes) in warnings(measurements) {
         let of = match &processes[..] {
             [one] => format!("process {one}"),
             [one, others @ ..] => format!("process {one}, alike in {}", others.join(", ")),
             [] => String::new(),
         };
-        wrapped("doubt     ", &format!("{doubt} ({of})"), &mut text);
+        wrapped("warning   ", &format!("{warning} ({of})"), &mut text);
     }
     let n = measurements.len();
     let _ = writeln!(text, "{:9} {}, 1 to {n}", "runs in", folder.display());
     text
 }
 
-/// Each kind of doubt once, in the words of the first process that has it, with the processes that do: the
+/// Each kind of warning once, in the words of the first process that has it, with the processes that do: the
 /// sentences of one kind differ in their numbers.
-fn doubts(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
+fn warnings(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut found: Vec<(&str, Vec<String>)> = Vec::new();
     for Measurement { receipt, .. } in measurements {
-        for doubt in &receipt.load.doubts {
+        for warning in &receipt.load.doubts {
             // The name of a test is a number, too.
-            let (test, said) = doubt.split_once(": ").unwrap_or(("", doubt));
+            let (test, said) = warning.split_once(": ").unwrap_or(("", warning));
             let said: String = said.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect();
             let kind = format!("{test}: {said}");
             let process = receipt.run.process.to_string();
@@ -239,7 +240,7 @@ fn doubts(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
                 Some(nth) => found[nth].1.push(process),
                 None => {
                     kinds.push(kind);
-                    found.push((doubt, vec![process]));
+                    found.push((warning, vec![process]));
                 }
             }
         }
@@ -247,47 +248,12 @@ fn doubts(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
     found
 }
 
-/// The standard deviation of a sample.
-fn deviation(values: &[f64]) -> Option<f64> {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt())
-}
-
-/// Columns of a line at most.
-const WIDTH: usize = 80;
-
-/// `value` after `label`, on as many lines as it takes.
-pub(crate) fn wrapped(label: &str, value: &str, text: &mut String) {
-    let indent = label.chars().count();
-    text.push_str(label);
-    let mut column = indent;
-    // A unit stays on the line of its number.
-    let value = value.replace(" %", "\u{a0}%");
-    for (nth, word) in value.split(' ').filter(|word| !word.is_empty()).enumerate() {
-        let word = word.replace('\u{a0}', " ");
-        let width = word.chars().count();
-        if nth > 0 && column + 1 + width > WIDTH {
-            let _ = write!(text, "\n{:indent$}", "");
-            column = indent;
-        } else if nth > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(&word);
-        column += width;
-    }
-    text.push('\n');
-}
-
 #[cfg(test)]
 mod tests {
     use brickscope::receipt::Receipt;
 
     use super::*;
-    use crate::args::Format;
-    use crate::benchmark::rows::render;
+    use crate::benchmark::rows::{Format, render};
 
     fn model() -> ModelRow {
         ModelRow { model_type: "llama 2M Q8_0".to_owned(), bytes: 1_954_816 }
@@ -334,14 +300,5 @@ mod tests {
         assert_eq!(size(1 << 30), "1.00 GiB");
         assert_eq!(parameters(999_999_999), "1000.00 M");
         assert_eq!(parameters(1_100_048_384), "1.10 B");
-    }
-
-    #[test]
-    fn a_line_is_broken_between_words() {
-        let mut text = String::new();
-        wrapped("label  ", &"word ".repeat(40), &mut text);
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
-        assert!(text.lines().skip(1).all(|line| line.starts_with("       word")));
-        assert_eq!(text.matches("word").count(), 40);
     }
 }

@@ -1,4 +1,4 @@
-//! `brickscope machine`: what this machine can do at best, measured.
+//! `brickscope machine`: measures the peak rates of this machine.
 
 use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
@@ -8,9 +8,32 @@ use brickscope::{CacheLevel, Survey, view};
 use brickscope_kernels::Kernels;
 use serde::Serialize;
 
-use crate::args::MachineArgs;
-use crate::kept::{self, Identity, Kept};
+use crate::ceilings_cache::{self, Identity, Kept};
+use crate::flags::threads;
 use crate::progress;
+
+/// Measure the peak rates of this machine: memory bandwidths and operations per second.
+///
+/// Measures read, write, copy and triad (a = b + s·c) for each level of cache and for memory, and the
+/// multiply-adds of each backend, on 1, 2, 4, … and all threads. This takes some seconds. The result is
+/// stored in the cache folder, which BRICKSCOPE_CACHE overrides, and `brickscope profile` uses it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope machine\n  brickscope machine --fresh --threads 4\n  brickscope machine --json | jq '.peaks[] | {backend, numbers, threads, ops_per_second}'"
+)]
+pub(crate) struct MachineArgs {
+    /// Print all results as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Measure again, even if there are stored results.
+    #[arg(long)]
+    pub(crate) fresh: bool,
+
+    /// The most threads to measure with. By default all that this process may use.
+    #[arg(long, value_parser = threads)]
+    pub(crate) threads: Option<NonZeroUsize>,
+}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -19,7 +42,7 @@ struct Json<'k> {
     survey: &'k Survey,
     identity: &'k Identity,
     others_share: Option<f64>,
-    /// Whether it was measured before and kept.
+    /// Whether this is a stored result of an earlier measurement.
     is_kept: bool,
     kept_in: Option<String>,
 }
@@ -31,7 +54,7 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
     };
     let steps = Survey::steps(threads, CacheLevel::detect().len());
     let bar = progress::steps("measuring", steps as u64);
-    let (kept, source) = kept::survey(threads, args.fresh, &mut || bar.inc(1))
+    let (kept, source) = ceilings_cache::survey(threads, args.fresh, &mut || bar.inc(1))
         .map_err(|absent| anyhow!("{}", absent.reason))?;
     bar.finish_and_clear();
     let Kept { identity, others_share, value: survey } = &kept;
@@ -45,11 +68,11 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
         if let Some(caveat) = Kernels::best().backend().caveat() {
             text += &format!("note: {caveat}\n");
         }
-        if let Some(remark) = kept::remark(*others_share) {
+        if let Some(remark) = ceilings_cache::remark(*others_share) {
             text += &format!("note: {remark}\n");
         }
         if let Some(path) = kept_in {
-            let how = if source.is_kept { "kept since then" } else { "kept" };
+            let how = if source.is_kept { "stored earlier" } else { "stored" };
             text += &format!("{how} in {path}\n");
         }
         text

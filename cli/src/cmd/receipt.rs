@@ -1,13 +1,47 @@
 //! `brickscope receipt`: keys, and signatures of receipts.
 
+use clap::Subcommand;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use brickscope::receipt::{Receipt, SecretKey};
 
-use crate::args::{ReceiptArgs, ReceiptCommand};
 use crate::run_dir::receipt_in;
+
+/// Sign receipts, and make keys for that.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope receipt keygen ~/.brickscope-key\n  brickscope receipt sign brickscope-runs/20261121-104812 --key ~/.brickscope-key"
+)]
+pub(crate) struct ReceiptArgs {
+    #[command(subcommand)]
+    pub(crate) command: ReceiptCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReceiptCommand {
+    /// Add an ed25519 signature to a receipt. A receipt that was changed isn't signed.
+    #[command(
+        after_help = "Example:\n  brickscope receipt sign receipt.json --key ~/.brickscope-key"
+    )]
+    Sign {
+        /// The receipt, or the folder of its run.
+        #[arg(value_name = "FILE")]
+        receipt: PathBuf,
+
+        /// The file of the secret key.
+        #[arg(long, value_name = "KEYFILE")]
+        key: PathBuf,
+    },
+    /// Make a secret key in a new file that only you can read, and print the public key.
+    #[command(after_help = "Example:\n  brickscope receipt keygen ~/.brickscope-key")]
+    Keygen {
+        /// The file to make.
+        #[arg(value_name = "KEYFILE")]
+        key_file: PathBuf,
+    },
+}
 
 pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
     let line = match &args.command {

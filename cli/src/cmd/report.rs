@@ -9,10 +9,39 @@ use brickscope::receipt::Receipt;
 use brickscope::{view, write_atomically};
 use serde_json::json;
 
-use crate::args::ReportArgs;
-use crate::benchmark::table::wrapped;
 use crate::report::{self, Run};
+use crate::text::wrapped;
 use crate::{progress, run_dir, sides};
+
+/// Write a run as one HTML file that needs nothing else, to open or to send; or two, side by side.
+///
+/// It has what `show` has and more: bricks, layers, a timeline, a flame view, the roofline, the critical
+/// path, tokens, the machine. Each number says where in profile.json it is from; docs/report.md says how.
+/// Two runs are compared as `compare` does it, and two single runs can't be told apart.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope report RUN -o report.html\n  brickscope report runs/before runs/after -o diff.html\n  brickscope report RUN -o - | gzip > report.html.gz"
+)]
+pub(crate) struct ReportArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// Another run to lay beside it: then the first is A, and this one is B.
+    pub(crate) other: Option<PathBuf>,
+
+    /// The file to write, `-` for standard output. By default report.html in the run's folder, of two runs
+    /// comparison.html in that of the second.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Of two runs: compare even what ran under unlike conditions.
+    #[arg(long, requires = "other")]
+    pub(crate) force: bool,
+
+    /// Print what was written as JSON: file, bytes, headline.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     let out = match &args.output {

@@ -1,6 +1,7 @@
 //! `brickscope selftest`: what only a real device can show, checked on the device that is here.
 
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -13,8 +14,34 @@ use brickscope_engine::{GpuSession, Model, Session};
 use brickscope_kernels::Backend;
 use serde::Serialize;
 
-use crate::args::{ExecutorArgs, SelftestArgs};
+use crate::figures::signed_percent;
+use crate::flags::ExecutorArgs;
 use crate::{progress, source};
+
+/// Check on a real device what no test can without one.
+///
+/// Whether its times are right and what they cost: passes with and without them in turns, the sum of
+/// bricks against the span of the graph, events against the device's own clock, that clock's step, and the
+/// logits against the CPU's; and, where CUPTI is installed (BRICKSCOPE_CUPTI may name its file), kernels
+/// against its records. Takes half a minute.
+///
+/// The exit code is 0 if all that is asked for holds, 1 if something doesn't, 2 if there is no device.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope selftest --backend cuda\n  brickscope selftest --backend cuda model.gguf --json | jq '.checks[] | select(.ok == false)'"
+)]
+pub(crate) struct SelftestArgs {
+    /// The GGUF file to run. By default that of `brickscope profile`.
+    pub(crate) model: Option<PathBuf>,
+
+    /// The backend to check: cuda.
+    #[arg(long)]
+    pub(crate) backend: Backend,
+
+    /// Print the checks as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Positions that there is room for.
 const CONTEXT: usize = 256;
@@ -208,15 +235,15 @@ fn graphs(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<u64> {
     let found = format!("{each:.0} ns, of {}", cost.marks);
     checks.push(Check::fact("an event in a graph, device", found).value(each, "ns"));
     if let Some(ratio) = cost.ratio {
-        checks.push(percent("graph with events against without", &ratio));
+        checks.push(ratio_check("graph with events against without", &ratio));
     }
     Ok(cost.plain_ns)
 }
 
-fn percent(name: &'static str, ratio: &PairedRatio) -> Check {
-    let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(|part| 100.0 * part);
-    let found = format!("{estimate:+.2} % ({low:+.2} to {high:+.2})");
-    Check::fact(name, found).value(estimate, "%")
+fn ratio_check(name: &'static str, ratio: &PairedRatio) -> Check {
+    let [low, high] = [ratio.low, ratio.high].map(|part| 100.0 * part);
+    let found = format!("{} ({low:+.2} to {high:+.2})", signed_percent(ratio.estimate));
+    Check::fact(name, found).value(100.0 * ratio.estimate, "%")
 }
 
 /// Token ids that every vocabulary has.
@@ -278,7 +305,7 @@ fn overhead(model: &Model, context: usize) -> Result<Check> {
     }
     session.finish(probe)?;
     let ratio = PairedRatio::new(&pairs)?;
-    let check = percent("Deferred against None, graphs on", &ratio);
+    let check = ratio_check("Deferred against None, graphs on", &ratio);
     Ok(check.wanted("≤ 1 %", ratio.estimate <= 0.01))
 }
 

@@ -1,6 +1,8 @@
 //! `brickscope show`: a run that was written before, in one form or another.
 
+use clap::ValueEnum;
 use std::io::{ErrorKind, Write, stdout};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -9,8 +11,110 @@ use brickscope::{
 };
 
 use super::profile::without_disturbed;
-use crate::args::{ShowArgs, View};
+use crate::flags::share;
 use crate::{device, run_dir};
+
+/// Show a run that was written before.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --device 0 --as statistics\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
+)]
+pub(crate) struct ShowArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// In which form.
+    #[arg(long = "as", value_enum, default_value_t = View::Report)]
+    pub(crate) view: View,
+
+    /// With --as tree: at most so many levels. Lines say how much is inside that isn't shown.
+    #[arg(long, value_name = "LEVELS", value_parser = levels)]
+    pub(crate) depth: Option<usize>,
+
+    /// With --as tree: only this transformer layer.
+    #[arg(long, value_name = "I")]
+    pub(crate) layer: Option<u32>,
+
+    /// With --as tree: only what took at least this share of the time, such as 1%. The rest is
+    /// counted and summed.
+    #[arg(long, value_name = "PERCENT", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) min_share: Option<f64>,
+
+    /// With --as tree: layers of the same bricks and kernels as one, with the sums of their times and
+    /// the least and most of a layer.
+    #[arg(long)]
+    pub(crate) fold: bool,
+
+    /// With --as kernels: print the PTX source of this kernel, or of this hash.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) ptx: Option<String>,
+
+    /// Leave passes that other work on the machine disturbed out of the tables.
+    #[arg(long)]
+    pub(crate) leave_out_disturbed: bool,
+
+    /// Only what this device did, by its own clock. The forms other than the report and JSON show the
+    /// first device by themselves where the host did nothing but issue work to it and wait.
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<usize>,
+
+    /// With --device: only this stream of it.
+    #[arg(long, value_name = "N", requires = "device")]
+    pub(crate) stream: Option<usize>,
+
+    /// Only what the host did, of a run on a device.
+    #[arg(long, conflicts_with = "device")]
+    pub(crate) host: bool,
+
+    /// With --as path: predict the pass if all bricks or kernels of this name took so many times as
+    /// long; may be given again.
+    #[arg(long, value_name = "NAME=FACTOR", value_parser = what_if)]
+    pub(crate) what_if: Vec<(String, f64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum View {
+    /// What was printed after the run.
+    Report,
+    /// Count, mean, deviation and percentiles of every brick and kernel.
+    Statistics,
+    /// The whole tree of one decode pass, every layer of it.
+    Tree,
+    /// The same for Graphviz.
+    Dot,
+    /// The same, drawn by Graphviz, which must be installed.
+    Svg,
+    /// The same as JSON: nodes and edges.
+    GraphJson,
+    /// Every kernel: launches, time, shape or grid and block, and its PTX source.
+    Kernels,
+    /// What decides how long that pass took: its critical path.
+    Path,
+    /// Work against what the machine can do: a plot and a table.
+    Roofline,
+    /// The same as a picture: an SVG file.
+    RooflineSvg,
+    /// All that was recorded, and the roofline.
+    Json,
+}
+
+/// What takes a million times as long is no prediction any more.
+const MOST_FACTOR: f64 = 1e6;
+
+fn levels(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(levels) if levels > 0 => Ok(levels),
+        _ => Err("must be a number of levels, at least 1".to_owned()),
+    }
+}
+
+fn what_if(text: &str) -> Result<(String, f64), String> {
+    let (name, factor) = text.rsplit_once('=').ok_or("must be NAME=FACTOR")?;
+    match factor.parse::<f64>() {
+        Ok(factor) if (0.0..=MOST_FACTOR).contains(&factor) => Ok((name.to_owned(), factor)),
+        _ => Err(format!("`{factor}` is no factor: a number from 0 to {MOST_FACTOR}")),
+    }
+}
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     check(args)?;

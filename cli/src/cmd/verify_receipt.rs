@@ -11,11 +11,63 @@ use brickscope::receipt::{
 };
 use serde_json::json;
 
-use crate::args::VerifyReceiptArgs;
 use crate::benchmark::receipt::WEIGHTS;
 use crate::cmd::receipt::receipt_file;
+use crate::flags::share;
 use crate::progress;
 use crate::source::MAPPED;
+
+/// Say whether a receipt can be what it says, and if not, why.
+///
+/// Its fields, its hash and signatures, the figures anew from the raw times, the tokens, the clock,
+/// the kernels, and what the machine can do: docs/receipts.md lists every check, and what none of
+/// them can prove. What couldn't be checked is listed, too.
+///
+/// The exit code is 0 if the receipt is accepted, 1 if it is refused, 2 if it can't be checked: there
+/// is no such file, or the rerun failed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope verify-receipt brickscope-runs/20261121-104812\n  brickscope verify-receipt receipt.json --model model.gguf --json | jq '.refusals[].code'\n  brickscope verify-receipt receipt.json --rerun model.gguf --tolerance 5%"
+)]
+pub(crate) struct VerifyReceiptArgs {
+    /// The receipt, or the folder of its run.
+    #[arg(value_name = "FILE")]
+    pub(crate) receipt: PathBuf,
+
+    /// Refuse a receipt without GPU kernels, whatever its backend is said to be.
+    #[arg(long)]
+    pub(crate) require_gpu_kernels: bool,
+
+    /// The model that it is of: its hash and size are held against the receipt's.
+    #[arg(long, value_name = "MODEL", conflicts_with = "rerun")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// Run the benchmark again with this model, and refuse the receipt if the tokens are others or a
+    /// median rate is off by more than --tolerance.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) rerun: Option<PathBuf>,
+
+    /// By how much a rate may be off in the rerun.
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) tolerance: f64,
+
+    /// Refuse a receipt that this public key (64 hexadecimal digits) hasn't signed.
+    #[arg(long, value_name = "KEY", value_parser = public_key)]
+    pub(crate) signed_by: Option<String>,
+
+    /// Print JSON: accepted, refusals with code and sentence, what wasn't checked.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn public_key(text: &str) -> Result<String, String> {
+    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => {
+            Err("must be 64 hexadecimal digits, as `brickscope receipt keygen` prints".to_owned())
+        }
+    }
+}
 
 /// Verifies, prints what came of it, and returns whether the receipt is accepted.
 pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
@@ -179,7 +231,7 @@ fn write_text(
     }
     let lists = [
         ("Signed by", &verdict.signed_by),
-        ("Doubts that the receipt itself has", &verdict.doubts),
+        ("Warnings in the receipt itself", &verdict.doubts),
         ("Not checked", &verdict.not_checked),
     ];
     for (title, lines) in lists {

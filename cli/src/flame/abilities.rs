@@ -2,9 +2,23 @@
 
 use brickscope_sampler::perf::{self, PerfProgram};
 use brickscope_sampler::perf_event;
+use clap::ValueEnum;
 
-use crate::args::Via;
 use crate::doctor::Finding;
+
+/// Where the stacks of a flamegraph come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// The measured spans of a run: exact, on any machine.
+    Spans,
+    /// Samples by brickscope: no privilege, no other program.
+    Sampler,
+    /// Samples by timers of the program itself, which must be brickscope: where the system refuses
+    /// the sampler.
+    Timer,
+    /// Samples by `perf record`.
+    Perf,
+}
 
 /// What each source of stacks can do here.
 #[derive(Debug)]

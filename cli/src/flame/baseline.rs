@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 use brickscope::export;
 use brickscope::stacks::Stacks;
 
+use super::shares;
 use super::summary::{SCHEMA_VERSION, Source, Summary};
-use super::{load, shares};
+use crate::run_dir::FLAMEGRAPH;
 
 /// A flamegraph that was made before.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Baseline {
             return Ok(Self { summary: of_folded(&stacks), stacks });
         }
         let dir = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
-        let file = if path.is_dir() { dir.join(load::FILE) } else { path.to_owned() };
+        let file = if path.is_dir() { dir.join(FLAMEGRAPH) } else { path.to_owned() };
         let summary =
             Summary::load(&file).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
         let mut stacks = folded(&dir.join("flamegraph.folded"))?;
@@ -48,7 +49,7 @@ fn of_folded(stacks: &Stacks) -> Summary {
         source: Source { via: "folded".to_owned(), event: None, frequency: None },
         unit: stacks.unit,
         total: stacks.total(),
-        doubts: Vec::new(),
+        warnings: Vec::new(),
         model: None,
         run: None,
         machine: None,

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::FlamegraphArgs;
-
 /// What is to be drawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
@@ -25,11 +23,11 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    pub(crate) fn of(args: &FlamegraphArgs) -> Result<Self> {
-        if !args.command.is_empty() {
-            return Ok(Self::Command(args.command.clone()));
+    pub(crate) fn of(what: Option<&Path>, command: &[OsString]) -> Result<Self> {
+        if !command.is_empty() {
+            return Ok(Self::Command(command.to_owned()));
         }
-        args.what.as_deref().map_or(Ok(Self::Model(None)), Self::of_path)
+        what.map_or(Ok(Self::Model(None)), Self::of_path)
     }
 
     /// Told by what is in the file, not by its name.

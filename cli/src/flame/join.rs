@@ -13,7 +13,7 @@ use brickscope_sampler::{FrameKind, Sampled, Seen};
 use super::agreement;
 use super::summary::Agreement;
 use super::timeline::{Clocks, Known, Place, Timeline, known};
-use crate::args::By;
+use crate::flags::By;
 
 /// Into how many blocks of time shares are cut, to see how much they move by themselves.
 pub(crate) const BLOCKS: usize = 40;
@@ -28,7 +28,7 @@ pub(crate) struct Joined {
     /// Sampled shares of bricks beside measured ones, or why there are none.
     pub(crate) agreement: Result<Agreement, Absent>,
     /// What limits what is shown, a sentence each.
-    pub(crate) doubts: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What a sample belongs to.
@@ -95,20 +95,20 @@ pub(crate) fn join(
         })
         .collect();
 
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     let weigh = |wanted: &dyn Fn(&Owned<'_>) -> bool| -> u64 {
         owned.iter().filter(|one| wanted(one)).map(|one| one.seen.weight).sum()
     };
     let (all, outside) = (weigh(&|_| true), weigh(&|one| one.owner.is_outside()));
     if only_passes && outside > 0 {
-        doubts.push(format!(
+        warnings.push(format!(
             "{outside} of {all} samples lie outside of passes, where the model was loaded and warmed \
              up, and are left out"
         ));
     }
     let several = weigh(&|one| one.owner == Owner::Several);
     if several > 0 {
-        doubts.push(format!(
+        warnings.push(format!(
             "{several} samples are of threads that recorded nothing, while several others ran passes: \
              it can't be told for which of them they worked"
         ));
@@ -117,13 +117,13 @@ pub(crate) fn join(
     let count = |of: Known| known.iter().filter(|known| **known == of).count();
     let (holes, in_order) = (count(Known::InPart), count(Known::InOrder));
     if holes > 0 {
-        doubts.push(format!(
+        warnings.push(format!(
             "of {holes} of {} passes not every span was kept: their samples are under {NOT_KEPT}",
             known.len()
         ));
     }
     if in_order > 0 {
-        doubts.push(format!(
+        warnings.push(format!(
             "{in_order} of {} passes have bricks that were timed by their order of issue: when they \
              ran isn't known, and samples between other bricks are under {IN_ORDER}",
             known.len()
@@ -139,7 +139,7 @@ pub(crate) fn join(
     );
 
     if agreement.as_ref().is_ok_and(|agreement| agreement.disturbed) {
-        doubts.push(
+        warnings.push(
             "the agreement with measured shares is of disturbed passes, too: while a thread waits for \
              its core, spans go on and samples don't"
                 .to_owned(),
@@ -175,7 +175,7 @@ pub(crate) fn join(
             writer.add(one, &roots, block);
         }
     }
-    Ok(Joined { stacks: writer.stacks, agreement, doubts })
+    Ok(Joined { stacks: writer.stacks, agreement, warnings })
 }
 
 /// Samples by themselves, where there is no run to lay them beside.
@@ -576,7 +576,7 @@ mod tests {
                 "decode;unattributed;work 2",
             ]
         );
-        assert!(only.doubts[0].starts_with("1 of 8 samples lie outside"), "{:?}", only.doubts);
+        assert!(only.warnings[0].starts_with("1 of 8 samples lie outside"), "{:?}", only.warnings);
     }
 
     #[test]
@@ -610,7 +610,7 @@ mod tests {
             folded(&joined.stacks),
             ["decode;DownProjection;gemv_q8_0_avx2;work 1", "several passes at once;share 1"]
         );
-        assert!(joined.doubts[0].contains("it can't be told"), "{:?}", joined.doubts);
+        assert!(joined.warnings[0].contains("it can't be told"), "{:?}", joined.warnings);
     }
 
     #[test]
@@ -624,9 +624,9 @@ mod tests {
         assert_eq!(folded(&stacks), ["outside of passes;DownProjection;encode 1"]);
         let only = joined(&samples, &profile, By::Layer, true);
         assert!(
-            only.stacks.is_empty() && only.doubts[0].starts_with("1 of 1"),
+            only.stacks.is_empty() && only.warnings[0].starts_with("1 of 1"),
             "{:?}",
-            only.doubts
+            only.warnings
         );
         // The kernel's thread works for the pass.
         profile.spans[3].name = Some(1);
@@ -678,7 +678,7 @@ mod tests {
         let joined = joined(&[(MAIN, 1400, &["issue"][..])], &profile, By::Brick, false);
         assert_eq!(folded(&joined.stacks), ["decode;[timed by order of issue];issue 1"]);
         assert!(joined.agreement.is_err());
-        assert!(joined.doubts[0].contains("order of issue"), "{:?}", joined.doubts);
+        assert!(joined.warnings[0].contains("order of issue"), "{:?}", joined.warnings);
     }
 
     #[test]

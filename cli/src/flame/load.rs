@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::summary::{SCHEMA_VERSION, Summary};
-
-/// The file's name in a flamegraph's folder.
-pub(crate) const FILE: &str = "flamegraph.json";
+use crate::run_dir::FLAMEGRAPH;
 
 /// A function in forty blocks takes some 700 bytes: room for ninety thousand.
 const MAX_BYTES: u64 = 64 << 20;
@@ -22,7 +20,7 @@ impl Summary {
     /// A sentence without the file's name: it can't be read, is too long, cut short, of another schema,
     /// or says what can't be.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
-        let file: PathBuf = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let file: PathBuf = if path.is_dir() { path.join(FLAMEGRAPH) } else { path.to_owned() };
         let mut bytes = Vec::new();
         File::open(&file)
             .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
@@ -64,7 +62,7 @@ impl Summary {
         let others = others
             .map(|share| (share.name.clone(), share.weight, share.self_weight, &share.by_block));
         for (name, weight, self_weight, by_block) in classes.chain(others) {
-            let name = crate::names::printable(&name);
+            let name = crate::text::printable(&name);
             if weight > self.total || self_weight > weight {
                 return Err(format!(
                     "`{name}` weighs {weight} and {self_weight} by itself, of {} in all",

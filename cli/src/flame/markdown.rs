@@ -4,25 +4,26 @@ use std::fmt::Write;
 
 use brickscope::stacks::{Class, Unit};
 
-use super::draw::{amount, percent};
+use super::captions::{self, Written};
+use super::draw::amount;
 use super::summary::Summary;
-use super::words::{self, Written};
-use crate::names::{columns, printable};
+use crate::figures::fine_percent_of;
+use crate::text::{columns, printable};
 
 /// All that a summary says, and how the files beside it came to be and are read.
 pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
-    let mut text = format!("# {}\n\n", escaped(&words::title(summary)));
+    let mut text = format!("# {}\n\n", escaped(&captions::title(summary)));
     for (name, value) in [
         ("Generated", summary.generated.clone()),
-        ("Model", words::model(summary)),
-        ("Workload", words::workload(summary)),
-        ("Hardware", words::hardware(summary)),
-        ("Build", words::build(summary)),
-        ("Source", words::source(&summary.source)),
+        ("Model", captions::model(summary)),
+        ("Workload", captions::workload(summary)),
+        ("Hardware", captions::hardware(summary)),
+        ("Build", captions::build(summary)),
+        ("Source", captions::source(&summary.source)),
     ] {
         let _ = writeln!(text, "**{name}**: {}  ", escaped(&value));
     }
-    let _ = writeln!(text, "\n{}", escaped(&words::headline(summary)));
+    let _ = writeln!(text, "\n{}", escaped(&captions::headline(summary)));
     if let Some(picture) = files.iter().find(|file| file.path.ends_with(".svg")) {
         let _ = writeln!(text, "\n![{}]({})", escaped(&picture.what), target(&picture.path));
     }
@@ -38,7 +39,7 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
     let _ = writeln!(
         text,
         "\n## How to make this again\n\n{}",
-        code(&words::shell(&summary.command_line))
+        code(&captions::shell(&summary.command_line))
     );
     guide(summary, &mut text);
     text
@@ -46,20 +47,20 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
 
 fn lost(summary: &Summary, text: &mut String) {
     text.push_str("\n## What was lost\n\n");
-    if summary.doubts.is_empty() {
+    if summary.warnings.is_empty() {
         text.push_str("Nothing that is known of.\n");
     }
-    for doubt in &summary.doubts {
-        let _ = writeln!(text, "- {}", escaped(doubt));
+    for warning in &summary.warnings {
+        let _ = writeln!(text, "- {}", escaped(warning));
     }
 }
 
 fn hotspots(summary: &Summary, text: &mut String) {
-    let share = |weight: u64| percent(weight, summary.total);
+    let share = |weight: u64| fine_percent_of(weight, summary.total);
     let of = |weight: u64| amount(weight, summary.unit);
     text.push_str("\n## Top hotspots\n\n### By brick\n\n");
-    let bricks = words::bricks(summary);
-    let rows = bricks.iter().take(words::MOST_ROWS).map(|brick| {
+    let bricks = captions::bricks(summary);
+    let rows = bricks.iter().take(captions::MOST_ROWS).map(|brick| {
         let phase = brick.phase.map_or("", |phase| phase.name());
         [name(&brick.name), phase.to_owned(), of(brick.weight), share(brick.weight)]
     });
@@ -70,8 +71,8 @@ fn hotspots(summary: &Summary, text: &mut String) {
         more(bricks.len(), "bricks", text);
     }
     text.push_str("\n### By function\n\n");
-    let functions = words::functions(summary);
-    let rows = functions.iter().take(words::MOST_ROWS).map(|function| {
+    let functions = captions::functions(summary);
+    let rows = functions.iter().take(captions::MOST_ROWS).map(|function| {
         let (inside, all) = (function.self_weight, function.weight);
         [name(&function.name), of(inside), share(inside), of(all), share(all)]
     });
@@ -85,7 +86,7 @@ fn hotspots(summary: &Summary, text: &mut String) {
         more(functions.len(), "functions", text);
     }
     text.push_str("\n## By class\n\n");
-    let rows = words::classes(summary).into_iter().map(|class| {
+    let rows = captions::classes(summary).into_iter().map(|class| {
         let weight = class.self_weight;
         let colour = class.name.color().to_owned();
         [class.name.name().to_owned(), colour, of(weight), share(weight)]
@@ -94,11 +95,11 @@ fn hotspots(summary: &Summary, text: &mut String) {
 }
 
 fn more(n: usize, what: &str, text: &mut String) {
-    if n > words::MOST_ROWS {
+    if n > captions::MOST_ROWS {
         let _ = writeln!(
             text,
             "\n{} of {n} {what}; the others are in the JSON file.",
-            words::MOST_ROWS
+            captions::MOST_ROWS
         );
     }
 }
@@ -112,7 +113,7 @@ fn agreement(summary: &Summary, text: &mut String) {
         return;
     };
     text.push_str(heading);
-    if let Some(warning) = words::warning(agreement) {
+    if let Some(warning) = captions::warning(agreement) {
         let _ = writeln!(text, "**Warning**: {}.\n", escaped(&warning));
     }
     let _ = writeln!(
@@ -123,7 +124,7 @@ fn agreement(summary: &Summary, text: &mut String) {
         agreement.samples
     );
     let rows = agreement.bricks.iter().map(|brick| {
-        let [sampled, measured, difference, allowed, verdict] = words::compared(brick);
+        let [sampled, measured, difference, allowed, verdict] = captions::compared(brick);
         let phase = brick.phase.name().to_owned();
         [name(&brick.brick), phase, sampled, measured, difference, allowed, verdict]
     });
@@ -186,7 +187,7 @@ fn table<const N: usize>(
 
 /// A name in a cell of a table, as code: read as plain text, it is the name.
 fn name(name: &str) -> String {
-    let name = words::short(name);
+    let name = captions::short(name);
     if name.trim().is_empty() {
         return "(no name)".to_owned();
     }
@@ -248,7 +249,7 @@ fn target(path: &str) -> String {
 mod tests {
     use brickscope::Absent;
 
-    use super::super::words::tests::{files, summary};
+    use super::super::captions::tests::{files, summary};
     use super::*;
 
     #[test]
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn spans_have_no_functions_and_nothing_to_be_held_against() {
-        let mut summary = Summary { agreement: None, doubts: Vec::new(), ..summary() };
+        let mut summary = Summary { agreement: None, warnings: Vec::new(), ..summary() };
         summary.unit = Unit::Nanoseconds;
         summary.total = 153_116_800;
         summary.source.via = "spans".to_owned();

@@ -21,7 +21,8 @@ pub(crate) struct Summary {
     /// Of all stacks that were drawn.
     pub(crate) total: u64,
     /// What was lost or limits what is shown, a sentence each.
-    pub(crate) doubts: Vec<String>,
+    #[serde(rename = "doubts")]
+    pub(crate) warnings: Vec<String>,
     pub(crate) model: Option<Model>,
     pub(crate) run: Option<Run>,
     pub(crate) machine: Option<Machine>,

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::draw::{amount, percent};
+use super::captions::{self, Written};
+use super::draw::amount;
 use super::summary::Summary;
-use super::words::{self, Written};
-use crate::benchmark::table::wrapped;
-use crate::names::{columns, cut, cut_front, padded, printable};
+use crate::figures::fine_percent_of;
+use crate::text::{columns, cut, cut_front, padded, printable, wrapped};
 
 /// Columns of a line at most.
 const WIDTH: usize = 80;
@@ -18,14 +18,14 @@ const SHARE: usize = 9;
 /// the files, at most 80 columns wide.
 pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
     let mut text = String::new();
-    wrapped("", &words::headline(summary), &mut text);
+    wrapped("", &captions::headline(summary), &mut text);
     text.push('\n');
-    line("model", &words::model(summary), &mut text);
-    line("workload", &words::workload(summary), &mut text);
-    line("machine", &words::hardware(summary), &mut text);
-    line("source", &words::source(&summary.source), &mut text);
-    for doubt in &summary.doubts {
-        line("doubt", doubt, &mut text);
+    line("model", &captions::model(summary), &mut text);
+    line("workload", &captions::workload(summary), &mut text);
+    line("machine", &captions::hardware(summary), &mut text);
+    line("source", &captions::source(&summary.source), &mut text);
+    for warning in &summary.warnings {
+        line("warning", warning, &mut text);
     }
     bricks(summary, &mut text);
     functions(summary, &mut text);
@@ -50,18 +50,18 @@ fn line(name: &str, value: &str, text: &mut String) {
 }
 
 fn bricks(summary: &Summary, text: &mut String) {
-    let bricks = words::bricks(summary);
+    let bricks = captions::bricks(summary);
     if bricks.is_empty() {
         return;
     }
     heading(["brick", "phase"], &[("weight", WEIGHT), ("share", SHARE)], text);
-    for brick in bricks.iter().take(words::MOST_ROWS) {
+    for brick in bricks.iter().take(captions::MOST_ROWS) {
         let phase = brick.phase.map_or("", |phase| phase.name());
         row(
             [&brick.name, phase],
             &[
                 (&amount(brick.weight, summary.unit), WEIGHT),
-                (&percent(brick.weight, summary.total), SHARE),
+                (&fine_percent_of(brick.weight, summary.total), SHARE),
             ],
             text,
         );
@@ -70,18 +70,18 @@ fn bricks(summary: &Summary, text: &mut String) {
 }
 
 fn functions(summary: &Summary, text: &mut String) {
-    let functions = words::functions(summary);
+    let functions = captions::functions(summary);
     if functions.is_empty() {
         return;
     }
     heading(["function", ""], &[("self", WEIGHT), ("share", SHARE), ("total", SHARE)], text);
-    for function in functions.iter().take(words::MOST_ROWS) {
-        let total = percent(function.weight, summary.total);
+    for function in functions.iter().take(captions::MOST_ROWS) {
+        let total = fine_percent_of(function.weight, summary.total);
         row(
             [&function.name, ""],
             &[
                 (&amount(function.self_weight, summary.unit), WEIGHT),
-                (&percent(function.self_weight, summary.total), SHARE),
+                (&fine_percent_of(function.self_weight, summary.total), SHARE),
                 (&total, SHARE),
             ],
             text,
@@ -92,11 +92,14 @@ fn functions(summary: &Summary, text: &mut String) {
 
 fn classes(summary: &Summary, text: &mut String) {
     heading(["class", ""], &[("self", WEIGHT), ("share", SHARE)], text);
-    for class in words::classes(summary) {
+    for class in captions::classes(summary) {
         let weight = class.self_weight;
         row(
             [class.name.name(), ""],
-            &[(&amount(weight, summary.unit), WEIGHT), (&percent(weight, summary.total), SHARE)],
+            &[
+                (&amount(weight, summary.unit), WEIGHT),
+                (&fine_percent_of(weight, summary.total), SHARE),
+            ],
             text,
         );
     }
@@ -112,7 +115,7 @@ fn agreement(summary: &Summary, text: &mut String) {
         return;
     };
     text.push('\n');
-    let Some(warning) = words::warning(agreement) else {
+    let Some(warning) = captions::warning(agreement) else {
         let n = agreement.bricks.len();
         let said = format!(
             "the sampled shares of all {n} bricks are the measured ones, as far as {} samples tell",
@@ -123,7 +126,7 @@ fn agreement(summary: &Summary, text: &mut String) {
     };
     line("warning", &format!("sampled and measured shares: {warning}"), text);
     for brick in &agreement.bricks {
-        let [sampled, measured, difference, allowed, verdict] = words::compared(brick);
+        let [sampled, measured, difference, allowed, verdict] = captions::compared(brick);
         if verdict == "differs" {
             let said = format!(
                 "{} of {}: sampled {sampled}, measured {measured}, {difference} points where \
@@ -159,14 +162,14 @@ fn row([name, of]: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
 }
 
 fn more(n: usize, text: &mut String) {
-    if n > words::MOST_ROWS {
-        let _ = writeln!(text, "and {} more", n - words::MOST_ROWS);
+    if n > captions::MOST_ROWS {
+        let _ = writeln!(text, "and {} more", n - captions::MOST_ROWS);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::tests::{files, summary};
+    use super::super::captions::tests::{files, summary};
     use super::*;
 
     #[test]
@@ -178,7 +181,7 @@ mod tests {
     fn nothing_is_wider_than_a_terminal() {
         let mut summary = summary();
         summary.bricks[0].name = "brick".repeat(40);
-        summary.doubts.push("x".repeat(200));
+        summary.warnings.push("x".repeat(200));
         // Folded stacks of others count what they like.
         summary.total = u64::MAX;
         for share in &mut summary.functions {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use brickscope_sampler::timer::{self, TimerSampler};
 
-use super::take;
+use super::record;
 
 /// Samples that are being taken.
 #[derive(Debug)]
@@ -23,6 +23,6 @@ impl Asked {
 
     /// Ends, and writes what was sampled.
     pub(crate) fn finish(self) -> Result<()> {
-        take::write(&self.path, &take::name(&self.sampler.finish()))
+        record::write(&self.path, &record::name(&self.sampler.finish()))
     }
 }

@@ -50,8 +50,8 @@ pub(super) fn verdicts(comparison: &Result<Comparison, String>) -> String {
             counted(side.samples, "sample", from(format!("/{field}/samples"))),
             count(side.disturbed, from(format!("/{field}/disturbed")))
         )));
-        for (_, doubt) in side.doubts.iter().take(12) {
-            html.push_str(&note(&format!("{letter}: {}", told(doubt))));
+        for (_, warning) in side.doubts.iter().take(12) {
+            html.push_str(&note(&format!("{letter}: {}", told(warning))));
         }
     }
     for (nth, test) in comparison.tests.iter().enumerate().take(24) {

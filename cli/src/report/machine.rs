@@ -246,8 +246,8 @@ pub(super) fn receipt(receipt: Option<&Receipt>) -> String {
         "SHA-256 of the model",
         Some(&receipt.model.sha256).filter(|hash| !hash.is_empty()).map(String::as_str),
     );
-    for doubt in receipt.load.doubts.iter().take(20) {
-        facts.row("doubt", &told(doubt));
+    for warning in receipt.load.doubts.iter().take(20) {
+        facts.row("warning", &told(warning));
     }
     let mut html = facts.end();
     let columns = ["Test", "#Samples", "#Tokens/s", "#from", "#to", "#Deviation"];

@@ -16,6 +16,8 @@ mod machine;
 mod overview;
 mod page;
 mod path;
+#[cfg(test)]
+mod provenance;
 mod roofline;
 mod source;
 #[cfg(test)]
@@ -23,8 +25,6 @@ mod tests;
 mod tiles;
 mod timeline;
 mod tokens;
-#[cfg(test)]
-mod trace;
 
 use brickscope::Profile;
 use brickscope::compare::Comparison;

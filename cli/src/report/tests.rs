@@ -10,7 +10,7 @@ use brickscope::{
 
 use proptest::prelude::*;
 
-use super::trace::{Files, check, walk};
+use super::provenance::{Files, check, walk};
 use super::{Run, of_run, of_two};
 
 /// A name with all that a page, a script or a terminal could take for its own.

@@ -1,5 +1,5 @@
 //! The state of the view, and what keys and frames do to it. Events in, state out: nothing here reads a
-//! clock, a file or a terminal, so that recorded frames make the same pictures again.
+//! clock, a file or a terminal, so that recorded frames make the same snapshots again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -10,8 +10,8 @@ use brickscope_live::socket::{Frame, Hello};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::numbers::{Beside, Numbers};
-use super::picture::{Picture, Pictures, Window};
 use super::process::{Activity, Memory, Reading};
+use super::snapshot::{Snapshot, Snapshots, Window};
 
 /// What happens to a view.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Sort {
 /// What is looked at: the newest, or what was when the view was paused.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    pub(crate) picture: Rc<Picture>,
+    pub(crate) snapshot: Rc<Snapshot>,
     pub(crate) window: Result<Rc<Window>, Absent>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Branch {
 pub(crate) struct App {
     pub(crate) state: State,
     pub(crate) hello: Option<Box<Hello>>,
-    pictures: Pictures,
+    snapshots: Snapshots,
     /// `Some` while the view is paused.
     frozen: Option<Frozen>,
     /// Readings of about the last seconds, the newest last.
@@ -158,7 +158,7 @@ impl App {
         Self {
             state: State::Starting("connecting".to_owned()),
             hello: None,
-            pictures: Pictures::default(),
+            snapshots: Snapshots::default(),
             frozen: None,
             readings: Vec::new(),
             process_absent: None,
@@ -187,13 +187,13 @@ impl App {
         match event {
             Event::Starting(what) => self.state = State::Starting(what),
             Event::Hello(hello) => {
-                self.pictures = Pictures::new(hello.facts.clone());
+                self.snapshots = Snapshots::new(hello.facts.clone());
                 self.hello = Some(hello);
                 self.state = State::Running;
             }
             Event::Frame(frame) => {
-                self.pictures.take(*frame);
-                if let Some(newest) = self.pictures.newest() {
+                self.snapshots.take(*frame);
+                if let Some(newest) = self.snapshots.newest() {
                     self.is_disturbance_known |=
                         newest.profile.phases.iter().any(|phase| phase.disturbed > 0)
                             || newest.profile.passes.iter().any(|pass| pass.disturbance.is_some());
@@ -250,7 +250,10 @@ impl App {
     }
 
     fn newest(&self) -> Option<Seen> {
-        Some(Seen { picture: Rc::clone(self.pictures.newest()?), window: self.pictures.window() })
+        Some(Seen {
+            snapshot: Rc::clone(self.snapshots.newest()?),
+            window: self.snapshots.window(),
+        })
     }
 
     pub(crate) fn is_paused(&self) -> bool {
@@ -260,7 +263,7 @@ impl App {
     /// The sums that are shown: of all, or of the last seconds.
     pub(crate) fn shown<'s>(&self, seen: &'s Seen) -> Result<&'s Profile, Absent> {
         if !self.is_recent {
-            return Ok(&seen.picture.profile);
+            return Ok(&seen.snapshot.profile);
         }
         seen.window.as_ref().map(|window| &window.profile).map_err(Absent::clone)
     }
@@ -305,7 +308,7 @@ impl App {
         let pid = self.hello.as_ref().map_or(0, |hello| hello.pid);
         let window = seen.window.as_ref().map(Rc::as_ref);
         let (memory, activity) = (self.memory(), self.activity());
-        Numbers::of(&seen.picture, Beside { state, pid, window, memory, activity })
+        Numbers::of(&seen.snapshot, Beside { state, pid, window, memory, activity })
     }
 }
 
@@ -532,10 +535,10 @@ impl App {
             }
         }
         if layers.is_empty() {
-            let is_known = !seen.picture.profile.layers.is_empty();
+            let is_known = !seen.snapshot.profile.layers.is_empty();
             let reason = match is_known && self.is_recent {
                 true => "no brick in a layer has ended in the last 2 s",
-                false => super::numbers::layers_absent(&seen.picture),
+                false => super::numbers::layers_absent(&seen.snapshot),
             };
             return Err(Absent { reason: reason.to_owned() });
         }

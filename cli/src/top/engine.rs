@@ -1,5 +1,6 @@
 //! An engine of our own to watch: another process, so that the view outlives it.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,8 +8,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-
-use crate::args::TopArgs;
 
 /// Of what the engine prints, so much is kept.
 const MOST_OUTPUT: usize = 1 << 20;
@@ -25,22 +24,11 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Runs `brickscope profile` as the arguments say.
-    pub(crate) fn start(args: &TopArgs) -> Result<Self> {
+    /// Runs `brickscope profile` with these arguments; it begins when somebody watches.
+    pub(crate) fn start(args: impl IntoIterator<Item = OsString>) -> Result<Self> {
         let program = std::env::current_exe().context("this program's file")?;
         let mut command = Command::new(program);
-        command.arg("profile").args(&args.model).args(["--live", "--await-watcher"]);
-        match args.tokens {
-            Some(tokens) => command.arg("--tokens").arg(tokens.to_string()),
-            None => command.arg("--endless"),
-        };
-        if let Some(prompt) = &args.prompt {
-            command.arg("--prompt").arg(prompt);
-        }
-        if let Some(out) = &args.out {
-            command.arg("--out").arg(out);
-        }
-        command.args(args.executor.words());
+        command.arg("profile").args(args).args(["--live", "--await-watcher"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("the engine can't be started")?;
         let complaints = Arc::default();

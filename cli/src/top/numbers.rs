@@ -10,8 +10,8 @@ use brickscope::{
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::picture::{Picture, Window};
 use super::process::{Activity, Memory};
+use super::snapshot::{Snapshot, Window};
 
 /// A figure, or why it isn't known; in JSON the figure, or an object with `absent`.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,7 +176,7 @@ fn why_null(field: &str) -> &'static str {
     }
 }
 
-/// What is known besides the picture.
+/// What is known besides the snapshot.
 pub(crate) struct Beside<'p> {
     pub(crate) state: &'static str,
     pub(crate) pid: u32,
@@ -186,22 +186,22 @@ pub(crate) struct Beside<'p> {
 }
 
 impl<'p> Numbers<'p> {
-    pub(crate) fn of(picture: &'p Picture, beside: Beside<'p>) -> Self {
-        let profile = &picture.profile;
+    pub(crate) fn of(snapshot: &'p Snapshot, beside: Beside<'p>) -> Self {
+        let profile = &snapshot.profile;
         let Beside { state, pid, window, memory, activity } = beside;
         let layers = if profile.layers.is_empty() {
-            Err(Absent { reason: layers_absent(picture).to_owned() })
+            Err(Absent { reason: layers_absent(snapshot).to_owned() })
         } else {
             Ok(&profile.layers[..])
         };
         Self {
             state,
             pid,
-            seq: picture.seq,
-            at_ns: picture.at_ns,
+            seq: snapshot.seq,
+            at_ns: snapshot.at_ns,
             run: profile.run.as_ref(),
             model: profile.model.as_ref(),
-            device: picture.device.as_deref(),
+            device: snapshot.device.as_deref(),
             phases: profile.phases.iter().map(|total| PhaseNumbers::of(total, window)).collect(),
             latency: &profile.latency,
             categories: profile
@@ -222,7 +222,7 @@ impl<'p> Numbers<'p> {
             activity: Known(activity),
             disturbance: disturbance(profile),
             dropped: &profile.dropped,
-            elsewhere: &picture.elsewhere,
+            elsewhere: &snapshot.elsewhere,
             overhead: OverheadNumbers {
                 profiler: &profile.overhead,
                 share: overhead_share(profile),
@@ -266,8 +266,8 @@ pub(crate) fn categories(profile: &Profile, total: &PhaseTotal) -> Vec<CategoryN
 }
 
 /// Why there is no table of bricks by layer.
-pub(crate) fn layers_absent(picture: &Picture) -> &'static str {
-    match picture.device {
+pub(crate) fn layers_absent(snapshot: &Snapshot) -> &'static str {
+    match snapshot.device {
         Some(_) => "on a device bricks aren't summed by layer",
         None => "the engine's bricks are in no layers, or none has ended since the view began",
     }

@@ -58,7 +58,7 @@ pub(crate) fn has_colour() -> bool {
 pub(crate) fn needs_terminal() -> Result<()> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!(
-            "a live view takes a terminal: `--once` prints one picture, `--once --json` its figures"
+            "a live view takes a terminal: `--once` prints one snapshot, `--once --json` its figures"
         );
     }
     Ok(())
@@ -222,7 +222,7 @@ pub(crate) fn connect(
     }
 }
 
-/// What one picture takes: frames until they tell a rate of now, or the last one.
+/// What one snapshot takes: frames until they tell a rate of now, or the last one.
 pub(crate) struct Once {
     pub(crate) app: App,
     pub(crate) engine: Option<Engine>,

@@ -46,7 +46,8 @@ pub(crate) struct Diff {
     pub(crate) before: Side,
     pub(crate) after: Side,
     /// What speaks against it, a sentence each.
-    pub(crate) doubts: Vec<String>,
+    #[serde(rename = "doubts")]
+    pub(crate) warnings: Vec<String>,
     /// Shares of all, by what is drawn on top.
     pub(crate) classes: Vec<Row>,
     /// Shares of the phase, or of all where there is none.
@@ -115,34 +116,34 @@ pub(crate) enum Verdict {
 ///
 /// # Errors
 ///
-/// If weights, events or models are others, unless `is_forced`: then that is a doubt.
+/// If weights, events or models are others, unless `is_forced`: then that is a warning.
 pub(crate) fn compare(
     before: &Summary,
     after: &Summary,
     threshold_points: f64,
     is_forced: bool,
 ) -> Result<Diff> {
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     let unlike = unlike(before, after);
     match (&unlike[..], is_forced) {
         ([], _) => {}
         (unlike, true) => {
-            doubts.push(format!("forced, though the two have {}", unlike.join("; ")));
+            warnings.push(format!("forced, though the two have {}", unlike.join("; ")));
         }
         (unlike, false) => bail!(
             "the two can't be compared: they have {}; --force compares them all the same",
             unlike.join("; ")
         ),
     }
-    doubts.extend(circumstances(before, after));
+    warnings.extend(circumstances(before, after));
     for (side, summary) in [("before", before), ("after", after)] {
-        doubts.extend(summary.doubts.iter().map(|doubt| format!("{side}: {doubt}")));
+        warnings.extend(summary.warnings.iter().map(|warning| format!("{side}: {warning}")));
     }
     let units = [before.unit, after.unit];
     let sides = [Blocks::of(before), Blocks::of(after)];
     let has_blocks = sides.iter().all(|blocks| !blocks.kinds.is_empty());
     if units == [Unit::Samples; 2] && !has_blocks {
-        doubts.push(
+        warnings.push(
             "when samples were taken isn't known, so errors are those of their number alone: a \
              load that comes and goes moves shares by more"
                 .to_owned(),
@@ -169,7 +170,7 @@ pub(crate) fn compare(
         has_blocks,
         before: Side::of(before),
         after: Side::of(after),
-        doubts,
+        warnings,
         classes,
         bricks,
         functions,
@@ -278,10 +279,10 @@ pub(crate) fn model_name(model: &Model) -> String {
 
 /// What may differ, and may be why shares moved.
 fn circumstances(before: &Summary, after: &Summary) -> Vec<String> {
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     let mut differ = |what: &str, a: String, b: String| {
         if a != b {
-            doubts.push(format!("{what}: {a} before, {b} after"));
+            warnings.push(format!("{what}: {a} before, {b} after"));
         }
     };
     let or = |text: Option<String>| text.unwrap_or_else(|| "not said".to_owned());
@@ -306,7 +307,7 @@ fn circumstances(before: &Summary, after: &Summary) -> Vec<String> {
         let model = |summary: &Summary| or(summary.model.as_ref().map(model_name));
         differ("the model", model(before), model(after));
     }
-    doubts
+    warnings
 }
 
 /// The machine as people call it.
@@ -589,7 +590,7 @@ pub(crate) mod tests {
                 },
                 unit: self.unit,
                 total: all.iter().sum(),
-                doubts: Vec::new(),
+                warnings: Vec::new(),
                 model: Some(model),
                 run: Some(run),
                 machine: Some(Machine {
@@ -672,7 +673,7 @@ pub(crate) mod tests {
         let slower = Made { qkv: 52, ..folded.clone() };
         let counted = diff(&folded, &slower);
         assert!(counted.exceeds_threshold());
-        assert!(counted.doubts[0].contains("of their number alone"), "{:?}", counted.doubts);
+        assert!(counted.warnings[0].contains("of their number alone"), "{:?}", counted.warnings);
         let nanoseconds = |made: &Made| Made { unit: Unit::Nanoseconds, ..made.clone() };
         let measured = diff(&nanoseconds(&folded), &nanoseconds(&slower));
         assert!(!measured.exceeds_threshold() && measured.is_undecided());
@@ -728,14 +729,16 @@ pub(crate) mod tests {
             let said = compare(&before, &after, 3.0, false).unwrap_err().to_string();
             assert!(said.contains(what) && said.contains("--force"), "{said}");
             let forced = compare(&before, &after, 3.0, true).expect("it was forced");
-            assert!(forced.doubts[0].starts_with("forced, ") && forced.doubts[0].contains(what));
+            assert!(
+                forced.warnings[0].starts_with("forced, ") && forced.warnings[0].contains(what)
+            );
         }
         let mut moved = made.summary();
         moved.model.as_mut().unwrap().path = "elsewhere.gguf".to_owned();
-        assert!(compare(&before, &moved, 3.0, false).unwrap().doubts.is_empty());
+        assert!(compare(&before, &moved, 3.0, false).unwrap().warnings.is_empty());
         let elsewhere = Made { cpu: "Intel Xeon", ..made }.summary();
-        let doubts = compare(&before, &elsewhere, 3.0, false).unwrap().doubts;
-        assert_eq!(doubts.len(), 1, "{doubts:?}");
-        assert!(doubts[0].starts_with("other machines: AMD EPYC with 2 CPUs"), "{doubts:?}");
+        let warnings = compare(&before, &elsewhere, 3.0, false).unwrap().warnings;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("other machines: AMD EPYC with 2 CPUs"), "{warnings:?}");
     }
 }

@@ -6,10 +6,9 @@ use brickscope::Phase;
 use brickscope::stacks::Unit;
 
 use super::{Diff, Row, Verdict};
-use crate::benchmark::table::wrapped;
+use crate::figures::percent;
 use crate::flame::markdown::escaped;
-use crate::flame::words::count;
-use crate::names::{cut_front, padded, printable};
+use crate::text::{count, cut_front, padded, printable, wrapped};
 
 /// Rows of a table; JSON has them all.
 const MOST_ROWS: usize = 20;
@@ -67,8 +66,8 @@ impl Diff {
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         wrapped("", &self.headline(), &mut out);
-        for doubt in &self.doubts {
-            wrapped("! ", &printable(doubt), &mut out);
+        for warning in &self.warnings {
+            wrapped("! ", &printable(warning), &mut out);
         }
         for (name, verdict) in SECTIONS {
             for (what, rows) in families(self) {
@@ -107,8 +106,8 @@ impl Diff {
     /// As a comment on a pull request.
     pub(crate) fn markdown(&self) -> String {
         let mut out = format!("**{}**\n", escaped(&self.headline()));
-        for doubt in &self.doubts {
-            let _ = write!(out, "\n> ⚠️ {}\n", escaped(doubt));
+        for warning in &self.warnings {
+            let _ = write!(out, "\n> ⚠️ {}\n", escaped(warning));
         }
         for (name, verdict) in SECTIONS {
             for (what, rows) in families(self) {
@@ -234,10 +233,6 @@ fn cells(row: &Row) -> [String; 4] {
     let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| percent(share) + "%");
     let error = row.error_points.map_or("-".to_owned(), |error| format!("{error:.1}"));
     [share(row.before), share(row.after), format!("{:+.1}", row.points), error]
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1}", 100.0 * share)
 }
 
 /// The rows that aren't shown.

@@ -5,7 +5,8 @@ use brickscope::stacks::Stacks;
 
 use super::page::{Drawn, Page};
 use super::tree::{Block, Tree};
-use super::{Look, amount, colours, of_left_out, percent, points};
+use super::{Look, amount, colours, of_left_out};
+use crate::figures::{fine_percent_of, points};
 
 /// Whose widths are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub(crate) fn diff_svg(
     let blocks = layouts.iter().flat_map(|layout| &layout.blocks);
     let most = blocks.map(|block| change(block).abs()).fold(0.0, f64::max);
     let frames = layout.blocks.iter().map(|block| {
-        let [was, is] = [0, 1].map(|side| percent(block.weights[side], totals[side]));
+        let [was, is] = [0, 1].map(|side| fine_percent_of(block.weights[side], totals[side]));
         let how = match block.weights {
             [0, _] => "new".to_owned(),
             [_, 0] => "gone".to_owned(),

@@ -17,6 +17,8 @@ pub(crate) use self::diff::{Direction, diff_svg};
 use self::page::{Drawn, Page};
 use self::tree::{LeftOut, Tree};
 
+use crate::figures::fine_percent_of;
+
 /// What a picture says beside its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Look {
@@ -44,7 +46,7 @@ pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
             weight,
             colour: colours::of_frame(block.frame),
             name: block.frame.map_or("all", |frame| &frame.name).to_owned(),
-            figures: format!("{}, {}", amount(weight, stacks.unit), percent(weight, total)),
+            figures: format!("{}, {}", amount(weight, stacks.unit), fine_percent_of(weight, total)),
         }
     });
     let mut lines = look.subtitle.clone();
@@ -68,7 +70,10 @@ fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
     classes
         .filter(|&(class, weight)| weight > 0 || class == Class::Other)
         .map(|(class, weight)| {
-            (colours::of_class(class), format!("{} {}", class.name(), percent(weight, total)))
+            (
+                colours::of_class(class),
+                format!("{} {}", class.name(), fine_percent_of(weight, total)),
+            )
         })
         .collect()
 }
@@ -81,7 +86,10 @@ fn of_left_out(left_out: &LeftOut, total: u64) -> Option<String> {
         1 => "1 frame".to_owned(),
         n => format!("{n} frames"),
     };
-    Some(format!("left out: {what} narrower than 0.01 %, together {}", percent(weight, total)))
+    Some(format!(
+        "left out: {what} narrower than 0.01 %, together {}",
+        fine_percent_of(weight, total)
+    ))
 }
 
 /// A weight with its unit.
@@ -95,26 +103,6 @@ pub(crate) fn amount(weight: u64, unit: Unit) -> String {
         Unit::Nanoseconds if weight < 10_000_000_000 => format!("{:.3} ms", ns / 1e6),
         Unit::Nanoseconds => format!("{:.3} s", ns / 1e9),
     }
-}
-
-/// A part of the whole. What is there is never 0.
-pub(crate) fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "n/a".to_owned();
-    }
-    let percent = 100.0 * part as f64 / whole as f64;
-    match part {
-        0 => "0 %".to_owned(),
-        _ if percent < 0.005 => "<0.01 %".to_owned(),
-        _ => format!("{percent:.2} %"),
-    }
-}
-
-/// A difference of shares, in points.
-pub(crate) fn points(difference: f64) -> String {
-    let text = format!("{:+.2}", 100.0 * difference);
-    // What rounds to nothing has no sign.
-    if text == "-0.00" || text == "+0.00" { "0.00".to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{Options, from_lines};
 
-use crate::names::{cut, cut_front, printable};
+use crate::text::{cut, cut_front, printable};
 
 /// All that is on a page.
 pub(super) struct Page<'l> {

@@ -6,6 +6,7 @@ use brickscope::export;
 use brickscope::stacks::{Class, Frame, Level, Stacks, Unit};
 
 use super::*;
+use crate::figures::{fine_percent_of, points};
 
 pub(in crate::flame) fn function(name: &str) -> Frame {
     Frame { name: name.to_owned(), level: Level::Function, class: Class::Other }
@@ -142,8 +143,11 @@ fn amounts_keep_what_was_measured() {
         [ns(0), ns(999), ns(1_000), ns(999_999), ns(1_000_000), ns(12_345_678_901)],
         ["0 ns", "999 ns", "1.000 µs", "999.999 µs", "1.000 ms", "12.346 s"]
     );
-    assert_eq!(percent(1, 1_000_000), "<0.01 %");
-    assert_eq!((percent(0, 5), percent(0, 0)), ("0 %".to_owned(), "n/a".to_owned()));
+    assert_eq!(fine_percent_of(1, 1_000_000), "<0.01 %");
+    assert_eq!(
+        (fine_percent_of(0, 5), fine_percent_of(0, 0)),
+        ("0 %".to_owned(), "n/a".to_owned())
+    );
     assert_eq!([points(-1e-9), points(-0.0125), points(0.5)], ["0.00", "-1.25", "+50.00"]);
 }
 
@@ -297,7 +301,7 @@ fn the_legend_has_the_shares_of_the_tables() {
     });
     let total = stacks.total();
     for sum in stacks.by_class() {
-        let entry = format!("{} {}", sum.class.name(), percent(sum.weight, total));
+        let entry = format!("{} {}", sum.class.name(), fine_percent_of(sum.weight, total));
         assert_eq!(entries.next(), Some(entry), "{legend}");
     }
     assert_eq!(entries.next(), None, "{legend}");

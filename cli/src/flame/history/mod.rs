@@ -61,7 +61,8 @@ pub(crate) struct Point {
     /// The weight of all, in the unit.
     pub(crate) total: u64,
     /// What speaks against it, a sentence each.
-    pub(crate) doubts: Vec<String>,
+    #[serde(rename = "doubts")]
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What a share is of.
@@ -171,7 +172,7 @@ impl Series {
             version: summary.brickscope_version.clone(),
             source: source.clone(),
             total: summary.total,
-            doubts: summary.doubts.clone(),
+            warnings: summary.warnings.clone(),
         };
         let mut shares: BTreeMap<(Family, Option<Phase>, String), Vec<Option<f64>>> =
             BTreeMap::new();

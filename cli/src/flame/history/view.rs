@@ -5,11 +5,10 @@ use std::fmt::Write;
 use brickscope::history::LeftOut;
 
 use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
-use crate::benchmark::table::wrapped;
+use crate::figures::percent;
 use crate::flame::diff::named;
 use crate::flame::markdown::escaped;
-use crate::flame::words::count;
-use crate::names::{cut_front, padded, printable};
+use crate::text::{count, cut_front, padded, printable, wrapped};
 
 /// Rows of a family; JSON and CSV have all.
 const MOST_ROWS: usize = 10;
@@ -224,7 +223,7 @@ fn titled(row: &Shares, width: usize) -> String {
 }
 
 fn share(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share))
+    share.map_or("-".to_owned(), |share| percent(share) + "%")
 }
 
 /// To the minute.

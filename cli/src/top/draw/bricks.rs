@@ -4,8 +4,9 @@ use brickscope::roofline::Roofline;
 use brickscope::{Phase, Profile};
 use ratatui::text::{Line, Span};
 
-use super::{Paint, absent, bar, heading, in_sight, micros, percent, seconds};
-use crate::names::{cut, padded, printable};
+use super::{Paint, absent, bar, heading, in_sight};
+use crate::figures::{micros, percent_of, total_time};
+use crate::text::{cut, padded, printable};
 use crate::top::app::{App, Row, Seen};
 use crate::top::numbers::categories;
 
@@ -36,7 +37,7 @@ pub(super) fn lines(
     if !app.filter.is_empty() {
         what.push_str(&format!(", with \"{}\"", printable(&app.filter)));
     }
-    if let Some(device) = &seen.picture.device {
+    if let Some(device) = &seen.snapshot.device {
         what.push_str(&format!(" · clock of {}", printable(device)));
     }
     let mut heading = heading(app, &what);
@@ -77,7 +78,7 @@ pub(super) fn lines(
                 if is_selected { '>' } else { ' ' },
                 &printable(&brick.name),
                 [
-                    &percent(exclusive_ns, wall),
+                    &percent_of(exclusive_ns, wall),
                     &micros(exclusive_ns as f64 / count.max(1) as f64),
                     &format!("{:.3}", exclusive_ns as f64 / 1e6),
                     &count.to_string(),
@@ -103,7 +104,7 @@ pub(super) fn lines(
             ' ',
             "unattributed",
             [
-                &percent(total.unattributed_ns, wall),
+                &percent_of(total.unattributed_ns, wall),
                 &micros(total.unattributed_ns as f64 / total.passes.max(1) as f64),
                 &format!("{:.3}", total.unattributed_ns as f64 / 1e6),
                 &total.passes.to_string(),
@@ -127,7 +128,10 @@ fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line
         .map(|row| {
             let name = row.category.map_or("unattributed", |category| category.name());
             Line::from(vec![
-                Span::raw(format!(" {name:12} {:>6} ", percent(row.exclusive_ns, total.wall_ns))),
+                Span::raw(format!(
+                    " {name:12} {:>6} ",
+                    percent_of(row.exclusive_ns, total.wall_ns)
+                )),
                 Span::styled(
                     bar(row.share.unwrap_or_default(), room),
                     paint.category(row.category),
@@ -156,14 +160,14 @@ fn brick(
     let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);
     let mut time = format!(
         " {} of {} wall is its own: {}, {} spans of {} µs",
-        percent(stats.exclusive_ns, wall),
+        percent_of(stats.exclusive_ns, wall),
         app.phase,
-        seconds(stats.exclusive_ns),
+        total_time(stats.exclusive_ns),
         stats.count,
         micros(stats.exclusive_ns as f64 / stats.count.max(1) as f64)
     );
     if stats.exclusive_ns != stats.total_ns {
-        time.push_str(&format!(", with the bricks inside {}", seconds(stats.total_ns)));
+        time.push_str(&format!(", with the bricks inside {}", total_time(stats.total_ns)));
     }
     lines.push(Line::raw(cut(&time, width)));
     lines.push(Line::raw(format!(" by the {} clock", brick.source.name())));
@@ -211,7 +215,7 @@ fn brick(
             padded(&cut(&printable(&kernel.kernel), 34), 34),
             kernel.count,
             micros(kernel.total_ns as f64 / kernel.count.max(1) as f64),
-            seconds(kernel.total_ns)
+            total_time(kernel.total_ns)
         )));
     }
     lines

@@ -3,8 +3,9 @@
 use ratatui::style::Color;
 use ratatui::text::{Line, Span};
 
-use super::{Paint, absent, heading_of_layers, in_sight, micros, percent, seconds};
-use crate::names::{cut, printable};
+use super::{Paint, absent, heading_of_layers, in_sight};
+use crate::figures::{micros, percent_of, total_time};
+use crate::text::{cut, printable};
 use crate::top::app::{App, Heat};
 
 /// From the least to the most. A blank is a brick that didn't run.
@@ -82,9 +83,9 @@ fn cell(heat: &Heat, row: usize, column: usize) -> String {
     format!(
         " {layer}, {} {name}: {} in {count} spans of {} µs, {} of all",
         letter(column),
-        seconds(ns),
+        total_time(ns),
         micros(ns as f64 / count.max(1) as f64),
-        percent(ns, heat.total())
+        percent_of(ns, heat.total())
     )
 }
 
@@ -98,7 +99,7 @@ fn legend(heat: &Heat, shown: std::ops::Range<usize>, width: usize) -> Vec<Line<
     let mut line = String::new();
     for brick in shown {
         let entry = format!(" {} {}", letter(brick), cut(&printable(&heat.bricks[brick]), 18));
-        if crate::names::columns(&line) + crate::names::columns(&entry) > width {
+        if crate::text::columns(&line) + crate::text::columns(&entry) > width {
             lines.push(Line::raw(std::mem::take(&mut line)));
         }
         line.push_str(&entry);
@@ -107,7 +108,7 @@ fn legend(heat: &Heat, shown: std::ops::Range<usize>, width: usize) -> Vec<Line<
     let density = std::str::from_utf8(DENSITY).unwrap_or_default();
     lines.push(Line::raw(format!(
         " {density}, each half the next; the last: {}",
-        seconds(heat.most())
+        total_time(heat.most())
     )));
     lines
 }

@@ -16,7 +16,8 @@ use ratatui::widgets::Paragraph;
 
 use super::app::{App, Seen, State, View};
 use super::numbers::{Known, Numbers};
-use crate::names::{columns, cut, padded, printable};
+use crate::figures::{bytes, total_time};
+use crate::text::{columns, cut, padded, printable};
 
 /// Draws the whole screen.
 pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
@@ -214,7 +215,7 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
                 rate(row.tokens_per_second),
                 row.total.tokens,
                 passes(row.total.passes),
-                seconds(row.total.wall_ns)
+                total_time(row.total.wall_ns)
             )),
         ]));
     }
@@ -270,10 +271,10 @@ fn memory(numbers: &Numbers<'_>, paint: Paint) -> Line<'static> {
     }
     match &numbers.memory.0 {
         Ok(memory) => {
-            let of_files = memory.file_bytes.map(|bytes| format!(", {} of files", bytes_of(bytes)));
+            let of_files = memory.file_bytes.map(|n| format!(", {} of files", bytes(n)));
             let text = format!(
                 "; memory {}{}",
-                bytes_of(memory.resident_bytes),
+                bytes(memory.resident_bytes),
                 of_files.unwrap_or_default()
             );
             spans.push(Span::raw(text));
@@ -345,38 +346,6 @@ fn bar(share: f64, width: usize) -> String {
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     let full = (share * width as f64).round() as usize;
     format!("{}{}", "#".repeat(full), ".".repeat(width - full.min(width)))
-}
-
-fn seconds(ns: u64) -> String {
-    match ns as f64 / 1e6 {
-        ms if ms < 10.0 => format!("{ms:.3} ms"),
-        ms if ms < 10_000.0 => format!("{ms:.1} ms"),
-        ms => format!("{:.1} s", ms / 1e3),
-    }
-}
-
-fn bytes_of(bytes: u64) -> String {
-    match bytes {
-        ..1_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
-    }
-}
-
-/// Microseconds, with as many digits as there is room for.
-fn micros(ns: f64) -> String {
-    match ns / 1e3 {
-        us if us < 100.0 => format!("{us:.2}"),
-        us if us < 100_000.0 => format!("{us:.1}"),
-        us => format!("{us:.0}"),
-    }
-}
-
-fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "-".to_owned();
-    }
-    let percent = 100.0 * part as f64 / whole as f64;
-    if percent > 0.0 && percent < 0.05 { "<0.1%".to_owned() } else { format!("{percent:.1}%") }
 }
 
 /// What is shown: which phase, and since when.

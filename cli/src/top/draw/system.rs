@@ -2,13 +2,14 @@
 
 use ratatui::text::Line;
 
-use super::{Paint, bytes_of};
-use crate::names::{cut, padded, printable};
+use super::Paint;
+use crate::figures::bytes;
+use crate::text::{cut, padded, printable};
 use crate::top::app::{App, Seen, State};
 
 pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Line<'static>> {
     let numbers = app.numbers(seen);
-    let profile = &seen.picture.profile;
+    let profile = &seen.snapshot.profile;
     let mut lines = Vec::new();
     let mut section = |name: &str, of: Vec<String>| {
         lines.push(Line::styled(format!(" {name}"), paint.bold()));
@@ -54,10 +55,10 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
         "Memory",
         vec![match &numbers.memory.0 {
             Ok(memory) => {
-                let known = |bytes: Option<u64>| bytes.map_or("-".to_owned(), bytes_of);
+                let known = |n: Option<u64>| n.map_or("-".to_owned(), bytes);
                 format!(
                     "resident {}, of which files {}; at most {}",
-                    bytes_of(memory.resident_bytes),
+                    bytes(memory.resident_bytes),
                     known(memory.file_bytes),
                     known(memory.peak_bytes)
                 )

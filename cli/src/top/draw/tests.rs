@@ -173,7 +173,7 @@ fn text(app: &App, width: u16, height: u16) -> Result<String, std::convert::Infa
             let symbol = buffer[(x, y)].symbol();
             line.push_str(symbol);
             // A wide letter takes the cells after it, too.
-            x += crate::names::columns(symbol).max(1) as u16;
+            x += crate::text::columns(symbol).max(1) as u16;
         }
         text.push_str(line.trim_end());
         text.push('\n');

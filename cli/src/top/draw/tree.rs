@@ -2,8 +2,9 @@
 
 use ratatui::text::Line;
 
-use super::{Paint, absent, heading_of_layers, in_sight, percent, seconds};
-use crate::names::{cut, padded, printable};
+use super::{Paint, absent, heading_of_layers, in_sight};
+use crate::figures::{percent_of, total_time};
+use crate::text::{cut, padded, printable};
 use crate::top::app::{App, Branch};
 
 pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
@@ -38,6 +39,7 @@ fn line(branch: &Branch, is_selected: bool, total: u64) -> String {
     let name = padded(&cut(&printable(&branch.name), 40 - indent.len()), 40 - indent.len());
     let count = branch.count;
     // Of another whole than the lines around it.
-    let share = if branch.is_of_all_layers { "all ".to_owned() } else { percent(branch.ns, total) };
-    format!("{mark}{fold} {indent}{name} {share:>7} {:>12} {count:>9}", seconds(branch.ns))
+    let share =
+        if branch.is_of_all_layers { "all ".to_owned() } else { percent_of(branch.ns, total) };
+    format!("{mark}{fold} {indent}{name} {share:>7} {:>12} {count:>9}", total_time(branch.ns))
 }

@@ -31,42 +31,42 @@ pub(crate) struct Circumstances<'a> {
 }
 
 /// Each thing that speaks against the figures of `tests`.
-pub(crate) fn doubts(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<String> {
+pub(crate) fn warnings(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<String> {
     let Circumstances { load, machine, threads, drift_ppm, throttled, is_debug } = circumstances;
-    let mut doubts = Vec::new();
-    let mut doubt = |sentence: String| doubts.push(sentence);
+    let mut warnings = Vec::new();
+    let mut warn = |sentence: String| warnings.push(sentence);
     if is_debug {
-        doubt("The program was built without optimisation.".to_owned());
+        warn("The program was built without optimisation.".to_owned());
     }
     if let Some(share) = load.others_share.filter(|&share| share > MUCH) {
-        doubt(format!("Others used {:.0} % of the machine's CPU time.", 100.0 * share));
+        warn(format!("Others used {:.0} % of the machine's CPU time.", 100.0 * share));
     }
     if let Some(share) = load.steal_share.filter(|&share| share > MUCH_STEAL) {
-        doubt(format!("The hypervisor kept {:.1} % of the CPU time.", 100.0 * share));
+        warn(format!("The hypervisor kept {:.1} % of the CPU time.", 100.0 * share));
     }
     if throttled > 0 {
-        doubt(format!("The control group's CPU limit stopped the process {throttled} times."));
+        warn(format!("The control group's CPU limit stopped the process {throttled} times."));
     }
     if let Some(cpus) = machine.logical_cpus.filter(|&cpus| threads > cpus) {
-        doubt(format!("{threads} threads shared {cpus} CPUs."));
+        warn(format!("{threads} threads shared {cpus} CPUs."));
     }
     if let Some(governor) = machine.governor.as_deref().filter(|name| *name != "performance") {
-        doubt(format!("The governor of the CPU's frequency is `{governor}`."));
+        warn(format!("The governor of the CPU's frequency is `{governor}`."));
     }
     if let Some(ppm) = drift_ppm.filter(|ppm| ppm.abs() > DRIFT_PPM) {
-        doubt(format!("The clock ran {ppm:.0} millionths off the system's."));
+        warn(format!("The clock ran {ppm:.0} millionths off the system's."));
     }
     for test in tests {
-        of_test(test, &mut doubt);
+        of_test(test, &mut warn);
     }
-    doubts
+    warnings
 }
 
-fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
+fn of_test(test: &Test, warn: &mut dyn FnMut(String)) {
     let Test { name, samples, aggregates, warm_up, .. } = test;
     if !warm_up.steady {
         let n = samples.iter().filter(|sample| sample.is_warm_up).count();
-        doubt(format!(
+        warn(format!(
             "{name}: the last {} of {n} warm-up repetitions did not agree within {:.0} %.",
             warm_up.window,
             100.0 * warm_up.within
@@ -74,11 +74,11 @@ fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
     }
     let deviation = aggregates.stddev_ts.zip(aggregates.avg_ts).map(|(sd, mean)| sd / mean);
     if let Some(part) = deviation.filter(|&part| part > UNSTABLE) {
-        doubt(format!("{name}: the standard deviation is {:.0} % of the mean.", 100.0 * part));
+        warn(format!("{name}: the standard deviation is {:.0} % of the mean.", 100.0 * part));
     }
     if aggregates.disturbed > 0 {
         let (n, of) = (aggregates.disturbed, aggregates.samples);
-        doubt(format!("{name}: other work took cores from {n} of {of} repetitions."));
+        warn(format!("{name}: other work took cores from {n} of {of} repetitions."));
     }
     let measured = samples.iter().filter(|sample: &&Sample| !sample.is_warm_up);
     let frequencies = measured.filter_map(|sample| sample.cpu_khz);
@@ -86,7 +86,7 @@ fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
         && most as f64 > (1.0 + FREQUENCY_SPREAD) * least as f64
     {
         let ghz = |khz: u64| khz as f64 / 1e6;
-        doubt(format!(
+        warn(format!(
             "{name}: the CPU's frequency was between {:.2} and {:.2} GHz.",
             ghz(least),
             ghz(most)
@@ -119,7 +119,7 @@ mod tests {
     fn of(load: &Load, tests: &[Test]) -> Vec<String> {
         let machine = Machine { logical_cpus: Some(2), ..Machine::default() };
         let (threads, drift_ppm, throttled, is_debug) = (2, Some(-3.0), 0, false);
-        doubts(
+        warnings(
             Circumstances { load, machine: &machine, threads, drift_ppm, throttled, is_debug },
             tests,
         )
@@ -159,7 +159,7 @@ mod tests {
             is_debug: true,
         };
         assert_eq!(
-            doubts(circumstances, &[noisy]),
+            warnings(circumstances, &[noisy]),
             [
                 "The program was built without optimisation.",
                 "Others used 49 % of the machine's CPU time.",

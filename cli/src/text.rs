@@ -2,6 +2,8 @@
 
 pub(crate) use brickscope::view::printable;
 
+use std::fmt::Write;
+
 use unicode_width::UnicodeWidthChar;
 
 /// Columns that `text` takes where all letters are equally wide; those of Chinese take two.
@@ -49,6 +51,41 @@ fn fitting(chars: impl Iterator<Item = char>, most: usize) -> String {
         .collect()
 }
 
+/// Columns of a line at most.
+pub(crate) const WIDTH: usize = 80;
+
+/// `value` after `label`, on as many lines as it takes.
+pub(crate) fn wrapped(label: &str, value: &str, text: &mut String) {
+    let indent = label.chars().count();
+    text.push_str(label);
+    let mut column = indent;
+    // A unit stays on the line of its number.
+    let value = value.replace(" %", "\u{a0}%");
+    for (nth, word) in value.split(' ').filter(|word| !word.is_empty()).enumerate() {
+        let word = word.replace('\u{a0}', " ");
+        let width = word.chars().count();
+        if nth > 0 && column + 1 + width > WIDTH {
+            let _ = write!(text, "\n{:indent$}", "");
+            column = indent;
+        } else if nth > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(&word);
+        column += width;
+    }
+    text.push('\n');
+}
+
+/// `1 brick`, `2 bricks`, `2 classes`.
+pub(crate) fn count(n: u64, what: &str) -> String {
+    match (n, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "class") => format!("{n} classes"),
+        _ => format!("{n} {what}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +104,14 @@ mod tests {
         assert_eq!(cut_front("kernels::gemv::q4_k", 11), "…gemv::q4_k");
         assert_eq!(cut("ab", 1), "…");
         assert_eq!([padded("注意", 6), padded("abc", 2)], ["注意  ", "abc"]);
+    }
+
+    #[test]
+    fn a_line_is_broken_between_words() {
+        let mut text = String::new();
+        wrapped("label  ", &"word ".repeat(40), &mut text);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
+        assert!(text.lines().skip(1).all(|line| line.starts_with("       word")));
+        assert_eq!(text.matches("word").count(), 40);
     }
 }

@@ -1,4 +1,4 @@
-//! From frames to pictures: each frame with what doesn't change, and what happened since a moment ago.
+//! From frames to snapshots: each frame with what doesn't change, and what happened since a moment ago.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
@@ -13,14 +13,14 @@ use brickscope_live::socket::{Facts, Frame};
 
 /// How far back the newest moment is compared: long enough for a figure that doesn't flicker.
 const WINDOW_NS: u64 = 2_000_000_000;
-/// Pictures that are kept at most: more than there are in that time at the highest rate.
+/// Snapshots that are kept at most: more than there are in that time at the highest rate.
 const MOST_KEPT: usize = 64;
 /// With less than this between two frames there is no figure.
 const LEAST_WINDOW_NS: u64 = 500_000_000;
 
 /// How an engine stood at a moment.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Picture {
+pub(crate) struct Snapshot {
     pub(crate) seq: u64,
     /// By the clock of the profile.
     pub(crate) at_ns: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Picture {
     pub(crate) elsewhere: Vec<String>,
 }
 
-/// What happened between two pictures.
+/// What happened between two snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Window {
     /// How long that was.
@@ -48,24 +48,24 @@ pub(crate) struct Window {
     pub(crate) made_ns: u64,
 }
 
-/// The pictures of an engine, as far as they are of use.
+/// The snapshots of an engine, as far as they are of use.
 #[derive(Debug, Default)]
-pub(crate) struct Pictures {
+pub(crate) struct Snapshots {
     facts: Facts,
     /// The newest that came with all details.
     detailed: Option<Frame>,
     /// The newest last; the first is at least a window old, if there is such a one.
-    kept: VecDeque<Rc<Picture>>,
+    kept: VecDeque<Rc<Snapshot>>,
     /// Between the first and the last of them, once somebody has asked.
     window: OnceCell<Result<Rc<Window>, Absent>>,
 }
 
-impl Pictures {
+impl Snapshots {
     pub(crate) fn new(facts: Facts) -> Self {
         Self { facts, ..Self::default() }
     }
 
-    pub(crate) fn newest(&self) -> Option<&Rc<Picture>> {
+    pub(crate) fn newest(&self) -> Option<&Rc<Snapshot>> {
         self.kept.back()
     }
 
@@ -79,12 +79,12 @@ impl Pictures {
         let Frame { seq, at_ns, made_ns, last, mut profile, .. } = frame;
         self.describe(&mut profile);
         let (profile, device, elsewhere) = where_it_ran(profile);
-        let picture = Picture { seq, at_ns, made_ns, is_last: last, profile, device, elsewhere };
+        let snapshot = Snapshot { seq, at_ns, made_ns, is_last: last, profile, device, elsewhere };
         // An engine may forget what it recorded, and begin anew.
-        if self.newest().is_some_and(|before| !goes_on(before, &picture)) {
+        if self.newest().is_some_and(|before| !goes_on(before, &snapshot)) {
             self.kept.clear();
         }
-        self.kept.push_back(Rc::new(picture));
+        self.kept.push_back(Rc::new(snapshot));
         // A publisher's clock may stand still.
         while self.kept.len() > MOST_KEPT
             || self
@@ -100,7 +100,7 @@ impl Pictures {
     ///
     /// # Errors
     ///
-    /// If there were too few pictures yet.
+    /// If there were too few snapshots yet.
     pub(crate) fn window(&self) -> Result<Rc<Window>, Absent> {
         let between = || {
             let ends = self.kept.front().zip(self.kept.back());
@@ -156,7 +156,7 @@ fn where_it_ran(mut profile: Profile) -> (Profile, Option<String>, Vec<String>) 
 }
 
 /// Whether the sums of `now` can be those of `before` and more.
-fn goes_on(before: &Picture, now: &Picture) -> bool {
+fn goes_on(before: &Snapshot, now: &Snapshot) -> bool {
     let phases = before.profile.phases.iter().all(|earlier| {
         now.profile
             .phase(earlier.phase)
@@ -200,7 +200,7 @@ fn rows_between<'r, R, K: Hash + Eq + Clone>(
 
 impl Window {
     /// `None` if they are too close, or of sums that fell meanwhile.
-    fn between(before: &Picture, now: &Picture) -> Option<Self> {
+    fn between(before: &Snapshot, now: &Snapshot) -> Option<Self> {
         let ns = now.at_ns.checked_sub(before.at_ns).filter(|&ns| ns >= LEAST_WINDOW_NS)?;
         let mut profile = now.profile.clone();
         profile.latency = Latency::default();

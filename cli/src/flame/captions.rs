@@ -3,9 +3,10 @@
 use brickscope::stacks::Class;
 use brickscope::{Machine, Model, Run};
 
-use super::draw::{Look, amount, percent, points};
+use super::draw::{Look, amount};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
-use crate::names::{cut_front, printable};
+use crate::figures::{fine_percent_of, points};
+use crate::text::{cut_front, printable};
 
 /// A file that was written beside the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub(crate) struct Written {
 /// Rows of the longest tables.
 pub(super) const MOST_ROWS: usize = 10;
 
-/// Doubts in a picture, which has its frames to show.
-const MOST_DOUBTS: usize = 3;
+/// Warnings in a picture, which has its frames to show.
+const MOST_WARNINGS: usize = 3;
 
 /// Of what isn't recorded. Stacks of other programs come without it.
 const UNKNOWN: &str = "not recorded";
@@ -33,8 +34,8 @@ impl Look {
             format!("{}; {}", model(summary), workload(summary)),
             format!("{}; {}: {total}", hardware(summary), source(&summary.source)),
         ];
-        subtitle.extend(summary.doubts.iter().take(MOST_DOUBTS).cloned());
-        if let Some(more) = summary.doubts.len().checked_sub(MOST_DOUBTS + 1) {
+        subtitle.extend(summary.warnings.iter().take(MOST_WARNINGS).cloned());
+        if let Some(more) = summary.warnings.len().checked_sub(MOST_WARNINGS + 1) {
             subtitle.push(format!("and {} more", more + 1));
         }
         Self { title: title(summary), subtitle, width: None }
@@ -120,7 +121,7 @@ pub(super) fn source(source: &Source) -> String {
 /// What takes most, in a sentence.
 pub(super) fn headline(summary: &Summary) -> String {
     let total = amount(summary.total, summary.unit);
-    let part = |weight: u64| percent(weight, summary.total);
+    let part = |weight: u64| fine_percent_of(weight, summary.total);
     let mut text = match (bricks(summary).first(), functions(summary).first()) {
         (Some(brick), _) => {
             let phase = brick.phase.map_or(String::new(), |phase| format!(" of {phase}"));
@@ -201,15 +202,6 @@ pub(super) fn warning(agreement: &Agreement) -> Option<String> {
     }
 }
 
-/// `1 brick`, `2 bricks`, `2 classes`.
-pub(super) fn count(n: u64, what: &str) -> String {
-    match (n, what) {
-        (1, _) => format!("1 {what}"),
-        (_, "class") => format!("{n} classes"),
-        _ => format!("{n} {what}s"),
-    }
-}
-
 /// A command as a shell reads it back.
 pub(super) fn shell(command: &[String]) -> String {
     command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
@@ -281,7 +273,7 @@ pub(super) mod tests {
             },
             unit: Unit::Samples,
             total: 10_000,
-            doubts: vec![
+            warnings: vec![
                 "12 samples were lost: the ring was full".to_owned(),
                 "3 <functions> of [vdso] have no symbol".to_owned(),
             ],
@@ -348,13 +340,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_picture_says_what_ran_where_and_how_and_the_first_doubts() {
+    fn a_flamegraph_says_what_ran_where_and_how_and_the_first_warnings() {
         let mut summary = summary();
-        summary.doubts.extend(["third", "fourth", "fifth"].map(str::to_owned));
+        summary.warnings.extend(["third", "fourth", "fifth"].map(str::to_owned));
         insta::assert_debug_snapshot!(Look::of(&summary));
         // Of other programs' stacks nothing is known.
         let unknown =
-            Summary { model: None, run: None, machine: None, doubts: Vec::new(), ..summary };
+            Summary { model: None, run: None, machine: None, warnings: Vec::new(), ..summary };
         let look = Look::of(&unknown);
         assert_eq!(look.title, "Flamegraph");
         assert_eq!(look.subtitle[0], "model not recorded; workload not recorded");
