@@ -34,7 +34,7 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = parse();
     match &args.command {
-        // By itself, so that while the model runs the stack holds little else: samplers copy only some
+        // Separate from the others, to keep the stack small while the model runs: samplers copy only a few
         // kilobytes of it.
         Command::Profile(args) if !args.check_overhead && !args.compare_backends => {
             ended(sampled(|| cmd::profile::run(args)), 1)
@@ -50,7 +50,7 @@ fn parse() -> Box<Args> {
 
 #[inline(never)]
 fn run(command: &Command) -> ExitCode {
-    // As with `diff`: 1 says that there is a difference, so trouble is 2.
+    // As with `diff`, 1 means a difference, so errors are 2.
     let code =
         |result: anyhow::Result<ExitCode>| result.unwrap_or_else(|error| ended(Err(error), 2));
     let yes_or_no = |result: anyhow::Result<bool>| {
@@ -85,15 +85,15 @@ fn run(command: &Command) -> ExitCode {
     ended(result, 1)
 }
 
-/// The exit code of a command that has ended, and what there is to say of it. `trouble` is the code for
+/// Prints the error of a finished command, if any, and returns its exit code. `trouble` is the code for
 /// an error.
 fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has gone, as `head` does: nobody is left to tell.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // It may quote files of others, whose names may have a terminal's commands in them.
+            // The error may quote names of untrusted files, which may contain escape sequences.
             let text = format!("{error:#}");
             let lines: Vec<String> = text.lines().map(brickscope::view::printable).collect();
             eprintln!("brickscope: {}", lines.join("\n"));
@@ -102,7 +102,7 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     }
 }
 
-/// Runs the command with samples being taken, if whoever started it asked for that.
+/// Runs the command while sampling it, if the parent process asked for that.
 fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let asked = flame::timer::Asked::start()?;
     run()?;

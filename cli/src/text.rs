@@ -1,4 +1,4 @@
-//! Names as people may see them: nothing in one breaks a line, turns the text around or is too long.
+//! Text for terminals and pages: names made printable, measured, cut, padded and wrapped.
 
 pub(crate) use brickscope::view::printable;
 
@@ -6,17 +6,17 @@ use std::fmt::Write;
 
 use unicode_width::UnicodeWidthChar;
 
-/// Columns that `text` takes where all letters are equally wide; those of Chinese take two.
+/// The columns of `text` in a monospaced font, where a Chinese character takes two.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// `text` with blanks after it, up to `width` columns.
+/// `text`, padded with spaces to `width` columns.
 pub(crate) fn padded(text: &str, width: usize) -> String {
     text.to_owned() + &" ".repeat(width.saturating_sub(columns(text)))
 }
 
-/// The beginning of `text`, with … where it is cut, in at most `most` columns.
+/// `text` in at most `most` columns: if it is too long, its beginning and an ellipsis.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if columns(text) <= most {
         return text.to_owned();
@@ -26,8 +26,8 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     kept
 }
 
-/// The end of `text`, with … where it is cut, in at most `most` columns: what tells one function from
-/// another stands last in its path.
+/// `text` in at most `most` columns: if it is too long, an ellipsis and its end, which distinguishes the
+/// paths of functions.
 pub(crate) fn cut_front(text: &str, most: usize) -> String {
     if columns(text) <= most {
         return text.to_owned();
@@ -38,7 +38,7 @@ pub(crate) fn cut_front(text: &str, most: usize) -> String {
     end
 }
 
-/// As many of `chars` as `most` columns have room for.
+/// The first of `chars` that fit into `most` columns.
 fn fitting(chars: impl Iterator<Item = char>, most: usize) -> String {
     let mut room = most;
     chars
@@ -51,15 +51,15 @@ fn fitting(chars: impl Iterator<Item = char>, most: usize) -> String {
         .collect()
 }
 
-/// Columns of a line at most.
+/// The most columns of a line.
 pub(crate) const WIDTH: usize = 80;
 
-/// `value` after `label`, on as many lines as it takes.
+/// Appends `label` and `value`, wrapped and indented to the label.
 pub(crate) fn wrapped(label: &str, value: &str, text: &mut String) {
     let indent = label.chars().count();
     text.push_str(label);
     let mut column = indent;
-    // A unit stays on the line of its number.
+    // A percent sign stays on the line of its number.
     let value = value.replace(" %", "\u{a0}%");
     for (nth, word) in value.split(' ').filter(|word| !word.is_empty()).enumerate() {
         let word = word.replace('\u{a0}', " ");

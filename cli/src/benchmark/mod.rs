@@ -1,4 +1,4 @@
-//! Measuring a model repeatedly: what is run, until when, and what becomes of the times.
+//! Measuring a model repeatedly: the tests to run, their warm-up, and the receipt of the results.
 //!
 //! ```text
 //! plan ──► measure (warm_up decides when it counts) ──► receipt ──► table · rows

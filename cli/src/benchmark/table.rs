@@ -1,4 +1,4 @@
-//! Receipts as text for people: llama-bench's table, and what there is to say about it.
+//! Receipts as text: the table of llama-bench, and notes below it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::rows::{Measurement, ModelRow};
 use crate::figures::{median, std_dev};
 use crate::text::wrapped;
 
-/// The table: a row for each test of each process. Its columns are those of llama-bench, so that rows
-/// of both can be put into one table.
+/// The table, with a row for each test of each process. It has the columns of llama-bench, so that rows
+/// of both can go into one table.
 pub(crate) fn markdown(measurements: &[Measurement], model: &ModelRow) -> String {
     let mut rows: Vec<[String; 7]> =
         vec![["model", "size", "params", "backend", "threads", "test", "t/s"].map(str::to_owned)];
@@ -27,7 +27,7 @@ pub(crate) fn markdown(measurements: &[Measurement], model: &ModelRow) -> String
             ]);
         }
     }
-    // Text to the left, figures to the right.
+    // Text is aligned to the left, figures to the right.
     let is_text = |column| column == 0 || column == 3;
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; 7] = std::array::from_fn(|column| width(column).unwrap_or_default());
@@ -75,7 +75,7 @@ fn rate(test: &Test) -> String {
     }
 }
 
-/// What there is to say of one process's measurement, below the table.
+/// The notes on the measurement of one process, below the table.
 pub(crate) fn notes(measurement: &Measurement) -> String {
     let Measurement { receipt, folder } = measurement;
     let mut text = String::new();
@@ -112,7 +112,7 @@ fn of_test(test: &Test, text: &mut String) {
             (Some(low), Some(high)) => {
                 format!("; 95 % interval of the mean {low:.2} to {high:.2}")
             }
-            _ => "; an interval takes 2 repetitions".to_owned(),
+            _ => "; an interval needs 2 repetitions".to_owned(),
         };
         let value = format!("median {median:.2} of {}{interval}", of.samples);
         wrapped("  t/s         ", &value, text);
@@ -148,7 +148,7 @@ fn durations(spread: &Spread) -> String {
     if let Some(((name, quantile), _)) = withheld
         && let Some(least) = brickscope::Histogram::least_count(quantile)
     {
-        let _ = write!(text, " (a {name} takes {least})");
+        let _ = write!(text, " (a {name} needs {least})");
     }
     text
 }
@@ -162,7 +162,7 @@ fn warm_ups(receipt: &Receipt) -> String {
     let tests: Vec<String> = receipt.tests.iter().map(of).collect();
     let part = receipt.tests.first().map_or(0.0, |test| 100.0 * test.warm_up.within);
     format!(
-        "{}; repetitions until the last 3 agreed within {part:.0} %, in no figure",
+        "{}; repetitions until the last 3 agreed within {part:.0} %, excluded from all figures",
         tests.join(", ")
     )
 }
@@ -183,17 +183,17 @@ fn clock(receipt: &Receipt) -> String {
         let _ = write!(text, ", resolution {ns:.0} ns");
     }
     if let Some(ns) = of.reading_ns {
-        let _ = write!(text, ", {ns:.1} ns a reading");
+        let _ = write!(text, ", {ns:.1} ns per reading");
     }
     if let Some(ppm) = of.drift_ppm {
-        let _ = write!(text, ", {ppm:.1} ppm off the system's clock");
+        let _ = write!(text, ", {ppm:.1} ppm off the system clock");
     }
     text
 }
 
-/// What several processes have in common, and where they differ: by test, of the medians of each.
+/// The notes on the measurements of several processes: by test, how their medians differ.
 pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
-    let mut text = format!("\n{} processes, the medians of each (t/s)\n", measurements.len());
+    let mut text = format!("\nMedians of {} processes (t/s)\n", measurements.len());
     let Some(first) = measurements.first() else { return text };
     for (nth, test) in first.receipt.tests.iter().enumerate() {
         let medians = measurements.iter().filter_map(|measurement| {
@@ -214,7 +214,7 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
     for (warning, processes) in warnings(measurements) {
         let of = match &processes[..] {
             [one] => format!("process {one}"),
-            [one, others @ ..] => format!("process {one}, alike in {}", others.join(", ")),
+            [one, others @ ..] => format!("process {one}, similar in {}", others.join(", ")),
             [] => String::new(),
         };
         wrapped("warning   ", &format!("{warning} ({of})"), &mut text);
@@ -224,14 +224,14 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
     text
 }
 
-/// Each kind of warning once, in the words of the first process that has it, with the processes that do: the
-/// sentences of one kind differ in their numbers.
+/// Each kind of warning once, as the first process with it states it, and the processes that have it.
+/// Warnings of one kind differ only in their numbers.
 fn warnings(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut found: Vec<(&str, Vec<String>)> = Vec::new();
     for Measurement { receipt, .. } in measurements {
         for warning in &receipt.load.doubts {
-            // The name of a test is a number, too.
+            // The name of a test has a number as well, which must stay.
             let (test, said) = warning.split_once(": ").unwrap_or(("", warning));
             let said: String = said.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect();
             let kind = format!("{test}: {said}");

@@ -1,36 +1,36 @@
-//! What speaks against figures: a sentence for each thing that may have changed them.
+//! Warnings about a measurement: a sentence for each circumstance that may have distorted it.
 
 use brickscope::receipt::v1::{Load, Machine, Sample, Test};
 
-/// Above this part of the machine's CPU time, what others used may have changed the figures.
+/// If others used more than this share of the CPU time, they may have distorted the figures.
 const MUCH: f64 = 0.05;
 
-/// What the hypervisor kept is lost on all threads at once: less of it tells.
+/// The limit for the hypervisor's share is lower, since it stops all threads at once.
 const MUCH_STEAL: f64 = 0.01;
 
-/// The highest frequency may be above the lowest by this part.
+/// The highest frequency may exceed the lowest by this share.
 const FREQUENCY_SPREAD: f64 = 0.05;
 
-/// A standard deviation above this part of the mean: pyperf warns there too.
+/// The limit for the standard deviation, as a share of the mean, as in pyperf.
 const UNSTABLE: f64 = 0.1;
 
-/// What NTP may slew a clock by; beyond it one of the two clocks is wrong.
+/// The most that NTP slews a clock; beyond it one of the two clocks is wrong.
 const DRIFT_PPM: f64 = 500.0;
 
-/// What is known of a run as a whole.
+/// The circumstances of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances<'a> {
     pub(crate) load: &'a Load,
     pub(crate) machine: &'a Machine,
     pub(crate) threads: u32,
     pub(crate) drift_ppm: Option<f64>,
-    /// Periods in which the control group's limit stopped this process.
+    /// The number of periods in which the control group's limit stopped this process.
     pub(crate) throttled: u64,
     /// Whether the program was built without optimisation.
     pub(crate) is_debug: bool,
 }
 
-/// Each thing that speaks against the figures of `tests`.
+/// All warnings about the figures of `tests`.
 pub(crate) fn warnings(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<String> {
     let Circumstances { load, machine, threads, drift_ppm, throttled, is_debug } = circumstances;
     let mut warnings = Vec::new();
@@ -54,7 +54,7 @@ pub(crate) fn warnings(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<
         warn(format!("The governor of the CPU's frequency is `{governor}`."));
     }
     if let Some(ppm) = drift_ppm.filter(|ppm| ppm.abs() > DRIFT_PPM) {
-        warn(format!("The clock ran {ppm:.0} millionths off the system's."));
+        warn(format!("The clock was {ppm:.0} ppm off the system clock."));
     }
     for test in tests {
         of_test(test, &mut warn);
@@ -167,7 +167,7 @@ mod tests {
                 "The control group's CPU limit stopped the process 4 times.",
                 "3 threads shared 2 CPUs.",
                 "The governor of the CPU's frequency is `powersave`.",
-                "The clock ran -700 millionths off the system's.",
+                "The clock was -700 ppm off the system clock.",
                 "tg100: the last 3 of 1 warm-up repetitions did not agree within 5 %.",
                 "tg100: the standard deviation is 15 % of the mean.",
                 "tg100: other work took cores from 1 of 3 repetitions.",

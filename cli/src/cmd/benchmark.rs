@@ -206,7 +206,7 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
 fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let live = Live::begin(args.live, true)?;
-    let mut model = source::model_telling(args.model.as_deref(), &|done, total| {
+    let mut model = source::model_with(args.model.as_deref(), &|done, total| {
         live.say_bytes("making a model", done, total);
     })?;
     source::copy_weights(&mut model, &args.executor, &|done, total| {

@@ -403,7 +403,7 @@ fn written_at(path: &Path) -> Result<String> {
 
 /// Chooses the source of the stacks, and prints the choice on standard error before anything runs.
 fn via(args: &FlamegraphArgs) -> (Via, Abilities) {
-    let abilities = Abilities::look(args.via == Some(Via::Perf));
+    let abilities = Abilities::probe(args.via == Some(Via::Perf));
     let via = args
         .via
         .unwrap_or_else(|| if args.command.is_empty() { abilities.best() } else { Via::Sampler });

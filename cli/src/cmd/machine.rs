@@ -8,7 +8,7 @@ use brickscope::{CacheLevel, Survey, view};
 use brickscope_kernels::Kernels;
 use serde::Serialize;
 
-use crate::ceilings_cache::{self, Identity, Kept};
+use crate::ceilings_cache::{self, Cached, Identity};
 use crate::flags::threads;
 use crate::progress;
 
@@ -54,13 +54,13 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
     };
     let steps = Survey::steps(threads, CacheLevel::detect().len());
     let bar = progress::steps("measuring", steps as u64);
-    let (kept, source) = ceilings_cache::survey(threads, args.fresh, &mut || bar.inc(1))
+    let (cached, source) = ceilings_cache::survey(threads, args.fresh, &mut || bar.inc(1))
         .map_err(|absent| anyhow!("{}", absent.reason))?;
     bar.finish_and_clear();
-    let Kept { identity, others_share, value: survey } = &kept;
+    let Cached { identity, others_share, value: survey } = &cached;
     let kept_in = source.path.as_ref().map(|path| path.display().to_string());
     let text = if args.json {
-        let (others_share, is_kept) = (*others_share, source.is_kept);
+        let (others_share, is_kept) = (*others_share, source.is_cached);
         let json = Json { survey, identity, others_share, is_kept, kept_in };
         serde_json::to_string_pretty(&json)? + "\n"
     } else {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
             text += &format!("note: {remark}\n");
         }
         if let Some(path) = kept_in {
-            let how = if source.is_kept { "stored earlier" } else { "stored" };
+            let how = if source.is_cached { "stored earlier" } else { "stored" };
             text += &format!("{how} in {path}\n");
         }
         text

@@ -285,7 +285,7 @@ const WATCHER_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     // A view that starts this run doesn't read its messages.
     let live = Live::begin(args.live, !args.await_watcher)?;
-    let mut model = source::model_telling(args.model.as_deref(), &|done, total| {
+    let mut model = source::model_with(args.model.as_deref(), &|done, total| {
         live.say_bytes("making a model", done, total);
     })?;
     let prompt = source::prompt(&model, &args.prompt)?;

@@ -1,4 +1,4 @@
-//! `brickscope receipt`: keys, and signatures of receipts.
+//! `brickscope receipt`: makes keys and signs receipts.
 
 use clap::Subcommand;
 use std::io::{Write, stdout};
@@ -9,7 +9,7 @@ use brickscope::receipt::{Receipt, SecretKey};
 
 use crate::run_dir::receipt_in;
 
-/// Sign receipts, and make keys for that.
+/// Sign receipts, and make keys for signing.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope receipt keygen ~/.brickscope-key\n  brickscope receipt sign brickscope-runs/20261121-104812 --key ~/.brickscope-key"
@@ -21,7 +21,7 @@ pub(crate) struct ReceiptArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptCommand {
-    /// Add an ed25519 signature to a receipt. A receipt that was changed isn't signed.
+    /// Add an ed25519 signature to a receipt. Receipts that were changed are refused.
     #[command(
         after_help = "Example:\n  brickscope receipt sign receipt.json --key ~/.brickscope-key"
     )]
@@ -30,14 +30,14 @@ pub(crate) enum ReceiptCommand {
         #[arg(value_name = "FILE")]
         receipt: PathBuf,
 
-        /// The file of the secret key.
+        /// The file with the secret key.
         #[arg(long, value_name = "KEYFILE")]
         key: PathBuf,
     },
     /// Make a secret key in a new file that only you can read, and print the public key.
     #[command(after_help = "Example:\n  brickscope receipt keygen ~/.brickscope-key")]
     Keygen {
-        /// The file to make.
+        /// The file to create.
         #[arg(value_name = "KEYFILE")]
         key_file: PathBuf,
     },
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
     stdout().lock().write_all(line.as_bytes()).context("standard output")
 }
 
-/// The file of a receipt that is named by itself or by the folder of its run.
+/// The receipt's file, given the file itself or the folder of its run.
 pub(crate) fn receipt_file(named: &Path) -> PathBuf {
     if named.is_dir() { receipt_in(named) } else { named.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! `brickscope tokenize`: the ids of a text.
+//! `brickscope tokenize`: prints the token ids of a text.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -7,25 +7,25 @@ use anyhow::Result;
 use brickscope_engine::Model;
 use brickscope_engine::tokenizer::Special;
 
-/// Print the token ids of a text, one line.
+/// Print the token ids of a text on one line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  brickscope tokenize model.gguf \"Hello, world!\"")]
 pub(crate) struct TokenizeArgs {
     /// The GGUF file.
     pub(crate) model: PathBuf,
 
-    /// The text.
+    /// The text to tokenize.
     pub(crate) text: String,
 
-    /// Leave out the tokens that begin or end a text.
+    /// Leave out the tokens that mark the beginning and end of a text.
     #[arg(long)]
     pub(crate) no_special: bool,
 
-    /// Read control tokens such as `</s>` in the text as those tokens.
+    /// Parse control tokens in the text, such as `</s>`.
     #[arg(long)]
     pub(crate) parse_special: bool,
 
-    /// Print a JSON array.
+    /// Print the ids as a JSON array.
     #[arg(long)]
     pub(crate) json: bool,
 }

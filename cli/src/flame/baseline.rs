@@ -1,4 +1,4 @@
-//! What a flamegraph is compared with.
+//! The baseline of `flamegraph --diff`.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::shares;
 use super::summary::{SCHEMA_VERSION, Source, Summary};
 use crate::run_dir::FLAMEGRAPH;
 
-/// A flamegraph that was made before.
+/// An earlier flamegraph.
 #[derive(Debug)]
 pub(crate) struct Baseline {
     pub(crate) summary: Summary,
@@ -19,7 +19,7 @@ pub(crate) struct Baseline {
 }
 
 impl Baseline {
-    /// Reads the folder of a flamegraph, its `flamegraph.json`, or folded stacks by whatever program.
+    /// Reads the folder of a flamegraph, its `flamegraph.json`, or folded stacks by any program.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let is_summary = path.extension().is_some_and(|extension| extension == "json");
         if !path.is_dir() && !is_summary {

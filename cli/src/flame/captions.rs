@@ -1,4 +1,4 @@
-//! What a summary says, in words and figures that all its forms share.
+//! Captions: the texts and figures that all forms of a summary share.
 
 use brickscope::stacks::Class;
 use brickscope::{Machine, Model, Run};
@@ -8,26 +8,26 @@ use super::summary::{Agreement, Compared, Share, Source, Summary};
 use crate::figures::{fine_percent_of, points};
 use crate::text::{cut_front, printable};
 
-/// A file that was written beside the summary.
+/// A file that was written along with the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// As it is to be named, from where the reader is.
+    /// Its path, relative to the reader.
     pub(crate) path: String,
-    /// What it is: `the flamegraph`.
+    /// Its description, such as `the flamegraph`.
     pub(crate) what: String,
 }
 
-/// Rows of the longest tables.
+/// The most rows of a table.
 pub(super) const MOST_ROWS: usize = 10;
 
-/// Warnings in a picture, which has its frames to show.
+/// The most warnings in a flamegraph, which needs its room for frames.
 const MOST_WARNINGS: usize = 3;
 
-/// Of what isn't recorded. Stacks of other programs come without it.
+/// Shown for unknown facts. Stacks of other programs come without them.
 const UNKNOWN: &str = "not recorded";
 
 impl Look {
-    /// Title and subtitle of a summary's picture.
+    /// Title and subtitle of a summary's flamegraph.
     pub(crate) fn of(summary: &Summary) -> Self {
         let total = amount(summary.total, summary.unit);
         let mut subtitle = vec![
@@ -105,7 +105,7 @@ pub(super) fn source(source: &Source) -> String {
         "spans" => "measured spans".to_owned(),
         "sampler" => "samples of perf events".to_owned(),
         "timer" => "samples by a timer".to_owned(),
-        "perf" => "samples that perf recorded".to_owned(),
+        "perf" => "samples recorded by perf".to_owned(),
         "folded" => "folded stacks".to_owned(),
         other => format!("stacks of {other}"),
     };
@@ -113,12 +113,12 @@ pub(super) fn source(source: &Source) -> String {
         text += &format!(", {event}");
     }
     if let Some(frequency) = source.frequency {
-        text += &format!(", {frequency} asked for in a second of CPU time");
+        text += &format!(", {frequency} requested per second of CPU time");
     }
     text
 }
 
-/// What takes most, in a sentence.
+/// A sentence about the largest brick or function.
 pub(super) fn headline(summary: &Summary) -> String {
     let total = amount(summary.total, summary.unit);
     let part = |weight: u64| fine_percent_of(weight, summary.total);
@@ -130,9 +130,9 @@ pub(super) fn headline(summary: &Summary) -> String {
         }
         (None, Some(function)) => {
             let of = part(function.self_weight);
-            format!("{} itself takes most: {of} of {total}", short(&function.name))
+            format!("{} itself takes the most: {of} of {total}", short(&function.name))
         }
-        (None, None) => format!("{total} in all, of which no brick and no function is known"),
+        (None, None) => format!("{total} in all, without any known brick or function"),
     };
     let largest = summary.classes.iter().filter(|share| share.name != Class::Other);
     if let Some(class) = largest.max_by_key(|share| share.self_weight) {
@@ -141,10 +141,10 @@ pub(super) fn headline(summary: &Summary) -> String {
     text + "."
 }
 
-/// Columns of a name in a sentence or a table that has to be read as plain text.
+/// The most columns of a name in a sentence or a plain-text table.
 const NAME: usize = 64;
 
-/// A name that can be seen, without its beginning if it is long.
+/// A printable name, without its beginning if it is long.
 pub(super) fn short(name: &str) -> String {
     cut_front(&printable(name), NAME)
 }
@@ -158,7 +158,7 @@ pub(super) fn bricks(summary: &Summary) -> Vec<&Share<String>> {
     bricks
 }
 
-/// The functions, the one that does most itself first.
+/// The functions, by their own weight, the largest first.
 pub(super) fn functions(summary: &Summary) -> Vec<&Share<String>> {
     let mut functions: Vec<_> = summary.functions.iter().collect();
     let key = |share: &Share<String>| (share.self_weight, share.weight);
@@ -172,7 +172,7 @@ pub(super) fn classes(summary: &Summary) -> Vec<&Share<Class>> {
     Class::ALL.into_iter().filter_map(of).filter(|share| share.self_weight > 0).collect()
 }
 
-/// Sampled and measured shares of a brick, their difference, what is allowed, and what to say of it.
+/// Sampled and measured share of a brick, their difference, the allowed difference, and a verdict.
 pub(super) fn compared(compared: &Compared) -> [String; 5] {
     let of = |share: f64| format!("{:.2} %", 100.0 * share);
     [
@@ -186,11 +186,11 @@ pub(super) fn compared(compared: &Compared) -> [String; 5] {
 
 fn is_off(compared: &Compared) -> bool {
     let difference = (compared.sampled - compared.measured).abs();
-    // A figure that is none agrees with nothing.
+    // A `NaN` agrees with nothing.
     difference.is_nan() || difference > compared.allowed
 }
 
-/// What to say first if sampled shares aren't the measured ones.
+/// The warning if sampled shares differ from the measured ones.
 pub(super) fn warning(agreement: &Agreement) -> Option<String> {
     let of = agreement.bricks.len();
     match agreement.bricks.iter().filter(|brick| is_off(brick)).count() {
@@ -202,7 +202,7 @@ pub(super) fn warning(agreement: &Agreement) -> Option<String> {
     }
 }
 
-/// A command as a shell reads it back.
+/// A command, quoted so that a shell parses it back.
 pub(super) fn shell(command: &[String]) -> String {
     command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
@@ -215,7 +215,7 @@ fn quoted(word: &str) -> String {
     if word.chars().all(|c| printable(c.encode_utf8(&mut [0; 4])).starts_with(c)) {
         return format!("'{}'", word.replace('\'', "'\\''"));
     }
-    // What cannot be seen is spelt byte by byte, which no other quotes allow.
+    // Unprintable characters are written as bytes, which only these quotes allow.
     let mut text = "$'".to_owned();
     for c in word.chars() {
         match c {

@@ -1,4 +1,4 @@
-//! A flamegraph's figures as Markdown, to be kept beside the picture.
+//! A flamegraph's figures as Markdown, written along with the SVG.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::summary::Summary;
 use crate::figures::fine_percent_of;
 use crate::text::{columns, printable};
 
-/// All that a summary says, and how the files beside it came to be and are read.
+/// The whole summary, with the command that made it and a guide to reading the flamegraph.
 pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
     let mut text = format!("# {}\n\n", escaped(&captions::title(summary)));
     for (name, value) in [
@@ -38,7 +38,7 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
     }
     let _ = writeln!(
         text,
-        "\n## How to make this again\n\n{}",
+        "\n## How to reproduce\n\n{}",
         code(&captions::shell(&summary.command_line))
     );
     guide(summary, &mut text);
@@ -46,9 +46,9 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
 }
 
 fn lost(summary: &Summary, text: &mut String) {
-    text.push_str("\n## What was lost\n\n");
+    text.push_str("\n## Warnings\n\n");
     if summary.warnings.is_empty() {
-        text.push_str("Nothing that is known of.\n");
+        text.push_str("None.\n");
     }
     for warning in &summary.warnings {
         let _ = writeln!(text, "- {}", escaped(warning));
@@ -65,7 +65,7 @@ fn hotspots(summary: &Summary, text: &mut String) {
         [name(&brick.name), phase.to_owned(), of(brick.weight), share(brick.weight)]
     });
     if bricks.is_empty() {
-        text.push_str("No brick is known.\n");
+        text.push_str("No bricks are known.\n");
     } else {
         table(["Brick", "Phase", "!Weight", "!Share"], rows, text);
         more(bricks.len(), "bricks", text);
@@ -79,7 +79,7 @@ fn hotspots(summary: &Summary, text: &mut String) {
     if functions.is_empty() {
         text.push_str(match summary.source.via.as_str() {
             "spans" => "Spans have no functions: sample the run to see them.\n",
-            _ => "No function is known.\n",
+            _ => "No functions are known.\n",
         });
     } else {
         table(["Function", "!Self", "!Share", "!Total", "!Share of total"], rows, text);
@@ -105,7 +105,7 @@ fn more(n: usize, what: &str, text: &mut String) {
 }
 
 fn agreement(summary: &Summary, text: &mut String) {
-    let heading = "\n## Sampled beside measured\n\n";
+    let heading = "\n## Sampled and measured shares\n\n";
     let Some(agreement) = &summary.agreement else {
         if let Some(absent) = &summary.agreement_absent {
             let _ = writeln!(text, "{heading}Not compared: {}", escaped(&absent.reason));
@@ -119,8 +119,8 @@ fn agreement(summary: &Summary, text: &mut String) {
     let _ = writeln!(
         text,
         "Shares of a phase: sampled, of the samples inside its passes ({} in all), and measured, of \
-         its wall.\nDifferences are in points; allowed is what the number of samples explains, 99 % \
-         of the time.\n",
+        its wall time.\nDifferences are in percentage points. Allowed is the difference that the \
+        number of samples explains, 99 % of the time.\n",
         agreement.samples
     );
     let rows = agreement.bricks.iter().map(|brick| {
@@ -134,25 +134,25 @@ fn agreement(summary: &Summary, text: &mut String) {
 
 fn guide(summary: &Summary, text: &mut String) {
     let width = match summary.unit {
-        Unit::Nanoseconds => "time, with all that is called",
-        Unit::Samples => "samples, with all that is called",
+        Unit::Nanoseconds => "time, including callees",
+        Unit::Samples => "samples, including callees",
     };
     let colours = Class::ALL.map(|class| format!("{} {}", class.color(), class.name()));
     let _ = write!(
         text,
         "\n## How to read the flamegraph\n\n\
          - **Click** a frame to zoom in; **Reset Zoom** is at the top left.\n\
-         - **Ctrl+F** searches, with regular expressions; what matched is told at the bottom right.\n\
+         - **Ctrl+F** searches by regular expression; the matched share is at the bottom right.\n\
          - **Width** is {width}. Frames of less than 0.01 % are left out.\n\
-         - **Height** is how deep the stack is: what is called lies on its caller.\n\
-         - **Colours**: {}. Threads, phases, layers and bricks are grey, too.\n\
+         - **Height** is the depth of the stack: a callee lies on its caller.\n\
+         - **Colours**: {}. Threads, phases, layers and bricks are grey as well.\n\
          - From left to right is the order of names, not of time.\n",
         colours.join(", ")
     );
 }
 
-/// Rows under a header, padded so that they can be read as they are. Columns whose header begins with
-/// `!` are of numbers.
+/// A table, padded to be readable as plain text. Columns with a header that begins with `!` hold
+/// numbers.
 fn table<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
@@ -185,24 +185,24 @@ fn table<const N: usize>(
     }
 }
 
-/// A name in a cell of a table, as code: read as plain text, it is the name.
+/// A name as code in a cell of a table, unchanged as far as possible.
 fn name(name: &str) -> String {
     let name = captions::short(name);
     if name.trim().is_empty() {
         return "(no name)".to_owned();
     }
-    // A cell ends at each bar that has no backslash before it.
+    // A cell ends at each bar without a backslash before it.
     let name = match name.contains('|') {
         true => name.replace('\\', "\\\\").replace('|', "\\|"),
         false => name,
     };
-    // Code ends at as many backticks as it began with.
+    // Code ends at as many backticks as it begins with.
     let ticks = "`".repeat(longest_run(&name, '`') + 1);
     let blank = if name.starts_with('`') || name.ends_with('`') { " " } else { "" };
     format!("{ticks}{blank}{name}{blank}{ticks}")
 }
 
-/// A block of code of one line.
+/// A code block with one line.
 fn code(line: &str) -> String {
     let fence = "`".repeat(longest_run(line, '`').max(2) + 1);
     format!("{fence}sh\n{line}\n{fence}")
@@ -212,7 +212,7 @@ fn longest_run(text: &str, of: char) -> usize {
     text.split(|c| c != of).map(str::len).max().unwrap_or(0) / of.len_utf8()
 }
 
-/// `text` so that nothing in it is markup, nor names anybody who is then told.
+/// `text`, escaped so that nothing in it is markup or mentions a user.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in printable(text).chars() {
@@ -229,7 +229,7 @@ pub(crate) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A path as the target of a link.
+/// A path, escaped as the target of a link.
 fn target(path: &str) -> String {
     let mut target = String::new();
     for byte in path.bytes() {
@@ -265,9 +265,9 @@ mod tests {
         summary.source.via = "spans".to_owned();
         summary.functions = Vec::new();
         let text = markdown(&summary, &[]);
-        assert!(!text.contains("Sampled beside measured"), "{text}");
+        assert!(!text.contains("Sampled and measured shares"), "{text}");
         assert!(text.contains("Spans have no functions"), "{text}");
-        assert!(text.contains("Nothing that is known of."), "{text}");
+        assert!(text.contains("## Warnings\n\nNone.\n"), "{text}");
         let reason = "the run was too short: 3 samples".to_owned();
         summary.agreement_absent = Some(Absent { reason });
         let text = markdown(&summary, &[]);

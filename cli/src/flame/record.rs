@@ -1,4 +1,4 @@
-//! Running what is to be drawn, with somebody watching.
+//! Recording a run for a flamegraph: runs a model or a program, and samples it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -126,16 +126,16 @@ impl Recorder<'_> {
                 let of = command.get_program().display();
                 if !data.exists() {
                     bail!(
-                        "perf record of {of} ended with {status} and left nothing: it says why above"
+                        "perf record of {of} ended with {status} and left nothing: see its message above"
                     );
                 }
                 let recording = match from_perf(&data) {
                     Ok(recording) => recording,
                     Err(_) if !status.success() => {
-                        bail!("perf record of {of} ended with {status}: what it says is above")
+                        bail!("perf record of {of} ended with {status}: see its message above")
                     }
                     Err(error) => {
-                        // What was recorded is the user's.
+                        // Keep the user's recording.
                         std::mem::forget(passing);
                         return Err(error);
                     }
@@ -154,8 +154,8 @@ struct Watched {
     sampled: Option<Sampled>,
 }
 
-/// A folder for what is read and written at once; goes with all that is in it. What perf records is in
-/// the samples then, in a thousandth of the room.
+/// A temporary folder, removed with its contents. A perf.data file is converted to samples, which take a
+/// thousandth of its size.
 struct Passing(PathBuf);
 
 impl Passing {
@@ -172,7 +172,7 @@ impl Drop for Passing {
     }
 }
 
-/// Reads what `perf record` wrote.
+/// Reads the output of `perf record`.
 pub(crate) fn from_perf(path: &Path) -> Result<Recording> {
     let bar = progress::steps("reading", 0);
     let recording = perf_data::read(path, &mut |done, total| {
@@ -183,7 +183,7 @@ pub(crate) fn from_perf(path: &Path) -> Result<Recording> {
     Ok(recording)
 }
 
-/// Names the functions.
+/// Resolves the names of the functions.
 pub(crate) fn name(recording: &Recording) -> Sampled {
     let bar = progress::steps("naming", 0);
     let sampled = resolve(recording, &mut |done, total| {
@@ -198,36 +198,36 @@ pub(crate) fn name(recording: &Recording) -> Sampled {
 pub(crate) fn read(path: &Path) -> Result<Sampled> {
     let json = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let sampled: Sampled = serde_json::from_str(&json)
-        .with_context(|| format!("{} doesn't hold samples of brickscope", path.display()))?;
-    // Everything else takes these for granted.
+        .with_context(|| format!("{} doesn't hold samples by brickscope", path.display()))?;
+    // All other code relies on these properties.
     let weight = sampled.samples.iter().try_fold(0_u64, |sum, s| sum.checked_add(s.weight));
     if weight.is_none_or(|weight| weight > u64::MAX / 2) {
-        bail!("{}: the weights of all samples are too many to add up", path.display());
+        bail!("{}: the weights of all samples are too large to add up", path.display());
     }
     let n_frames = sampled.frames.len();
     let is_odd =
         |stack: &Vec<u32>| stack.is_empty() || stack.iter().any(|&f| f as usize >= n_frames);
     if let Some(stack) = sampled.stacks.iter().position(is_odd) {
         bail!(
-            "{}: stacks[{stack}] is empty, or has a frame that is none of {n_frames}",
+            "{}: stacks[{stack}] is empty, or has a frame outside of the {n_frames} frames",
             path.display()
         );
     }
     let n_stacks = sampled.stacks.len();
     let odd = sampled.samples.iter().position(|sample| sample.stack as usize >= n_stacks);
     if let Some(sample) = odd {
-        bail!("{}: samples[{sample}] has a stack that is none of {n_stacks}", path.display());
+        bail!("{}: samples[{sample}] has a stack outside of the {n_stacks} stacks", path.display());
     }
     Ok(sampled)
 }
 
-/// Writes the samples of a run: the whole file or nothing.
+/// Writes the samples of a run atomically.
 pub(crate) fn write(path: &Path, sampled: &Sampled) -> Result<()> {
     let context = |error: io::Error| anyhow::Error::new(error).context(path.display().to_string());
     write_atomically(path, context, |out| Ok(serde_json::to_writer(out, sampled)?))
 }
 
-/// The samples of a run, if it has some.
+/// The samples of a run, if it has any.
 pub(crate) fn of_run(run: &Path) -> Option<PathBuf> {
     let path = run.join(SAMPLES);
     path.is_file().then_some(path)

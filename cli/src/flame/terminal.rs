@@ -1,4 +1,4 @@
-//! A flamegraph's figures for a terminal.
+//! A flamegraph's figures as text for a terminal.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use crate::text::{columns, cut, cut_front, padded, printable, wrapped};
 
 /// Columns of a line at most.
 const WIDTH: usize = 80;
-/// Of a weight with its unit, and of a share.
+/// Columns of a weight with its unit, and of a share.
 const WEIGHT: usize = 16;
 const SHARE: usize = 9;
 
-/// What takes most, the largest bricks and functions, the classes, what speaks against the figures, and
-/// the files, at most 80 columns wide.
+/// The headline, the largest bricks and functions, the classes, the warnings and the files, at most 80
+/// columns wide.
 pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
     let mut text = String::new();
     wrapped("", &captions::headline(summary), &mut text);
@@ -35,7 +35,7 @@ pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
         text.push('\n');
     }
     for Written { path, what } in files {
-        // A path is to be copied, so it is never broken.
+        // A path is never broken, so that it can be copied.
         let _ = writeln!(text, "{:10}{}", "written", printable(path));
         let _ = writeln!(text, "{:10}{}", "", cut(&printable(what), WIDTH - 10));
     }
@@ -43,7 +43,7 @@ pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
 }
 
 fn line(name: &str, value: &str, text: &mut String) {
-    // A word that has a line of its own and is longer still would break the page.
+    // A word that is longer than a line would break the layout.
     let words = printable(value);
     let words: Vec<String> = words.split(' ').map(|word| cut(word, WIDTH - 10)).collect();
     wrapped(&format!("{name:10}"), &words.join(" "), text);
@@ -105,7 +105,7 @@ fn classes(summary: &Summary, text: &mut String) {
     }
 }
 
-/// What differs, or that nothing does: the table is in the Markdown.
+/// The differing shares, or a line that all agree. The whole table is in the Markdown.
 fn agreement(summary: &Summary, text: &mut String) {
     let Some(agreement) = &summary.agreement else {
         if let Some(absent) = &summary.agreement_absent {
@@ -118,7 +118,7 @@ fn agreement(summary: &Summary, text: &mut String) {
     let Some(warning) = captions::warning(agreement) else {
         let n = agreement.bricks.len();
         let said = format!(
-            "the sampled shares of all {n} bricks are the measured ones, as far as {} samples tell",
+            "the sampled shares of all {n} bricks agree with the measured ones, as far as {} samples show",
             agreement.samples
         );
         line("agreement", &said, text);
@@ -139,17 +139,17 @@ fn agreement(summary: &Summary, text: &mut String) {
     }
 }
 
-/// The names of columns, the last of numbers of these widths, and a line below.
+/// The header of a table and a line below it. The last columns are numbers of these widths.
 fn heading(names: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
     text.push('\n');
     row(names, numbers, text);
     let _ = writeln!(text, "{}", "-".repeat(WIDTH));
 }
 
-/// A name, what it is of, and numbers of these widths. The name's end is what is kept of it.
+/// A row: a name, its phase, and numbers of these widths. A long name loses its beginning.
 fn row([name, of]: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
     let of = if of.is_empty() { String::new() } else { format!(" {of:8}") };
-    // A number may need more than its column has.
+    // A number may need more room than its column has.
     let numbers = numbers.iter().map(|&(number, width)| (number, width.max(columns(number) + 1)));
     let taken: usize = numbers.clone().map(|(_, width)| width).sum();
     let room = WIDTH.saturating_sub(taken + of.len());
@@ -182,7 +182,7 @@ mod tests {
         let mut summary = summary();
         summary.bricks[0].name = "brick".repeat(40);
         summary.warnings.push("x".repeat(200));
-        // Folded stacks of others count what they like.
+        // Folded stacks of other programs may count anything.
         summary.total = u64::MAX;
         for share in &mut summary.functions {
             share.self_weight = u64::MAX;

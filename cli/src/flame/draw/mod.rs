@@ -1,8 +1,8 @@
 //! Flamegraphs as SVG files that can be zoomed and searched in a browser.
 //!
-//! The width of a frame is its part of the whole, its height how deep the stack is. Names are as they
-//! are, but for characters that have no picture, which are spelt out: a newline is `\n`. Frames of less
-//! than 0.01 % of the whole are left out, and the picture says how much that is.
+//! The width of a frame is its share of the total, its height the depth of the stack. Names are
+//! unchanged, except for unprintable characters, which are escaped: a newline is `\n`. Frames of less
+//! than 0.01 % of the total are left out, and the flamegraph says how much that is.
 
 mod colours;
 mod diff;
@@ -19,12 +19,11 @@ use self::tree::{LeftOut, Tree};
 
 use crate::figures::fine_percent_of;
 
-/// What a picture says beside its frames.
+/// The text of a flamegraph besides its frames, and its width.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Look {
     pub(crate) title: String,
-    /// Below the title, a line each: model, workload, machine, source, what was lost. What is too long
-    /// is cut.
+    /// The lines below the title: model, workload, machine, source, warnings. Long lines are cut.
     pub(crate) subtitle: Vec<String>,
     /// In pixels; `None` is as wide as the window.
     pub(crate) width: Option<u32>,
@@ -34,7 +33,7 @@ pub(crate) struct Look {
 ///
 /// # Errors
 ///
-/// If no stack has any weight, or the width is below 400 pixels.
+/// If no stack has a weight, or the width is below 400 pixels.
 pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
     let layout = Tree::of(&[stacks])?.layout(0);
     let total = layout.blocks[0].weights[0];
@@ -62,7 +61,7 @@ pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
     page.svg()
 }
 
-/// The classes of stacks, each with its part of the whole.
+/// The classes of stacks, each with its share.
 fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
     let sums = stacks.by_class();
     let of = |class: Class| sums.iter().find(|sum| sum.class == class).map_or(0, |sum| sum.weight);
@@ -78,7 +77,7 @@ fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
         .collect()
 }
 
-/// What is too narrow to be seen.
+/// The line about frames that are too narrow to draw.
 fn of_left_out(left_out: &LeftOut, total: u64) -> Option<String> {
     let LeftOut { frames, weight } = *left_out;
     let what = match frames {

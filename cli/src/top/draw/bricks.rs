@@ -1,4 +1,4 @@
-//! The table of bricks, with the shares of categories above it; and one brick by itself.
+//! The table of bricks, with the shares of categories above it, and the view of one brick.
 
 use brickscope::roofline::Roofline;
 use brickscope::{Phase, Profile};
@@ -25,7 +25,7 @@ pub(super) fn lines(
         return brick(app, profile, name, paint, width);
     }
     let mut lines = Vec::new();
-    // Bars only where there is room for a table below.
+    // Bars only if there is room for a table below.
     if room >= 13 {
         lines.extend(bars(app.phase, profile, paint, width));
     }
@@ -119,7 +119,7 @@ pub(super) fn lines(
     lines
 }
 
-/// A bar for each category, and one for what no brick explains.
+/// A bar for each category, and one for unattributed time.
 fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line<'static>> {
     let Some(total) = profile.phase(phase) else { return Vec::new() };
     let room = width.saturating_sub(24).min(60);
@@ -141,7 +141,7 @@ fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line
         .collect()
 }
 
-/// All that is known of one brick.
+/// The details of one brick.
 fn brick(
     app: &App,
     profile: &Profile,
@@ -159,7 +159,7 @@ fn brick(
     let stats = &brick.stats;
     let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);
     let mut time = format!(
-        " {} of {} wall is its own: {}, {} spans of {} µs",
+        " {} of {} wall time is its own: {}, {} spans of {} µs",
         percent_of(stats.exclusive_ns, wall),
         app.phase,
         total_time(stats.exclusive_ns),
@@ -167,7 +167,7 @@ fn brick(
         micros(stats.exclusive_ns as f64 / stats.count.max(1) as f64)
     );
     if stats.exclusive_ns != stats.total_ns {
-        time.push_str(&format!(", with the bricks inside {}", total_time(stats.total_ns)));
+        time.push_str(&format!(", including inner bricks {}", total_time(stats.total_ns)));
     }
     lines.push(Line::raw(cut(&time, width)));
     lines.push(Line::raw(format!(" by the {} clock", brick.source.name())));
@@ -176,16 +176,18 @@ fn brick(
             if let Some(row) = roofline.bricks.iter().find(|row| row.name == name) {
                 match &row.place {
                     Some(place) => lines.push(Line::raw(format!(
-                        " {:.1} GB/s from {}, {:.1} GFLOP/s: {:.0}% of the roof, bound by {}",
+                        " {:.1} GB/s from {}, {:.1} GFLOP/s: {:.0}% of the roofline, bound by {}",
                         place.bytes_per_second / 1e9,
                         printable(&place.level),
                         place.flops_per_second / 1e9,
                         100.0 * place.of_roof,
                         place.bound.name()
                     ))),
-                    None => lines.extend(row.absent.as_ref().map(|why| {
-                        Line::raw(format!(" distance from the roof absent: {}", why.reason))
-                    })),
+                    None => lines.extend(
+                        row.absent
+                            .as_ref()
+                            .map(|why| Line::raw(format!(" roofline absent: {}", why.reason))),
+                    ),
                 }
                 lines.extend(
                     row.notes.iter().map(|note| Line::raw(cut(&format!(" note: {note}"), width))),
@@ -196,7 +198,7 @@ fn brick(
     }
     lines.push(Line::raw(""));
     let kernels = app.kernels().remove(name).unwrap_or_default();
-    let since = if app.is_recent { "in about the last 2 s" } else { "since somebody watches" };
+    let since = if app.is_recent { "in about the last 2 s" } else { "since the view began" };
     if kernels.is_empty() {
         lines.push(Line::raw(format!(" No kernel was timed in it {since}.")));
         return lines;

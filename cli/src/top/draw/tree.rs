@@ -1,4 +1,4 @@
-//! Layers, the bricks in them, the kernels in these.
+//! The tree of layers, bricks and kernels.
 
 use ratatui::text::Line;
 
@@ -24,7 +24,7 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
         let text = cut(&line(branch, at == selected, total), width);
         if at == selected { Line::styled(text, paint.selected()) } else { Line::raw(text) }
     }));
-    lines.push(Line::raw(" Kernels are summed over all layers that their brick is in."));
+    lines.push(Line::raw(" Kernels are summed over all layers of their brick."));
     lines
 }
 
@@ -38,7 +38,7 @@ fn line(branch: &Branch, is_selected: bool, total: u64) -> String {
     let indent = "  ".repeat(branch.depth);
     let name = padded(&cut(&printable(&branch.name), 40 - indent.len()), 40 - indent.len());
     let count = branch.count;
-    // Of another whole than the lines around it.
+    // Its total differs from that of the lines around it.
     let share =
         if branch.is_of_all_layers { "all ".to_owned() } else { percent_of(branch.ns, total) };
     format!("{mark}{fold} {indent}{name} {share:>7} {:>12} {count:>9}", total_time(branch.ns))
