@@ -374,7 +374,8 @@ mod tests {
             assert!(why.starts_with(&path.display().to_string()), "{why}");
         }
         // A file for another number of threads under this name.
-        let foreign = Cached { identity: Identity { threads: 3, ..here.clone() }, ..cached.clone() };
+        let foreign =
+            Cached { identity: Identity { threads: 3, ..here.clone() }, ..cached.clone() };
         let other = store(&folder, &foreign).expect("stored");
         std::fs::rename(other, path).expect("renamed");
         let why = load::<Ceilings>(&folder, here).expect_err("of another number of threads");

@@ -125,6 +125,16 @@ pub(crate) enum By {
     Thread,
 }
 
+impl From<By> for brickscope::stacks::By {
+    fn from(by: By) -> Self {
+        match by {
+            By::Layer => Self::Layer,
+            By::Brick => Self::Brick,
+            By::Thread => Self::Thread,
+        }
+    }
+}
+
 /// Long enough for a prefill of about 100 tokens.
 pub(crate) const DEFAULT_PROMPT: &str = "A profiler is an instrument. Like every instrument it disturbs what \
     it measures, and like every honest instrument it says by how much. It does not guess, it does \

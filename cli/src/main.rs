@@ -1,4 +1,33 @@
-//! The `brickscope` command. This page is its table of contents.
+//! The `brickscope` command. This page is its map and its table of contents.
+//!
+//! ```text
+//! main ──► args: the list of commands
+//!   └────► cmd/: one file per command, with its arguments, its help and its output
+//!            ├──► the rooms of large commands: benchmark, doctor, flame, report, top
+//!            └──► shared by commands: the files below
+//! ```
+//!
+//! | where | what |
+//! |---|---|
+//! | `args` | the list of commands; each command's arguments are in its `cmd/` file |
+//! | `cmd/` | one file per command. Two commands run themselves in several processes: `benchmark_set`, `check_overhead_set`; two files are modes of `profile`: `check_overhead`, `compare_backends` |
+//! | `flags` | flags that several commands share, and the parsers of their values |
+//! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
+//! | `doctor/` | one probe per capability of the machine |
+//! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
+//! | `report/` | the HTML report: one file per section; `provenance` (a test) checks every number against its file |
+//! | `top/` | the live view: state, screens, terminal |
+//! | `source`, `device` | opening models, and running them on the CPU or on a device |
+//! | `live`, `metrics` | what others can watch while a model runs |
+//! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
+//! | `ceilings_cache` | measured ceilings, stored for the next run |
+//! | `parquet` | the one export format that the library doesn't write |
+//! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
+//! | `docs`, `chromium` | tests: the documentation's commands; pages in a browser |
+//!
+//! Imports go one way: a room never imports `cmd` or `args`, and no two modules import each other. What a
+//! room needs from the command line it takes as plain values. The command prints and handles errors;
+//! analysing runs and rendering most views is the library's part.
 
 mod args;
 mod benchmark;

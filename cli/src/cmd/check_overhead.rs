@@ -18,7 +18,7 @@ use super::profile::log_capacity;
 use crate::cmd::profile::{ProfileArgs, Sync};
 use crate::device::{self, OnDevice};
 use crate::figures::{median, pass_time, signed_percent};
-use crate::text::WIDTH;
+use crate::text::{WIDTH, count};
 use crate::{progress, source};
 
 /// The interval is narrow enough at this half-width: 0.1 %.
@@ -482,10 +482,8 @@ impl Report {
                 lines.push(("slow-down", "n/a".to_owned(), why.clone().unwrap_or_default()));
             }
         }
-        let quads = format!(
-            "{n} ABBA quad{}, decode, positions {first} to {last}",
-            if n == 1 { "" } else { "s" }
-        );
+        let quads = count(n as u64, "ABBA quad");
+        let quads = format!("{quads}, decode, positions {first} to {last}");
         lines.push(("from", none(), quads));
         let ended = match self.stopped {
             Stopped::HalfWidth => format!("known to ±{:.1} %", 100.0 * HALF_WIDTH),
@@ -513,7 +511,7 @@ impl Setting {
         let Self { model, backend, threads, .. } = self;
         let mut run = format!("{}, {backend}", model.quantization);
         if let Some(threads) = threads {
-            run += &format!(", {threads} thread{}", if *threads == 1 { "" } else { "s" });
+            run += &format!(", {}", count(*threads as u64, "thread"));
         }
         let model = model.name.as_deref().unwrap_or(&model.path);
         // One line on an 80-column terminal, however long the model's name is.

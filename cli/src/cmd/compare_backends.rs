@@ -247,13 +247,10 @@ struct Report {
 impl Report {
     fn text(&self) -> String {
         let Self { model, threads, .. } = self;
-        let run = format!(
-            "{}, {threads} thread{}",
-            text::printable(&model.quantization),
-            if *threads == 1 { "" } else { "s" }
-        );
+        let threads = text::count(*threads as u64, "thread");
+        let run = format!("{}, {threads}", text::printable(&model.quantization));
         let name = text::printable(model.name.as_deref().unwrap_or(&model.path));
-        // One line on an 80-column terminal, whatever the model is called.
+        // One line on an 80-column terminal, however long the model's name is.
         let name = text::cut(&name, 78_usize.saturating_sub(text::columns(&run)));
         let mut text = format!("{name}, {run}\n\n{}", view::backends(&self.comparison));
         for backend in &self.interleaved {

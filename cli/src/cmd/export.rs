@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::export::Part;
-use brickscope::stacks::{self, Stacks};
+use brickscope::stacks::Stacks;
 use brickscope::{Profile, export, write_atomically};
 
 use crate::flags::{By, MetricsNames};
+use crate::text::count;
 use crate::{device, progress, run_dir};
 
 /// Write a run in the format of another program.
@@ -304,8 +305,10 @@ impl Target {
         if let (Self::File(path), written @ 1..) = (self, paths.len()) {
             let removed = remove_stale(path, written)?;
             if removed > 0 {
-                let s = if removed == 1 { "" } else { "s" };
-                eprintln!("note: removed {removed} part{s} of an earlier export with this name");
+                eprintln!(
+                    "note: removed {} of an earlier export with this name",
+                    count(removed as u64, "part")
+                );
             }
         }
         if left_out > 0 {
@@ -396,11 +399,7 @@ fn with_bar<T>(profile: &Profile, write: impl FnOnce(&mut dyn FnMut(u64)) -> T) 
 
 /// The stacks of the spans, on the device if it ran the bricks.
 fn stacks(profile: Profile, args: &ExportArgs) -> Stacks {
-    let by = match args.by.unwrap_or(By::Layer) {
-        By::Layer => stacks::By::Layer,
-        By::Brick => stacks::By::Brick,
-        By::Thread => stacks::By::Thread,
-    };
+    let by = args.by.unwrap_or(By::Layer).into();
     let profile = device::where_it_ran(profile, "stacks");
     Stacks::of_spans(&profile, by, 0)
 }

@@ -274,11 +274,6 @@ impl Material {
         let mut warnings = Vec::new();
         let (mut agreement, mut agreement_absent) = (None, None);
         let first = args.by.unwrap_or(By::Layer);
-        let by = match first {
-            By::Layer => brickscope::stacks::By::Layer,
-            By::Brick => brickscope::stacks::By::Brick,
-            By::Thread => brickscope::stacks::By::Thread,
-        };
         let stacks = match (&self.folded, &self.sampled, &self.profile) {
             (Some(folded), ..) => folded.clone(),
             (None, Some(sampled), Some(profile)) => {
@@ -306,7 +301,7 @@ impl Material {
                 agreement_absent = Some(brickscope::Absent { reason });
                 join::alone(sampled, first)
             }
-            (None, None, Some(profile)) => Stacks::of_spans(profile, by, BLOCKS),
+            (None, None, Some(profile)) => Stacks::of_spans(profile, first.into(), BLOCKS),
             (None, None, None) => bail!("there is nothing to draw"),
         };
         if stacks.is_empty() {

@@ -16,6 +16,7 @@ use crate::flame::history::Flamegraphs;
 use crate::flame::summary::Summary;
 use crate::progress;
 use crate::run_dir::FLAMEGRAPH;
+use crate::text::count;
 
 /// Show a folder of benchmarks over time, and mark lasting changes.
 ///
@@ -140,7 +141,7 @@ fn shown(
         }
         HistoryForm::Svg | HistoryForm::Csv if has_both => {
             let n = flamegraphs.flamegraphs;
-            eprintln!("not shown: {n} flamegraph{}; {other}", if n == 1 { "" } else { "s" });
+            eprintln!("not shown: {}; {other}", count(n, "flamegraph"));
             let svg = args.output == HistoryForm::Svg;
             (if svg { view::history_svg(history) } else { view::history_csv(history) }, false)
         }

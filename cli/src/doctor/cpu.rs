@@ -164,8 +164,8 @@ mod tests {
         check(Some("always [madvise] never\n"), true, "madvise");
         check(Some("[always] madvise never\n"), true, "12 of 2 MiB");
         check(Some("always madvise [never]\n"), false, "never");
-        check(Some("garbage"), false, "not offered");
-        check(None, false, "not offered");
+        check(Some("garbage"), false, "not supported");
+        check(None, false, "not supported");
     }
 
     #[test]
@@ -192,6 +192,6 @@ mod tests {
         };
         assert!(judge(&["performance"]).ok);
         assert!(judge(&["performance", "powersave"]).fix.is_some());
-        assert!(judge(&[]).found.contains("no control"));
+        assert!(judge(&[]).found.contains("not controllable"));
     }
 }

@@ -1,12 +1,12 @@
 //! Captions: the texts and figures that all forms of a summary share.
 
 use brickscope::stacks::Class;
-use brickscope::{Machine, Model, Run};
+use brickscope::{Machine, Model, Phase, Run};
 
 use super::draw::{Look, amount};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
 use crate::figures::{fine_percent_of, points};
-use crate::text::{cut_front, printable};
+use crate::text::{count, cut_front, printable};
 
 /// A file that was written along with the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,9 +79,8 @@ pub(super) fn workload(summary: &Summary) -> String {
         None => "greedy decoding".to_owned(),
     };
     format!(
-        "{prompt_tokens} tokens of prompt, {generated_tokens} generated, {sampling}; {backend}, \
-         {threads} {}",
-        if *threads == 1 { "thread" } else { "threads" }
+        "{prompt_tokens} tokens of prompt, {generated_tokens} generated, {sampling}; {backend}, {}",
+        count((*threads).into(), "thread")
     )
 }
 
@@ -90,7 +89,7 @@ pub(super) fn hardware(summary: &Summary) -> String {
         return format!("machine {UNKNOWN}");
     };
     let mut parts: Vec<String> = cpu.iter().cloned().collect();
-    parts.extend(logical_cpus.map(|n| format!("{n} {}", if n == 1 { "CPU" } else { "CPUs" })));
+    parts.extend(logical_cpus.map(|n| count(n.into(), "CPU")));
     parts.extend(memory_bytes.map(|n| format!("{:.1} GB", n as f64 / 1e9)));
     parts.push(format!("{os} {arch}"));
     parts.join(", ")
@@ -200,6 +199,21 @@ pub(super) fn warning(agreement: &Agreement) -> Option<String> {
             if n == 1 { "differs" } else { "differ" }
         )),
     }
+}
+
+/// A name, for bricks with their phase, without its beginning if it is longer than `width`.
+pub(super) fn titled(phase: Option<Phase>, name: &str, width: usize) -> String {
+    let phase = phase.map_or(String::new(), |phase| format!("{} ", phase.name()));
+    let name = cut_front(&printable(name), width - phase.len());
+    phase + &name
+}
+
+/// The threads, backend and tokens of a run.
+pub(super) fn workload_of(run: &Run) -> String {
+    format!(
+        "{} threads, {}, {} tokens of prompt, {} generated",
+        run.threads, run.backend, run.prompt_tokens, run.generated_tokens
+    )
 }
 
 /// A command, quoted so that a shell parses it back.

@@ -610,7 +610,7 @@ mod tests {
             folded(&joined.stacks),
             ["decode;DownProjection;gemv_q8_0_avx2;work 1", "several passes at once;share 1"]
         );
-        assert!(joined.warnings[0].contains("it can't be told"), "{:?}", joined.warnings);
+        assert!(joined.warnings[0].contains("is unknown"), "{:?}", joined.warnings);
     }
 
     #[test]

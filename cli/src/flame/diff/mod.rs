@@ -16,6 +16,7 @@ use brickscope::{Machine, Model, Phase};
 use serde::Serialize;
 
 use super::summary::{Share, Summary};
+use crate::flame::captions;
 
 /// The probability that a diff of equal sides reports any move. Classes, bricks and functions get a
 /// third of it each.
@@ -289,14 +290,7 @@ fn circumstances(before: &Summary, after: &Summary) -> Vec<String> {
     let machine = |summary: &Summary| or(summary.machine.as_ref().map(machine_name));
     differ("other machines", machine(before), machine(after));
     differ("recorded in different ways", before.source.via.clone(), after.source.via.clone());
-    let run = |summary: &Summary| {
-        or(summary.run.as_ref().map(|run| {
-            format!(
-                "{} threads, {}, {} tokens of prompt, {} generated",
-                run.threads, run.backend, run.prompt_tokens, run.generated_tokens
-            )
-        }))
-    };
+    let run = |summary: &Summary| or(summary.run.as_ref().map(captions::workload_of));
     differ("other work", run(before), run(after));
     if let (Some(a), Some(b)) = (&before.model, &after.model) {
         differ("weights elsewhere", or(a.weights_in.clone()), or(b.weights_in.clone()));

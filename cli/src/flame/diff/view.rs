@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use brickscope::Phase;
 use brickscope::stacks::Unit;
 
 use super::{Diff, Row, Verdict};
 use crate::figures::percent;
+use crate::flame::captions::titled;
 use crate::flame::markdown::escaped;
-use crate::text::{count, cut_front, padded, printable, wrapped};
+use crate::text::{count, padded, printable, wrapped};
 
 /// The most rows of a table; JSON has all.
 const MOST_ROWS: usize = 20;
@@ -62,6 +62,20 @@ impl Diff {
         "No share moved by more than its error.".to_owned()
     }
 
+    /// The tables: each verdict and family with its rows, under a heading.
+    fn sections(&self) -> Vec<(String, Vec<&Row>)> {
+        let mut sections = Vec::new();
+        for (name, verdict) in SECTIONS {
+            for (what, rows) in families(self) {
+                let rows: Vec<&Row> = rows.iter().filter(|row| row.verdict == verdict).collect();
+                if !rows.is_empty() {
+                    sections.push((format!("{name}: {}", count(rows.len() as u64, what)), rows));
+                }
+            }
+        }
+        sections
+    }
+
     /// Text of at most 80 columns.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
@@ -69,31 +83,21 @@ impl Diff {
         for warning in &self.warnings {
             wrapped("! ", &printable(warning), &mut out);
         }
-        for (name, verdict) in SECTIONS {
-            for (what, rows) in families(self) {
-                let rows: Vec<&Row> = rows.iter().filter(|row| row.verdict == verdict).collect();
-                if rows.is_empty() {
-                    continue;
-                }
-                let head = format!("{name}: {}", count(rows.len() as u64, what));
+        for (head, rows) in self.sections() {
+            let _ =
+                writeln!(out, "\n{head:44}{:>8}{:>8}{:>9}{:>9}", "before", "after", "points", "±");
+            let _ = writeln!(out, "{}", "-".repeat(78));
+            for row in rows.iter().take(MOST_ROWS) {
+                let [before, after, points, error] = cells(row);
+                let mark = if row.exceeds_threshold { " >" } else { "" };
                 let _ = writeln!(
                     out,
-                    "\n{head:44}{:>8}{:>8}{:>9}{:>9}",
-                    "before", "after", "points", "±"
+                    "{}{before:>8}{after:>8}{points:>9}{error:>9}{mark}",
+                    padded(&titled(row.phase, &row.name, 43), 44)
                 );
-                let _ = writeln!(out, "{}", "-".repeat(78));
-                for row in rows.iter().take(MOST_ROWS) {
-                    let [before, after, points, error] = cells(row);
-                    let mark = if row.exceeds_threshold { " >" } else { "" };
-                    let _ = writeln!(
-                        out,
-                        "{}{before:>8}{after:>8}{points:>9}{error:>9}{mark}",
-                        padded(&titled(row, 43), 44)
-                    );
-                }
-                if let Some(more) = more(&rows) {
-                    let _ = writeln!(out, "{more}");
-                }
+            }
+            if let Some(more) = more(&rows) {
+                let _ = writeln!(out, "{more}");
             }
         }
         let _ = writeln!(out);
@@ -109,29 +113,20 @@ impl Diff {
         for warning in &self.warnings {
             let _ = write!(out, "\n> ⚠️ {}\n", escaped(warning));
         }
-        for (name, verdict) in SECTIONS {
-            for (what, rows) in families(self) {
-                let rows: Vec<&Row> = rows.iter().filter(|row| row.verdict == verdict).collect();
-                if rows.is_empty() {
-                    continue;
-                }
-                let head = format!("{name}: {}", count(rows.len() as u64, what));
-                let _ = write!(
+        for (head, rows) in self.sections() {
+            let _ =
+                write!(out, "\n| {head} | before | after | points | ± |\n|---|--:|--:|--:|--:|\n");
+            for row in rows.iter().take(MOST_ROWS) {
+                let [before, after, points, error] = cells(row);
+                let bold = if row.exceeds_threshold { "**" } else { "" };
+                let _ = writeln!(
                     out,
-                    "\n| {head} | before | after | points | ± |\n|---|--:|--:|--:|--:|\n"
+                    "| {} | {before} | {after} | {bold}{points}{bold} | {error} |",
+                    escaped(&titled(row.phase, &row.name, 100))
                 );
-                for row in rows.iter().take(MOST_ROWS) {
-                    let [before, after, points, error] = cells(row);
-                    let bold = if row.exceeds_threshold { "**" } else { "" };
-                    let _ = writeln!(
-                        out,
-                        "| {} | {before} | {after} | {bold}{points}{bold} | {error} |",
-                        escaped(&titled(row, 100))
-                    );
-                }
-                if let Some(more) = more(&rows) {
-                    let _ = write!(out, "\n{more}\n");
-                }
+            }
+            if let Some(more) = more(&rows) {
+                let _ = write!(out, "\n{more}\n");
             }
         }
         let _ = write!(out, "\n<details><summary>What was compared</summary>\n\n");
@@ -248,7 +243,7 @@ pub(crate) fn named(rows: &[&Row]) -> String {
     let one = |row: &&Row| {
         let error = row.error_points.map_or(String::new(), |error| format!(" ± {error:.1}"));
         let change = format!("({:+.1}{error})", row.points);
-        let title = titled(row, 60);
+        let title = titled(row.phase, &row.name, 60);
         match (row.before, row.after) {
             (Some(before), Some(after)) => {
                 format!("{title} from {} to {} % {change}", percent(before), percent(after))
@@ -265,14 +260,7 @@ pub(crate) fn named(rows: &[&Row]) -> String {
 }
 
 fn title(row: &Row) -> String {
-    titled(row, 60)
-}
-
-/// The name, for bricks with their phase, without its beginning if it is longer than `width`.
-fn titled(row: &Row, width: usize) -> String {
-    let phase = row.phase.map_or(String::new(), |phase: Phase| format!("{} ", phase.name()));
-    let name = cut_front(&printable(&row.name), width - phase.len());
-    phase + &name
+    titled(row.phase, &row.name, 60)
 }
 
 /// A threshold or level, without trailing zeros.

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::diff::{self, MIN_SHARE, Row, THRESHOLD_POINTS, machine_name, model_name};
 use super::summary::Summary;
+use crate::flame::captions;
 
 /// Flamegraphs, grouped by what ran and on what machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -120,12 +121,7 @@ pub(crate) struct Moved {
 
 impl Kind {
     fn of(summary: &Summary) -> Self {
-        let run = summary.run.as_ref().map(|run| {
-            format!(
-                "{} threads, {}, {} tokens of prompt, {} generated",
-                run.threads, run.backend, run.prompt_tokens, run.generated_tokens
-            )
-        });
+        let run = summary.run.as_ref().map(captions::workload_of);
         let command = summary.command.as_ref().map(|words| words.join(" "));
         Self {
             model: summary.model.as_ref().map(model_name),

@@ -6,9 +6,10 @@ use brickscope::history::LeftOut;
 
 use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
 use crate::figures::percent;
+use crate::flame::captions::titled;
 use crate::flame::diff::named;
 use crate::flame::markdown::escaped;
-use crate::text::{count, cut_front, padded, printable, wrapped};
+use crate::text::{count, padded, printable, wrapped};
 
 /// The most rows of a family; JSON and CSV have all.
 const MOST_ROWS: usize = 10;
@@ -50,7 +51,7 @@ impl Flamegraphs {
                             format!("{mark}{:>7} ", share(row.shares[at]))
                         })
                         .collect();
-                    let line = padded(&titled(row, NAME - 1), NAME) + &cells;
+                    let line = padded(&titled(row.phase, &row.name, NAME - 1), NAME) + &cells;
                     let _ = writeln!(out, "{}", line.trim_end());
                 }
                 if let Some(more) = more {
@@ -100,7 +101,8 @@ impl Flamegraphs {
                             format!(" {bold}{}{bold} |", share(row.shares[at]))
                         })
                         .collect();
-                    let _ = writeln!(out, "| {} |{cells}", escaped(&titled(row, 100)));
+                    let _ =
+                        writeln!(out, "| {} |{cells}", escaped(&titled(row.phase, &row.name, 100)));
                 }
                 if let Some(more) = more {
                     let _ = write!(out, "\n{more}\n");
@@ -213,12 +215,6 @@ fn moved(series: &Series) -> Vec<String> {
         format!("{}: {}", moment(&there.time), named(&rows))
     };
     series.moves.iter().map(sentence).collect()
-}
-
-fn titled(row: &Shares, width: usize) -> String {
-    let phase = row.phase.map_or(String::new(), |phase| format!("{} ", phase.name()));
-    let name = cut_front(&printable(&row.name), width - phase.len());
-    phase + &name
 }
 
 fn share(share: Option<f64>) -> String {

@@ -315,7 +315,7 @@ fn an_engine_that_forgets_begins_anew() {
     engine.profiler.reset();
     engine.pass(Phase::Decode, 1, 0);
     replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
-    let seen = app.seen().expect("a picture");
+    let seen = app.seen().expect("a snapshot");
     assert!(seen.window.is_err(), "there is nothing before it");
     assert_eq!(app.rows()[0].count, 3);
 }
