@@ -62,13 +62,14 @@ pub(crate) fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]
 /// A screenshot of the page as PNG. `None` without a browser.
 pub(crate) fn screenshot(page: &str, name: &str, window: [u32; 2]) -> Option<Vec<u8>> {
     let dir = TempDir::new().expect("a temporary folder");
-    let picture = dir.path().join("picture.png");
-    let to = format!("--screenshot={}", picture.display());
+    let screenshot = dir.path().join("screenshot.png");
+    let to = format!("--screenshot={}", screenshot.display());
     let output = open(dir.path(), page, name, window, &[to])?;
-    let picture = std::fs::read(picture);
+    let screenshot = std::fs::read(screenshot);
     Some(
-        picture
-            .unwrap_or_else(|_| panic!("no picture: {}", String::from_utf8_lossy(&output.stderr))),
+        screenshot.unwrap_or_else(|_| {
+            panic!("no screenshot: {}", String::from_utf8_lossy(&output.stderr))
+        }),
     )
 }
 

@@ -185,7 +185,7 @@ fn without_a_device_there_is_one_line_and_an_exit_code() {
         assert_eq!(output.status.code(), Some(code), "{command}: {said}");
         assert!(output.stdout.is_empty(), "{command}");
         assert_eq!(said.trim_end().lines().count(), 1, "{command}: {said}");
-        assert!(said.contains("finds no device"), "{command}: {said}");
+        assert!(said.contains("offers no device"), "{command}: {said}");
     }
 }
 

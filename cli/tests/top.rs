@@ -355,7 +355,7 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
         assert!(screen.contains(word), "{word}:\n{screen}");
     }
     terminal.press("Enter");
-    terminal.wait_for("Kernels, since somebody watches");
+    terminal.wait_for("Kernels, since a viewer attached");
     terminal.press("Escape");
     terminal.press("2");
     let screen = terminal.wait_for("layers by bricks");

@@ -25,9 +25,10 @@ use crate::text::count;
 /// kind of machine. The processes of a set are one point.
 ///
 /// From 12 points on, changes of the level are marked, with the bricks behind them. If runs are
-/// disturbed independently, at most 1 in 100 series without a change gets a mark. If the machine's own
-/// speed varies there are more: with one program on a shared machine, 2 of 27 windows of 30 runs
-/// (prefill), 0 of 27 (decode), and none of 60 runs. Use `compare` to decide whether a program is slower.
+/// disturbed independently, at most 1 in 100 series without a change gets a mark. There are more if the
+/// machine's own speed varies: with one program on a shared machine, 2 of 27 windows of 30 runs were
+/// marked for prefill and 0 of 27 for decode, and no window of 60 runs. Use `compare` to decide whether a
+/// program is slower.
 ///
 /// Then come the flamegraphs in the folder (files named `flamegraph.json` or ending in
 /// `.flamegraph.json`): the shares of bricks, functions and classes, and those that moved by more than

@@ -74,7 +74,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "K", default_value_t = 40, requires = "temperature")]
     pub(crate) top_k: usize,
 
-    /// With --temperature: sample among the fewest tokens whose probabilities add up to P.
+    /// With --temperature: sample among the fewest tokens whose probabilities add up to at least P.
     #[arg(long, value_name = "P", default_value_t = 0.95, requires = "temperature", value_parser = probability)]
     pub(crate) top_p: f32,
 

@@ -11,7 +11,7 @@ use crate::doctor::Finding;
 pub(crate) enum Via {
     /// The measured spans of a run: exact, on any machine.
     Spans,
-    /// Samples taken by brickscope, which needs no privilege and no other program.
+    /// Samples taken by brickscope, without privileges or other programs.
     Sampler,
     /// Samples taken by timers in the program itself, which must be brickscope. For systems that refuse the
     /// sampler.

@@ -24,8 +24,8 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
         let _ = writeln!(text, "**{name}**: {}  ", escaped(&value));
     }
     let _ = writeln!(text, "\n{}", escaped(&captions::headline(summary)));
-    if let Some(picture) = files.iter().find(|file| file.path.ends_with(".svg")) {
-        let _ = writeln!(text, "\n![{}]({})", escaped(&picture.what), target(&picture.path));
+    if let Some(drawing) = files.iter().find(|file| file.path.ends_with(".svg")) {
+        let _ = writeln!(text, "\n![{}]({})", escaped(&drawing.what), target(&drawing.path));
     }
     lost(summary, &mut text);
     hotspots(summary, &mut text);

@@ -213,10 +213,10 @@ fn a_report_has_a_picture_in_light_and_in_dark() {
         chromium::screenshot(&with(&page, &before, ""), "report.html", [1280, 2400])
     };
     let (Some(light), Some(dark)) = (of("light"), of("dark")) else { return };
-    for picture in [&light, &dark] {
-        assert!(picture.starts_with(b"\x89PNG"));
+    for screenshot in [&light, &dark] {
+        assert!(screenshot.starts_with(b"\x89PNG"));
         // An empty page of that size is some kilobytes.
-        assert!(picture.len() > 40_000, "{} bytes", picture.len());
+        assert!(screenshot.len() > 40_000, "{} bytes", screenshot.len());
     }
     assert_ne!(light, dark);
 }

@@ -127,7 +127,7 @@ fn shown(frames: &[Frame]) -> Vec<u32> {
     order
 }
 
-pub(super) fn section(source: &Source<'_>, names: &mut Names, pictures: &mut Vec<Value>) -> String {
+pub(super) fn section(source: &Source<'_>, names: &mut Names, diagrams: &mut Vec<Value>) -> String {
     let profile = source.profile;
     if profile.spans.is_empty() {
         return reason("No spans were kept, so their nesting is unknown.");
@@ -208,10 +208,10 @@ pub(super) fn section(source: &Source<'_>, names: &mut Names, pictures: &mut Vec
         ]);
         paths.insert(index, path);
     }
-    let number = pictures.len();
-    pictures.push(json!({"base": source.base, "frames": rows}));
+    let number = diagrams.len();
+    diagrams.push(json!({"base": source.base, "frames": rows}));
     let mut html = format!(
-        "<div class=\"picture js\" data-flame=\"{number}\"></div>\n<noscript><p class=\"note\">The flame view needs \
+        "<div class=\"diagram js\" data-flame=\"{number}\"></div>\n<noscript><p class=\"note\">The flame view needs \
          JavaScript; the table below has its numbers.</p></noscript>\n"
     );
     if left_out > 0 || order.len() < frames.len() {

@@ -31,7 +31,7 @@ use brickscope::Profile;
 use brickscope::compare::Comparison;
 use brickscope::receipt::Receipt;
 
-use self::page::{Pictures, Section};
+use self::page::{Diagrams, Section};
 use self::source::Source;
 
 /// A run to report.
@@ -54,7 +54,7 @@ struct Sheet {
     id: &'static str,
     title: &'static str,
     lead: &'static str,
-    html: fn(&Source<'_>, &mut Pictures) -> String,
+    html: fn(&Source<'_>, &mut Diagrams) -> String,
 }
 
 const SHEETS: [Sheet; 7] = [
@@ -74,7 +74,7 @@ const SHEETS: [Sheet; 7] = [
         id: "flame",
         title: "Flame view",
         lead: "How spans nest, summed over all passes.",
-        html: |source, pictures| flame::section(source, &mut pictures.names, &mut pictures.flames),
+        html: |source, diagrams| flame::section(source, &mut diagrams.names, &mut diagrams.flames),
     },
     Sheet {
         id: "roofline",
@@ -108,7 +108,7 @@ const TIMELINE: usize = 2;
 /// The report of one run. Calls `done` after each step. The same run gives the same bytes.
 pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     let profile = run.profile;
-    let mut pictures = Pictures::default();
+    let mut diagrams = Diagrams::default();
     let mut parts: [String; SHEETS.len()] = Default::default();
     let left_out = source::each(profile, "", |source| {
         for (sheet, part) in SHEETS.iter().zip(&mut parts) {
@@ -118,7 +118,7 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
                     html::said_or_ours(title, "Host")
                 ));
             }
-            part.push_str(&(sheet.html)(source, &mut pictures));
+            part.push_str(&(sheet.html)(source, &mut diagrams));
             done();
         }
     });
@@ -127,7 +127,7 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
         .zip(parts)
         .map(|(&Sheet { id, title, lead, .. }, html)| Section { id, title, lead, html })
         .collect();
-    let timeline = timeline::section(profile, "", &mut pictures.names, &mut pictures.timelines);
+    let timeline = timeline::section(profile, "", &mut diagrams.names, &mut diagrams.timelines);
     done();
     sections.insert(
         TIMELINE,
@@ -170,7 +170,7 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
         },
     ]);
     let title = overview::title(profile, &run.name);
-    let page = page::page(&title, &overview::head(profile, &run.name), &sections, &pictures);
+    let page = page::page(&title, &overview::head(profile, &run.name), &sections, &diagrams);
     done();
     page
 }
@@ -190,5 +190,5 @@ pub(crate) fn of_two(
     }];
     sections.extend(comparison::side_by_side(runs));
     let head = comparison::head(names, comparison);
-    page::page("Two runs compared", &head, &sections, &Pictures::default())
+    page::page("Two runs compared", &head, &sections, &Diagrams::default())
 }

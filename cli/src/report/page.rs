@@ -23,7 +23,7 @@ pub(super) struct Section {
 
 /// The data that the script draws.
 #[derive(Default)]
-pub(super) struct Pictures {
+pub(super) struct Diagrams {
     pub(super) names: Names,
     pub(super) timelines: Vec<Value>,
     pub(super) flames: Vec<Value>,
@@ -80,7 +80,7 @@ impl Names {
 }
 
 /// The whole page. `title` is plain text, `head` and the sections are HTML.
-pub(super) fn page(title: &str, head: &str, sections: &[Section], pictures: &Pictures) -> String {
+pub(super) fn page(title: &str, head: &str, sections: &[Section], diagrams: &Diagrams) -> String {
     let contents: String = sections
         .iter()
         .map(|section| format!("<li><a href=\"#{}\">{}</a></li>\n", section.id, section.title))
@@ -99,9 +99,9 @@ pub(super) fn page(title: &str, head: &str, sections: &[Section], pictures: &Pic
         })
         .collect();
     let data = json!({
-        "names": pictures.names.list,
-        "timelines": pictures.timelines,
-        "flames": pictures.flames,
+        "names": diagrams.names.list,
+        "timelines": diagrams.timelines,
+        "flames": diagrams.flames,
     });
     let parts = [
         ("{{style-hash}}", hash(STYLE)),

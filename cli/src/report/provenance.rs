@@ -545,7 +545,7 @@ pub(super) fn check(page: &str, files: &mut Files<'_>) -> usize {
                 _ => false,
             };
             if !holds {
-                faults.push(format!("nobody said {text:?} ({kind})"));
+                faults.push(format!("unexpected text {text:?} ({kind})"));
             }
         }
         let is_covered = around.iter().any(|element| {
@@ -555,7 +555,7 @@ pub(super) fn check(page: &str, files: &mut Files<'_>) -> usize {
         if !ends && !is_covered {
             let plain = WORDS.iter().fold(text.to_owned(), |text, word| text.replace(word, ""));
             if has_digit(&plain) {
-                faults.push(format!("a number from nowhere: {text:?} in {:?}", element.name));
+                faults.push(format!("a number without an origin: {text:?} in {:?}", element.name));
             }
         }
         if ends && element.get("id") == Some("data") {
@@ -575,7 +575,7 @@ fn has_digit(text: &str) -> bool {
 fn number(around: &[Element], text: &str, files: &mut Files<'_>) -> Result<(), String> {
     let element = around.last().expect("itself");
     let value = Number::read(element.get("value").ok_or("a number without a value")?);
-    let from = element.get("data-from").ok_or(format!("{text} is from nowhere"))?;
+    let from = element.get("data-from").ok_or(format!("{text} has no origin"))?;
     let parsed = if from.starts_with('[') || from.parse::<f64>().is_ok() && from.contains('.') {
         serde_json::from_str(from).map_err(|error| format!("{from}: {error}"))?
     } else {
@@ -615,14 +615,14 @@ fn number(around: &[Element], text: &str, files: &mut Files<'_>) -> Result<(), S
 fn drawn(json: &str, files: &mut Files<'_>, faults: &mut Vec<String>) -> usize {
     let data: Value = serde_json::from_str(json).expect("JSON");
     let mut found = 0;
-    for picture in data["timelines"].as_array().expect("timelines") {
-        let base = picture["base"].as_str().expect("a base");
+    for diagram in data["timelines"].as_array().expect("timelines") {
+        let base = diagram["base"].as_str().expect("a base");
         let pass =
-            files.at(&format!("{base}/passes/{}", picture["pass"])).expect("the pass").clone();
-        if pass["wall_ns"] != picture["wall"] {
-            faults.push(format!("the wall of {}", picture["label"]));
+            files.at(&format!("{base}/passes/{}", diagram["pass"])).expect("the pass").clone();
+        if pass["wall_ns"] != diagram["wall"] {
+            faults.push(format!("the wall of {}", diagram["label"]));
         }
-        for track in picture["tracks"].as_array().expect("tracks") {
+        for track in diagram["tracks"].as_array().expect("tracks") {
             let base = track["base"].as_str().expect("a base");
             for row in track["rows"].as_array().expect("rows") {
                 let place = format!("{base}/spans/rows/{}", row[0]);
@@ -642,10 +642,10 @@ fn drawn(json: &str, files: &mut Files<'_>, faults: &mut Vec<String>) -> usize {
             }
         }
     }
-    for picture in data["flames"].as_array().expect("flames") {
-        let base = picture["base"].as_str().expect("a base").to_owned();
+    for diagram in data["flames"].as_array().expect("flames") {
+        let base = diagram["base"].as_str().expect("a base").to_owned();
         let mut paths: Vec<Vec<Value>> = Vec::new();
-        for frame in picture["frames"].as_array().expect("frames") {
+        for frame in diagram["frames"].as_array().expect("frames") {
             let outer = frame[0].as_i64().unwrap();
             let mut path = if outer < 0 { Vec::new() } else { paths[outer as usize].clone() };
             path.push(frame[5].clone());

@@ -30,7 +30,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         match Roofline::of(profile, phase) {
             Ok(roofline) => {
                 html.push_str(&format!("<h3>{}</h3>\n", heading(Some(phase))));
-                html.push_str(&picture(&roofline, profile));
+                html.push_str(&diagram(&roofline, profile));
                 html.push_str(&table(source, &roofline));
             }
             Err(absent) => {
@@ -64,7 +64,7 @@ fn decades(values: &[f64]) -> [i32; 2] {
     [least.max(most - 12), most]
 }
 
-fn picture(roofline: &Roofline, profile: &Profile) -> String {
+fn diagram(roofline: &Roofline, profile: &Profile) -> String {
     let bricks = bricks(profile, roofline);
     let places = || bricks.iter().filter_map(|(brick, _)| brick.place.as_ref());
     let places = || places().filter(|place| place.intensity > 0.0);

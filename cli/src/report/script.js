@@ -57,7 +57,7 @@
 
   /* A diagram of nested items: several tracks in a timeline, one in a flame view. An item has x0, x1 (in
   nanoseconds), row, name, layer, outer and inner (items), and details (text). */
-  function Picture(place, items, rows, titles, whole, label) {
+  function Diagram(place, items, rows, titles, whole, label) {
     var ROW = 19, window_ = [0, whole], here = null, shown = [];
     var tools = html("div", { class: "tools" }, place);
     var out = html("button", { type: "button" }, tools, "Whole");
@@ -65,7 +65,7 @@
     var minus = html("button", { type: "button", "aria-label": "Zoom out" }, tools, "−");
     html("span", {}, tools, "arrows move, Enter zooms, Esc shows the whole");
     var where = html("span", { class: "where" }, tools);
-    var svg = make("svg", { tabindex: "0", role: "application", "aria-roledescription": "picture", "aria-label": label + ". Arrow keys move, Enter zooms, Escape shows the whole." }, place);
+    var svg = make("svg", { tabindex: "0", role: "application", "aria-roledescription": "diagram", "aria-label": label + ". Arrow keys move, Enter zooms, Escape shows the whole." }, place);
     var detail = html("p", { class: "detail", "aria-live": "polite" }, place);
     var top = 14;
 
@@ -205,14 +205,14 @@
     });
   }
 
-  function timeline(place, picture) {
+  function timeline(place, diagram) {
     var items = [], titles = [], row = 0;
-    picture.tracks.forEach(function (track) {
+    diagram.tracks.forEach(function (track) {
       var first = items.length, depth = 0;
       titles.push({ row: row, text: track.title });
       track.rows.forEach(function (of) {
         var item = { row: row + of[3], name: of[1], layer: of[2], x0: of[4], x1: of[4] + of[5], outer: of[7] < 0 ? null : items[first + of[7]], inner: [] };
-        item.details = (of[2] === null || data.names[of[1]][1] === "layer" ? "" : "in layer " + of[2] + ", ") + "takes " + time(of[5]) + " (" + percent(of[5], picture.wall) + " of the pass), " + time(of[6]) + " of its own, begins at " + time(of[4]);
+        item.details = (of[2] === null || data.names[of[1]][1] === "layer" ? "" : "in layer " + of[2] + ", ") + "takes " + time(of[5]) + " (" + percent(of[5], diagram.wall) + " of the pass), " + time(of[6]) + " of its own, begins at " + time(of[4]);
         if (item.outer) item.outer.inner.push(item);
         depth = Math.max(depth, of[3]);
         items.push(item);
@@ -220,10 +220,10 @@
       row += depth + 2;
     });
     legend(place);
-    return Picture(place, items, row - 1, titles, picture.wall, "Timeline: " + picture.label);
+    return Diagram(place, items, row - 1, titles, diagram.wall, "Timeline: " + diagram.label);
   }
 
-  function flame(place, picture) {
+  function flame(place, diagram) {
     var items = [], whole = 0, deepest = 0;
     /* When merged, frames with the same name inside of layers are one. */
     function build(frames) {
@@ -242,7 +242,7 @@
     }
     function merged() {
       var rows = [], at = [], known = {};
-      picture.frames.forEach(function (of, index) {
+      diagram.frames.forEach(function (of, index) {
         var outer = of[0] < 0 ? -1 : at[of[0]], layer = data.names[of[1]][1] === "layer";
         if (layer) { at[index] = outer; return; }
         var key = outer + "/" + of[1];
@@ -270,8 +270,8 @@
     var inside = html("div", {}, place);
     function again() {
       while (inside.firstChild) inside.removeChild(inside.firstChild);
-      build(check.checked ? merged() : picture.frames);
-      Picture(inside, items, deepest + 1, [], whole, "Flame view");
+      build(check.checked ? merged() : diagram.frames);
+      Diagram(inside, items, deepest + 1, [], whole, "Flame view");
     }
     check.addEventListener("change", again);
     again();

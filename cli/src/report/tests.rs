@@ -170,16 +170,16 @@ fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
         span.pass = span.pass.map(|pass| pass + 1);
     }
     let drawn = |profile: &Profile| {
-        let mut pictures = Vec::new();
+        let mut diagrams = Vec::new();
         let html = super::timeline::section(
             profile,
             "",
             &mut super::page::Names::default(),
-            &mut pictures,
+            &mut diagrams,
         );
-        let starts = pictures.iter().flat_map(|picture| {
-            let pass = &profile.passes[picture["pass"].as_u64().expect("a pass") as usize];
-            let tracks = picture["tracks"].as_array().expect("tracks").iter();
+        let starts = diagrams.iter().flat_map(|diagram| {
+            let pass = &profile.passes[diagram["pass"].as_u64().expect("a pass") as usize];
+            let tracks = diagram["tracks"].as_array().expect("tracks").iter();
             let on_device = tracks.filter(|track| track["base"] != "");
             let rows = on_device.flat_map(|track| track["rows"].as_array().expect("rows"));
             let within = |row: &serde_json::Value| {

@@ -138,7 +138,7 @@ pub(super) fn section(
     profile: &Profile,
     run: &str,
     names: &mut Names,
-    pictures: &mut Vec<Value>,
+    diagrams: &mut Vec<Value>,
 ) -> String {
     let (issued, untold) = issued(profile);
     let untold = if untold.is_empty() {
@@ -174,7 +174,7 @@ pub(super) fn section(
     for (nth, chosen) in chosen.iter().enumerate() {
         let hidden = if nth == 0 { "" } else { " data-later" };
         html.push_str(&format!("<div class=\"pass\" data-pass=\"{nth}\"{hidden}>\n"));
-        html.push_str(&pass(&host, chosen, &issued, names, pictures));
+        html.push_str(&pass(&host, chosen, &issued, names, diagrams));
         html.push_str("</div>\n");
     }
     html + &untold
@@ -185,7 +185,7 @@ fn pass(
     chosen: &Chosen<'_>,
     issued: &[Vec<Issued>],
     names: &mut Names,
-    pictures: &mut Vec<Value>,
+    diagrams: &mut Vec<Value>,
 ) -> String {
     let profile = host.profile;
     let pass = chosen.pass;
@@ -206,9 +206,9 @@ fn pass(
         ));
     }
     html.push_str("</h3>\n");
-    let number = pictures.len();
+    let number = diagrams.len();
     html.push_str(&format!(
-        "<div class=\"picture js\" data-timeline=\"{number}\"></div>\n<noscript><p class=\"note\">The timeline needs \
+        "<div class=\"diagram js\" data-timeline=\"{number}\"></div>\n<noscript><p class=\"note\">The timeline needs \
          JavaScript; the table below has its numbers.</p></noscript>\n"
     ));
     let unit = Unit::of(pass.wall_ns);
@@ -265,7 +265,7 @@ fn pass(
             rows(&source, &track, chosen, unit, &mut table);
         }
     }
-    pictures.push(json!({
+    diagrams.push(json!({
         "label": chosen.label,
         "base": host.base,
         "pass": chosen.index,

@@ -269,7 +269,9 @@ pub(crate) fn categories(profile: &Profile, total: &PhaseTotal) -> Vec<CategoryN
 pub(crate) fn layers_absent(snapshot: &Snapshot) -> &'static str {
     match snapshot.device {
         Some(_) => "bricks on a device aren't summed by layer",
-        None => "the engine's bricks are outside of layers, or none has ended since the view began",
+        None => {
+            "the engine's bricks are outside of layers, or none has ended since a viewer attached"
+        }
     }
 }
 

@@ -164,21 +164,20 @@ fn names_of_any_kind_are_found_as_they_are() {
     }
     let title = format!("<b>{} & \u{0}", "flamegraph ".repeat(20));
     let subtitle = vec!["a line that is too long; ".repeat(20), "注意力機制".repeat(40)];
-    let picture = svg(&stacks, &Look { title, subtitle, width: None }).unwrap();
-    let Some(seen) = drive(&picture, "core::fmt", "^core::fmt::Display<\\[u8; 4\\]>::fmt 17 ")
-    else {
+    let drawn = svg(&stacks, &Look { title, subtitle, width: None }).unwrap();
+    let Some(seen) = drive(&drawn, "core::fmt", "^core::fmt::Display<\\[u8; 4\\]>::fmt 17 ") else {
         return;
     };
     check(&seen);
     assert_eq!(seen.found.len(), 11, "{:?}", seen.found);
     assert_eq!(seen.matched, "Matched: 40.0%");
-    let Some(seen) = drive(&picture, "</title><script>", "errors") else { return };
+    let Some(seen) = drive(&drawn, "</title><script>", "errors") else { return };
     check(&seen);
     assert_eq!(
         seen.found,
         ["</title><script>errors.push(1)</script>&amp;\"' (15 samples, 10.00 %)"]
     );
-    let Some(seen) = drive(&picture, "a\\nb\\tc\\u{0}d\\u{202e}e\\u{fffe} (15", "注意力") else {
+    let Some(seen) = drive(&drawn, "a\\nb\\tc\\u{0}d\\u{202e}e\\u{fffe} (15", "注意力") else {
         return;
     };
     check(&seen);

@@ -198,7 +198,7 @@ fn brick(
     }
     lines.push(Line::raw(""));
     let kernels = app.kernels().remove(name).unwrap_or_default();
-    let since = if app.is_recent { "in about the last 2 s" } else { "since the view began" };
+    let since = if app.is_recent { "in about the last 2 s" } else { "since a viewer attached" };
     if kernels.is_empty() {
         lines.push(Line::raw(format!(" No kernel was timed in it {since}.")));
         return lines;

@@ -356,7 +356,7 @@ fn heading(app: &App, what: &str) -> String {
 
 /// The same for sums by layer, which exist only while somebody watches, and only in some frames.
 fn heading_of_layers(app: &App, what: &str) -> String {
-    let since = if app.is_recent { "about the last 2 s" } else { "since the view began" };
+    let since = if app.is_recent { "about the last 2 s" } else { "since a viewer attached" };
     format!(" {} · {what} · {since}", app.phase.name().to_uppercase())
 }
 

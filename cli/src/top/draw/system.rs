@@ -91,7 +91,7 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
         (dropped.open_passes, dropped.unfinished) = (0, 0);
     }
     let dropped: Vec<String> = dropped.lines().chain(numbers.elsewhere.iter().cloned()).collect();
-    let none = vec!["nothing was lost".to_owned()];
+    let none = vec!["none".to_owned()];
     section("Drops", if dropped.is_empty() { none } else { dropped });
     let estimate = profile
         .overhead
