@@ -1,4 +1,4 @@
-//! What a receipt says of the build: the compiler, and what it was told.
+//! Records the build for receipts: the compiler, its flags, the target and the commit.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ fn main() {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let rustc = Command::new(variable("RUSTC")).arg("--version").output();
     let version = rustc.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    // A receipt has some text there.
+    // A receipt requires a non-empty text here.
     let version = version.as_deref().map_or("", str::trim);
     let version = if version.is_empty() { "unknown" } else { version };
-    // Flags are separated by a character that no flag has.
+    // Cargo separates flags by a character that no flag contains.
     let flags = variable("CARGO_ENCODED_RUSTFLAGS").replace('\u{1f}', " ");
     for (name, value) in [
         ("RUST_VERSION", version),
@@ -27,9 +27,9 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
 }
 
-/// The commit that is built, `-dirty` where files differ from it; `None` without a repository.
+/// The commit, with `-dirty` if files differ from it; `None` without a repository.
 fn commit() -> Option<String> {
-    // Another one that this is somewhere inside of says nothing of the build.
+    // A repository further up doesn't describe this build.
     if !Path::new("../.git").exists() {
         return None;
     }
@@ -40,7 +40,7 @@ fn commit() -> Option<String> {
             println!("cargo::rerun-if-changed={path}");
         }
     }
-    // What makes it dirty.
+    // The files that can make it dirty.
     for part in ["../src", "../kernels", "../engine/src", "src", "../Cargo.toml", "../Cargo.lock"] {
         println!("cargo::rerun-if-changed={part}");
     }
@@ -49,7 +49,7 @@ fn commit() -> Option<String> {
 }
 
 fn git(args: &[&str]) -> Option<String> {
-    // Looking is not to write the index anew.
+    // Don't rewrite the index just by reading it.
     let output = Command::new("git").arg("--no-optional-locks").args(args).output().ok()?;
     let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
     Some(text.trim().to_owned())

@@ -1,4 +1,4 @@
-//! A program whose flamegraph is known beforehand, to hold samplers to:
+//! A program with a known flamegraph, to test samplers:
 //!
 //! ```sh
 //! cargo build --release -p brickscope-cli --example known_flamegraph
@@ -6,9 +6,9 @@
 //! brickscope flamegraph -- target/release/examples/known_flamegraph forward model.gguf 600
 //! ```
 //!
-//! `plain MILLISECONDS` computes for so long, three quarters of it in one function and a quarter in
-//! another. `forward MODEL TOKENS` decodes on two threads, and in each pass spins in DownProjection of layer
-//! 3 for half as long as a pass takes without that.
+//! `plain MILLISECONDS` computes for that long, three quarters of it in one function and a quarter in
+//! another. `forward MODEL TOKENS` decodes on two threads, and spins in DownProjection of layer 3 in each
+//! pass, for half as long as a pass takes without it.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -27,7 +27,7 @@ type Anyhow<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Anyhow<()> {
     let args: Vec<String> = std::env::args().collect();
-    // For `--via timer`: only a program that samples itself can be sampled so.
+    // For `--via timer`, which needs a program that samples itself.
     let timer = timer::start_if_asked()?;
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "plain", millis] => plain(Duration::from_millis(millis.parse()?)),
@@ -61,7 +61,7 @@ fn one_quarter(time: Duration) {
     black_box(());
 }
 
-/// Inlined, so that a sampler has to tell inlined functions from the ones around them.
+/// Inlined, so that a sampler has to separate inlined functions from their callers.
 #[inline(always)]
 fn spin(time: Duration) {
     let start = Instant::now();
@@ -77,9 +77,9 @@ fn spin(time: Duration) {
 struct Planted {
     /// Jobs that have begun.
     jobs: AtomicU64,
-    /// How many a pass has.
+    /// The number of jobs of a pass.
     per_pass: AtomicU64,
-    /// Which of them; `u64::MAX` for none.
+    /// The job that spins; `u64::MAX` for none.
     at: AtomicU64,
     nanos: AtomicU64,
 }
@@ -107,7 +107,7 @@ fn forward(model: &Path, tokens: usize) -> Anyhow<()> {
     const LAYER: u64 = 3;
     let model = Model::open(model)?;
     let cpu = Cpu::new(Kernels::best(), NonZeroUsize::new(2).expect("two"))?;
-    // Short, so that attention stays on one thread: then all passes have as many jobs.
+    // Short, so that attention stays on one thread and all passes have the same number of jobs.
     let context = 8 + tokens.min(8);
     let mut session = Session::new(&model, cpu, context)?;
     let planted = Arc::new(Planted {
@@ -118,7 +118,7 @@ fn forward(model: &Path, tokens: usize) -> Anyhow<()> {
     });
     session.cpu().pool().watch(Some(Arc::clone(&planted) as Arc<dyn Watch>));
 
-    // How many jobs has a pass, and how long does it take?
+    // Find the number of jobs of a pass, and its time.
     session.forward(&[1, 2, 3, 4])?;
     session.forward(&[5])?;
     planted.jobs.store(0, Ordering::Relaxed);
@@ -126,7 +126,7 @@ fn forward(model: &Path, tokens: usize) -> Anyhow<()> {
     session.forward(&[6])?;
     let wall = start.elapsed();
     let per_pass = planted.jobs.swap(0, Ordering::Relaxed);
-    // The last is the head's; the last one of a layer is its DownProjection's.
+    // The last job is the head's; the last one of a layer is its DownProjection's.
     let layers = model.config.n_layers as u64;
     let per_layer = (per_pass - 1) / layers;
     assert_eq!(per_layer * layers + 1, per_pass, "every layer hands out as many jobs");

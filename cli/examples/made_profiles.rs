@@ -1,12 +1,12 @@
-//! Profiles for readers of exports, each in a folder of its own:
+//! Profiles for testing the readers of exports, each in its own folder:
 //!
 //! ```sh
 //! cargo run -p brickscope-cli --example made_profiles -- made            # small ones
 //! cargo run --release -p brickscope-cli --example made_profiles -- cost 10000000
 //! ```
 //!
-//! The second makes a profile of so many spans in memory, exports it, and says what each form takes: bytes,
-//! seconds, and the most memory beyond the profile's own (Linux).
+//! The second makes a profile with this many spans in memory, exports it, and prints the cost of each
+//! format: bytes, seconds, and the peak memory beyond the profile's own (Linux).
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -46,8 +46,8 @@ fn main() -> Anyhow<()> {
     }
 }
 
-/// A thread that gives work to another, spans that overlap without nesting, spans that take no time, and
-/// some in no pass.
+/// A thread that gives work to another, spans that overlap without nesting, spans of zero duration, and
+/// spans outside of passes.
 fn threads() -> Profile {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());
@@ -85,7 +85,7 @@ fn threads() -> Profile {
         let first = profiler.start_brick(BrickId::LmHead);
         hand.advance(20);
         profiler.stop_brick(first, 1);
-        // It began before the bricks that ended meanwhile, and is told of now.
+        // It began before the bricks that ended meanwhile, and is reported now.
         profiler.record_elapsed("told afterwards", std::time::Duration::from_nanos(30), 1);
         let last = profiler.start_brick(BrickId::Sampling);
         hand.advance(5);
@@ -97,7 +97,7 @@ fn threads() -> Profile {
     profiler.profile()
 }
 
-/// Names that formats, browsers and spreadsheets take for something else.
+/// Names that formats, browsers and spreadsheets misinterpret.
 fn hostile() -> Profile {
     let names = [
         "\"quoted\", 'and' \\",
@@ -141,7 +141,7 @@ fn hostile() -> Profile {
     profile
 }
 
-/// Two streams of a device, which the host gives work to.
+/// Two streams of a device with work from the host.
 fn device() -> Profile {
     let (main, side) = (StreamId(0), StreamId(1));
     let mut device = SimulatedDevice::new(2);
@@ -194,8 +194,8 @@ fn device() -> Profile {
     profiler.profile()
 }
 
-/// Prefill by launches, decode by a graph that is replayed, on a device whose clock runs away from the host's:
-/// so some kernels seem to begin before they are launched.
+/// Prefill by launches and decode by a replayed graph, on a device whose clock drifts from the host's, so
+/// that some kernels seem to begin before they are launched.
 fn graph() -> Profile {
     let stream = StreamId(0);
     let mut device = SimulatedDevice::new(1).with_drift(-400.0);
@@ -238,7 +238,7 @@ fn graph() -> Profile {
     profiler.profile()
 }
 
-/// Decode passes of 22 layers with a brick and a kernel each, of so many spans in all.
+/// Decode passes of 22 layers with a brick and a kernel each, with this many spans in total.
 fn many(spans: u64) -> Profile {
     const LAYERS: u16 = 22;
     let name = |name: &str, kind, host| Name {
@@ -346,12 +346,12 @@ fn many(spans: u64) -> Profile {
         counters: None,
     };
     profile.totals = sums.into_iter().zip(kinds).map(total).collect();
-    // A kernel explains no time of its own.
+    // A kernel has no exclusive time.
     profile.totals[1].stats.exclusive_ns = 0;
     profile
 }
 
-/// What each form of a profile takes.
+/// Prints the cost of each format.
 fn cost(profile: &Profile) -> Anyhow<()> {
     let spans = profile.spans.len();
     let folder = std::env::temp_dir().join(format!("brickscope-cost-{}", std::process::id()));
@@ -374,7 +374,7 @@ fn cost(profile: &Profile) -> Anyhow<()> {
     ];
     for (form, mut write) in forms {
         let before = resident()?;
-        // The most from here on.
+        // Reset the peak.
         fs::write("/proc/self/clear_refs", "5")?;
         let begin = Instant::now();
         let mut parts = Vec::new();

@@ -1,5 +1,5 @@
-//! Records how much processes differ that measure the same: the noise of a machine, from which
-//! `analysis/tests/compare.rs` draws comparisons of equal runs.
+//! Records the noise of a machine: how much equal processes differ. `analysis/tests/compare.rs` draws comparisons of
+//! equal runs from it.
 //!
 //! ```text
 //! cargo build --release -p brickscope-cli
@@ -7,10 +7,10 @@
 //!     --processes 100 --prompt-tokens 32 --tokens 16 --threads 2 > analysis/tests/data/noise.json
 //! ```
 //!
-//! Runs `benchmark` with these arguments, `--processes N` of them one after the other, and squeezes
-//! the receipts: for each process and test a row for each measured sample, with its wall, what no
-//! brick explains, and each brick, in nanoseconds. Leave the machine alone meanwhile, or don't, and
-//! learn what comparisons are worth on a machine that isn't left alone.
+//! Runs `benchmark` with these arguments, in `--processes N` one after the other, and condenses the
+//! receipts: for each process and test, a row for each measured sample with its wall time, unattributed
+//! time and each brick, in nanoseconds. Leave the machine idle meanwhile, or use it to learn how reliable
+//! comparisons are on a busy machine.
 
 use std::error::Error;
 use std::io::Write;
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "bricks": test.bricks.iter().map(|brick| [&brick.name, &brick.category]).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     });
-    // A line for each process: the file stays readable, and small.
+    // One line for each process keeps the file readable and small.
     let mut text = header.to_string();
     text.pop();
     text.push_str(",\n\"processes\":[\n");
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The least, the median and the greatest; nothing of nothing.
+/// Minimum, median and maximum; `None` of nothing.
 fn range(values: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

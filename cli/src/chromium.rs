@@ -1,4 +1,4 @@
-//! Pages in a real browser, for tests: headless Chromium without a framework.
+//! Tests of pages in a real browser: headless Chromium without a framework.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
-/// The first of the usual names that is on `PATH` and starts: of some systems one only says what to
-/// install.
+/// The first of the usual names that is on `PATH` and starts. On some systems the first is a script that
+/// only says which package to install.
 fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -20,7 +20,7 @@ fn chromium() -> Option<PathBuf> {
     programs.into_iter().filter(|program| program.is_file()).find(starts)
 }
 
-/// Opens a page, as a file called `name`, in a window of some size. `None` without a browser.
+/// Opens a page, as a file called `name`, in a window of the given size. `None` without a browser.
 fn open(
     dir: &Path,
     page: &str,
@@ -46,8 +46,8 @@ fn open(
     Some(output)
 }
 
-/// What a script of the page left in the attribute `seen` of the root: JSON by `encodeURIComponent`.
-/// `None` without a browser.
+/// The JSON that a script of the page left in the attribute `seen` of the root, encoded by
+/// `encodeURIComponent`. `None` without a browser.
 pub(crate) fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Option<T> {
     let dir = TempDir::new().expect("a temporary folder");
     let output = open(dir.path(), page, name, window, &["--dump-dom".to_owned()])?;
@@ -59,16 +59,17 @@ pub(crate) fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]
     Some(serde_json::from_str(&decoded(seen)).expect("what was seen"))
 }
 
-/// A picture of the page as a PNG. `None` without a browser.
+/// A screenshot of the page as PNG. `None` without a browser.
 pub(crate) fn screenshot(page: &str, name: &str, window: [u32; 2]) -> Option<Vec<u8>> {
     let dir = TempDir::new().expect("a temporary folder");
-    let picture = dir.path().join("picture.png");
-    let to = format!("--screenshot={}", picture.display());
+    let screenshot = dir.path().join("screenshot.png");
+    let to = format!("--screenshot={}", screenshot.display());
     let output = open(dir.path(), page, name, window, &[to])?;
-    let picture = std::fs::read(picture);
+    let screenshot = std::fs::read(screenshot);
     Some(
-        picture
-            .unwrap_or_else(|_| panic!("no picture: {}", String::from_utf8_lossy(&output.stderr))),
+        screenshot.unwrap_or_else(|_| {
+            panic!("no screenshot: {}", String::from_utf8_lossy(&output.stderr))
+        }),
     )
 }
 

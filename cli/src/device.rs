@@ -8,7 +8,7 @@ use brickscope_engine::executor::cuda::{Cuda, CudaOptions};
 use brickscope_engine::{Gpu, GpuSession, Model};
 use brickscope_kernels::Backend;
 
-use crate::args::ExecutorArgs;
+use crate::flags::ExecutorArgs;
 
 /// What is done with a session on a device, whichever it is.
 pub(crate) trait OnDevice<'m> {

@@ -1,10 +1,10 @@
-//! Commands that the documentation tells people to type.
+//! Test of the commands in the documentation: each must parse.
 
 use clap::Parser;
 
 use crate::args::Args;
 
-/// The pages, and at least how many commands are on each.
+/// The pages, and the least number of commands on each.
 const PAGES: [(&str, &str, usize); 11] = [
     ("README.md", include_str!("../../README.md"), 6),
     ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
@@ -19,7 +19,7 @@ const PAGES: [(&str, &str, usize); 11] = [
     ("docs/report.md", include_str!("../../docs/report.md"), 3),
 ];
 
-/// Each call of brickscope in the blocks of a page, word by word.
+/// Each call of brickscope in the code blocks of a page, as words.
 fn calls(page: &str) -> Vec<Vec<String>> {
     let blocks = page.split("```").skip(1).step_by(2);
     let told = blocks.filter(|block| !block.starts_with("rust"));
@@ -30,7 +30,8 @@ fn calls(page: &str) -> Vec<Vec<String>> {
     lines.filter_map(|line| call(&line)).collect()
 }
 
-/// The call in a line, if there is one: up to a pipe, a redirection, a comment or the next command.
+/// The call of brickscope in a line, if there is one: up to a pipe, a redirection, a comment or the next
+/// command.
 fn call(line: &str) -> Option<Vec<String>> {
     let words = words(line);
     let is_program = |word: &String| word == "brickscope" || word.ends_with("/brickscope");
@@ -44,7 +45,7 @@ fn call(line: &str) -> Option<Vec<String>> {
     Some(rest.cloned().collect())
 }
 
-/// Words as a shell has them, without what it fills in.
+/// Splits a line into words as a shell does, without expansions.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in line.chars() {

@@ -1,4 +1,4 @@
-//! A run that others may watch: where, and what they are told until it is one.
+//! A run that others may watch: the socket, and its messages until the run begins.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use brickscope_live::socket::{Facts, Publisher, Starting};
 /// A run that is being prepared.
 pub(crate) struct Live {
     starting: Option<Starting>,
-    /// Whether who started this is to read where to watch.
+    /// Whether to print on standard error how to watch.
     is_told: bool,
 }
 
 impl Live {
-    /// `is_asked`: somebody may watch. `is_told`: whoever started this is told where.
+    /// `is_asked`: whether others may watch. `is_told`: whether to print how to.
     pub(crate) fn begin(is_asked: bool, is_told: bool) -> Result<Self> {
-        // A name that is taken, say, is better found out before all the work.
+        // Fail before all the work, for example if the socket's name is taken.
         let starting = is_asked.then(Starting::begin).transpose().context("--live")?;
         if let Some(starting) = starting.as_ref().filter(|_| is_told) {
             eprintln!("live: will publish at {} once the model runs", starting.path().display());
@@ -26,14 +26,14 @@ impl Live {
         Ok(live)
     }
 
-    /// What is being done.
+    /// Tells watchers what this process is doing.
     pub(crate) fn say(&self, what: &str) {
         if let Some(starting) = &self.starting {
             starting.say(what);
         }
     }
 
-    /// How far that is.
+    /// Tells watchers how far it is.
     pub(crate) fn say_bytes(&self, what: &str, done: u64, total: u64) {
         if let Some(starting) = &self.starting {
             let mb = |bytes: u64| bytes / 1_000_000;
@@ -41,7 +41,7 @@ impl Live {
         }
     }
 
-    /// The run begins. `None` if nobody may watch.
+    /// Publishes the run that begins; `None` if nobody may watch.
     pub(crate) fn publish(
         self,
         current: impl Fn() -> Arc<BrickProfiler> + Send + Sync + 'static,

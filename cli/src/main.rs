@@ -1,7 +1,37 @@
-//! The `brickscope` command. This page is its table of contents.
+//! The `brickscope` command. This page is its map and its table of contents.
+//!
+//! ```text
+//! main ──► args: the list of commands
+//!   └────► cmd/: one file per command, with its arguments, its help and its output
+//!            ├──► the rooms of large commands: benchmark, doctor, flame, report, top
+//!            └──► shared by commands: the files below
+//! ```
+//!
+//! | where | what |
+//! |---|---|
+//! | `args` | the list of commands; each command's arguments are in its `cmd/` file |
+//! | `cmd/` | one file per command. Two commands run themselves in several processes: `benchmark_set`, `check_overhead_set`; two files are modes of `profile`: `check_overhead`, `compare_backends` |
+//! | `flags` | flags that several commands share, and the parsers of their values |
+//! | `benchmark/` | measuring repeatedly: plan, warm-up, samples, receipt, tables, warnings |
+//! | `doctor/` | one probe per capability of the machine |
+//! | `flame/` | flamegraphs: recording and joining samples, drawing, diffs, history |
+//! | `report/` | the HTML report: one file per section; `provenance` (a test) checks every number against its file |
+//! | `top/` | the live view: state, screens, terminal |
+//! | `source`, `device` | opening models, and running them on the CPU or on a device |
+//! | `live`, `metrics` | what others can watch while a model runs |
+//! | `run_dir`, `sides` | the folder of a run; the runs on each side of a comparison |
+//! | `ceilings_cache` | measured ceilings, stored for the next run |
+//! | `parquet` | the one export format that the library doesn't write |
+//! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
+//! | `docs`, `chromium` | tests: the documentation's commands; pages in a browser |
+//!
+//! Imports go one way: a room never imports `cmd` or `args`, and no two modules import each other. What a
+//! room needs from the command line it takes as plain values. The command prints and handles errors;
+//! analysing runs and rendering most views is the library's part.
 
 mod args;
 mod benchmark;
+mod ceilings_cache;
 #[cfg(test)]
 mod chromium;
 mod cmd;
@@ -9,11 +39,11 @@ mod device;
 #[cfg(test)]
 mod docs;
 mod doctor;
+mod figures;
+mod flags;
 mod flame;
-mod kept;
 mod live;
 mod metrics;
-mod names;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod progress;
@@ -21,6 +51,7 @@ mod report;
 mod run_dir;
 mod sides;
 mod source;
+mod text;
 mod top;
 
 use std::process::ExitCode;
@@ -32,7 +63,7 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = parse();
     match &args.command {
-        // By itself, so that while the model runs the stack holds little else: samplers copy only some
+        // Separate from the others, to keep the stack small while the model runs: samplers copy only a few
         // kilobytes of it.
         Command::Profile(args) if !args.check_overhead && !args.compare_backends => {
             ended(sampled(|| cmd::profile::run(args)), 1)
@@ -48,7 +79,7 @@ fn parse() -> Box<Args> {
 
 #[inline(never)]
 fn run(command: &Command) -> ExitCode {
-    // As with `diff`: 1 says that there is a difference, so trouble is 2.
+    // As with `diff`, 1 means a difference, so errors are 2.
     let code =
         |result: anyhow::Result<ExitCode>| result.unwrap_or_else(|error| ended(Err(error), 2));
     let yes_or_no = |result: anyhow::Result<bool>| {
@@ -83,15 +114,15 @@ fn run(command: &Command) -> ExitCode {
     ended(result, 1)
 }
 
-/// The exit code of a command that has ended, and what there is to say of it. `trouble` is the code for
+/// Prints the error of a finished command, if any, and returns its exit code. `trouble` is the code for
 /// an error.
 fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has gone, as `head` does: nobody is left to tell.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // It may quote files of others, whose names may have a terminal's commands in them.
+            // The error may quote names of untrusted files, which may contain escape sequences.
             let text = format!("{error:#}");
             let lines: Vec<String> =
                 text.lines().map(brickscope_analysis::view::printable).collect();
@@ -101,7 +132,7 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
     }
 }
 
-/// Runs the command with samples being taken, if whoever started it asked for that.
+/// Runs the command while sampling it, if the parent process asked for that.
 fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let asked = flame::timer::Asked::start()?;
     run()?;

@@ -1,18 +1,18 @@
-//! Metrics of a run while it runs, for whoever scrapes them.
+//! Serving the metrics of a run while it runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use brickscope::{BrickProfiler, Machine, Profile};
+use brickscope::{BrickProfiler, Profile};
 use brickscope_live::metrics::{MetricsOptions, MetricsServer};
 
-use crate::args::MetricsArgs;
+use crate::flags::MetricsArgs;
 
-/// The profiler that records just now: a benchmark has several.
+/// The profiler that is recording: a benchmark has several, one after the other.
 pub(crate) type Current = Arc<Mutex<Arc<BrickProfiler>>>;
 
-/// Serves metrics if that was asked for, and says where; until what is returned is dropped. `describe` puts
-/// in what profilers don't know.
+/// Serves metrics until the returned server is dropped, if --metrics is given, and prints the address.
+/// `describe` adds what a profiler doesn't know.
 pub(crate) fn serve(
     args: &MetricsArgs,
     current: Current,
@@ -21,7 +21,7 @@ pub(crate) fn serve(
     let Some(addr) = args.metrics else { return Ok(None) };
     let machine = brickscope::machine::detect();
     let snapshot = move || {
-        // Not while the profiler is asked: whoever measures next would have to wait for that.
+        // Don't hold the lock during the snapshot: the next measurement would have to wait for it.
         let profiler = Arc::clone(&*current.lock().unwrap_or_else(PoisonError::into_inner));
         let mut profile = profiler.snapshot();
         profile.machine = Some(machine.clone());
@@ -38,8 +38,8 @@ pub(crate) fn serve(
     let addr = server.addr();
     if !addr.ip().is_loopback() {
         eprintln!(
-            "warning: whoever reaches {addr} reads these metrics, unencrypted: they name the model and \
-             its file"
+            "warning: anyone who can reach {addr} can read these metrics, unencrypted; they name the \
+            model and its file"
         );
     }
     eprintln!("metrics: http://{addr}/metrics");

@@ -1,7 +1,7 @@
-//! The spans of a profile as a Parquet file, for DuckDB, Polars, pandas and the like.
+//! The spans of a profile as a Parquet file, for DuckDB, Polars, pandas and others.
 //!
-//! A row for each span, in the columns of [`Row`]; numbers are unsigned, as Parquet's logical types say.
-//! The file's metadata has the versions.
+//! Each span is a row with the columns of [`Row`]. Numbers are unsigned, by Parquet's logical types. The
+//! file's metadata states the versions.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use ::parquet::schema::parser::parse_message_type;
 use brickscope::Profile;
 use brickscope_analysis::export::rows::{Row, rows};
 
-/// What a change of the columns counts up.
+/// Incremented when the columns change.
 const TABLE_VERSION: u32 = 1;
 
-/// As many rows are in memory at once.
+/// Rows per group: that many are in memory at once.
 const GROUP_ROWS: usize = 1 << 17;
 
 const SCHEMA: &str = "message spans {
@@ -59,15 +59,15 @@ const SCHEMA: &str = "message spans {
     optional binary direction (STRING);
 }";
 
-/// Writes each span as a row, in groups, so that memory is bounded whatever their number. `progress` is told
-/// how many there are so far.
+/// Writes each span as a row, in groups, so that memory is bounded. Calls `progress` with the number of
+/// rows so far.
 pub(crate) fn write(
     profile: &Profile,
     out: &mut (dyn Write + Send + '_),
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<()> {
     try_write(profile, out, progress).map_err(|error| match error {
-        // So that a reader who has gone is told from a file that can't be written.
+        // Keep the I/O error, so that a closed pipe can be told from a failed write.
         ParquetError::External(cause) => match cause.downcast::<io::Error>() {
             Ok(error) => *error,
             Err(cause) => io::Error::other(cause),
@@ -124,7 +124,7 @@ fn write_group<W: Write + Send>(
 ) -> Result<(), ParquetError> {
     for column in columns {
         let Some(mut writer) = group.next_column()? else { break };
-        // Of columns without absent values they aren't read.
+        // Columns without absent values don't read the definition levels.
         let levels = Some(column.levels.as_slice());
         match &column.values {
             Values::Int(values) => {
@@ -146,9 +146,9 @@ fn write_group<W: Write + Send>(
 /// The values of a group's column.
 struct Column {
     values: Values,
-    /// 1 where there is a value.
+    /// 1 for each value, 0 for each absent one.
     levels: Vec<i16>,
-    /// The newest text, which is often the next one too.
+    /// The previous text, which is often repeated.
     last: Option<(String, ByteArray)>,
 }
 
@@ -184,7 +184,7 @@ impl Cells<'_> {
         &mut self.columns[self.next - 1]
     }
 
-    // Parquet's unsigned numbers are the bits of signed ones.
+    // Parquet stores unsigned numbers as the bits of signed ones.
     fn int(&mut self, value: Option<impl Into<u32>>) {
         let column = self.column(|| Values::Int(Vec::new()));
         column.levels.push(value.is_some().into());

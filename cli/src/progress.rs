@@ -1,4 +1,4 @@
-//! Bars on standard error while something takes time; nothing when that is not a terminal.
+//! Progress bars on standard error, if it is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -17,12 +17,12 @@ pub(crate) fn steps(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {pos}/{len}")
 }
 
-/// A bar of `total` milliseconds, with a word on how far the result is.
+/// A bar of `total` milliseconds, with a note on the state of the result.
 pub(crate) fn time(what: &'static str, total: u64) -> ProgressBar {
     bar(what, total, "{msg:10} [{bar:40}] {prefix}")
 }
 
-/// A word on what takes a moment and can't tell how far it is.
+/// A note without a bar, for work of unknown length.
 pub(crate) fn note(what: &'static str) -> ProgressBar {
     let note = bar(what, 0, "{msg} …");
     note.tick();
@@ -30,8 +30,8 @@ pub(crate) fn note(what: &'static str) -> ProgressBar {
 }
 
 fn bar(what: &'static str, total: u64, template: &str) -> ProgressBar {
-    // No thread of its own redraws it: the cores belong to what is measured. Ten times a second at
-    // most, and only between passes.
+    // Without a thread of its own, since the cores belong to what is measured. The bar is redrawn at most
+    // ten times a second, and only between passes.
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template(template).expect("the template is a constant");
     bar.set_style(style.progress_chars("=> "));

@@ -9,50 +9,51 @@ use anyhow::{Context, Result, bail, ensure};
 use brickscope::Profile;
 use brickscope_analysis::receipt::Receipt;
 
-use crate::flame::load;
-
 /// The profile in a run's folder.
 const PROFILE: &str = "profile.json";
 
-/// Where runs go that nobody named a folder for.
+/// The folder for runs without a named folder.
 const RUNS: &str = "brickscope-runs";
 
-/// The receipt of a benchmark.
+/// The receipt in a run's folder.
 const RECEIPT: &str = "receipt.json";
 
-/// The samples that were taken of a run.
+/// The figures in a flamegraph's folder.
+pub(crate) const FLAMEGRAPH: &str = "flamegraph.json";
+
+/// The samples in the folder of a sampled run.
 pub(crate) const SAMPLES: &str = "samples.json";
 
-/// A folder that can be written to, made before the run so that its lack isn't found out after.
+/// A writable folder for a run. It is made before the run, so that errors come early.
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// Whether what is in it may be removed.
+    /// Whether its contents may be removed.
     overwrite: bool,
-    /// Of a folder that is only there when something is written to it: how it is made then, and which it became.
+    /// For a folder that is made when something is written to it: how to make it, and its final path.
     late: Option<Late>,
 }
 
 #[derive(Debug)]
 struct Late {
-    /// What a new folder is named for; `None` for one with a name.
+    /// The time that a new folder is named after; `None` if it has a name.
     created: Option<String>,
     made: OnceCell<PathBuf>,
 }
 
 impl RunDir {
-    /// The folder `path`, or a new one that is named for `created` (RFC 3339). A folder that holds a
-    /// run is refused.
+    /// The folder `path`, or a new one named after `created` (RFC 3339). A folder that holds a run is
+    /// refused.
     pub(crate) fn create(path: Option<&Path>, created: &str) -> Result<Self> {
         Self::open(path, created, false)
     }
 
-    /// As [`create`](Self::create), for a run that writes nothing until its end: that the folder can be written
-    /// to is tried now, and it is made when the run is saved, so that one that is killed leaves none.
+    /// As [`create`](Self::create), for a run that writes nothing until its end. Checks now that the folder
+    /// can be written to, but makes it only when the run is saved, so that a killed run leaves none.
     pub(crate) fn create_late(path: Option<&Path>, created: &str) -> Result<Self> {
         let absent = first_absent(path.unwrap_or(Path::new(RUNS)));
         let mut dir = Self::create(path, created)?;
-        // Only what wasn't there is removed: of a folder with a name that may be nothing.
+        // Remove only folders that didn't exist before, which may be none if the folder has a name.
         let absent = absent.or_else(|| path.is_none().then(|| dir.path.clone()));
         if let Some(absent) = absent {
             for folder in dir.path.ancestors().take_while(|folder| folder.starts_with(&absent)) {
@@ -66,9 +67,9 @@ impl RunDir {
         Ok(dir)
     }
 
-    /// As [`create`](Self::create); with `overwrite` a folder that holds a run will do.
+    /// As [`create`](Self::create), but with `overwrite` it accepts a folder that holds a run.
     pub(crate) fn open(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
-        let cannot = |path: &Path| format!("the run can't be written to {}", path.display());
+        let cannot = |path: &Path| format!("can't write the run to {}", path.display());
         let path = match path {
             Some(path) => {
                 fs::create_dir_all(path).with_context(|| cannot(path))?;
@@ -80,19 +81,19 @@ impl RunDir {
             }
         };
         if !overwrite {
-            let kept = [PROFILE, RECEIPT, SAMPLES, load::FILE];
+            let kept = [PROFILE, RECEIPT, SAMPLES, FLAMEGRAPH];
             if kept.iter().any(|file| path.join(file).exists()) {
-                bail!("{} holds a run already: name another folder with --out", path.display());
+                bail!("{} already holds a run: name another folder with --out", path.display());
             }
-            // A run beside the folders of a set would be taken for the whole of it.
+            // A run beside the folders of a set would be taken for the whole set.
             if !processes(&path).with_context(|| cannot(&path))?.is_empty() {
                 bail!(
-                    "{} holds a set of runs already: name another folder with --out",
+                    "{} already holds a set of runs: name another folder with --out",
                     path.display()
                 );
             }
         }
-        // Permissions don't tell everything: a disk may be full, or mounted for reading.
+        // Try to write, since permissions aren't everything: a disk may be full, or mounted read-only.
         let probe = path.join(format!(".writable.{}.partial", std::process::id()));
         fs::write(&probe, b"")
             .and_then(|()| fs::remove_file(&probe))
@@ -100,15 +101,14 @@ impl RunDir {
         Ok(Self { path, overwrite, late: None })
     }
 
-    /// Of one that is made late, after that.
+    /// The path; for a folder that is made late, the final one once it is made.
     pub(crate) fn path(&self) -> &Path {
         self.late.as_ref().and_then(|late| late.made.get()).unwrap_or(&self.path)
     }
 
     /// Writes the profile of the run.
     pub(crate) fn save(&self, profile: &Profile) -> Result<()> {
-        self.make()
-            .with_context(|| format!("the run can't be written to {}", self.path.display()))?;
+        self.make().with_context(|| format!("can't write the run to {}", self.path.display()))?;
         Ok(profile.save(&self.path().join(PROFILE))?)
     }
 
@@ -118,7 +118,7 @@ impl RunDir {
             return Ok(());
         };
         let path = match &late.created {
-            // Others may have begun in the same second.
+            // Other processes may have begun in the same second.
             Some(created) => new_folder(Path::new(RUNS), created)?,
             None => {
                 fs::create_dir_all(&self.path)?;
@@ -129,9 +129,9 @@ impl RunDir {
         Ok(())
     }
 
-    /// Writes the receipt of a benchmark, and the profile if there is one. Whenever this is cut short,
-    /// the receipt is the old or the new one, and a profile beside it is of the same run. The runs of a
-    /// set that was here before are removed after that.
+    /// Writes the receipt of a benchmark, and its profile if there is one, then removes the runs of an
+    /// earlier set. If this is interrupted, the receipt is the old or the new one, and a profile beside it
+    /// belongs to the same run.
     pub(crate) fn save_benchmark(
         &self,
         receipt: &Receipt,
@@ -143,14 +143,14 @@ impl RunDir {
         self.remove_processes(0)
     }
 
-    /// Leaves of what was here only the run of a set's first process: what reads the folder takes all
-    /// runs in it for one set, and one beside their folders for the whole of it.
+    /// Removes everything but the run of a set's first process. Readers take all runs in the folder for one
+    /// set, and a run beside their folders for the whole set.
     pub(crate) fn leave_the_first_process(&self) -> Result<()> {
         self.remove_processes(1)?;
         if self.overwrite { remove_run(&self.path) } else { Ok(()) }
     }
 
-    /// Removes the runs of a set's processes but for the first `kept`.
+    /// Removes the runs of a set's processes, except the first `kept`.
     fn remove_processes(&self, kept: u32) -> Result<()> {
         if !self.overwrite {
             return Ok(());
@@ -159,7 +159,7 @@ impl RunDir {
         for (nth, folder) in processes(&self.path).with_context(cannot)? {
             if nth > kept {
                 remove_run(&folder)?;
-                // With something else in it, it stays.
+                // A folder with anything else in it stays.
                 let _ = fs::remove_dir(&folder);
             }
         }
@@ -167,7 +167,7 @@ impl RunDir {
     }
 }
 
-/// The folders of a set's processes in `path` that hold a run, with their numbers, in no order.
+/// The folders of a set's processes in `path` that hold a run, with their numbers, unordered.
 fn processes(path: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path)? {
@@ -183,7 +183,8 @@ fn processes(path: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     Ok(found)
 }
 
-/// Removes the run in a folder: the profile first, so that none is ever beside another run's receipt.
+/// Removes the run in a folder. The profile goes first, so that it is never beside another run's
+/// receipt.
 fn remove_run(folder: &Path) -> Result<()> {
     remove(&folder.join(PROFILE))?;
     remove(&folder.join(RECEIPT))
@@ -203,31 +204,31 @@ impl Drop for RunDir {
         if self.late.as_ref().is_some_and(|late| late.made.get().is_none()) {
             return;
         }
-        // Of a run that failed nothing is left; a folder with something in it stays.
+        // A failed run leaves nothing behind; a folder with anything in it stays.
         let _ = fs::remove_dir(self.path());
     }
 }
 
-/// The outermost folder on the way to `path` that isn't there; `None` if all are.
+/// The outermost missing folder of `path`; `None` if all exist.
 fn first_absent(path: &Path) -> Option<PathBuf> {
     let absent =
         path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
     absent.last().map(Path::to_owned)
 }
 
-/// Makes a folder in `parent` that wasn't there, whoever else makes one in the same second.
+/// Makes a new folder in `parent`, even if other processes make theirs in the same second.
 fn new_folder(parent: &Path, created: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(parent)?;
     let digits: String = created.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
     let name = digits.replace('T', "-");
-    // More often than others could come between.
+    // More tries than other processes could spoil.
     const TRIES: u32 = 1000;
     let (mut n, mut tries) = (1, 0);
     loop {
         let path = parent.join(if n == 1 { name.clone() } else { format!("{name}-{n}") });
         match fs::create_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
-            // Another one found the parent empty, and removed it.
+            // Another process found the parent empty, and removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => {
                 tries += 1;
                 fs::create_dir_all(parent)?;
@@ -247,7 +248,7 @@ pub(crate) fn receipt_in(run: &Path) -> PathBuf {
     run.join(RECEIPT)
 }
 
-/// Refuses to write where one of `runs` has what was measured.
+/// Refuses to overwrite the measurements of one of `runs`.
 pub(crate) fn spare(out: &Path, runs: &[&Path]) -> Result<()> {
     let Ok(out) = fs::canonicalize(out) else { return Ok(()) };
     for run in runs {
@@ -262,7 +263,7 @@ pub(crate) fn spare(out: &Path, runs: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// The folder of a run that was named by it, or by its profile.json.
+/// The folder of a run, given the folder or its profile.json.
 pub(crate) fn folder_of(run: &Path) -> &Path {
     match run.parent() {
         _ if run.is_dir() => run,
@@ -271,7 +272,7 @@ pub(crate) fn folder_of(run: &Path) -> &Path {
     }
 }
 
-/// Reads the profile of a run: its folder, or the file itself.
+/// Reads the profile of a run, given its folder or the file itself.
 pub(crate) fn load(run: &Path) -> Result<Profile> {
     let path = if run.is_dir() { run.join(PROFILE) } else { run.to_owned() };
     if let Some(what) = what_else(&path) {
@@ -280,19 +281,19 @@ pub(crate) fn load(run: &Path) -> Result<Profile> {
     Ok(Profile::load(&path)?)
 }
 
-/// What a file is that is no run, and which command takes it, by its first bytes.
+/// Describes a file that isn't a run, by its first bytes, and names the command that reads it.
 fn what_else(path: &Path) -> Option<String> {
-    // What is read of a pipe is gone.
+    // Bytes read from a pipe would be lost.
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let mut start = Vec::new();
     fs::File::open(path).ok()?.take(8).read_to_end(&mut start).ok()?;
     let file = path.display();
     match &start[..] {
         [b'G', b'G', b'U', b'F', ..] => Some(format!(
-            "a model (GGUF), and no run of one: `brickscope profile {file}` runs it and makes one"
+            "a model (GGUF), not a run: `brickscope profile {file}` runs it and writes a run"
         )),
         [0x1f, 0x8b, ..] => Some(format!(
-            "packed by gzip, and no run: `brickscope import {file}` reads files of other programs so"
+            "a gzip file, not a run: `brickscope import {file}` reads gzip files of other programs"
         )),
         _ => None,
     }
@@ -308,7 +309,7 @@ mod tests {
     fn a_run_that_is_killed_leaves_no_folder() {
         let parent = TempDir::new().expect("a temporary folder");
         let path = parent.path().join("runs").join("one");
-        // As after a kill nothing is dropped.
+        // Nothing is dropped when a process is killed.
         std::mem::forget(RunDir::create_late(Some(&path), "").expect("it can be written to"));
         assert!(!parent.path().join("runs").exists());
 
@@ -318,7 +319,7 @@ mod tests {
         drop(dir);
         assert!(profile_in(&path).is_file());
         let again = RunDir::create_late(Some(&path), "").expect_err("it holds a run");
-        assert!(again.to_string().contains("holds a run already"), "{again}");
+        assert!(again.to_string().contains("already holds a run"), "{again}");
     }
 
     #[test]
@@ -339,7 +340,7 @@ mod tests {
         };
         assert_eq!(
             said(b"GGUF\x03\0\0\0 and more"),
-            "FILE is a model (GGUF), and no run of one: `brickscope profile FILE` runs it and makes one"
+            "FILE is a model (GGUF), not a run: `brickscope profile FILE` runs it and writes a run"
         );
         assert!(said(b"\x1f\x8b\x08\0").contains("brickscope import FILE"));
         assert_eq!(said(b"\xff\xfe\0"), "FILE is not a brickscope profile: it is no text");

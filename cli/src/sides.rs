@@ -1,4 +1,4 @@
-//! Runs as the sides of a comparison: a receipt or a profile, a run's folder, or a folder of those.
+//! The sides of a comparison: a receipt or a profile, a run's folder, or a folder of those.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,16 +12,16 @@ use brickscope_analysis::receipt::Receipt;
 
 use crate::device;
 
-/// What holds a run, the more telling first.
+/// The files that hold a run, the more informative first.
 const FILES: [&str; 2] = ["receipt.json", "profile.json"];
 
-/// More processes than anybody runs are a folder of something else.
+/// A folder with more entries than anyone runs processes isn't a set of runs.
 const MAX_PROCESSES: usize = 10_000;
 
-/// A process's set, its number there, and how many there are.
+/// A process's set, its number in it, and the size of the set.
 type Place = (String, u32, u32);
 
-/// The processes at `path`, under the name that people gave it.
+/// The processes at `path`, under the name that the user gave it.
 pub(crate) fn load(path: &Path, is_forced: bool) -> Result<Side> {
     let files = files(path)?;
     let (mut processes, mut places) = (Vec::new(), Vec::new());
@@ -33,8 +33,8 @@ pub(crate) fn load(path: &Path, is_forced: bool) -> Result<Side> {
     if !is_forced {
         if !runs_in(path).is_empty() && !runs_in(&path.join("1")).is_empty() {
             bail!(
-                "{} holds a run of its own and numbered ones beside it: name one of them, or have the \
-                 first compared with --force",
+                "{} holds a run and also folders with numbered runs: name one of them, or compare the \
+                first with --force",
                 path.display()
             );
         }
@@ -43,7 +43,7 @@ pub(crate) fn load(path: &Path, is_forced: bool) -> Result<Side> {
     Ok(Side { name: path.display().to_string(), processes })
 }
 
-/// Refuses a part of a set, and several sets as one side. A single process tells nothing in any case.
+/// Refuses an incomplete set, and several sets as one side. A single process gets no verdict anyway.
 fn whole(places: &[Option<Place>]) -> Result<()> {
     if places.len() < 2 {
         return Ok(());
@@ -63,19 +63,19 @@ fn whole(places: &[Option<Place>]) -> Result<()> {
     numbers.sort_unstable();
     numbers.dedup();
     let stated = places.iter().flatten().map(|(.., all)| *all).max().unwrap_or(0);
-    // One of each two that ran beside each other: a side of what `compare --processes` measured.
+    // Every other process: one side of a set from `compare --processes`.
     let is_side = numbers.iter().map(|number| number.div_ceil(2)).eq(1..=stated / 2);
     let missing = (stated as usize).saturating_sub(numbers.len());
     if missing > 0 && !is_side {
         bail!(
-            "{missing} of the {stated} processes of its set are missing: which ones may decide what \
-             comes of it; --force takes those that are there"
+            "{missing} of the {stated} processes of its set are missing, which may change the result; \
+            --force compares the others"
         );
     }
     Ok(())
 }
 
-/// The folder beside a baseline where the `next` one is made, or the `last` one is until then.
+/// The folder beside a baseline where the `next` one is made, or the `last` one is kept meanwhile.
 pub(crate) fn beside(baseline: &Path, which: &str) -> Option<PathBuf> {
     let mut hidden = OsString::from(".");
     hidden.push(baseline.file_name()?);
@@ -83,8 +83,8 @@ pub(crate) fn beside(baseline: &Path, which: &str) -> Option<PathBuf> {
     Some(baseline.with_file_name(hidden))
 }
 
-/// The files of the processes at `path`: itself, that in it, or those in the folders in it. Where a
-/// baseline is just being exchanged, those of the last one.
+/// The files of the processes at `path`: the path itself, the file in it, or the files in its
+/// subfolders. If a baseline is just being exchanged, those of the last one.
 pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.exists()
         && let Some(last) = beside(path, "last").filter(|last| last.is_dir())
@@ -92,7 +92,7 @@ pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>> {
         return files(&last);
     }
     if !path.is_dir() {
-        // To name what is missing.
+        // This produces the error that names the missing path.
         fs::metadata(path).with_context(|| path.display().to_string())?;
         return Ok(vec![path.to_owned()]);
     }
@@ -112,13 +112,13 @@ pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What isn't hidden: 2 before 10.
+/// The entries that aren't hidden, with 2 before 10.
 fn names_in(folder: &Path) -> Result<Vec<OsString>> {
     let cannot = || folder.display().to_string();
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).with_context(cannot)? {
         let name = entry.with_context(cannot)?.file_name();
-        // Hidden ones are being written.
+        // Hidden entries are being written.
         if !name.as_encoded_bytes().starts_with(b".") {
             names.push(name);
         }
@@ -133,7 +133,7 @@ fn names_in(folder: &Path) -> Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// A folder's own run, or else those that are called `*.receipt.json`.
+/// A folder's own run, or else its files named `*.receipt.json`.
 fn runs_in(folder: &Path) -> Vec<PathBuf> {
     let own = FILES.iter().map(|file| folder.join(file)).find(|file| file.is_file());
     if let Some(own) = own {
@@ -153,8 +153,8 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
         let profile = device::where_it_ran(Profile::load(file)?, "compared");
         if let Some(imported) = profile.imported.as_ref().filter(|_| profile.passes.is_empty()) {
             bail!(
-                "{name} was imported from {} ({}) and has no passes, so there is nothing in it to compare; \
-                 of a Chrome trace, `brickscope import --decode EVENT` says which events are passes",
+                "{name} was imported from {} ({}) and has no passes to compare; for a Chrome trace, \
+                `brickscope import --decode EVENT` says which events are passes",
                 imported.file,
                 imported.format
             );
@@ -170,7 +170,7 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
     };
     match fault {
         Some(fault) if !is_forced => bail!(
-            "{name} {fault}; `brickscope verify-receipt` says more, --force takes it all the same"
+            "{name} {fault}; `brickscope verify-receipt` says more, --force compares it anyway"
         ),
         Some(fault) => process.doubts.push(format!("it {fault}")),
         None => {}
@@ -179,8 +179,8 @@ fn process(file: &Path, is_forced: bool) -> Result<(Process, Option<Place>)> {
     Ok((process, run.set.map(|set| (set, run.process, run.processes))))
 }
 
-/// Whether a file is a receipt, by how it begins: the version of a receipt is text, that of a profile a
-/// number.
+/// Whether a file is a receipt, by its beginning: the version of a receipt is a string, the version of a
+/// profile a number.
 fn is_receipt(file: &Path) -> Result<bool> {
     let cannot = || file.display().to_string();
     let mut start = Vec::new();
@@ -190,11 +190,11 @@ fn is_receipt(file: &Path) -> Result<bool> {
         .read_to_end(&mut start)
         .with_context(cannot)?;
     if start.starts_with(b"\x7fELF") {
-        bail!("{} is a program: add --processes N to have it measured", file.display());
+        bail!("{} is a program: add --processes N to measure it", file.display());
     }
     let start = String::from_utf8_lossy(&start);
     let version = start.split_once("\"schema_version\"").map(|(_, rest)| rest.trim_start());
     let version = version.and_then(|rest| rest.strip_prefix(':')).map(str::trim_start);
-    // Of a receipt in canonical form the version stands far below.
+    // In a receipt in canonical form the version comes much later.
     Ok(version.is_none_or(|version| version.starts_with('"')))
 }

@@ -1,4 +1,4 @@
-//! Where a model comes from, and what runs it.
+//! Opening a model, copying its weights, and choosing the executor that runs it.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -10,59 +10,63 @@ use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Architecture, Model};
 use brickscope_kernels::Kernels;
 
-use crate::args::ExecutorArgs;
+use crate::flags::ExecutorArgs;
 use crate::{device, progress};
 
-/// The model that stands in where none is given.
+/// The model that runs if none is given.
 pub(crate) const DEFAULT_SHAPE: Shape = Shape::M110;
 pub(crate) const DEFAULT_QUANT: SynthQuant = SynthQuant::Q8_0;
 pub(crate) const DEFAULT_SEED: u64 = 1;
 
-/// Hears how many bytes are done, and of how many.
-pub(crate) type Told<'t> = &'t dyn Fn(u64, u64);
+/// Called with the number of bytes that are done, and of all bytes.
+pub(crate) type OnProgress<'t> = &'t dyn Fn(u64, u64);
 
-/// The model at `path`, or the one that stands in, for who looks at it or hands it to a device.
+/// Opens the model at `path`, or the default one, with its weights in the mapped file.
 pub(crate) fn model(path: Option<&Path>) -> Result<Model> {
-    model_telling(path, &|_, _| ())
+    model_with(path, &|_, _| ())
 }
 
-/// The same; `told` hears how far the making of one that stands in is.
-pub(crate) fn model_telling(path: Option<&Path>, told: Told<'_>) -> Result<Model> {
-    Ok(Model::open(&at(path, told)?)?)
+/// The same, with the progress of making the default model.
+pub(crate) fn model_with(path: Option<&Path>, on_progress: OnProgress<'_>) -> Result<Model> {
+    Ok(Model::open(&at(path, on_progress)?)?)
 }
 
-/// The same for what runs there: the CPU reads weights faster from memory than from a mapped file.
+/// Opens a model to run it, with its weights in memory, which the CPU reads faster than a mapped file.
 pub(crate) fn model_to_run(path: Option<&Path>, on: &ExecutorArgs) -> Result<Model> {
     let mut model = model(path)?;
     copy_weights(&mut model, on, &|_, _| ())?;
     Ok(model)
 }
 
-/// Copies weights into memory, and puts their rows side by side for the kernels that are to run, if the CPU is to
-/// read them and nobody said to leave them in the file.
-pub(crate) fn copy_weights(model: &mut Model, on: &ExecutorArgs, told: Told<'_>) -> Result<()> {
+/// Copies the weights into memory, and interleaves their rows for the kernels that run, unless they run
+/// on a device or --mmap is given.
+pub(crate) fn copy_weights(
+    model: &mut Model,
+    on: &ExecutorArgs,
+    on_progress: OnProgress<'_>,
+) -> Result<()> {
     if on.mmap || device::asked(on).is_some() {
         return Ok(());
     }
     let kernels = kernels(on)?;
-    copy(model, told)?;
+    copy(model, on_progress)?;
     interleave(model, kernels);
     Ok(())
 }
 
-/// Copies weights into memory.
-pub(crate) fn copy(model: &mut Model, told: Told<'_>) -> Result<()> {
+/// Copies the weights into memory.
+pub(crate) fn copy(model: &mut Model, on_progress: OnProgress<'_>) -> Result<()> {
     let bar = progress::bytes("loading", 0);
     let copied = model.copy_into_memory(&mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
-        told(done, total);
+        on_progress(done, total);
     });
     bar.finish_and_clear();
     Ok(copied?)
 }
 
-/// Puts rows of weights side by side, if they are in memory and these kernels read them faster so.
+/// Interleaves rows of weights, if they are in memory and these kernels read them faster that way.
 pub(crate) fn interleave(model: &mut Model, kernels: Kernels) {
     let bar = progress::bytes("arranging", 0);
     model.interleave(kernels, all_threads(), &mut |done, total| {
@@ -72,48 +76,48 @@ pub(crate) fn interleave(model: &mut Model, kernels: Kernels) {
     bar.finish_and_clear();
 }
 
-/// As many as this process may use.
+/// The number of threads that this process may use.
 fn all_threads() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-fn at(path: Option<&Path>, told: Told<'_>) -> Result<PathBuf> {
-    path.map_or_else(|| stand_in(told), |path| Ok(path.to_owned()))
+fn at(path: Option<&Path>, on_progress: OnProgress<'_>) -> Result<PathBuf> {
+    path.map_or_else(|| stand_in(on_progress), |path| Ok(path.to_owned()))
 }
 
-/// The folder for what was made or measured once and is of use again.
+/// The folder for the default model and for stored ceilings.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     match std::env::var_os("BRICKSCOPE_CACHE") {
         Some(folder) => Ok(PathBuf::from(folder)),
         None => Ok(dirs::cache_dir()
-            .context("this system names no cache folder: name one in BRICKSCOPE_CACHE")?
+            .context("this system has no cache folder: name one in BRICKSCOPE_CACHE")?
             .join("brickscope")),
     }
 }
 
-fn stand_in(told: Told<'_>) -> Result<PathBuf> {
+fn stand_in(on_progress: OnProgress<'_>) -> Result<PathBuf> {
     let cache = cache_folder()?;
     let bar = progress::bytes("making", 0);
     let made =
         synth::cached(DEFAULT_SHAPE, DEFAULT_QUANT, DEFAULT_SEED, &cache, &mut |done, total| {
             bar.set_length(total);
             bar.set_position(done);
-            told(done, total);
+            on_progress(done, total);
         });
     bar.finish_and_clear();
-    made.with_context(|| format!("the model that stands in can't be made in {}", cache.display()))
+    made.with_context(|| format!("can't make the default model in {}", cache.display()))
 }
 
 /// The tokens of a prompt, at least one.
 pub(crate) fn prompt(model: &Model, text: &str) -> Result<Vec<u32>> {
     let prompt = model.encode(text, Default::default())?;
     if prompt.is_empty() {
-        bail!("the prompt has no tokens: there is nothing to go on from");
+        bail!("the prompt has no tokens");
     }
     Ok(prompt)
 }
 
-/// The kernels that were asked for.
+/// The kernels chosen by --backend.
 fn kernels(args: &ExecutorArgs) -> Result<Kernels> {
     match args.backend {
         Some(backend) => Kernels::new(backend).context("--backend"),
@@ -121,7 +125,7 @@ fn kernels(args: &ExecutorArgs) -> Result<Kernels> {
     }
 }
 
-/// The executor that was asked for.
+/// The executor chosen by the flags.
 pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
     let kernels = kernels(args)?;
     if let Some(caveat) = kernels.backend().caveat() {
@@ -132,7 +136,7 @@ pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
         .with_context(|| format!("--threads: the system can't start {threads} threads"))
 }
 
-/// What a profile says of a model.
+/// The description of a model in a profile.
 pub(crate) fn describe(model: &Model) -> brickscope::Model {
     let metadata = &model.gguf.metadata;
     let name = metadata.opt_str("general.name").ok().flatten().map(str::to_owned);
@@ -159,10 +163,10 @@ pub(crate) fn describe(model: &Model) -> brickscope::Model {
     }
 }
 
-/// What a mapped file is called where it is said where weights are.
+/// The name of a mapped file as the place of weights.
 pub(crate) const MAPPED: &str = "mapped file";
 
-/// Where the weights are, if a file is open, and whether in another order than there.
+/// Where the weights are, if a file is open, and whether their rows are interleaved.
 pub(crate) fn weights_in(model: &Model) -> Option<String> {
     let order = if model.interleaved().is_some() { ", rows interleaved" } else { "" };
     place(model).map(|place| format!("{place}{order}"))
@@ -171,7 +175,7 @@ pub(crate) fn weights_in(model: &Model) -> Option<String> {
 fn place(model: &Model) -> Option<&'static str> {
     match model.gguf.placement() {
         Placement::Mapped => Some(MAPPED),
-        // The last page of a file is rarely a whole one.
+        // Not 100 %, since the last page of a file is rarely full.
         Placement::Copied { in_large_pages: Some(bytes), .. }
             if bytes >= model.gguf.file_len() as u64 / 10 * 9 =>
         {

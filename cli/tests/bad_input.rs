@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Runs a command that is to fail; returns what it says.
+/// Runs a command that must fail, and returns its message.
 fn refuse(args: &[&str]) -> String {
     let output = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
         .args(args)
@@ -33,7 +33,7 @@ impl Bench {
         Self { dir: TempDir::new().expect("a temporary folder"), good }
     }
 
-    /// Profiles a file of these bytes; returns the sentence, with the file's name as MODEL.
+    /// Profiles a file with these bytes, and returns the message, with the file's name as MODEL.
     fn profile(&self, bytes: &[u8]) -> String {
         let path = self.dir.path().join("model.gguf");
         std::fs::write(&path, bytes).expect("it is written");
@@ -44,7 +44,7 @@ impl Bench {
         said.trim_end().replace(path, "MODEL")
     }
 
-    /// Where some bytes are in the good file.
+    /// The position of some bytes in the good file.
     fn find(&self, bytes: &[u8]) -> usize {
         let at = self.good.windows(bytes.len()).position(|window| window == bytes);
         at.unwrap_or_else(|| panic!("{} is not there", bytes.escape_ascii()))
@@ -161,7 +161,7 @@ fn an_overhead_check_that_cannot_be_made() {
     let model = fixture("tiny-Q8_0.gguf");
     let model = model.to_str().expect("UTF-8");
     for (args, says) in [
-        (&["--sync", "immediate"][..], "--sync with --check-overhead is about devices"),
+        (&["--sync", "immediate"][..], "--sync with --check-overhead needs a device"),
         (&["--temperature", "1"], "cannot be used with '--temperature <T>'"),
         (&["--overhead-seconds", "0"], "must be a number above 0 and at most 86400"),
         (&["--overhead-seconds", "NaN"], "must be a number above 0 and at most 86400"),
@@ -175,7 +175,7 @@ fn an_overhead_check_that_cannot_be_made() {
         (&["--top-p", "0.5"], "cannot be used with"),
         (&["--metrics-public"], "cannot be used with"),
         (&["--metrics-names", "both"], "cannot be used with"),
-        (&["--tokens", "1"], "--check-overhead decodes tokens: that takes --tokens 2 or more"),
+        (&["--tokens", "1"], "--check-overhead decodes tokens, so it needs --tokens 2 or more"),
         (&["--tokens", "600"], "do not fit the context"),
     ] {
         let said = refuse(&[&["profile", model, "--check-overhead"], args].concat());
@@ -205,9 +205,9 @@ fn places_that_cannot_be_read_or_written() {
     let below = file.join("run");
     let below = below.to_str().expect("UTF-8");
     let said = refuse(&["profile", model, "--out", below]);
-    assert!(said.contains("the run can't be written to") && said.contains(below), "{said}");
+    assert!(said.contains("can't write the run to") && said.contains(below), "{said}");
     let said = refuse(&["logits", model, "--ids", "1", "-o", below]);
-    assert!(said.contains("the logits can't be written to") && said.contains(below), "{said}");
+    assert!(said.contains("can't write the logits to") && said.contains(below), "{said}");
     let said = refuse(&["synth", "-o", below]);
     assert!(said.contains(below), "{said}");
     let said = refuse(&["profile", below]);

@@ -1,6 +1,6 @@
-//! `brickscope benchmark` on the models in the repository: what it writes and prints.
+//! `brickscope benchmark` on the models in the repository: its files and its output.
 
-// Nothing adds up by phases here.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 
@@ -19,7 +19,7 @@ fn model(name: &str) -> PathBuf {
     models.join(format!("{name}.gguf"))
 }
 
-/// Measures tiny-Q8_0 into a folder of its own.
+/// Benchmarks tiny-Q8_0 into its own folder.
 fn benchmark(args: &[&str]) -> (Output, TempDir) {
     let dir = TempDir::new().expect("a temporary folder");
     (benchmark_in(dir.path(), args), dir)
@@ -34,7 +34,7 @@ fn receipt(dir: &Path) -> Receipt {
     Receipt::load(&dir.join("receipt.json")).expect("it was written")
 }
 
-/// Holds a receipt to what its fields are said to be.
+/// Checks a receipt's fields against their documentation.
 fn holds(receipt: &Receipt) {
     for test in &receipt.tests {
         let n_tests = test.samples.iter().filter(|sample| !sample.is_warm_up).count();
@@ -109,7 +109,7 @@ fn what_was_measured_can_be_shown() {
     let profile = Profile::load(&dir.path().join("profile.json")).expect("it was written");
     assert_eq!(profile.check(), Ok(()));
     assert_eq!(profile.created, receipt(dir.path()).timestamp);
-    // One repetition of each test at the least depth, as in the receipt.
+    // One repetition of each test at the smallest depth, as in the receipt.
     let positions: Vec<u64> = profile.passes.iter().map(|pass| pass.position).collect();
     assert_eq!(positions, [0, 1, 2, 3, 4]);
     let tests = receipt(dir.path()).tests;
@@ -177,7 +177,7 @@ fn the_table_has_the_columns_of_llama_bench() {
     assert!(text(&output.stderr).is_empty(), "no bar when nobody watches");
 }
 
-/// llama-bench's columns (ggml-org/llama.cpp@0c1e57098, tools/llama-bench/llama-bench.cpp,
+/// The columns of llama-bench (ggml-org/llama.cpp@0c1e57098, tools/llama-bench/llama-bench.cpp,
 /// `test::get_fields`).
 const THEIRS: [&str; 42] = [
     "build_commit",
@@ -253,7 +253,7 @@ fn programs_find_the_keys_of_llama_bench_and_nothing_else_on_standard_output() {
     }
     let (output, _dir) = benchmark(&["-p", "8", "-n", "0", "-r", "1", "--json"]);
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
-    // Of one repetition there is no deviation, and none is made up.
+    // One repetition has no deviation, and none is made up.
     assert_eq!((rows.len(), &rows[0]["stddev_ts"]), (1, &Value::Null));
 }
 
@@ -292,9 +292,9 @@ fn a_set_of_processes_has_a_receipt_of_each() {
     assert!(runs[0].set.is_some() && runs[0].set == runs[1].set);
     let printed = text(&printed.stdout);
     assert_eq!(printed.matches("| pp8 |").count() + printed.matches("|  pp8 |").count(), 2);
-    assert!(printed.contains("\n2 processes, the medians of each (t/s)\n  pp8 "), "{printed}");
+    assert!(printed.contains("\nMedians of 2 processes (t/s)\n  pp8 "), "{printed}");
 
-    // Again into the same folder: not by accident, and as another set.
+    // Again into the same folder: only on request, and as another set.
     let refused = brickscope(&["benchmark"])
         .arg(model("tiny-Q8_0"))
         .args(args)
@@ -303,7 +303,7 @@ fn a_set_of_processes_has_a_receipt_of_each() {
         .output()
         .expect("the command starts");
     assert!(!refused.status.success());
-    assert!(text(&refused.stderr).contains("holds a set of runs already"), "{:?}", refused.stderr);
+    assert!(text(&refused.stderr).contains("already holds a set of runs"), "{:?}", refused.stderr);
     let again = benchmark_in(dir.path(), &[&args[..], &["--overwrite", "--json"]].concat());
     let rows: Vec<Value> = serde_json::from_slice(&again.stdout).expect("JSON");
     let processes: Vec<_> = rows.iter().map(|row| row["brickscope_process"].as_u64()).collect();
@@ -311,7 +311,7 @@ fn a_set_of_processes_has_a_receipt_of_each() {
     assert_ne!(receipt(&dir.path().join("1")).run.set, runs[0].set);
 }
 
-/// The files that are under their final names in a folder, by path.
+/// The files with their final names in a folder, by path.
 fn runs_in(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry")) {
@@ -342,7 +342,7 @@ fn nothing_of_a_run_stays_beside_one_that_was_written_over_it() {
     };
     assert_eq!(over(&[]), one);
     assert_eq!(over(&["--processes", "3"]), set(3));
-    // What isn't of brickscope stays.
+    // Files of other programs stay.
     std::fs::write(dir.path().join("3/notes.txt"), "mine").expect("written");
     let folders = [("4", "notes.txt"), ("run-5", "receipt.json"), ("06", "receipt.json")];
     for (folder, file) in folders {
@@ -369,7 +369,7 @@ fn a_run_is_not_put_beside_the_folders_of_a_set() {
     command.arg(model("tiny-Q8_0")).arg("--out").arg(dir.path()).args(small);
     let output = command.output().expect("the command starts");
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("holds a set of runs already"), "{:?}", output.stderr);
+    assert!(text(&output.stderr).contains("already holds a set of runs"), "{:?}", output.stderr);
     assert_eq!(runs_in(dir.path()), before);
 }
 

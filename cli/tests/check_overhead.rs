@@ -1,5 +1,4 @@
-//! `profile --check-overhead`: the form of what it says. How long anything takes is nobody's
-//! business here.
+//! `profile --check-overhead`: the form of its output, not the times in it.
 
 mod command;
 
@@ -14,7 +13,7 @@ fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models/tiny-Q8_0.gguf")
 }
 
-/// Checks the overhead on the tiny model in one process; returns what was printed.
+/// Checks the overhead on the tiny model in one process, and returns the output.
 fn check(args: &[&str]) -> String {
     check_often("1", args)
 }
@@ -22,7 +21,7 @@ fn check(args: &[&str]) -> String {
 fn check_often(processes: &str, args: &[&str]) -> String {
     let args = [&["--overhead-processes", processes], args].concat();
     let mut command = brickscope(&["profile", "--check-overhead", "--prompt", "import os"]);
-    // A folder of its own shows what is written: nothing.
+    // An empty folder shows that nothing is written.
     let dir = TempDir::new().expect("a temporary folder");
     let output = run(command.args(args).arg(model()).current_dir(dir.path()));
     assert!(text(&output.stderr).is_empty(), "no bar when nobody watches");
@@ -57,7 +56,7 @@ fn the_json_has_every_time_that_the_figures_are_from() {
     let mut times = [Vec::new(), Vec::new()];
     let mut pairs = Vec::new();
     for (i, quad) in quads.iter().enumerate() {
-        // Four positions after the prompt, and from the first again.
+        // Four positions after the prompt, then from the first again.
         assert_eq!(quad["position"], 7 + i % 4);
         let order = quad["order"].as_str().expect("an order");
         assert_eq!(order, ["ABBA", "BAAB"][i % 2]);
@@ -88,7 +87,7 @@ fn the_json_has_every_time_that_the_figures_are_from() {
     assert!(slow_down.low <= slow_down.estimate && slow_down.estimate <= slow_down.high);
     assert_eq!(slow_down.pairs as usize, 2 * quads.len());
 
-    // Each brick and kernel of a decode pass, and its layers, as a run records them.
+    // Each brick and kernel of a decode pass and its layers, as in a recorded run.
     let dir = TempDir::new().expect("a temporary folder");
     let mut profile = brickscope(&["profile", "--tokens", "2", "--sync", "immediate", "--out"]);
     run(profile.arg(dir.path()).arg(model()));
@@ -98,7 +97,7 @@ fn the_json_has_every_time_that_the_figures_are_from() {
     let profile = brickscope::Profile::load(&path).expect("a profile");
     let decode = profile.passes.last().expect("a decode pass");
     let spans = profile.spans.iter().filter(|span| span.pass == Some(decode.serial)).count();
-    // Sampling is outside of what is compared.
+    // The comparison excludes sampling.
     assert_eq!(json["spans_per_pass"], spans - 1);
 }
 
@@ -136,7 +135,7 @@ fn several_processes_share_the_time_and_their_means_have_the_interval() {
     let seconds = |one: &Value| one["seconds"].as_f64().expect("a time");
     assert!(processes.iter().all(|one| seconds(one) < 1.5), "each has a part of the time");
 
-    // However little time there is, each has an estimate. And a model may come after `--`.
+    // However little time there is, each process has an estimate. And a model may come after `--`.
     let json = check_often("2", &["--overhead-seconds", "1e-9", "--json", "--"]);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["slow_down"]["runs"], 2);

@@ -1,6 +1,6 @@
-//! `brickscope compare` and `brickscope gate`, as a user and as CI run them.
+//! `brickscope compare` and `brickscope gate`, as users and CI run them.
 
-// Nothing adds up by phases here.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 
@@ -21,7 +21,7 @@ fn folder() -> TempDir {
     TempDir::new().expect("a temporary folder")
 }
 
-/// The exit code, what was printed, and what was said.
+/// The exit code, standard output and standard error.
 fn brickscope(args: &[&str]) -> (i32, String, String) {
     brickscope_in(Path::new("."), args)
 }
@@ -35,7 +35,7 @@ fn brickscope_in(dir: &Path, args: &[&str]) -> (i32, String, String) {
     (code, stdout, said)
 }
 
-/// What a benchmark of a tiny model wrote.
+/// The receipt of a benchmark of a tiny model.
 fn real() -> &'static Receipt {
     static RECEIPT: OnceLock<Receipt> = OnceLock::new();
     RECEIPT.get_or_init(|| {
@@ -49,19 +49,19 @@ fn real() -> &'static Receipt {
     })
 }
 
-/// A receipt as it would be if this brick took `slower` times as long as it did, and everything
-/// differed from process to process by some thousandths.
+/// The receipt as if this brick took `slower` times as long, and everything varied between processes by
+/// some thousandths.
 fn receipt(turn: u32, brick: &str, slower: f64) -> Receipt {
     let mut receipt = real().clone();
     receipt.run.set = Some("a set".to_owned());
     receipt.run.process = turn;
     receipt.run.processes = 0;
-    // Not random, and not in step with whose turn it is.
+    // Not random, and not correlated with the turns.
     let noise = f64::from(turn * 7 % 11) / 5000.0;
     for test in &mut receipt.tests {
         let at = test.bricks.iter().position(|of| of.name == brick).expect("the brick");
         for (number, sample) in test.samples.iter_mut().enumerate() {
-            // Of one size for all samples, whatever they met when they were taken.
+            // The same for all samples, whatever disturbed them when they were taken.
             sample.brick_ns.fill(100_000);
             sample.brick_ns[at] = (1e6 * slower) as u64;
             for (which, ns) in sample.brick_ns.iter_mut().enumerate() {
@@ -77,7 +77,7 @@ fn receipt(turn: u32, brick: &str, slower: f64) -> Receipt {
     receipt.sealed().expect("it can be sealed")
 }
 
-/// A set of `n` processes that took every second turn, from `first` on.
+/// A set of `n` processes that took every other turn, from `first` on.
 fn set(dir: &Path, name: &str, n: u32, first: u32, slower: f64) -> PathBuf {
     let set = dir.join(name);
     for process in 0..n {
@@ -206,7 +206,7 @@ fn what_can_not_be_read_or_was_changed_is_refused() {
         (vec![str(&a), str(&b), "--threshold", "0%"], "above 0%"),
         (vec![str(&a), str(&b), "--threshold", "3"], "such as 3%"),
         (vec![str(&a), str(&b), "--", "--tokens", "3"], "--processes"),
-        (vec![str(&a), str(&b), "--processes", "2"], "is no program"),
+        (vec![str(&a), str(&b), "--processes", "2"], "is not a program"),
     ] {
         let (code, text, said) = brickscope(&[&["compare"], &args[..]].concat());
         assert_eq!((code, &*text), (2, ""), "{args:?}: {said}");
@@ -263,7 +263,7 @@ fn a_part_of_a_set_and_several_sets_are_no_side() {
     other.sealed().expect("sealed").save(&b.join("3/receipt.json")).expect("saved");
     refused("several sets (a set and another set)");
     fs::rename(b.join("3/receipt.json"), b.join("receipt.json")).expect("it moves");
-    refused("a run of its own and numbered ones");
+    refused("a run and also folders with numbered runs");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_gate_from_the_first_run_on() {
     let at = |args: &[&str]| {
         brickscope_in(dir.path(), &[&["gate", "--baseline", "base"], args].concat())
     };
-    // Both in the one place where runs are looked for.
+    // Both in the default folder of runs.
     let runs = dir.path().join("brickscope-runs");
     let (code, _, said) = at(&[]);
     assert!(code == 2 && said.contains("there is no run in brickscope-runs"), "{said}");
@@ -284,7 +284,7 @@ fn a_gate_from_the_first_run_on() {
 
     let (code, text, said) = at(&["--update"]);
     assert_eq!(code, 0, "{said}");
-    assert!(text.contains("base is the baseline now: 10 processes"), "{text}");
+    assert!(text.contains("base is now the baseline: 10 processes"), "{text}");
     let copied = fs::read(dir.path().join("base/10/receipt.json")).expect("it is there");
     assert_eq!(copied, fs::read(first.join("10/receipt.json")).expect("so is this"));
     let (code, _, said) = at(&[]);
@@ -300,7 +300,7 @@ fn a_gate_from_the_first_run_on() {
     let (code, markdown, _) = at(&[str(&slower), "-o", "md"]);
     assert!(code == 1 && markdown.starts_with("**"), "{markdown}");
 
-    // The new baseline takes the old one's place, whatever that had more.
+    // The new baseline replaces the old one, including its extra files.
     let (code, _, said) = at(&["--update", str(&single)]);
     assert_eq!(code, 0, "{said}");
     let left: Vec<_> = fs::read_dir(dir.path().join("base")).expect("the baseline").collect();
@@ -318,18 +318,18 @@ fn an_update_that_was_cut_short_leaves_the_old_baseline_or_the_new_one() {
     let b = set(dir.path(), "b", 10, 1, 1.0);
     let [base, last, next] = ["base", ".base.last", ".base.next"].map(|name| dir.path().join(name));
     let gate = || brickscope_in(dir.path(), &["gate", "--baseline", "base", str(&b)]);
-    // Half of the new one was written, and then it ended: between the two names it has none.
+    // As if it was killed after half of the new one was written: neither is under its name.
     fs::rename(&a, &last).expect("it moves");
     fs::create_dir_all(next.join("1")).expect("a folder");
     let (code, _, said) = gate();
     assert_eq!(code, 0, "{said}");
     assert!(base.exists() && !last.exists());
-    // Others find the old one as well, before a gate has put it back.
+    // Other commands also find the old one, before a gate has put it back.
     fs::rename(&base, &last).expect("it moves");
     let (code, _, said) = brickscope(&["compare", str(&base), str(&b)]);
     assert_eq!(code, 0, "{said}");
     fs::rename(&last, &base).expect("it moves");
-    // The new one was in place, and half of the old one removed.
+    // The new one is in place, and half of the old one is removed.
     fs::create_dir_all(last.join("7")).expect("a folder");
     let (code, _, said) = gate();
     assert_eq!(code, 0, "{said}");
@@ -374,7 +374,7 @@ fn two_programs_are_measured_in_turns() {
     let args = ["compare", program, program, "--processes", "2", "--model", &model, "--out"];
     let benchmark = ["--", "--prompt-tokens", "3", "--tokens", "2", "--threads", "1"];
     let (code, text, said) = brickscope(&[&args[..], &[str(&out)], &benchmark].concat());
-    // Whatever it finds with so few.
+    // Any verdict will do with so few processes.
     assert!([0, 1, 3].contains(&code), "{said}");
     assert!(text.contains("run in turns: 2 pairs of neighbours"), "{text}");
     let turn = |run: &str| {
@@ -393,7 +393,7 @@ fn two_programs_are_measured_in_turns() {
     assert!(text.contains("run in turns: 2 pairs of neighbours"), "{text}");
 
     let (code, _, said) = brickscope(&[&args[..], &[str(&out)], &benchmark].concat());
-    assert!(code == 2 && said.contains("is there already"), "{said}");
+    assert!(code == 2 && said.contains("exists already"), "{said}");
     let args = ["compare", program, program, "--processes", "1", "--model", "nowhere.gguf"];
     let (code, _, said) =
         brickscope(&[&args[..], &["--out", str(&dir.path().join("other"))]].concat());

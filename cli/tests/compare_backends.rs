@@ -1,5 +1,4 @@
-//! `profile --compare-backends`: the form of what it says. Which backend is faster is nobody's business
-//! here.
+//! `profile --compare-backends`: the form of its output, not which backend is faster.
 
 mod command;
 
@@ -14,10 +13,10 @@ fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models/tiny-Q8_0.gguf")
 }
 
-/// Compares backends with the tiny model; returns what was printed.
+/// Compares backends with the tiny model, and returns the output.
 fn compare(args: &[&str]) -> String {
     let mut command = brickscope(&["profile", "--compare-backends", "--prompt", "import os"]);
-    // A folder of its own shows what is written: nothing.
+    // An empty folder shows that nothing is written.
     let dir = TempDir::new().expect("a temporary folder");
     let output = run(command.arg(model()).args(args).current_dir(dir.path()));
     let mut written = std::fs::read_dir(dir.path()).expect("the folder");
@@ -25,7 +24,7 @@ fn compare(args: &[&str]) -> String {
     text(&output.stdout).to_owned()
 }
 
-/// The backends that this CPU runs, as the command says of itself.
+/// The backends that this CPU supports, according to the command itself.
 fn backends(json: &Value) -> Vec<&str> {
     let facts = json["backends"].as_array().expect("backends");
     facts.iter().filter_map(|facts| facts["backend"].as_str()).collect()
@@ -93,7 +92,7 @@ fn the_json_has_every_round_and_the_figures_follow_from_it() {
                 assert!(row["fastest_absent"]["reason"].is_string(), "{row}");
             }
         }
-        // Of each round and backend the bricks and the rest are the wall, to the nanosecond.
+        // In each round of each backend, bricks + unattributed = wall, to the nanosecond.
         for backend in 0..backends.len() {
             for round in 0..3 {
                 let of = |row: &Value| ns(&row["cells"][backend])[round];

@@ -1,5 +1,5 @@
-//! The command with `--backend cuda` on the fake driver. The figures of `selftest` mean nothing there, but it
-//! runs to its end, and says what it is asked to.
+//! The command with `--backend cuda` on the fake driver. The figures of `selftest` mean nothing there, but
+//! it runs to its end and prints all checks.
 
 #[path = "../../engine/tests/fake_cuda/mod.rs"]
 mod fake_cuda;
@@ -7,7 +7,7 @@ mod fake_cuda;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// `brickscope` with a command, a model and these arguments, and these settings of the fake driver.
+/// `brickscope` with a command, a model, these arguments, and these settings of the fake driver.
 fn brickscope(command: &str, args: &[&str], settings: &[(&str, &str)]) -> Output {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models");
     Command::new(env!("CARGO_BIN_EXE_brickscope"))
@@ -26,7 +26,7 @@ fn selftest(args: &[&str], settings: &[(&str, &str)]) -> Output {
 
 #[test]
 fn every_check_is_made_and_one_that_fails_is_the_exit_code() {
-    // Kernels do nothing there, so the logits are not the CPU's.
+    // Kernels do nothing there, so the logits differ from the CPU's.
     let output = selftest(&["--json"], &[("FAKE_CUDA_EVENT_NS", "10")]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -41,7 +41,7 @@ fn every_check_is_made_and_one_that_fails_is_the_exit_code() {
     assert_eq!(of("kernels of zero duration")["ok"], true);
     assert_eq!(of("kernels that spill")["ok"], true);
     assert_eq!(of("logits against the CPU's")["ok"], false);
-    // Each kernel has an event before it, of 10 ns where kernels take 2 µs and more.
+    // Each kernel has an event before it, which takes 10 ns; kernels take 2 µs and more.
     assert_eq!(of("sum of bricks against the graph")["ok"], true);
     let event = of("an event in a graph, device")["value"].as_f64().expect("a number");
     assert!((event - 10.0).abs() < 1.0, "{event}");
@@ -77,7 +77,7 @@ fn the_table_is_for_80_columns() {
     }
 }
 
-/// The checks of a `selftest` with CUPTI and these settings, by their names.
+/// The checks of a `selftest` with CUPTI and these settings, by name.
 fn with_cupti(settings: &[(&str, &str)]) -> impl Fn(&str) -> serde_json::Value + use<> {
     let library = fake_cuda::cupti();
     let output = selftest(&["--json"], &[&[("BRICKSCOPE_CUPTI", &*library)], settings].concat());
@@ -102,7 +102,7 @@ fn stamps_and_cuptis_records_of_the_same_kernels_agree() {
     assert_eq!(agreement["value"], 0.0, "{agreement}");
     assert!(text(&agreement).starts_with("0 of "), "{agreement}");
     assert!(!text(&agreement).starts_with("0 of 0 "), "{agreement}");
-    // An event before each kernel takes 10 ns, which the record hasn't, and what is from end to end has.
+    // An event before each kernel takes 10 ns, which the time from end to end includes and the record doesn't.
     let median = of("a kernel's stamps less its record")["value"].as_f64().expect("a number");
     assert!((median - 10.0).abs() <= 2.0, "{median}");
     let median = of("less the gap before it, too")["value"].as_f64().expect("a number");

@@ -13,7 +13,7 @@ fn fixture(name: &str) -> String {
     models.join(name).to_str().expect("UTF-8").to_owned()
 }
 
-/// The exit code, what was printed, and what was said.
+/// The exit code, standard output and standard error.
 fn diverge(args: &[&str]) -> (i32, String, String) {
     let output = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"))
         .arg("diverge")
@@ -51,7 +51,7 @@ fn backends_that_agree() {
     let model = fixture("tiny-qwen2-Q4_K_M.gguf");
     let (code, said, _) = diverge(&[&model, "--b", "scalar", "--tokens", "2"]);
     assert_eq!(code, 0);
-    assert!(said.contains("No divergence: both sides are equal to the bit."), "{said}");
+    assert!(said.contains("No divergence: both sides are equal bit for bit."), "{said}");
 
     let (code, stdout, said) = diverge(&[&model, "--tokens", "2", "--json"]);
     assert_eq!(code, 0, "{said}");
@@ -91,7 +91,7 @@ fn a_damaged_model_against_the_whole_one() {
     let (code, said, _) = diverge(&[&model, "--b-model", damaged, "--ids", "5,6,7"]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("DIVERGENCE: layer 1 of 2, UpProjection (up), position 0\n"), "{said}");
-    assert!(said.contains("yes, the same when the pass was run a second time"), "{said}");
+    assert!(said.contains("yes, it was the same in a second run of the pass"), "{said}");
     let wide = said.lines().skip(2).find(|line| line.chars().count() > 80);
     assert_eq!(wide, None);
 
@@ -104,7 +104,7 @@ fn a_damaged_model_against_the_whole_one() {
     assert_eq!(first["beyond"], 3);
     let worst = first["worst"].as_array().expect("elements");
     assert!(worst.iter().all(|element| element["index"] == 77), "{worst:?}");
-    // Later bricks got sound inputs: only this one is named, in each of the passes.
+    // Later bricks get correct inputs, so only this one is reported, in each pass.
     assert_eq!(json["places"].as_array().map(Vec::len), Some(1));
     assert_eq!(json["places"][0]["passes"], json["passes"]);
 }
@@ -131,7 +131,7 @@ fn thread_counts_that_agree() {
     let (code, said, _) = diverge(&[&[&*model], &args[..]].concat());
     assert_eq!(code, 0);
     assert!(said.contains("b  scalar on 3 threads"), "{said}");
-    assert!(said.contains("equal to the bit"), "{said}");
+    assert!(said.contains("equal bit for bit"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! `brickscope doctor` on whatever machine the tests run on.
+//! `brickscope doctor` on the machine that runs the tests.
 
-// Nothing adds up here.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 

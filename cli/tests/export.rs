@@ -1,5 +1,5 @@
-//! `brickscope export`: where files go, what is refused, and what people are told. What is in the files is
-//! held to in `tests/export/` and `tests/readers/`.
+//! `brickscope export`: where files go, what is refused, and the messages. The contents of the files are
+//! tested in `tests/export/` and `tests/readers/`.
 
 mod command;
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::command::{brickscope, run, text};
 
-/// A profile of so many passes, in a folder.
+/// A profile with this many passes, in a folder.
 fn folder(passes: u64) -> TempDir {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());
@@ -40,7 +40,7 @@ fn export(dir: &Path, args: &[&str]) -> String {
     text(&output.stdout).to_owned()
 }
 
-/// What is said of an export that can't be.
+/// The message of an export that must fail.
 fn refused(dir: &Path, args: &[&str]) -> String {
     let mut command = brickscope(&["export", dir.to_str().expect("UTF-8")]);
     let output = command.args(args).output().expect("the command starts");
@@ -72,14 +72,14 @@ fn each_form_has_its_file_in_the_folder_of_the_run() {
         assert_eq!(told, format!("{}\n", path.display()));
         let bytes = std::fs::read(&path).expect("it was written");
         assert!(bytes.starts_with(begins), "{args:?}");
-        // To standard output goes the same.
+        // Standard output gets the same.
         let piped = run(brickscope(&["export", dir.path().to_str().expect("UTF-8")])
             .args(args)
             .args(["-o", "-"]));
         assert_eq!(piped.stdout, bytes, "{args:?}");
         std::fs::remove_file(path).expect("it is there");
     }
-    // The run may be named by its file, too.
+    // The run may also be named by its file.
     let profile = dir.path().join("profile.json");
     let told = export(&profile, &["-f", "folded"]);
     assert_eq!(told.trim_end(), dir.path().join("stacks.folded").display().to_string());
@@ -105,7 +105,7 @@ fn large_timelines_are_several_files_that_open_each() {
         slices += events.iter().filter(|event| event["ph"] == "X").count();
     }
     assert_eq!(slices, 200 * 21);
-    // Larger ones are fewer: those of before that are left would be taken for parts of it.
+    // Larger parts are fewer: leftovers of before would be taken for parts of this export.
     let others = ["my.trace.x.json", "my.trace.07.json", "my.trace.7.jsonl", "trace.7.json"];
     for other in others {
         std::fs::write(dir.path().join(other), "another's").expect("written");
@@ -116,7 +116,7 @@ fn large_timelines_are_several_files_that_open_each() {
     for (nth, part) in (1..).zip(&parts) {
         assert_eq!(Path::new(part).exists(), nth <= fewer, "{part}");
     }
-    // One that fits is one file, by its own name.
+    // A timeline that fits is one file with its own name.
     let mut command = brickscope(&["export"]);
     let output = run(command.arg(dir.path()).args(["-f", "chrome", "-o", file]));
     assert_eq!(text(&output.stdout), format!("{file}\n"));

@@ -1,6 +1,6 @@
-//! `brickscope flamegraph`, of programs whose flamegraphs are known beforehand.
+//! `brickscope flamegraph`, on programs with known flamegraphs.
 
-// Of the shared helpers this test needs some.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::command::{brickscope, run, text};
 
-/// The program of `examples/known_flamegraph.rs`, which is built with the tests.
+/// The program `examples/known_flamegraph.rs`, which is built with the tests.
 fn known_flamegraph() -> String {
     let program =
         assert_cmd::cargo::cargo_bin!("brickscope").with_file_name("examples/known_flamegraph");
@@ -40,7 +40,7 @@ fn json(path: impl AsRef<Path>) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// What is in each stack, with its weight.
+/// The functions of each stack, with its weight.
 fn folded(out: &str) -> Vec<(Vec<String>, u64)> {
     let text = fs::read_to_string(Path::new(out).join("flamegraph.folded")).expect("it is written");
     text.lines()
@@ -52,7 +52,7 @@ fn folded(out: &str) -> Vec<(Vec<String>, u64)> {
         .collect()
 }
 
-/// The sources that work on this machine; those that don't are named aloud.
+/// The sources that work on this machine. Prints the others.
 fn sources(candidates: &[&'static str]) -> Vec<&'static str> {
     let doctor = run(&mut brickscope(&["doctor", "--json"]));
     let findings: Value = serde_json::from_slice(&doctor.stdout).expect("JSON");
@@ -106,12 +106,12 @@ fn three_quarters_and_one_quarter_are_seen_by_every_sampler() {
         };
         let (most, least) = (of("::three_quarters"), of("::one_quarter"));
         assert!(most + least > 100, "{via}: {most} and {least} of {stacks:?}");
-        // Five standard deviations of so many samples.
+        // Five standard deviations of this many samples.
         let n = (most + least) as f64;
         let allowed = 5.0 * (0.75 * 0.25 / n).sqrt();
         let share = most as f64 / n;
         assert!((share - 0.75).abs() < allowed, "{via}: {share} of {n}");
-        // Whole, from the program's beginning, and with what is inlined.
+        // Whole stacks, from the program's beginning, with inlined functions.
         let whole = stacks.iter().filter(|(frames, _)| {
             frames.iter().any(|frame| frame == "main" || frame.ends_with("::main"))
         });
@@ -163,10 +163,10 @@ fn a_spin_in_one_brick_of_one_layer_is_seen_there_by_every_source() {
             let right: u64 =
                 spins.iter().filter(|(frames, _)| in_place(frames)).map(|(_, weight)| weight).sum();
             assert!(spun > 30, "{via}: {spun} of {total}");
-            // Clocks differ by less than a microsecond, the spin takes milliseconds.
+            // The clocks differ by less than a microsecond, and the spin takes milliseconds.
             assert!(right as f64 > 0.98 * spun as f64, "{via}: {right} of {spun} in their place");
         }
-        // The spin takes a third of a pass, and this brick of the other eleven layers little.
+        // The spin takes a third of a pass, and this brick in the other eleven layers takes little.
         let here: u64 = stacks
             .iter()
             .filter(|(frames, _)| frames.len() > 2 && in_place(frames))
@@ -176,13 +176,13 @@ fn a_spin_in_one_brick_of_one_layer_is_seen_there_by_every_source() {
         if via != "spans" {
             let agreement = &summary["agreement"];
             assert!(agreement["samples"].as_u64().expect("samples") > 50, "{via}: {agreement}");
-            // While others push a thread off its core it is measured and not sampled: then the two may be
-            // any number of points apart, and the summary says why.
+            // While a thread waits for its core it is measured but not sampled. Then the two may differ by any
+            // number of points, and the summary says why.
             let disturbed = agreement["disturbed"].as_bool().expect("it is told");
-            let doubts = summary["doubts"].as_array().expect("doubts").iter();
-            let told = doubts
+            let warnings = summary["doubts"].as_array().expect("warnings").iter();
+            let told = warnings
                 .filter_map(Value::as_str)
-                .any(|doubt| doubt.contains("disturbed passes, too"));
+                .any(|warning| warning.contains("disturbed passes, too"));
             assert_eq!(disturbed, told, "{via}");
             for brick in
                 agreement["bricks"].as_array().expect("bricks").iter().filter(|_| !disturbed)
@@ -226,13 +226,13 @@ fn all_forms_of_a_run_are_written_and_add_up() {
         );
     }
 
-    // Drawn again from the run, another way, beside it.
+    // Drawn again from the run in another way, into its folder.
     run(&mut brickscope(&["flamegraph", &out, "--by", "brick"]));
     assert!(folded(&out).iter().all(|(frames, _)| !frames.iter().any(|f| f.starts_with("layer"))));
     let why = refused(&["flamegraph", &out, "--via", "sampler"]);
     assert!(why.contains("has no samples"), "{why}");
     let why = refused(&["flamegraph", &model, "-o", &out]);
-    assert!(why.contains("holds a run already"), "{why}");
+    assert!(why.contains("already holds a run"), "{why}");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn what_grew_ends_with_code_1() {
         assert!(dir.path().join("grown").join(file).exists(), "{file}");
     }
     let reverse = fs::read_to_string(dir.path().join("grown/diff-reverse.svg")).expect("SVG");
-    assert!(reverse.contains("gone"), "a vanished function is in the reverse picture");
+    assert!(reverse.contains("gone"), "a vanished function is in the reverse flamegraph");
     assert_eq!(diff(&before, &before, "same").status.code(), Some(0));
     assert_eq!(diff(&before, "/nowhere", "none").status.code(), Some(2));
 }
@@ -277,7 +277,7 @@ fn hostile_input_is_drawn_or_refused_with_a_sentence() {
     run(&mut brickscope(&["flamegraph", &name, "-o", &out]));
     assert_eq!(folded(&out), [(deep, 7)]);
     let said = refused(&["flamegraph", &name, "-o", &out]);
-    assert!(said.contains("holds a run already"), "{said}");
+    assert!(said.contains("already holds a run"), "{said}");
     let out = out + "-2";
 
     write("a\"<b>&'c;d e\u{202e}f;größe 3\n".as_bytes());
@@ -318,9 +318,9 @@ fn a_command_without_spans_is_drawn_again_from_its_samples() {
         assert_eq!(first[key], again[key], "{key}");
     }
     assert!(folded(&out).iter().all(|(frames, _)| frames[0].starts_with("known_flamegra")));
-    // Samples that are there are not taken for another program's.
+    // Existing samples aren't taken for another program's.
     let why = refused(&["flamegraph", "--via", "timer", "-o", &out, "--", "true"]);
-    assert!(why.contains("holds a run already"), "{why}");
+    assert!(why.contains("already holds a run"), "{why}");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_program_that_does_nothing_has_no_flamegraph_and_that_is_said() {
     let output = brickscope(&["flamegraph", "--frequency", "1", "-o", &out, "--", "true"])
         .output()
         .expect("it starts");
-    // One sample a second of a program that lives for a millisecond.
+    // One sample per second of a program that runs for a millisecond.
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("no samples were taken"), "{said}");

@@ -1,6 +1,6 @@
-//! `brickscope history`, of folders of receipts that were made.
+//! `brickscope history`, on folders of made-up receipts.
 
-// Of the shared helpers this test needs some.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 #[path = "../../analysis/tests/history/made.rs"]
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::command::{brickscope, run, text};
 use crate::made::{Made, month};
 
-/// A month of runs, each in a folder of its own.
+/// A month of runs, each in its own folder.
 fn a_month() -> TempDir {
     let dir = TempDir::new().expect("a temporary folder");
     for (i, made) in month().iter().enumerate() {
@@ -73,7 +73,7 @@ fn what_can_not_be_used_is_counted_and_named() {
     let edited = fs::read_to_string(at("1/receipt.json")).expect("it is there");
     fs::write(at("1/receipt.json"), edited.replacen("q8_0", "q4_k", 1)).expect("it is written");
     Made::default().receipt().save(&at("bare.receipt.json")).expect("it is written");
-    // A folder in a folder, a name of its own, and what isn't a receipt.
+    // A nested folder, another name, and files that aren't receipts.
     save(&Made { when: (30, 1), ..Made::default() }, &at("a/b/some.receipt.json"));
     fs::write(at("profile.json"), "{}").expect("it is written");
 
@@ -93,7 +93,7 @@ fn what_can_not_be_used_is_counted_and_named() {
         .collect();
     assert!(paths[0].ends_with("0/receipt.json") && paths[1].ends_with("1/receipt.json"));
     assert!(paths[2].ends_with("bare.receipt.json"), "{paths:?}");
-    // Where the output has no place for it, it is said beside it.
+    // If the format has no place for it, it goes to standard error.
     let path = dir.path().to_str().expect("UTF-8");
     let csv = run(&mut brickscope(&["history", path, "-o", "csv"]));
     assert_eq!(text(&csv.stderr).matches("left out: ").count(), 3);
@@ -115,11 +115,11 @@ fn one_of_several_tests_models_and_bricks_can_be_chosen() {
         assert!(table.contains("1 of the 12 points"), "{table}");
     }
     let said = refuse(dir.path(), &["--test", "pp512"]);
-    assert!(said.contains("no receipt has a test `pp512`; there are tg16, tg32"), "{said}");
+    assert!(said.contains("no receipt has a test `pp512`; available: tg16, tg32"), "{said}");
     let said = refuse(dir.path(), &["--model", "5f"]);
     assert!(said.contains("brickscope-synth-110m (5f5f5f5f), other (abababab)"), "{said}");
     let said = refuse(dir.path(), &["--brick", "Softmax"]);
-    assert!(said.contains("there are LmHead, QkvProjection, unattributed"), "{said}");
+    assert!(said.contains("available: LmHead, QkvProjection, unattributed"), "{said}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_pipe_is_not_waited_for() {
     std::os::unix::fs::symlink(&pipe, linked.join("receipt.json")).expect("it is linked");
     fs::rename(&pipe, dir.path().join("a.receipt.json")).expect("it is renamed");
     std::os::unix::fs::symlink("../a.receipt.json", linked.join("b.receipt.json")).expect("linked");
-    // A link to a receipt is one, of which there are two then.
+    // A link to a receipt counts as a receipt, so there are two then.
     std::os::unix::fs::symlink("../3/receipt.json", linked.join("c.receipt.json")).expect("linked");
     let json: Value = serde_json::from_str(&history(&dir, &["-o", "json"])).expect("JSON");
     assert_eq!(json["runs"], 30);
@@ -192,8 +192,8 @@ fn a_receipt_by_itself_is_a_point() {
     assert!(text(&output.stdout).starts_with("1 receipt in 1 series\n"));
 }
 
-/// A flamegraph of one brick of decode and what lies outside of it, a hundred samples in each of
-/// twenty blocks.
+/// A flamegraph with one brick of decode and time outside of it, with a hundred samples in each of twenty
+/// blocks.
 fn flamegraph(day: usize, in_brick: u64) -> Value {
     let blocks = |samples: u64| -> Vec<u64> {
         (0..20).map(|at| if at % 2 == 0 { samples + 1 } else { samples - 1 }).collect()
@@ -230,7 +230,7 @@ fn flamegraph(day: usize, in_brick: u64) -> Value {
     })
 }
 
-/// Five days of flamegraphs; on the fourth a brick has grown.
+/// Five days of flamegraphs; a brick grows on the fourth.
 fn add_flamegraphs(dir: &Path) {
     for day in 1..=5 {
         let folder = dir.join(format!("flame-{day}"));
@@ -259,7 +259,7 @@ fn flamegraphs_are_a_history_of_their_own() {
     let moves = &json["flamegraphs"]["series"][0]["moves"];
     assert_eq!((&moves[0]["at"], moves.as_array().map(Vec::len)), (&json!(3), Some(1)));
     let said = refuse(dir.path(), &["-o", "svg"]);
-    assert!(said.contains("no picture of flamegraphs"), "{said}");
+    assert!(said.contains("no chart of flamegraphs"), "{said}");
     let one = dir.path().join("flame-2/flamegraph.json");
     let output = run(&mut brickscope(&["history", one.to_str().expect("UTF-8")]));
     assert!(text(&output.stdout).starts_with("1 flamegraph in 1 series\n"));
@@ -282,7 +282,7 @@ fn flamegraphs_follow_the_speeds_and_change_nothing_of_them() {
     assert_eq!((&json["runs"], &json["flamegraphs"]["flamegraphs"]), (&json!(30), &json!(5)));
     let path = dir.path().to_str().expect("UTF-8");
     let output = run(&mut brickscope(&["history", path, "-o", "svg"]));
-    assert!(text(&output.stderr).contains("not in it: 5 flamegraphs; --flamegraphs shows them"));
+    assert!(text(&output.stderr).contains("not shown: 5 flamegraphs; --flamegraphs shows them"));
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn bad_flamegraphs_are_left_out_with_the_reason() {
     let (_, left_out) = table.split_once("\nleft out:\n").expect("a list");
     let said = left_out.split_whitespace().collect::<Vec<_>>().join(" ");
     for reason in [
-        "cut.flamegraph.json: not a whole flamegraph.json: it ends at byte ",
+        "cut.flamegraph.json: a truncated flamegraph.json: it ends at byte ",
         "newer.flamegraph.json: its schema_version is 9, and this brickscope reads 1",
         "of 20 in all",
         "flame-1/flamegraph.json: the same flamegraph as ",
@@ -311,7 +311,7 @@ fn bad_flamegraphs_are_left_out_with_the_reason() {
     }
     let json: Value = serde_json::from_str(&history(&dir, &["-o", "json"])).expect("JSON");
     assert_eq!(json["left_out"].as_array().map(Vec::len), Some(4));
-    // Where the output has no place for it, it is said beside it.
+    // If the format has no place for it, it goes to standard error.
     let path = dir.path().to_str().expect("UTF-8");
     let csv = run(&mut brickscope(&["history", path, "-o", "csv"]));
     assert_eq!(text(&csv.stderr).matches("left out: ").count(), 4);

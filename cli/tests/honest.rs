@@ -1,7 +1,7 @@
-//! Fifty receipts that nobody has tampered with: different models, threads, kernels and lengths, on
-//! whatever machine this is, and none of them is refused.
+//! Fifty honest receipts with different models, threads, kernels and lengths, on the machine that runs
+//! the tests: none is refused.
 
-// Nothing adds up by phases here.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 
@@ -65,7 +65,7 @@ fn fifty_honest_receipts_are_accepted() {
         }
     }
     if real_ceilings == 0 {
-        // Past the test harness, which keeps what a test prints to itself.
+        // Bypasses the test harness, which captures the output of a test.
         let _ = writeln!(
             std::io::stderr(),
             "skipped: no receipt was held to ceilings as they were measured, since others used the \
@@ -74,7 +74,7 @@ fn fifty_honest_receipts_are_accepted() {
     }
 }
 
-/// Holds a receipt to being accepted; returns whether it was held to ceilings.
+/// Asserts that a receipt is accepted, and returns whether it was checked against ceilings.
 fn is_accepted(out: &Path, model: &Path, printed: &str) -> bool {
     let path = out.join("receipt.json");
     let bytes = std::fs::read(&path).expect("it was written");
@@ -83,7 +83,7 @@ fn is_accepted(out: &Path, model: &Path, printed: &str) -> bool {
     let verdict = verify(&bytes, &options);
     assert!(verdict.is_accepted(), "{:#?}\n{printed}", verdict.refusals);
     let receipt = Receipt::load(&path).expect("a receipt");
-    // Otherwise much would have gone unchecked.
+    // Otherwise much would be unchecked.
     assert!(!receipt.kernels.is_empty() && receipt.run.profiled);
     assert!(receipt.tests.iter().all(|test| test.flops.is_some() && test.bytes.is_some()));
     receipt.ceilings.is_some()

@@ -1,6 +1,6 @@
-//! `brickscope import`, and what reads the run that it makes.
+//! `brickscope import`, and the commands that read its runs.
 
-// Nothing adds up by phases here.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 
@@ -18,7 +18,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests/import/data").join(name)
 }
 
-/// The run of a file, in a folder of its own.
+/// Imports a file into its own folder.
 fn imported(file: &Path, args: &[&str]) -> TempDir {
     let dir = TempDir::new().expect("a temporary folder");
     let mut command = brickscope(&["import"]);
@@ -62,10 +62,10 @@ fn each_file_becomes_a_run_that_every_command_reads() {
             let output = run(brickscope(command).arg(dir.path()));
             assert!(text(&output.stdout).contains(name), "{name}, {command:?}");
         }
-        // What has no times can't be in forms of times, which is said.
+        // A run without times can't be exported as times, and a note says so.
         let is_samples = args.contains(&"samples");
         let output = run(brickscope(&["export", "--format", "csv", "-o", "-"]).arg(dir.path()));
-        assert_eq!(text(&output.stderr).contains("there is nothing in this one"), is_samples);
+        assert_eq!(text(&output.stderr).contains("this export is empty"), is_samples);
         let output = run(brickscope(&["report", "-o", "-"]).arg(dir.path()));
         assert_eq!(text(&output.stdout).contains("Samples by function"), is_samples, "{name}");
     }
@@ -84,7 +84,7 @@ fn a_packed_file_is_the_same_run() {
     };
     assert_eq!(sums(&packed), sums(&data("candle.json")));
     std::fs::write(&packed, [0x1f, 0x8b, 8, 0, 0]).expect("it is written");
-    assert!(refused(&packed, &[]).contains("which is gzip's"));
+    assert!(refused(&packed, &[]).contains("a gzip file"));
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn what_can_not_be_read_is_said_with_its_place() {
         std::fs::write(&file, bytes).expect("it is written");
         refused(&file, args)
     };
-    assert!(with(b"", &[]).contains("say it with --format"));
-    assert!(with(b"a;b 1\n", &[]).contains("say it with --unit ns, us, ms or samples"));
+    assert!(with(b"", &[]).contains("name its format with --format"));
+    assert!(with(b"a;b 1\n", &[]).contains("name it with --unit ns, us, ms or samples"));
     assert!(with(b"a;b\n", &["--format", "folded", "--unit", "ns"]).contains("a.file, line 1: "));
-    assert!(with(b"ab\xff", &[]).contains("a.file, byte 2: is no text in UTF-8"));
+    assert!(with(b"ab\xff", &[]).contains("a.file, byte 2: not UTF-8 text"));
     let event = br#"[{"ph":"X","ts":1}]"#;
     assert!(with(event, &[]).contains("a.file, event 1: `dur` is missing"));
     assert!(with(event, &["--rows", "1"]).contains("a choice of rows is for files of llama-bench"));

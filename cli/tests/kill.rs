@@ -1,7 +1,7 @@
-//! What is under its final name is whole, whenever a run is killed.
+//! Files with their final names are complete, whenever a run is killed.
 #![cfg(unix)]
 
-// Nothing adds up by phases here.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 
@@ -20,10 +20,10 @@ use command::{brickscope, quiet_ceilings, run};
 
 const KILLS: u32 = 100;
 
-/// Attempts at most: those that come after the end of a run are no kills.
+/// The most attempts, since those after the end of a run don't count.
 const ATTEMPTS: u32 = 400;
 
-/// A command that writes into `dir`, in a process group of its own.
+/// A command that writes into `dir`, in its own process group.
 struct Job {
     command: Command,
     dir: PathBuf,
@@ -40,15 +40,15 @@ impl Job {
         Self { command, dir }
     }
 
-    /// What it takes when nobody kills it.
+    /// How long it takes if it isn't killed.
     fn duration(&mut self) -> Duration {
         let start = Instant::now();
         run(&mut self.command);
         start.elapsed()
     }
 
-    /// Starts it, waits until `moment` says so, and kills it with all that it has started. Whether it
-    /// was still running.
+    /// Starts it, waits for `moment`, and kills it with all its children. Returns whether it was still
+    /// running.
     fn kill(&mut self, moment: Moment) -> bool {
         let mut child = self.command.spawn().expect("the command starts");
         match moment {
@@ -61,10 +61,10 @@ impl Job {
             }
         }
         let was_running = is_running(&mut child);
-        // A call first, since starting `kill` takes longer than many a write.
+        // A system call, since starting `kill` takes longer than many writes.
         let _ = child.kill();
         let group = format!("-{}", child.id());
-        // Of a group that has ended there is nobody to kill.
+        // The group may have ended already.
         let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let status = child.wait().expect("it was started");
         was_running && status.signal() == Some(9)
@@ -75,7 +75,7 @@ impl Job {
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     After(Duration),
-    /// When it is seen for the so-manieth time that a file was removed, renamed or written.
+    /// At the n-th removal, renaming or write of a file.
     Change(u32),
 }
 
@@ -95,7 +95,7 @@ fn is_partial(path: &Path) -> bool {
     name.starts_with('.') && name.ends_with(".partial")
 }
 
-/// How long each file is that has something in it, or is to have.
+/// The length of each file that has contents, or will have.
 fn sizes(dir: &Path) -> BTreeMap<PathBuf, u64> {
     let has_content = |path: &PathBuf| !path.to_string_lossy().contains(".writable.");
     let size = |path: PathBuf| {
@@ -105,7 +105,7 @@ fn sizes(dir: &Path) -> BTreeMap<PathBuf, u64> {
     files(dir).into_iter().filter(has_content).map(size).collect()
 }
 
-/// Holds each file to being whole, and what lies in one folder to being of one run.
+/// Asserts that each file is complete, and that the files in a folder are of one run.
 fn is_whole(dir: &Path) {
     for path in files(dir) {
         match path.file_name().and_then(|name| name.to_str()) {
@@ -130,7 +130,7 @@ fn is_whole(dir: &Path) {
     }
 }
 
-/// Of which processes of a set there are receipts; 0 for a run that is none of a set.
+/// The processes of a set that have receipts; 0 for a run outside of a set.
 fn processes(dir: &Path) -> Vec<u32> {
     let receipts = files(dir).into_iter().filter(|path| path.ends_with("receipt.json"));
     let runs = receipts.map(|path| Receipt::load(&path).expect("a receipt").run);
@@ -151,7 +151,7 @@ fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
         Job::new(&cache, &one, folder.path().join("one")),
         Job::new(&cache, &set, folder.path().join("set")),
         Job::new(&cache, &["profile", "--tokens", "4"], folder.path().join("profile")),
-        // A run and a set, in turns over each other.
+        // A run and a set, which overwrite each other in turns.
         Job::new(&cache, &one, folder.path().join("both")),
         Job::new(&cache, &set, folder.path().join("both")),
     ];
@@ -163,16 +163,16 @@ fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
     for attempt in 0..ATTEMPTS {
         let nth = attempt as usize % jobs.len();
         if nth >= 3 {
-            // So that there is one of the other kind to write over.
+            // So that there is a run of the other kind to overwrite.
             run(&mut jobs[7 - nth].command);
             assert_eq!(processes(&jobs[nth].dir), if nth == 3 { vec![1, 2] } else { vec![0] });
         }
         let job = &mut jobs[nth];
         if nth == 2 {
-            // A profile isn't written over another.
+            // A profile doesn't overwrite another.
             let _ = fs::remove_dir_all(&job.dir);
         }
-        // The golden ratio spreads moments evenly, however many there will be.
+        // The golden ratio spreads moments evenly, however many there are.
         let part = (f64::from(attempt) * 0.618_033_988_749_895).fract();
         let moment = match attempt % 4 {
             0 => Moment::Change(1 + attempt / 4 % 4),
@@ -181,7 +181,7 @@ fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
         if job.kill(moment) {
             kills += 1;
         } else if let Moment::After(_) = moment {
-            // The machine is quicker now than it was.
+            // The machine is faster now than before.
             durations[nth] = durations[nth].mul_f64(0.9);
         }
         is_whole(&job.dir);
@@ -193,7 +193,7 @@ fn a_kill_at_any_moment_leaves_the_old_run_or_the_new_one() {
         }
     }
     assert_eq!(kills, KILLS, "the rest came too late");
-    // And what was killed so often still works.
+    // After all these kills the command still works.
     run(&mut jobs[0].command);
     is_whole(&jobs[0].dir);
 }

@@ -1,6 +1,6 @@
-//! `brickscope machine` on whatever machine the tests run on, and what `profile` makes of it.
+//! `brickscope machine` on the machine that runs the tests, and how `profile` uses its results.
 
-// Nothing adds up here.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 
@@ -12,12 +12,12 @@ use command::{brickscope, run, text};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// `brickscope machine` on one thread, with a cache folder of its own.
+/// `brickscope machine` on one thread, with its own cache folder.
 fn machine(cache: &Path, args: &[&str]) -> std::process::Output {
     run(brickscope(&["machine", "--threads", "1"]).args(args).env("BRICKSCOPE_CACHE", cache))
 }
 
-/// Makes what was measured in `cache` undisturbed, whoever else uses the machine, and from `when`.
+/// Marks the measurements in `cache` as undisturbed, whoever else uses the machine, and as from `when`.
 fn rewrite(cache: &Path, when: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(cache).expect("the cache folder");
     let paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -49,7 +49,7 @@ fn the_table_fits_80_columns_and_the_json_has_all_of_it() {
     for row in rows.iter().chain(json["peaks"].as_array().expect("peaks")) {
         let rate = row["bytes_per_second"].as_f64().or(row["ops_per_second"].as_f64());
         let reason = row["absent"]["reason"].as_str();
-        // A rate, or a reason, and never both.
+        // A rate or a reason, never both.
         assert!(rate.is_some() != reason.is_some(), "{row}");
         assert!(rate.is_none_or(|rate| rate > 1e6), "{row}");
     }
@@ -77,7 +77,7 @@ fn what_was_kept_is_shown_again_and_used_by_profile() {
     assert!(basis.starts_with(&format!("measured {when} and kept: 1 thread, ")), "{basis}");
     assert_eq!(measured.as_deref(), Some(when));
 
-    // A damaged file is no error: measured anew, which is said.
+    // A damaged file isn't an error: it measures again, with a note.
     for path in fs::read_dir(cache.path()).expect("the folder").map(|e| e.expect("one").path()) {
         if path.extension().is_some_and(|extension| extension == "json") {
             fs::write(path, "{\"identity\": ").expect("written");
@@ -85,7 +85,10 @@ fn what_was_kept_is_shown_again_and_used_by_profile() {
     }
     let (Ceilings { basis, .. }, stderr) = ceilings("second");
     assert!(basis.starts_with("measured before the run: 1 thread, "), "{basis}");
-    assert!(stderr.contains("note: measured anew, since what was kept is of no use: "), "{stderr}");
+    assert!(
+        stderr.contains("note: measuring again, since the stored file can't be used: "),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -96,7 +99,7 @@ fn a_cache_folder_that_cannot_be_written_to_is_said_and_no_error() {
     fs::write(&cache, "").expect("written");
     let output = machine(&cache, &[]);
     let stderr = text(&output.stderr);
-    assert!(stderr.contains("the ceilings are not kept for next time: "), "{stderr}");
+    assert!(stderr.contains("the ceilings couldn't be stored for next time: "), "{stderr}");
     assert!(!text(&output.stdout).contains("kept in"), "{}", text(&output.stdout));
 }
 

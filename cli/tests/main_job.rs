@@ -1,5 +1,5 @@
-//! The main job, as a newcomer runs it. In a file of its own, since tests of one file run side by
-//! side, and others on the cores would be in its timings.
+//! `brickscope profile` as a newcomer runs it. In its own file, since tests of one file run in parallel
+//! and would disturb its timings.
 
 mod command;
 

@@ -1,6 +1,6 @@
-//! `--metrics`: where it serves, and where it does not.
+//! `--metrics`: the addresses that it accepts and refuses.
 
-// Nothing adds up by phases here.
+// These tests don't use all shared helpers.
 #[allow(dead_code)]
 mod command;
 
@@ -43,7 +43,7 @@ fn an_address_for_others_takes_a_second_flag() {
     let (ran, said) = profile(&["--metrics", "0.0.0.0:0"]);
     assert!(!ran && said.contains("without --metrics-public"), "{said}");
     let (ran, said) = profile(&["--metrics", "0.0.0.0:0", "--metrics-public"]);
-    assert!(ran && said.contains("warning: whoever reaches 0.0.0.0:"), "{said}");
+    assert!(ran && said.contains("warning: anyone who can reach 0.0.0.0:"), "{said}");
     for args in [&["--metrics", "9187"][..], &["--metrics", "example.org:1"], &["--metrics-public"]]
     {
         let (ran, said) = profile(args);

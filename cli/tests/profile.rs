@@ -1,4 +1,4 @@
-//! What the subcommands print and write, end to end.
+//! The output and files of the subcommands, end to end.
 
 mod command;
 
@@ -16,7 +16,7 @@ fn model(name: &str) -> PathBuf {
     models.join(format!("{name}.gguf"))
 }
 
-/// Profiles a model into a folder of its own; returns what was printed, and the folder.
+/// Profiles a model into its own folder. Returns the output and the folder.
 fn profile(model: &Path, args: &[&str]) -> (Output, TempDir) {
     let dir = TempDir::new().expect("a temporary folder");
     let mut command = brickscope(&["profile"]);
@@ -82,7 +82,7 @@ fn parsed(json: &str) -> Value {
     serde_json::from_str(json).expect("JSON")
 }
 
-/// What was printed as JSON, less what is computed from the file: a roofline for each phase.
+/// The output as JSON, without the part that is computed from the file: a roofline for each phase.
 fn without_roofline(printed: &str) -> Value {
     let mut json = parsed(printed);
     let roofline = json.as_object_mut().expect("an object").remove("roofline");
@@ -100,7 +100,7 @@ fn a_run_that_is_there_already_is_not_overwritten() {
     let mut command = brickscope(&["profile", "--tokens", "2", "--out"]);
     let output = command.arg(dir.path()).arg(model("tiny-Q8_0")).output().expect("it starts");
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("holds a run already"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("already holds a run"), "{}", text(&output.stderr));
     assert_eq!(std::fs::read(dir.path().join("profile.json")).expect("it stayed"), before);
 }
 

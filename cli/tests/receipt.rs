@@ -16,7 +16,7 @@ fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/receipt-v1.json")
 }
 
-/// The exit code, what was printed, and what was said.
+/// The exit code, standard output and standard error.
 fn output(args: &[&str]) -> (i32, String, String) {
     let output = brickscope(args).output().expect("the command starts");
     let [stdout, said] = [&output.stdout, &output.stderr].map(|bytes| text(bytes).to_owned());
@@ -87,7 +87,7 @@ fn another_model_than_that_of_the_receipt() {
         stdout.contains("\n  model-mismatch\n    the model's file has the SHA-256\n"),
         "{stdout}"
     );
-    // It isn't run again then.
+    // It isn't rerun then.
     let (code, stdout, _) = output(&["verify-receipt", word(&path), "--rerun", word(&path)]);
     assert_eq!(code, 1);
     assert!(stdout.contains("  a rerun: the receipt is refused without one\n"), "{stdout}");
@@ -123,7 +123,7 @@ fn keys_sign_receipts() {
         );
         assert_eq!(mode & 0o777, 0o600);
     }
-    // A key isn't lost to another.
+    // A key is never overwritten.
     let (code, _, said) = output(&["receipt", "keygen", word(&key)]);
     assert_eq!(code, 1, "{said}");
     assert_eq!(fs::read_to_string(&key).expect("the key"), secret);
@@ -150,7 +150,7 @@ fn keys_sign_receipts() {
     assert_eq!(fs::read_to_string(&receipt).expect("it"), edited);
 }
 
-/// Rates are the machine's affair, and this one may be busy: only the tokens are held to.
+/// Checks only the tokens of a rerun, since a busy machine changes the rates.
 #[test]
 fn a_rerun_chooses_the_same_tokens() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -190,7 +190,7 @@ fn a_rerun_chooses_the_same_tokens() {
         codes.filter(|code| code != "rerun-rate").collect::<Vec<String>>()
     };
     assert_eq!(rerun(), Vec::<String>::new());
-    // Other tokens in the receipt, and a seal over them.
+    // Different tokens in the receipt, with a valid seal.
     let path = run.join("receipt.json");
     let mut receipt = Receipt::load(&path).expect("the receipt");
     receipt.tests[3].output_sha256 = receipt.tests[0].output_sha256.clone();

@@ -1,4 +1,4 @@
-//! `brickscope report`: one HTML file of a run, or of two.
+//! `brickscope report`: an HTML file of one run, or of two.
 
 mod command;
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::command::{brickscope, run, text};
 
-/// Some decode passes of one brick, each of which takes so many nanoseconds and one more than the last.
+/// Decode passes of one brick that take this many nanoseconds, each one more than the last.
 fn profile(ns: u64) -> Profile {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());
@@ -52,7 +52,7 @@ fn a_report_is_one_file_and_says_where_it_is() {
     assert!(page.contains("LmHead"));
     // Nothing else was left behind.
     assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 3);
-    // Standard output has the same, and so has a run that is named by its file.
+    // Standard output gets the same, also for a run named by its file.
     let output = run(&mut brickscope(&["report", &at(&dir, "a"), "-o", "-"]));
     assert_eq!(text(&output.stdout), page);
     let by_file = run(&mut brickscope(&["report", &at(&dir, "a/profile.json"), "-o", "-"]));
@@ -68,11 +68,11 @@ fn without_a_name_it_goes_into_the_folder_of_the_run() {
     let bytes = fs::metadata(at(&dir, "a/report.html")).expect("written").len();
     assert_eq!(said["bytes"], bytes);
     let output = run(&mut brickscope(&["report", &at(&dir, "a"), &at(&dir, "b")]));
-    // A path is as long as it is.
+    // A path may have any length.
     let said = text(&output.stdout).lines().filter(|line| !line.contains("comparison.html"));
     assert!(said.clone().count() > 1 && said.clone().all(|line| line.chars().count() <= 80));
     let page = fs::read_to_string(at(&dir, "b/comparison.html")).expect("written");
-    // One process a side tells nothing.
+    // One process per side decides nothing.
     assert!(page.contains("Inconclusive") && page.contains("Both runs"), "{page:.3000}");
 }
 

@@ -1,4 +1,4 @@
-//! `brickscope show`: every form of a run, of runs whose times are known.
+//! `brickscope show`: every form, for runs with known times.
 
 mod command;
 
@@ -14,7 +14,7 @@ use crate::command::{adds_up, brickscope, run, text};
 
 const PTX: &str = ".version 7.0\n.target sm_70\n// q4k\n";
 
-/// A profile in a folder of its own.
+/// A profile in its own folder.
 struct Run {
     dir: TempDir,
 }
@@ -39,7 +39,7 @@ impl Run {
         text(&output.stdout).to_owned()
     }
 
-    /// What it says instead of showing anything.
+    /// Its message, if it must fail.
     fn refuse(&self, args: &[&str]) -> String {
         let output = brickscope(&["show", self.path()]).args(args).output().expect("it starts");
         assert!(!output.status.success(), "{args:?} succeeded");
@@ -50,8 +50,8 @@ impl Run {
     }
 }
 
-/// A decode pass of an embedding and three layers with a brick and a kernel on the CPU each, on a
-/// hand-turned clock.
+/// A decode pass of an embedding and three layers, each with a brick and a kernel on the CPU, on a mock
+/// clock.
 fn on_cpu() -> Profile {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());
@@ -73,7 +73,7 @@ fn on_cpu() -> Profile {
     profiler.profile()
 }
 
-/// The seeds' graph of one layer with kernels of a GPU, two of which have a source.
+/// The seeds' graph of one layer, with kernels of a GPU, two of which have a source.
 fn on_gpu() -> Profile {
     let profiler = BrickProfiler::with_clock(MockClock::default().clock());
     profiler.enable();
@@ -136,12 +136,9 @@ Execution Graph
 fn flags_that_do_nothing_or_ask_for_what_is_not_there_are_refused() {
     let run = Run::of(&on_cpu());
     let say = |args: &[&str]| run.refuse(args);
-    assert_eq!(say(&["--depth", "2"]), "brickscope: --depth is of the tree: add --as tree\n");
-    assert_eq!(
-        say(&["--as", "dot", "--fold"]),
-        "brickscope: --fold is of the tree: add --as tree\n"
-    );
-    assert_eq!(say(&["--ptx", "k"]), "brickscope: --ptx is of the kernels: add --as kernels\n");
+    assert_eq!(say(&["--depth", "2"]), "brickscope: --depth goes with --as tree\n");
+    assert_eq!(say(&["--as", "dot", "--fold"]), "brickscope: --fold goes with --as tree\n");
+    assert_eq!(say(&["--ptx", "k"]), "brickscope: --ptx goes with --as kernels\n");
     assert_eq!(
         say(&["--as", "tree", "--layer", "3"]),
         "brickscope: there is no layer 3: the layers are 0 to 2\n"
@@ -239,7 +236,7 @@ fn without_graphviz_the_drawing_is_refused_with_what_to_do() {
     assert!(said.contains("install the package `graphviz`") && said.contains("--as dot"), "{said}");
 }
 
-/// Stand-ins for Graphviz, so that the test needs none.
+/// Replacements for Graphviz, so that the test doesn't need it.
 #[cfg(unix)]
 #[test]
 fn graphviz_gets_the_whole_graph_and_its_faults_are_told() {
@@ -269,17 +266,17 @@ fn files_that_contradict_themselves_get_a_sentence_in_every_form() {
     let run = Run::of(&on_gpu());
     let json = std::fs::read_to_string(run.file()).expect("it was written");
     let write = |json: &str| std::fs::write(run.file(), json).expect("it is written");
-    // A source that isn't the one of its hash.
+    // A source that doesn't match its hash.
     write(&json.replace("// q4k", "// q5k"));
     let said = run.refuse(&["--as", "kernels"]);
     assert!(said.contains("PTX source 0 is said to have the hash"), "{said}");
-    // A file from before there was such a table.
+    // A file from before this table existed.
     let mut old: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert!(old.as_object_mut().expect("an object").remove("ptx").is_some());
     write(&old.to_string());
     let kernels = run.show(&["--as", "kernels"]);
     assert!(kernels.contains("0x0000000000000007?") && !kernels.contains("PTX: "), "{kernels}");
-    // Times that no sum can hold, and nodes inside each other.
+    // Times whose sum overflows, and nodes inside each other.
     let mut odd = old;
     let nodes = odd["graph"]["nodes"].as_array_mut().expect("nodes");
     for _ in 0..3 {

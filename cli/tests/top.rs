@@ -1,5 +1,5 @@
-//! `brickscope top`: its figures against the report of the same run, engines that die while they are
-//! watched, and the view itself in a real terminal.
+//! `brickscope top`: its figures compared with the report of the same run, engines that die while they
+//! are watched, and the view in a real terminal.
 #![cfg(unix)]
 
 mod command;
@@ -22,7 +22,7 @@ fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/models/tiny-Q8_0.gguf")
 }
 
-/// What is known of a run by two ways differs by no more than this.
+/// The most by which figures of a run may differ between the two.
 const AGREES: f64 = 0.01;
 
 fn agree(what: &str, a: &Value, b: &Value) {
@@ -33,7 +33,7 @@ fn agree(what: &str, a: &Value, b: &Value) {
     assert!((a - b).abs() <= AGREES * a.abs().max(b.abs()), "{what}: {a} and {b}");
 }
 
-/// A row of a table by what it is of.
+/// The row of a table with this key.
 fn rows<'v>(table: &'v Value, keys: &[&str]) -> Vec<(String, &'v Value)> {
     let rows = table.as_array().expect("a table").iter();
     rows.map(|row| (keys.iter().map(|key| row[key].to_string()).collect(), row)).collect()
@@ -82,7 +82,7 @@ fn the_last_picture_of_a_run_has_the_numbers_of_its_report() {
     assert_eq!(top["kv_cache"]["tokens"], top["kv_cache"]["room"], "the run filled it");
     assert_eq!(top["model"]["layers"], report["model"]["layers"]);
 
-    // Whatever is null has a reason.
+    // Every null has a reason.
     let absent = rows(&top["absent"], &["field"]);
     let mut nulls = Vec::new();
     find_nulls(&top, "", &mut nulls);
@@ -185,7 +185,7 @@ fn an_engine_is_watched_by_its_number_and_by_its_socket() {
 fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() {
     let mut engine = Engine::start();
     let socket = engine.socket();
-    // What it says first, and its first frame with a pass.
+    // Its hello, and its first frame with a pass.
     let mut reader = BufReader::new(UnixStream::connect(&socket).expect("it publishes"));
     let mut line = |begins: &str, has: &str| loop {
         let mut line = String::new();
@@ -209,7 +209,7 @@ fn an_engine_that_is_killed_leaves_its_last_picture_and_a_socket_that_says_so() 
     let again = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a watcher");
         stream.write_all(recorded.as_bytes()).expect("it reads");
-        // What it asked for is read, or the end would be an error.
+        // Read its request, or the end would be an error.
         BufReader::new(&stream).read_until(b'\n', &mut Vec::new()).expect("a request");
     });
     let printed = run(&mut engine.top(path.to_str().expect("UTF-8"), &["--once", "--json"]));
@@ -275,8 +275,8 @@ fn what_can_not_be_watched_is_said() {
     let path = model();
     let model = path.to_str().expect("UTF-8");
     assert!(said(&["top", "--attach", "4294967295"]).contains("there is no process"));
-    assert!(said(&["top", "--attach", "nowhere"]).contains("neither the number of a process"));
-    assert!(said(&["top", model]).contains("takes a terminal"));
+    assert!(said(&["top", "--attach", "nowhere"]).contains("neither a process id"));
+    assert!(said(&["top", model]).contains("needs a terminal"));
     assert!(said(&["top", model, "--json"]).contains("--once"));
     assert!(said(&["top", model, "--rate", "21"]).contains("1..=20"));
     assert!(said(&["top", model, "--once", "--attach", "1"]).contains("cannot be used with"));
@@ -284,13 +284,13 @@ fn what_can_not_be_watched_is_said() {
     assert!(said.contains("no-such-model.gguf"), "{said}");
 }
 
-/// A terminal of its own, 80 × 24.
+/// A separate terminal, 80 × 24.
 struct Terminal {
     name: String,
 }
 
 impl Terminal {
-    /// `None`, and a word about it, where there is no tmux.
+    /// `None`, with a note, if there is no tmux.
     fn run(name: &str, command: &str) -> Option<Self> {
         let name = format!("brickscope-test-{name}-{}", std::process::id());
         let terminal = Self { name };
@@ -313,7 +313,7 @@ impl Terminal {
         self.tmux(&["send-keys", key]).expect("the terminal is there");
     }
 
-    /// What is on the screen once `found` finds what it wants.
+    /// The screen once `found` accepts it.
     fn wait<T>(&self, what: &str, found: impl Fn(&str) -> Option<T>) -> (T, String) {
         let mut screen = String::new();
         // Minutes: this machine may be busy.
@@ -355,7 +355,7 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
         assert!(screen.contains(word), "{word}:\n{screen}");
     }
     terminal.press("Enter");
-    terminal.wait_for("Kernels, since somebody watches");
+    terminal.wait_for("Kernels, since a viewer attached");
     terminal.press("Escape");
     terminal.press("2");
     let screen = terminal.wait_for("layers by bricks");
@@ -379,7 +379,7 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
     assert!(screen.lines().next().expect("a title").contains("SIGKILL"), "{screen}");
     terminal.press("1");
     let screen = terminal.wait_for("bricks by share");
-    assert!(screen.contains("QkvProjection"), "the last picture stays:\n{screen}");
+    assert!(screen.contains("QkvProjection"), "the last screen stays:\n{screen}");
     terminal.press("q");
     let screen = terminal.wait_for("CODE 0");
     assert!(!screen.contains("THE ENGINE"), "the screen is as it was before:\n{screen}");

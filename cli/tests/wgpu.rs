@@ -1,5 +1,5 @@
-//! Models on a device of Vulkan, Metal or DX12, as a user runs them. Without a device the tests say so and
-//! pass, unless `BRICKSCOPE_NEEDS_WGPU` is set.
+//! Models on a device of Vulkan, Metal or DX12, as a user runs them. Without a device the tests print a
+//! note and pass, unless `BRICKSCOPE_NEEDS_WGPU` is set.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -19,7 +19,7 @@ fn fixture(name: &str) -> String {
     models.join(name).to_str().expect("UTF-8").to_owned()
 }
 
-/// Whether the command ran; `false` where there is no device.
+/// Whether the command ran; `false` if there is no device.
 fn ran(output: &Output) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!said.contains("panicked"), "{said}");
@@ -38,7 +38,7 @@ fn a_profile_on_a_device_has_its_times() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = dir.path().join("run");
     let (model, out) = (fixture("tiny-Q4_K_M.gguf"), out.to_str().expect("UTF-8"));
-    // Of a model so small, time stamps cost more than a hundredth.
+    // With so small a model, timestamps cost more than a hundredth.
     let args = ["profile", &model, "--backend", "wgpu", "--grain", "kernels", "--tokens", "6"];
     let output = brickscope(&[&args[..], &["--out", out]].concat(), &[]);
     if !ran(&output) {
@@ -60,7 +60,7 @@ fn a_profile_on_a_device_has_its_times() {
     assert!(bricks.iter().all(|b| b.source == Source::Device && b.stats.total_ns > 0));
     let shapes: Vec<_> = gpu.totals.iter().filter_map(|t| t.device.as_ref()).collect();
     assert!(shapes.iter().any(|on| on.shape == "512×256 q6_k as i8"), "{shapes:?}");
-    // Each kernel was recorded at a moment of its own, before it began as well as the clocks are aligned.
+    // Each kernel was recorded at its own moment, before it began, within the alignment of the clocks.
     let stream = &device.streams[0];
     let is_kernel = |name: u16| gpu.names[usize::from(name)].kind == NameKind::Kernel;
     let kernels = stream.spans.iter().filter(|span| span.name.is_some_and(is_kernel));

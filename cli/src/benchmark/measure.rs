@@ -1,4 +1,4 @@
-//! Running a test's repetitions, and a sample of each.
+//! Running the repetitions of a test, and taking a sample of each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,11 +18,11 @@ use crate::metrics::Current;
 /// How to measure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
-    /// What the tokens of the input are drawn with.
+    /// The seed for the random tokens of the input.
     pub(crate) seed: u64,
     /// Measured repetitions.
     pub(crate) repetitions: u32,
-    /// Whether the profiler hears of what is inside of passes.
+    /// Whether the profiler records bricks and kernels, not only passes.
     pub(crate) profiled: bool,
     pub(crate) warm_up: Rule,
 }
@@ -33,15 +33,15 @@ pub(crate) struct Bench<'s, 'm> {
     pub(crate) session: &'s mut Session<'m>,
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
-    /// Hears of all repetitions but those that are kept, and forgets each.
+    /// Records all repetitions that aren't kept, one at a time.
     scratch: Arc<BrickProfiler>,
-    /// Hears of one repetition of a test, for the run's profile.
+    /// Records one repetition of a test for the run's profile.
     kept: Arc<BrickProfiler>,
-    /// The one of these that hears just now.
+    /// The one of these that is recording.
     current: Current,
 }
 
-/// What came of a test.
+/// The results of a test.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) test: Test,
@@ -49,11 +49,11 @@ pub(crate) struct Measured {
     pub(crate) is_deterministic: bool,
     /// Spans recorded in measured repetitions.
     pub(crate) spans: u64,
-    /// What was lost or went otherwise than meant, by name.
+    /// Counts of lost spans and other faults, by name.
     pub(crate) dropped: BTreeMap<String, u64>,
 }
 
-/// What a repetition begins with.
+/// The state in which a repetition begins.
 struct Input {
     /// Tokens in the KV cache before it.
     position: usize,
@@ -70,7 +70,7 @@ struct Repetition {
 }
 
 impl<'s, 'm> Bench<'s, 'm> {
-    /// `capacity`: how many spans the profile of the run has room for.
+    /// `capacity`: the number of spans that the profile of the run has room for.
     pub(crate) fn new(
         session: &'s mut Session<'m>,
         clock: Clock,
@@ -79,7 +79,7 @@ impl<'s, 'm> Bench<'s, 'm> {
     ) -> Result<Self> {
         let profiler = || BrickProfiler::with_clock(clock.clone()).with_log_capacity(capacity);
         let (scratch, kept) = (Arc::new(profiler()), Arc::new(profiler()));
-        // The log of a thread is made when it first records: not in a repetition.
+        // The log of a thread is allocated when it first records, so that must not be in a repetition.
         for profiler in [&scratch, &kept] {
             profiler.enable();
             profiler.end_pass(profiler.begin_pass(Phase::Prefill), 0, 0);
@@ -90,7 +90,7 @@ impl<'s, 'm> Bench<'s, 'm> {
         Ok(Self { session, clock, settings, scratch, kept, current })
     }
 
-    /// The profiler that hears of the repetition that runs.
+    /// The profiler that records the current repetition.
     pub(crate) fn current(&self) -> Current {
         Arc::clone(&self.current)
     }
@@ -100,8 +100,8 @@ impl<'s, 'm> Bench<'s, 'm> {
         self.kept.profile()
     }
 
-    /// Runs a test: its warm-up, then the repetitions that count. With `keep` the last of these is
-    /// for the run's profile. `show` is told how far it is.
+    /// Runs a test: its warm-up, then the repetitions that count. With `keep` the last of these goes into
+    /// the run's profile. Calls `show` with the progress.
     pub(crate) fn run(
         &mut self,
         plan: Plan,
@@ -154,7 +154,7 @@ impl<'s, 'm> Bench<'s, 'm> {
         Ok(Measured { test, is_deterministic, spans: sums.spans, dropped: sums.dropped })
     }
 
-    /// Fills the KV cache as far as `plan` says; returns what repetitions begin with.
+    /// Fills the KV cache to the depth of `plan`, and returns the state in which repetitions begin.
     fn prepare(&mut self, plan: Plan) -> Result<(Input, String)> {
         let tokenizer = &self.session.model().tokenizer;
         let mut drawn =
@@ -242,7 +242,7 @@ fn forward<'s>(
     })
 }
 
-/// Writes samples into a test, with what was recorded of them; returns the sums of those that count.
+/// Adds the samples and their recorded sums to a test, and returns the sums of those that count.
 fn fill(test: &mut Test, samples: Vec<(Sample, Sums)>, repetitions: u32, profiled: bool) -> Sums {
     let mut all = Sums::default();
     for (_, sums) in &samples {
@@ -264,7 +264,7 @@ fn fill(test: &mut Test, samples: Vec<(Sample, Sums)>, repetitions: u32, profile
         test.bricks = all.bricks.into_iter().map(|(brick, _)| brick).collect();
         let launched = counted.kernels.iter().filter(|(_, kernel)| kernel.launches > 0);
         test.kernels = launched.map(|(_, kernel)| kernel.clone()).collect();
-        // The same work each time; were it not, there would be no such figure.
+        // Repetitions do the same work; if the work differs, this figure is left out.
         let n = u64::from(repetitions);
         let each = |of: fn(&Kernel) -> Option<u64>| {
             let sum =

@@ -1,15 +1,14 @@
-//! Measuring a model repeatedly: what is run, until when, and what becomes of the times.
+//! Measuring a model repeatedly: the tests to run, their warm-up, and the receipt of the results.
 //!
 //! ```text
 //! plan ──► measure (warm_up decides when it counts) ──► receipt ──► table · rows
 //! ```
 
-pub(crate) mod doubts;
 pub(crate) mod measure;
 pub(crate) mod plan;
-pub(crate) mod processes;
 pub(crate) mod receipt;
 pub(crate) mod rows;
 mod sums;
 pub(crate) mod table;
 pub(crate) mod warm_up;
+pub(crate) mod warnings;

@@ -1,9 +1,7 @@
-//! What a benchmark runs: tests, as llama-bench calls them.
+//! The tests that a benchmark runs, named as in llama-bench.
 
-use crate::args::BenchmarkArgs;
-
-/// Tokens of a prompt that a session runs in one pass: `Session::batch`, where the context is no
-/// shorter, and a prompt that fits into one of those is one pass, too.
+/// Tokens of a prompt that a session runs in one pass: `Session::batch`, unless the context is shorter,
+/// in which case the prompt is a single pass as well.
 const BATCH: usize = 128;
 
 /// Bricks in a forward pass.
@@ -21,11 +19,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The tests that were asked for, at each depth prefill and then decode.
-    pub(crate) fn all(args: &BenchmarkArgs) -> Vec<Self> {
+    /// The tests to run: prefill, then decode, at each depth.
+    pub(crate) fn all(n_prompt: usize, n_gen: usize, depths: &[usize]) -> Vec<Self> {
         let mut plans = Vec::new();
-        for &n_depth in &args.depth {
-            let (n_prompt, n_gen) = (args.prompt_tokens, args.tokens);
+        for &n_depth in depths {
             for plan in [Self { n_prompt, n_gen: 0, n_depth }, Self { n_prompt: 0, n_gen, n_depth }]
             {
                 if plan.n_prompt + plan.n_gen > 0 && !plans.contains(&plan) {
@@ -49,7 +46,7 @@ impl Plan {
         self.n_gen > 0
     }
 
-    /// Tokens in the KV cache when a repetition begins. A decode pass needs one at least.
+    /// Tokens in the KV cache when a repetition begins. A decode pass needs at least one.
     pub(crate) fn position(&self) -> usize {
         if self.is_decode() { self.n_depth.max(1) } else { self.n_depth }
     }
@@ -59,13 +56,13 @@ impl Plan {
         self.n_prompt.div_ceil(BATCH) + self.n_gen
     }
 
-    /// Bytes of a repetition in the receipt, about: its names; a figure of some ten digits for each
-    /// brick and each pass, and in a decode test for each token.
+    /// The approximate size of a repetition in the receipt: its names, and a figure of about ten digits for
+    /// each brick and each pass, and in a decode test for each token.
     pub(crate) fn receipt_bytes(&self) -> u64 {
         (350 + 10 * BRICKS + 20 * self.passes()) as u64
     }
 
-    /// Tokens in the KV cache at its end.
+    /// Tokens in the KV cache at the end of a repetition.
     pub(crate) fn context(&self) -> usize {
         self.position() + self.n_prompt + self.n_gen
     }
@@ -82,7 +79,10 @@ mod tests {
         let Command::Benchmark(args) = Args::parse_from(words).command else {
             panic!("{flags}");
         };
-        Plan::all(&args).iter().map(|plan| (plan.name(), plan.context())).collect()
+        Plan::all(args.prompt_tokens, args.tokens, &args.depth)
+            .iter()
+            .map(|plan| (plan.name(), plan.context()))
+            .collect()
     }
 
     #[test]

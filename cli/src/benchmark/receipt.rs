@@ -1,4 +1,4 @@
-//! From what was measured to a receipt: what ran, on what, with what, under which circumstances.
+//! Making a receipt of the measurements: the run, the machine, the settings and the circumstances.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,11 +11,11 @@ use brickscope_analysis::receipt::v1::{
 use brickscope_analysis::receipt::{sha256_file, sha256_file_with, sha256_hex};
 use brickscope_engine::Model as EngineModel;
 
-use super::doubts::{Circumstances, doubts};
 use super::measure::Measured;
+use super::warnings::{Circumstances, warnings};
 use crate::{progress, source};
 
-/// What is known before the first sample.
+/// The facts from before the first sample.
 #[derive(Debug)]
 pub(crate) struct Before {
     pub(crate) model: Model,
@@ -25,16 +25,16 @@ pub(crate) struct Before {
     pub(crate) ceilings: Result<brickscope::Ceilings, Absent>,
 }
 
-/// What is known after the last.
+/// The facts from after the last sample.
 #[derive(Debug)]
 pub(crate) struct After<'p> {
     /// RFC 3339.
     pub(crate) timestamp: String,
     pub(crate) tests: Vec<Measured>,
-    /// Of the repetitions that were kept; for what it says of clock and overhead.
+    /// The profile of the kept repetitions, for its facts about clock and overhead.
     pub(crate) profile: &'p Profile,
     pub(crate) load: Load,
-    /// Periods in which the control group's limit stopped this process.
+    /// The number of periods in which the control group's limit stopped this process.
     pub(crate) throttled: u64,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn receipt(before: Before, after: After<'_>) -> Receipt {
         Err(absent) => (None, Some(absent.reason)),
     };
     let machine = machine();
-    load.doubts = doubts(
+    load.doubts = warnings(
         Circumstances {
             load: &load,
             machine: &machine,
@@ -137,7 +137,7 @@ pub(crate) fn model(model: &EngineModel) -> Result<Model> {
 }
 
 fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
-    // Of what the peak is, the basis says.
+    // The basis says which numbers the peak is for.
     let flops_per_second = ceilings.peak_per_second();
     let brickscope::Ceilings {
         read_bytes_per_second,
@@ -157,10 +157,10 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
     Ceilings { read_bytes_per_second, flops_per_second, caches, basis, measured }
 }
 
-/// Where a receipt's environment says that the weights were while they were read.
+/// The key in a receipt's environment for where the weights were during the run.
 pub(crate) const WEIGHTS: &str = "WEIGHTS";
 
-/// What the program knows of its build, and of where the weights are.
+/// The program's build, and where the weights are.
 fn environment(weights: &str) -> BTreeMap<String, String> {
     let os = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
     let known = [
@@ -211,7 +211,7 @@ fn machine() -> Machine {
         cgroup_memory_bytes: details.memory_limit,
         huge_pages: details.huge_pages,
         swap_used_bytes: details.swap_used,
-        // The id itself is a secret of the machine, of sorts: systems derive others from it.
+        // The id itself is sensitive: systems derive other ids from it.
         boot: details.boot_id.map(|id| sha256_hex(id.as_bytes())[..16].to_owned()),
     }
 }

@@ -1,10 +1,11 @@
-//! A receipt's tests as rows for programs, in the forms in which llama-bench prints: its columns
-//! first, by its names and in its order (ggml-org/llama.cpp@0c1e57098, tools/llama-bench/llama-bench.cpp,
+//! A receipt's tests as rows for programs, in the formats of llama-bench: first its columns, with its
+//! names and in its order (ggml-org/llama.cpp@0c1e57098, tools/llama-bench/llama-bench.cpp,
 //! `test::get_fields`), then ours.
 //!
-//! Where a column is a setting that this engine doesn't have, it says what llama-bench would for one
-//! that is off.
+//! A column for a setting that this engine lacks has the value that llama-bench prints if the setting
+//! is off.
 
+use clap::ValueEnum;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -12,23 +13,37 @@ use brickscope_analysis::receipt::v1::{Receipt, Test};
 use brickscope_engine::Model;
 use serde_json::{Map, Value, json};
 
-use crate::args::Format;
 use crate::benchmark::receipt::WEIGHTS;
 use crate::source::MAPPED;
 
-/// A process's receipt, and where it lies.
+/// The output formats, which are those of llama-bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table and notes.
+    Md,
+    /// An array with an object for each test.
+    Json,
+    /// One object per line.
+    Jsonl,
+    /// A header, and a line for each test.
+    Csv,
+    /// SQL that creates and fills a table `llama_bench`.
+    Sql,
+}
+
+/// The receipt of a process, and the folder of its run.
 #[derive(Debug, Clone)]
 pub(crate) struct Measurement {
     pub(crate) receipt: Receipt,
     pub(crate) folder: PathBuf,
 }
 
-/// What a receipt doesn't say of a model, and llama-bench does.
+/// Properties of a model that llama-bench prints and a receipt lacks.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelRow {
-    /// As in `llama 1.1B Q4_K`.
+    /// For example `llama 1.1B Q4_K`.
     pub(crate) model_type: String,
-    /// The tensors' bytes: less than the file's.
+    /// The size of all tensors, which is less than the file's.
     pub(crate) bytes: u64,
 }
 
@@ -47,14 +62,14 @@ impl ModelRow {
     }
 }
 
-/// What a column is called, what is in it, and its type in SQL.
+/// The name, the value and the SQL type of a column.
 type Column = (&'static str, Value, &'static str);
 
 const TEXT: &str = "TEXT";
 const INTEGER: &str = "INTEGER";
 const REAL: &str = "REAL";
 
-/// llama-bench's columns.
+/// The columns of llama-bench.
 fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Column> {
     let Receipt { machine, run, timestamp, environment, binary, .. } = &measurement.receipt;
     let is_mapped = environment.get(WEIGHTS).is_none_or(|stated| stated == MAPPED);
@@ -107,7 +122,7 @@ fn theirs(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Colum
     ]
 }
 
-/// Ours.
+/// Our additional columns.
 fn ours(measurement: &Measurement, test: &Test) -> Vec<Column> {
     let Measurement { receipt, folder } = measurement;
     let run = &receipt.run;
@@ -151,7 +166,7 @@ fn columns(measurement: &Measurement, model: &ModelRow, test: &Test) -> Vec<Colu
     columns
 }
 
-/// All tests of all measurements, in a form for programs.
+/// All tests of all measurements, in a format for programs.
 pub(crate) fn render(measurements: &[Measurement], model: &ModelRow, format: Format) -> String {
     let tests = || {
         measurements.iter().flat_map(|measurement| {
@@ -161,7 +176,7 @@ pub(crate) fn render(measurements: &[Measurement], model: &ModelRow, format: For
     let objects = tests().map(|(measurement, test)| object(measurement, model, test));
     let rows = tests().map(|(measurement, test)| columns(measurement, model, test));
     match format {
-        // For people there is the table.
+        // `table::markdown` writes this one.
         Format::Md => String::new(),
         Format::Json => {
             let all: Vec<Value> = objects.collect();
@@ -173,7 +188,7 @@ pub(crate) fn render(measurements: &[Measurement], model: &ModelRow, format: For
     }
 }
 
-/// A row as JSON, which has the samples too.
+/// A row as JSON, which also has the samples.
 fn object(measurement: &Measurement, model: &ModelRow, test: &Test) -> Value {
     let plain = |(name, value, _): Column| (name.to_owned(), value);
     let mut object: Map<String, Value> =
@@ -188,12 +203,12 @@ fn object(measurement: &Measurement, model: &ModelRow, test: &Test) -> Value {
     Value::Object(object)
 }
 
-/// A value as text; what is absent has none.
+/// A value as text; `None` if it is absent.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
-        // As llama-bench writes them.
+        // The spelling of llama-bench.
         Value::Bool(is) => Some(u8::from(*is).to_string()),
         value => Some(value.to_string()),
     }

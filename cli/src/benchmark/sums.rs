@@ -1,11 +1,11 @@
-//! What a profiler says of one repetition: the sums of its bricks and kernels.
+//! The sums of bricks and kernels in one repetition.
 
 use std::collections::BTreeMap;
 
 use brickscope::{NameKind, Pass, Profile};
 use brickscope_analysis::receipt::v1::{Brick, Kernel};
 
-/// What a profiler says of some passes.
+/// The sums of some passes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Sums {
     pub(super) wall_ns: u64,
@@ -19,7 +19,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Of all passes of a profile. What lies outside of passes isn't measured.
+    /// The sums of all passes of a profile. Bricks outside of passes aren't measured.
     pub(super) fn of(profile: &Profile) -> Self {
         let mut sums = Self {
             wall_ns: profile.phases.iter().map(|phase| phase.wall_ns).sum(),
@@ -35,7 +35,7 @@ impl Sums {
                 let category = total.category.unwrap_or_default().name().to_owned();
                 sums.add_brick(&Brick { name: stats.name.clone(), category }, stats.exclusive_ns);
             } else {
-                // Who states bytes states FLOPs too, be they none: a copy has none.
+                // A span that states bytes also states FLOPs, even if they are zero, as for a copy.
                 let is_stated = stats.total_flops | stats.total_bytes > 0;
                 sums.add_kernel(&Kernel {
                     id: stats.name.clone(),
@@ -48,7 +48,7 @@ impl Sums {
         sums
     }
 
-    /// What has come since `earlier`, of the same profiler.
+    /// The difference to `earlier` sums of the same profiler.
     pub(super) fn since(mut self, earlier: &Self) -> Self {
         self.wall_ns -= earlier.wall_ns;
         self.unattributed_ns -= earlier.unattributed_ns;
@@ -94,14 +94,14 @@ impl Sums {
         sum.bytes = plus(sum.bytes, kernel.bytes);
     }
 
-    /// Makes place for the bricks of `other`.
+    /// Adds empty rows for the bricks of `other`.
     pub(super) fn add_names(&mut self, other: &Self) {
         for (brick, _) in &other.bricks {
             self.add_brick(brick, 0);
         }
     }
 
-    /// Adds all but the passes.
+    /// Adds everything except the passes.
     pub(super) fn add(&mut self, other: &Self) {
         self.wall_ns += other.wall_ns;
         self.unattributed_ns += other.unattributed_ns;
@@ -118,13 +118,13 @@ impl Sums {
     }
 }
 
-/// Whether others disturbed a pass; `None` if nobody could tell of any.
+/// Whether other work disturbed a pass; `None` if that isn't known for any pass.
 pub(super) fn disturbed(passes: &[Pass]) -> Option<bool> {
     let known = passes.iter().any(|pass| pass.disturbance.is_some());
     known.then(|| passes.iter().any(Pass::is_disturbed))
 }
 
-/// For how long threads waited for a core. One look can be of several passes in a row.
+/// How long threads waited for a core. One reading may cover several passes in a row.
 pub(super) fn run_queue_wait(passes: &[Pass]) -> Option<u64> {
     let mut rest = passes;
     let mut sum: u64 = 0;
@@ -137,7 +137,7 @@ pub(super) fn run_queue_wait(passes: &[Pass]) -> Option<u64> {
     (!passes.is_empty()).then_some(sum)
 }
 
-/// Counters that aren't zero, by name. Of disturbance samples tell.
+/// Counters that aren't zero, by name, except disturbed passes: samples have those.
 fn dropped(profile: &Profile) -> BTreeMap<String, u64> {
     let counters = serde_json::to_value(profile.dropped);
     let counters = counters.ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A look at so many passes, in which one thread waited so long.
+    /// A reading that covers some passes, in which one thread waited for some time.
     fn look(passes: u64, wait_ns: u64) -> Disturbance {
         Disturbance {
             passes,
@@ -187,12 +187,12 @@ mod tests {
         let passes = [pass(Some(first)), pass(Some(first)), pass(Some(second))];
         assert_eq!(run_queue_wait(&passes), Some(705));
         assert_eq!((disturbed(&passes), disturbed(&passes[..2])), (Some(true), Some(false)));
-        // What nobody looked at is not known.
+        // Without a reading it isn't known.
         assert_eq!(run_queue_wait(&[pass(Some(second)), pass(None)]), None);
         assert_eq!((run_queue_wait(&[]), disturbed(&[pass(None)])), (None, None));
     }
 
-    /// What a profiler says of passes of one brick with one kernel, each of so many nanoseconds.
+    /// The sums of passes of one brick with one kernel, given the nanoseconds of each.
     fn sums(profiler: &BrickProfiler, hand: &MockClock, phase: Phase, passes: &[u64]) -> Sums {
         let kernel = profiler.kernel("gemv", None);
         for &ns in passes {

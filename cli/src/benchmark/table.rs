@@ -1,4 +1,4 @@
-//! Receipts as text for people: llama-bench's table, and what there is to say about it.
+//! Receipts as text: the table of llama-bench, and notes below it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,9 +6,11 @@ use std::path::Path;
 use brickscope_analysis::receipt::v1::{Receipt, Spread, Test};
 
 use super::rows::{Measurement, ModelRow};
+use crate::figures::{median, std_dev};
+use crate::text::wrapped;
 
-/// The table: a row for each test of each process. Its columns are those of llama-bench, so that rows
-/// of both can be put into one table.
+/// The table, with a row for each test of each process. It has the columns of llama-bench, so that rows
+/// of both can go into one table.
 pub(crate) fn markdown(measurements: &[Measurement], model: &ModelRow) -> String {
     let mut rows: Vec<[String; 7]> =
         vec![["model", "size", "params", "backend", "threads", "test", "t/s"].map(str::to_owned)];
@@ -25,7 +27,7 @@ pub(crate) fn markdown(measurements: &[Measurement], model: &ModelRow) -> String
             ]);
         }
     }
-    // Text to the left, figures to the right.
+    // Text is aligned to the left, figures to the right.
     let is_text = |column| column == 0 || column == 3;
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; 7] = std::array::from_fn(|column| width(column).unwrap_or_default());
@@ -73,7 +75,7 @@ fn rate(test: &Test) -> String {
     }
 }
 
-/// What there is to say of one process's measurement, below the table.
+/// The notes on the measurement of one process, below the table.
 pub(crate) fn notes(measurement: &Measurement) -> String {
     let Measurement { receipt, folder } = measurement;
     let mut text = String::new();
@@ -87,8 +89,8 @@ pub(crate) fn notes(measurement: &Measurement) -> String {
     line("warm-up", &warm_ups(receipt));
     line("overhead", &overhead(receipt));
     line("clock", &clock(receipt));
-    for doubt in &receipt.load.doubts {
-        line("doubt", doubt);
+    for warning in &receipt.load.doubts {
+        line("warning", warning);
     }
     if let Some(absent) = &receipt.load.absent {
         line("load", absent);
@@ -110,7 +112,7 @@ fn of_test(test: &Test, text: &mut String) {
             (Some(low), Some(high)) => {
                 format!("; 95 % interval of the mean {low:.2} to {high:.2}")
             }
-            _ => "; an interval takes 2 repetitions".to_owned(),
+            _ => "; an interval needs 2 repetitions".to_owned(),
         };
         let value = format!("median {median:.2} of {}{interval}", of.samples);
         wrapped("  t/s         ", &value, text);
@@ -146,7 +148,7 @@ fn durations(spread: &Spread) -> String {
     if let Some(((name, quantile), _)) = withheld
         && let Some(least) = brickscope::Histogram::least_count(quantile)
     {
-        let _ = write!(text, " (a {name} takes {least})");
+        let _ = write!(text, " (a {name} needs {least})");
     }
     text
 }
@@ -160,7 +162,7 @@ fn warm_ups(receipt: &Receipt) -> String {
     let tests: Vec<String> = receipt.tests.iter().map(of).collect();
     let part = receipt.tests.first().map_or(0.0, |test| 100.0 * test.warm_up.within);
     format!(
-        "{}; repetitions until the last 3 agreed within {part:.0} %, in no figure",
+        "{}; repetitions until the last 3 agreed within {part:.0} %, excluded from all figures",
         tests.join(", ")
     )
 }
@@ -181,17 +183,17 @@ fn clock(receipt: &Receipt) -> String {
         let _ = write!(text, ", resolution {ns:.0} ns");
     }
     if let Some(ns) = of.reading_ns {
-        let _ = write!(text, ", {ns:.1} ns a reading");
+        let _ = write!(text, ", {ns:.1} ns per reading");
     }
     if let Some(ppm) = of.drift_ppm {
-        let _ = write!(text, ", {ppm:.1} ppm off the system's clock");
+        let _ = write!(text, ", {ppm:.1} ppm off the system clock");
     }
     text
 }
 
-/// What several processes have in common, and where they differ: by test, of the medians of each.
+/// The notes on the measurements of several processes: by test, how their medians differ.
 pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
-    let mut text = format!("\n{} processes, the medians of each (t/s)\n", measurements.len());
+    let mut text = format!("\nMedians of {} processes (t/s)\n", measurements.len());
     let Some(first) = measurements.first() else { return text };
     for (nth, test) in first.receipt.tests.iter().enumerate() {
         let medians = measurements.iter().filter_map(|measurement| {
@@ -200,9 +202,8 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
         let mut medians: Vec<f64> = medians.collect();
         medians.sort_by(f64::total_cmp);
         let (Some(&least), Some(&most)) = (medians.first(), medians.last()) else { continue };
-        let n = medians.len();
-        let median = (medians[(n - 1) / 2] + medians[n / 2]) / 2.0;
-        let spread = match deviation(&medians) {
+        let median = median(medians.clone());
+        let spread = match std_dev(&medians) {
             Some(sd) => format!(", standard deviation {:.2} %", 100.0 * sd / median),
             None => String::new(),
         };
@@ -210,28 +211,28 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
         wrapped(&label, &format!("median {median:.2}, {least:.2} to {most:.2}{spread}"), &mut text);
     }
     text.push('\n');
-    for (doubt, processes) in doubts(measurements) {
+    for (warning, processes) in warnings(measurements) {
         let of = match &processes[..] {
             [one] => format!("process {one}"),
-            [one, others @ ..] => format!("process {one}, alike in {}", others.join(", ")),
+            [one, others @ ..] => format!("process {one}, similar in {}", others.join(", ")),
             [] => String::new(),
         };
-        wrapped("doubt     ", &format!("{doubt} ({of})"), &mut text);
+        wrapped("warning   ", &format!("{warning} ({of})"), &mut text);
     }
     let n = measurements.len();
     let _ = writeln!(text, "{:9} {}, 1 to {n}", "runs in", folder.display());
     text
 }
 
-/// Each kind of doubt once, in the words of the first process that has it, with the processes that do: the
-/// sentences of one kind differ in their numbers.
-fn doubts(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
+/// Each kind of warning once, as the first process with it states it, and the processes that have it.
+/// Warnings of one kind differ only in their numbers.
+fn warnings(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut found: Vec<(&str, Vec<String>)> = Vec::new();
     for Measurement { receipt, .. } in measurements {
-        for doubt in &receipt.load.doubts {
-            // The name of a test is a number, too.
-            let (test, said) = doubt.split_once(": ").unwrap_or(("", doubt));
+        for warning in &receipt.load.doubts {
+            // The name of a test has a number as well, which must stay.
+            let (test, said) = warning.split_once(": ").unwrap_or(("", warning));
             let said: String = said.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect();
             let kind = format!("{test}: {said}");
             let process = receipt.run.process.to_string();
@@ -239,7 +240,7 @@ fn doubts(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
                 Some(nth) => found[nth].1.push(process),
                 None => {
                     kinds.push(kind);
-                    found.push((doubt, vec![process]));
+                    found.push((warning, vec![process]));
                 }
             }
         }
@@ -247,47 +248,12 @@ fn doubts(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
     found
 }
 
-/// The standard deviation of a sample.
-fn deviation(values: &[f64]) -> Option<f64> {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt())
-}
-
-/// Columns of a line at most.
-const WIDTH: usize = 80;
-
-/// `value` after `label`, on as many lines as it takes.
-pub(crate) fn wrapped(label: &str, value: &str, text: &mut String) {
-    let indent = label.chars().count();
-    text.push_str(label);
-    let mut column = indent;
-    // A unit stays on the line of its number.
-    let value = value.replace(" %", "\u{a0}%");
-    for (nth, word) in value.split(' ').filter(|word| !word.is_empty()).enumerate() {
-        let word = word.replace('\u{a0}', " ");
-        let width = word.chars().count();
-        if nth > 0 && column + 1 + width > WIDTH {
-            let _ = write!(text, "\n{:indent$}", "");
-            column = indent;
-        } else if nth > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(&word);
-        column += width;
-    }
-    text.push('\n');
-}
-
 #[cfg(test)]
 mod tests {
     use brickscope_analysis::receipt::Receipt;
 
     use super::*;
-    use crate::args::Format;
-    use crate::benchmark::rows::render;
+    use crate::benchmark::rows::{Format, render};
 
     fn model() -> ModelRow {
         ModelRow { model_type: "llama 2M Q8_0".to_owned(), bytes: 1_954_816 }
@@ -334,14 +300,5 @@ mod tests {
         assert_eq!(size(1 << 30), "1.00 GiB");
         assert_eq!(parameters(999_999_999), "1000.00 M");
         assert_eq!(parameters(1_100_048_384), "1.10 B");
-    }
-
-    #[test]
-    fn a_line_is_broken_between_words() {
-        let mut text = String::new();
-        wrapped("label  ", &"word ".repeat(40), &mut text);
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
-        assert!(text.lines().skip(1).all(|line| line.starts_with("       word")));
-        assert_eq!(text.matches("word").count(), 40);
     }
 }

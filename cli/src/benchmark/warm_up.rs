@@ -1,33 +1,32 @@
-//! When a measurement may begin: when the last repetitions agree.
+//! When a warm-up is over: when the last repetitions agree.
 
 use brickscope_analysis::receipt::v1::WarmUp;
 
-/// When a warm-up is over.
+/// The rule for the end of a warm-up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rule {
-    /// So many repetitions, the last ones, are to agree …
+    /// The number of last repetitions that must agree …
     pub(crate) window: usize,
-    /// … within this part of their median.
+    /// … within this share of their median.
     pub(crate) within: f64,
-    /// Repetitions before it may end without that …
+    /// The least repetitions before it ends without agreement …
     pub(crate) least: usize,
-    /// … which it does after so many …
+    /// … which it does after this many repetitions …
     pub(crate) most: usize,
-    /// … or so many nanoseconds.
+    /// … or this many nanoseconds.
     pub(crate) most_ns: u64,
 }
 
 impl Default for Rule {
-    /// perf_analyzer looks at the last 3 windows, and gives up after 10; that they be within 5 % of
-    /// the median is stricter than its 10 %. A repetition of a large model takes longer than 10 s:
-    /// of those two have to do.
+    /// Like perf_analyzer, looks at the last 3 windows and gives up after 10; 5 % of the median is stricter
+    /// than its 10 %. A repetition of a large model takes longer than 10 s, so two of those are enough.
     fn default() -> Self {
         Self { window: 3, within: 0.05, least: 2, most: 10, most_ns: 10_000_000_000 }
     }
 }
 
 impl Rule {
-    /// How the warm-up ended, if it is over after repetitions of these walls.
+    /// How the warm-up ended, if it is over after repetitions with these wall times.
     pub(crate) fn verdict(&self, walls_ns: &[u64], elapsed_ns: u64) -> Option<WarmUp> {
         let steady = self.agree(walls_ns);
         let n = walls_ns.len();
@@ -49,7 +48,7 @@ impl Rule {
 mod tests {
     use super::*;
 
-    /// After how many repetitions of these walls it is over, and whether they agree.
+    /// The number of repetitions with these wall times after which it is over, and whether they agree.
     fn ended(walls: &[u64]) -> Option<(usize, bool)> {
         let rule = Rule::default();
         (1..=walls.len()).find_map(|n| {
@@ -63,7 +62,7 @@ mod tests {
         assert_eq!(ended(&[100, 100, 100]), Some((3, true)));
         assert_eq!(ended(&[300, 100, 104, 96, 1]), Some((4, true)));
         assert_eq!(ended(&[100, 100]), None);
-        // One that is off keeps it going until it has left the window.
+        // An outlier prolongs the warm-up until it has left the window.
         assert_eq!(ended(&[100, 106, 100, 100, 100]), Some((5, true)));
         assert_eq!(ended(&[100, 100, 106, 100, 100, 100]), Some((6, true)));
     }
@@ -74,7 +73,7 @@ mod tests {
         assert_eq!(ended(&falling), Some((10, false)));
         let second = 1_000_000_000;
         assert_eq!(ended(&[4 * second, 5 * second, 6 * second, 7 * second]), Some((3, false)));
-        // Two at least, however long one takes.
+        // At least two, however long one takes.
         assert_eq!(ended(&[60 * second, 50 * second, 50 * second]), Some((2, false)));
         assert_eq!(ended(&[60 * second]), None);
     }

@@ -1,4 +1,4 @@
-//! `brickscope benchmark`: how fast a model runs, measured so that others can check it.
+//! `brickscope benchmark`: measures how fast a model runs, in a way that others can check.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -11,19 +11,134 @@ use brickscope_analysis::receipt::v1::{Load, Run};
 use brickscope_engine::{Model, Session};
 use brickscope_live::socket::{Facts, Publisher};
 
+use super::benchmark_set;
 use super::profile::log_capacity;
-use crate::args::{BenchmarkArgs, Format};
 use crate::benchmark::measure::{Bench, Measured, Settings};
 use crate::benchmark::plan::Plan;
 use crate::benchmark::receipt::{self, After, Before};
-use crate::benchmark::rows::{self, Measurement, ModelRow};
+use crate::benchmark::rows::{self, Format, Measurement, ModelRow};
+use crate::benchmark::table;
 use crate::benchmark::warm_up::Rule;
-use crate::benchmark::{processes, table};
+use crate::flags::{ExecutorArgs, MAX_PROCESSES, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::RunDir;
-use crate::{kept, metrics, progress, source};
+use crate::{ceilings_cache, metrics, progress, source};
 
-/// What was measured, by one process or by several.
+/// Measure how fast a model runs, repeatedly, and write a receipt.
+///
+/// There are two kinds of test, as in llama-bench: pp512, the prefill of 512 random tokens, and tg128,
+/// 128 decode passes of one token. Each is repeated until its times agree, and then as often as
+/// --repetitions says. All single times, the settings and the conditions are written to receipt.json in
+/// the run's folder; docs/benchmark.md says what each number includes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 -o json\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
+)]
+pub(crate) struct BenchmarkArgs {
+    /// The GGUF file to run. By default the same model as for `profile`.
+    pub(crate) model: Option<PathBuf>,
+
+    /// Tokens of the prompt, drawn at random from the vocabulary; 0 for no prefill test.
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = count)]
+    pub(crate) prompt_tokens: usize,
+
+    /// Tokens to generate; 0 for no decode test.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = passes)]
+    pub(crate) tokens: usize,
+
+    /// Tokens in the KV cache before each test. A list separated by commas runs each test at each depth.
+    #[arg(short, long, value_name = "D", value_delimiter = ',', default_value = "0", value_parser = count)]
+    pub(crate) depth: Vec<usize>,
+
+    /// Measured repetitions of each test, after its warm-up. An interval needs at least 2.
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=MAX_REPETITIONS))]
+    pub(crate) repetitions: u32,
+
+    /// The seed for the random tokens of the prompt.
+    #[arg(long, default_value_t = 42, value_parser = clap::value_parser!(u64).range(..=MAX_SEED))]
+    pub(crate) seed: u64,
+
+    /// Measure without the profiler and its overhead. The receipt then lists no bricks and no kernels, and
+    /// `verify-receipt` refuses it, since nothing shows what ran.
+    #[arg(long)]
+    pub(crate) no_profiler: bool,
+
+    /// The folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// With --out: overwrite the run or the set in the folder.
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
+
+    /// Measure in this many separate processes, one after the other, each with its own folder. Times vary
+    /// more between processes than within one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_PROCESSES))]
+    pub(crate) processes: u32,
+
+    /// The number of this process in its set, for callers that start the processes of a set themselves.
+    #[arg(long, value_name = "K", requires = "set", hide = true)]
+    pub(crate) process: Option<u32>,
+
+    /// The name of the set.
+    #[arg(long, value_name = "NAME", requires = "process", hide = true)]
+    pub(crate) set: Option<String>,
+
+    /// The output format. All formats but md are for programs: nothing else is printed.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Md)]
+    pub(crate) output: Format,
+
+    /// The same as --output json.
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) json: bool,
+
+    /// Let `brickscope top --attach PID` on this machine watch. It costs nothing while nobody watches; a
+    /// watcher takes CPU time from what is measured.
+    #[arg(long)]
+    pub(crate) live: bool,
+
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+impl BenchmarkArgs {
+    /// The output format.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+}
+
+/// The longest context of today's models.
+const MAX_TOKENS: usize = 1 << 20;
+
+/// A benchmark keeps each of its passes, and has room for twice as many.
+const MAX_PASSES: usize = 1 << 15;
+
+/// More would exceed the size of the longest receipt.
+const MAX_REPETITIONS: i64 = 10_000;
+
+/// The largest integer that all JSON readers read exactly.
+const MAX_SEED: u64 = 1 << 53;
+
+fn count(text: &str) -> Result<usize, String> {
+    at_most(text, MAX_TOKENS)
+}
+
+fn passes(text: &str) -> Result<usize, String> {
+    at_most(text, MAX_PASSES)
+}
+
+fn at_most(text: &str, most: usize) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(n) if n <= most => Ok(n),
+        _ => Err(format!("must be 0 to {most} tokens")),
+    }
+}
+
+/// The results of one process or of several.
 struct Done {
     measurements: Vec<Measurement>,
     model: ModelRow,
@@ -31,26 +146,26 @@ struct Done {
 }
 
 pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
-    let plans = Plan::all(args);
+    let plans = Plan::all(args.prompt_tokens, args.tokens, &args.depth);
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
     }
     if args.processes > 1 && args.metrics.metrics.is_some() {
-        bail!("--metrics: with --processes each would serve at the same address");
+        bail!("--metrics: with --processes all processes would serve at the same address");
     }
     if args.processes > 1 && args.live {
-        bail!("--live: with --processes it would be another process each time");
+        bail!("--live: with --processes there is a new process for each run");
     }
     if args.process.is_some_and(|process| !(1..=args.processes).contains(&process)) {
-        bail!("--process: a set of {} has no such process", args.processes);
+        bail!("--process: must be 1 to {}, the number of processes", args.processes);
     }
     let repetitions = u64::from(args.repetitions) + Rule::default().most as u64;
     let bytes: u64 = plans.iter().map(|plan| plan.receipt_bytes()).sum();
     let bytes = bytes.saturating_mul(repetitions);
     if bytes > MAX_BYTES {
         bail!(
-            "--repetitions: the receipt would have some {:.0} MB, and one of more than {:.0} MB is not \
-             read: ask for fewer repetitions, tokens or depths",
+            "--repetitions: the receipt would have about {:.0} MB, and brickscope reads at most {:.0} MB: \
+            use fewer repetitions, tokens or depths",
             bytes as f64 / 1e6,
             MAX_BYTES as f64 / 1e6
         );
@@ -75,14 +190,14 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-/// Has processes of their own measure, one after the other.
+/// Measures in separate processes, one after the other.
 fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model.as_deref())?;
     let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
     let bar = progress::steps("processes", u64::from(args.processes));
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
-    let measurements = processes::run(args, &dir, &mut show)?;
+    let measurements = benchmark_set::run(args, &dir, &mut show)?;
     bar.finish_and_clear();
     Ok(Done { measurements, model: ModelRow::of(&model), folder: dir.path().to_owned() })
 }
@@ -91,7 +206,7 @@ fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
 fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let live = Live::begin(args.live, true)?;
-    let mut model = source::model_telling(args.model.as_deref(), &|done, total| {
+    let mut model = source::model_with(args.model.as_deref(), &|done, total| {
         live.say_bytes("making a model", done, total);
     })?;
     source::copy_weights(&mut model, &args.executor, &|done, total| {
@@ -110,7 +225,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
         profiled: !args.no_profiler,
         warm_up: Rule::default(),
     };
-    // The profile is to have a prefill and a decode test: those at the least depth.
+    // The profile is to have one prefill and one decode test: those with the smallest depth.
     let kept = |is_decode| {
         let plans = plans.iter().filter(|plan| plan.is_decode() == is_decode);
         plans.min_by_key(|plan| plan.n_depth).copied()
@@ -169,7 +284,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan]) -> Result<Done> {
     Ok(Done { measurements, model: ModelRow::of(&model), folder })
 }
 
-/// Lets others watch, if that was asked for: the repetition that runs.
+/// Lets others watch the repetition that runs, if asked for.
 fn publish(
     live: Live,
     model: &Model,
@@ -197,7 +312,7 @@ fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<
     let hashed = receipt::model(model)?;
     let note = progress::note("measuring what this machine can do");
     let cpu = session.cpu();
-    let ceilings = kept::sure_ceilings(model, cpu.kernels, cpu.pool());
+    let ceilings = ceilings_cache::sure_ceilings(model, cpu.kernels, cpu.pool());
     note.finish_and_clear();
     let run = Run {
         command: std::env::args().collect(),
@@ -220,12 +335,12 @@ fn before(args: &BenchmarkArgs, model: &Model, session: &Session<'_>) -> Result<
     })
 }
 
-/// Periods so far in which the control group's CPU limit stopped this process.
+/// The number of periods so far in which the control group's CPU limit stopped this process.
 fn throttled() -> u64 {
     CpuLimit::read().and_then(|limit| limit.throttled_periods).unwrap_or_default()
 }
 
-/// The system's load average over a minute.
+/// The system's load average over the last minute.
 fn load_average() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
@@ -240,7 +355,7 @@ fn load(before: Option<f64>, watch: Result<LoadWatch, Absent>) -> Load {
             absent: others
                 .steal_ns
                 .is_none()
-                .then(|| "the kernel doesn't tell stolen time".to_owned()),
+                .then(|| "the kernel doesn't report stolen time".to_owned()),
             ..load
         },
         Err(absent) => Load { absent: Some(absent.reason), ..load },

@@ -1,8 +1,8 @@
-//! `brickscope profile --check-overhead`: what profiling costs, measured and not reckoned.
+//! `brickscope profile --check-overhead`: measures what profiling costs.
 //!
-//! The same token is decoded at the same position four times, twice by `forward` (A) and twice by
-//! `forward_profiled` (B), in the order A B B A, at the next position B A A B. Each A has a B right
-//! beside it, and what is before or after costs either as often.
+//! The same token is decoded at the same position four times: twice by `forward` (A) and twice by
+//! `forward_profiled` (B), in the order A B B A, and B A A B at the next position. Each A has a B right
+//! next to it, and each of them comes first and last equally often.
 
 use std::io::{Write, stdout};
 
@@ -15,20 +15,22 @@ use brickscope_kernels::Backend;
 use serde::{Deserialize, Serialize};
 
 use super::profile::log_capacity;
-use crate::args::{ProfileArgs, Sync};
+use crate::cmd::profile::{ProfileArgs, Sync};
 use crate::device::{self, OnDevice};
+use crate::figures::{median, pass_time, signed_percent};
+use crate::text::{WIDTH, count};
 use crate::{progress, source};
 
-/// The interval is narrow enough when it ends this far from its middle: 0.1 %.
+/// The interval is narrow enough at this half-width: 0.1 %.
 const HALF_WIDTH: f64 = 0.001;
 
-/// Quads before the first look at the interval. Of fewer it may be narrow by luck.
+/// Quads before the first look at the interval, since one of few quads may be narrow by chance.
 const FIRST_LOOK: usize = 20;
 
-/// Quads of one of several processes: what [`PairedRatio`] takes.
+/// The least quads of one of several processes: what [`PairedRatio`] needs.
 const LEAST_OF_A_PROCESS: usize = 3;
 
-/// Quads that are run before those that count.
+/// Quads of the warm-up, which don't count.
 const WARM_UP: usize = 4;
 
 /// A pass that took this many times its arm's median was probably disturbed.
@@ -36,24 +38,24 @@ pub(super) const SLOW: f64 = 1.25;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     if args.tokens < 2 {
-        bail!("--check-overhead decodes tokens: that takes --tokens 2 or more");
+        bail!("--check-overhead decodes tokens, so it needs --tokens 2 or more");
     }
     let is_on_device = device::asked(&args.executor).is_some();
     ensure!(
         is_on_device || matches!(args.sync, Sync::Deferred),
-        "--sync with --check-overhead is about devices: bricks on the CPU are timed alike in every mode"
+        "--sync with --check-overhead needs a device: all modes time bricks on the CPU the same way"
     );
     ensure!(
         device::asked(&args.executor) != Some(Backend::Cuda),
-        "one decode pass in eight is timed on cuda, which pairs of passes don't show: \
-         `brickscope selftest --backend cuda` measures what it costs"
+        "cuda times one decode pass in eight, which pairs of passes don't show: \
+        `brickscope selftest --backend cuda` measures its cost"
     );
     if args.overhead_processes > 1 && !args.overhead_process {
-        return super::check_overhead_often::run(args);
+        return super::check_overhead_set::run(args);
     }
     let model = source::model_to_run(args.model.as_deref(), &args.executor)?;
     let prompt = source::prompt(&model, &args.prompt)?;
-    // As in a run that is profiled, so that the log is as large as there.
+    // As in a profiled run, so that the log is just as large.
     let context = prompt.len().saturating_add(args.tokens - 1);
     if let Some(backend) = device::asked(&args.executor) {
         let run = OverheadOnDevice { args, prompt: &prompt, backend };
@@ -91,10 +93,10 @@ impl<'m> OnDevice<'m> for OverheadOnDevice<'_> {
     }
 }
 
-/// Spans that the log of a device's stream has room for.
+/// Capacity of the log of a device's stream, in spans.
 const DEVICE_CAPACITY: usize = 1 << 16;
 
-/// A session whose passes are run in both ways.
+/// A session that can run passes with and without the profiler.
 trait Arms {
     fn forward(&mut self, tokens: &[u32]) -> Result<()>;
     fn forward_profiled(&mut self, tokens: &[u32]) -> Result<()>;
@@ -186,7 +188,7 @@ fn check(
         }
         bar.set_position(elapsed_ns / 1_000_000);
     };
-    // One of several processes is to have an estimate, or all of them have measured in vain.
+    // Each of several processes must have an estimate: without one, all measured in vain.
     let least = if args.overhead_process { LEAST_OF_A_PROCESS } else { 1 };
     let limits = (limit_ns, least);
     let measured = measure(arms, profiler, &clock, capacity, prompt, limits, &mut show)?;
@@ -211,7 +213,7 @@ fn check(
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-/// Which way round a quad was run.
+/// The order of the passes of a quad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum Order {
@@ -235,7 +237,7 @@ struct Quad {
     /// Tokens in the KV cache before each pass.
     position: usize,
     order: Order,
-    /// What each pass took, in nanoseconds, in the order in which they ran.
+    /// The time of each pass in nanoseconds, in the order in which they ran.
     ns: [u64; 4],
 }
 
@@ -249,7 +251,7 @@ impl Quad {
         }
     }
 
-    /// The times of `forward_profiled`, each measured right beside its `a`.
+    /// The times of `forward_profiled`, each measured right next to its `a`.
     fn b(&self) -> [u64; 2] {
         let [first, second, third, fourth] = self.ns;
         match self.order {
@@ -273,7 +275,7 @@ fn compare(quads: &[Quad]) -> Result<PairedRatio, PairedError> {
 enum Stopped {
     /// The interval was narrow enough.
     HalfWidth,
-    /// The time was up.
+    /// The time limit was reached.
     Time,
 }
 
@@ -285,7 +287,8 @@ struct Measured {
     stopped: Stopped,
 }
 
-/// Runs quads until the interval is narrow enough or `limit_ns` have passed, at least so many.
+/// Runs quads until the interval is narrow enough or `limit_ns` have passed, but at least the given
+/// number.
 fn measure(
     session: &mut impl Arms,
     profiler: &BrickProfiler,
@@ -313,9 +316,8 @@ fn measure(
     let (mut position, mut token) = (prompt.len(), first);
     let start = clock.now();
     loop {
-        // As in a run that is profiled, whose log has room for all of it: so it is emptied before it is full,
-        // when passes are folded as they end. The pass afterwards is for the log to be made again while
-        // nobody looks.
+        // The log of a profiled run has room for the whole run. So empty this one before it is full, since
+        // passes are folded as they end from then on. The extra pass allocates the log again, untimed.
         if logged + 2 * spans_per_pass > log_capacity {
             profiler.reset();
             session.truncate(position);
@@ -326,7 +328,7 @@ fn measure(
         let ns = quad(session, clock, order, position, token)?;
         quads.push(Quad { position, order, ns });
         logged += 2 * spans_per_pass;
-        // On to the next position, or back to the first.
+        // Go on to the next position, or back to the first.
         (position, token) = match session.room() {
             0 => (prompt.len(), first),
             _ => (session.position(), sampler.sample(session.last_logits())),
@@ -335,7 +337,7 @@ fn measure(
         let elapsed_ns = clock.now() - start;
         let mut so_far = None;
         if quads.len() >= next_look {
-            // Seldom: whoever looks often enough finds a narrow interval at last.
+            // Rarely: looking often enough would find a narrow interval by chance.
             next_look += next_look.div_ceil(8);
             so_far = compare(&quads).ok();
         }
@@ -348,8 +350,8 @@ fn measure(
     }
 }
 
-/// Decodes `token` at `position` four times; returns what each pass took, in nanoseconds. The
-/// session is one token further afterwards.
+/// Decodes `token` at `position` four times and returns the time of each pass in nanoseconds. Advances
+/// the session by one token.
 fn quad(
     session: &mut impl Arms,
     clock: &Clock,
@@ -371,29 +373,29 @@ fn quad(
     Ok(ns)
 }
 
-/// What was run, and on what.
+/// What ran, and on what.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Setting {
     created: String,
     model: brickscope::Model,
     machine: Machine,
     backend: String,
-    /// Of the CPU's.
+    /// Threads of the CPU.
     threads: Option<usize>,
     clock: ClockInfo,
     prompt_tokens: usize,
-    /// Spans that the log of a thread has room for, as in a run of so many tokens.
+    /// Capacity of a thread's log in spans, as in a run of this many tokens.
     log_capacity: usize,
 }
 
-/// What is printed, and in this form with `--json`.
+/// The result. `--json` prints it as it is.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     #[serde(flatten)]
     pub(super) setting: Setting,
     /// The phase of the passes: one token each.
     phase: Phase,
-    /// Passes before those that count, of which nothing is kept.
+    /// Passes of the warm-up, whose times are discarded.
     warm_up_passes: usize,
     pub(super) spans_per_pass: usize,
     seconds: f64,
@@ -409,23 +411,19 @@ pub(super) struct Report {
     quads: Vec<Quad>,
 }
 
-/// What is known of the passes of one arm.
+/// The passes of one arm, summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Arm {
     pub(super) passes: usize,
     pub(super) median_ns: f64,
-    /// Passes that took over [`SLOW`] times the median. They are among those that are compared.
+    /// Passes that took over [`SLOW`] times the median. The comparison includes them.
     pub(super) slow_passes: usize,
 }
 
 impl Arm {
-    fn new(mut times: Vec<u64>) -> Self {
-        times.sort_unstable();
+    fn new(times: Vec<u64>) -> Self {
         let passes = times.len();
-        let median_ns = match passes {
-            0 => f64::NAN,
-            _ => (times[(passes - 1) / 2] as f64 + times[passes / 2] as f64) / 2.0,
-        };
+        let median_ns = median(times.iter().map(|&ns| ns as f64).collect());
         let slow = |&&ns: &&u64| ns as f64 > SLOW * median_ns;
         Self { passes, median_ns, slow_passes: times.iter().filter(slow).count() }
     }
@@ -461,34 +459,35 @@ impl Report {
         let n = self.quads.len();
         let (a, b) = (self.forward, self.forward_profiled);
         let mut lines = vec![
-            ("forward", time(a.median_ns), format!("median of {} passes", a.passes)),
+            ("forward", pass_time(a.median_ns), format!("median of {} passes", a.passes)),
             (
                 "forward_profiled",
-                time(b.median_ns),
+                pass_time(b.median_ns),
                 format!("median of {} passes, {} spans each", b.passes, self.spans_per_pass),
             ),
         ];
         let none = String::new;
         match (&self.slow_down, &self.slow_down_absent) {
             (Some(ratio), _) => {
-                let interval =
-                    format!("95 % interval {} to {}", percent(ratio.low), percent(ratio.high));
-                lines.push(("slow-down", percent(ratio.estimate), interval));
+                let interval = format!(
+                    "95 % interval {} to {}",
+                    signed_percent(ratio.low),
+                    signed_percent(ratio.high)
+                );
+                lines.push(("slow-down", signed_percent(ratio.estimate), interval));
                 let totals = "of the sums of all passes, disturbed ones included".to_owned();
-                lines.push(("", percent(ratio.of_totals), totals));
+                lines.push(("", signed_percent(ratio.of_totals), totals));
             }
             (None, why) => {
                 lines.push(("slow-down", "n/a".to_owned(), why.clone().unwrap_or_default()));
             }
         }
-        let quads = format!(
-            "{n} ABBA quad{}, decode, positions {first} to {last}",
-            if n == 1 { "" } else { "s" }
-        );
+        let quads = count(n as u64, "ABBA quad");
+        let quads = format!("{quads}, decode, positions {first} to {last}");
         lines.push(("from", none(), quads));
         let ended = match self.stopped {
             Stopped::HalfWidth => format!("known to ±{:.1} %", 100.0 * HALF_WIDTH),
-            Stopped::Time => "the time was up: --overhead-seconds gives it more".to_owned(),
+            Stopped::Time => "time limit reached; --overhead-seconds raises it".to_owned(),
         };
         lines.push(("ended", format!("{:.1} s", self.seconds), ended));
         let slow = format!(
@@ -507,15 +506,15 @@ impl Report {
 }
 
 impl Setting {
-    /// What was run.
+    /// The line that says what ran.
     pub(super) fn heading(&self) -> String {
         let Self { model, backend, threads, .. } = self;
         let mut run = format!("{}, {backend}", model.quantization);
         if let Some(threads) = threads {
-            run += &format!(", {threads} thread{}", if *threads == 1 { "" } else { "s" });
+            run += &format!(", {}", count(*threads as u64, "thread"));
         }
         let model = model.name.as_deref().unwrap_or(&model.path);
-        // One line on an 80-column terminal, whatever the model is called.
+        // One line on an 80-column terminal, however long the model's name is.
         let room = WIDTH.saturating_sub(run.chars().count() + 2);
         let mut name: String = model.escape_debug().take(room).collect();
         if model.escape_debug().count() > room {
@@ -526,21 +525,10 @@ impl Setting {
     }
 }
 
-/// A line of what is printed.
+/// A line of the output.
 pub(super) fn line(what: &str, value: &str, how: &str) -> String {
     let line = format!("{what:17} {value:>9}  {how}");
     line.trim_end().to_owned() + "\n"
-}
-
-/// Columns of a line at most.
-const WIDTH: usize = 80;
-
-pub(super) fn time(ns: f64) -> String {
-    if ns < 1e6 { format!("{:.1} µs", ns / 1e3) } else { format!("{:.3} ms", ns / 1e6) }
-}
-
-pub(super) fn percent(ratio: f64) -> String {
-    format!("{:+.2} %", 100.0 * ratio)
 }
 
 #[cfg(test)]
@@ -657,7 +645,7 @@ mod tests {
                 "slow-down           +0.21 %  95 % interval +0.21 % to +0.21 %",
                 "                    +0.21 %  of the sums of all passes, disturbed ones included",
                 "from                         40 ABBA quads, decode, positions 94 to 133",
-                "ended                 1.5 s  the time was up: --overhead-seconds gives it more",
+                "ended                 1.5 s  time limit reached; --overhead-seconds raises it",
                 "disturbed                    0 and 0 passes over 1.25 times their median",
             ]
         );

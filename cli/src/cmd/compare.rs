@@ -1,8 +1,8 @@
-//! `brickscope compare`: what became slower or faster between two sides.
+//! `brickscope compare`: says what became slower or faster from one side to the other.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{Write, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,11 +11,52 @@ use brickscope::Profile;
 use brickscope_analysis::compare::{Comparison, Options, Outcome, Side, compare};
 use brickscope_analysis::view;
 
-use crate::args::{CompareArgs, ComparisonArgs, ComparisonFormat};
+use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
 use crate::run_dir::RunDir;
 use crate::{progress, sides};
 
-/// `benchmark` takes sets of 1000 at most, and both sides are one set.
+/// Show what became slower or faster from A to B: tests, categories and bricks.
+///
+/// A and B are each a receipt, a run's folder, or a folder of run folders as `benchmark --processes`
+/// writes it. With --processes they are two builds of brickscope, which are measured in turns
+/// A B B A. The comparison is between processes: 5 a side show large changes, 20 a change of 3 %. Two
+/// single runs can't be told apart, and the output says so.
+///
+/// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
+/// the runs don't decide it, 2 if the comparison can't be made. docs/compare.md explains the verdicts.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope compare runs/before runs/after\n  brickscope compare runs/before runs/after --threshold 5% -o md\n  brickscope compare old/brickscope new/brickscope --processes 20 --model model.gguf -- --tokens 32"
+)]
+pub(crate) struct CompareArgs {
+    /// The side to compare with.
+    pub(crate) a: PathBuf,
+
+    /// The side that may have changed.
+    pub(crate) b: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) how: ComparisonArgs,
+
+    /// Take A and B as programs, and run the benchmark in this many processes of each, in turns A B B A.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_PROCESSES))]
+    pub(crate) processes: Option<u32>,
+
+    /// With --processes: the GGUF file to run. By default the same model as for `profile`.
+    #[arg(long, value_name = "FILE", requires = "processes")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// With --processes: the folder for their runs, `a/1`, `b/1` and so on. By default a new one in
+    /// `brickscope-runs`.
+    #[arg(long, value_name = "DIR", requires = "processes")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// With --processes: arguments for `benchmark`.
+    #[arg(last = true, value_name = "BENCHMARK ARGS", requires = "processes")]
+    pub(crate) benchmark: Vec<OsString>,
+}
+
+/// A set of `benchmark` has at most 1000 processes, and both sides together are one set.
 const MOST_A_SIDE: u32 = 500;
 
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
@@ -36,7 +77,7 @@ pub(super) fn compared(a: &Side, b: &Side, how: &ComparisonArgs) -> Result<Compa
         Options { threshold: how.threshold, min_share: how.min_share, is_forced: how.force };
     compare(a, b, &options).map_err(|error| match error {
         brickscope_analysis::compare::CompareError::Unlike(_) => {
-            anyhow::anyhow!("{error}; --force compares them all the same")
+            anyhow::anyhow!("{error}; --force compares them anyway")
         }
         error => error.into(),
     })
@@ -53,7 +94,7 @@ pub(super) fn print(comparison: &Comparison, how: &ComparisonArgs) -> Result<()>
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-/// As the help of both commands says.
+/// The exit codes that the help of both commands lists.
 pub(super) fn exit_code(comparison: &Comparison) -> ExitCode {
     ExitCode::from(match comparison.outcome() {
         Outcome::Pass => 0,
@@ -70,13 +111,13 @@ fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
     let programs = [&args.a, &args.b];
     for program in programs {
         if !program.is_file() {
-            bail!("{} is no program: with --processes, A and B are run", program.display());
+            bail!("{} is not a program: with --processes, A and B are programs", program.display());
         }
     }
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
     let folders = ["a", "b"].map(|side| dir.path().join(side));
     if let Some(folder) = folders.iter().find(|folder| folder.exists()) {
-        bail!("{} is there already: name another folder with --out", folder.display());
+        bail!("{} exists already: name another folder with --out", folder.display());
     }
     let set = set_name();
     let total = 2 * processes;
@@ -112,7 +153,7 @@ fn benchmark(
     process: u32,
     processes: u32,
 ) -> Result<()> {
-    // A bare name would be looked for among the system's commands.
+    // A bare name would be looked up in PATH.
     let program = std::path::absolute(program)?;
     let output = Command::new(&program)
         .arg("benchmark")
@@ -126,7 +167,7 @@ fn benchmark(
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .output()
-        .context("it can't be started")?;
+        .context("can't start it")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("`benchmark` failed ({}): {}", output.status, said.trim());

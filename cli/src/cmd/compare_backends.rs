@@ -1,4 +1,5 @@
-//! `brickscope profile --compare-backends`: the same tokens on each backend of this CPU, brick by brick.
+//! `brickscope profile --compare-backends`: compares the backends of this CPU on the same tokens, brick
+//! by brick.
 
 use std::io::{Write, stdout};
 
@@ -12,10 +13,10 @@ use brickscope_kernels::Kernels;
 use serde::Serialize;
 
 use super::profile::log_capacity;
-use crate::args::ProfileArgs;
-use crate::{kept, names, progress, source};
+use crate::cmd::profile::ProfileArgs;
+use crate::{ceilings_cache, progress, source, text};
 
-/// Rows of a round's trace kept at most: they only tell which spans stated no work.
+/// The most rows of a round's trace. They only serve to find spans without stated work.
 const MAX_LOG: usize = 1 << 16;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
@@ -27,10 +28,10 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let interleaved = if args.executor.mmap { None } else { interleaved(&model)? };
     let prompt = source::prompt(&model, &args.prompt)?;
     let best = source::cpu(&args.executor)?;
-    // The last token is chosen and not run.
+    // The last token is chosen, but not run.
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
 
-    // As a backend would read it alone.
+    // With the weights as a backend would read them alone.
     let read_by = |kernels: Kernels| match &interleaved {
         Some(interleaved) if model.is_faster_interleaved(kernels) => interleaved,
         _ => &model,
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     for backend in Backend::ALL {
         match Kernels::new(backend) {
             Ok(kernels) => {
-                // All have the same threads: those of another would look for work a while longer.
+                // All sides share one thread pool: idle threads of another would keep spinning for a while.
                 let mut cpu = best.clone();
                 cpu.kernels = kernels;
                 let model = read_by(kernels);
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let note = progress::note("measuring what this machine can do");
     for side in &mut sides {
         let cpu = side.session.cpu();
-        side.ceilings = Some(kept::ceilings(&model, cpu.kernels, cpu.pool()));
+        side.ceilings = Some(ceilings_cache::ceilings(&model, cpu.kernels, cpu.pool()));
     }
     note.finish_and_clear();
 
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     }
     let count = sides.len();
     for round in 0..args.rounds as usize {
-        // Another one begins in each round, so that none always comes after the same.
+        // Each round begins with another backend, so that none always follows the same one.
         for nth in 0..count {
             let side = &mut sides[(round + nth) % count];
             side.turn(&prompt, &decoded, &mut || bar.inc(1))?;
@@ -105,14 +106,14 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-/// A second copy of the model, with rows side by side for those kernels of this CPU that read them faster so;
-/// `None` if there are none. The other kernels are to be measured with rows as they are in the file.
+/// A second copy of the model with interleaved rows, for the kernels of this CPU that read those
+/// faster; `None` if there are no such kernels. The others are measured with rows as in the file.
 fn interleaved(model: &Model) -> Result<Option<Model>> {
     let mut kernels = Backend::ALL.into_iter().filter_map(|backend| Kernels::new(backend).ok());
     let Some(kernels) = kernels.find(|kernels| model.is_faster_interleaved(*kernels)) else {
         return Ok(None);
     };
-    // What can't be copied once, as on a system without large pages, is read where it is, alone as well.
+    // If the first copy failed, as on a system without large pages, a backend alone reads the file, too.
     if model.gguf.placement() == Placement::Mapped {
         return Ok(None);
     }
@@ -121,8 +122,8 @@ fn interleaved(model: &Model) -> Result<Option<Model>> {
     source::interleave(&mut copy, kernels);
     if copy.interleaved().is_none() {
         eprintln!(
-            "note: there is no memory for a second copy of the model, so {} reads rows as they are in the \
-             file, which alone it wouldn't",
+            "note: not enough memory for a second copy of the model, so {} reads rows in the order of the \
+            file, unlike in a run of its own",
             kernels.backend()
         );
         return Ok(None);
@@ -130,7 +131,7 @@ fn interleaved(model: &Model) -> Result<Option<Model>> {
     Ok(Some(copy))
 }
 
-/// The tokens that all backends decode: the likeliest, on the fastest of them.
+/// The tokens that all backends decode: the likeliest according to the fastest backend.
 fn chosen(
     model: &Model,
     cpu: brickscope_engine::executor::Cpu,
@@ -167,7 +168,7 @@ impl<'m> Side<'m> {
         self.session.cpu().kernels.backend().name()
     }
 
-    /// Brings the weights and the code into memory, unmeasured.
+    /// Runs unmeasured passes, which bring the weights and the code into memory.
     fn warm_up(&mut self, prompt: &[u32], decoded: &[u32]) -> Result<()> {
         self.session.forward(&prompt[..prompt.len().min(self.session.batch())])?;
         if let Some(&token) = decoded.first() {
@@ -177,7 +178,7 @@ impl<'m> Side<'m> {
         Ok(())
     }
 
-    /// One round: the prompt, and the tokens one by one.
+    /// One round: the prompt, then the tokens one by one.
     fn turn(
         &mut self,
         prompt: &[u32],
@@ -198,7 +199,7 @@ impl<'m> Side<'m> {
         Ok(())
     }
 
-    /// What the profiles of all rounds have in common.
+    /// The fields that the profiles of all rounds share.
     fn describe(&mut self, prompt: &[u32], decoded: &[u32]) {
         let run = Run {
             command: std::env::args().collect(),
@@ -219,7 +220,7 @@ impl<'m> Side<'m> {
     }
 }
 
-/// A backend that has no row.
+/// A backend that was not compared.
 #[derive(Debug, Serialize)]
 struct LeftOut {
     backend: &'static str,
@@ -239,7 +240,7 @@ struct Report {
     decoded_tokens: usize,
     #[serde(flatten)]
     comparison: BackendComparison,
-    /// Backends that read weights in another order than the file's.
+    /// Backends that read the weights in another order than the file's.
     interleaved: Vec<&'static str>,
     left_out: Vec<LeftOut>,
 }
@@ -247,14 +248,11 @@ struct Report {
 impl Report {
     fn text(&self) -> String {
         let Self { model, threads, .. } = self;
-        let run = format!(
-            "{}, {threads} thread{}",
-            names::printable(&model.quantization),
-            if *threads == 1 { "" } else { "s" }
-        );
-        let name = names::printable(model.name.as_deref().unwrap_or(&model.path));
-        // One line on an 80-column terminal, whatever the model is called.
-        let name = names::cut(&name, 78_usize.saturating_sub(names::columns(&run)));
+        let threads = text::count(*threads as u64, "thread");
+        let run = format!("{}, {threads}", text::printable(&model.quantization));
+        let name = text::printable(model.name.as_deref().unwrap_or(&model.path));
+        // One line on an 80-column terminal, however long the model's name is.
+        let name = text::cut(&name, 78_usize.saturating_sub(text::columns(&run)));
         let mut text = format!("{name}, {run}\n\n{}", view::backends(&self.comparison));
         for backend in &self.interleaved {
             text += &format!("{backend} with rows of weights interleaved, as when it runs alone\n");

@@ -1,9 +1,10 @@
-//! `brickscope diverge`: where two backends, thread counts or model files part.
+//! `brickscope diverge`: finds where two backends, thread counts or model files diverge.
 
+use brickscope::Backend;
 use std::fmt::Write as _;
 use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use brickscope_engine::diverge::{
@@ -14,18 +15,88 @@ use brickscope_engine::{Gpu, GpuSession, Model, Session};
 use brickscope_kernels::Kernels;
 use serde_json::{Value, json};
 
-use crate::args::{CpuOr, DivergeArgs};
 use crate::device::{self, OnDevice};
+use crate::flags::{threads, token_id};
 use crate::{progress, source};
 
-/// So many of the places that differ are printed; JSON has them all.
+/// Find the first kernel whose output differs between two backends.
+///
+/// Both sides run the same tokens in lockstep. After each kernel, b's output is compared with a's,
+/// within the rounding of that one kernel, and then replaced by a's. So each difference belongs to the
+/// kernel that shows it and is never inherited. Sides with the same kernels must agree bit for bit.
+///
+/// The exit code is 0 if all differences are rounding, 1 if there is a divergence, 2 if the
+/// comparison can't be made.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope diverge model.gguf --a scalar --b avx2\n  brickscope diverge model.gguf --a avx2 --b avx2 --threads-b 2 --tokens 32\n  brickscope diverge model.gguf --a cpu --b wgpu\n  brickscope diverge model.gguf --b-model other.gguf --json | jq .first"
+)]
+pub(crate) struct DivergeArgs {
+    /// The GGUF file.
+    pub(crate) model: PathBuf,
+
+    /// The kernels of side a, the reference: scalar, avx2, avx512, neon, `cpu` for the fastest that this
+    /// CPU supports, or a device, wgpu or cuda.
+    #[arg(long, value_name = "BACKEND", default_value = "scalar")]
+    pub(crate) a: CpuOr,
+
+    /// The kernels of side b, likewise.
+    #[arg(long, value_name = "BACKEND", default_value = "cpu")]
+    pub(crate) b: CpuOr,
+
+    /// Another model file for side b, of the same shape.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) b_model: Option<PathBuf>,
+
+    /// The prompt.
+    #[arg(long, default_value = DIVERGE_PROMPT, conflicts_with = "ids")]
+    pub(crate) prompt: String,
+
+    /// Token ids instead of a prompt, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = token_id)]
+    pub(crate) ids: Vec<u32>,
+
+    /// Tokens to generate after the prompt: side a chooses the likeliest, for both sides.
+    #[arg(long, default_value_t = 8, allow_negative_numbers = true)]
+    pub(crate) tokens: usize,
+
+    /// Threads of side a. By default half of those that this process may use, since both sides run at
+    /// once.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) threads_a: Option<NonZeroUsize>,
+
+    /// Threads of side b, likewise.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) threads_b: Option<NonZeroUsize>,
+
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A backend; `None` is the fastest one of the CPU, spelled `cpu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CpuOr(pub(crate) Option<Backend>);
+
+impl std::str::FromStr for CpuOr {
+    type Err = <Backend as std::str::FromStr>::Err;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if name == "cpu" { Ok(Self(None)) } else { name.parse().map(Some).map(Self) }
+    }
+}
+
+/// One sentence, long enough for a pass of several tokens.
+const DIVERGE_PROMPT: &str = "Once upon a time there was a profiler that told the truth.";
+
+/// The most differing places that are printed; JSON has all.
 const MOST_PLACES: usize = 10;
 
-/// Compares, prints what came of it, and returns whether there is a divergence.
+/// Compares both sides, prints the result, and returns whether there is a divergence.
 pub(crate) fn run(args: &DivergeArgs) -> Result<bool> {
     let mut model = source::model(Some(&args.model))?;
     let mut other = args.b_model.as_deref().map(|path| source::model(Some(path))).transpose()?;
-    // As the kernels would read it alone; those of the other side read it, too.
+    // With the weights as these kernels would read them alone. The other side reads the same copy.
     as_read(&mut model, &args.a)?;
     as_read(other.as_mut().unwrap_or(&mut model), &args.b)?;
     let models = [&model, other.as_ref().unwrap_or(&model)];
@@ -73,8 +144,8 @@ pub(crate) fn run(args: &DivergeArgs) -> Result<bool> {
     Ok(report.first.is_some())
 }
 
-/// Brings a model into memory and its rows into the order that the kernels of a side read faster, if there is
-/// one. What is wrong with a backend is told later.
+/// Copies a model into memory, with its rows in the order that the kernels of a side read fastest.
+/// Errors of a backend are reported later.
 fn as_read(model: &mut Model, asked: &CpuOr) -> Result<()> {
     let kernels = match asked.0 {
         Some(backend) => Kernels::new(backend).ok(),
@@ -94,7 +165,7 @@ fn half_of_all() -> NonZeroUsize {
     NonZeroUsize::new(all.get() / 2).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// What a side ran.
+/// What one side runs.
 struct Side<'a> {
     model: &'a Path,
     backend: String,
@@ -102,7 +173,7 @@ struct Side<'a> {
     threads: Option<usize>,
 }
 
-/// A session on a device, as a side.
+/// A session on a device as one side.
 struct Boxed;
 
 impl<'m> OnDevice<'m> for Boxed {
@@ -144,7 +215,7 @@ fn write_text(
     )?;
     match &report.first {
         None if report.is_exact => {
-            writeln!(out, "No divergence: both sides are equal to the bit.")?
+            writeln!(out, "No divergence: both sides are equal bit for bit.")?
         }
         None => writeln!(out, "No divergence: no kernel differs by more than its rounding.")?,
         Some(first) => write_divergence(out, first, report, model.config.n_layers)?,
@@ -187,8 +258,8 @@ fn write_divergence(
     let beyond = format!("{} of {} numbers of this tensor", first.n_beyond, first.n_elements);
     writeln!(out, "  beyond     {beyond}")?;
     let again = match first.is_repeatable {
-        true => "yes, the same when the pass was run a second time",
-        false => "no: it was not there when the pass was run a second time",
+        true => "yes, it was the same in a second run of the pass",
+        false => "no, it was gone in a second run of the pass",
     };
     writeln!(out, "  repeats    {again}\n")?;
 
@@ -216,7 +287,7 @@ fn write_divergence(
     writeln!(out, "  {:17} {:>14} {:>14}", "infinite", a.infinite, b.infinite)?;
 
     if report.places.len() > 1 {
-        writeln!(out, "\nAll that differs by more than rounding, on equal inputs:")?;
+        writeln!(out, "\nAll kernels that differ by more than rounding on equal inputs:")?;
         writeln!(
             out,
             "  {:>5} {:17} {:28} {:>7} {:>10}",
@@ -296,7 +367,7 @@ fn divergence_as_json(first: &Divergence) -> Value {
     })
 }
 
-/// JSON has no NaN and no infinity: they are text.
+/// JSON has no NaN and no infinity, so they become strings.
 fn number(x: f64) -> Value {
     if x.is_finite() { json!(x) } else { json!(x.to_string()) }
 }

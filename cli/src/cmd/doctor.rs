@@ -1,11 +1,24 @@
-//! `brickscope doctor`: what this machine offers to a profiler, and how to get what it doesn't.
+//! `brickscope doctor`: shows what this machine offers to a profiler, and how to enable the rest.
 
 use std::io::{IsTerminal, Write, stdout};
 
 use anyhow::Result;
 
-use crate::args::DoctorArgs;
 use crate::doctor::{self, Finding};
+
+/// Show what a profiler can measure on this machine, and how to enable the rest.
+///
+/// Each line is a capability: clock, counters, SIMD, limits, load by other processes, GPUs. A cross
+/// comes with a fix. The exit code is 0 even if there are crosses.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope doctor\n  brickscope doctor --json | jq '.[] | select(.ok | not)'"
+)]
+pub(crate) struct DoctorArgs {
+    /// Print a JSON array of {name, ok, found, fix}.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     let findings = doctor::examine();
@@ -18,7 +31,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     Ok(())
 }
 
-/// Colour is for people who look at a terminal and didn't decline: <https://no-color.org>.
+/// Whether to colour: only on a terminal, and not against <https://no-color.org>.
 pub(crate) fn wants_colour() -> bool {
     let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -26,7 +39,7 @@ pub(crate) fn wants_colour() -> bool {
 }
 
 const WIDTH: usize = 80;
-/// Where the words begin: after the mark and the longest name.
+/// The column where the text begins: after the mark and the longest name.
 const INDENT: usize = 14;
 
 pub(crate) fn text(findings: &[Finding], colour: bool) -> String {
@@ -47,7 +60,7 @@ pub(crate) fn text(findings: &[Finding], colour: bool) -> String {
     text
 }
 
-/// Breaks a text so that no line goes beyond the width; all lines but the first are indented.
+/// Wraps a text to the width, and indents all lines but the first.
 fn wrap(text: &str, indent: usize) -> String {
     let room = WIDTH - indent;
     let mut wrapped = String::new();
@@ -61,7 +74,7 @@ fn wrap(text: &str, indent: usize) -> String {
             new_line(&mut wrapped, indent);
             used = 0;
         }
-        // Only a word longer than a whole line is broken.
+        // Only a word that is longer than a line is broken.
         while used == 0 && word.len() > room {
             wrapped.extend(word.drain(..room));
             new_line(&mut wrapped, indent);

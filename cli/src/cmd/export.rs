@@ -1,5 +1,6 @@
-//! `brickscope export`: a run in the form that another program reads.
+//! `brickscope export`: writes a run in the format of another program.
 
+use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write, stdout};
@@ -9,13 +10,112 @@ use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Profile, write_atomically};
 use brickscope_analysis::export;
 use brickscope_analysis::export::Part;
-use brickscope_analysis::stacks::{self, Stacks};
+use brickscope_analysis::stacks::Stacks;
 
-use crate::args::{By, ExportArgs, ExportFormat, MetricsNames, Table};
+use crate::flags::{By, MetricsNames};
+use crate::text::count;
 use crate::{device, progress, run_dir};
 
-/// The size at which timelines are cut. Viewers in a browser have some 2 GB, of which a trace takes
-/// several times its size.
+/// Write a run in the format of another program.
+///
+/// Without -o the file goes into the run's folder. The path is printed. A large timeline becomes several
+/// files, and each path is printed. docs/export.md says which programs open a format, and what it
+/// contains and lacks.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope export RUN --format perfetto\n  brickscope export RUN --format chrome --part-size 64M -o trace.json\n  brickscope export RUN --format csv --table totals -o - | column -s, -t\n  brickscope export RUN --format parquet -o spans.parquet\n  brickscope export RUN --format folded --by thread -o -\n  brickscope export RUN --format prometheus -o -"
+)]
+pub(crate) struct ExportArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// The format to write.
+    #[arg(short, long, value_enum)]
+    pub(crate) format: ExportFormat,
+
+    /// The file to write; `-` for standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// With speedscope, folded and pprof: what the stacks begin with.
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<By>,
+
+    /// With csv: what each line describes. By default a span.
+    #[arg(long, value_enum)]
+    pub(crate) table: Option<Table>,
+
+    /// With perfetto and chrome: the largest size of a file, such as 64M or 1G. Larger timelines are split
+    /// at the beginnings of passes into files that each open on their own. By default 256M.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) part_size: Option<u64>,
+
+    /// With prometheus: the names to use.
+    #[arg(long, value_enum)]
+    pub(crate) names: Option<MetricsNames>,
+}
+
+/// The tables of `brickscope export --format csv`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Table {
+    /// Each brick and kernel of each phase, summed up.
+    Totals,
+    /// Each pass.
+    Passes,
+    /// Each recorded span: layers, bricks and kernels.
+    Spans,
+}
+
+/// The formats of `brickscope export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// A timeline for ui.perfetto.dev and its trace processor.
+    Perfetto,
+    /// A timeline as JSON, for chrome://tracing and scripts.
+    Chrome,
+    /// Stacks for speedscope.app.
+    Speedscope,
+    /// Folded stacks, one per line, for inferno, FlameGraph and scripts.
+    Folded,
+    /// Stacks for `go tool pprof`.
+    Pprof,
+    /// A table for spreadsheets and scripts.
+    Csv,
+    /// A table of all spans, for DuckDB, Polars, pandas and others.
+    #[cfg(feature = "parquet")]
+    Parquet,
+    /// Metrics in the text format of Prometheus. docs/metrics.md lists them.
+    Prometheus,
+    /// The same metrics as OpenTelemetry JSON, which a collector accepts at /v1/metrics.
+    OtlpJson,
+}
+
+const MIN_PART_BYTES: u64 = 1 << 16;
+
+/// A number of bytes. A letter multiplies it by a power of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    match bytes {
+        Some(bytes) if bytes >= MIN_PART_BYTES => Ok(bytes),
+        Some(_) => {
+            Err("must be at least 64K: each file also has the names and the run's details"
+                .to_owned())
+        }
+        None => {
+            Err(format!("`{text}` is not a size: use a number of bytes, or one with K, M or G"))
+        }
+    }
+}
+
+/// The size at which timelines are split. Viewers in a browser have about 2 GB, and a trace takes
+/// several times its size there.
 const PART_BYTES: u64 = 256 << 20;
 
 pub(crate) fn run(args: &ExportArgs) -> Result<()> {
@@ -28,13 +128,13 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     reading.finish_and_clear();
     let profile = profile?;
     if let Err(why) = profile.check() {
-        eprintln!("note: this profile does not add up: {why}");
+        eprintln!("note: this profile is inconsistent: {why}");
     }
     let of = profile.imported.as_ref().filter(|of| !of.samples.is_empty());
     if of.is_some() && profile.totals.is_empty() {
         eprintln!(
-            "note: this run has numbers of samples by function and no times, and exports have times: there is \
-             nothing in this one. `brickscope show` and `report` have the samples"
+            "note: this run counts samples by function and has no times, so this export is empty. \
+            `brickscope show` and `report` show the samples"
         );
     }
     let to = Target::of(args);
@@ -89,7 +189,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
 }
 
 impl ExportFormat {
-    /// The file in the run's folder.
+    /// The default file, in the run's folder.
     fn file(self) -> &'static str {
         match self {
             Self::Perfetto => "trace.pftrace",
@@ -105,34 +205,34 @@ impl ExportFormat {
         }
     }
 
-    /// Whether it is made of stacks, and not of what they are added up from.
+    /// Whether the format holds stacks.
     fn is_of_stacks(self) -> bool {
         matches!(self, Self::Speedscope | Self::Folded | Self::Pprof)
     }
 }
 
-/// Flags that would do nothing are mistakes.
+/// Refuses flags that would have no effect.
 fn check(args: &ExportArgs) -> Result<()> {
     if args.by.is_some() && !args.format.is_of_stacks() {
-        bail!("--by is of stacks: of the formats speedscope, folded and pprof");
+        bail!("--by goes with the formats of stacks: speedscope, folded and pprof");
     }
     if args.table.is_some() && args.format != ExportFormat::Csv {
-        bail!("--table is of the format csv");
+        bail!("--table goes with the format csv");
     }
     let is_timeline = matches!(args.format, ExportFormat::Perfetto | ExportFormat::Chrome);
     if args.part_size.is_some() && !is_timeline {
-        bail!("--part-size is of timelines: of the formats perfetto and chrome");
+        bail!("--part-size goes with the formats of timelines: perfetto and chrome");
     }
     if args.part_size.is_some() && args.output.as_deref().is_some_and(is_stdout) {
-        bail!("--part-size: standard output has one part");
+        bail!("--part-size: standard output can't be split");
     }
     if args.names.is_some() && args.format != ExportFormat::Prometheus {
-        bail!("--names is of the format prometheus");
+        bail!("--names goes with the format prometheus");
     }
     Ok(())
 }
 
-/// Where an export goes.
+/// The destination of an export.
 enum Target {
     Stdout,
     File(PathBuf),
@@ -154,7 +254,7 @@ impl Target {
         }
     }
 
-    /// Writes a file, whole or not at all, and prints its path.
+    /// Writes a file atomically, and prints its path.
     fn write(&self, write: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<()> {
         match self {
             Self::Stdout => to_stdout(write),
@@ -165,8 +265,8 @@ impl Target {
         }
     }
 
-    /// Writes a timeline, part by part, and prints the path of each. `write` says whether a part was the
-    /// last.
+    /// Writes a timeline part by part, and prints the path of each. `write` returns whether a part was the
+    /// last one.
     fn write_parts(
         &self,
         profile: &Profile,
@@ -183,16 +283,16 @@ impl Target {
                 Self::Stdout => return to_stdout(|out| part(out).map(drop)).map(|()| Vec::new()),
                 Self::File(path) => path,
             };
-            // Parts get names of their own, and the first may have to be renamed.
+            // Each part has its own name, and the first may have to be renamed.
             ensure!(
                 fs::metadata(path).map_or(true, |found| found.is_file()),
-                "{} is no file, and a timeline may take several: `-o -` writes to standard output",
+                "{} is not a file, and a timeline may need several: `-o -` writes to standard output",
                 path.display()
             );
             let mut paths = vec![path.clone()];
             let mut is_last = to_file(path, &mut part)?;
             if !is_last {
-                // The first of several has a number, too.
+                // The first of several parts has a number, too.
                 paths[0] = numbered(path, 1);
                 fs::rename(path, &paths[0]).with_context(|| path.display().to_string())?;
             }
@@ -206,18 +306,22 @@ impl Target {
         if let (Self::File(path), written @ 1..) = (self, paths.len()) {
             let removed = remove_stale(path, written)?;
             if removed > 0 {
-                let s = if removed == 1 { "" } else { "s" };
-                eprintln!("note: removed {removed} part{s} of an earlier export of this name");
+                eprintln!(
+                    "note: removed {} of an earlier export with this name",
+                    count(removed as u64, "part")
+                );
             }
         }
         if left_out > 0 {
-            eprintln!("note: {left_out} spans overlap so many others that they have no track");
+            eprintln!(
+                "note: {left_out} spans are left out: they overlap too many others to get a track"
+            );
         }
         paths.iter().try_for_each(|path| print(path))
     }
 }
 
-/// What exports write to.
+/// The file or stream that exports write to.
 type Out<'a> = dyn Write + Send + 'a;
 
 fn is_stdout(path: &Path) -> bool {
@@ -247,8 +351,9 @@ fn numbered(path: &Path, part: usize) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Removes the parts of an earlier export to `path` that this one, of so many, didn't write anew: read beside
-/// the others they would be taken for parts of it. A first part of several has replaced the one without a number.
+/// Removes the parts of an earlier export to `path` that this one didn't overwrite, since readers would
+/// take them for parts of this one. If there are several parts, the first replaces the file without a
+/// number.
 fn remove_stale(path: &Path, written: usize) -> Result<usize> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -269,7 +374,7 @@ fn remove_stale(path: &Path, written: usize) -> Result<usize> {
     Ok(removed)
 }
 
-/// Which part of `path` a file of this name is, as [`numbered`] calls them.
+/// The number of the part of `path` that a file with this name is, as in [`numbered`].
 fn part_of(path: &Path, name: &OsStr) -> Option<usize> {
     let stem = path.file_stem()?.to_str()?;
     let rest = name.to_str()?.strip_prefix(stem)?.strip_prefix('.')?;
@@ -285,7 +390,7 @@ fn print(path: &Path) -> Result<()> {
     Ok(writeln!(stdout().lock(), "{}", path.display())?)
 }
 
-/// Shows how many of the spans were written while `write` runs.
+/// Shows the number of written spans while `write` runs.
 fn with_bar<T>(profile: &Profile, write: impl FnOnce(&mut dyn FnMut(u64)) -> T) -> T {
     let bar = progress::steps("exporting", export::rows::count(profile));
     let result = write(&mut |spans| bar.set_position(spans));
@@ -293,18 +398,14 @@ fn with_bar<T>(profile: &Profile, write: impl FnOnce(&mut dyn FnMut(u64)) -> T) 
     result
 }
 
-/// The stacks of the spans, of the device if that ran the bricks.
+/// The stacks of the spans, on the device if it ran the bricks.
 fn stacks(profile: Profile, args: &ExportArgs) -> Stacks {
-    let by = match args.by.unwrap_or(By::Layer) {
-        By::Layer => stacks::By::Layer,
-        By::Brick => stacks::By::Brick,
-        By::Thread => stacks::By::Thread,
-    };
+    let by = args.by.unwrap_or(By::Layer).into();
     let profile = device::where_it_ran(profile, "stacks");
     Stacks::of_spans(&profile, by, 0)
 }
 
-/// What a viewer shows above a run.
+/// The title that a viewer shows above a run.
 fn title(profile: &Profile) -> String {
     let model = profile.model.as_ref().map(|model| match &model.name {
         Some(name) => name.clone(),

@@ -1,32 +1,114 @@
-//! `brickscope flamegraph`: where time went, as a picture.
+//! `brickscope flamegraph`: draws where time went.
 
+use std::ffi::OsString;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
-use brickscope::{Machine, Profile, time_rfc3339, write_atomically};
+use brickscope::{Profile, time_rfc3339, write_atomically};
 use brickscope_analysis::export;
 use brickscope_analysis::stacks::Stacks;
 use brickscope_sampler::{Sampled, Sampler};
 
-use crate::args::{By, FlamegraphArgs, Via};
 use crate::device;
-use crate::flame::abilities::Abilities;
+use crate::flags::{By, DEFAULT_PROMPT, ExecutorArgs};
+use crate::flame::abilities::{Abilities, Via};
 use crate::flame::baseline::Baseline;
+use crate::flame::captions::Written;
 use crate::flame::input::Input;
 use crate::flame::join::{self, BLOCKS};
+use crate::flame::record::{self, Recorded, Recorder};
 use crate::flame::summary::{SCHEMA_VERSION, Source, Summary};
-use crate::flame::take::{self, Taken};
-use crate::flame::words::Written;
 use crate::flame::{diff, draw, markdown, shares, terminal};
 use crate::run_dir::{self, RunDir};
 
+/// Draw a flamegraph, from exact measured spans or from samples of the running program.
+///
+/// WHAT is a GGUF file to run, the folder of a run, a perf.data file, or a file of folded stacks. A
+/// COMMAND after `--` is run and sampled. Without either, the same model runs as for `profile`. All
+/// output goes to one folder: flamegraph.svg, .md, .json and .folded, speedscope.json, profile.pb.gz
+/// for pprof, and the run itself.
+///
+/// With --diff the exit code is 0 if no share grew by more than its error and the threshold, 1 if one
+/// did, 3 if the samples don't decide it, 2 if the two can't be compared.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by brick\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3"
+)]
+pub(crate) struct FlamegraphArgs {
+    /// The GGUF file to run, or the folder of a run, a perf.data file or folded stacks to draw.
+    #[arg(conflicts_with = "command")]
+    pub(crate) what: Option<PathBuf>,
+
+    /// The program to sample, with its arguments. If it is built with brickscope and calls
+    /// `Profile::save_where_asked`, its spans are joined with the samples.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+
+    /// The source of the stacks. By default `sampler` for a model or a command, and for a run the samples
+    /// or spans that it holds.
+    #[arg(long, value_enum)]
+    pub(crate) via: Option<Via>,
+
+    /// The folder to write to. By default the folder of the run that is drawn, or else a new one in
+    /// `brickscope-runs`.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Samples per second of each thread's CPU time.
+    #[arg(long, value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) frequency: u32,
+
+    /// What the stacks begin with. By default `layer`.
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<By>,
+
+    /// With a perf.data file: the run whose spans to join with its samples.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<PathBuf>,
+
+    /// Compare with this flamegraph: its folder, its flamegraph.json or its folded stacks.
+    #[arg(long, value_name = "BASELINE")]
+    pub(crate) diff: Option<PathBuf>,
+
+    /// With --diff: how many percentage points a share may grow.
+    #[arg(long, value_name = "POINTS", default_value_t = 3.0, requires = "diff", value_parser = points, allow_negative_numbers = true)]
+    pub(crate) threshold: f64,
+
+    /// With --diff: compare even if models, units or sources differ.
+    #[arg(long, requires = "diff")]
+    pub(crate) force: bool,
+
+    /// The prompt. By default the same as for `profile`.
+    #[arg(long, default_value = DEFAULT_PROMPT, hide_default_value = true)]
+    pub(crate) prompt: String,
+
+    /// Tokens to generate.
+    #[arg(long, default_value_t = 128, allow_negative_numbers = true)]
+    pub(crate) tokens: usize,
+
+    /// Print flamegraph.json instead of its tables, or with --diff the comparison as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+/// Percentage points.
+fn points(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(points) if (0.0..=100.0).contains(&points) => Ok(points),
+        _ => Err("must be a number of points from 0 to 100, such as 3".to_owned()),
+    }
+}
+
 pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
-    // A baseline that can't be read is found out before a long run.
+    // Before the run, which may be long, so that an unreadable baseline is reported early.
     let baseline = args.diff.as_deref().map(Baseline::load).transpose()?;
-    let input = Input::of(args)?;
+    let input = Input::of(args.what.as_deref(), &args.command)?;
     check(args, &input)?;
     let material = Material::of(args, &input)?;
     let drawn = material.draw(args)?;
@@ -66,46 +148,49 @@ fn json(value: &impl serde::Serialize) -> Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
-/// Refuses what makes no sense together.
+/// Refuses flags that contradict the input.
 fn check(args: &FlamegraphArgs, input: &Input) -> Result<()> {
     match (input, args.via) {
         (Input::Run(run), Some(Via::Sampler | Via::Timer))
-            if take::of_run(run_dir::folder_of(run)).is_none() =>
+            if record::of_run(run_dir::folder_of(run)).is_none() =>
         {
             let run = run.display();
-            bail!("--via: {run} has no samples, and a run that is over can't be sampled")
+            bail!("--via: {run} has no samples, and a finished run can't be sampled")
         }
         (Input::Run(_), Some(Via::Perf)) => bail!(
-            "--via: a run that is over can't be sampled: name the perf.data, and the run by --run"
+            "--via: a finished run can't be sampled: name the perf.data file, and the run with --run"
         ),
         (
             Input::PerfData(path) | Input::Folded(path),
             Some(Via::Spans | Via::Sampler | Via::Timer),
-        ) => bail!("--via: {} was recorded before, by something else", path.display()),
+        ) => bail!("--via: {} was recorded earlier, by another program", path.display()),
         (Input::Folded(path), Some(Via::Perf)) => {
-            bail!("--via: {} holds folded stacks, and is no perf.data", path.display())
+            bail!("--via: {} holds folded stacks, and is not a perf.data file", path.display())
         }
         (Input::Folded(path), None) if args.by.is_some() => {
-            bail!("--by: the stacks in {} begin with what they begin with", path.display())
+            bail!(
+                "--by: the stacks in {} are folded already, and can't be rearranged",
+                path.display()
+            )
         }
         (Input::PerfData(_), _) => Ok(()),
-        _ if args.run.is_some() => bail!("--run is for the samples of a perf.data"),
+        _ if args.run.is_some() => bail!("--run goes with a perf.data file"),
         _ => Ok(()),
     }
 }
 
-/// What there is to draw, and where to.
+/// The material of a flamegraph, and the folder to write it to.
 struct Material {
-    /// Made for it, if it wasn't there: goes away again if nothing comes of it.
+    /// The folder, if it was made for this flamegraph: removed again if nothing is written to it.
     _new: Option<RunDir>,
     dir: PathBuf,
     profile: Option<Profile>,
     sampled: Option<Sampled>,
     folded: Option<Stacks>,
     command: Option<Vec<String>>,
-    /// Whether what lies outside of passes is of no interest.
+    /// Whether to leave out everything outside of passes.
     only_passes: bool,
-    /// When it was recorded, RFC 3339 in UTC, if no profile says it.
+    /// When it was recorded (RFC 3339, UTC), for material without a profile.
     recorded: String,
 }
 
@@ -113,17 +198,18 @@ impl Material {
     fn of(args: &FlamegraphArgs, input: &Input) -> Result<Self> {
         let started = Profile::empty(Default::default()).created;
         let out = args.out.as_deref();
-        let of = |dir: PathBuf, new: Option<RunDir>, Taken { profile, sampled }: Taken| Self {
-            _new: new,
-            dir,
-            profile,
-            sampled,
-            folded: None,
-            command: None,
-            only_passes: false,
-            recorded: started.clone(),
-        };
-        // Beside what it is made of, or in a folder for itself.
+        let of =
+            |dir: PathBuf, new: Option<RunDir>, Recorded { profile, sampled }: Recorded| Self {
+                _new: new,
+                dir,
+                profile,
+                sampled,
+                folded: None,
+                command: None,
+                only_passes: false,
+                recorded: started.clone(),
+            };
+        // In the folder of its material, or in a new one.
         let place = |beside: Option<&Path>| -> Result<(PathBuf, Option<RunDir>)> {
             match (out, beside) {
                 (None, Some(beside)) => Ok((beside.to_owned(), None)),
@@ -138,21 +224,25 @@ impl Material {
             Input::Model(path) => {
                 let (via, abilities) = via(args);
                 let new = RunDir::create(out, &started)?;
-                let taken = take::model(args, path.as_deref(), via, &abilities, new.path())?;
-                Self { only_passes: true, ..of(new.path().to_owned(), Some(new), taken) }
+                let flags = profile_flags(args);
+                let recorded =
+                    recorder(args, via, &abilities, &new).model(path.as_deref(), &flags)?;
+                Self { only_passes: true, ..of(new.path().to_owned(), Some(new), recorded) }
             }
             Input::Command(line) => {
                 let (via, abilities) = via(args);
                 let new = RunDir::create(out, &started)?;
-                let taken = take::command(args, line, via, &abilities, new.path())?;
+                // With --json standard output is for the JSON.
+                let stdout = if args.json { Stdio::from(io::stderr()) } else { Stdio::inherit() };
+                let recorded = recorder(args, via, &abilities, &new).command(line, stdout)?;
                 let command = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-                Self { command: Some(command), ..of(new.path().to_owned(), Some(new), taken) }
+                Self { command: Some(command), ..of(new.path().to_owned(), Some(new), recorded) }
             }
             Input::Run(run) => {
                 let folder = run_dir::folder_of(run);
-                let samples = take::of_run(folder).filter(|_| args.via != Some(Via::Spans));
-                let sampled = samples.as_deref().map(take::read).transpose()?;
-                // Of a command that left no spans there are samples only.
+                let samples = record::of_run(folder).filter(|_| args.via != Some(Via::Spans));
+                let sampled = samples.as_deref().map(record::read).transpose()?;
+                // A command that wrote no spans leaves samples only.
                 let has_profile = !run.is_dir() || run_dir::profile_in(run).exists();
                 let profile = match &sampled {
                     Some(_) if !has_profile => None,
@@ -163,39 +253,34 @@ impl Material {
                 let (dir, new) = place(Some(folder))?;
                 let command = before.as_ref().and_then(|before| before.command.clone());
                 let recorded = before.map_or(started.clone(), |before| before.generated);
-                let material = of(dir, new, Taken { profile, sampled });
+                let material = of(dir, new, Recorded { profile, sampled });
                 Self { only_passes: command.is_none(), command, recorded, ..material }
             }
             Input::PerfData(path) => {
                 let profile = args.run.as_deref().map(run_dir::load).transpose()?;
-                let sampled = Some(take::name(&take::from_perf(path)?));
+                let sampled = Some(record::name(&record::from_perf(path)?));
                 let (dir, new) = place(None)?;
-                Self { recorded: written_at(path)?, ..of(dir, new, Taken { profile, sampled }) }
+                Self { recorded: written_at(path)?, ..of(dir, new, Recorded { profile, sampled }) }
             }
             Input::Folded(path) => {
                 let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
                 let folded = Some(export::folded::read(&text, path)?);
                 let (dir, new) = place(None)?;
-                Self { folded, recorded: written_at(path)?, ..of(dir, new, Taken::default()) }
+                Self { folded, recorded: written_at(path)?, ..of(dir, new, Recorded::default()) }
             }
         })
     }
 
     fn draw(&self, args: &FlamegraphArgs) -> Result<Drawn> {
-        let mut doubts = Vec::new();
+        let mut warnings = Vec::new();
         let (mut agreement, mut agreement_absent) = (None, None);
         let first = args.by.unwrap_or(By::Layer);
-        let by = match first {
-            By::Layer => brickscope_analysis::stacks::By::Layer,
-            By::Brick => brickscope_analysis::stacks::By::Brick,
-            By::Thread => brickscope_analysis::stacks::By::Thread,
-        };
         let stacks = match (&self.folded, &self.sampled, &self.profile) {
             (Some(folded), ..) => folded.clone(),
             (None, Some(sampled), Some(profile)) => {
                 match join::join(sampled, profile, first, self.only_passes) {
                     Ok(joined) => {
-                        doubts.extend(joined.doubts);
+                        warnings.extend(joined.warnings);
                         match joined.agreement {
                             Ok(found) => agreement = Some(found),
                             Err(absent) => agreement_absent = Some(absent),
@@ -203,31 +288,31 @@ impl Material {
                         joined.stacks
                     }
                     Err(absent) => {
-                        doubts.push(format!("stacks have no bricks: {}", absent.reason));
+                        warnings.push(format!("stacks have no bricks: {}", absent.reason));
                         agreement_absent = Some(absent);
                         join::alone(sampled, first)
                     }
                 }
             }
             (None, Some(sampled), None) => {
-                let reason = "nothing left spans to lay the samples beside".to_owned();
+                let reason = "there are no spans to join the samples with".to_owned();
                 if first != By::Thread {
-                    doubts.push(format!("stacks have no bricks: {reason}"));
+                    warnings.push(format!("stacks have no bricks: {reason}"));
                 }
                 agreement_absent = Some(brickscope::Absent { reason });
                 join::alone(sampled, first)
             }
-            (None, None, Some(profile)) => Stacks::of_spans(profile, by, BLOCKS),
+            (None, None, Some(profile)) => Stacks::of_spans(profile, first.into(), BLOCKS),
             (None, None, None) => bail!("there is nothing to draw"),
         };
         if stacks.is_empty() {
             bail!("{}", self.why_empty());
         }
         if let Some(sampled) = &self.sampled {
-            doubts.extend(of_samples(sampled));
+            warnings.extend(of_samples(sampled));
         }
         if let Some(profile) = &self.profile {
-            doubts.extend(profile.dropped.lines());
+            warnings.extend(profile.dropped.lines());
         }
         let run = self.profile.as_ref().and_then(|profile| profile.run.clone());
         let generated = match &self.profile {
@@ -241,9 +326,9 @@ impl Material {
             source: self.source(),
             unit: stacks.unit,
             total: stacks.total(),
-            doubts,
+            warnings,
             model: self.profile.as_ref().and_then(|profile| profile.model.clone()),
-            // What was run just now ran here.
+            // A command was run just now, on this machine.
             machine: self
                 .profile
                 .as_ref()
@@ -281,11 +366,11 @@ impl Material {
         }
     }
 
-    /// Why there is nothing in the picture.
+    /// Why there are no stacks to draw.
     fn why_empty(&self) -> String {
         match (&self.sampled, &self.profile) {
             (Some(sampled), _) if sampled.samples.is_empty() => format!(
-                "no samples were taken ({}): the program used hardly any CPU time, or was over too \
+                "no samples were taken ({}): the program used hardly any CPU time, or ended too \
                  soon",
                 sampled.event
             ),
@@ -301,20 +386,20 @@ impl Material {
     }
 }
 
-/// Whether two folders are one.
+/// Whether two paths name the same folder.
 fn is_same(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
-/// When a file was last written, RFC 3339 in UTC: when what is in it was recorded, at the latest.
+/// When a file was last written (RFC 3339, UTC): its contents were recorded then or earlier.
 fn written_at(path: &Path) -> Result<String> {
     let modified = path.metadata().and_then(|metadata| metadata.modified());
     Ok(time_rfc3339(modified.with_context(|| path.display().to_string())?))
 }
 
-/// Where stacks are to come from, said on standard error before anything runs.
+/// Chooses the source of the stacks, and prints the choice on standard error before anything runs.
 fn via(args: &FlamegraphArgs) -> (Via, Abilities) {
-    let abilities = Abilities::look(args.via == Some(Via::Perf));
+    let abilities = Abilities::probe(args.via == Some(Via::Perf));
     let via = args
         .via
         .unwrap_or_else(|| if args.command.is_empty() { abilities.best() } else { Via::Sampler });
@@ -323,7 +408,23 @@ fn via(args: &FlamegraphArgs) -> (Via, Abilities) {
     (via, abilities)
 }
 
-/// What samples can't tell, a sentence each.
+fn recorder<'a>(
+    args: &FlamegraphArgs,
+    via: Via,
+    abilities: &'a Abilities,
+    dir: &'a RunDir,
+) -> Recorder<'a> {
+    Recorder { via, abilities, frequency: args.frequency, dir: dir.path() }
+}
+
+/// The flags of the `brickscope profile` that is recorded.
+fn profile_flags(args: &FlamegraphArgs) -> Vec<String> {
+    let mut flags = vec![format!("--prompt={}", args.prompt), format!("--tokens={}", args.tokens)];
+    flags.extend(args.executor.words());
+    flags
+}
+
+/// The limits of the samples, a sentence each.
 fn of_samples(sampled: &Sampled) -> impl Iterator<Item = String> {
     let n = sampled.samples.len() as u64;
     let of = |count: u64, what: &str| (count > 0).then(|| format!("{count} of {n} samples {what}"));
@@ -331,28 +432,28 @@ fn of_samples(sampled: &Sampled) -> impl Iterator<Item = String> {
     let cut = of(sampled.cut, "have stacks that were cut off: they begin with [stack cut off]");
     let part = of(
         sampled.unwound_in_part,
-        "have stacks that could not be unwound to their beginning, for want of unwind information",
+        "have stacks that could not be unwound to their beginning: unwind information is missing",
     );
     [lost, cut, part].into_iter().flatten().chain(sampled.notes.clone())
 }
 
-/// A flamegraph, before it is written.
+/// A flamegraph that is not yet written.
 struct Drawn {
     stacks: Stacks,
     summary: Summary,
 }
 
-/// What is written to the folder, and what it is.
+/// The files of a flamegraph, each with a description.
 const FILES: [(&str, &str); 6] = [
     ("flamegraph.svg", "the flamegraph, for a browser"),
-    ("flamegraph.md", "these tables, for reading"),
+    ("flamegraph.md", "these tables as Markdown"),
     ("flamegraph.json", "these tables, for --diff, history and scripts"),
     ("flamegraph.folded", "the stacks, for other programs"),
-    ("speedscope.json", "the same for speedscope.app"),
-    ("profile.pb.gz", "the same for pprof"),
+    ("speedscope.json", "the stacks for speedscope.app"),
+    ("profile.pb.gz", "the stacks for pprof"),
 ];
 
-/// As they are to be named from the current folder or, without `dir`, from beside them.
+/// The files with their paths from the current folder or, without `dir`, from their own folder.
 fn written(dir: Option<&Path>) -> Vec<Written> {
     let path = |file: &str| match dir {
         Some(dir) => dir.join(file).display().to_string(),

@@ -1,4 +1,4 @@
-//! `brickscope gate`: a run held against a baseline, for CI.
+//! `brickscope gate`: compares a run with a baseline, for CI.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,8 +10,33 @@ use anyhow::{Context, Result, bail};
 use brickscope_analysis::compare::{Outcome, Pairing};
 
 use super::compare::{compared, exit_code, print};
-use crate::args::GateArgs;
+use crate::flags::ComparisonArgs;
 use crate::sides;
+
+/// Compare a run with a stored baseline, for CI.
+///
+/// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
+/// the runs don't decide it (more processes are needed), 2 if the comparison can't be made.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md"
+)]
+pub(crate) struct GateArgs {
+    /// The run to judge: a receipt, a run's folder, or a folder of run folders. By default the newest
+    /// in `brickscope-runs`.
+    pub(crate) run: Option<PathBuf>,
+
+    /// The folder of the baseline.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) baseline: PathBuf,
+
+    /// Make the run the new baseline, instead of judging it.
+    #[arg(long)]
+    pub(crate) update: bool,
+
+    #[command(flatten)]
+    pub(crate) how: ComparisonArgs,
+}
 
 /// Where runs are written unless the user names a folder.
 const RUNS: &str = "brickscope-runs";
@@ -27,7 +52,7 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         update(&run, &args.baseline)
             .with_context(|| format!("{} can't be made the baseline", run.display()))?;
         println!(
-            "{} is the baseline now: {} processes of {}",
+            "{} is now the baseline: {} processes of {}",
             args.baseline.display(),
             side.processes.len(),
             run.display()
@@ -50,13 +75,13 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     if is_unpaired && comparison.outcome() != Outcome::Pass {
         eprintln!(
             "the baseline was measured at another time: `brickscope compare OLD NEW --processes N` \
-             measures two builds in turns, which tells more"
+            measures two builds in turns, which detects smaller changes"
         );
     }
     Ok(exit_code(&comparison))
 }
 
-/// The benchmark's run that was written last, other than the baseline.
+/// The newest run of a benchmark, other than the baseline.
 fn newest(baseline: &Path) -> Result<PathBuf> {
     let none = || format!("there is no run in {RUNS}: name one, or make one with `benchmark`");
     let base = fs::canonicalize(baseline).ok();
@@ -82,8 +107,8 @@ fn newest(baseline: &Path) -> Result<PathBuf> {
     Ok(newest.with_context(none)?.1)
 }
 
-/// Makes `run` the baseline. Whenever this is cut short, the baseline is the old or the new one: the
-/// new one is made beside it, and [`sides::files`] finds the old one where only its name is missing.
+/// Makes `run` the baseline. If this is interrupted, the baseline is either the old or the new one: the
+/// new one is made beside it, and [`sides::files`] finds the old one if only its name is missing.
 fn update(run: &Path, baseline: &Path) -> Result<()> {
     let name = |which| {
         sides::beside(baseline, which)
@@ -93,7 +118,7 @@ fn update(run: &Path, baseline: &Path) -> Result<()> {
     remove(&next)?;
     for (number, file) in sides::files(run)?.iter().enumerate() {
         let name = file.file_name().context("a run's file has a name")?;
-        // Under its usual name, so that it is found again.
+        // Under its usual name, so that later runs find it.
         let name = if name == "profile.json" { name } else { "receipt.json".as_ref() };
         let folder = next.join((number + 1).to_string());
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -112,15 +137,15 @@ fn update(run: &Path, baseline: &Path) -> Result<()> {
     remove(&last)
 }
 
-/// Ends an update that was cut short.
+/// Finishes an interrupted update.
 fn settle(baseline: &Path) -> Result<()> {
-    // What has no name, such as `.`, was never exchanged.
+    // A path without a name, such as `.`, was never exchanged.
     let Some(last) = sides::beside(baseline, "last") else { return Ok(()) };
     if !last.exists() {
         return Ok(());
     }
     if baseline.exists() {
-        // The new one is in place; what is left of the old one may not be whole.
+        // The new one is in place, and the rest of the old one may be incomplete.
         remove(&last)
     } else {
         fs::rename(&last, baseline).with_context(|| last.display().to_string())

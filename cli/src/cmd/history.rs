@@ -1,5 +1,6 @@
-//! `brickscope history`: a folder of benchmarks over time.
+//! `brickscope history`: shows a folder of benchmarks over time.
 
+use clap::ValueEnum;
 use std::collections::BTreeSet;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -11,15 +12,77 @@ use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
 use serde::Serialize;
 
-use crate::args::{HistoryArgs, HistoryForm};
 use crate::flame::history::Flamegraphs;
-use crate::flame::load;
 use crate::flame::summary::Summary;
 use crate::progress;
+use crate::run_dir::FLAMEGRAPH;
+use crate::text::count;
+
+/// Show a folder of benchmarks over time, and mark lasting changes.
+///
+/// `history` reads all receipts in the folder and its subfolders: files named `receipt.json` or ending
+/// in `.receipt.json`. Each series is a test of one model with the same threads and kernels on the same
+/// kind of machine. The processes of a set are one point.
+///
+/// From 12 points on, changes of the level are marked, with the bricks behind them. If runs are
+/// disturbed independently, at most 1 in 100 series without a change gets a mark. There are more if the
+/// machine's own speed varies: with one program on a shared machine, 2 of 27 windows of 30 runs were
+/// marked for prefill and 0 of 27 for decode, and no window of 60 runs. Use `compare` to decide whether a
+/// program is slower.
+///
+/// Then come the flamegraphs in the folder (files named `flamegraph.json` or ending in
+/// `.flamegraph.json`): the shares of bricks, functions and classes, and those that moved by more than
+/// their error.
+///
+/// Unreadable files and receipts with a broken seal are listed and left out.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope history\n  brickscope history runs --test tg128\n  brickscope history runs --brick QkvProjection\n  brickscope history runs -o svg > history.svg\n  brickscope history runs --flamegraphs\n  brickscope history runs -o json | jq '.series[] | {test: .kind.test, changes}'"
+)]
+pub(crate) struct HistoryArgs {
+    /// The folder, or a single receipt or flamegraph.json.
+    #[arg(default_value = "brickscope-runs")]
+    pub(crate) dir: PathBuf,
+
+    /// Show only this test, such as tg128.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) test: Option<String>,
+
+    /// Show only this model, given by its name, by its path if it has no name, or by the first digits (4 or
+    /// more) of its file's SHA-256.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+
+    /// Show the time per token of this brick instead of tokens per second.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) brick: Option<String>,
+
+    /// Show only the flamegraphs.
+    #[arg(long, conflicts_with_all = ["test", "brick"])]
+    pub(crate) flamegraphs: bool,
+
+    /// The output format.
+    #[arg(short, long, value_enum, default_value_t = HistoryForm::Text)]
+    pub(crate) output: HistoryForm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum HistoryForm {
+    /// Tables with sparklines.
+    Text,
+    /// Markdown.
+    Md,
+    /// JSON with all points and changes.
+    Json,
+    /// A chart, of speeds only.
+    Svg,
+    /// CSV with a line for each point or, with --flamegraphs, for each share at each point.
+    Csv,
+}
 
 pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
     let Found { files, flamegraphs, mut left_out } = Found::in_folder(&args.dir)?;
-    // Asked for speeds, nobody wants to hear of flamegraphs.
+    // With --test or --brick the user asks for speeds only.
     let wants_flamegraphs = args.test.is_none() && args.brick.is_none();
     let files = if args.flamegraphs { Vec::new() } else { files };
     let flamegraphs = if wants_flamegraphs { flamegraphs } else { Vec::new() };
@@ -65,7 +128,7 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-/// What to print, and whether what was left out is in it.
+/// The text to print, and whether it lists what was left out.
 fn shown(
     args: &HistoryArgs,
     history: &History,
@@ -75,11 +138,11 @@ fn shown(
     let other = "--flamegraphs shows them";
     Ok(match args.output {
         HistoryForm::Svg if history.runs == 0 => {
-            bail!("there is no picture of flamegraphs over time: take -o text, md, json or csv")
+            bail!("there is no chart of flamegraphs over time: use -o text, md, json or csv")
         }
         HistoryForm::Svg | HistoryForm::Csv if has_both => {
             let n = flamegraphs.flamegraphs;
-            eprintln!("not in it: {n} flamegraph{}; {other}", if n == 1 { "" } else { "s" });
+            eprintln!("not shown: {}; {other}", count(n, "flamegraph"));
             let svg = args.output == HistoryForm::Svg;
             (if svg { view::history_svg(history) } else { view::history_csv(history) }, false)
         }
@@ -103,7 +166,7 @@ fn shown(
     })
 }
 
-/// The history as its JSON, and the flamegraphs under a key of their own.
+/// The history as JSON, with the flamegraphs under their own key.
 fn json(history: &History, flamegraphs: &Flamegraphs) -> Result<String> {
     #[derive(Serialize)]
     struct Both<'h> {
@@ -114,7 +177,7 @@ fn json(history: &History, flamegraphs: &Flamegraphs) -> Result<String> {
     Ok(serde_json::to_string_pretty(&Both { history, flamegraphs })? + "\n")
 }
 
-/// Nothing can be shown: why not.
+/// The error if there is nothing to show.
 fn nothing(args: &HistoryArgs, left_out: &[LeftOut]) -> Result<()> {
     let dir = args.dir.display();
     let (what, by) = match args.flamegraphs {
@@ -124,14 +187,13 @@ fn nothing(args: &HistoryArgs, left_out: &[LeftOut]) -> Result<()> {
     match left_out {
         [] => bail!("there is no {what} in {dir}: {by}"),
         [LeftOut { path, reason }] => bail!("no {what} in {dir} can be used: {path}: {reason}"),
-        [LeftOut { path, reason }, rest @ ..] => bail!(
-            "no {what} in {dir} can be used: {path}: {reason}; and {} more like it or otherwise",
-            rest.len()
-        ),
+        [LeftOut { path, reason }, rest @ ..] => {
+            bail!("no {what} in {dir} can be used: {path}: {reason}; and {} more", rest.len())
+        }
     }
 }
 
-/// Keeps what was asked for. What isn't there is a slip of the keyboard.
+/// Keeps the selected runs. A name that matches none is an error.
 fn select(
     args: &HistoryArgs,
     runs: &mut Vec<Run>,
@@ -142,17 +204,17 @@ fn select(
         let tests: BTreeSet<String> =
             runs.iter().flat_map(Run::kinds).map(|kind| kind.test.clone()).collect();
         if !tests.contains(test) {
-            bail!("--test: no receipt has a test `{test}`; there are {}", known(tests));
+            bail!("--test: no receipt has a test `{test}`; available: {}", known(tests));
         }
     }
     if let Some(model) = &args.model {
-        // By its hash from here on: what was at this path may have been at another before.
+        // By its hash from here on: the same file may have had another path before.
         let of_runs = || runs.iter().flat_map(|run| run.kinds().map(|kind| (run.model(), kind)));
         let hashes: BTreeSet<String> = of_runs()
             .filter(|(name, kind)| is_model(model, name, &kind.model_sha256))
             .map(|(_, kind)| kind.model_sha256.clone())
             .collect();
-        // A flamegraph has no hash of its model.
+        // A flamegraph doesn't have the hash of its model.
         let is_of = |summary: &Summary| {
             let of = summary.model.as_ref();
             of.is_some_and(|of| of.name.as_ref() == Some(model) || of.path == *model)
@@ -168,7 +230,7 @@ fn select(
             });
             let what = if runs.is_empty() { "flamegraph" } else { "receipt" };
             let names = known(names.chain(of_graphs).collect());
-            bail!("--model: no {what} is of `{model}`; there are {names}");
+            bail!("--model: no {what} is of `{model}`; available: {names}");
         }
         graphs.retain(|(_, summary)| is_of(summary));
         runs.iter_mut().for_each(|run| run.retain(|kind| hashes.contains(&kind.model_sha256)));
@@ -184,20 +246,20 @@ fn select(
             bail!("--brick: no receipt has brick times: the profiler was off");
         }
         if !bricks.contains(brick) {
-            bail!("--brick: no receipt has a brick `{brick}`; there are {}", known(bricks));
+            bail!("--brick: no receipt has a brick `{brick}`; available: {}", known(bricks));
         }
     }
     Ok(())
 }
 
-/// Fewer digits than this tell nothing apart.
+/// Fewer digits than this are too ambiguous.
 const LEAST_DIGITS: usize = 4;
 
 fn is_model(asked: &str, name: &str, sha256: &str) -> bool {
     asked == name || (asked.len() >= LEAST_DIGITS && sha256.starts_with(asked))
 }
 
-/// A receipt that is what it was when it was made.
+/// A receipt whose seal is intact.
 fn read(path: &Path) -> Result<Run, String> {
     let name = path.display().to_string();
     let of_file = |error: String| match error.strip_prefix(&name) {
@@ -207,7 +269,7 @@ fn read(path: &Path) -> Result<Run, String> {
     let receipt = Receipt::load(path).map_err(|error| of_file(error.to_string()))?;
     let sha256 = receipt.canonical_sha256().map_err(|error| of_file(error.to_string()))?;
     match &receipt.seal {
-        None => Err("it has no seal, so nobody can tell whether it was changed".to_owned()),
+        None => Err("it has no seal, so changes to it can't be detected".to_owned()),
         Some(seal) if seal.sha256 != sha256 => {
             Err("its seal is broken: it was changed after it was made".to_owned())
         }
@@ -215,13 +277,13 @@ fn read(path: &Path) -> Result<Run, String> {
     }
 }
 
-/// What a folder has of receipts, by name.
+/// The receipts in a folder, by name.
 #[derive(Debug, Default)]
 struct Found {
     files: Vec<PathBuf>,
-    /// And of flamegraphs.
+    /// The flamegraphs in it.
     flamegraphs: Vec<PathBuf>,
-    /// What can't be read.
+    /// The files that can't be read.
     left_out: Vec<LeftOut>,
 }
 
@@ -262,12 +324,12 @@ impl Found {
             let entry = entry?;
             let kind = entry.file_type()?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            // A link to a folder isn't followed: it might lead back here.
+            // Links to folders aren't followed, since they may form a loop.
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if is_receipt(&name) || is_flamegraph(&name) {
                 let path = entry.path();
-                // A pipe would be waited for, be it itself or where a link leads.
+                // Reading a pipe would block, whether directly or through a link.
                 match fs::metadata(&path) {
                     Ok(found) if found.is_file() && is_receipt(&name) => self.files.push(path),
                     Ok(found) if found.is_file() => self.flamegraphs.push(path),
@@ -285,5 +347,5 @@ fn is_receipt(name: &str) -> bool {
 }
 
 fn is_flamegraph(name: &str) -> bool {
-    name == load::FILE || name.ends_with(".flamegraph.json")
+    name == FLAMEGRAPH || name.ends_with(".flamegraph.json")
 }

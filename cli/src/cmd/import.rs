@@ -1,17 +1,100 @@
-//! `brickscope import`: a file of another program, as a run.
+//! `brickscope import`: reads a file of another program as a run.
 
+use clap::ValueEnum;
 use std::fs::File;
 use std::io::{Read, Write, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope_analysis::import::{self, Format, MAX_BYTES, Options};
 use flate2::read::MultiGzDecoder;
 
-use crate::args::{ImportArgs, ImportFormat, WeightUnit};
 use crate::progress;
 use crate::run_dir::RunDir;
+
+/// Read a file of another program as a run, for `show`, `compare` and `export`.
+///
+/// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the output of
+/// ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by gzip. All
+/// times are those in the file. What the file lacks is marked absent in the run. docs/import.md
+/// describes each format.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out runs/llama\n  brickscope show runs/llama\n  brickscope import trace.json --decode forward --out runs/candle\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
+)]
+pub(crate) struct ImportArgs {
+    /// The file to read.
+    pub(crate) file: PathBuf,
+
+    /// The format of the file. By default it is detected.
+    #[arg(long, value_enum, default_value_t = ImportFormat::Auto)]
+    pub(crate) format: ImportFormat,
+
+    /// The folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// For folded stacks: the unit of their weights, which the file doesn't state.
+    #[arg(long, value_enum)]
+    pub(crate) unit: Option<WeightUnit>,
+
+    /// For llama-bench: read only these rows, counted from 1. A run has one prompt test and one generation
+    /// test, measured under the same settings.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(crate) rows: Vec<usize>,
+
+    /// For a Chrome trace: each event with this name is a prefill pass.
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) prefill: Option<String>,
+
+    /// For a Chrome trace: each event with this name is a decode pass.
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) decode: Option<String>,
+
+    /// Print the run's folder and what the file lacks as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The formats of `brickscope import`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportFormat {
+    /// Detect the format.
+    Auto,
+    /// `llama-bench -o json` or `-o jsonl`.
+    LlamaBench,
+    /// Chrome trace events.
+    Chrome,
+    /// The output of ggml's Vulkan backend.
+    VkPerfLogger,
+    /// Folded stacks.
+    Folded,
+}
+
+/// The unit of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WeightUnit {
+    /// Nanoseconds.
+    Ns,
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+    /// Samples, which aren't times.
+    Samples,
+}
+
+impl From<WeightUnit> for brickscope_analysis::import::WeightUnit {
+    fn from(unit: WeightUnit) -> Self {
+        match unit {
+            WeightUnit::Ns => Self::Nanoseconds,
+            WeightUnit::Us => Self::Microseconds,
+            WeightUnit::Ms => Self::Milliseconds,
+            WeightUnit::Samples => Self::Samples,
+        }
+    }
+}
 
 pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     let note = progress::note("reading");
@@ -19,7 +102,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     let format = match args.format {
         ImportFormat::Auto => brickscope_analysis::import::format_of(&text).with_context(|| {
             format!(
-                "{} is none of the formats that can be told by their look ({}): say it with --format",
+                "{} has none of the formats that can be detected ({}): name its format with --format",
                 args.file.display(),
                 Format::ALL.map(Format::name).join(", ")
             )
@@ -31,7 +114,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     };
     if format == Format::Folded && args.unit.is_none() {
         bail!(
-            "{}: folded stacks don't say what their weights count: say it with --unit ns, us, ms or samples",
+            "{}: folded stacks don't state the unit of their weights: name it with --unit ns, us, ms or samples",
             args.file.display()
         );
     }
@@ -60,7 +143,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     Ok(writeln!(out, "{path}")?)
 }
 
-/// The whole file as text, unpacked if it is gzip's.
+/// The whole file as text, decompressed if it is a gzip file.
 fn text(path: &Path) -> Result<String> {
     let cannot = || path.display().to_string();
     let file = File::open(path).with_context(cannot)?;
@@ -70,13 +153,13 @@ fn text(path: &Path) -> Result<String> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let packed = std::mem::take(&mut bytes);
         let unpacked = MultiGzDecoder::new(&packed[..]).take(at_most).read_to_end(&mut bytes);
-        unpacked.with_context(|| format!("{}, which is gzip's", path.display()))?;
+        unpacked.with_context(|| format!("{}, a gzip file", path.display()))?;
     }
     if bytes.len() as u64 > MAX_BYTES {
-        bail!("{} has more than {MAX_BYTES} bytes, which is all that is read", path.display());
+        bail!("{} has more than {MAX_BYTES} bytes, the most that is read", path.display());
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        anyhow::anyhow!("{}, byte {at}: is no text in UTF-8", path.display())
+        anyhow::anyhow!("{}, byte {at}: not UTF-8 text", path.display())
     })
 }

@@ -1,13 +1,42 @@
-//! `brickscope logits`: what a model computes, for other engines to compare with.
+//! `brickscope logits`: writes a model's logits, to compare engines.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use brickscope::write_atomically;
 use brickscope_engine::Session;
 
-use crate::args::LogitsArgs;
+use crate::flags::{ExecutorArgs, token_id};
 use crate::source;
+
+/// Write a model's logits for given tokens, in the LGT1 format, to compare engines.
+///
+/// LGT1 is little endian: "LGT1", u32 number of tokens, u32 size of the vocabulary, u32 0, u32 0, the
+/// token ids as i32, then for each token the f32 logits after it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  brickscope logits model.gguf --ids 1,263,29871 -o ours.logits.bin"
+)]
+pub(crate) struct LogitsArgs {
+    /// The GGUF file.
+    pub(crate) model: PathBuf,
+
+    /// Token ids, separated by commas.
+    #[arg(long, value_delimiter = ',', required = true, value_parser = token_id)]
+    pub(crate) ids: Vec<u32>,
+
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// Run the tokens one by one, as in decode, instead of in batches.
+    #[arg(long)]
+    pub(crate) steps: bool,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
 
 pub(crate) fn run(args: &LogitsArgs) -> Result<()> {
     let model = source::model(Some(&args.model))?;
@@ -29,5 +58,5 @@ pub(crate) fn run(args: &LogitsArgs) -> Result<()> {
     }
     bytes.extend(logits.iter().flat_map(|logit| logit.to_le_bytes()));
     write_atomically(&args.output, |error| error, |out| out.write_all(&bytes))
-        .with_context(|| format!("the logits can't be written to {}", args.output.display()))
+        .with_context(|| format!("can't write the logits to {}", args.output.display()))
 }

@@ -1,17 +1,40 @@
-//! `brickscope machine`: what this machine can do at best, measured.
+//! `brickscope machine`: measures the peak rates of this machine.
 
 use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, Result, anyhow};
-use brickscope::{CacheLevel, Survey};
+use brickscope::Survey;
 use brickscope_analysis::view;
 use brickscope_kernels::Kernels;
 use serde::Serialize;
 
-use crate::args::MachineArgs;
-use crate::kept::{self, Identity, Kept};
+use crate::ceilings_cache::{self, Cached, Identity};
+use crate::flags::threads;
 use crate::progress;
+
+/// Measure the peak rates of this machine: memory bandwidths and operations per second.
+///
+/// Measures read, write, copy and triad (a = b + s·c) for each level of cache and for memory, and the
+/// multiply-adds of each backend, on 1, 2, 4, … and all threads. This takes some seconds. The result is
+/// stored in the cache folder, which BRICKSCOPE_CACHE overrides, and `brickscope profile` uses it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope machine\n  brickscope machine --fresh --threads 4\n  brickscope machine --json | jq '.peaks[] | {backend, numbers, threads, ops_per_second}'"
+)]
+pub(crate) struct MachineArgs {
+    /// Print all results as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Measure again, even if there are stored results.
+    #[arg(long)]
+    pub(crate) fresh: bool,
+
+    /// The most threads to measure with. By default all that this process may use.
+    #[arg(long, value_parser = threads)]
+    pub(crate) threads: Option<NonZeroUsize>,
+}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -20,7 +43,7 @@ struct Json<'k> {
     survey: &'k Survey,
     identity: &'k Identity,
     others_share: Option<f64>,
-    /// Whether it was measured before and kept.
+    /// Whether this is a stored result of an earlier measurement.
     is_kept: bool,
     kept_in: Option<String>,
 }
@@ -32,13 +55,13 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
     };
     let steps = brickscope::machine::survey_steps(threads, brickscope::machine::caches().len());
     let bar = progress::steps("measuring", steps as u64);
-    let (kept, source) = kept::survey(threads, args.fresh, &mut || bar.inc(1))
+    let (cached, source) = ceilings_cache::survey(threads, args.fresh, &mut || bar.inc(1))
         .map_err(|absent| anyhow!("{}", absent.reason))?;
     bar.finish_and_clear();
-    let Kept { identity, others_share, value: survey } = &kept;
+    let Cached { identity, others_share, value: survey } = &cached;
     let kept_in = source.path.as_ref().map(|path| path.display().to_string());
     let text = if args.json {
-        let (others_share, is_kept) = (*others_share, source.is_kept);
+        let (others_share, is_kept) = (*others_share, source.is_cached);
         let json = Json { survey, identity, others_share, is_kept, kept_in };
         serde_json::to_string_pretty(&json)? + "\n"
     } else {
@@ -46,11 +69,11 @@ pub(crate) fn run(args: &MachineArgs) -> Result<()> {
         if let Some(caveat) = Kernels::best().backend().caveat() {
             text += &format!("note: {caveat}\n");
         }
-        if let Some(remark) = kept::remark(*others_share) {
+        if let Some(remark) = ceilings_cache::remark(*others_share) {
             text += &format!("note: {remark}\n");
         }
         if let Some(path) = kept_in {
-            let how = if source.is_kept { "kept since then" } else { "kept" };
+            let how = if source.is_cached { "stored earlier" } else { "stored" };
             text += &format!("{how} in {path}\n");
         }
         text

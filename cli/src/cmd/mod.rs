@@ -1,8 +1,9 @@
 //! The subcommands, one a file.
 
 pub(crate) mod benchmark;
+mod benchmark_set;
 pub(crate) mod check_overhead;
-mod check_overhead_often;
+mod check_overhead_set;
 pub(crate) mod compare;
 pub(crate) mod compare_backends;
 pub(crate) mod diverge;

@@ -1,14 +1,14 @@
-//! `brickscope profile`: run a model, and report where its time went.
+//! `brickscope profile`: runs a model and reports where its time went.
 
+use clap::ValueEnum;
 use std::collections::HashMap;
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use brickscope::{
-    Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Machine, Profile, Run, SyncMode,
-};
+use brickscope::{Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Profile, Run, SyncMode};
 use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{
@@ -19,21 +19,272 @@ use brickscope_live::metrics::MetricsServer;
 use brickscope_live::socket::{Facts, Publisher};
 use indicatif::ProgressBar;
 
-use crate::args::ProfileArgs;
 use crate::device::OnDevice;
+use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::RunDir;
-use crate::{device, kept, metrics, progress, source};
+use crate::{ceilings_cache, device, metrics, progress, source};
 
-/// Rows of the trace kept at most, of all threads that record: half a gigabyte of them.
+/// Run a model and report where its time went.
+///
+/// Without a model, a small one with random weights is made (110 million weights, q8_0) and stored in
+/// the cache folder, which BRICKSCOPE_CACHE overrides. Its timings are real, its text is noise. The run
+/// is written to a folder that `brickscope show` reads.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope profile\n  brickscope profile model.gguf --prompt \"Hello\" --tokens 128 --threads 2\n  brickscope profile model.gguf --json | jq .phases\n  brickscope profile --check-overhead --threads 2\n  brickscope profile model.gguf --compare-backends --tokens 16"
+)]
+pub(crate) struct ProfileArgs {
+    /// The GGUF file to run.
+    pub(crate) model: Option<PathBuf>,
+
+    /// The prompt. By default a few sentences about profilers, about 100 tokens.
+    #[arg(long, default_value = DEFAULT_PROMPT, hide_default_value = true)]
+    pub(crate) prompt: String,
+
+    /// Tokens to generate. An end-of-text token doesn't stop the run, so that runs can be compared.
+    #[arg(long, default_value_t = 64, allow_negative_numbers = true)]
+    pub(crate) tokens: usize,
+
+    /// The folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print the profile as JSON instead of the report.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How often to wait for a device: after every brick, after every layer, or once per pass with bricks
+    /// timed by the device's own clock. On the CPU all modes time bricks the same way, except `none`,
+    /// which times nothing.
+    #[arg(long, value_enum, default_value_t = Sync::Deferred)]
+    pub(crate) sync: Sync,
+
+    /// On a device: the smallest thing to time. By default the finest grain whose timestamps cost at most
+    /// 1 % of a pass; the report names it and says why.
+    #[arg(long, value_enum)]
+    pub(crate) grain: Option<Grain>,
+
+    /// Sample tokens at this temperature (softmax of logits / T) instead of taking the likeliest.
+    #[arg(long, value_name = "T", value_parser = positive, allow_negative_numbers = true)]
+    pub(crate) temperature: Option<f32>,
+
+    /// With --temperature: sample among the K likeliest tokens only; 0 for all.
+    #[arg(long, value_name = "K", default_value_t = 40, requires = "temperature")]
+    pub(crate) top_k: usize,
+
+    /// With --temperature: sample among the fewest tokens whose probabilities add up to at least P.
+    #[arg(long, value_name = "P", default_value_t = 0.95, requires = "temperature", value_parser = probability)]
+    pub(crate) top_p: f32,
+
+    /// With --temperature: the random seed. The same seed gives the same tokens.
+    #[arg(long, default_value_t = 42, requires = "temperature")]
+    pub(crate) seed: u64,
+
+    /// Measure the cost of profiling: decode each token twice without the profiler and twice with it, in
+    /// turns, and print the slow-down with its 95 % interval. A process stops once its interval is within
+    /// ±0.1 %. Writes no run; --json prints every single time.
+    #[arg(long, conflicts_with_all = NOT_WITH_MEASUREMENTS)]
+    pub(crate) check_overhead: bool,
+
+    /// With --check-overhead: measure for at most this many seconds, without loading and warm-up.
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = 20.0,
+        requires = "check_overhead",
+        conflicts_with_all = NOT_WITH_MEASUREMENTS,
+        value_parser = seconds,
+        allow_negative_numbers = true
+    )]
+    pub(crate) overhead_seconds: f64,
+
+    /// With --check-overhead: divide the time among this many processes, one after the other. Memory is
+    /// laid out differently in each, which changes the slow-down, so the interval is of their mean.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        requires = "check_overhead",
+        conflicts_with_all = NOT_WITH_MEASUREMENTS,
+        value_parser = clap::value_parser!(u32).range(1..=100),
+    )]
+    pub(crate) overhead_processes: u32,
+
+    /// Be one of those processes, and print JSON.
+    #[arg(long, hide = true, requires = "check_overhead")]
+    pub(crate) overhead_process: bool,
+
+    /// Compare all backends of this CPU: a table of bricks by backend, with time, GB/s, GFLOP/s and the
+    /// share of that backend's measured roofline. All run the same prompt and the same tokens, in turns.
+    /// Writes no run; --json prints the time of every round.
+    #[arg(
+        long,
+        conflicts_with_all = NOT_WITH_MEASUREMENTS,
+        conflicts_with_all = NOT_WITH_COMPARE_BACKENDS
+    )]
+    pub(crate) compare_backends: bool,
+
+    /// With --compare-backends: the number of rounds. The table shows, for each brick, the round with the
+    /// median time.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        requires = "compare_backends",
+        conflicts_with_all = NOT_WITH_MEASUREMENTS,
+        conflicts_with_all = NOT_WITH_COMPARE_BACKENDS,
+        value_parser = clap::value_parser!(u32).range(1..=MAX_ROUNDS)
+    )]
+    pub(crate) rounds: u32,
+
+    /// Read hardware counters at each brick: cycles, instructions, cache and branch misses. This slows
+    /// short bricks down.
+    #[arg(long)]
+    pub(crate) counters: bool,
+
+    /// Also record each thread's share of each kernel, so that the critical path names the thread that the
+    /// others waited for. This slows short kernels down.
+    #[arg(long)]
+    pub(crate) shares: bool,
+
+    /// Time the tiles of matrix products over several tokens: each thread's share, the blocks that fit a
+    /// core's caches, and the runs of register tiles inside them. The report then shows the GFLOP/s of
+    /// each level and how evenly the threads shared the work. This slows short prompts and small matrices
+    /// down.
+    #[arg(long)]
+    pub(crate) tiles: bool,
+
+    /// Leave out of the tables the passes that other work on this machine disturbed. They are counted in
+    /// any case, and stay in the run's file.
+    #[arg(long)]
+    pub(crate) leave_out_disturbed: bool,
+
+    /// Let `brickscope top --attach PID` on this machine watch the run. It costs nothing while nobody
+    /// watches.
+    #[arg(long)]
+    pub(crate) live: bool,
+
+    /// Repeat the prompt and the answer until standard input ends, and write no run.
+    #[arg(long, hide = true, requires = "live", conflicts_with_all = ["out", "json"])]
+    pub(crate) endless: bool,
+
+    /// Wait for a watcher before the run begins.
+    #[arg(long, hide = true, requires = "live")]
+    pub(crate) await_watcher: bool,
+
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+/// The most rounds of a comparison of backends.
+const MAX_ROUNDS: i64 = 100;
+
+/// Flags that mean nothing to a measurement of the overhead or a comparison of backends, or would
+/// disturb it. Flags that require one of these are listed too: where a required flag conflicts with
+/// another that is given, clap considers the requirement met.
+const NOT_WITH_MEASUREMENTS: [&str; 15] = [
+    "out",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "counters",
+    "shares",
+    "tiles",
+    "leave_out_disturbed",
+    "live",
+    "endless",
+    "await_watcher",
+    "metrics",
+    "metrics_names",
+    "metrics_public",
+];
+
+/// Further flags that mean nothing to a comparison of backends.
+const NOT_WITH_COMPARE_BACKENDS: [&str; 6] =
+    ["check_overhead", "overhead_seconds", "overhead_processes", "sync", "grain", "backend"];
+
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Grain {
+    /// Kernels, and the bricks around them.
+    Kernels,
+    /// Bricks.
+    Bricks,
+    /// Layers only.
+    Layers,
+    /// Whole passes only.
+    Passes,
+}
+
+impl From<Grain> for brickscope::Grain {
+    fn from(grain: Grain) -> Self {
+        match grain {
+            Grain::Kernels => Self::Kernel,
+            Grain::Bricks => Self::Brick,
+            Grain::Layers => Self::Layer,
+            Grain::Passes => Self::Pass,
+        }
+    }
+}
+
+/// [`SyncMode`], as the command line spells it.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Sync {
+    Immediate,
+    #[value(alias = "per_layer")]
+    PerLayer,
+    Deferred,
+    None,
+}
+
+impl From<Sync> for SyncMode {
+    fn from(sync: Sync) -> Self {
+        match sync {
+            Sync::Immediate => Self::Immediate,
+            Sync::PerLayer => Self::PerLayer,
+            Sync::Deferred => Self::Deferred,
+            Sync::None => Self::None,
+        }
+    }
+}
+
+/// A day.
+const MAX_SECONDS: f64 = 86_400.0;
+
+fn positive(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= MAX_SECONDS => Ok(value),
+        _ => Err(format!("must be a number above 0 and at most {MAX_SECONDS}")),
+    }
+}
+
+fn probability(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
+        _ => Err("must be a number above 0 and at most 1".to_owned()),
+    }
+}
+
+/// The most rows of the trace that are kept, summed over all recording threads: half a gigabyte.
 const MAX_LOG: usize = 1 << 23;
-/// For how long a run waits for the view that started it.
+/// How long a run waits for the view that started it.
 const WATCHER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    // Who started it to watch it reads nothing of what it says.
+    // A view that starts this run doesn't read its messages.
     let live = Live::begin(args.live, !args.await_watcher)?;
-    let mut model = source::model_telling(args.model.as_deref(), &|done, total| {
+    let mut model = source::model_with(args.model.as_deref(), &|done, total| {
         live.say_bytes("making a model", done, total);
     })?;
     let prompt = source::prompt(&model, &args.prompt)?;
@@ -51,12 +302,12 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     report(args, &model, &prompt, ran)
 }
 
-/// What there is to a run on the CPU before its model is in memory.
+/// What a run on the CPU knows before its model is in memory.
 struct Host {
     cpu: Cpu,
     dir: RunDir,
     ceilings: Result<Ceilings, Absent>,
-    /// Tokens that the run has room for.
+    /// The number of tokens that the run has room for.
     context: usize,
 }
 
@@ -68,22 +319,22 @@ fn prepare(
 ) -> Result<Host> {
     ensure!(args.grain.is_none(), "--grain is about a device's time: add --backend");
     let cpu = source::cpu(&args.executor)?;
-    // The last token is chosen and not run.
+    // The last token is chosen, but not run.
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
-    // So that what it refuses is refused now.
+    // Early, so that bad settings are refused before the model is loaded.
     drop(Session::new(model, cpu.clone(), context)?);
-    // Before the run, so that a folder that can't be written to isn't found out after it.
+    // Before the run, so that an unwritable folder is reported before it and not after.
     let dir = RunDir::create_late(args.out.as_deref(), started)?;
-    // Before the weights, since that takes memory, too.
+    // Before the weights, since this needs memory as well.
     let what = "measuring what this machine can do";
     live.say(what);
     let note = progress::note(what);
-    let ceilings = kept::ceilings(model, cpu.kernels, cpu.pool());
+    let ceilings = ceilings_cache::ceilings(model, cpu.kernels, cpu.pool());
     note.finish_and_clear();
     Ok(Host { cpu, dir, ceilings, context })
 }
 
-/// A run, before anything is made of it.
+/// A finished run, before it is reported or saved.
 struct Ran {
     dir: RunDir,
     ceilings: Result<Ceilings, Absent>,
@@ -93,8 +344,8 @@ struct Ran {
     threads: usize,
 }
 
-// The two halves of a run are functions of their own, so that while the model runs the stack holds
-// little else: samplers copy only some kilobytes of it.
+// The two halves of a run are separate functions to keep the stack small while the model runs:
+// samplers copy only a few kilobytes of it.
 #[inline(never)]
 fn measure(
     args: &ProfileArgs,
@@ -109,14 +360,14 @@ fn measure(
     let note = progress::note("warming up");
 
     let mut capacity = log_capacity(model, session.batch(), context);
-    // Nobody will see single spans of a run that is never written.
+    // A run that is never written needs no single spans.
     if args.endless {
         capacity = 0;
     }
     if args.shares {
         capacity = shares_capacity(capacity, session.cpu().threads());
     } else if args.tiles {
-        // All threads record then, and all logs have the same capacity.
+        // With shares all threads record, and all logs have the same capacity.
         capacity = capacity.min(MAX_LOG / session.cpu().threads());
     }
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
@@ -126,7 +377,7 @@ fn measure(
     if args.counters
         && let Err(absent) = profiler.enable_counters()
     {
-        // The report says it too, but last; who asked for them should not have to look.
+        // The report says so too, but at its end. The user asked for counters, so say it now.
         eprintln!("note: no hardware counters: {}", absent.reason);
     }
     if args.shares {
@@ -165,7 +416,7 @@ fn measure(
     Ok(Ran { dir, ceilings, profiler, generated, backend, threads })
 }
 
-/// Metrics of the run, until what is returned is dropped.
+/// Serves metrics of the run until the returned guard is dropped.
 fn serve(
     args: &ProfileArgs,
     model: &Model,
@@ -250,7 +501,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
         if let Some(grain) = args.grain {
             probe.timer().set_grain(grain.into());
         }
-        // Where it can't be measured, the report says why.
+        // If it can't be measured, the report says why.
         if profiler.sync_mode() != SyncMode::None
             && let Err(lost @ DeviceError::Lost { .. }) = probe.timer().calibrate(session.gpu())
         {
@@ -267,7 +518,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
             session.clear();
         };
         bar.finish_and_clear();
-        // What was settled before a device was lost is kept, and says so.
+        // If the device was lost, what it finished before is saved, with a note.
         let generated = match generated {
             Ok(generated) => generated,
             Err(error) => {
@@ -293,7 +544,7 @@ impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
 /// Why a run on a device has no ceilings.
 const ON_A_DEVICE: &str = "the work ran on a device, and only what the CPU can do is measured";
 
-/// Lets others watch, if that was asked for: until what this returns is dropped.
+/// Lets others watch, if asked for, until the returned guard is dropped.
 fn publish(
     args: &ProfileArgs,
     live: Live,
@@ -305,13 +556,13 @@ fn publish(
         return Ok(None);
     };
     if args.await_watcher {
-        // Who started this and didn't come has its reasons; the run is one all the same.
+        // Without its watcher the run is still a run.
         let _ = publisher.wait_for_watcher(WATCHER_WITHIN);
     }
     let live = Arc::new(Mutex::new(Some(publisher)));
     if args.endless {
         let live = Arc::clone(&live);
-        // Who started this has gone, or wants it to end.
+        // The process that started this has gone, or wants it to end.
         std::thread::spawn(move || {
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
             drop(live.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -339,7 +590,7 @@ fn report(args: &ProfileArgs, model: &Model, prompt: &[u32], ran: Ran) -> Result
     {
         trace_timing(&profile);
     }
-    // The file has all of it: what to leave out can be decided again.
+    // The file has all passes, so that `show` can decide again what to leave out.
     if args.leave_out_disturbed {
         profile = without_disturbed(profile);
     }
@@ -371,7 +622,7 @@ fn described(
     }
 }
 
-/// The profile of the passes that nobody disturbed; the whole one, and a note, if that can't be had.
+/// The profile of the undisturbed passes only; if that is impossible, all passes and a note.
 pub(super) fn without_disturbed(profile: Profile) -> Profile {
     profile.without_disturbed().unwrap_or_else(|absent| {
         eprintln!("note: {}", absent.reason);
@@ -391,20 +642,20 @@ fn sampling(args: &ProfileArgs) -> Sampling {
 
 /// Room for every span of the run, so that the trace has no holes.
 pub(crate) fn log_capacity(model: &Model, batch: usize, context: usize) -> usize {
-    // At most 14 bricks and 22 kernels in a layer, and the layer itself.
+    // A layer has at most 14 bricks, 22 kernels and a row for itself.
     let spans_per_pass = 40 * (model.config.n_layers + 1);
     // Each token of the answer is a pass; the prompt takes fewer.
     let passes = context.div_ceil(batch) + context;
     spans_per_pass.saturating_mul(passes).min(MAX_LOG)
 }
 
-/// Room for each thread's share of every kernel too, on each thread: all logs have the same
-/// capacity, and share [`MAX_LOG`]. The thread that hands the work out has a row for each other.
+/// Capacity of each thread's log when every kernel also has a row per thread. All logs have the same
+/// capacity and share [`MAX_LOG`]. The thread that hands the work out has a row for each other thread.
 fn shares_capacity(capacity: usize, threads: usize) -> usize {
     capacity.saturating_mul(1 + threads).min(MAX_LOG / threads.max(1))
 }
 
-/// Brings the weights into memory and the caches to what they will be like, unmeasured.
+/// Runs unmeasured passes, which bring the weights into memory and warm up the caches.
 fn warm_up(session: &mut Session<'_>, prompt: &[u32]) -> Result<()> {
     let prompt = &prompt[..prompt.len().min(session.batch())];
     session.forward(prompt)?;
@@ -416,13 +667,13 @@ fn warm_up(session: &mut Session<'_>, prompt: &[u32]) -> Result<()> {
 fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> Result<String> {
     const WIDTH: usize = 64;
     let mut decoder = model.tokenizer.decoder();
-    // What the prompt prints is known; but its end decides how the answer begins.
+    // Only the answer is printed, but how it begins depends on the end of the prompt.
     for &token in prompt {
         decoder.push(token)?;
     }
     let mut text = String::new();
     for &token in tokens {
-        // The table of weights may have more rows than the vocabulary has tokens.
+        // The embedding may have more rows than the vocabulary has tokens.
         text.push_str(decoder.push(token).unwrap_or("\u{fffd}"));
     }
     text.push_str(&decoder.finish());
@@ -433,9 +684,9 @@ fn excerpt(model: &Model, prompt: &[u32], tokens: &[u32]) -> Result<String> {
     Ok(format!("\"{line}\""))
 }
 
-/// One line on standard error for each pass. What a pass didn't do is left out.
+/// Prints a line on standard error for each pass, without the bricks that it didn't run.
 fn trace_timing(profile: &Profile) {
-    // Where the bricks of each pass that are in the line begin and end.
+    // Start and end of the bricks that the line shows, by pass.
     let mut bricks: HashMap<(u32, u16), (u64, u64)> = HashMap::new();
     for span in &profile.spans {
         if let (Some(pass), Some(name)) = (span.pass, span.name) {
@@ -470,7 +721,7 @@ mod tests {
 
     #[test]
     fn the_logs_of_all_threads_stay_within_the_bound() {
-        // A small run has room for the shares.
+        // A small run has room for all shares.
         assert_eq!(shares_capacity(1_000, 2), 3_000);
         for threads in [0, 1, 2, 3, 32, 1_000] {
             let each = shares_capacity(usize::MAX, threads);

@@ -1,13 +1,47 @@
-//! `brickscope receipt`: keys, and signatures of receipts.
+//! `brickscope receipt`: makes keys and signs receipts.
 
+use clap::Subcommand;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use brickscope_analysis::receipt::{Receipt, SecretKey};
 
-use crate::args::{ReceiptArgs, ReceiptCommand};
 use crate::run_dir::receipt_in;
+
+/// Sign receipts, and make keys for signing.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope receipt keygen ~/.brickscope-key\n  brickscope receipt sign brickscope-runs/20261121-104812 --key ~/.brickscope-key"
+)]
+pub(crate) struct ReceiptArgs {
+    #[command(subcommand)]
+    pub(crate) command: ReceiptCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReceiptCommand {
+    /// Add an ed25519 signature to a receipt. Receipts that were changed are refused.
+    #[command(
+        after_help = "Example:\n  brickscope receipt sign receipt.json --key ~/.brickscope-key"
+    )]
+    Sign {
+        /// The receipt, or the folder of its run.
+        #[arg(value_name = "FILE")]
+        receipt: PathBuf,
+
+        /// The file with the secret key.
+        #[arg(long, value_name = "KEYFILE")]
+        key: PathBuf,
+    },
+    /// Make a secret key in a new file that only you can read, and print the public key.
+    #[command(after_help = "Example:\n  brickscope receipt keygen ~/.brickscope-key")]
+    Keygen {
+        /// The file to create.
+        #[arg(value_name = "KEYFILE")]
+        key_file: PathBuf,
+    },
+}
 
 pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
     let line = match &args.command {
@@ -26,7 +60,7 @@ pub(crate) fn run(args: &ReceiptArgs) -> Result<()> {
     stdout().lock().write_all(line.as_bytes()).context("standard output")
 }
 
-/// The file of a receipt that is named by itself or by the folder of its run.
+/// The receipt's file, given the file itself or the folder of its run.
 pub(crate) fn receipt_file(named: &Path) -> PathBuf {
     if named.is_dir() { receipt_in(named) } else { named.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! `brickscope report`: a run, or two beside each other, as one HTML file.
+//! `brickscope report`: writes one run, or two side by side, as an HTML file.
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,39 @@ use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
 use serde_json::json;
 
-use crate::args::ReportArgs;
-use crate::benchmark::table::wrapped;
 use crate::report::{self, Run};
+use crate::text::wrapped;
 use crate::{progress, run_dir, sides};
+
+/// Write a run, or two side by side, as one self-contained HTML file.
+///
+/// The page contains more than `show`: bricks, layers, a timeline, a flame view, the roofline, the
+/// critical path, tokens and the machine. Each number states its place in profile.json; docs/report.md
+/// explains how. Two runs are compared as by `compare`, so two single runs can't be told apart.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope report RUN -o report.html\n  brickscope report runs/before runs/after -o diff.html\n  brickscope report RUN -o - | gzip > report.html.gz"
+)]
+pub(crate) struct ReportArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// Another run to compare: the first is A, and this one is B.
+    pub(crate) other: Option<PathBuf>,
+
+    /// The file to write; `-` for standard output. By default report.html in the run's folder, or
+    /// comparison.html in the folder of the second run.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// With two runs: compare even if they ran under different conditions.
+    #[arg(long, requires = "other")]
+    pub(crate) force: bool,
+
+    /// Print the file, its size in bytes and the headline as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     let out = match &args.output {
@@ -49,7 +78,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     stdout().lock().write_all(told.as_bytes()).context("standard output")
 }
 
-/// Where a report goes that nobody named a file for: into the folder of the run, the second of two.
+/// The default file of a report: in the folder of the run, or of the second of two.
 fn beside(args: &ReportArgs) -> Result<PathBuf> {
     let (run, name) = match &args.other {
         None => (&args.run, "report.html"),
@@ -76,7 +105,7 @@ fn one(path: &Path) -> Result<(String, String)> {
     Ok((page, view::headline(&profile)))
 }
 
-/// The name of a run's folder: the page is for others, who have other folders around it.
+/// The name of a run's folder, without the path, which means nothing to other readers of the page.
 fn called(run: &Path) -> String {
     let folder = if run.is_dir() { Some(run) } else { run.parent() };
     let name = folder.and_then(Path::file_name).unwrap_or(run.as_os_str());
@@ -101,7 +130,7 @@ fn two(a: &Path, b: &Path, is_forced: bool) -> Result<(String, String)> {
         .and_then(|a| Ok((a, sides::load(b, is_forced).context("B")?)))
         .and_then(|(a, b)| Ok(compare(&a, &b, &options)?))
         .map_err(|error| format!("{error:#}"));
-    // A side may be a set of processes or a receipt alone: then there is no run to look into.
+    // A side that is a set of processes or a lone receipt has no single run to show.
     let runs = [a, b].map(|path| run_dir::load(path).map_err(|error| format!("{error:#}")));
     if let (Err(why), [Err(_), Err(_)]) = (&comparison, &runs) {
         bail!("{why}");

@@ -1,6 +1,7 @@
-//! `brickscope selftest`: what only a real device can show, checked on the device that is here.
+//! `brickscope selftest`: checks on this machine's device what tests without a device can't check.
 
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -13,41 +14,67 @@ use brickscope_engine::{GpuSession, Model, Session};
 use brickscope_kernels::Backend;
 use serde::Serialize;
 
-use crate::args::{ExecutorArgs, SelftestArgs};
+use crate::figures::signed_percent;
+use crate::flags::ExecutorArgs;
 use crate::{progress, source};
 
-/// Positions that there is room for.
+/// Check this machine's device: its times, their cost and its results.
+///
+/// `selftest` compares passes with and without timing, the sum of the bricks with the span of the
+/// graph, events with the device's own clock, and the logits with the CPU's. It also measures the step
+/// of that clock. If CUPTI is installed (BRICKSCOPE_CUPTI overrides its path), kernel times are
+/// cross-checked with CUPTI's. This takes half a minute.
+///
+/// The exit code is 0 if all checks pass, 1 if one fails, 2 if there is no device.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope selftest --backend cuda\n  brickscope selftest --backend cuda model.gguf --json | jq '.checks[] | select(.ok == false)'"
+)]
+pub(crate) struct SelftestArgs {
+    /// The GGUF file to run. By default the same model as for `profile`.
+    pub(crate) model: Option<PathBuf>,
+
+    /// The backend to check: cuda.
+    #[arg(long)]
+    pub(crate) backend: Backend,
+
+    /// Print the checks as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The context: the number of positions.
 const CONTEXT: usize = 256;
 
-/// Tokens before the first that is decoded.
+/// Tokens of the prompt.
 const PROMPT: usize = 32;
 
-/// How long the passes with and without time stamps are compared, at most.
+/// The longest time for comparing passes with and without timestamps.
 const OVERHEAD_TIME: Duration = Duration::from_secs(20);
 
-/// Groups of passes that are compared, in fours: A B B A.
+/// Groups of passes to compare, each of four: A B B A.
 const QUADS: usize = 40;
 
-/// Brackets of the host's clock around the device's, of which the narrowest counts.
+/// Readings of the device's clock between two of the host's; the narrowest pair counts.
 const BRACKETS: usize = 64;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
-    /// What it is.
+    /// Its name.
     name: &'static str,
-    /// What was found, for people.
+    /// The result as text.
     found: String,
-    /// The figure in it, if it is one.
+    /// The result as a number, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<f64>,
-    /// Its unit.
+    /// The unit of that number.
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<&'static str>,
-    /// What it should be.
+    /// The expected result.
     #[serde(skip_serializing_if = "Option::is_none")]
     wanted: Option<&'static str>,
-    /// Whether it is; `None` if nothing is wanted, or it was not looked at.
+    /// Whether it is as expected; `None` if nothing is expected or it wasn't measured.
     ok: Option<bool>,
 }
 
@@ -66,14 +93,14 @@ impl Check {
         self
     }
 
-    /// What it should be, where nobody could look.
+    /// Sets the expected result of a check that couldn't be made.
     fn no_verdict(mut self, wanted: &'static str) -> Self {
         self.wanted = Some(wanted);
         self
     }
 }
 
-/// What `--json` prints.
+/// The result. `--json` prints it as it is.
 #[derive(Serialize)]
 struct Json<'c> {
     backend: &'static str,
@@ -82,21 +109,21 @@ struct Json<'c> {
     checks: &'c [Check],
 }
 
-/// Whether all is as it should be.
+/// Whether all checks passed.
 pub(crate) fn run(args: &SelftestArgs) -> Result<bool> {
     ensure!(
         args.backend == Backend::Cuda,
-        "selftest is of the backend cuda, not of {}",
+        "selftest supports the backend cuda only, not {}",
         args.backend
     );
-    // Before a model is made, which takes longer than to see that there is no device.
+    // Before a model is made, which takes longer than finding out that there is no device.
     brickscope_engine::executor::cuda::devices()?;
     let model = source::model(args.model.as_deref())?;
     let mut checks = Vec::new();
-    // What was found before an error is worth as much.
+    // Results from before an error are still valid.
     if let Err(error) = make(&model, &mut checks) {
         checks.push(
-            Check::fact("the checks could all be made", format!("{error:#}")).wanted("yes", false),
+            Check::fact("all checks could be made", format!("{error:#}")).wanted("yes", false),
         );
     }
     let ok = checks.iter().all(|check| check.ok != Some(false));
@@ -113,7 +140,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<bool> {
 
 fn make(model: &Model, checks: &mut Vec<Check>) -> Result<()> {
     let context = CONTEXT.min(model.config.context_length);
-    ensure!(context > PROMPT + 8, "the model has a context of {context} tokens, too few for this");
+    ensure!(context > PROMPT + 8, "the model's context of {context} tokens is too short for this");
     let bar = progress::steps("checking", 7);
 
     let mut cuda = Cuda::new(model, context, CudaOptions::default())?;
@@ -132,7 +159,7 @@ fn make(model: &Model, checks: &mut Vec<Check>) -> Result<()> {
         [Stamps::Events, Stamps::Kernels].map(|by| sampled(model, context, by, Grain::Brick));
     checks.push(agreement(&events?, &kernels?));
     bar.inc(1);
-    // The last: what it does to the speed of the device may outlast it.
+    // Last, since its effect on the device's speed may outlast it.
     checks.extend(cupti(model, context)?);
     bar.finish_and_clear();
     Ok(())
@@ -197,7 +224,7 @@ fn graphs(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<u64> {
     let name = "kernel nodes without a brick";
     let cost = match cuda.graph_cost(Grain::Kernel, QUADS as u32) {
         Ok(cost) => cost,
-        // One that belongs to no brick is an error of the capture, which names it.
+        // The capture fails with an error that names a kernel without a brick.
         Err(error) => {
             checks.push(Check::fact(name, error.to_string()).wanted("0", false));
             return Err(error.into());
@@ -208,15 +235,15 @@ fn graphs(cuda: &mut Cuda<'_>, checks: &mut Vec<Check>) -> Result<u64> {
     let found = format!("{each:.0} ns, of {}", cost.marks);
     checks.push(Check::fact("an event in a graph, device", found).value(each, "ns"));
     if let Some(ratio) = cost.ratio {
-        checks.push(percent("graph with events against without", &ratio));
+        checks.push(ratio_check("graph with events against without", &ratio));
     }
     Ok(cost.plain_ns)
 }
 
-fn percent(name: &'static str, ratio: &PairedRatio) -> Check {
-    let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(|part| 100.0 * part);
-    let found = format!("{estimate:+.2} % ({low:+.2} to {high:+.2})");
-    Check::fact(name, found).value(estimate, "%")
+fn ratio_check(name: &'static str, ratio: &PairedRatio) -> Check {
+    let [low, high] = [ratio.low, ratio.high].map(|part| 100.0 * part);
+    let found = format!("{} ({low:+.2} to {high:+.2})", signed_percent(ratio.estimate));
+    Check::fact(name, found).value(100.0 * ratio.estimate, "%")
 }
 
 /// Token ids that every vocabulary has.
@@ -246,8 +273,8 @@ fn logits(model: &Model, cuda: Cuda<'_>, context: usize) -> Result<Check> {
     Ok(check.wanted("≤ 1e-3", furthest <= 1e-3))
 }
 
-/// Passes that are profiled as by default against passes that are not, in groups that have one sampled
-/// pass each.
+/// Compares passes profiled by default with passes that aren't profiled, in groups of one sampled pass
+/// each.
 fn overhead(model: &Model, context: usize) -> Result<Check> {
     let options = CudaOptions::default();
     let group = options.sample_every as usize;
@@ -278,16 +305,16 @@ fn overhead(model: &Model, context: usize) -> Result<Check> {
     }
     session.finish(probe)?;
     let ratio = PairedRatio::new(&pairs)?;
-    let check = percent("Deferred against None, graphs on", &ratio);
+    let check = ratio_check("Deferred against None, graphs on", &ratio);
     Ok(check.wanted("≤ 1 %", ratio.estimate <= 0.01))
 }
 
-/// Decode passes at the last position, each with its time stamps.
+/// Decode passes at the last position, each with its timestamps.
 fn sampled(model: &Model, context: usize, stamps: Stamps, grain: Grain) -> Result<Profile> {
     sampled_with(model, context, stamps, grain, &mut |_| {})
 }
 
-/// The same. `tell` hears of each before it is launched, and of their end.
+/// The same. `tell` is called before each launch, and at the end.
 fn sampled_with(
     model: &Model,
     context: usize,
@@ -343,8 +370,8 @@ fn sums(profile: &Profile, plain_ns: u64) -> Vec<Check> {
     ]
 }
 
-/// How far bricks by events are from bricks by the device's own stamps, in the worst case. Nothing is
-/// wanted of it: a stamp is a launch, which its brick then contains.
+/// The largest difference between bricks timed by events and bricks timed by stamps of the device. It
+/// has no expected value: a stamp is a launch of its own, which its brick then contains.
 fn agreement(events: &Profile, kernels: &Profile) -> Check {
     let name = "events against stamping kernels";
     let bricks = |profile: &Profile| -> Vec<(String, f64)> {
@@ -367,16 +394,15 @@ fn agreement(events: &Profile, kernels: &Profile) -> Check {
     }
 }
 
-/// Kernels that CUPTI keeps at most: those of any model's passes here.
+/// The most kernels that CUPTI records: enough for the passes of any model here.
 const CUPTI_ROOM: usize = 1 << 18;
 
-/// CUPTI, if it can be had, as a second witness of the times that kernels take: the passes of
-/// [`sampled`], with both.
+/// CUPTI's timings of kernels, an optional cross-check: the passes of [`sampled`], timed by both.
 fn cupti(model: &Model, context: usize) -> Result<Vec<Check>> {
     let not_measured = |error: CuptiError| {
         vec![Check::fact(AGREEMENT, format!("not measured: {error}")).no_verdict(AGREES)]
     };
-    // Before the executor, whose graphs it has to see being made.
+    // Before the executor, since CUPTI has to see its graphs being created.
     let cupti = match Cupti::start(CUPTI_ROOM) {
         Ok(cupti) => cupti,
         Err(error) => return Ok(not_measured(error)),
@@ -386,7 +412,7 @@ fn cupti(model: &Model, context: usize) -> Result<Vec<Check>> {
         let Ok(moments) = &mut begun else { return };
         match (pass, cupti.now_ns()) {
             (Some(_), Ok(now_ns)) => moments.push(now_ns),
-            // What is complete, before its context goes.
+            // Complete records must be read before their context is destroyed.
             (None, Ok(_)) => {
                 if let Err(error) = cupti.flush() {
                     begun = Err(error);
@@ -404,8 +430,8 @@ fn cupti(model: &Model, context: usize) -> Result<Vec<Check>> {
 const AGREEMENT: &str = "agreement with CUPTI's records";
 const AGREES: &str = "within 5 % or 1 µs";
 
-/// The kernels of each decode pass, in order, as they were stamped. None if there are not as many passes as
-/// began.
+/// The stamped times of the kernels of each decode pass, in order; none unless all passes that began
+/// are there.
 fn stamped(profile: &Profile, begun: &[u64]) -> Vec<StampedPass> {
     let passes: Vec<u32> = profile
         .passes
@@ -424,7 +450,7 @@ fn stamped(profile: &Profile, begun: &[u64]) -> Vec<StampedPass> {
             .filter_map(|span| Some((span, &profile.names[usize::from(span.name?)])))
             .filter(|(_, name)| name.kind == NameKind::Kernel)
             .collect();
-        // Stable: those of no length stay in order.
+        // A stable sort keeps kernels of zero duration in order.
         spans.sort_by_key(|(span, _)| span.start_ns);
         let stamped = spans.into_iter().map(|(span, name)| Stamped {
             kernel: name.name.as_str().into(),
@@ -436,13 +462,13 @@ fn stamped(profile: &Profile, begun: &[u64]) -> Vec<StampedPass> {
     passes.map(|(serial, &begun_ns)| StampedPass { begun_ns, kernels: kernels(serial) }).collect()
 }
 
-/// What both say of the same kernels.
+/// Compares both timings of the same kernels.
 fn witnessed(passes: &[StampedPass], records: &CuptiRecords) -> Vec<Check> {
     let CuptiRecords { version, kernels, dropped, beyond_room, untimed, cut_short, .. } = records;
     let mut seen = format!("{} kernels by version {version}", kernels.len());
     for (n, what) in [
         (*dropped, "dropped"),
-        (*beyond_room, "beyond the room for them"),
+        (*beyond_room, "beyond the buffer"),
         (*untimed, "without times"),
         (records.other_kinds, "of other kinds"),
         (*cut_short, "buffers cut short"),
@@ -459,8 +485,8 @@ fn witnessed(passes: &[StampedPass], records: &CuptiRecords) -> Vec<Check> {
         vec![Check::fact("CUPTI's records", seen).value(kernels.len() as f64, "kernels")];
     let alone = agreement.apart(Recorded::Alone);
     let since = agreement.apart(Recorded::SinceLast);
-    // From the end of one kernel to that of the next, as stamps have it, which lie behind kernels; as far as there
-    // is one before.
+    // From the end of one kernel to the end of the next, like stamps, which come after kernels. The first
+    // kernel has none before it.
     let Some((judged, alone)) = since.as_ref().or(alone.as_ref()).zip(alone.as_ref()) else {
         let why = match passes.len() {
             0 => "not measured: no pass was stamped".to_owned(),
@@ -470,13 +496,12 @@ fn witnessed(passes: &[StampedPass], records: &CuptiRecords) -> Vec<Check> {
         return checks;
     };
     let mut found = format!(
-        "{} of {} pairs beyond both ({} beyond 5 %, {} beyond 1 µs)",
+        "{} of {} pairs differ by more than both 5 % and 1 µs ({} by 5 %, {} by 1 µs)",
         judged.beyond, judged.n, judged.beyond_part, judged.beyond_ns
     );
     if agreement.left_out > 0 {
         let all = agreement.left_out + agreement.passes;
-        found +=
-            &format!("; {} of {all} passes lack records and are in no pair", agreement.left_out);
+        found += &format!("; {} of {all} passes lack records and are left out", agreement.left_out);
     }
     let check = Check::fact(AGREEMENT, found).value(judged.beyond as f64, "pairs");
     checks.push(check.wanted(AGREES, judged.beyond == 0));
@@ -493,8 +518,8 @@ fn witnessed(passes: &[StampedPass], records: &CuptiRecords) -> Vec<Check> {
     checks
 }
 
-/// A verdict, a name, what was found and what is wanted, within 80 characters where the device's name lets
-/// them.
+/// The verdict, name, result and expectation of a check, in 80 columns if the device's name is short
+/// enough.
 fn table(checks: &[Check]) -> String {
     let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
@@ -523,7 +548,7 @@ fn table(checks: &[Check]) -> String {
     }
     let failed = checks.iter().filter(|check| check.ok == Some(false)).count();
     text += &match failed {
-        0 => "everything that is asked for holds\n".to_owned(),
+        0 => "all checks passed\n".to_owned(),
         1 => "1 check failed\n".to_owned(),
         n => format!("{n} checks failed\n"),
     };

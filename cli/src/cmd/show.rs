@@ -1,6 +1,8 @@
-//! `brickscope show`: a run that was written before, in one form or another.
+//! `brickscope show`: shows a saved run in several forms.
 
+use clap::ValueEnum;
 use std::io::{ErrorKind, Write, stdout};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -8,14 +10,116 @@ use brickscope::{ExecutionGraph, ExecutionNode, NameKind, Phase, Profile, PtxSou
 use brickscope_analysis::view;
 
 use super::profile::without_disturbed;
-use crate::args::{ShowArgs, View};
+use crate::flags::share;
 use crate::{device, run_dir};
+
+/// Show a saved run: its report, tree, critical path, kernels or roofline.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope show RUN\n  brickscope show RUN --as tree --fold --min-share 1%\n  brickscope show RUN --as tree --layer 3 --depth 2\n  brickscope show RUN --as svg > graph.svg\n  brickscope show RUN --as path --what-if QkvProjection=0.5\n  brickscope show RUN --as kernels\n  brickscope show RUN --as kernels --ptx q4k_gemv > q4k_gemv.ptx\n  brickscope show RUN --device 0 --as statistics\n  brickscope show RUN --as graph-json | jq '.nodes | length'"
+)]
+pub(crate) struct ShowArgs {
+    /// The run's folder, or its profile.json.
+    pub(crate) run: PathBuf,
+
+    /// What to show.
+    #[arg(long = "as", value_enum, default_value_t = View::Report)]
+    pub(crate) view: View,
+
+    /// With --as tree: the most levels. Lines say how much they hide.
+    #[arg(long, value_name = "LEVELS", value_parser = levels)]
+    pub(crate) depth: Option<usize>,
+
+    /// With --as tree: only this transformer layer.
+    #[arg(long, value_name = "I")]
+    pub(crate) layer: Option<u32>,
+
+    /// With --as tree: only nodes that took at least this share of the time, such as 1%. The rest is counted
+    /// and summed up.
+    #[arg(long, value_name = "PERCENT", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) min_share: Option<f64>,
+
+    /// With --as tree: fold layers with the same bricks and kernels into one, with the sum of their times
+    /// and the shortest and longest time of a layer.
+    #[arg(long)]
+    pub(crate) fold: bool,
+
+    /// With --as kernels: print the PTX source of this kernel, given by its name or hash.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) ptx: Option<String>,
+
+    /// Leave out of the tables the passes that other work on the machine disturbed.
+    #[arg(long)]
+    pub(crate) leave_out_disturbed: bool,
+
+    /// Show only this device, timed by its own clock. Forms other than the report and JSON show the first
+    /// device by default if the host only issued work to it and waited.
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<usize>,
+
+    /// With --device: show only this stream.
+    #[arg(long, value_name = "N", requires = "device")]
+    pub(crate) stream: Option<usize>,
+
+    /// Show only the host's part of a run on a device.
+    #[arg(long, conflicts_with = "device")]
+    pub(crate) host: bool,
+
+    /// With --as path: predict the time of the pass if all bricks or kernels with this name took FACTOR
+    /// times as long. May be repeated.
+    #[arg(long, value_name = "NAME=FACTOR", value_parser = what_if)]
+    pub(crate) what_if: Vec<(String, f64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum View {
+    /// The report that was printed after the run.
+    Report,
+    /// Count, mean, standard deviation and percentiles of every brick and kernel.
+    Statistics,
+    /// The tree of one decode pass with all its layers.
+    Tree,
+    /// The tree as input for Graphviz.
+    Dot,
+    /// The tree drawn by Graphviz, which must be installed.
+    Svg,
+    /// The tree as JSON: nodes and edges.
+    GraphJson,
+    /// Every kernel: launches, time, shape or grid and block, and PTX source.
+    Kernels,
+    /// The critical path of that pass, which decides how long it took.
+    Path,
+    /// Measured work compared with the machine's limits: a plot and a table.
+    Roofline,
+    /// The roofline plot as SVG.
+    RooflineSvg,
+    /// The whole profile and the roofline as JSON.
+    Json,
+}
+
+/// A prediction for anything a million times slower is meaningless.
+const MOST_FACTOR: f64 = 1e6;
+
+fn levels(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(levels) if levels > 0 => Ok(levels),
+        _ => Err("must be a number of levels, at least 1".to_owned()),
+    }
+}
+
+fn what_if(text: &str) -> Result<(String, f64), String> {
+    let (name, factor) = text.rsplit_once('=').ok_or("must be NAME=FACTOR")?;
+    match factor.parse::<f64>() {
+        Ok(factor) if (0.0..=MOST_FACTOR).contains(&factor) => Ok((name.to_owned(), factor)),
+        _ => Err(format!("`{factor}` is not a factor: use a number from 0 to {MOST_FACTOR}")),
+    }
+}
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     check(args)?;
     let mut profile = run_dir::load(&args.run)?;
     if let Err(why) = profile.check() {
-        eprintln!("note: this profile does not add up: {why}");
+        eprintln!("note: this profile is inconsistent: {why}");
     }
     if args.leave_out_disturbed {
         profile = without_disturbed(profile);
@@ -40,10 +144,10 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-/// What is to be shown of a run: all of it, or what its host or a device did.
+/// The part of a run to show: all of it, its host or a device.
 fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
     let is_whole = matches!(args.view, View::Report | View::Json);
-    // Such a host has no bricks that would be worth a tree.
+    // A host that only waits has no bricks worth a tree.
     let by_itself = || device::that_ran(&profile).filter(|_| !is_whole);
     if args.host {
         profile.devices.clear();
@@ -65,7 +169,7 @@ fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
     }
 }
 
-/// Flags that would do nothing are mistakes.
+/// Refuses flags that would have no effect.
 fn check(args: &ShowArgs) -> Result<()> {
     let is_tree = args.view == View::Tree;
     for (flag, is_given) in [
@@ -75,19 +179,19 @@ fn check(args: &ShowArgs) -> Result<()> {
         ("--fold", args.fold),
     ] {
         if is_given && !is_tree {
-            bail!("{flag} is of the tree: add --as tree");
+            bail!("{flag} goes with --as tree");
         }
     }
     if args.ptx.is_some() && args.view != View::Kernels {
-        bail!("--ptx is of the kernels: add --as kernels");
+        bail!("--ptx goes with --as kernels");
     }
     if !args.what_if.is_empty() && args.view != View::Path {
-        bail!("--what-if belongs to --as path");
+        bail!("--what-if goes with --as path");
     }
     Ok(())
 }
 
-/// The graph that was recorded by hand, or that of a typical pass.
+/// The graph that the engine recorded itself, or else the graph of a typical pass.
 fn graph(profile: &Profile) -> Result<ExecutionGraph> {
     if let Some(graph) = &profile.graph {
         return Ok(graph.clone());
@@ -96,7 +200,7 @@ fn graph(profile: &Profile) -> Result<ExecutionGraph> {
         .into_iter()
         .filter_map(|phase| profile.drawable_pass(phase))
         .find_map(|pass| profile.execution_graph(pass.serial))
-        .context("this run kept all spans of no pass, so it has no graph")
+        .context("this run has no pass with all its spans, so it has no graph")
 }
 
 fn tree(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
@@ -120,7 +224,7 @@ fn tree(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
     Ok(graph.to_tree(&TreeOptions { depth, layer, min_share, fold }) + "\n")
 }
 
-/// The critical path, with predictions for names that the graph has.
+/// The critical path, with predictions for names in the graph.
 fn path(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
     for (name, _) in &args.what_if {
         if graph.nodes_by_name(name).next().is_none() {
@@ -129,16 +233,16 @@ fn path(graph: &ExecutionGraph, args: &ShowArgs) -> Result<String> {
             known.sort_unstable();
             known.dedup();
             known.truncate(20);
-            bail!("nothing in this graph is called `{name}`; it has {}", known.join(", "));
+            bail!("this graph has no `{name}`; it has {}", known.join(", "));
         }
     }
     Ok(view::critical_path(graph, &args.what_if))
 }
 
-/// As many nodes Graphviz lays out in seconds; its time grows faster than they do.
+/// Graphviz lays out this many nodes in seconds; its time grows faster than linearly.
 const NODES_IN_SECONDS: usize = 1_000;
 
-/// The graph as Graphviz draws it.
+/// The graph, drawn by Graphviz.
 fn svg(graph: &ExecutionGraph) -> Result<String> {
     let child = Command::new("dot")
         .arg("-Tsvg")
@@ -151,14 +255,14 @@ fn svg(graph: &ExecutionGraph) -> Result<String> {
             "Graphviz's `dot` is not installed: install the package `graphviz` (apt, dnf, pacman or \
              brew), or write the graph with --as dot and draw it elsewhere"
         ),
-        child => child.context("Graphviz's `dot` can't be started")?,
+        child => child.context("can't start Graphviz's `dot`")?,
     };
     if graph.num_nodes() > NODES_IN_SECONDS {
         eprintln!("Graphviz lays out {} nodes; that can take minutes …", graph.num_nodes());
     }
     let dot = graph.to_dot();
     let mut stdin = child.stdin.take().context("no pipe to `dot`")?;
-    // On a thread of its own: `dot` may write before it has read everything.
+    // On a separate thread, since `dot` may write before it has read everything.
     let feeder = std::thread::spawn(move || stdin.write_all(dot.as_bytes()));
     let output = child.wait_with_output().context("Graphviz's `dot`")?;
     let fed = feeder.join();
@@ -166,14 +270,14 @@ fn svg(graph: &ExecutionGraph) -> Result<String> {
     if !output.status.success() {
         bail!("Graphviz's `dot` failed ({}): {}", output.status, said.trim());
     }
-    // Of a `dot` that succeeds without reading everything the drawing isn't whole.
+    // If `dot` succeeds without reading everything, the drawing is incomplete.
     if !matches!(fed, Ok(Ok(()))) {
         bail!("Graphviz's `dot` did not read the whole graph: {}", said.trim());
     }
-    String::from_utf8(output.stdout).context("what Graphviz's `dot` wrote")
+    String::from_utf8(output.stdout).context("the output of Graphviz's `dot`")
 }
 
-/// The PTX source of the kernel of this name, or of this hash.
+/// The PTX source of a kernel, given its name or hash.
 fn ptx(profile: &Profile, name: &str) -> Result<String> {
     let sources = sources(profile, name);
     match sources.as_slice() {
@@ -199,7 +303,7 @@ fn ptx(profile: &Profile, name: &str) -> Result<String> {
     }
 }
 
-/// Those of the name and those that nodes of this name point to, or those of the hash.
+/// The sources with this name or this hash, and those of nodes with this name.
 fn sources<'p>(profile: &'p Profile, name: &str) -> Vec<&'p PtxSource> {
     let mut sources: Vec<&PtxSource> = profile.ptx.lookup_by_name(name).collect();
     let kernels = profile.graph.iter().flat_map(|graph| graph.kernel_nodes());
@@ -216,7 +320,7 @@ fn sources<'p>(profile: &'p Profile, name: &str) -> Vec<&'p PtxSource> {
     sources
 }
 
-/// How to name one of several sources: by its hash or, where that is the same, by its kernel.
+/// Tells how to select one of several sources: by its hash, or by its kernel if the hashes are equal.
 fn others(sources: &[&PtxSource]) -> String {
     if sources.iter().any(|source| source.hash != sources[0].hash) {
         let hashes: Vec<String> =

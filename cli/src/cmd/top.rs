@@ -1,18 +1,65 @@
-//! `brickscope top`: a running engine, live.
+//! `brickscope top`: a live view of a running engine.
 
+use std::ffi::OsString;
 use std::io::{Write, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use brickscope_live::socket::LiveError;
 
-use crate::args::TopArgs;
+use crate::flags::ExecutorArgs;
 use crate::top::draw;
 use crate::top::engine::Engine;
 use crate::top::numbers::Explained;
 use crate::top::session::{self, Once, Source, Target};
 
-/// As wide as a terminal is at least.
+/// Watch a running engine: rates, bricks, layers, memory, load.
+///
+/// Given a model, `top` runs it repeatedly, or once with --tokens. With --attach it watches a process
+/// that publishes: `brickscope profile --live`, or an engine that starts a publisher (docs/live.md).
+/// All times come from the engine's own clock. Press ? for the keys.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope top model.gguf\n  brickscope top model.gguf --tokens 256 --out runs/today\n  brickscope top --attach 4711\n  brickscope top --attach 4711 --once --json | jq .latency.per_token"
+)]
+pub(crate) struct TopArgs {
+    /// The GGUF file to run. By default, without --attach, the same model as for `profile`.
+    #[arg(conflicts_with = "attach")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// Watch this process, given by its process id or its socket.
+    #[arg(long, value_name = "PID|SOCKET", conflicts_with_all = ["tokens", "prompt", "out", "threads", "backend"])]
+    pub(crate) attach: Option<String>,
+
+    /// Print one screen when its figures have settled, or with --tokens when the run has ended.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// With --once: print the figures as JSON.
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+
+    /// Frames per second.
+    #[arg(long, value_name = "HZ", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) rate: u32,
+
+    /// Generate this many tokens once, and write the run as `profile` does.
+    #[arg(long, value_name = "N")]
+    pub(crate) tokens: Option<usize>,
+
+    /// The prompt. By default the same as for `profile`.
+    #[arg(long)]
+    pub(crate) prompt: Option<String>,
+
+    /// With --tokens: the folder to write the run to. By default a new one in `brickscope-runs`.
+    #[arg(long, value_name = "DIR", requires = "tokens")]
+    pub(crate) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+}
+
+/// The width of the smallest terminal.
 const COLUMNS: usize = 80;
 
 pub(crate) fn run(args: &TopArgs) -> Result<()> {
@@ -22,7 +69,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<()> {
     }
     let source = match attached {
         Some(source) => source,
-        None => Source::Engine(Engine::start(args)?),
+        None => Source::Engine(Engine::start(profile_args(args))?),
     };
     if args.once {
         return once(source, args);
@@ -30,21 +77,38 @@ pub(crate) fn run(args: &TopArgs) -> Result<()> {
     let engine = session::run(source, args.rate)?;
     let report = engine.map(Engine::end).unwrap_or_default();
     if args.tokens.is_some() && report.is_empty() {
-        eprintln!("note: the run was ended early, and nothing of it is written");
+        eprintln!("note: the run was ended early, and nothing was written");
     }
-    // What the run printed, now that there is room for it.
+    // The run's own output, now that the view has left the screen.
     stdout().lock().write_all(&report).context("standard output")
 }
 
-/// Who is to be watched: a process by its number, or a socket. What can't be watched is said now, while there is
-/// no view in the way.
+/// The arguments of the `brickscope profile` that is watched.
+fn profile_args(args: &TopArgs) -> Vec<OsString> {
+    let mut words: Vec<OsString> = args.model.iter().map(Into::into).collect();
+    match args.tokens {
+        Some(tokens) => words.extend(["--tokens".into(), tokens.to_string().into()]),
+        None => words.push("--endless".into()),
+    }
+    if let Some(prompt) = &args.prompt {
+        words.extend(["--prompt".into(), prompt.into()]);
+    }
+    if let Some(out) = &args.out {
+        words.extend(["--out".into(), out.into()]);
+    }
+    words.extend(args.executor.words().into_iter().map(Into::into));
+    words
+}
+
+/// Finds the process to watch, by its id or its socket. Errors are reported now, before the view covers
+/// the screen.
 fn attach(what: &str) -> Result<Source> {
     let target = match what.parse::<u32>() {
         Ok(pid) => Target::Process(pid),
         Err(_) => {
             let path = Path::new(what);
             if !path.exists() {
-                bail!("--attach {what}: neither the number of a process nor a socket");
+                bail!("--attach {what}: neither a process id nor a socket");
             }
             Target::Socket(path.to_owned())
         }
@@ -64,7 +128,7 @@ fn once(source: Source, args: &TopArgs) -> Result<()> {
     } else {
         draw::text(&app, COLUMNS)
     };
-    // A run of so many tokens is still to be written.
+    // A run with --tokens still has to be written.
     if let Some(engine) = engine {
         if args.tokens.is_some() { engine.finish()? } else { drop(engine.end()) }
     }

@@ -1,4 +1,4 @@
-//! `brickscope verify-receipt`: whether a benchmark's result can be what it says.
+//! `brickscope verify-receipt`: checks whether a benchmark's receipt is plausible.
 
 use std::fmt::Write as _;
 use std::io::{Write, stdout};
@@ -11,13 +11,65 @@ use brickscope_analysis::receipt::{
 };
 use serde_json::json;
 
-use crate::args::VerifyReceiptArgs;
 use crate::benchmark::receipt::WEIGHTS;
 use crate::cmd::receipt::receipt_file;
+use crate::flags::share;
 use crate::progress;
 use crate::source::MAPPED;
 
-/// Verifies, prints what came of it, and returns whether the receipt is accepted.
+/// Check whether a receipt is plausible, and if not, say why.
+///
+/// The checks cover the fields, the hash and signatures, the figures recomputed from the raw times, the
+/// tokens, the clock, the kernels and the limits of the machine. docs/receipts.md lists every check and
+/// what none of them can prove. The output lists what couldn't be checked.
+///
+/// The exit code is 0 if the receipt is accepted, 1 if it is refused, 2 if it can't be checked, because
+/// there is no such file or the rerun failed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  brickscope verify-receipt brickscope-runs/20261121-104812\n  brickscope verify-receipt receipt.json --model model.gguf --json | jq '.refusals[].code'\n  brickscope verify-receipt receipt.json --rerun model.gguf --tolerance 5%"
+)]
+pub(crate) struct VerifyReceiptArgs {
+    /// The receipt, or the folder of its run.
+    #[arg(value_name = "FILE")]
+    pub(crate) receipt: PathBuf,
+
+    /// Refuse a receipt without GPU kernels, whatever backend it names.
+    #[arg(long)]
+    pub(crate) require_gpu_kernels: bool,
+
+    /// The model of the receipt: its hash and size must match.
+    #[arg(long, value_name = "MODEL", conflicts_with = "rerun")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// Run the benchmark again with this model, and refuse the receipt if the tokens differ or a median
+    /// rate is off by more than --tolerance.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) rerun: Option<PathBuf>,
+
+    /// How much a rate of the rerun may differ.
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) tolerance: f64,
+
+    /// Refuse a receipt that isn't signed by this public key (64 hexadecimal digits).
+    #[arg(long, value_name = "KEY", value_parser = public_key)]
+    pub(crate) signed_by: Option<String>,
+
+    /// Print the verdict, the refusals with code and message, and what wasn't checked as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn public_key(text: &str) -> Result<String, String> {
+    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => {
+            Err("must be 64 hexadecimal digits, as `brickscope receipt keygen` prints".to_owned())
+        }
+    }
+}
+
+/// Verifies a receipt, prints the result, and returns whether the receipt is accepted.
 pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
     let path = receipt_file(&args.receipt);
     let bytes = read(&path)?;
@@ -29,7 +81,7 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
     let mut verdict = verify(&bytes, &options);
     let mut rerun = None;
     match &args.rerun {
-        // What can't be is not worth a rerun.
+        // A refused receipt isn't worth a rerun.
         Some(model) if verdict.is_accepted() => {
             let receipt = Receipt::load(&path)?;
             let again = self::rerun(&receipt, model)?;
@@ -55,23 +107,21 @@ fn hash(path: &Path) -> Result<(String, u64)> {
     hashed.with_context(|| path.display().to_string())
 }
 
-/// Runs the benchmark of a receipt again, in a process of its own.
+/// Runs the benchmark of a receipt again, in a separate process.
 fn rerun(receipt: &Receipt, model: &Path) -> Result<Receipt> {
     let folder = Scratch::new()?;
-    let mut command = Command::new(std::env::current_exe().context("which program this is")?);
+    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
     command.args(arguments(receipt, model, &folder.0)?);
-    // The bars of the benchmark are ours, its report isn't.
+    // Show the progress bars of the benchmark, but not its report.
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
-    let status = status.context("the benchmark can't be started")?;
+    let status = status.context("can't start the benchmark")?;
     if !status.success() {
-        bail!(
-            "the rerun failed ({status}), so it neither bears the receipt out nor speaks against it"
-        );
+        bail!("the rerun failed ({status}), so it neither confirms nor contradicts the receipt");
     }
     Ok(Receipt::load(&receipt_file(&folder.0))?)
 }
 
-/// The benchmark's arguments, from the receipt's fields: its command line could be anything.
+/// The benchmark's arguments, taken from the receipt's fields, since its command line can't be trusted.
 fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi::OsString>> {
     let one = |what: &str, numbers: Vec<u64>| -> Result<u64> {
         let mut numbers: Vec<u64> = numbers.into_iter().filter(|&n| n > 0).collect();
@@ -80,7 +130,9 @@ fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi
         match numbers[..] {
             [] => Ok(0),
             [one] => Ok(one),
-            _ => bail!("the tests have several numbers of {what}, which one benchmark can't rerun"),
+            _ => {
+                bail!("the tests differ in the number of {what}, so one benchmark can't rerun them")
+            }
         }
     };
     let prompt = one("prompt tokens", receipt.tests.iter().map(|test| test.n_prompt).collect())?;
@@ -101,10 +153,10 @@ fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi
     ];
     let mut words = vec!["benchmark".into(), model.into()];
     for (flag, value) in flags {
-        // As one word, so that no value is taken for a flag.
+        // As a single word, so that no value is taken for a flag.
         words.push(format!("{flag}={value}").into());
     }
-    // Those that don't say were measured before weights were copied.
+    // Receipts that don't say so are from before weights were copied.
     if receipt.environment.get(WEIGHTS).is_none_or(|stated| stated == MAPPED) {
         words.push("--mmap".into());
     }
@@ -112,7 +164,7 @@ fn arguments(receipt: &Receipt, model: &Path, out: &Path) -> Result<Vec<std::ffi
     Ok(words)
 }
 
-/// A folder that is gone when the rerun has been read.
+/// A folder that is removed once the rerun has been read.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -134,7 +186,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What can't be removed from a folder for temporary files does no harm there.
+        // A leftover in the folder for temporary files does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -165,7 +217,7 @@ fn write_text(
         wrap(out, &refusal.to_string(), "    ")?;
     }
     if let Some((receipt, again)) = rerun {
-        writeln!(out, "\nRerun, in tokens a second:")?;
+        writeln!(out, "\nRerun, in tokens per second:")?;
         for test in &receipt.tests {
             let rate = |receipt: &Receipt| {
                 let same = receipt.tests.iter().find(|other| other.name == test.name);
@@ -179,7 +231,7 @@ fn write_text(
     }
     let lists = [
         ("Signed by", &verdict.signed_by),
-        ("Doubts that the receipt itself has", &verdict.doubts),
+        ("Warnings in the receipt itself", &verdict.doubts),
         ("Not checked", &verdict.not_checked),
     ];
     for (title, lines) in lists {
@@ -193,7 +245,7 @@ fn write_text(
     Ok(())
 }
 
-/// Lines of 80 columns at most, but for words that are longer.
+/// Wraps lines at 80 columns, except for longer words.
 fn wrap(out: &mut String, text: &str, indent: &str) -> std::fmt::Result {
     let mut line = indent.to_owned();
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! The time-stamp counter, and the clock that times are read from.
+//! The timestamp counter, and the clock that measures times.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::Finding;
 
 const SOURCES: &str = "/sys/devices/system/clocksource/clocksource0";
 
-/// Whether the processor has a counter that runs at one speed whatever the cores do.
+/// Whether the processor has a counter that runs at a constant rate.
 pub(super) fn counter() -> Finding {
     if cfg!(target_arch = "aarch64") {
         return Finding::good("tsc", "cntvct_el0, constant by the architecture");
@@ -23,7 +23,7 @@ fn judge(cpuinfo: &str, current: &str, available: &str) -> Finding {
     let Some(flags) = flags(cpuinfo) else {
         return Finding::bad(
             NAME,
-            "not known: no flags in /proc/cpuinfo",
+            "unknown: no flags in /proc/cpuinfo",
             "run on Linux on x86-64; elsewhere times come from the system's clock",
         );
     };
@@ -32,7 +32,7 @@ fn judge(cpuinfo: &str, current: &str, available: &str) -> Finding {
         return Finding::bad(
             NAME,
             format!("not invariant; the kernel's clock is {current}"),
-            "in a VM, have the host pass it on (QEMU: `-cpu host,+invtsc`)",
+            "in a VM, let the host expose it (QEMU: `-cpu host,+invtsc`)",
         );
     }
     let trusted = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"].contains(&current);
@@ -48,7 +48,7 @@ fn judge(cpuinfo: &str, current: &str, available: &str) -> Finding {
         Finding::bad(
             NAME,
             format!("invariant, but the kernel distrusts it and uses `{current}`"),
-            "`sudo dmesg | grep -i tsc` says why; often a firmware update helps",
+            "`sudo dmesg | grep -i tsc` shows why; a firmware update often helps",
         )
     }
 }
@@ -58,25 +58,29 @@ fn flags(cpuinfo: &str) -> Option<Vec<&str>> {
     Some(line.split_once(':')?.1.split_whitespace().collect())
 }
 
-/// The smallest step of the clock, and what reading it costs.
+/// The smallest step of the clock, and the cost of reading it.
 pub(super) fn resolution() -> Finding {
-    // Steps above this make bricks of a microsecond guesswork.
+    // With larger steps, bricks of a microsecond can't be measured.
     const COARSE_NS: u64 = 100;
     let info = Clock::default().describe();
-    let read = info.read_ns.map_or(String::new(), |ns| format!(", {ns:.0} ns a reading"));
+    let read = info.read_ns.map_or(String::new(), |ns| format!(", {ns:.0} ns per reading"));
     match info.resolution_ns {
         Some(ns) => {
             let found = format!("{}: steps of {ns} ns{read}", info.source);
             if ns <= COARSE_NS {
                 Finding::good("clock", found)
             } else {
-                Finding::bad("clock", found, "give the kernel a finer clock: see the line `tsc`")
+                Finding::bad(
+                    "clock",
+                    found,
+                    "switch the kernel to a finer clock: see the line `tsc`",
+                )
             }
         }
         None => Finding::bad(
             "clock",
-            format!("{}: it stood still over all readings", info.source),
-            "give the kernel a finer clock: see the line `tsc`",
+            format!("{}: it stood still in all readings", info.source),
+            "switch the kernel to a finer clock: see the line `tsc`",
         ),
     }
 }
@@ -97,6 +101,6 @@ mod tests {
         let variant = judge("flags : fpu tsc constant_tsc\n", "tsc", "tsc");
         assert!(!variant.ok && variant.found.contains("not invariant"));
         let unknown = judge("Features : fp asimd\n", "", "");
-        assert!(!unknown.ok && unknown.found.contains("not known"));
+        assert!(!unknown.ok && unknown.found.contains("unknown"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the processor can do, and what the system lets a process have of it.
+//! The processor's capabilities, and the system's limits on them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use super::Finding;
 pub(super) fn simd() -> Finding {
     const NAME: &str = "simd";
     let levels = levels();
-    let has = if levels.is_empty() { "none that is known".to_owned() } else { levels.join(" ") };
+    let has = if levels.is_empty() { "none known".to_owned() } else { levels.join(" ") };
     let used = Kernels::best().backend();
     let caveat = used.caveat().map_or(String::new(), |caveat| format!("; {caveat}"));
     let found = format!("{has}; the kernels use {used}{caveat}");
@@ -57,7 +57,7 @@ fn levels() -> Vec<&'static str> {
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Whether large buffers can lie in pages of 2 MiB.
+/// Whether large buffers can use pages of 2 MiB.
 pub(super) fn huge_pages() -> Finding {
     let reserved = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
     judge_pages(fs::read_to_string(THP).ok().as_deref(), reserved.ok().as_deref())
@@ -68,12 +68,12 @@ fn judge_pages(enabled: Option<&str>, reserved: Option<&str>) -> Finding {
     let chosen = enabled.and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0));
     let reserved = match reserved.and_then(|text| text.trim().parse::<u64>().ok()) {
         Some(pages) => format!("{pages} of 2 MiB reserved"),
-        None => "reserved ones not known".to_owned(),
+        None => "reserved pages unknown".to_owned(),
     };
     match chosen {
         Some("always") => Finding::good(NAME, format!("transparent: always; {reserved}")),
         Some("madvise") => {
-            Finding::good(NAME, format!("transparent: for who asks (madvise); {reserved}"))
+            Finding::good(NAME, format!("transparent: on request (madvise); {reserved}"))
         }
         Some(other) => Finding::bad(
             NAME,
@@ -82,8 +82,8 @@ fn judge_pages(enabled: Option<&str>, reserved: Option<&str>) -> Finding {
         ),
         None => Finding::bad(
             NAME,
-            format!("transparent: not offered here; {reserved}"),
-            "use a Linux kernel with CONFIG_TRANSPARENT_HUGEPAGE",
+            format!("transparent: not supported; {reserved}"),
+            "use a Linux kernel built with CONFIG_TRANSPARENT_HUGEPAGE",
         ),
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn limit() -> Finding {
 fn judge_limit(limit: Option<&CpuLimit>) -> Finding {
     const NAME: &str = "cpu limit";
     let Some(limit) = limit else {
-        return Finding::good(NAME, "none: no control groups here");
+        return Finding::good(NAME, "none: no control groups");
     };
     let cpuset =
         limit.cpuset.as_ref().map_or(String::new(), |cpus| format!("; may use CPUs {cpus}"));
@@ -104,20 +104,20 @@ fn judge_limit(limit: Option<&CpuLimit>) -> Finding {
         None => Finding::good(NAME, format!("none{cpuset}")),
         Some(cpus) => {
             let throttled = match limit.throttled_periods {
-                Some(periods) => format!("stopped in {periods} periods so far"),
-                None => "whether it was stopped for it isn't known".to_owned(),
+                Some(periods) => format!("throttled in {periods} periods so far"),
+                None => "throttling unknown".to_owned(),
             };
             Finding::bad(
                 NAME,
-                format!("{cpus} CPUs' worth of time, {throttled}{cpuset}"),
-                "start the container without a CPU quota, and give it CPUs with \
-                 `--cpuset-cpus` instead",
+                format!("{cpus} CPUs of CPU time, {throttled}{cpuset}"),
+                "start the container without a CPU quota, and assign CPUs with \
+                `--cpuset-cpus` instead",
             )
         }
     }
 }
 
-/// Whether the cores keep to one frequency, as far as the system decides that.
+/// Whether the system keeps the cores at one frequency.
 pub(super) fn governor() -> Finding {
     let mut governors = BTreeSet::new();
     for cpu in fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten() {
@@ -134,8 +134,8 @@ fn judge_governors(governors: &BTreeSet<String>) -> Finding {
     if governors.is_empty() {
         return Finding::bad(
             NAME,
-            "no control over it here, as in most virtual machines",
-            "ask who runs the host; compare only runs that took turns",
+            "not controllable here, as in most virtual machines",
+            "ask the host's administrator; compare only runs that were measured in turns",
         );
     }
     let found = governors.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -164,8 +164,8 @@ mod tests {
         check(Some("always [madvise] never\n"), true, "madvise");
         check(Some("[always] madvise never\n"), true, "12 of 2 MiB");
         check(Some("always madvise [never]\n"), false, "never");
-        check(Some("garbage"), false, "not offered");
-        check(None, false, "not offered");
+        check(Some("garbage"), false, "not supported");
+        check(None, false, "not supported");
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         assert!(!finding.ok && finding.fix.is_some());
         assert_eq!(
             finding.found,
-            "1.5 CPUs' worth of time, stopped in 7 periods so far; may use CPUs 0-3"
+            "1.5 CPUs of CPU time, throttled in 7 periods so far; may use CPUs 0-3"
         );
         let free = judge_limit(Some(&CpuLimit { cpus: None, ..limit }));
         assert!(free.ok && free.found == "none; may use CPUs 0-3");
@@ -192,6 +192,6 @@ mod tests {
         };
         assert!(judge(&["performance"]).ok);
         assert!(judge(&["performance", "powersave"]).fix.is_some());
-        assert!(judge(&[]).found.contains("no control"));
+        assert!(judge(&[]).found.contains("not controllable"));
     }
 }

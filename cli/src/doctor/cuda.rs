@@ -1,4 +1,4 @@
-//! NVIDIA's devices: the driver's files, its library, and what the library sees.
+//! NVIDIA devices: the driver's files, its library, and the devices that the library finds.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -11,20 +11,20 @@ use super::Finding;
 const NAME: &str = "cuda";
 const LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
 
-/// Devices that the CUDA driver offers.
+/// The devices of the CUDA driver.
 pub(super) fn devices() -> Finding {
     let nodes = device_nodes();
     let listed = listed();
     judge(&nodes, &listed, load())
 }
 
-/// What became of asking the driver's library.
+/// The result of calling the driver's library.
 enum Driver {
-    /// It can't be loaded.
+    /// The library can't be loaded.
     NoLibrary,
-    /// `cuInit`, or a call after it, returned this.
+    /// `cuInit`, or a call after it, returned this error.
     Failed(c_int),
-    /// The devices that it offers.
+    /// The devices.
     Devices(Vec<String>),
 }
 
@@ -33,19 +33,19 @@ fn judge(nodes: &[String], listed: &[String], driver: Driver) -> Finding {
         Driver::Devices(names) if !names.is_empty() => Finding::good(NAME, names.join(", ")),
         Driver::Devices(_) => Finding::bad(
             NAME,
-            "the driver offers no device",
-            "unset CUDA_VISIBLE_DEVICES, or set it to a device that there is",
+            "the driver finds no device",
+            "unset CUDA_VISIBLE_DEVICES, or set it to an existing device",
         ),
         Driver::Failed(code) => Finding::bad(
             NAME,
-            format!("{LIBRARY} is there, but fails with error {code}{}", named(listed)),
-            // The library of a container's image may be older or newer than the host's module.
-            "`nvidia-smi` has to work first: as a rule the library and the kernel's module differ",
+            format!("{LIBRARY} is installed, but fails with error {code}{}", named(listed)),
+            // The library in a container's image may be older or newer than the host's module.
+            "make `nvidia-smi` work first: usually the library and the kernel module differ in version",
         ),
         Driver::NoLibrary if nodes.is_empty() && listed.is_empty() => Finding::bad(
             NAME,
             format!("no NVIDIA device, and no {LIBRARY}"),
-            "run where there is an NVIDIA GPU with its driver",
+            "run on a machine with an NVIDIA GPU and its driver",
         ),
         Driver::NoLibrary => Finding::bad(
             NAME,
@@ -59,7 +59,7 @@ fn named(listed: &[String]) -> String {
     if listed.is_empty() { String::new() } else { format!(" ({})", listed.join(", ")) }
 }
 
-/// `/dev/nvidia0` and so on, without those that are no GPU (`nvidiactl`, `nvidia-uvm`).
+/// `/dev/nvidia0` and so on, without the nodes that aren't GPUs (`nvidiactl`, `nvidia-uvm`).
 fn device_nodes() -> Vec<String> {
     let names = fs::read_dir("/dev").into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
@@ -71,14 +71,14 @@ fn is_device_node(name: &str) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The devices that the kernel's module names.
+/// The devices that the kernel module names.
 fn listed() -> Vec<String> {
     let gpus = fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
     let texts = gpus.filter_map(|gpu| fs::read_to_string(gpu.path().join("information")).ok());
     texts.filter_map(|text| model(&text).map(str::to_owned)).collect()
 }
 
-/// The line `Model:` of a GPU's `information`.
+/// The line `Model:` in a GPU's file `information`.
 fn model(information: &str) -> Option<&str> {
     let model = information.lines().find_map(|line| line.strip_prefix("Model:"))?.trim();
     (!model.is_empty()).then_some(model)
@@ -91,7 +91,7 @@ fn load() -> Driver {
     match unsafe { ask(&library) } {
         Some(Ok(names)) => Driver::Devices(names),
         Some(Err(code)) => Driver::Failed(code),
-        // A library of that name without the functions is none.
+        // A library with this name but without the functions doesn't count.
         None => Driver::NoLibrary,
     }
 }
@@ -100,7 +100,7 @@ fn load() -> Driver {
 ///
 /// # Safety
 ///
-/// The library has to be CUDA's driver, whose functions have the types that are stated here.
+/// The library must be CUDA's driver, whose functions have the types below.
 unsafe fn ask(library: &Library) -> Option<Result<Vec<String>, c_int>> {
     type Init = unsafe extern "C" fn(u32) -> c_int;
     type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -113,7 +113,7 @@ unsafe fn ask(library: &Library) -> Option<Result<Vec<String>, c_int>> {
             library.get::<Name>(b"cuDeviceGetName\0").ok()?,
         )
     };
-    // SAFETY: the flags have to be 0.
+    // SAFETY: the flags must be 0.
     let code = unsafe { init(0) };
     if code != 0 {
         return Some(Err(code));
@@ -125,7 +125,7 @@ unsafe fn ask(library: &Library) -> Option<Result<Vec<String>, c_int>> {
         return Some(Err(code));
     }
     let mut names = Vec::new();
-    // A handle of a device is its ordinal.
+    // The handle of a device is its ordinal.
     for device in 0..devices {
         let mut text = [0_u8; 256];
         // SAFETY: the buffer has the length that is passed, less one so that a zero stays.
@@ -163,7 +163,9 @@ mod tests {
             assert!(!finding.ok, "{finding:?}");
             finding.fix.expect("a fix")
         };
-        assert!(fix(judge(&[], &[], Driver::NoLibrary)).contains("where there is an NVIDIA GPU"));
+        assert!(
+            fix(judge(&[], &[], Driver::NoLibrary)).contains("on a machine with an NVIDIA GPU")
+        );
         assert!(fix(judge(&node, &[], Driver::NoLibrary)).contains("docker run --gpus all"));
         assert!(fix(judge(&node, &gpu, Driver::Failed(803))).contains("nvidia-smi"));
         let hidden = judge(&node, &gpu, Driver::Devices(Vec::new()));

@@ -1,4 +1,4 @@
-//! What else runs on this machine right now.
+//! Load by other processes on this machine.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,14 +9,14 @@ use brickscope::LoadWatch;
 
 use super::Finding;
 
-/// For how long to watch: ticks of 10 ms have to be a small part of it.
+/// How long to watch: much longer than ticks of 10 ms.
 const WATCH: Duration = Duration::from_millis(300);
-/// Above this part of the machine others are a disturbance: below it are the ticks' own errors.
+/// Others disturb if they use more than this share of the machine: less is within the error of ticks.
 const BUSY_SHARE: f64 = 0.05;
-/// How many processes to name.
+/// The most processes to name.
 const NAMED: usize = 3;
 
-/// What others use of the machine, and who uses most.
+/// The share of the machine that others use, and the busiest processes.
 pub(super) fn others() -> Finding {
     const NAME: &str = "other load";
     let watch = LoadWatch::start();
@@ -34,7 +34,7 @@ pub(super) fn others() -> Finding {
     let (others, steal) = (load.others_share(), load.steal_share());
     let stolen = match steal {
         Some(share) => format!("{:.0} % stolen by the hypervisor", 100.0 * share),
-        None => "what the hypervisor stole isn't known".to_owned(),
+        None => "time stolen by the hypervisor unknown".to_owned(),
     };
     let mut found = format!("{:.0} % of all CPU time, {stolen}", 100.0 * others);
     let busiest = busiest(&before, &processes());
@@ -42,22 +42,22 @@ pub(super) fn others() -> Finding {
         found += &format!("; busiest: {}", busiest.join(", "));
     }
     if others > BUSY_SHARE {
-        Finding::bad(NAME, found, "end or pause other programs while profiling")
+        Finding::bad(NAME, found, "stop or pause other programs while profiling")
     } else if steal.is_some_and(|share| share > BUSY_SHARE) {
-        Finding::bad(NAME, found, "use a VM with CPUs of its own (dedicated, not shared)")
+        Finding::bad(NAME, found, "use a VM with dedicated CPUs")
     } else {
         Finding::good(NAME, found)
     }
 }
 
-/// Each process's name and ticks of CPU time. Empty where they can't be read.
+/// Each process's name and ticks of CPU time. Empty if they can't be read.
 fn processes() -> HashMap<u32, (String, u64)> {
     let mut processes = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // It may have ended since, or be another user's.
+        // It may have ended since, or belong to another user.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         if id != std::process::id()
             && let Some(process) = process(&stat)
@@ -68,7 +68,7 @@ fn processes() -> HashMap<u32, (String, u64)> {
     processes
 }
 
-/// Name and CPU ticks from `/proc/<pid>/stat`. A name may hold blanks and parentheses.
+/// Name and CPU ticks from `/proc/<pid>/stat`. A name may contain spaces and parentheses.
 fn process(stat: &str) -> Option<(String, u64)> {
     let (before, after) = stat.rsplit_once(')')?;
     let name = before.split_once('(')?.1;
@@ -78,7 +78,7 @@ fn process(stat: &str) -> Option<(String, u64)> {
     Some((name.escape_debug().to_string(), ticks))
 }
 
-/// Who used most between two looks, the busiest first.
+/// The processes that used most between two readings, the busiest first.
 fn busiest(
     before: &HashMap<u32, (String, u64)>,
     after: &HashMap<u32, (String, u64)>,
@@ -86,7 +86,7 @@ fn busiest(
     let mut used: Vec<_> = after
         .iter()
         .map(|(id, (name, ticks))| {
-            // One that began meanwhile has used all its ticks since.
+            // A process that began meanwhile has used all its ticks since.
             let then = before.get(id).map_or(0, |(_, ticks)| *ticks);
             (ticks.saturating_sub(then), name, id)
         })

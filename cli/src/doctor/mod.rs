@@ -1,4 +1,4 @@
-//! What this machine offers to a profiler, probed one capability a file.
+//! The probes of `brickscope doctor`, one capability per file.
 
 mod clock;
 mod cpu;
@@ -9,14 +9,14 @@ mod vulkan;
 
 use serde::Serialize;
 
-/// A capability, whether it is there, and what to do if it isn't.
+/// A capability, whether it is available, and the fix if it isn't.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) name: &'static str,
     pub(crate) ok: bool,
-    /// What was found, in words.
+    /// The result, in words.
     pub(crate) found: String,
-    /// What to do, if it isn't ok: a command to run, or a sentence.
+    /// The fix, if it isn't ok: a command to run, or a sentence.
     pub(crate) fix: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Finding {
 
 /// Probes everything, in about half a second.
 pub(crate) fn examine() -> Vec<Finding> {
-    // First the load, before the probes make some themselves.
+    // The load comes first, before the probes cause some themselves.
     let load = load::others();
     vec![
         load,

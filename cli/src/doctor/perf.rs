@@ -1,4 +1,4 @@
-//! Hardware counters and sampling, both by `perf_event_open`.
+//! Hardware counters and sampling, both through `perf_event_open`.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ pub(super) fn counters() -> Finding {
                 Finding::bad(
                     NAME,
                     format!("{has}, but not {lacks}"),
-                    "none: this processor doesn't offer the others to the kernel",
+                    "none: the kernel has no access to the others on this processor",
                 )
             }
         }
@@ -44,7 +44,7 @@ pub(super) fn sampling() -> Finding {
     let settings: Vec<_> =
         ["perf_event_paranoid", "kptr_restrict"].into_iter().filter_map(read).collect();
     match probe_sampling() {
-        Ok(()) => Finding::good(NAME, format!("own code by cpu-clock; {}", settings.join(", "))),
+        Ok(()) => Finding::good(NAME, format!("own code, by cpu-clock; {}", settings.join(", "))),
         Err(missing) => Finding::bad(NAME, missing.what, missing.fix),
     }
 }

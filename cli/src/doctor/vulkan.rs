@@ -1,4 +1,4 @@
-//! Vulkan's devices, which wgpu would run on.
+//! Vulkan devices, on which wgpu runs.
 #![allow(unsafe_code)]
 
 use ash::{Entry, vk};
@@ -7,13 +7,13 @@ use super::Finding;
 
 const NAME: &str = "wgpu";
 
-/// A device, and whether a CPU plays it.
+/// A device, and whether it is implemented in software.
 struct Device {
     name: String,
     software: bool,
 }
 
-/// Devices that Vulkan offers.
+/// The devices of Vulkan.
 pub(super) fn devices() -> Finding {
     // SAFETY: loading runs the initialisers of the system's own Vulkan loader.
     match unsafe { Entry::load() } {
@@ -29,18 +29,18 @@ pub(super) fn devices() -> Finding {
 fn judge(devices: Result<Vec<Device>, vk::Result>) -> Finding {
     let devices = match devices {
         Ok(devices) => devices,
-        // What the loader says where it finds no driver that it can use.
+        // The loader's error if it finds no usable driver.
         Err(vk::Result::ERROR_INCOMPATIBLE_DRIVER) => Vec::new(),
         Err(error) => {
             return Finding::bad(
                 NAME,
-                format!("Vulkan is there, but fails: {error}"),
-                "`vulkaninfo --summary` has to work first",
+                format!("Vulkan is installed, but fails: {error}"),
+                "make `vulkaninfo --summary` work first",
             );
         }
     };
     let name = |device: &Device| {
-        let note = if device.software { ", software: it says nothing of a GPU" } else { "" };
+        let note = if device.software { ", in software: not a GPU" } else { "" };
         format!("{}{note}", device.name)
     };
     if devices.is_empty() {
@@ -84,7 +84,7 @@ mod tests {
         let device = |name: &str, software| Device { name: name.to_owned(), software };
         let found = judge(Ok(vec![device("NVIDIA H200", false), device("llvmpipe", true)]));
         assert!(found.ok);
-        assert_eq!(found.found, "NVIDIA H200; llvmpipe, software: it says nothing of a GPU");
+        assert_eq!(found.found, "NVIDIA H200; llvmpipe, in software: not a GPU");
         for none in [Ok(Vec::new()), Err(vk::Result::ERROR_INCOMPATIBLE_DRIVER)] {
             let none = judge(none);
             assert!(!none.ok && none.fix.is_some_and(|fix| fix.contains("mesa-vulkan-drivers")));

@@ -1,25 +1,39 @@
-//! What can be drawn on this machine, and how to get what can't.
+//! The sources of stacks that work on this machine, and how to enable the others.
 
 use brickscope_sampler::perf::{self, PerfProgram};
 use brickscope_sampler::perf_event;
+use clap::ValueEnum;
 
-use crate::args::Via;
 use crate::doctor::Finding;
 
-/// What each source of stacks can do here.
+/// The source of a flamegraph's stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// The measured spans of a run: exact, on any machine.
+    Spans,
+    /// Samples taken by brickscope, without privileges or other programs.
+    Sampler,
+    /// Samples taken by timers in the program itself, which must be brickscope. For systems that refuse the
+    /// sampler.
+    Timer,
+    /// Samples taken by `perf record`.
+    Perf,
+}
+
+/// What each source of stacks can do on this machine.
 #[derive(Debug)]
 pub(crate) struct Abilities {
-    /// Our own sampler, or why not and what to do.
+    /// Our own sampler, or why it doesn't work and how to fix it.
     pub(crate) sampler: Result<perf_event::Abilities, String>,
     /// The program `perf`, likewise.
     pub(crate) perf: Result<PerfProgram, String>,
 }
 
 impl Abilities {
-    /// Looks, without running anything of the user's. Of perf only if it is to be used: that takes
-    /// a moment.
-    pub(crate) fn look(with_perf: bool) -> Self {
-        let perf = if with_perf { perf::probe() } else { Err("not looked for".to_owned()) };
+    /// Probes the sources without running the user's program. Probes perf only if it is to be used, since
+    /// that takes a moment.
+    pub(crate) fn probe(with_perf: bool) -> Self {
+        let perf = if with_perf { perf::probe() } else { Err("not probed".to_owned()) };
         Self { sampler: perf_event::probe().map_err(|error| error.to_string()), perf }
     }
 
@@ -28,7 +42,7 @@ impl Abilities {
         if self.sampler.is_ok() { Via::Sampler } else { Via::Timer }
     }
 
-    /// A line for each source: whether it works, and what to do if it doesn't.
+    /// A line for each source: whether it works, and how to fix it if not.
     pub(crate) fn findings(&self, via: Via) -> Vec<Finding> {
         let mut findings = vec![Finding::good("spans", "measured, on any machine: --via spans")];
         findings.push(match &self.sampler {
@@ -39,7 +53,7 @@ impl Abilities {
             }
             Err(why) => Finding::bad("sampler", "perf_event_open can't be used", why.clone()),
         });
-        findings.push(Finding::good("timer", "of programs that sample themselves: `profile` does"));
+        findings.push(Finding::good("timer", "programs that sample themselves, such as `profile`"));
         findings.push(match &self.perf {
             Ok(perf) => Finding::good("perf", format!("{}, by {}", perf.version, perf.event)),
             Err(why) if via == Via::Perf => {
@@ -50,12 +64,12 @@ impl Abilities {
                 Finding::bad("perf", why.clone(), fix)
             }
             Err(_) if is_installed("perf") => {
-                Finding::good("perf", "installed; whether it may record, --via perf finds out")
+                Finding::good("perf", "installed; --via perf finds out whether it may record")
             }
             Err(_) => Finding::bad(
                 "perf",
                 "not installed",
-                "none is needed for the others; Debian: apt-get install linux-perf",
+                "not needed by the other sources; Debian: apt-get install linux-perf",
             ),
         });
         findings

@@ -1,4 +1,4 @@
-//! Do samples say the same as spans? The shares of bricks by both, of the threads that ran the passes.
+//! Do samples agree with spans? Compares the shares of bricks by both, on the threads that ran the passes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,22 +10,22 @@ use super::join::chain;
 use super::summary::{Agreement, Compared};
 use super::timeline::{Known, Place};
 
-/// How sure all of a table's lines together are: beyond what is allowed lies one table in so many.
+/// The confidence of a whole table: one table in this many exceeds the allowed differences by chance.
 const TABLES: f64 = 100.0;
 
-/// So many samples in undisturbed passes are enough to leave the disturbed ones out.
+/// If undisturbed passes have this many samples, the disturbed ones are left out.
 const ENOUGH: u64 = 1000;
 
-/// Compares samples, each with its place and weight, with the spans of the same passes. Passes that
-/// other work disturbed are left out if there are enough others: while a thread waits for its core,
-/// spans go on and samples don't.
+/// Compares samples, each with its place and weight, with the spans of the same passes. Disturbed
+/// passes are left out if there are enough others: while a thread waits for its core, its spans go on
+/// and its samples don't.
 pub(super) fn of(
     profile: &Profile,
     known: &[Known],
     samples: impl Iterator<Item = (Place, u64)>,
 ) -> Result<Agreement, Absent> {
     let absent = |reason: String| Err(Absent { reason });
-    // By the pass, so that only what was both sampled and measured is compared.
+    // By pass, so that only passes that were both sampled and measured are compared.
     let mut by_pass: BTreeMap<usize, HashMap<Option<u16>, u64>> = BTreeMap::new();
     for (place, weight) in samples {
         let Some(pass) = place.pass.filter(|&pass| known[pass] == Known::Whole) else { continue };
@@ -35,9 +35,7 @@ pub(super) fn of(
     let (Some((&first, _)), Some((&last, _))) =
         (by_pass.first_key_value(), by_pass.last_key_value())
     else {
-        return absent(
-            "no sample lies in a pass of which it is known when each brick ran".to_owned(),
-        );
+        return absent("no sample lies in a pass with a known time for each brick".to_owned());
     };
     let is_quiet = |pass: usize| !profile.passes[pass].is_disturbed();
     let quiet = by_pass.iter().filter(|(pass, _)| is_quiet(**pass));
@@ -50,7 +48,7 @@ pub(super) fn of(
 
     let numbers: HashMap<u32, usize> =
         profile.passes.iter().zip(0..).map(|(pass, index)| (pass.serial, index)).collect();
-    // Nanoseconds and samples of each brick of each phase; `None` is what no brick explains.
+    // Nanoseconds and samples of each brick of each phase; `None` is what is unattributed.
     let mut rows: BTreeMap<(u8, Option<u16>), (u64, u64)> = BTreeMap::new();
     let mut walls = [0_u64; 2];
     let mut counts = [0_u64; 2];
@@ -87,7 +85,7 @@ pub(super) fn of(
             }
             let measured = (nanos as f64 / wall as f64).clamp(0.0, 1.0);
             let sampled = samples as f64 / count as f64;
-            // By the share that was measured, since it is the one that is known.
+            // Sorted by the measured share, which is exact.
             let allowed = allowed(measured, count, alpha);
             let brick = match brick {
                 None => UNATTRIBUTED.to_owned(),
@@ -101,11 +99,11 @@ pub(super) fn of(
     Ok(Agreement { samples: counts.iter().sum(), disturbed, bricks })
 }
 
-/// How far the share of `count` samples may be from `share`, the chance of each, so that it is farther
-/// with probability `alpha` at most: by the tails of the binomial distribution, the longer of the two.
+/// The difference from `share` that the share of `count` samples exceeds with probability `alpha` at
+/// most, if each sample has the chance `share`: the longer tail of the binomial distribution.
 fn allowed(share: f64, count: u64, alpha: f64) -> f64 {
     let above = |share: f64| {
-        // The fewest samples that are too many.
+        // The smallest number of samples that is too many.
         let (mut low, mut high) = ((share * count as f64) as u64, count + 1);
         while low + 1 < high {
             let middle = low + (high - low) / 2;
@@ -117,7 +115,7 @@ fn allowed(share: f64, count: u64, alpha: f64) -> f64 {
         }
         (high - 1) as f64 / count as f64 - share
     };
-    // Too few with this share are too many without it.
+    // Too few hits are too many misses.
     above(share).max(above(1.0 - share))
 }
 
@@ -142,13 +140,13 @@ mod tests {
         // is 4.7e-3: 2 are allowed at 1e-3, 3 are not.
         let of_rare = allowed(1e-6, 100_000, 1e-3) + 1e-6;
         assert!((of_rare * 100_000.0 - 2.0).abs() < 1e-6, "{of_rare}");
-        // Where there are many, it is the normal distribution's.
+        // With many samples it approaches the normal distribution.
         let of_many = allowed(0.25, 10_000, 0.01);
         assert!(
             (of_many / (2.5758 * (0.25 * 0.75 / 1e4_f64).sqrt()) - 1.0).abs() < 0.02,
             "{of_many}"
         );
-        // Both tails, and the ends.
+        // Both tails, and the extremes.
         assert!((allowed(0.9, 1000, 0.01) - allowed(0.1, 1000, 0.01)).abs() < 1e-9);
         assert_eq!(allowed(0.0, 1000, 0.01), 0.0);
         assert_eq!(allowed(1.0, 1000, 0.01), 0.0);

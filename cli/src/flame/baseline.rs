@@ -1,4 +1,4 @@
-//! What a flamegraph is compared with.
+//! The baseline of `flamegraph --diff`.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use brickscope_analysis::export;
 use brickscope_analysis::stacks::Stacks;
 
+use super::shares;
 use super::summary::{SCHEMA_VERSION, Source, Summary};
-use super::{load, shares};
+use crate::run_dir::FLAMEGRAPH;
 
-/// A flamegraph that was made before.
+/// An earlier flamegraph.
 #[derive(Debug)]
 pub(crate) struct Baseline {
     pub(crate) summary: Summary,
@@ -18,7 +19,7 @@ pub(crate) struct Baseline {
 }
 
 impl Baseline {
-    /// Reads the folder of a flamegraph, its `flamegraph.json`, or folded stacks by whatever program.
+    /// Reads the folder of a flamegraph, its `flamegraph.json`, or folded stacks by any program.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let is_summary = path.extension().is_some_and(|extension| extension == "json");
         if !path.is_dir() && !is_summary {
@@ -26,7 +27,7 @@ impl Baseline {
             return Ok(Self { summary: of_folded(&stacks), stacks });
         }
         let dir = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
-        let file = if path.is_dir() { dir.join(load::FILE) } else { path.to_owned() };
+        let file = if path.is_dir() { dir.join(FLAMEGRAPH) } else { path.to_owned() };
         let summary =
             Summary::load(&file).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
         let mut stacks = folded(&dir.join("flamegraph.folded"))?;
@@ -48,7 +49,7 @@ fn of_folded(stacks: &Stacks) -> Summary {
         source: Source { via: "folded".to_owned(), event: None, frequency: None },
         unit: stacks.unit,
         total: stacks.total(),
-        doubts: Vec::new(),
+        warnings: Vec::new(),
         model: None,
         run: None,
         machine: None,

@@ -1,4 +1,4 @@
-//! What is to be drawn: a model or a program to run, or something that was recorded before.
+//! The input of a flamegraph: a model or a program to run, or an earlier recording.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -7,32 +7,30 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::FlamegraphArgs;
-
-/// What is to be drawn.
+/// The input of a flamegraph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A model to run: the file, or the one that stands in.
+    /// A model to run: the file, or the default model.
     Model(Option<PathBuf>),
     /// A program to run.
     Command(Vec<OsString>),
     /// The folder of a run.
     Run(PathBuf),
-    /// What `perf record` wrote.
+    /// The output of `perf record`.
     PerfData(PathBuf),
-    /// Folded stacks, by whatever program.
+    /// Folded stacks by any program.
     Folded(PathBuf),
 }
 
 impl Input {
-    pub(crate) fn of(args: &FlamegraphArgs) -> Result<Self> {
-        if !args.command.is_empty() {
-            return Ok(Self::Command(args.command.clone()));
+    pub(crate) fn of(what: Option<&Path>, command: &[OsString]) -> Result<Self> {
+        if !command.is_empty() {
+            return Ok(Self::Command(command.to_owned()));
         }
-        args.what.as_deref().map_or(Ok(Self::Model(None)), Self::of_path)
+        what.map_or(Ok(Self::Model(None)), Self::of_path)
     }
 
-    /// Told by what is in the file, not by its name.
+    /// Detected by the contents of the file, not by its name.
     fn of_path(path: &Path) -> Result<Self> {
         let is_dir = path.metadata().with_context(|| path.display().to_string())?.is_dir();
         if is_dir {
@@ -46,18 +44,18 @@ impl Input {
         Ok(match &start[..] {
             [] => bail!("{} is empty: there is nothing to draw", path.display()),
             [b'G', b'G', b'U', b'F', ..] => Self::Model(Some(path.to_owned())),
-            // In either order of bytes; what is of the other one is refused by name later.
+            // In either byte order; the wrong one is refused later, with a clear error.
             start if start.starts_with(b"PERFILE") || start.starts_with(b"2ELIFREP") => {
                 Self::PerfData(path.to_owned())
             }
             _ if is_profile => Self::Run(path.to_owned()),
             start if start.contains(&0) => bail!(
-                "{} is neither a GGUF file, nor a perf.data, nor text: it can't be run or drawn",
+                "{} is neither a GGUF file, nor a perf.data file, nor text: it can't be run or drawn",
                 path.display()
             ),
             [b'{', ..] => bail!(
                 "{} is JSON, but not the profile.json of a run: name the run's folder, a model, a \
-                 perf.data or folded stacks",
+                 perf.data file or folded stacks",
                 path.display()
             ),
             _ => Self::Folded(path.to_owned()),
@@ -92,7 +90,9 @@ mod tests {
 
         let why = |path: &Path| format!("{:#}", Input::of_path(path).unwrap_err());
         assert!(why(&write("e", b"")).contains("is empty"));
-        assert!(why(&write("f", b"\x7fELF\0\0")).contains("neither a GGUF file, nor a perf.data"));
+        assert!(
+            why(&write("f", b"\x7fELF\0\0")).contains("neither a GGUF file, nor a perf.data file")
+        );
         assert!(why(&write("g.json", b"{}")).contains("not the profile.json of a run"));
         assert!(why(&dir.path().join("nothing")).contains("nothing"));
     }

@@ -1,8 +1,8 @@
-//! Samples laid beside spans: which brick did a thread work for when it was sampled?
+//! Joining samples with spans: which brick did a thread work for when it was sampled?
 //!
-//! A sample of a thread that recorded spans belongs to the innermost one that was open. One of any
-//! other thread, or of a thread between its spans, belongs to what the thread that ran a pass was at,
-//! as long as there was one such: that is who it worked for, or waited for.
+//! A sample of a thread that recorded spans belongs to the innermost open span. A sample of another
+//! thread, or of a thread between its spans, belongs to the current place of the thread that ran a pass,
+//! if there was exactly one: the sampled thread worked for it, or waited for it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,28 +15,28 @@ use brickscope_sampler::{FrameKind, Sampled, Seen};
 use super::agreement;
 use super::summary::Agreement;
 use super::timeline::{Clocks, Known, Place, Timeline, known};
-use crate::args::By;
+use crate::flags::By;
 
-/// Into how many blocks of time shares are cut, to see how much they move by themselves.
+/// The number of blocks of time into which shares are divided, to see how much they vary.
 pub(crate) const BLOCKS: usize = 40;
 
-/// The frame of passes whose bricks ran on a device, at times that nobody knows.
+/// The frame of passes whose bricks ran on a device at unknown times.
 const IN_ORDER: &str = "[timed by order of issue]";
 
-/// Samples with the bricks that they belong to.
+/// Samples, joined with the bricks that they belong to.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) stacks: Stacks,
-    /// Sampled shares of bricks beside measured ones, or why there are none.
+    /// The comparison of sampled and measured shares of bricks, or why there is none.
     pub(crate) agreement: Result<Agreement, Absent>,
-    /// What limits what is shown, a sentence each.
-    pub(crate) doubts: Vec<String>,
+    /// The limits of the stacks, a sentence each.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What a sample belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// Where the thread was that it ran or worked for.
+    /// The place of the thread that it ran or worked for.
     At(Place),
     /// Passes of several threads were open.
     Several,
@@ -57,8 +57,8 @@ struct Owned<'s> {
     is_of_pass: bool,
 }
 
-/// Joins samples with the spans of a run. With `only_passes` what lies outside of passes is counted
-/// and left out.
+/// Joins samples with the spans of a run. With `only_passes` samples outside of passes are counted and
+/// left out.
 pub(crate) fn join(
     sampled: &Sampled,
     profile: &Profile,
@@ -82,7 +82,7 @@ pub(crate) fn join(
             let Some(at) = at else {
                 return Owned { seen, owner: Owner::Outside, is_of_pass: false };
             };
-            // A share of a kernel that another thread's pass waits for is a span outside of passes, too.
+            // A share of a kernel for another thread's pass is a span outside of passes as well.
             let is_own = |place: &Place| place.pass.is_some() || in_brick(profile, place.span);
             let own = timeline.of_thread(seen.tid, at).filter(is_own);
             let owner = match own {
@@ -97,37 +97,37 @@ pub(crate) fn join(
         })
         .collect();
 
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     let weigh = |wanted: &dyn Fn(&Owned<'_>) -> bool| -> u64 {
         owned.iter().filter(|one| wanted(one)).map(|one| one.seen.weight).sum()
     };
     let (all, outside) = (weigh(&|_| true), weigh(&|one| one.owner.is_outside()));
     if only_passes && outside > 0 {
-        doubts.push(format!(
+        warnings.push(format!(
             "{outside} of {all} samples lie outside of passes, where the model was loaded and warmed \
              up, and are left out"
         ));
     }
     let several = weigh(&|one| one.owner == Owner::Several);
     if several > 0 {
-        doubts.push(format!(
-            "{several} samples are of threads that recorded nothing, while several others ran passes: \
-             it can't be told for which of them they worked"
+        warnings.push(format!(
+            "{several} samples are of threads that recorded nothing while several others ran passes: \
+            for which of them they worked is unknown"
         ));
     }
     let known = known(profile);
     let count = |of: Known| known.iter().filter(|known| **known == of).count();
     let (holes, in_order) = (count(Known::InPart), count(Known::InOrder));
     if holes > 0 {
-        doubts.push(format!(
-            "of {holes} of {} passes not every span was kept: their samples are under {NOT_KEPT}",
+        warnings.push(format!(
+            "{holes} of {} passes lack some of their spans: their samples are under {NOT_KEPT}",
             known.len()
         ));
     }
     if in_order > 0 {
-        doubts.push(format!(
-            "{in_order} of {} passes have bricks that were timed by their order of issue: when they \
-             ran isn't known, and samples between other bricks are under {IN_ORDER}",
+        warnings.push(format!(
+            "{in_order} of {} passes have bricks that were timed by their order of issue: it is \
+            unknown when they ran, and samples between other bricks are under {IN_ORDER}",
             known.len()
         ));
     }
@@ -141,9 +141,9 @@ pub(crate) fn join(
     );
 
     if agreement.as_ref().is_ok_and(|agreement| agreement.disturbed) {
-        doubts.push(
-            "the agreement with measured shares is of disturbed passes, too: while a thread waits for \
-             its core, spans go on and samples don't"
+        warnings.push(
+            "the agreement with measured shares includes disturbed passes, too: while a thread waits \
+            for its core, spans go on and samples don't"
                 .to_owned(),
         );
     }
@@ -158,7 +158,7 @@ pub(crate) fn join(
         functions: Functions::new(),
         spans: HashMap::new(),
     };
-    // Blocks within each phase, so that each has as much of a phase as any other.
+    // Blocks are made within each phase, so that all have the same amount of it.
     let mut of_phase: HashMap<Option<Phase>, usize> = HashMap::new();
     let phase_of = |owner: Owner| match owner {
         Owner::At(Place { pass: Some(pass), .. }) => Some(profile.passes[pass].phase),
@@ -177,10 +177,10 @@ pub(crate) fn join(
             writer.add(one, &roots, block);
         }
     }
-    Ok(Joined { stacks: writer.stacks, agreement, doubts })
+    Ok(Joined { stacks: writer.stacks, agreement, warnings })
 }
 
-/// Samples by themselves, where there is no run to lay them beside.
+/// The stacks of samples alone, if there are no spans to join them with.
 pub(crate) fn alone(sampled: &Sampled, by: By) -> Stacks {
     let mut stacks = Stacks::new(Unit::Samples, BLOCKS);
     let mut functions = Functions::new();
@@ -212,7 +212,7 @@ fn thread_frame(stacks: &mut Stacks, sampled: &Sampled, seen: &Seen) -> u32 {
     stacks.frame(Frame { name, level: Level::Thread, class: Class::Other })
 }
 
-/// The frames of functions, by their number and the class of the kernel that they are part of.
+/// The frames of functions, by their number and the class of their kernel.
 type Functions = HashMap<(u32, Class), u32>;
 
 fn function_frame(
@@ -238,7 +238,7 @@ fn function_frame(
         _ => of.function.clone(),
     };
     let class = match Class::of_function(&of.function, Some(of.module.as_str()), is_kernel) {
-        // A function may be for weights of any kind; the kernel that runs it knows of which.
+        // A function may serve weights of any kind; its kernel says which.
         Class::Quantized | Class::Matmul if kernel != Class::Other => kernel,
         class => class,
     };
@@ -247,19 +247,19 @@ fn function_frame(
     number
 }
 
-/// The calls that nearly all of a thread's stacks inside of passes have: from the thread's first function
-/// to the one that runs a pass. The bricks take the place of all that is outside of the innermost one.
+/// The calls that nearly all of a thread's stacks inside of passes share, from the thread's first function
+/// to the one that runs a pass. Bricks replace everything outside of the innermost one.
 ///
-/// By calls, not by how stacks begin: those that were cut off begin anywhere.
+/// Calls are compared, not the beginnings of stacks, since truncated stacks begin anywhere.
 struct Roots(HashMap<u32, HashSet<Call>>);
 
-/// A function, and the one that it was called by.
+/// A function and its caller.
 type Call = (Option<u32>, u32);
 
-/// Calls that so many of a thread's stacks have are among them.
+/// The share of a thread's stacks that must have a call.
 const NEARLY_ALL: f64 = 0.9;
 
-/// The calls of a stack, the outermost first, without the last: where the work is.
+/// The calls of a stack, the outermost first, without the last function, which does the work.
 fn calls(stack: &[u32]) -> impl Iterator<Item = Call> {
     let inner = stack.len().saturating_sub(1);
     let callers = std::iter::once(None).chain(stack.iter().copied().map(Some));
@@ -277,7 +277,7 @@ impl Roots {
             let total: u64 = stacks.values().sum();
             let mut weights: HashMap<Call, u64> = HashMap::new();
             for (stack, weight) in stacks {
-                // A call counts once for a stack, however deep the recursion.
+                // A call counts once per stack, however deep the recursion.
                 let of_stack: HashSet<Call> = calls(&sampled.stacks[stack as usize]).collect();
                 for call in of_stack {
                     *weights.entry(call).or_default() += weight;
@@ -289,7 +289,7 @@ impl Roots {
         Self(of_threads.into_iter().map(|(tid, stacks)| (tid, roots(stacks))).collect())
     }
 
-    /// The stack from inside of them on; its last function is always left.
+    /// The part of a stack inside of these calls; its last function always stays.
     fn without<'s>(&self, tid: u32, stack: &'s [u32]) -> &'s [u32] {
         let Some(roots) = self.0.get(&tid) else { return stack };
         let innermost = calls(stack).enumerate().filter(|(_, call)| roots.contains(call)).last();
@@ -304,7 +304,7 @@ struct Writer<'a> {
     known: &'a [Known],
     by: By,
     functions: Functions,
-    /// The frames of a place in the run, without thread and functions.
+    /// The frames for a place in the run, without thread and functions.
     spans: HashMap<(Option<usize>, Option<u32>), Vec<u32>>,
 }
 
@@ -412,14 +412,14 @@ fn in_brick(profile: &Profile, span: Option<u32>) -> bool {
     names.filter_map(|span| profile.spans[span as usize].name).any(is_brick)
 }
 
-/// The spans around one, it included, the outermost first.
+/// A span and those around it, the outermost first.
 pub(super) fn chain(profile: &Profile, span: Option<u32>) -> Vec<u32> {
     let mut chain = Vec::new();
     let mut next = span;
     while let Some(index) = next {
         let Some(span) = profile.spans.get(index as usize) else { break };
         chain.push(index);
-        // Less than its own in every profile that was read; so this ends.
+        // A parent has a smaller index in every valid profile, so this terminates.
         next = span.parent.filter(|&parent| parent < index);
     }
     chain.reverse();
@@ -436,7 +436,7 @@ mod tests {
     const PROCESS: u32 = 70;
     const MAIN: u32 = 70;
     const WORKER: u32 = 71;
-    /// What the system's clock is ahead of the profile's.
+    /// How far the system's clock is ahead of the profile's.
     const AHEAD: u64 = 1_000_000;
 
     /// One decode pass from 1000 to 2000: from 1100 to 1900 layer 7, in it from 1200 to 1800 a brick,
@@ -578,7 +578,7 @@ mod tests {
                 "decode;unattributed;work 2",
             ]
         );
-        assert!(only.doubts[0].starts_with("1 of 8 samples lie outside"), "{:?}", only.doubts);
+        assert!(only.warnings[0].starts_with("1 of 8 samples lie outside"), "{:?}", only.warnings);
     }
 
     #[test]
@@ -612,7 +612,7 @@ mod tests {
             folded(&joined.stacks),
             ["decode;DownProjection;gemv_q8_0_avx2;work 1", "several passes at once;share 1"]
         );
-        assert!(joined.doubts[0].contains("it can't be told"), "{:?}", joined.doubts);
+        assert!(joined.warnings[0].contains("is unknown"), "{:?}", joined.warnings);
     }
 
     #[test]
@@ -626,9 +626,9 @@ mod tests {
         assert_eq!(folded(&stacks), ["outside of passes;DownProjection;encode 1"]);
         let only = joined(&samples, &profile, By::Layer, true);
         assert!(
-            only.stacks.is_empty() && only.doubts[0].starts_with("1 of 1"),
+            only.stacks.is_empty() && only.warnings[0].starts_with("1 of 1"),
             "{:?}",
-            only.doubts
+            only.warnings
         );
         // The kernel's thread works for the pass.
         profile.spans[3].name = Some(1);
@@ -680,7 +680,7 @@ mod tests {
         let joined = joined(&[(MAIN, 1400, &["issue"][..])], &profile, By::Brick, false);
         assert_eq!(folded(&joined.stacks), ["decode;[timed by order of issue];issue 1"]);
         assert!(joined.agreement.is_err());
-        assert!(joined.doubts[0].contains("order of issue"), "{:?}", joined.doubts);
+        assert!(joined.warnings[0].contains("order of issue"), "{:?}", joined.warnings);
     }
 
     #[test]

@@ -7,22 +7,20 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::summary::{SCHEMA_VERSION, Summary};
+use crate::run_dir::FLAMEGRAPH;
 
-/// The file's name in a flamegraph's folder.
-pub(crate) const FILE: &str = "flamegraph.json";
-
-/// A function in forty blocks takes some 700 bytes: room for ninety thousand.
+/// Room for ninety thousand functions, which take about 700 bytes each with forty blocks.
 const MAX_BYTES: u64 = 64 << 20;
 
 impl Summary {
-    /// Reads `flamegraph.json`, given it or its folder.
+    /// Reads `flamegraph.json`, given the file or its folder.
     ///
     /// # Errors
     ///
-    /// A sentence without the file's name: it can't be read, is too long, cut short, of another schema,
-    /// or says what can't be.
+    /// A sentence without the file's name, if the file is unreadable, too long, truncated, inconsistent or
+    /// of another schema.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
-        let file: PathBuf = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let file: PathBuf = if path.is_dir() { path.join(FLAMEGRAPH) } else { path.to_owned() };
         let mut bytes = Vec::new();
         File::open(&file)
             .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
@@ -33,14 +31,14 @@ impl Summary {
         Self::from_json(&bytes)
     }
 
-    /// Likewise, from the bytes of the file.
+    /// The same from the bytes of the file.
     pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Version {
             schema_version: u32,
         }
         let fault = |error: serde_json::Error| match error.is_eof() {
-            true => format!("not a whole flamegraph.json: it ends at byte {}", bytes.len()),
+            true => format!("a truncated flamegraph.json: it ends at byte {}", bytes.len()),
             false => format!("not a flamegraph.json: {error}"),
         };
         let Version { schema_version: found } = serde_json::from_slice(bytes).map_err(fault)?;
@@ -54,8 +52,8 @@ impl Summary {
         Ok(summary)
     }
 
-    /// A part isn't more than the whole, and its blocks are no more than it: what a run didn't keep is
-    /// in none.
+    /// Checks that a part is at most the whole, and its blocks sum up to at most the part: spans that a run
+    /// didn't keep are in no block.
     fn check(&self) -> Result<(), String> {
         let classes = self.classes.iter().map(|share| {
             (format!("class {:?}", share.name), share.weight, share.self_weight, &share.by_block)
@@ -64,7 +62,7 @@ impl Summary {
         let others = others
             .map(|share| (share.name.clone(), share.weight, share.self_weight, &share.by_block));
         for (name, weight, self_weight, by_block) in classes.chain(others) {
-            let name = crate::names::printable(&name);
+            let name = crate::text::printable(&name);
             if weight > self.total || self_weight > weight {
                 return Err(format!(
                     "`{name}` weighs {weight} and {self_weight} by itself, of {} in all",
@@ -121,7 +119,7 @@ mod tests {
         let text = serde_json::to_string(&made).unwrap();
         let said = |text: &str| Summary::from_json(text.as_bytes()).unwrap_err();
         let cut = said(&text[..text.len() / 2]);
-        assert!(cut.starts_with("not a whole flamegraph.json: it ends at byte "), "{cut}");
+        assert!(cut.starts_with("a truncated flamegraph.json: it ends at byte "), "{cut}");
         assert!(said("[]").starts_with("not a flamegraph.json: "));
         let newer = text.replacen("\"schema_version\":1", "\"schema_version\":2", 1);
         assert_eq!(said(&newer), "its schema_version is 2, and this brickscope reads 1");

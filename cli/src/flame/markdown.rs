@@ -1,30 +1,31 @@
-//! A flamegraph's figures as Markdown, to be kept beside the picture.
+//! A flamegraph's figures as Markdown, written along with the SVG.
 
 use std::fmt::Write;
 
 use brickscope_analysis::stacks::{Class, Unit};
 
-use super::draw::{amount, percent};
+use super::captions::{self, Written};
+use super::draw::amount;
 use super::summary::Summary;
-use super::words::{self, Written};
-use crate::names::{columns, printable};
+use crate::figures::fine_percent_of;
+use crate::text::{columns, printable};
 
-/// All that a summary says, and how the files beside it came to be and are read.
+/// The whole summary, with the command that made it and a guide to reading the flamegraph.
 pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
-    let mut text = format!("# {}\n\n", escaped(&words::title(summary)));
+    let mut text = format!("# {}\n\n", escaped(&captions::title(summary)));
     for (name, value) in [
         ("Generated", summary.generated.clone()),
-        ("Model", words::model(summary)),
-        ("Workload", words::workload(summary)),
-        ("Hardware", words::hardware(summary)),
-        ("Build", words::build(summary)),
-        ("Source", words::source(&summary.source)),
+        ("Model", captions::model(summary)),
+        ("Workload", captions::workload(summary)),
+        ("Hardware", captions::hardware(summary)),
+        ("Build", captions::build(summary)),
+        ("Source", captions::source(&summary.source)),
     ] {
         let _ = writeln!(text, "**{name}**: {}  ", escaped(&value));
     }
-    let _ = writeln!(text, "\n{}", escaped(&words::headline(summary)));
-    if let Some(picture) = files.iter().find(|file| file.path.ends_with(".svg")) {
-        let _ = writeln!(text, "\n![{}]({})", escaped(&picture.what), target(&picture.path));
+    let _ = writeln!(text, "\n{}", escaped(&captions::headline(summary)));
+    if let Some(drawing) = files.iter().find(|file| file.path.ends_with(".svg")) {
+        let _ = writeln!(text, "\n![{}]({})", escaped(&drawing.what), target(&drawing.path));
     }
     lost(summary, &mut text);
     hotspots(summary, &mut text);
@@ -37,55 +38,55 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
     }
     let _ = writeln!(
         text,
-        "\n## How to make this again\n\n{}",
-        code(&words::shell(&summary.command_line))
+        "\n## How to reproduce\n\n{}",
+        code(&captions::shell(&summary.command_line))
     );
     guide(summary, &mut text);
     text
 }
 
 fn lost(summary: &Summary, text: &mut String) {
-    text.push_str("\n## What was lost\n\n");
-    if summary.doubts.is_empty() {
-        text.push_str("Nothing that is known of.\n");
+    text.push_str("\n## Warnings\n\n");
+    if summary.warnings.is_empty() {
+        text.push_str("None.\n");
     }
-    for doubt in &summary.doubts {
-        let _ = writeln!(text, "- {}", escaped(doubt));
+    for warning in &summary.warnings {
+        let _ = writeln!(text, "- {}", escaped(warning));
     }
 }
 
 fn hotspots(summary: &Summary, text: &mut String) {
-    let share = |weight: u64| percent(weight, summary.total);
+    let share = |weight: u64| fine_percent_of(weight, summary.total);
     let of = |weight: u64| amount(weight, summary.unit);
     text.push_str("\n## Top hotspots\n\n### By brick\n\n");
-    let bricks = words::bricks(summary);
-    let rows = bricks.iter().take(words::MOST_ROWS).map(|brick| {
+    let bricks = captions::bricks(summary);
+    let rows = bricks.iter().take(captions::MOST_ROWS).map(|brick| {
         let phase = brick.phase.map_or("", |phase| phase.name());
         [name(&brick.name), phase.to_owned(), of(brick.weight), share(brick.weight)]
     });
     if bricks.is_empty() {
-        text.push_str("No brick is known.\n");
+        text.push_str("No bricks are known.\n");
     } else {
         table(["Brick", "Phase", "!Weight", "!Share"], rows, text);
         more(bricks.len(), "bricks", text);
     }
     text.push_str("\n### By function\n\n");
-    let functions = words::functions(summary);
-    let rows = functions.iter().take(words::MOST_ROWS).map(|function| {
+    let functions = captions::functions(summary);
+    let rows = functions.iter().take(captions::MOST_ROWS).map(|function| {
         let (inside, all) = (function.self_weight, function.weight);
         [name(&function.name), of(inside), share(inside), of(all), share(all)]
     });
     if functions.is_empty() {
         text.push_str(match summary.source.via.as_str() {
             "spans" => "Spans have no functions: sample the run to see them.\n",
-            _ => "No function is known.\n",
+            _ => "No functions are known.\n",
         });
     } else {
         table(["Function", "!Self", "!Share", "!Total", "!Share of total"], rows, text);
         more(functions.len(), "functions", text);
     }
     text.push_str("\n## By class\n\n");
-    let rows = words::classes(summary).into_iter().map(|class| {
+    let rows = captions::classes(summary).into_iter().map(|class| {
         let weight = class.self_weight;
         let colour = class.name.color().to_owned();
         [class.name.name().to_owned(), colour, of(weight), share(weight)]
@@ -94,17 +95,17 @@ fn hotspots(summary: &Summary, text: &mut String) {
 }
 
 fn more(n: usize, what: &str, text: &mut String) {
-    if n > words::MOST_ROWS {
+    if n > captions::MOST_ROWS {
         let _ = writeln!(
             text,
             "\n{} of {n} {what}; the others are in the JSON file.",
-            words::MOST_ROWS
+            captions::MOST_ROWS
         );
     }
 }
 
 fn agreement(summary: &Summary, text: &mut String) {
-    let heading = "\n## Sampled beside measured\n\n";
+    let heading = "\n## Sampled and measured shares\n\n";
     let Some(agreement) = &summary.agreement else {
         if let Some(absent) = &summary.agreement_absent {
             let _ = writeln!(text, "{heading}Not compared: {}", escaped(&absent.reason));
@@ -112,18 +113,18 @@ fn agreement(summary: &Summary, text: &mut String) {
         return;
     };
     text.push_str(heading);
-    if let Some(warning) = words::warning(agreement) {
+    if let Some(warning) = captions::warning(agreement) {
         let _ = writeln!(text, "**Warning**: {}.\n", escaped(&warning));
     }
     let _ = writeln!(
         text,
         "Shares of a phase: sampled, of the samples inside its passes ({} in all), and measured, of \
-         its wall.\nDifferences are in points; allowed is what the number of samples explains, 99 % \
-         of the time.\n",
+        its wall time.\nDifferences are in percentage points. Allowed is the difference that the \
+        number of samples explains, 99 % of the time.\n",
         agreement.samples
     );
     let rows = agreement.bricks.iter().map(|brick| {
-        let [sampled, measured, difference, allowed, verdict] = words::compared(brick);
+        let [sampled, measured, difference, allowed, verdict] = captions::compared(brick);
         let phase = brick.phase.name().to_owned();
         [name(&brick.brick), phase, sampled, measured, difference, allowed, verdict]
     });
@@ -133,25 +134,25 @@ fn agreement(summary: &Summary, text: &mut String) {
 
 fn guide(summary: &Summary, text: &mut String) {
     let width = match summary.unit {
-        Unit::Nanoseconds => "time, with all that is called",
-        Unit::Samples => "samples, with all that is called",
+        Unit::Nanoseconds => "time, including callees",
+        Unit::Samples => "samples, including callees",
     };
     let colours = Class::ALL.map(|class| format!("{} {}", class.color(), class.name()));
     let _ = write!(
         text,
         "\n## How to read the flamegraph\n\n\
          - **Click** a frame to zoom in; **Reset Zoom** is at the top left.\n\
-         - **Ctrl+F** searches, with regular expressions; what matched is told at the bottom right.\n\
+         - **Ctrl+F** searches by regular expression; the matched share is at the bottom right.\n\
          - **Width** is {width}. Frames of less than 0.01 % are left out.\n\
-         - **Height** is how deep the stack is: what is called lies on its caller.\n\
-         - **Colours**: {}. Threads, phases, layers and bricks are grey, too.\n\
+         - **Height** is the depth of the stack: a callee lies on its caller.\n\
+         - **Colours**: {}. Threads, phases, layers and bricks are grey as well.\n\
          - From left to right is the order of names, not of time.\n",
         colours.join(", ")
     );
 }
 
-/// Rows under a header, padded so that they can be read as they are. Columns whose header begins with
-/// `!` are of numbers.
+/// A table, padded to be readable as plain text. Columns with a header that begins with `!` hold
+/// numbers.
 fn table<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
@@ -184,24 +185,24 @@ fn table<const N: usize>(
     }
 }
 
-/// A name in a cell of a table, as code: read as plain text, it is the name.
+/// A name as code in a cell of a table, unchanged as far as possible.
 fn name(name: &str) -> String {
-    let name = words::short(name);
+    let name = captions::short(name);
     if name.trim().is_empty() {
         return "(no name)".to_owned();
     }
-    // A cell ends at each bar that has no backslash before it.
+    // A cell ends at each bar without a backslash before it.
     let name = match name.contains('|') {
         true => name.replace('\\', "\\\\").replace('|', "\\|"),
         false => name,
     };
-    // Code ends at as many backticks as it began with.
+    // Code ends at as many backticks as it begins with.
     let ticks = "`".repeat(longest_run(&name, '`') + 1);
     let blank = if name.starts_with('`') || name.ends_with('`') { " " } else { "" };
     format!("{ticks}{blank}{name}{blank}{ticks}")
 }
 
-/// A block of code of one line.
+/// A code block with one line.
 fn code(line: &str) -> String {
     let fence = "`".repeat(longest_run(line, '`').max(2) + 1);
     format!("{fence}sh\n{line}\n{fence}")
@@ -211,7 +212,7 @@ fn longest_run(text: &str, of: char) -> usize {
     text.split(|c| c != of).map(str::len).max().unwrap_or(0) / of.len_utf8()
 }
 
-/// `text` so that nothing in it is markup, nor names anybody who is then told.
+/// `text`, escaped so that nothing in it is markup or mentions a user.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in printable(text).chars() {
@@ -228,7 +229,7 @@ pub(crate) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A path as the target of a link.
+/// A path, escaped as the target of a link.
 fn target(path: &str) -> String {
     let mut target = String::new();
     for byte in path.bytes() {
@@ -248,7 +249,7 @@ fn target(path: &str) -> String {
 mod tests {
     use brickscope::Absent;
 
-    use super::super::words::tests::{files, summary};
+    use super::super::captions::tests::{files, summary};
     use super::*;
 
     #[test]
@@ -258,15 +259,15 @@ mod tests {
 
     #[test]
     fn spans_have_no_functions_and_nothing_to_be_held_against() {
-        let mut summary = Summary { agreement: None, doubts: Vec::new(), ..summary() };
+        let mut summary = Summary { agreement: None, warnings: Vec::new(), ..summary() };
         summary.unit = Unit::Nanoseconds;
         summary.total = 153_116_800;
         summary.source.via = "spans".to_owned();
         summary.functions = Vec::new();
         let text = markdown(&summary, &[]);
-        assert!(!text.contains("Sampled beside measured"), "{text}");
+        assert!(!text.contains("Sampled and measured shares"), "{text}");
         assert!(text.contains("Spans have no functions"), "{text}");
-        assert!(text.contains("Nothing that is known of."), "{text}");
+        assert!(text.contains("## Warnings\n\nNone.\n"), "{text}");
         let reason = "the run was too short: 3 samples".to_owned();
         summary.agreement_absent = Some(Absent { reason });
         let text = markdown(&summary, &[]);

@@ -1,4 +1,4 @@
-//! What stacks add up to, as it is kept and printed.
+//! Sums over stacks, by class, brick and function.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use brickscope_analysis::stacks::{Class, Level, Stacks, Unit};
 
 use super::summary::Share;
 
-/// Self weights by class, the largest first; what doesn't occur is left out.
+/// Self weights by class, the largest first, without classes that don't occur.
 pub(crate) fn classes(stacks: &Stacks) -> Vec<Share<Class>> {
     let sums = stacks.by_class().into_iter().filter(|sum| sum.weight > 0);
     let mut shares: Vec<Share<Class>> = sums
@@ -23,7 +23,7 @@ pub(crate) fn classes(stacks: &Stacks) -> Vec<Share<Class>> {
     shares
 }
 
-/// What lies in each brick of each phase, without the bricks inside of it, the largest first.
+/// The weight in each brick of each phase, without the bricks inside of it, the largest first.
 pub(crate) fn bricks(stacks: &Stacks) -> Vec<Share<String>> {
     let mut numbers: HashMap<(Option<Phase>, &str), usize> = HashMap::new();
     let mut shares: Vec<Share<String>> = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) fn bricks(stacks: &Stacks) -> Vec<Share<String>> {
     shares
 }
 
-/// Functions or, where spans were measured, kernels; the largest first.
+/// Functions or, for measured spans, kernels, the largest first.
 pub(crate) fn functions(stacks: &Stacks) -> Vec<Share<String>> {
     let level = match stacks.unit {
         Unit::Samples => Level::Function,

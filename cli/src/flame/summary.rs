@@ -1,4 +1,4 @@
-//! What is kept of a flamegraph beside its picture: where shares stood, for comparisons and history.
+//! The summary of a flamegraph, `flamegraph.json`: its shares, for comparisons and history.
 
 use brickscope::{Absent, Machine, Model, Phase, Run};
 use brickscope_analysis::stacks::{Class, Unit};
@@ -10,72 +10,73 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 /// The file `flamegraph.json` of a flamegraph's folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
-    /// [`SCHEMA_VERSION`] of the brickscope that wrote it.
+    /// The [`SCHEMA_VERSION`] with which it was written.
     pub(crate) schema_version: u32,
     pub(crate) brickscope_version: String,
     /// When the samples were taken or the spans measured, RFC 3339 in UTC.
     pub(crate) generated: String,
     pub(crate) source: Source,
-    /// What `total` and the weights count.
+    /// The unit of `total` and the weights.
     pub(crate) unit: Unit,
-    /// Of all stacks that were drawn.
+    /// The weight of all drawn stacks.
     pub(crate) total: u64,
-    /// What was lost or limits what is shown, a sentence each.
-    pub(crate) doubts: Vec<String>,
+    /// Losses and limits, a sentence each.
+    #[serde(rename = "doubts")]
+    pub(crate) warnings: Vec<String>,
     pub(crate) model: Option<Model>,
     pub(crate) run: Option<Run>,
     pub(crate) machine: Option<Machine>,
-    /// The command that was sampled, if it wasn't brickscope itself.
+    /// The sampled command, if it wasn't brickscope itself.
     pub(crate) command: Option<Vec<String>>,
-    /// What brickscope was called with, the program first.
+    /// The command line of brickscope, with the program.
     #[serde(default)]
     pub(crate) command_line: Vec<String>,
-    /// The compiler and its flags that brickscope was built with.
+    /// The compiler and flags with which brickscope was built.
     pub(crate) build: String,
-    /// By self weight: what is drawn on top. The largest first.
+    /// Self weights, the largest first.
     pub(crate) classes: Vec<Share<Class>>,
-    /// What lies in each brick, with what lies inside but other bricks. `unattributed` is one.
+    /// The weight in each brick, without the bricks inside of it. `unattributed` counts as one.
     pub(crate) bricks: Vec<Share<String>>,
-    /// What lies in each function, with the functions that it calls.
+    /// The weight in each function, including callees.
     pub(crate) functions: Vec<Share<String>>,
-    /// Sampled shares beside measured ones.
+    /// The comparison of sampled and measured shares.
     pub(crate) agreement: Option<Agreement>,
-    /// Why there is none, of a sampled flamegraph.
+    /// Why there is none, for a sampled flamegraph.
     pub(crate) agreement_absent: Option<Absent>,
 }
 
-/// Where stacks come from.
+/// The source of the stacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Source {
     /// `spans`, `sampler`, `timer`, `perf` or `folded`.
     pub(crate) via: String,
-    /// What was counted down to the next sample.
+    /// The event that triggers samples.
     pub(crate) event: Option<String>,
-    /// Samples asked for in a second of a thread's CPU time.
+    /// Samples requested per second of a thread's CPU time.
     pub(crate) frequency: Option<u64>,
 }
 
-/// How much of the weight something has.
+/// The weight of a class, brick or function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Share<T> {
     pub(crate) name: T,
-    /// The phase, of bricks.
+    /// The phase, for bricks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) phase: Option<Phase>,
-    /// With all that is inside.
+    /// The weight, including everything inside.
     pub(crate) weight: u64,
-    /// Without.
+    /// The weight without that.
     pub(crate) self_weight: u64,
-    /// `weight` in each block of time; empty if times aren't known.
+    /// The `weight` in each block of time; empty if times are unknown.
     pub(crate) by_block: Vec<u64>,
 }
 
-/// Sampled shares of bricks beside the measured ones, of the threads that ran the passes.
+/// Sampled and measured shares of bricks, on the threads that ran the passes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Agreement {
     /// Samples inside of passes.
     pub(crate) samples: u64,
-    /// Whether passes are among them that other work disturbed, for want of others.
+    /// Whether they include disturbed passes, for lack of undisturbed ones.
     #[serde(default)]
     pub(crate) disturbed: bool,
     pub(crate) bricks: Vec<Compared>,
@@ -86,11 +87,11 @@ pub(crate) struct Agreement {
 pub(crate) struct Compared {
     pub(crate) phase: Phase,
     pub(crate) brick: String,
-    /// Share of the phase's wall, 0 to 1.
+    /// Share of the phase's wall time, 0 to 1.
     pub(crate) measured: f64,
     /// Share of the phase's samples, 0 to 1.
     pub(crate) sampled: f64,
-    /// The most that they may differ by for want of samples: beyond it lies any of a table's bricks in
-    /// one table of a hundred.
+    /// The allowed difference, given the number of samples: in one table of a hundred, some brick exceeds
+    /// it by chance.
     pub(crate) allowed: f64,
 }

@@ -1,31 +1,31 @@
-//! A flamegraph's figures for a terminal.
+//! A flamegraph's figures as text for a terminal.
 
 use std::fmt::Write;
 
-use super::draw::{amount, percent};
+use super::captions::{self, Written};
+use super::draw::amount;
 use super::summary::Summary;
-use super::words::{self, Written};
-use crate::benchmark::table::wrapped;
-use crate::names::{columns, cut, cut_front, padded, printable};
+use crate::figures::fine_percent_of;
+use crate::text::{columns, cut, cut_front, padded, printable, wrapped};
 
 /// Columns of a line at most.
 const WIDTH: usize = 80;
-/// Of a weight with its unit, and of a share.
+/// Columns of a weight with its unit, and of a share.
 const WEIGHT: usize = 16;
 const SHARE: usize = 9;
 
-/// What takes most, the largest bricks and functions, the classes, what speaks against the figures, and
-/// the files, at most 80 columns wide.
+/// The headline, the largest bricks and functions, the classes, the warnings and the files, at most 80
+/// columns wide.
 pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
     let mut text = String::new();
-    wrapped("", &words::headline(summary), &mut text);
+    wrapped("", &captions::headline(summary), &mut text);
     text.push('\n');
-    line("model", &words::model(summary), &mut text);
-    line("workload", &words::workload(summary), &mut text);
-    line("machine", &words::hardware(summary), &mut text);
-    line("source", &words::source(&summary.source), &mut text);
-    for doubt in &summary.doubts {
-        line("doubt", doubt, &mut text);
+    line("model", &captions::model(summary), &mut text);
+    line("workload", &captions::workload(summary), &mut text);
+    line("machine", &captions::hardware(summary), &mut text);
+    line("source", &captions::source(&summary.source), &mut text);
+    for warning in &summary.warnings {
+        line("warning", warning, &mut text);
     }
     bricks(summary, &mut text);
     functions(summary, &mut text);
@@ -35,7 +35,7 @@ pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
         text.push('\n');
     }
     for Written { path, what } in files {
-        // A path is to be copied, so it is never broken.
+        // A path is never broken, so that it can be copied.
         let _ = writeln!(text, "{:10}{}", "written", printable(path));
         let _ = writeln!(text, "{:10}{}", "", cut(&printable(what), WIDTH - 10));
     }
@@ -43,25 +43,25 @@ pub(crate) fn text(summary: &Summary, files: &[Written]) -> String {
 }
 
 fn line(name: &str, value: &str, text: &mut String) {
-    // A word that has a line of its own and is longer still would break the page.
+    // A word that is longer than a line would break the layout.
     let words = printable(value);
     let words: Vec<String> = words.split(' ').map(|word| cut(word, WIDTH - 10)).collect();
     wrapped(&format!("{name:10}"), &words.join(" "), text);
 }
 
 fn bricks(summary: &Summary, text: &mut String) {
-    let bricks = words::bricks(summary);
+    let bricks = captions::bricks(summary);
     if bricks.is_empty() {
         return;
     }
     heading(["brick", "phase"], &[("weight", WEIGHT), ("share", SHARE)], text);
-    for brick in bricks.iter().take(words::MOST_ROWS) {
+    for brick in bricks.iter().take(captions::MOST_ROWS) {
         let phase = brick.phase.map_or("", |phase| phase.name());
         row(
             [&brick.name, phase],
             &[
                 (&amount(brick.weight, summary.unit), WEIGHT),
-                (&percent(brick.weight, summary.total), SHARE),
+                (&fine_percent_of(brick.weight, summary.total), SHARE),
             ],
             text,
         );
@@ -70,18 +70,18 @@ fn bricks(summary: &Summary, text: &mut String) {
 }
 
 fn functions(summary: &Summary, text: &mut String) {
-    let functions = words::functions(summary);
+    let functions = captions::functions(summary);
     if functions.is_empty() {
         return;
     }
     heading(["function", ""], &[("self", WEIGHT), ("share", SHARE), ("total", SHARE)], text);
-    for function in functions.iter().take(words::MOST_ROWS) {
-        let total = percent(function.weight, summary.total);
+    for function in functions.iter().take(captions::MOST_ROWS) {
+        let total = fine_percent_of(function.weight, summary.total);
         row(
             [&function.name, ""],
             &[
                 (&amount(function.self_weight, summary.unit), WEIGHT),
-                (&percent(function.self_weight, summary.total), SHARE),
+                (&fine_percent_of(function.self_weight, summary.total), SHARE),
                 (&total, SHARE),
             ],
             text,
@@ -92,17 +92,20 @@ fn functions(summary: &Summary, text: &mut String) {
 
 fn classes(summary: &Summary, text: &mut String) {
     heading(["class", ""], &[("self", WEIGHT), ("share", SHARE)], text);
-    for class in words::classes(summary) {
+    for class in captions::classes(summary) {
         let weight = class.self_weight;
         row(
             [class.name.name(), ""],
-            &[(&amount(weight, summary.unit), WEIGHT), (&percent(weight, summary.total), SHARE)],
+            &[
+                (&amount(weight, summary.unit), WEIGHT),
+                (&fine_percent_of(weight, summary.total), SHARE),
+            ],
             text,
         );
     }
 }
 
-/// What differs, or that nothing does: the table is in the Markdown.
+/// The differing shares, or a line that all agree. The whole table is in the Markdown.
 fn agreement(summary: &Summary, text: &mut String) {
     let Some(agreement) = &summary.agreement else {
         if let Some(absent) = &summary.agreement_absent {
@@ -112,10 +115,10 @@ fn agreement(summary: &Summary, text: &mut String) {
         return;
     };
     text.push('\n');
-    let Some(warning) = words::warning(agreement) else {
+    let Some(warning) = captions::warning(agreement) else {
         let n = agreement.bricks.len();
         let said = format!(
-            "the sampled shares of all {n} bricks are the measured ones, as far as {} samples tell",
+            "the sampled shares of all {n} bricks agree with the measured ones, as far as {} samples show",
             agreement.samples
         );
         line("agreement", &said, text);
@@ -123,7 +126,7 @@ fn agreement(summary: &Summary, text: &mut String) {
     };
     line("warning", &format!("sampled and measured shares: {warning}"), text);
     for brick in &agreement.bricks {
-        let [sampled, measured, difference, allowed, verdict] = words::compared(brick);
+        let [sampled, measured, difference, allowed, verdict] = captions::compared(brick);
         if verdict == "differs" {
             let said = format!(
                 "{} of {}: sampled {sampled}, measured {measured}, {difference} points where \
@@ -136,17 +139,17 @@ fn agreement(summary: &Summary, text: &mut String) {
     }
 }
 
-/// The names of columns, the last of numbers of these widths, and a line below.
+/// The header of a table and a line below it. The last columns are numbers of these widths.
 fn heading(names: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
     text.push('\n');
     row(names, numbers, text);
     let _ = writeln!(text, "{}", "-".repeat(WIDTH));
 }
 
-/// A name, what it is of, and numbers of these widths. The name's end is what is kept of it.
+/// A row: a name, its phase, and numbers of these widths. A long name loses its beginning.
 fn row([name, of]: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
     let of = if of.is_empty() { String::new() } else { format!(" {of:8}") };
-    // A number may need more than its column has.
+    // A number may need more room than its column has.
     let numbers = numbers.iter().map(|&(number, width)| (number, width.max(columns(number) + 1)));
     let taken: usize = numbers.clone().map(|(_, width)| width).sum();
     let room = WIDTH.saturating_sub(taken + of.len());
@@ -159,14 +162,14 @@ fn row([name, of]: [&str; 2], numbers: &[(&str, usize)], text: &mut String) {
 }
 
 fn more(n: usize, text: &mut String) {
-    if n > words::MOST_ROWS {
-        let _ = writeln!(text, "and {} more", n - words::MOST_ROWS);
+    if n > captions::MOST_ROWS {
+        let _ = writeln!(text, "and {} more", n - captions::MOST_ROWS);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::tests::{files, summary};
+    use super::super::captions::tests::{files, summary};
     use super::*;
 
     #[test]
@@ -178,8 +181,8 @@ mod tests {
     fn nothing_is_wider_than_a_terminal() {
         let mut summary = summary();
         summary.bricks[0].name = "brick".repeat(40);
-        summary.doubts.push("x".repeat(200));
-        // Folded stacks of others count what they like.
+        summary.warnings.push("x".repeat(200));
+        // Folded stacks of other programs may count anything.
         summary.total = u64::MAX;
         for share in &mut summary.functions {
             share.self_weight = u64::MAX;

@@ -1,23 +1,23 @@
-//! What each thread of a profile was at, at any moment of the system's clocks.
+//! The place of each thread in a profile, at any moment of the system's clocks.
 
 use std::collections::{HashMap, HashSet};
 
 use brickscope::{Absent, Anchor, Pass, Profile, Source};
 use brickscope_sampler::TimeBase;
 
-/// From the system's time to that of a profile.
+/// Converts the system's time to that of a profile.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clocks {
-    /// The system's time of a moment, and the profile's.
+    /// A moment by the system's clock and by the profile's.
     first: (u64, u64),
-    /// Nanoseconds of the profile in one of the system.
+    /// Nanoseconds of the profile per nanosecond of the system.
     rate: f64,
 }
 
 impl Clocks {
     /// # Errors
     ///
-    /// If the profile doesn't tell, or samples are of a clock that nobody can read.
+    /// If the profile doesn't relate the clocks, or the samples have a clock that can't be read.
     pub(super) fn new(profile: &Profile, base: TimeBase) -> Result<Self, Absent> {
         let absent = |reason: &str| Absent { reason: reason.to_owned() };
         let by_system = |anchor: &Anchor| match base {
@@ -28,14 +28,14 @@ impl Clocks {
         let anchors = &profile.clock.anchors;
         let (Some(first), Some(last)) = (anchors.first(), anchors.last()) else {
             return Err(absent(
-                "the profile doesn't say which moments of the system's clock it is of: it was written \
-                 by an older brickscope, or on a system whose clock is not known",
+                "the profile doesn't relate its clock to the system's: it was written by an older \
+                brickscope, or on a system with an unknown clock",
             ));
         };
         let (Some(from), Some(to)) = (by_system(first), by_system(last)) else {
             return Err(absent(
-                "the samples are stamped by the kernel's own clock, which no program can read: record \
-                 with `perf record -k CLOCK_MONOTONIC_RAW`",
+                "the samples have timestamps of the kernel's own clock, which no program can read: record \
+                with `perf record -k CLOCK_MONOTONIC_RAW`",
             ));
         };
         let (system, ours) = (to.saturating_sub(from), last.at_ns.saturating_sub(first.at_ns));
@@ -43,8 +43,8 @@ impl Clocks {
         // The two clocks count the same seconds.
         if !(0.99..1.01).contains(&rate) {
             return Err(absent(
-                "the profile's clock and the system's ran at different speeds: the machine was \
-                 suspended meanwhile, or the profile is not of this run",
+                "the profile's clock and the system's ran at different rates: the machine was \
+                suspended meanwhile, or the profile is of another run",
             ));
         }
         Ok(Self { first: (from, first.at_ns), rate })
@@ -54,13 +54,13 @@ impl Clocks {
     pub(super) fn ours(&self, system_ns: u64) -> Option<u64> {
         let (system, ours) = self.first;
         let since = system_ns as i128 - i128::from(system);
-        // Some hours at most, so far below where `f64` loses nanoseconds.
+        // A few hours at most, far below the range where `f64` loses nanoseconds.
         let at = i128::from(ours) + (since as f64 * self.rate).round() as i128;
         u64::try_from(at).ok()
     }
 }
 
-/// Where a thread was.
+/// The place of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     /// An index into the passes of the profile.
@@ -71,12 +71,12 @@ pub(super) struct Place {
 
 const NOWHERE: Place = Place { pass: None, span: None };
 
-/// What each thread was at, from its passes and spans.
+/// The places of all threads, from their passes and spans.
 #[derive(Debug)]
 pub(super) struct Timeline {
-    /// Of each lane the moments at which its place changed, with the place from then on.
+    /// For each lane, the moments at which its place changes, with the place from then on.
     lanes: Vec<Vec<(u64, Place)>>,
-    /// The lanes of each thread: a number may have been given out again.
+    /// The lanes of each thread: several, if its number was reused.
     by_tid: HashMap<u32, Vec<usize>>,
     /// Lanes with passes.
     with_passes: Vec<usize>,
@@ -98,7 +98,7 @@ impl Timeline {
         }
         let depths = depths(profile);
         for (index, span) in (0..).zip(&profile.spans) {
-            // What was deferred did not run on this thread at that time.
+            // Deferred bricks did not run on this thread at that time.
             if span.source != Source::Host {
                 continue;
             }
@@ -124,13 +124,13 @@ impl Timeline {
         Self { lanes, by_tid, with_passes }
     }
 
-    /// Where a thread was; `None` if it never recorded anything, or nothing around that time.
+    /// The place of a thread; `None` if it recorded nothing around that time.
     pub(super) fn of_thread(&self, tid: u32, at: u64) -> Option<Place> {
         let lanes = self.by_tid.get(&tid)?;
         lanes.iter().map(|&lane| self.at(lane, at)).find(|place| *place != NOWHERE)
     }
 
-    /// Where the thread was that ran a pass at that time, if there was one; and whether there were
+    /// The place of the thread that ran a pass at that time, if there was one, and whether there were
     /// several.
     pub(super) fn of_passes(&self, at: u64) -> (Option<Place>, bool) {
         let mut open = self
@@ -163,7 +163,7 @@ struct Interval {
     what: What,
 }
 
-/// How deep each span lies, from 1 on. A span's parent comes before it.
+/// The depth of each span, from 1 on. A span's parent comes before it.
 fn depths(profile: &Profile) -> Vec<u32> {
     let mut depths: Vec<u32> = Vec::with_capacity(profile.spans.len());
     for span in &profile.spans {
@@ -173,8 +173,8 @@ fn depths(profile: &Profile) -> Vec<u32> {
     depths
 }
 
-/// The moments at which the place of a thread changes. Intervals that overlap without nesting, of
-/// which there are few, end where the one around them does.
+/// The moments at which the place of a thread changes. Intervals that overlap without nesting, which are
+/// rare, end where the enclosing one ends.
 fn places(mut intervals: Vec<Interval>) -> Vec<(u64, Place)> {
     intervals.sort_by_key(|i| (i.start, i.depth, std::cmp::Reverse(i.end)));
     let mut changes: Vec<(u64, Place)> = Vec::with_capacity(2 * intervals.len());
@@ -204,18 +204,18 @@ fn places(mut intervals: Vec<Interval>) -> Vec<(u64, Place)> {
     changes
 }
 
-/// What is known of when the bricks of a pass ran.
+/// Whether it is known when the bricks of a pass ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
-    /// All.
+    /// For all bricks.
     Whole,
-    /// Not every span was kept.
+    /// Some spans weren't kept.
     InPart,
-    /// Some were timed by their order of issue.
+    /// Some bricks were timed by their order of issue.
     InOrder,
 }
 
-/// Likewise, of each pass.
+/// The same for each pass.
 pub(super) fn known(profile: &Profile) -> Vec<Known> {
     let mut explained: HashMap<u32, u64> = HashMap::new();
     let mut in_order: HashSet<u32> = HashSet::new();

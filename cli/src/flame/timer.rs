@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use brickscope_sampler::timer::{self, TimerSampler};
 
-use super::take;
+use super::record;
 
-/// Samples that are being taken.
+/// Sampling in progress.
 #[derive(Debug)]
 pub(crate) struct Asked {
     sampler: TimerSampler,
@@ -15,14 +15,14 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Begins, if that was asked for.
+    /// Begins, if the environment asks for it.
     pub(crate) fn start() -> Result<Option<Self>> {
         let asked = timer::start_if_asked().context("can't sample by timers")?;
         Ok(asked.map(|(sampler, path)| Self { sampler, path }))
     }
 
-    /// Ends, and writes what was sampled.
+    /// Ends, and writes the samples.
     pub(crate) fn finish(self) -> Result<()> {
-        take::write(&self.path, &take::name(&self.sampler.finish()))
+        record::write(&self.path, &record::name(&self.sampler.finish()))
     }
 }

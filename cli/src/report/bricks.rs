@@ -1,4 +1,4 @@
-//! The tables of bricks, categories and kernels, phase by phase.
+//! The tables of bricks, categories and kernels, by phase.
 
 use brickscope::{BrickCategory, Phase, Source as Clock, Total};
 
@@ -6,7 +6,7 @@ use super::figure::{From, Unit, absent, count, counted, div, percent, scaled, su
 use super::html::{Table, bar, details, note, reason, said};
 use super::source::{Source, heading};
 
-/// Rows of a table; what is beyond is summed in one.
+/// The most rows of a table; further ones are summed up in one.
 const MOST_ROWS: usize = 60;
 
 pub(super) fn section(source: &Source<'_>) -> String {
@@ -23,17 +23,17 @@ pub(super) fn section(source: &Source<'_>) -> String {
     }
     html.push_str(&samples(source));
     if html.is_empty() {
-        html = reason("No pass and no brick was recorded.");
+        html = reason("No passes and no bricks were recorded.");
     }
     html
 }
 
-/// Functions of an imported file that counts samples and has no times.
+/// The functions of an imported file that counts samples and has no times.
 fn samples(source: &Source<'_>) -> String {
     let imported = source.profile.imported.as_ref().filter(|of| !of.samples.is_empty());
     let Some(imported) = imported else { return String::new() };
     let mut table =
-        Table::new("Samples by function", &["Function", "#Own samples", "#With what it called"]);
+        Table::new("Samples by function", &["Function", "#Own samples", "#Including callees"]);
     for (nth, function) in imported.samples.iter().enumerate().take(MOST_ROWS) {
         let at = |field: &str| source.at(&format!("/imported/samples/{nth}/{field}"));
         table.row(&[
@@ -42,7 +42,7 @@ fn samples(source: &Source<'_>) -> String {
             &count(function.total, at("total")),
         ]);
     }
-    table.end() + &note("Samples are counts of the program that took them, and no times.")
+    table.end() + &note("Samples are counts by another program, not times.")
 }
 
 fn of_phase(source: &Source<'_>, phase: Phase, html: &mut String) {
@@ -51,7 +51,7 @@ fn of_phase(source: &Source<'_>, phase: Phase, html: &mut String) {
     kernels(source, Some(phase), html);
 }
 
-/// The class that gives a category its colour.
+/// The CSS class for the colour of a category.
 pub(super) fn colour(category: Option<BrickCategory>) -> &'static str {
     match category {
         Some(BrickCategory::Norm) => "c-norm",
@@ -62,12 +62,12 @@ pub(super) fn colour(category: Option<BrickCategory>) -> &'static str {
     }
 }
 
-/// How often something ran; of sums that another program made it may be unknown, which is 0 there.
+/// A count of runs. In sums by another program 0 means unknown.
 fn number(n: u64, from: From) -> String {
     if n == 0 { absent("-") } else { count(n, from) }
 }
 
-/// A name with the colour of its category before it.
+/// A name after a mark in the colour of its category.
 fn named(total: &Total) -> String {
     let mark = if total.source == Clock::HostOrder {
         " <abbr title=\"host order: from its issue to the next one's\">†</abbr>"
@@ -91,7 +91,7 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
     let explained: u64 =
         bricks.iter().fold(0, |sum, brick| sum.saturating_add(brick.stats.exclusive_ns));
     let all = || bricks.iter().map(|b| source.of_total(b, "exclusive_ns")).collect();
-    // Without a pass there is no wall: shares are of what the bricks explain.
+    // Without a pass there is no wall time, and shares are of the attributed time.
     let (whole, whole_from) = match of_phase {
         Some((phase, total)) => (total.wall_ns, source.of_phase(phase, "wall_ns")),
         None => (explained, sum(all())),
@@ -107,9 +107,9 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
     );
     let caption = format!("Bricks of {}", heading(phase).to_lowercase());
     let is_nested = bricks.iter().any(|brick| brick.stats.exclusive_ns != brick.stats.total_ns);
-    let inclusive = format!("#With what is inside, {}", unit.name);
+    let inclusive = format!("#Inclusive, {}", unit.name);
     let columns = ["Brick", "Share", "#%", &own, &inclusive, "#Spans", &mean, &p50, &p99];
-    // That column, if bricks lie in bricks.
+    // The inclusive column is for nested bricks only.
     let only = |cells: &[&str]| -> Vec<String> {
         let cells = cells.iter().enumerate().filter(|(nth, _)| is_nested || *nth != 4);
         cells.map(|(_, cell)| (*cell).to_owned()).collect()
@@ -129,12 +129,10 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
             || absent("-"),
             |mean| each_unit.show(mean, div(from("total_ns"), from("count"))),
         );
-        // Of sums that another program made there is no spread at any number.
+        // Sums by another program have no spread, however many spans there are.
         let has_spread = stats.histogram.count() == stats.count && stats.count > 0;
         let withheld = || match has_spread {
-            true => {
-                "<abbr class=\"absent\" title=\"too few spans to state it\">-</abbr>".to_owned()
-            }
+            true => "<abbr class=\"absent\" title=\"too few spans\">-</abbr>".to_owned(),
             false => absent("-"),
         };
         let at = |ns: Option<u64>, field: &str| {
@@ -202,7 +200,7 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
     }
     if of_phase.is_some() {
         html.push_str(&note(
-            "Time is without that of bricks inside; it adds up, with what is unattributed, to the wall. \
+            "Time excludes inner bricks; together with the unattributed time it adds up to the wall time. \
              Mean and percentiles are of whole spans.",
         ));
     }
@@ -269,7 +267,7 @@ fn kernels(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
             if work == 0 || stats.total_ns == 0 {
                 return absent("-");
             }
-            // A byte in a nanosecond is a gigabyte in a second.
+            // A byte per nanosecond is a gigabyte per second.
             let rate = work as f64 / stats.total_ns as f64;
             scaled(rate, 1.0, "", div(from(field), from("total_ns")))
         };
@@ -290,7 +288,7 @@ fn kernels(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
     let mut inside = table.end();
     if kernels.len() > MOST_ROWS {
         inside.push_str(&note(
-            "Only the longest are here; <code>brickscope show RUN --as kernels</code> has all.",
+            "These are the longest; <code>brickscope show RUN --as kernels</code> lists all.",
         ));
     }
     html.push_str(&details(&caption, &inside));

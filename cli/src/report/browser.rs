@@ -1,5 +1,5 @@
-//! A report in a real browser, where Chromium is on `PATH`: each section is visited, the pictures are
-//! driven by keys, and what is shown is held to the data.
+//! Tests of reports in a real browser, if Chromium is on `PATH`: they visit each section, drive the
+//! diagrams by keys, and check the display against the data.
 
 use serde::Deserialize;
 
@@ -7,41 +7,41 @@ use super::page::hash;
 use super::tests::{HOSTILE, on_a_device, page, sample};
 use crate::chromium;
 
-/// What was seen in the browser.
+/// What the browser showed.
 #[derive(Debug, Deserialize)]
 struct Seen {
-    /// Of scripts, and what the policy of the page refused.
+    /// Errors of scripts, and violations of the page's policy.
     errors: Vec<String>,
-    /// The first thing that Tab reaches.
+    /// The first element that Tab reaches.
     first: String,
-    /// Sections that the contents lead to, and those that have nothing to see.
+    /// Sections in the table of contents, and those of them that are empty.
     sections: usize,
     unseen: Vec<String>,
-    /// Tables that no `details` shows when it is opened.
+    /// Tables that stay hidden when their `details` is opened.
     closed: usize,
     /// How much wider the page is than the window.
     overflow: f64,
-    /// What the line below the first timeline says: before anything, and after each key.
+    /// The line below the first timeline: at first, and after each key.
     details: Vec<String>,
-    /// How much of the whole it shows: at first, after Enter, after Escape.
+    /// The visible share of the timeline: at first, after Enter, after Escape.
     zooms: Vec<String>,
     /// Whether the focus on it can be seen.
     focus: String,
-    /// Timelines that are seen after the second pass was chosen, and rects in it.
+    /// Visible timelines after the second pass was chosen, and the rectangles in it.
     passes: usize,
     rects: usize,
-    /// Frames of the first flame view: with all layers as one, and each for itself.
+    /// Frames of the first flame view: with merged layers, and with each layer.
     frames: Vec<usize>,
     /// The colour of the page after each click on the button.
     colours: Vec<String>,
     /// The colour of a cell of the heat map, by the table and by the column.
     shades: Vec<String>,
-    /// Numbers on the page, and those whose text isn't their value.
+    /// Numbers on the page, and those whose text differs from their value.
     numbers: usize,
     wrong: Vec<String>,
 }
 
-/// Before the scripts of the page: they may fail, too.
+/// Runs before the scripts of the page, which may fail as well.
 const WATCH: &str = r#"
 var errors = [];
 window.addEventListener("error", function (e) { errors.push(e.message); });
@@ -49,7 +49,7 @@ window.addEventListener("unhandledrejection", function (e) { errors.push(String(
 document.addEventListener("securitypolicyviolation", function (e) { errors.push(e.violatedDirective + " " + e.blockedURI); });
 "#;
 
-/// Does what a reader does.
+/// Acts as a reader does.
 const DRIVE: &str = r##"
 window.addEventListener("load", function () { setTimeout(function () {
     var seen = {};
@@ -129,7 +129,7 @@ window.addEventListener("load", function () { setTimeout(function () {
 }, 400); });
 "##;
 
-/// The page with scripts before and after its own, which its policy then allows, too.
+/// The page with scripts before and after its own, and a policy that allows them.
 fn with(page: &str, before: &str, after: &str) -> String {
     let allowed = format!("script-src '{}' '{}' ", hash(before), hash(after));
     let page = page.replacen("script-src ", &allowed, 1);
@@ -141,7 +141,7 @@ fn drive(page: &str, window: [u32; 2]) -> Option<Seen> {
     chromium::seen(&with(page, WATCH, DRIVE), "report.html", window)
 }
 
-/// What holds of every page.
+/// Checks that hold for every page.
 #[track_caller]
 fn check(seen: &Seen) {
     assert!(seen.errors.is_empty(), "{:?}", seen.errors);
@@ -150,7 +150,7 @@ fn check(seen: &Seen) {
     assert_eq!(seen.closed, 0);
     assert!(seen.overflow <= 0.0, "{} wider than the window", seen.overflow);
     assert!(seen.wrong.is_empty(), "{:?}", seen.wrong);
-    // As the system has it is one of the two.
+    // The system's setting is one of the two.
     let [a, b, c] = &seen.colours[..] else { panic!("{:?}", seen.colours) };
     assert_ne!(a, b, "light and dark");
     assert!(c == a || c == b);
@@ -167,9 +167,9 @@ fn a_report_is_read_by_mouse_and_keyboard() {
         assert_ne!(seen.focus, "none");
         let begins = [
             "Choose something",
-            // The pass is at 0.13 µs, in front of it nothing.
+            // The pass begins at 0.13 µs, with nothing before it.
             "Embedding takes 1.01 µs",
-            // The next to it, and inside of it the brick and its kernel.
+            // The next layer, then the brick and its kernel inside of it.
             "layer 0 takes 200",
             "QkvProjection in layer 0, takes 100",
             "q8_0_gemv_avx2 in layer 0, takes 100",
@@ -213,10 +213,10 @@ fn a_report_has_a_picture_in_light_and_in_dark() {
         chromium::screenshot(&with(&page, &before, ""), "report.html", [1280, 2400])
     };
     let (Some(light), Some(dark)) = (of("light"), of("dark")) else { return };
-    for picture in [&light, &dark] {
-        assert!(picture.starts_with(b"\x89PNG"));
+    for screenshot in [&light, &dark] {
+        assert!(screenshot.starts_with(b"\x89PNG"));
         // An empty page of that size is some kilobytes.
-        assert!(picture.len() > 40_000, "{} bytes", picture.len());
+        assert!(screenshot.len() > 40_000, "{} bytes", screenshot.len());
     }
     assert_ne!(light, dark);
 }

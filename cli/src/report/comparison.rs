@@ -13,7 +13,7 @@ use super::page::Section;
 use super::source::{Source, heading};
 use super::{difference, overview};
 
-/// Rows of a table.
+/// The most rows of a table.
 const MOST_ROWS: usize = 60;
 
 pub(super) fn head(names: [&str; 2], comparison: &Result<Comparison, String>) -> String {
@@ -51,16 +51,16 @@ pub(super) fn verdicts(comparison: &Result<Comparison, String>) -> String {
             counted(side.samples, "sample", from(format!("/{field}/samples"))),
             count(side.disturbed, from(format!("/{field}/disturbed")))
         )));
-        for (_, doubt) in side.doubts.iter().take(12) {
-            html.push_str(&note(&format!("{letter}: {}", told(doubt))));
+        for (_, warning) in side.doubts.iter().take(12) {
+            html.push_str(&note(&format!("{letter}: {}", told(warning))));
         }
     }
     for (nth, test) in comparison.tests.iter().enumerate().take(24) {
         html.push_str(&of_test(test, &|rest| from(format!("/tests/{nth}{rest}"))));
     }
     html.push_str(&note(
-        "A process is what is compared, however many passes it took: two single runs can’t tell a change from how \
-         runs differ. <code>brickscope benchmark --processes N</code> measures sets that can.",
+        "The comparison is between processes, however many passes each ran. Two single runs can’t distinguish a \
+        change from the variation between runs; sets from <code>brickscope benchmark --processes N</code> can.",
     ));
     html
 }
@@ -69,7 +69,7 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
     let most = [test.whole.a_ns, test.whole.b_ns].into_iter().flatten().fold(0.0, f64::max);
     let unit = Unit::of(most as u64);
     let (a, b) = (format!("#A, {}", unit.name), format!("#B, {}", unit.name));
-    let caption = format!("{}: a sample on either side", called(&test.name));
+    let caption = format!("{}: one sample on each side", called(&test.name));
     let columns = ["Part", &a, &b, "#Change", "#from", "#to", "Verdict"];
     let mut table = Table::of_class("verdicts", &caption, &columns);
     let whole = match test.sample {
@@ -140,7 +140,7 @@ fn row(
     );
 }
 
-/// The figures of both runs beside each other, or why one has none.
+/// The figures of both runs side by side, or why one has none.
 pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> {
     let mut html = String::new();
     let mut profiles = Vec::new();
@@ -162,26 +162,26 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
     let mut sections = vec![Section {
         id: "figures",
         title: "Both runs",
-        lead: "What people ask for first, of either run.",
+        lead: "The main figures of both runs.",
         html: html + &cards,
     }];
     if let [(_, a), (_, b)] = profiles[..] {
         sections.push(Section {
             id: "bricks",
             title: "Bricks side by side",
-            lead: "Time per token of each brick. Differences of single runs are no verdicts.",
+            lead: "Time per token of each brick. Differences between single runs aren’t verdicts.",
             html: bricks(a, b),
         });
         sections.push(Section {
             id: "layers",
             title: "Layers side by side",
-            lead: "In which layers and bricks a token takes longer in B than in A.",
+            lead: "The layers and bricks in which a token takes longer in B than in A.",
             html: difference::section([&Source::host(a, "A:"), &Source::host(b, "B:")]),
         });
         sections.push(Section {
             id: "tokens",
             title: "Tokens",
-            lead: "What a user waits for, of either run.",
+            lead: "How long a user waits for each token, in both runs.",
             html: tokens(a, b),
         });
     }
@@ -216,7 +216,7 @@ fn bricks(a: &Profile, b: &Profile) -> String {
         ];
         let caption = format!("Bricks of {phase}, side by side");
         let mut table = Table::of_class("bricks", &caption, &columns);
-        // Those of A, the longest first, then those that only B has.
+        // The bricks of A, the longest first, then those that only B has.
         let mut names: Vec<&str> = Vec::new();
         let mut known = BTreeSet::new();
         let (of_side_a, of_side_b) = (a.bricks(Some(phase)), b.bricks(Some(phase)));
@@ -260,7 +260,7 @@ fn bricks(a: &Profile, b: &Profile) -> String {
                 ),
                 _ => absent("-"),
             };
-            // For the eye only: the numbers stand beside it.
+            // Decoration: the numbers are next to it.
             let pair = match class {
                 "wall" => String::new(),
                 _ => [(0, "c-side-a"), (1, "c-side-b")]
@@ -330,5 +330,5 @@ fn tokens(a: &Profile, b: &Profile) -> String {
             add(name, field, [of(0), of(1)]);
         }
     }
-    if any { table.end() } else { reason("No token was timed on either side.") }
+    if any { table.end() } else { reason("No tokens were timed on either side.") }
 }

@@ -1,4 +1,4 @@
-//! Layer × brick of two runs: how much longer a token takes in each.
+//! Layers by bricks of two runs: how much longer a token takes in each cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,18 @@ use super::html::{Table, note, reason, said_in_parts};
 use super::layers::{Cells, layer_heading};
 use super::source::{Source, heading};
 
-/// Columns and rows; further bricks and layers are left out, and said to be.
+/// The most columns and rows. Further bricks and layers are left out, with a note.
 const MOST_BRICKS: usize = 16;
 const MOST_LAYERS: usize = 130;
 
-/// Shades between no difference and the largest.
+/// The number of shades between no difference and the largest.
 const SHADES: f64 = 12.0;
 
 pub(super) fn section(sources: [&Source<'_>; 2]) -> String {
     for (source, letter) in sources.iter().zip(["A", "B"]) {
         if source.profile.layers.is_empty() && source.profile.dropped.spans > 0 {
             return reason(&format!(
-                "Some spans of {letter} did not fit the log: what its bricks took in each layer is not known in full."
+                "Some spans of {letter} did not fit the log, so the time of its bricks in each layer is incomplete."
             ));
         }
     }
@@ -36,9 +36,9 @@ pub(super) fn section(sources: [&Source<'_>; 2]) -> String {
         return reason("No phase has bricks by layer on both sides.");
     }
     html + &note(
-        "Time of a token in B without that in A, each without that of bricks inside: + is longer in B. The darker a \
-         cell, the more of the largest difference in its table. <em>only A</em>, <em>only B</em>: the other side has \
-         no such brick there. Differences of single runs are no verdicts.",
+        "Time of a token in B minus that in A, each without inner bricks: + is longer in B. Darker cells are closer \
+        to the largest difference in the table. <em>only A</em>, <em>only B</em>: the other side has no such brick \
+        there. Differences between single runs aren’t verdicts.",
     )
 }
 
@@ -46,12 +46,12 @@ fn map(phase: Phase, sources: [&Source<'_>; 2], cells: [&Cells<'_>; 2]) -> Strin
     let tokens = |profile: &Profile| profile.phase(phase).map_or(0, |total| total.tokens);
     let tokens = sources.map(|source| tokens(source.profile));
     if tokens.contains(&0) {
-        return reason(&format!("{phase}: a run doesn't say how many tokens it had."));
+        return reason(&format!("{phase}: a run doesn’t state its number of tokens."));
     }
     let each = |ns: u64, side: usize| ns as f64 / tokens[side] as f64;
     let from = |side: usize, from| div(from, sources[side].of_phase(phase, "tokens"));
     let apart = |a: u64, b: u64| each(b, 1) - each(a, 0);
-    // By the time that they take on both sides.
+    // Sorted by their time on both sides together.
     let mut by_brick: BTreeMap<&str, f64> = BTreeMap::new();
     for (side, cells) in cells.iter().enumerate() {
         for (name, ns) in cells.bricks() {
@@ -59,7 +59,7 @@ fn map(phase: Phase, sources: [&Source<'_>; 2], cells: [&Cells<'_>; 2]) -> Strin
         }
     }
     let mut bricks: Vec<(&str, f64)> = by_brick.into_iter().collect();
-    // Stable, so that equals stay in the order of their names.
+    // A stable sort keeps equal times in the order of names.
     bricks.sort_by(|x, y| y.1.total_cmp(&x.1));
     let shown = &bricks[..bricks.len().min(MOST_BRICKS)];
     let layers: BTreeSet<Option<u16>> =
@@ -78,7 +78,7 @@ fn map(phase: Phase, sources: [&Source<'_>; 2], cells: [&Cells<'_>; 2]) -> Strin
     columns.push("#all".to_owned());
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let caption = format!(
-        "{}: B − A of each brick in each layer, {} a token",
+        "{}: B − A of each brick in each layer, {} per token",
         heading(Some(phase)),
         unit.name
     );
@@ -120,7 +120,7 @@ fn map(phase: Phase, sources: [&Source<'_>; 2], cells: [&Cells<'_>; 2]) -> Strin
     let mut html = table.end();
     if bricks.len() > MOST_BRICKS || layers.len() > MOST_LAYERS {
         html.push_str(&note(
-            "Further bricks have no column, but count in <em>all</em>; further layers have no row.",
+            "Further bricks have no column, but are included in <em>all</em>; further layers have no row.",
         ));
     }
     html

@@ -1,10 +1,10 @@
-//! A number of the page: what is shown, its raw value, and where in `profile.json` that is from.
+//! The numbers of the page: the shown text, the raw value, and its place in `profile.json`.
 //!
-//! `docs/report.md` has the scheme, and `trace.rs` holds every page to it.
+//! `docs/report.md` describes the scheme, and `provenance.rs` checks every page against it.
 
 use serde_json::{Value, json};
 
-/// Where a number is from: a JSON pointer (text), or an operator and its operands (an array).
+/// The origin of a number: a JSON pointer (text), or an operator and its operands (an array).
 pub(super) type From = Value;
 
 /// A place in the file.
@@ -31,7 +31,7 @@ pub(super) fn div(a: From, b: From) -> From {
     json!(["div", a, b])
 }
 
-/// As the file has it, or as it follows from the file.
+/// A value from the file, or derived from it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Raw {
     Int(u64),
@@ -72,7 +72,7 @@ impl std::convert::From<f64> for Raw {
     }
 }
 
-/// What a column of times is in.
+/// The unit of a column of times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Unit {
     pub(super) name: &'static str,
@@ -82,7 +82,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// One in which the largest of some times has few digits.
+    /// The unit in which the largest of some times has few digits.
     pub(super) fn of(most_ns: u64) -> Self {
         match most_ns {
             ..10_000_000 => Self { name: "µs", per: 1e3, digits: 1 },
@@ -117,7 +117,7 @@ pub(super) fn time(ns: impl Into<Raw>, from: From) -> String {
     figure(raw, per, digits, unit, from)
 }
 
-/// Three digits, or all before the point.
+/// Digits after the point, for three in total, or all before the point.
 fn digits(shown: f64) -> usize {
     match shown.abs() {
         ..9.995 => 2,
@@ -126,12 +126,12 @@ fn digits(shown: f64) -> usize {
     }
 }
 
-/// How many.
+/// A count.
 pub(super) fn count(n: impl Into<Raw>, from: From) -> String {
     figure(n.into(), 1.0, 0, "", from)
 }
 
-/// How many of what; there may be one.
+/// A count and its noun, in the singular or plural.
 pub(super) fn counted(n: u64, what: &str, from: From) -> String {
     let ending = match n {
         1 => "",
@@ -149,19 +149,19 @@ pub(super) fn percent(share: f64, from: From) -> String {
     figure(Raw::Float(share), 0.01, 1, " %", from)
 }
 
-/// A rate or size: raw ÷ `per`, with three digits and the name of that.
+/// A rate or size: raw ÷ `per`, with three digits and the name of that unit.
 pub(super) fn scaled(raw: impl Into<Raw>, per: f64, unit: &str, from: From) -> String {
     let raw = raw.into();
     figure(raw, per, digits(raw.as_f64() / per), unit, from)
 }
 
-/// A change or difference: with its sign.
+/// A change or difference, with its sign.
 pub(super) fn signed(raw: f64, per: f64, digits: usize, unit: &str, from: From) -> String {
     let plus = if raw > 0.0 { "+" } else { "" };
     with_prefix(plus, Raw::Float(raw), per, digits, unit, from)
 }
 
-/// What isn't known, in a cell of a table.
+/// A cell for an unknown value.
 pub(super) fn absent(why: &str) -> String {
     format!("<span class=\"absent\">{}</span>", super::html::text(why))
 }
@@ -177,7 +177,7 @@ fn with_prefix(prefix: &str, raw: Raw, per: f64, digits: usize, unit: &str, from
     }
     let mut digits = digits;
     let mut shown = format!("{value:.digits$}");
-    // What was measured isn't shown as nothing.
+    // A measured value is never shown as zero.
     while value != 0.0 && digits < 6 && shown.bytes().all(|c| !matches!(c, b'1'..=b'9')) {
         digits += 1;
         shown = format!("{value:.digits$}");
@@ -187,7 +187,7 @@ fn with_prefix(prefix: &str, raw: Raw, per: f64, digits: usize, unit: &str, from
         Value::String(pointer) => pointer.clone(),
         other => other.to_string(),
     };
-    // Pointers and arrays have many double quotes, and seldom any of these.
+    // Pointers and arrays contain many double quotes, and rarely any of these characters.
     let from = from.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&#39;");
     let per = if per == 1.0 { String::new() } else { format!(" data-per={per}") };
     format!("<data value={}{per} data-from='{from}'>{prefix}{shown}{unit}</data>", raw.text())

@@ -1,4 +1,4 @@
-//! All spans by what they are inside of: phase, layer, brick, kernel. An icicle.
+//! The flame view: all spans by phase, layer, brick and kernel, as an icicle graph.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use super::html::{Table, details, note, reason, said};
 use super::page::Names;
 use super::source::{Source, heading};
 
-/// Frames while spans are summed. What would be beyond is counted.
+/// The most frames while spans are summed up. Spans beyond it are counted.
 const MOST_SUMMED: usize = 50_000;
 
-/// Frames of the picture: those of most time.
+/// The most frames of the view: the longest.
 const MOST_FRAMES: usize = 1_500;
 
-/// What a frame is of.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Phase(Option<Phase>),
@@ -31,7 +31,7 @@ struct Frame {
     ns: u64,
 }
 
-/// No frame: there was no room.
+/// No frame, for lack of room.
 const NONE: u32 = u32::MAX;
 
 fn summed(source: &Source<'_>) -> (Vec<Frame>, u64) {
@@ -74,7 +74,7 @@ fn summed(source: &Source<'_>) -> (Vec<Frame>, u64) {
             None => left_out += 1,
         }
     }
-    // A phase is as long as its passes; what is outside of them as what is in it.
+    // A phase is as long as its passes; outside of passes, as long as its contents.
     for index in 0..frames.len() {
         if let Key::Phase(phase) = frames[index].key {
             let wall = phase.and_then(|phase| profile.phase(phase)).map(|total| total.wall_ns);
@@ -87,7 +87,7 @@ fn summed(source: &Source<'_>) -> (Vec<Frame>, u64) {
     (frames, left_out)
 }
 
-/// The frames of most time, with those around them, each after the one around it, siblings by time.
+/// The longest frames and their ancestors, parents before children, siblings by time.
 fn shown(frames: &[Frame]) -> Vec<u32> {
     let mut by_time: Vec<u32> = (0..frames.len() as u32).collect();
     by_time.sort_by_key(|&index| (std::cmp::Reverse(frames[index as usize].ns), index));
@@ -107,7 +107,7 @@ fn shown(frames: &[Frame]) -> Vec<u32> {
         }
     }
     let mut inside: HashMap<Option<u32>, Vec<u32>> = HashMap::new();
-    // Layers and phases in their order, bricks by time.
+    // Layers and phases are in their order, bricks by time.
     let mut ordered: Vec<u32> =
         by_time.into_iter().filter(|&index| is_kept[index as usize]).collect();
     ordered.sort_by_key(|&index| match frames[index as usize].key {
@@ -127,10 +127,10 @@ fn shown(frames: &[Frame]) -> Vec<u32> {
     order
 }
 
-pub(super) fn section(source: &Source<'_>, names: &mut Names, pictures: &mut Vec<Value>) -> String {
+pub(super) fn section(source: &Source<'_>, names: &mut Names, diagrams: &mut Vec<Value>) -> String {
     let profile = source.profile;
     if profile.spans.is_empty() {
-        return reason("No spans were kept, so it isn't known what was inside of what.");
+        return reason("No spans were kept, so their nesting is unknown.");
     }
     let (frames, left_out) = summed(source);
     let order = shown(&frames);
@@ -145,7 +145,7 @@ pub(super) fn section(source: &Source<'_>, names: &mut Names, pictures: &mut Vec
     let mut paths: HashMap<u32, Vec<Value>> = HashMap::new();
     let mut rows = Vec::with_capacity(order.len());
     let columns = ["Frame", "#Layer", "#Spans", "#Time", "#of its phase"];
-    let mut table = Table::of_class("frames", "All frames of the picture", &columns);
+    let mut table = Table::of_class("frames", "All frames of the flame view", &columns);
     for &index in &order {
         let frame = &frames[index as usize];
         let step = match frame.key {
@@ -208,18 +208,20 @@ pub(super) fn section(source: &Source<'_>, names: &mut Names, pictures: &mut Vec
         ]);
         paths.insert(index, path);
     }
-    let number = pictures.len();
-    pictures.push(json!({"base": source.base, "frames": rows}));
+    let number = diagrams.len();
+    diagrams.push(json!({"base": source.base, "frames": rows}));
     let mut html = format!(
-        "<div class=\"picture js\" data-flame=\"{number}\"></div>\n<noscript><p class=\"note\">The picture takes \
+        "<div class=\"diagram js\" data-flame=\"{number}\"></div>\n<noscript><p class=\"note\">The flame view needs \
          JavaScript; the table below has its numbers.</p></noscript>\n"
     );
     if left_out > 0 || order.len() < frames.len() {
-        html.push_str(&note("There are more kinds of frames than a picture shows; those of least time are left out."));
+        html.push_str(&note(
+            "There are more frames than this view shows; the shortest are left out.",
+        ));
     }
     html.push_str(&note(
-        "A width is measured time from begin to end, summed over all passes. What is under a frame was inside of it; \
-         what is free there is its own.",
+        "The width is measured time from start to end, summed over all passes. Frames below a frame ran inside of \
+        it; the free space there is its own time.",
     ));
     html + &details("All frames as a table", &table.end())
 }

@@ -1,18 +1,18 @@
-//! HTML by hand: text that can't become markup, tables, reasons.
+//! Writing HTML: escaped text, tables, reasons.
 
 use std::fmt::Write;
 
 use brickscope_analysis::view::printable;
 
-/// Longer texts are cut: a name of a megabyte says no more than its beginning.
+/// The longest text that is shown whole.
 const MOST_CHARACTERS: usize = 160;
 
-/// Text of anybody as it may stand in a page.
+/// Untrusted text, escaped for a page.
 pub(super) fn text(text: &str) -> String {
     attribute(&shown(text))
 }
 
-/// As people read it: without control characters, and not too long.
+/// Text without control characters, and not too long.
 pub(super) fn shown(text: &str) -> String {
     let end = text.char_indices().nth(MOST_CHARACTERS);
     match end {
@@ -21,7 +21,7 @@ pub(super) fn shown(text: &str) -> String {
     }
 }
 
-/// Text of ours in an attribute, or between tags.
+/// Our own text, escaped for an attribute or between tags.
 pub(super) fn attribute(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -30,7 +30,7 @@ pub(super) fn attribute(text: &str) -> String {
         .replace('\'', "&#39;")
 }
 
-/// A name as a heading of a narrow column: with places where a line may end.
+/// A name as the heading of a narrow column, with places where a line may break.
 pub(super) fn said_in_parts(what: &str) -> String {
     let mut html = String::from("<span data-text=\"file\">");
     let mut before = ' ';
@@ -44,36 +44,36 @@ pub(super) fn said_in_parts(what: &str) -> String {
     html + "</span>"
 }
 
-/// Text that the file has: names, paths, sentences.
+/// Text from the file: names, paths, sentences.
 pub(super) fn said(what: &str) -> String {
     format!("<span data-text=\"file\">{}</span>", text(what))
 }
 
-/// What people call a run: its path, if the file has no name for it.
+/// The display name of a run: its path, if the file has no name for it.
 pub(super) fn called(what: &str) -> String {
     format!("<span data-text=\"name\">{}</span>", text(what))
 }
 
-/// A sentence that the library makes of the file.
+/// A sentence that the library derives from the file.
 pub(super) fn told(what: &str) -> String {
     let what = printable(what);
     format!("<span data-text=\"library\">{}</span>", attribute(&what))
 }
 
-/// Why there is nothing to show.
+/// A paragraph that says why there is nothing to show.
 pub(super) fn reason(why: &str) -> String {
     format!("<p class=\"reason\">{}</p>\n", told(why))
 }
 
-/// A paragraph of ours, which is HTML already.
+/// A note of ours, which is HTML already.
 pub(super) fn note(html: &str) -> String {
     format!("<p class=\"note\">{html}</p>\n")
 }
 
-/// JSON that can stand in a `script` element: nothing in it ends that.
+/// JSON for a `script` element: nothing in it can end the element.
 pub(super) fn json(value: &impl serde::Serialize) -> String {
     let json = serde_json::to_string(value).expect("plain data with string keys always writes");
-    // Outside of strings JSON has neither of these.
+    // JSON has these only inside of strings.
     json.replace('<', "\\u003c")
         .replace('>', "\\u003e")
         .replace('&', "\\u0026")
@@ -81,14 +81,14 @@ pub(super) fn json(value: &impl serde::Serialize) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-/// A table that scrolls by itself where the window is narrow.
+/// A table that scrolls on its own in a narrow window.
 pub(super) struct Table {
     html: String,
     numbers: Vec<bool>,
 }
 
 impl Table {
-    /// `columns` are their headings (HTML), a `#` before those of numbers.
+    /// `columns` are the headings (HTML), with a `#` before those of numbers.
     pub(super) fn new(caption: &str, columns: &[&str]) -> Self {
         Self::of_class("", caption, columns)
     }
@@ -133,7 +133,7 @@ impl Table {
         self.html.push_str("</tr>\n");
     }
 
-    /// A row whose pointers go on from a place in the file.
+    /// A row whose pointers are relative to a place in the file.
     pub(super) fn row_at(&mut self, place: &str, cells: &[&str]) {
         let start = self.html.len();
         self.row(cells);
@@ -152,7 +152,7 @@ impl Table {
     }
 }
 
-/// Without its tags: for labels.
+/// HTML without its tags, for labels.
 fn tagless(html: &str) -> String {
     let mut text = String::new();
     let mut is_tag = false;
@@ -167,7 +167,7 @@ fn tagless(html: &str) -> String {
     text.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")
 }
 
-/// A bar of a share of 1, for the eye only: the number stands beside it.
+/// A bar of a share, 0 to 1. It is decoration: the number is next to it.
 pub(super) fn bar(share: f64, class: &str) -> String {
     let width = if share.is_finite() { 100.0 * share.clamp(0.0, 1.0) } else { 0.0 };
     format!(
@@ -176,12 +176,12 @@ pub(super) fn bar(share: f64, class: &str) -> String {
     )
 }
 
-/// What is folded away until somebody asks.
+/// Content that is folded until the reader opens it.
 pub(super) fn details(summary: &str, html: &str) -> String {
     format!("<details><summary>{summary}</summary>\n{html}</details>\n")
 }
 
-/// Text of the file, or a word of ours.
+/// Text from the file, or a default of ours.
 pub(super) fn said_or_ours(what: &str, ours: &str) -> String {
     if what == ours { attribute(what) } else { told(&shown(what)) }
 }

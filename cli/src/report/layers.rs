@@ -1,4 +1,4 @@
-//! Layer × brick: a heat map that is a table.
+//! Layers by bricks: a table as a heat map.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,34 +9,34 @@ use super::figure::{From, Unit, sum};
 use super::html::{Table, note, reason, said_in_parts};
 use super::source::{Source, heading};
 
-/// Columns and rows; further bricks share a column, further layers are left out and counted.
+/// The most columns and rows. Further bricks share a column, further layers are left out and counted.
 const MOST_BRICKS: usize = 16;
 const MOST_LAYERS: usize = 130;
 
-/// Shades between nothing and the most.
+/// The number of shades between zero and the maximum.
 const SHADES: f64 = 12.0;
 
 /// A brick in a layer, of one phase.
 #[derive(Default)]
 struct Cell {
     ns: u64,
-    /// Its rows in the profile's own table, if it has one.
+    /// Its rows in the profile's table of layers, if there is one.
     rows: Vec<usize>,
 }
 
-/// The bricks of one phase by layer, with where their times are from.
+/// The bricks of one phase by layer, with the origin of their times.
 pub(super) struct Cells<'r> {
     source: &'r Source<'r>,
     phase: Phase,
     of: HashMap<(Option<u16>, &'r str), Cell>,
-    /// By name, its numbers: two names may read alike.
+    /// The numbers of each name, since several may look the same.
     numbers: HashMap<&'r str, Vec<usize>>,
-    /// Whether they are of the profile's own table, and not of its spans.
+    /// Whether they come from the profile's table, and not from its spans.
     is_own: bool,
 }
 
 impl<'r> Cells<'r> {
-    /// Of the rows that [`Profile::by_layer`](brickscope::Profile::by_layer) makes; `None` if the phase has none.
+    /// From the rows of [`Profile::by_layer`](brickscope::Profile::by_layer); `None` if the phase has none.
     pub(super) fn new(
         source: &'r Source<'r>,
         rows: &'r [LayerBrick],
@@ -62,7 +62,7 @@ impl<'r> Cells<'r> {
         self.of.keys().map(|(layer, _)| *layer).collect()
     }
 
-    /// The bricks by their time in all layers.
+    /// The bricks, sorted by their time in all layers.
     pub(super) fn bricks(&self) -> BTreeMap<&'r str, u64> {
         let mut by_brick: BTreeMap<&str, u64> = BTreeMap::new();
         for ((_, name), cell) in &self.of {
@@ -76,7 +76,7 @@ impl<'r> Cells<'r> {
         self.of.get(&(layer, name)).map(|cell| cell.ns)
     }
 
-    /// Where the time of some bricks in a layer is from.
+    /// The origin of the time of some bricks in a layer.
     pub(super) fn from(&self, layer: Option<u16>, names: &[&str]) -> From {
         if self.is_own {
             let rows = names.iter().filter_map(|name| self.of.get(&(layer, *name)));
@@ -89,7 +89,7 @@ impl<'r> Cells<'r> {
         self.source.of_rows("exclusive_ns", filter)
     }
 
-    /// The time of all bricks in a layer, and where that is from.
+    /// The time of all bricks in a layer, and its origin.
     pub(super) fn all(&self, layer: Option<u16>) -> (u64, From) {
         let cells = || self.of.iter().filter(|((at, _), _)| *at == layer);
         let ns = cells().fold(0, |sum, (_, cell)| u64::saturating_add(sum, cell.ns));
@@ -126,8 +126,8 @@ pub(super) fn section(source: &Source<'_>) -> String {
     let mut html = String::new();
     if profile.layers.is_empty() && profile.dropped.spans > 0 && !rows.is_empty() {
         html.push_str(&note(
-            "Some spans did not fit the log, so these are sums over those that were kept: less than in \
-             the tables above.",
+            "Some spans did not fit the log, so these are sums over the others, which are less than in \
+            the tables above.",
         ));
     }
     let mut any = false;
@@ -138,15 +138,15 @@ pub(super) fn section(source: &Source<'_>) -> String {
     }
     if !any {
         let why = if profile.spans.is_empty() {
-            "No spans were kept, and nobody summed the bricks by layer while they ran."
+            "No spans were kept, and bricks were not summed by layer."
         } else {
-            "No brick was recorded inside of a pass."
+            "No bricks were recorded inside of passes."
         };
         return reason(why);
     }
     html.push_str(&note(
-        "Time without that of bricks inside, summed over the passes. Bricks before and after the layers are in \
-         the first row. The darker a cell, the more of the most in its table, or in its column.",
+        "Time without inner bricks, summed over the passes. Bricks before and after the layers are in the \
+        first row. Darker cells are closer to the maximum of the table, or of the column.",
     ));
     html
 }
@@ -154,7 +154,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
 fn map(cells: &Cells<'_>) -> String {
     let mut bricks: Vec<(&str, u64)> = cells.bricks().into_iter().collect();
     let layers = cells.layers();
-    // Stable, so that equals stay in the order of their names.
+    // A stable sort keeps equal times in the order of names.
     bricks.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     let (shown, rest) = bricks.split_at(bricks.len().min(MOST_BRICKS));
     let most = cells.of.values().map(|cell| cell.ns).max().unwrap_or(0);
@@ -213,7 +213,7 @@ fn map(cells: &Cells<'_>) -> String {
     let mut html = table.end();
     if layers.len() > MOST_LAYERS {
         html.push_str(&note(
-            "Further layers are left out here; <code>brickscope show RUN --as json</code> has all.",
+            "Further layers are left out; <code>brickscope show RUN --as json</code> has all.",
         ));
     }
     html

@@ -1,4 +1,4 @@
-//! On what it ran, how its times are known, what vouches for it; and its devices.
+//! The model, the machine, the clock and overhead, the receipt and the devices of a run.
 
 use brickscope::Profile;
 use brickscope_analysis::receipt::Receipt;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::figure::{From, absent, at, count, div, percent, scaled, signed, time};
 use super::html::{Table, note, reason, said, told};
 
-/// Names and what is known of them.
+/// A table of facts: names and values.
 struct Facts {
     rows: String,
     title: String,
@@ -45,7 +45,7 @@ pub(super) fn section(profile: &Profile) -> String {
     let mut html = String::new();
     html.push_str(&run(profile));
     if let Some(imported) = &profile.imported {
-        let mut facts = Facts::new("How it was measured, as the imported file says");
+        let mut facts = Facts::new("How it was measured, according to the imported file");
         for (name, value) in
             imported.conditions.iter().filter(|(_, value)| !value.is_empty()).take(60)
         {
@@ -73,7 +73,7 @@ fn run(profile: &Profile) -> String {
             ("tokens of the prompt", run.prompt_tokens, "prompt_tokens"),
             ("tokens generated", run.generated_tokens, "generated_tokens"),
         ] {
-            // What an imported file doesn't tell is 0.
+            // In an imported file 0 means unknown.
             if tokens > 0 || profile.imported.is_none() {
                 facts.row(name, &count(tokens, at(format!("/run/{field}"))));
             }
@@ -86,12 +86,12 @@ fn run(profile: &Profile) -> String {
 
 fn model(profile: &Profile) -> String {
     let mut facts = Facts::new("Model");
-    let Some(model) = &profile.model else { return reason("Nobody said which model ran.") };
+    let Some(model) = &profile.model else { return reason("The model is not recorded.") };
     facts.told("name", model.name.as_deref());
     facts.told("file", Some(&model.path));
     facts.told("architecture", Some(&model.architecture));
     facts.told("quantisation", Some(&model.quantization));
-    // What an imported file doesn't tell is 0.
+    // In an imported file 0 means unknown.
     let is_told = |number: u64| number > 0 || profile.imported.is_none();
     if is_told(model.parameters) {
         facts.row("weights", &scaled(model.parameters, 1e6, " million", at("/model/parameters")));
@@ -115,7 +115,7 @@ fn model(profile: &Profile) -> String {
 fn machine(profile: &Profile) -> String {
     let mut html = String::new();
     match &profile.machine {
-        None => html.push_str(&reason("Nobody said on which machine it ran.")),
+        None => html.push_str(&reason("The machine is not recorded.")),
         Some(machine) => {
             let mut facts = Facts::new("Machine");
             facts.told("processor", machine.cpu.as_deref());
@@ -162,14 +162,14 @@ fn machine(profile: &Profile) -> String {
         }
         (None, Some(absent)) => html.push_str(&reason(&format!("No ceilings: {}", absent.reason))),
         (None, None) => {
-            html.push_str(&reason("No ceilings: nobody measured what the machine can do."))
+            html.push_str(&reason("No ceilings: the machine's limits were not measured."))
         }
     }
     html
 }
 
 fn how_known(profile: &Profile) -> String {
-    let mut facts = Facts::new("How the times are known");
+    let mut facts = Facts::new("Clock and overhead");
     let clock = &profile.clock;
     let place = |field: &str| at(format!("/clock/{field}"));
     facts.told("clock", Some(&clock.source));
@@ -187,20 +187,17 @@ fn how_known(profile: &Profile) -> String {
         facts.row("a reading", &time(read, place("read_ns")));
     }
     if let Some(ppm) = clock.drift_ppm {
-        facts.row(
-            "drift beside the system’s clock",
-            &signed(ppm, 1.0, 2, " ppm", place("drift_ppm")),
-        );
+        facts.row("drift from the system clock", &signed(ppm, 1.0, 2, " ppm", place("drift_ppm")));
     }
     let overhead = |field: &str| at(format!("/overhead/{field}"));
     if let Some(span_ns) = profile.overhead.span_ns {
         facts.row("a span costs", &time(span_ns, overhead("span_ns")));
     }
-    // Another program's spans are none that this one recorded.
+    // The spans of another program aren't recorded by this one.
     if profile.imported.is_none() {
         facts.row("spans recorded", &count(profile.overhead.spans, overhead("spans")));
     }
-    facts.told("how that is known", Some(&profile.overhead.basis));
+    facts.told("basis of that", Some(&profile.overhead.basis));
     match (&profile.other_load, &profile.other_load_absent) {
         (Some(load), _) => {
             let of = |field: &str| -> From {
@@ -214,7 +211,7 @@ fn how_known(profile: &Profile) -> String {
             facts.row("others used", &used);
         }
         (None, Some(why)) => facts.row("others used", &told(&why.reason)),
-        (None, None) => facts.row("others used", &absent("not looked at")),
+        (None, None) => facts.row("others used", &absent("not measured")),
     }
     if let Some(why) = &profile.counters_absent {
         facts.row("hardware counters", &told(&why.reason));
@@ -222,7 +219,7 @@ fn how_known(profile: &Profile) -> String {
     facts.end()
 }
 
-/// What vouches for the run.
+/// The receipt of the run.
 pub(super) fn receipt(receipt: Option<&Receipt>) -> String {
     let Some(receipt) = receipt else {
         return reason("The folder of this run has no receipt: `brickscope benchmark` writes one.");
@@ -233,7 +230,8 @@ pub(super) fn receipt(receipt: Option<&Receipt>) -> String {
     match &receipt.seal {
         Some(seal) => {
             let holds = receipt.canonical_sha256().is_ok_and(|hash| hash == seal.sha256);
-            let holds = if holds { "its seal holds" } else { "it was changed after it was sealed" };
+            let holds =
+                if holds { "its seal is intact" } else { "it was changed after it was sealed" };
             facts.row("seal", holds);
             facts.row("SHA-256", &format!("<code>{}</code>", said(&seal.sha256)));
             for signature in seal.signatures.iter().take(8) {
@@ -246,13 +244,13 @@ pub(super) fn receipt(receipt: Option<&Receipt>) -> String {
         "SHA-256 of the model",
         Some(&receipt.model.sha256).filter(|hash| !hash.is_empty()).map(String::as_str),
     );
-    for doubt in receipt.load.doubts.iter().take(20) {
-        facts.row("doubt", &told(doubt));
+    for warning in receipt.load.doubts.iter().take(20) {
+        facts.row("warning", &told(warning));
     }
     let mut html = facts.end();
     let columns = ["Test", "#Samples", "#Tokens/s", "#from", "#to", "#Deviation"];
     let mut table = Table::new(
-        "Tests of the receipt: mean rate with its confidence interval, of this process",
+        "Tests of the receipt: mean rate of this process, with its confidence interval",
         &columns,
     );
     for (nth, test) in receipt.tests.iter().enumerate().take(40) {
@@ -275,10 +273,10 @@ pub(super) fn receipt(receipt: Option<&Receipt>) -> String {
     html
 }
 
-/// What devices did, beside what their streams' tables say.
+/// The devices: facts beyond the tables of their streams.
 pub(super) fn devices(profile: &Profile) -> String {
     if profile.devices.is_empty() {
-        return reason("No device was timed: all of it ran on the CPU.");
+        return reason("No devices were timed: everything ran on the CPU.");
     }
     let mut html = String::new();
     for (nth, device) in profile.devices.iter().enumerate().take(8) {
@@ -287,13 +285,10 @@ pub(super) fn devices(profile: &Profile) -> String {
         let mut facts = Facts::new("Device");
         facts.told("driven by", Some(&device.api));
         facts.told("driver", Some(&device.driver));
-        facts.row(
-            "a tick of its clock",
-            &time(device.ticks.ns_per_tick, place("ticks/ns_per_tick")),
-        );
+        facts.row("tick of its clock", &time(device.ticks.ns_per_tick, place("ticks/ns_per_tick")));
         let looks = [
-            ("placed to within, at first", "alignment", device.alignment),
-            ("placed to within, at last", "last_alignment", device.last_alignment),
+            ("alignment error at first", "alignment", device.alignment),
+            ("alignment error at last", "last_alignment", device.last_alignment),
         ];
         for (name, field, look) in looks {
             if let Some(look) = look {
@@ -302,7 +297,7 @@ pub(super) fn devices(profile: &Profile) -> String {
         }
         match (&device.stamp, &device.stamp_absent) {
             (Some(stamp), _) => facts.row(
-                "a mark costs",
+                "cost of a mark",
                 &format!(
                     "the host {}, the device {}{}",
                     time(stamp.host_ns, place("stamp/host_ns")),
@@ -312,7 +307,7 @@ pub(super) fn devices(profile: &Profile) -> String {
                     })
                 ),
             ),
-            (None, Some(why)) => facts.row("a mark costs", &told(&why.reason)),
+            (None, Some(why)) => facts.row("cost of a mark", &told(&why.reason)),
             (None, None) => {}
         }
         if device.untimed_passes() > 0 {
@@ -325,7 +320,7 @@ pub(super) fn devices(profile: &Profile) -> String {
         }
         html.push_str(&facts.end());
         let columns = ["Stream", "Phase", "Grain", "#Passes", "#Span", "#Timed", "#Gaps"];
-        let mut table = Table::new("How finely its streams were timed", &columns);
+        let mut table = Table::new("Grain of its streams", &columns);
         for (index, stream) in device.streams.iter().enumerate().take(16) {
             for (row, of) in stream.grains.iter().enumerate().take(16) {
                 let at = |field: &str| place(&format!("streams/{index}/grains/{row}/{field}"));

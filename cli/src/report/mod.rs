@@ -1,7 +1,8 @@
-//! A run, or two, as one HTML file that needs nothing else.
+//! One or two runs as a self-contained HTML file.
 //!
-//! Every section is a function of a profile. A number is written by `figure.rs`, which takes where in
-//! `profile.json` it is from; text by `html.rs`, so that no name becomes markup.
+//! Every section is a function of a profile. Numbers are written by `figure.rs`, which requires their
+//! place in `profile.json`, and text by `html.rs`, so that no name becomes markup. `provenance.rs` tests
+//! both.
 
 mod bricks;
 #[cfg(test)]
@@ -16,6 +17,8 @@ mod machine;
 mod overview;
 mod page;
 mod path;
+#[cfg(test)]
+mod provenance;
 mod roofline;
 mod source;
 #[cfg(test)]
@@ -23,68 +26,66 @@ mod tests;
 mod tiles;
 mod timeline;
 mod tokens;
-#[cfg(test)]
-mod trace;
 
 use brickscope::Profile;
 use brickscope_analysis::compare::Comparison;
 use brickscope_analysis::receipt::Receipt;
 
-use self::page::{Pictures, Section};
+use self::page::{Diagrams, Section};
 use self::source::Source;
 
-/// A run as it was read.
+/// A run to report.
 pub(crate) struct Run<'p> {
-    /// What people call it: a path.
+    /// Its display name: a path.
     pub(crate) name: String,
     pub(crate) profile: &'p Profile,
-    /// Of a benchmark.
+    /// The receipt, if it is a benchmark.
     pub(crate) receipt: Option<&'p Receipt>,
 }
 
-/// How many steps the report of a run takes, for those who show how far it is.
+/// The number of steps of a report, for progress bars.
 pub(crate) fn steps(profile: &Profile) -> u64 {
     let streams: usize = profile.devices.iter().map(|device| device.streams.len()).sum();
     3 + SHEETS.len() as u64 * (1 + streams.min(source::MOST_STREAMS) as u64)
 }
 
-/// A section that each source of times has its part of.
+/// A section with a part for each source of times.
 struct Sheet {
     id: &'static str,
     title: &'static str,
     lead: &'static str,
-    html: fn(&Source<'_>, &mut Pictures) -> String,
+    html: fn(&Source<'_>, &mut Diagrams) -> String,
 }
 
 const SHEETS: [Sheet; 7] = [
     Sheet {
         id: "bricks",
         title: "Bricks",
-        lead: "Where the time of each phase went, and what no brick explains.",
+        lead: "Where the time of each phase went, and how much is unattributed.",
         html: |source, _| bricks::section(source),
     },
     Sheet {
         id: "layers",
         title: "Layers",
-        lead: "Whether the layers are alike.",
+        lead: "Whether the layers take the same time.",
         html: |source, _| layers::section(source),
     },
     Sheet {
         id: "flame",
         title: "Flame view",
-        lead: "What was inside of what, over all passes.",
-        html: |source, pictures| flame::section(source, &mut pictures.names, &mut pictures.flames),
+        lead: "How spans nest, summed over all passes.",
+        html: |source, diagrams| flame::section(source, &mut diagrams.names, &mut diagrams.flames),
     },
     Sheet {
         id: "roofline",
         title: "Roofline",
-        lead: "How near each brick comes to what the machine can do.",
+        lead: "How close each brick comes to the machine's limits.",
         html: |source, _| roofline::section(source),
     },
     Sheet {
         id: "path",
         title: "Critical path",
-        lead: "What decides how long a pass takes, and what could wait.",
+        lead: "What decides how long a pass takes, and what has slack.",
         html: |source, _| path::section(source),
     },
     Sheet {
@@ -101,13 +102,13 @@ const SHEETS: [Sheet; 7] = [
     },
 ];
 
-/// Where the timeline stands among the sheets.
+/// The position of the timeline among the sections.
 const TIMELINE: usize = 2;
 
-/// The report of one run. `done` is told after each step. The same run gives the same bytes.
+/// The report of one run. Calls `done` after each step. The same run gives the same bytes.
 pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     let profile = run.profile;
-    let mut pictures = Pictures::default();
+    let mut diagrams = Diagrams::default();
     let mut parts: [String; SHEETS.len()] = Default::default();
     let left_out = source::each(profile, "", |source| {
         for (sheet, part) in SHEETS.iter().zip(&mut parts) {
@@ -117,7 +118,7 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
                     html::said_or_ours(title, "Host")
                 ));
             }
-            part.push_str(&(sheet.html)(source, &mut pictures));
+            part.push_str(&(sheet.html)(source, &mut diagrams));
             done();
         }
     });
@@ -126,7 +127,7 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
         .zip(parts)
         .map(|(&Sheet { id, title, lead, .. }, html)| Section { id, title, lead, html })
         .collect();
-    let timeline = timeline::section(profile, "", &mut pictures.names, &mut pictures.timelines);
+    let timeline = timeline::section(profile, "", &mut diagrams.names, &mut diagrams.timelines);
     done();
     sections.insert(
         TIMELINE,
@@ -139,43 +140,43 @@ pub(crate) fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     );
     let mut devices = machine::devices(profile);
     if left_out > 0 {
-        devices.push_str(&html::note("Further streams are left out of the tables above."));
+        devices.push_str(&html::note("The tables above leave out further streams."));
     }
     done();
     sections.extend([
         Section {
             id: "tiles",
             title: "Tiles",
-            lead: "What products are cut into, and how evenly threads shared them.",
+            lead: "How fast the tiles of products were, and how evenly threads shared them.",
             html: tiles::section(profile),
         },
         Section {
             id: "devices",
             title: "Devices",
-            lead: "What devices were timed, by which clock, and how finely.",
+            lead: "The devices, their clocks, and the grain of their timing.",
             html: devices,
         },
         Section {
             id: "machine",
             title: "Machine and run",
-            lead: "What ran on what, and how its times are known.",
+            lead: "What ran on which machine, and how it was timed.",
             html: machine::section(profile),
         },
         Section {
             id: "receipt",
             title: "Receipt",
-            lead: "What vouches for the figures of a benchmark.",
+            lead: "The evidence for the figures of a benchmark.",
             html: machine::receipt(run.receipt),
         },
     ]);
     let title = overview::title(profile, &run.name);
-    let page = page::page(&title, &overview::head(profile, &run.name), &sections, &pictures);
+    let page = page::page(&title, &overview::head(profile, &run.name), &sections, &diagrams);
     done();
     page
 }
 
-/// The report of two runs beside each other. What the library says of them comes first, or why it says
-/// nothing; `runs` are looked into, or have none to look into, and say why.
+/// The report of two runs side by side. The library's verdict comes first, or why there is none; then the
+/// figures of `runs`, or why they have none.
 pub(crate) fn of_two(
     names: [&str; 2],
     comparison: &Result<Comparison, String>,
@@ -189,5 +190,5 @@ pub(crate) fn of_two(
     }];
     sections.extend(comparison::side_by_side(runs));
     let head = comparison::head(names, comparison);
-    page::page("Two runs compared", &head, &sections, &Pictures::default())
+    page::page("Two runs compared", &head, &sections, &Diagrams::default())
 }

@@ -1,4 +1,4 @@
-//! The top of the page: one sentence, some figures, and what qualifies them.
+//! The top of the page: the headline, the main figures and their caveats.
 
 use brickscope::{Imported, Phase, Profile};
 use brickscope_analysis::view;
@@ -8,7 +8,7 @@ use super::html::{self, attribute, reason, said, told};
 use super::source::Source;
 use serde_json::json;
 
-/// What people call the run: its model, or else its file.
+/// The display name of the run: its model, or else its file.
 pub(super) fn title(profile: &Profile, name: &str) -> String {
     let model = profile.model.as_ref();
     let of_model = model.map(|model| model.name.as_deref().unwrap_or(&model.path));
@@ -29,7 +29,7 @@ pub(super) fn head(profile: &Profile, name: &str) -> String {
     html
 }
 
-/// The model, the run and the machine in a line.
+/// The model, the run and the machine in one line.
 pub(super) fn facts(profile: &Profile, run: &str) -> String {
     let mut parts = Vec::new();
     if let Some(model) = &profile.model {
@@ -47,13 +47,13 @@ pub(super) fn facts(profile: &Profile, run: &str) -> String {
     parts.join(" · ")
 }
 
-/// What qualifies all that follows: another program's times, and what was lost.
+/// Caveats for the whole page: imported times, and losses.
 pub(super) fn notes(profile: &Profile, run: &str) -> String {
     let imported = profile.imported.as_ref();
     let imported = imported.map_or_else(String::new, |of| of_other_program(of, run));
     let mut notes: Vec<String> = profile.dropped.lines().collect();
     if let Err(why) = profile.check() {
-        notes.push(format!("this profile does not add up: {why}"));
+        notes.push(format!("this profile is inconsistent: {why}"));
     }
     for device in &profile.devices {
         notes.extend(device.lost.as_ref().map(|why| format!("{} was lost: {why}", device.name)));
@@ -86,7 +86,7 @@ fn of_other_program(imported: &Imported, run: &str) -> String {
     if !imported.lacks.is_empty() {
         let lines =
             imported.lacks.iter().take(40).map(|lacks| format!("<li>{}</li>", told(&lacks.reason)));
-        html.push_str(&format!(" What it can’t tell:<ul>{}</ul>", lines.collect::<String>()));
+        html.push_str(&format!(" The file lacks:<ul>{}</ul>", lines.collect::<String>()));
     }
     if !imported.left_out.is_empty() {
         let line = |(nth, (what, n)): (usize, &(String, u64))| {
@@ -97,12 +97,12 @@ fn of_other_program(imported: &Imported, run: &str) -> String {
             )
         };
         let lines: String = imported.left_out.iter().enumerate().take(40).map(line).collect();
-        html.push_str(&format!(" What was left out:<ul>{lines}</ul>"));
+        html.push_str(&format!(" Left out:<ul>{lines}</ul>"));
     }
     html + "</div>\n"
 }
 
-/// The figures that people ask for first. `run` is what pointers begin with.
+/// The main figures. `run` is the prefix of pointers.
 pub(super) fn cards(profile: &Profile, run: &str) -> String {
     let source = Source::host(profile, run);
     let mut cards: Vec<(String, String, String)> = Vec::new();
@@ -113,11 +113,11 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
             || absent("n/a"),
             |rate| scaled(rate, 1.0, "", div(mul(json!(1e9), of("tokens")), of("wall_ns"))),
         );
-        // The file doesn't say how many.
+        // The file doesn't state the number of tokens.
         let is_untold = total.tokens == 0 && profile.imported.is_some();
         let card = if is_untold {
             let passes = counted(total.passes, "pass", of("passes"));
-            let beside = format!("in {passes}, of which the file doesn’t tell the tokens");
+            let beside = format!("in {passes}; the file doesn’t state the tokens");
             (name.to_owned(), time(total.wall_ns, of("wall_ns")), beside)
         } else {
             (
@@ -135,10 +135,7 @@ pub(super) fn cards(profile: &Profile, run: &str) -> String {
         cards.push((
             format!("{name}, unattributed"),
             percent(share, div(of("unattributed_ns"), of("wall_ns"))),
-            format!(
-                "{} that no brick explains",
-                time(total.unattributed_ns, of("unattributed_ns"))
-            ),
+            format!("{} unattributed", time(total.unattributed_ns, of("unattributed_ns"))),
         ));
     }
     let latency = &profile.latency;

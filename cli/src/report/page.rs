@@ -1,4 +1,4 @@
-//! The page around the sections: head, contents, data for the script.
+//! The page around the sections: head, table of contents, data for the script.
 
 use std::collections::HashMap;
 
@@ -12,24 +12,24 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// A part of the page that the contents list.
+/// A section in the table of contents.
 pub(super) struct Section {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// One sentence: what it answers.
+    /// One sentence: the question that it answers.
     pub(super) lead: &'static str,
     pub(super) html: String,
 }
 
-/// What the script draws.
+/// The data that the script draws.
 #[derive(Default)]
-pub(super) struct Pictures {
+pub(super) struct Diagrams {
     pub(super) names: Names,
     pub(super) timelines: Vec<Value>,
     pub(super) flames: Vec<Value>,
 }
 
-/// Names by number, each with what decides its colour.
+/// Names by number, each with the category that decides its colour.
 #[derive(Default)]
 pub(super) struct Names {
     list: Vec<(String, &'static str)>,
@@ -80,7 +80,7 @@ impl Names {
 }
 
 /// The whole page. `title` is plain text, `head` and the sections are HTML.
-pub(super) fn page(title: &str, head: &str, sections: &[Section], pictures: &Pictures) -> String {
+pub(super) fn page(title: &str, head: &str, sections: &[Section], diagrams: &Diagrams) -> String {
     let contents: String = sections
         .iter()
         .map(|section| format!("<li><a href=\"#{}\">{}</a></li>\n", section.id, section.title))
@@ -99,9 +99,9 @@ pub(super) fn page(title: &str, head: &str, sections: &[Section], pictures: &Pic
         })
         .collect();
     let data = json!({
-        "names": pictures.names.list,
-        "timelines": pictures.timelines,
-        "flames": pictures.flames,
+        "names": diagrams.names.list,
+        "timelines": diagrams.timelines,
+        "flames": diagrams.flames,
     });
     let parts = [
         ("{{style-hash}}", hash(STYLE)),
@@ -118,7 +118,7 @@ pub(super) fn page(title: &str, head: &str, sections: &[Section], pictures: &Pic
     filled(&parts)
 }
 
-/// The template with its holes filled, each once: what fills one is not looked at again.
+/// Fills each hole of the template once, without expanding the inserted text again.
 fn filled(parts: &[(&str, String)]) -> String {
     let mut page = String::new();
     let mut rest = PAGE;
@@ -133,7 +133,7 @@ fn filled(parts: &[(&str, String)]) -> String {
     page + rest
 }
 
-/// What a Content-Security-Policy calls an inline style or script.
+/// The hash of an inline style or script for a Content-Security-Policy.
 pub(super) fn hash(text: &str) -> String {
     let hex = sha256_hex(text.as_bytes());
     let bytes =
@@ -141,7 +141,7 @@ pub(super) fn hash(text: &str) -> String {
     format!("sha256-{}", base64(&bytes.collect::<Vec<u8>>()))
 }
 
-/// RFC 4648.
+/// Base64 (RFC 4648).
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();

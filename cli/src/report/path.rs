@@ -1,4 +1,4 @@
-//! What decides how long a pass takes: its critical path, with slack; and the copies of data.
+//! The critical path of a pass, with slack; and the copies of data.
 
 use brickscope::{ExecutionGraph, ExecutionNode, NameKind, Phase, Total};
 use brickscope_analysis::view::{PathSummary, path_summary};
@@ -8,13 +8,13 @@ use super::figure::{From, Unit, absent, count, div, percent, scaled, time};
 use super::html::{Table, bar, note, reason, said, told};
 use super::source::{Source, heading};
 
-/// Rows of each table. Those of one size of a layer, and of the ends, and some.
+/// The most rows of each table: enough for a layer, the ends of the model, and some more.
 pub(super) const MOST_ROWS: usize = 24;
 
-/// Spans of a pass that a graph is made of. A graph takes some hundred bytes for each.
+/// The most spans of a pass for a graph, which takes some hundred bytes for each.
 const MOST_NODES: usize = 500_000;
 
-const TOO_LARGE: &str = "The pass to look at has so many spans that no graph is made of it here.";
+const TOO_LARGE: &str = "The typical pass has too many spans to make a graph of it here.";
 
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;
@@ -33,7 +33,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         let which = if is_typical {
             "the typical one"
         } else {
-            "the nearest to the typical one that was kept whole"
+            "the closest to the typical one among those that were kept whole"
         };
         html.push_str(&format!(
             "<h3>{}: pass {}, {which}, {}</h3>\n",
@@ -45,20 +45,20 @@ pub(super) fn section(source: &Source<'_>) -> String {
         html.push_str(&tables(&graph, &from));
     }
     if let Some(graph) = &profile.graph {
-        html.push_str("<h3>The graph that was recorded by hand</h3>\n");
+        html.push_str("<h3>The graph recorded by the engine</h3>\n");
         let from = |parts: Value| json!(["graph", source.base, parts]);
         html.push_str(&tables(graph, &from));
     }
     if html.is_empty() {
         let why = if profile.spans.is_empty() {
-            "No spans were kept, so it isn't known what waited for what."
+            "No spans were kept, so it is unknown what waited for what."
         } else {
-            "All spans of no pass were kept, so there is no graph of one."
+            "No pass was kept with all its spans, so there is no graph."
         };
         return reason(why);
     }
     html.push_str(&note(
-        "Own time is what nothing inside explains; the rows add up to the length of the path. \
+        "Own time is the time outside of inner spans; the rows add up to the length of the path. \
          Slack is how much later something could have ended without making the pass longer.",
     ));
     html
@@ -76,7 +76,7 @@ fn tables(graph: &ExecutionGraph, from: &dyn Fn(Value) -> From) -> String {
         (format!("#Own time, {}", unit.name), format!("#Halved, saves, {}", unit.name));
     let mut table = Table::of_class(
         "bricks",
-        "Critical path, by what its steps are",
+        "Critical path, by name",
         &["Step", "Share", "#%", &own, "#Steps", &saves],
     );
     let whole = from(json!("/makespan_ns"));
@@ -104,7 +104,7 @@ fn tables(graph: &ExecutionGraph, from: &dyn Fn(Value) -> From) -> String {
         return html;
     }
     let columns = [format!("#Took, {}", unit.name), format!("#Slack, {}", unit.name)];
-    let mut table = Table::new("What could end later", &["Node", &columns[0], &columns[1]]);
+    let mut table = Table::new("Nodes with slack", &["Node", &columns[0], &columns[1]]);
     for (nth, row) in summary.slack.iter().enumerate() {
         let at = |field: &str| from(json!(format!("/slack/{nth}/{field}")));
         table.row(&[
@@ -116,7 +116,7 @@ fn tables(graph: &ExecutionGraph, from: &dyn Fn(Value) -> From) -> String {
     html + &table.end()
 }
 
-/// Copies between memories: those that were timed as bricks, and those of a graph.
+/// Copies between memories: those timed as bricks, and those of a graph.
 pub(super) fn transfers(source: &Source<'_>) -> String {
     let profile = source.profile;
     let mut html = String::new();
@@ -138,7 +138,7 @@ pub(super) fn transfers(source: &Source<'_>) -> String {
         let unit = Unit::of(most);
         let took = format!("#Took, {}", unit.name);
         let columns = ["Copy", "Phase", "From", "To", "#Times", "#MB", &took, "#GB/s"];
-        let mut table = Table::new("Copies that were timed", &columns);
+        let mut table = Table::new("Timed copies", &columns);
         for (total, route) in routes {
             let from = |field: &str| source.of_total(total, field);
             let (bytes, ns) = (total.stats.total_bytes, total.stats.total_ns);
@@ -185,7 +185,7 @@ fn in_graph(source: &Source<'_>, graph: &ExecutionGraph) -> String {
     });
     let mut html = String::new();
     let columns = ["From", "To", "Direction", "#MB", "#Took"];
-    let mut table = Table::new("Copies in the graph that was recorded by hand", &columns);
+    let mut table = Table::new("Copies in the graph recorded by the engine", &columns);
     let mut any = 0;
     for (index, src, dst, bytes, direction, ns) in copies.take(MOST_ROWS) {
         any += 1;
@@ -203,7 +203,7 @@ fn in_graph(source: &Source<'_>, graph: &ExecutionGraph) -> String {
     }
     if any == MOST_ROWS {
         html.push_str(&note(
-            "Only the first are here; <code>brickscope show RUN --as graph-json</code> has all.",
+            "These are the first; <code>brickscope show RUN --as graph-json</code> has all.",
         ));
     }
     let columns = ["Data", "Forced by", "Back for", "#Times", "#MB each", "#Took"];

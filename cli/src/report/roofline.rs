@@ -1,4 +1,4 @@
-//! Work against what the machine can do: a picture and its table.
+//! The roofline: measured work compared with the machine's limits, as a plot and a table.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const RIGHT: f64 = 700.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 312.0;
 
-/// Bricks in the picture and its table, the longest.
+/// The most bricks in the plot and its table: the longest.
 const MOST_BRICKS: usize = 40;
 
 pub(super) fn section(source: &Source<'_>) -> String {
@@ -30,7 +30,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         match Roofline::of(profile, phase) {
             Ok(roofline) => {
                 html.push_str(&format!("<h3>{}</h3>\n", heading(Some(phase))));
-                html.push_str(&picture(&roofline, profile));
+                html.push_str(&diagram(&roofline, profile));
                 html.push_str(&table(source, &roofline));
             }
             Err(absent) => {
@@ -39,13 +39,13 @@ pub(super) fn section(source: &Source<'_>) -> String {
         }
     }
     if html.is_empty() {
-        return reason("No pass was recorded, so there is no roofline.");
+        return reason("No passes were recorded, so there is no roofline.");
     }
     html
 }
 
 fn bricks<'p>(profile: &'p Profile, roofline: &'p Roofline) -> Vec<(&'p RooflineBrick, &'p Total)> {
-    // Both are the bricks of the phase, the longest first.
+    // Both list the bricks of the phase, the longest first.
     let totals = profile.bricks(Some(roofline.phase));
     roofline.bricks.iter().zip(totals).take(MOST_BRICKS).collect()
 }
@@ -54,17 +54,17 @@ fn letter(index: usize) -> char {
     ('A'..='Z').chain('a'..='z').nth(index).unwrap_or('?')
 }
 
-/// Powers of ten around some numbers.
+/// The powers of ten around some numbers.
 fn decades(values: &[f64]) -> [i32; 2] {
     let usable = || values.iter().copied().filter(|value| (1e-30..1e30).contains(value));
     let least = usable().fold(f64::INFINITY, f64::min).log10().floor() as i32;
     let most = usable().fold(0.0, f64::max).log10().ceil() as i32;
-    // A place far out would leave no room for the others; so many are enough for any machine.
+    // Limit the range, since an outlier would leave no room for the others.
     let most = most.max(least + 1);
     [least.max(most - 12), most]
 }
 
-fn picture(roofline: &Roofline, profile: &Profile) -> String {
+fn diagram(roofline: &Roofline, profile: &Profile) -> String {
     let bricks = bricks(profile, roofline);
     let places = || bricks.iter().filter_map(|(brick, _)| brick.place.as_ref());
     let places = || places().filter(|place| place.intensity > 0.0);
@@ -123,7 +123,7 @@ fn picture(roofline: &Roofline, profile: &Profile) -> String {
             continue;
         }
         let peak = roofline.peak_flops_per_second;
-        // It comes in from the left, or from below.
+        // The line enters from the left, or from below.
         let from = least.max(10f64.powi(y_axis[0]) / bandwidth).min(most);
         let ridge = (peak / bandwidth).clamp(from, most);
         let points = [
@@ -239,8 +239,8 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
     );
     let basis = profile.ceilings.as_ref().map_or("", |ceilings| &ceilings.basis);
     html.push_str(&note(&format!(
-        "Memory reads {bandwidth}, arithmetic does {peak}, the roofs meet at {ridge}; {}. Stated work over the \
-         measured time, bricks inside included.",
+        "Memory reads {bandwidth}, arithmetic reaches {peak}, and the two limits meet at {ridge}; {}. Points are \
+        the stated work over the measured time, including inner bricks.",
         said(basis)
     )));
     notes.truncate(30);
@@ -254,7 +254,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
     html
 }
 
-/// A place of the run, whatever device a source is of.
+/// A place in the run's file, whichever device the source is.
 fn run_at(source: &Source<'_>, pointer: &str) -> From {
     let run = source.base.find('/').map_or(&*source.base, |end| &source.base[..end]);
     at(format!("{run}{pointer}"))

@@ -5,9 +5,9 @@
   var data = JSON.parse(document.getElementById("data").textContent);
   var SVG = "http://www.w3.org/2000/svg";
 
-  /* Colours: as the system has them, light, dark. A page from a file may be refused a memory. */
+  /* Colours: the system's, light or dark. A page opened from a file may have no storage. */
   var themes = ["auto", "light", "dark"];
-  var words = { auto: "as the system has them", light: "light", dark: "dark" };
+  var words = { auto: "system", light: "light", dark: "dark" };
   var theme = "auto";
   try { theme = localStorage.getItem("brickscope-theme") || "auto"; } catch (e) { /* none then */ }
   var button = document.getElementById("theme");
@@ -37,7 +37,7 @@
     if (parent) parent.appendChild(element);
     return element;
   }
-  /* As the tables have it. */
+  /* Formats a time as in the tables. */
   function time(ns) {
     var size = Math.abs(ns), per = 1, unit = " ns";
     if (size >= 1e9) { per = 1e9; unit = " s"; }
@@ -55,9 +55,9 @@
     return item.layer === null || name !== "layer" ? name : "layer " + item.layer;
   }
 
-  /* A picture of nested things: a track each in a timeline, one in a flame view. An item has x0, x1 (in
-     nanoseconds), row, name, layer, outer and inner (items), and details (text). */
-  function Picture(place, items, rows, titles, whole, label) {
+  /* A diagram of nested items: several tracks in a timeline, one in a flame view. An item has x0, x1 (in
+  nanoseconds), row, name, layer, outer and inner (items), and details (text). */
+  function Diagram(place, items, rows, titles, whole, label) {
     var ROW = 19, window_ = [0, whole], here = null, shown = [];
     var tools = html("div", { class: "tools" }, place);
     var out = html("button", { type: "button" }, tools, "Whole");
@@ -65,7 +65,7 @@
     var minus = html("button", { type: "button", "aria-label": "Zoom out" }, tools, "−");
     html("span", {}, tools, "arrows move, Enter zooms, Esc shows the whole");
     var where = html("span", { class: "where" }, tools);
-    var svg = make("svg", { tabindex: "0", role: "application", "aria-roledescription": "picture", "aria-label": label + ". Arrow keys move, Enter zooms, Escape shows the whole." }, place);
+    var svg = make("svg", { tabindex: "0", role: "application", "aria-roledescription": "diagram", "aria-label": label + ". Arrow keys move, Enter zooms, Escape shows the whole." }, place);
     var detail = html("p", { class: "detail", "aria-live": "polite" }, place);
     var top = 14;
 
@@ -143,13 +143,13 @@
       var half = Math.min((window_[1] - window_[0]) / 2 * by, whole / 2);
       if (by > 1 && half >= whole / 2) zoom(0, whole); else zoom(middle - half, middle + half);
     }
-    /* The next on the same row, whatever it is inside of. */
+    /* The next item on the same row, whatever its parent. */
     function beside(step) {
       var row = items.filter(function (item) { return item.row === here.row; }).sort(function (a, b) { return a.x0 - b.x0; });
       return row[row.indexOf(here) + step];
     }
     function inside(item) { return item.inner.slice().sort(function (a, b) { return a.x0 - b.x0; })[0]; }
-    /* Below what has nothing inside comes the next track. */
+    /* Below an item without inner items comes the next track. */
     function below() {
       return inside(here) || items.filter(function (item) { return item.row > here.row && !item.outer; }).sort(function (a, b) { return a.row - b.row || a.x0 - b.x0; })[0];
     }
@@ -205,14 +205,14 @@
     });
   }
 
-  function timeline(place, picture) {
+  function timeline(place, diagram) {
     var items = [], titles = [], row = 0;
-    picture.tracks.forEach(function (track) {
+    diagram.tracks.forEach(function (track) {
       var first = items.length, depth = 0;
       titles.push({ row: row, text: track.title });
       track.rows.forEach(function (of) {
         var item = { row: row + of[3], name: of[1], layer: of[2], x0: of[4], x1: of[4] + of[5], outer: of[7] < 0 ? null : items[first + of[7]], inner: [] };
-        item.details = (of[2] === null || data.names[of[1]][1] === "layer" ? "" : "in layer " + of[2] + ", ") + "takes " + time(of[5]) + " (" + percent(of[5], picture.wall) + " of the pass), " + time(of[6]) + " of its own, begins at " + time(of[4]);
+        item.details = (of[2] === null || data.names[of[1]][1] === "layer" ? "" : "in layer " + of[2] + ", ") + "takes " + time(of[5]) + " (" + percent(of[5], diagram.wall) + " of the pass), " + time(of[6]) + " of its own, begins at " + time(of[4]);
         if (item.outer) item.outer.inner.push(item);
         depth = Math.max(depth, of[3]);
         items.push(item);
@@ -220,12 +220,12 @@
       row += depth + 2;
     });
     legend(place);
-    return Picture(place, items, row - 1, titles, picture.wall, "Timeline: " + picture.label);
+    return Diagram(place, items, row - 1, titles, diagram.wall, "Timeline: " + diagram.label);
   }
 
-  function flame(place, picture) {
+  function flame(place, diagram) {
     var items = [], whole = 0, deepest = 0;
-    /* Merged, frames of the same name inside of layers are one. */
+    /* When merged, frames with the same name inside of layers are one. */
     function build(frames) {
       items = []; whole = 0; deepest = 0;
       frames.forEach(function (of) {
@@ -242,7 +242,7 @@
     }
     function merged() {
       var rows = [], at = [], known = {};
-      picture.frames.forEach(function (of, index) {
+      diagram.frames.forEach(function (of, index) {
         var outer = of[0] < 0 ? -1 : at[of[0]], layer = data.names[of[1]][1] === "layer";
         if (layer) { at[index] = outer; return; }
         var key = outer + "/" + of[1];
@@ -251,7 +251,7 @@
         rows[known[key]][3] += of[3];
         rows[known[key]][4] += of[4];
       });
-      /* Longest first, each after the one around it. */
+      /* Longest first, parents before children. */
       var inner = {}, order = [], place_ = [];
       rows.forEach(function (of, index) { (inner[of[0]] = inner[of[0]] || []).push(index); });
       (function visit(outer) {
@@ -270,8 +270,8 @@
     var inside = html("div", {}, place);
     function again() {
       while (inside.firstChild) inside.removeChild(inside.firstChild);
-      build(check.checked ? merged() : picture.frames);
-      Picture(inside, items, deepest + 1, [], whole, "Flame view");
+      build(check.checked ? merged() : diagram.frames);
+      Diagram(inside, items, deepest + 1, [], whole, "Flame view");
     }
     check.addEventListener("change", again);
     again();
@@ -294,7 +294,7 @@
     if (input.checked) choose(input.value);
   });
 
-  /* Shades by the whole table or by column. */
+  /* Shades relative to the whole table or to the column. */
   document.querySelectorAll("table.heat:not(.apart)").forEach(function (table, number) {
     var choice = html("fieldset", { class: "choice" });
     html("legend", {}, choice, "Shades by");
@@ -309,7 +309,7 @@
     scroll.parentNode.insertBefore(choice, scroll);
   });
 
-  /* Where the reader is. */
+  /* Marks the section that the reader is in. */
   var links = {};
   document.querySelectorAll("nav ol a").forEach(function (link) { links[link.getAttribute("href").slice(1)] = link; });
   if (window.IntersectionObserver) {

@@ -1,22 +1,22 @@
-//! Whose times a table is of: the host's, or those of a stream of a device.
+//! The source of a table's times: the host, or a stream of a device.
 
 use brickscope::{Phase, Profile, Total};
 use serde_json::{Map, Value, json};
 
 use super::figure::{From, at};
 
-/// What the host or a stream did, with the place in the file that it was read from.
+/// The profile of the host or of a stream, and its place in the file.
 pub(super) struct Source<'p> {
-    /// What people call it, if there is more than one.
+    /// Its display name, if there is more than one source.
     pub(super) title: Option<String>,
-    /// What pointers begin with: empty for the host, `/devices/0/streams/1` for a stream; in a
-    /// comparison with `A:` or `B:` before it.
+    /// The prefix of pointers: empty for the host, `/devices/0/streams/1` for a stream, and in a comparison
+    /// with `A:` or `B:` before it.
     pub(super) base: String,
     pub(super) profile: &'p Profile,
     pub(super) is_device: bool,
 }
 
-/// Streams with a sheet of their own; more than that nobody reads.
+/// The most streams with their own tables.
 pub(super) const MOST_STREAMS: usize = 8;
 
 impl<'p> Source<'p> {
@@ -47,7 +47,7 @@ impl<'p> Source<'p> {
         self.at(&format!("/phases/{}/{field}", index.unwrap_or(usize::MAX)))
     }
 
-    /// The sum of a column over the spans that a filter lets through.
+    /// The sum of a column over the spans that pass a filter.
     pub(super) fn of_rows(&self, column: &str, filter: Map<String, Value>) -> From {
         json!(["rows", self.base, column, filter])
     }
@@ -58,8 +58,8 @@ pub(super) const START: usize = 6;
 pub(super) const DURATION: usize = 7;
 pub(super) const EXCLUSIVE: usize = 8;
 
-/// Does `with` for the streams of all devices, as far as there is room for them, and for the host: what
-/// ran the bricks comes first. Only one stream's spans are copied at a time.
+/// Calls `with` for the host and for the streams of all devices, up to a limit. The source that ran the
+/// bricks comes first. Only one stream's spans are copied at a time.
 pub(super) fn each(profile: &Profile, run: &str, mut with: impl FnMut(&Source<'_>)) -> usize {
     let streams = profile.devices.iter().enumerate().flat_map(|(device, of)| {
         of.streams.iter().enumerate().map(move |(stream, at)| (device, of, stream, at))
@@ -82,7 +82,7 @@ pub(super) fn each(profile: &Profile, run: &str, mut with: impl FnMut(&Source<'_
     left_out
 }
 
-/// `prefill` and `decode`, as headings have them.
+/// The heading of a phase.
 pub(super) fn heading(phase: Option<Phase>) -> &'static str {
     match phase {
         Some(Phase::Prefill) => "Prefill",

@@ -1,4 +1,4 @@
-//! Pages of runs whose times are known.
+//! Tests of pages: runs with known times.
 
 use brickscope::{
     Absent, BrickId, BrickProfiler, CacheCeiling, Ceilings, FunctionSamples, HostLaunch, Imported,
@@ -10,19 +10,19 @@ use brickscope_analysis::compare::{Options, Process, Side, compare};
 
 use proptest::prelude::*;
 
-use super::trace::{Files, check, walk};
+use super::provenance::{Files, check, walk};
 use super::{Run, of_run, of_two};
 
-/// A name with all that a page, a script or a terminal could take for its own.
+/// A name with everything that a page, a script or a terminal could misinterpret.
 pub(super) const HOSTILE: &str =
     "\"'><script>hacked()</script><!--]]>&amp;\n\u{202e}🦀 {{title}} \u{0} 注意力 ${x} `y` \\u003c";
 
-/// A prompt and sixty tokens of three layers, of which the last are slow; a copy that comes back.
+/// A prompt and sixty tokens of three layers, the last of them slow; and a copy with its inverse.
 pub(super) fn sample(named: &str) -> Profile {
     slower(named, 0)
 }
 
-/// The same with layers that take longer by some nanoseconds.
+/// The same with layers that take some nanoseconds longer.
 fn slower(named: &str, by: u64) -> Profile {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());
@@ -112,7 +112,7 @@ fn slower(named: &str, by: u64) -> Profile {
     profile
 }
 
-/// Shares of two products on two threads, one of them called so, and runs of register tiles in these.
+/// Shares of two products on two threads, one of them named, and runs of register tiles in these.
 fn tile(profile: &mut Profile, named: &str) {
     let of = |level, each: &[u64]| {
         let mut tiles = TileStats::new(level);
@@ -136,7 +136,7 @@ fn tile(profile: &mut Profile, named: &str) {
     });
 }
 
-/// A decode pass on a device that the host only issues and waits for.
+/// A decode pass on a device; the host only issues it and waits.
 pub(super) fn on_a_device() -> Profile {
     let mut device = SimulatedDevice::new(1).with_issue(0);
     let profiler = BrickProfiler::with_clock(device.clock());
@@ -159,11 +159,11 @@ pub(super) fn on_a_device() -> Profile {
     profiler.profile()
 }
 
-/// Host and device number passes each by themselves.
+/// Host and device each number their passes themselves.
 #[test]
 fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
     let mut profile = on_a_device();
-    // As if the host had made one pass more before, without the device.
+    // As if the host had run another pass before, without the device.
     for pass in &mut profile.passes {
         pass.serial += 1;
     }
@@ -171,16 +171,16 @@ fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
         span.pass = span.pass.map(|pass| pass + 1);
     }
     let drawn = |profile: &Profile| {
-        let mut pictures = Vec::new();
+        let mut diagrams = Vec::new();
         let html = super::timeline::section(
             profile,
             "",
             &mut super::page::Names::default(),
-            &mut pictures,
+            &mut diagrams,
         );
-        let starts = pictures.iter().flat_map(|picture| {
-            let pass = &profile.passes[picture["pass"].as_u64().expect("a pass") as usize];
-            let tracks = picture["tracks"].as_array().expect("tracks").iter();
+        let starts = diagrams.iter().flat_map(|diagram| {
+            let pass = &profile.passes[diagram["pass"].as_u64().expect("a pass") as usize];
+            let tracks = diagram["tracks"].as_array().expect("tracks").iter();
             let on_device = tracks.filter(|track| track["base"] != "");
             let rows = on_device.flat_map(|track| track["rows"].as_array().expect("rows"));
             let within = |row: &serde_json::Value| {
@@ -193,14 +193,14 @@ fn spans_of_a_device_are_drawn_in_the_pass_that_issued_them() {
     };
     let (within, html) = drawn(&profile);
     assert!(!within.is_empty() && within.iter().all(|&within| within), "{within:?}");
-    assert!(!html.contains("nobody can tell"));
-    // Of passes of a kind that the host has none of nobody can tell.
+    assert!(!html.contains("can’t be matched"));
+    // Passes of a kind that the host has none of can't be matched.
     for pass in &mut profile.devices[0].streams[0].passes {
         pass.position += 100;
     }
     let (within, html) = drawn(&profile);
     assert!(within.is_empty(), "{within:?}");
-    assert!(html.contains("nobody can tell"), "{html}");
+    assert!(html.contains("can’t be matched"), "{html}");
 }
 
 #[test]
@@ -247,7 +247,7 @@ pub(super) fn page(profile: &Profile) -> String {
     page
 }
 
-/// The page, after each of its numbers was found in the file; and how many that were.
+/// The page, after checking each of its numbers against the file, and their number.
 #[track_caller]
 fn traced(profile: &Profile) -> (String, usize) {
     let page = page(profile);
@@ -282,14 +282,14 @@ fn every_number_of_a_page_is_in_the_file() {
         ("layers", "moe"),
         ("timeline", "Decode, slowest"),
         ("flame", "All frames"),
-        ("roofline", "the roofs meet at"),
+        ("roofline", "the two limits meet at"),
         ("path", "QkvProjection › q8_0_gemv_avx2"),
         ("transfers", "Copies that undo each other"),
         ("tokens", "Bricks behind the slow tokens"),
         ("tiles", "Imbalance of 2 products: the slowest thread took 13.0 % longer"),
         ("machine", "A Processor 9000"),
         ("receipt", "has no receipt"),
-        ("devices", "No device was timed"),
+        ("devices", "No devices were timed"),
     ] {
         let text = section(&page, id);
         assert!(text.contains(has), "{id}: {text}");
@@ -299,7 +299,7 @@ fn every_number_of_a_page_is_in_the_file() {
 #[test]
 fn tiles_that_are_not_known_are_not_shown_as_numbers() {
     let mut profile = sample("moe");
-    // Without FLOPs; of a level that no thread names; none at all.
+    // Without FLOPs; with a level that no thread names; without any.
     let mut without = TileStats::new(TileLevel::Macro);
     without.add_sample(70_001, 768, 0);
     profile.tiles = vec![without.clone(), TileStats::new(TileLevel::Micro)];
@@ -315,9 +315,9 @@ fn tiles_that_are_not_known_are_not_shown_as_numbers() {
         "micro0-0.0---",
         "no name70.0---",
         "Further threads are left out.",
-        "No midi tiles: the code that ran told of none.",
-        "Of all passes: tiles are only summed",
-        "not known, since other shares were timed, too.",
+        "No midi tiles: the code that ran reported none.",
+        "Over all passes: tiles are only summed",
+        "unknown, since other shares were timed as well.",
     ] {
         let squeezed = |text: &str| text.split_whitespace().collect::<String>();
         assert!(squeezed(&text).contains(&squeezed(says)), "{says}: {text}");
@@ -328,7 +328,7 @@ fn tiles_that_are_not_known_are_not_shown_as_numbers() {
     profile.tiles = vec![TileStats::new(TileLevel::Macro); 100];
     let (page, _) = traced(&profile);
     let text = section(&page, "tiles");
-    assert!(text.contains("not known, no share took any time."), "{text}");
+    assert!(text.contains("unknown, since no share took any time."), "{text}");
     assert_eq!(text.matches("macro").count(), 60 + 2, "and the headings");
 }
 
@@ -345,7 +345,7 @@ fn a_number_that_is_not_in_the_file_is_found() {
     };
     assert!(holds(&page));
     let wall = profile.phases[1].wall_ns;
-    // A value, what is shown for it, a place, a bare number, and a number in a picture.
+    // A value, its shown text, a place, a bare number, and a number in a diagram.
     let wrong = page.replacen(&format!("value={wall}"), &format!("value={}", wall + 1), 1);
     assert!(!holds(&wrong));
     assert!(!holds(&page.replacen("/phases/1/wall_ns", "/phases/0/wall_ns", 1)));
@@ -371,11 +371,11 @@ fn a_receipt_is_held_to_its_file_too() {
     files.receipt = serde_json::from_str(text).expect("JSON");
     check(&page, &mut files);
     let section = section(&page, "receipt");
-    assert!(section.contains("its seal holds"), "{section}");
+    assert!(section.contains("its seal is intact"), "{section}");
     assert!(section.contains(&receipt.tests[0].name), "{section}");
 }
 
-/// Puts numbers that nobody recorded in the place of some of a file's.
+/// Replaces some numbers of a file by impossible ones.
 fn disturbed(value: &mut serde_json::Value, at: &mut impl FnMut() -> Option<u64>) {
     match value {
         serde_json::Value::Number(number) if number.is_u64() => {
@@ -410,7 +410,7 @@ proptest! {
             nth += 1;
             places.get(&nth).copied()
         });
-        // Most numbers are read, whatever they are; of the rest the file is refused.
+        // Most numbers are accepted, whatever they are; otherwise the file is refused.
         if let Ok(profile) = serde_json::from_value::<Profile>(value) {
             walk(&page(&profile), |_, text, _| assert!(!text.contains("NaN") && !text.contains("inf ")));
         }
@@ -431,11 +431,11 @@ fn names_stay_names() {
     profile.names[0].name = HOSTILE.repeat(10_000);
     let (page, _) = traced(&profile);
     assert!(page.len() < 2 << 20, "{}", page.len());
-    // Two scripts and no more: the data and ours.
+    // Exactly two scripts: the data and ours.
     assert_eq!(page.matches("<script").count(), 2);
     assert!(!page.contains("hacked()</script>"));
     assert!(!page.contains('\u{202e}') && !page.contains('\u{0}'));
-    // Nothing of the template was filled into what filled it.
+    // No inserted text was expanded again.
     assert!(page.contains("{{title}}"));
 }
 
@@ -452,7 +452,7 @@ fn nothing_is_loaded_and_nothing_inline_is_needed() {
             }
         }
     });
-    // The name space of SVG is a name; it is in our script alone.
+    // The only URL is the namespace of SVG, in our script.
     assert_eq!(page.matches("http").count() - page.matches("http-equiv").count(), 1);
 }
 
@@ -461,17 +461,17 @@ fn an_empty_profile_says_why_each_section_is_empty() {
     let (page, numbers) = traced(&Profile::empty(Default::default()));
     assert!(numbers < 5, "{numbers}");
     for (id, why) in [
-        ("bricks", "No pass and no brick was recorded."),
+        ("bricks", "No passes and no bricks were recorded."),
         ("layers", "No spans were kept"),
-        ("timeline", "No pass was recorded."),
+        ("timeline", "No passes were recorded."),
         ("flame", "No spans were kept"),
-        ("roofline", "No pass was recorded"),
+        ("roofline", "No passes were recorded"),
         ("path", "No spans were kept"),
         ("transfers", "No copies"),
-        ("tokens", "No token was timed"),
-        ("tiles", "No tile was timed"),
-        ("devices", "No device was timed"),
-        ("machine", "Nobody said on which machine it ran."),
+        ("tokens", "No tokens were timed"),
+        ("tiles", "No tiles were timed"),
+        ("devices", "No devices were timed"),
+        ("machine", "The machine is not recorded."),
         ("receipt", "no receipt"),
     ] {
         let text = section(&page, id);
@@ -486,8 +486,8 @@ fn a_profile_without_spans_has_its_tables() {
     profile.spans.clear();
     let (page, _) = traced(&profile);
     assert!(section(&page, "bricks").contains("QkvProjection"));
-    assert!(section(&page, "timeline").contains("No spans of any pass were kept"));
-    assert!(section(&page, "layers").contains("No spans were kept, and nobody summed"));
+    assert!(section(&page, "timeline").contains("No spans of passes were kept"));
+    assert!(section(&page, "layers").contains("No spans were kept, and bricks were not summed"));
     // With sums by layer there is a heat map.
     profile.layers = vec![LayerBrick {
         phase: Some(Phase::Decode),
@@ -506,7 +506,7 @@ fn a_run_on_a_device_has_its_streams_and_its_host() {
     let (page, _) = traced(&on_a_device());
     let bricks = section(&page, "bricks");
     assert!(bricks.contains("LmHead") && bricks.contains("gaps") && bricks.contains("DeviceWait"));
-    assert!(section(&page, "devices").contains("a mark costs"));
+    assert!(section(&page, "devices").contains("cost of a mark"));
     // One timeline has the host's thread and the stream.
     let timeline = section(&page, "timeline");
     assert!(timeline.contains("LmHead") && timeline.contains("DeviceWait"), "{timeline}");
@@ -560,7 +560,7 @@ fn what_was_dropped_is_said_before_anything_else() {
     assert!(dropped < page.find("class=\"headline\"").unwrap());
 }
 
-/// As many spans as anybody has, in one pass of one brick and two hundred layers.
+/// A huge number of spans, in one pass with one brick and two hundred layers.
 fn of_spans(spans: u32) -> Profile {
     let mut profile = Profile::empty(Default::default());
     profile.lanes.push(Lane { name: None, tid: None });
@@ -644,7 +644,7 @@ fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
     assert!(page.contains("nconclusive"), "{page:.4000}");
     assert!(section(&page, "bricks").contains("QkvProjection"));
     assert!(section(&page, "figures").contains("tokens/s"));
-    // Bars of both, and a picture of where a token takes longer: in each layer of one brick alike.
+    // Bars of both, and a map of where a token takes longer: in each layer of one brick alike.
     assert!(html_of(&page, "bricks").matches("class=\"c-side-b\"").count() > 4);
     let layers = html_of(&page, "layers");
     assert_eq!(layers.matches("<table").count(), 2, "{layers}");

@@ -1,4 +1,4 @@
-//! The pieces that products are cut into: how fast each level of them was, and how evenly threads shared them.
+//! The tiles of products: how fast each level was, and how evenly threads shared them.
 
 use brickscope::{Profile, TileBalance, TileLevel, TileStats};
 use serde_json::json;
@@ -6,27 +6,28 @@ use serde_json::json;
 use super::figure::{From, Unit, absent, at, count, counted, div, percent, scaled, sub};
 use super::html::{Table, note, reason, said};
 
-/// Rows of the levels at most: a file by others may have a level twice.
+/// The most rows of levels: an imported file may have a level twice.
 const MOST_LEVELS: usize = 60;
-/// Threads in the table at most.
+/// The most threads in the table.
 const MOST_THREADS: usize = 32;
 
 pub(super) fn section(profile: &Profile) -> String {
     if profile.tiles.is_empty() {
-        return reason("No tile was timed: `brickscope profile --tiles` times them.");
+        return reason("No tiles were timed: `brickscope profile --tiles` times them.");
     }
     let mut html = levels(profile);
     if profile.tile_threads.len() > 1 {
         html.push_str(&threads(profile));
     }
     html.push_str(&note(
-        "GFLOP/s are of one thread: FLOPs by the time in tiles of the level, each two readings of the clock.",
+        "GFLOP/s are of one thread: FLOPs over the time in tiles of the level, which includes two readings of the \
+        clock for each.",
     ));
     for (nth, tile) in profile.tiles.iter().enumerate().take(MOST_LEVELS) {
         if let Some(tiles) = tile.tiles_in_runs {
             let place = |field: &str| at(format!("/tiles/{nth}/{field}"));
             html.push_str(&note(&format!(
-                "{}: {} in {}, which are what was timed; each by itself is too short for a clock.",
+                "{}: {} in {}, which were timed as a whole, since a single one is too short for the clock.",
                 tile.level.name(),
                 counted(tiles, "tile", place("tiles_in_runs")),
                 counted(tile.count, "run", place("count")),
@@ -38,12 +39,14 @@ pub(super) fn section(profile: &Profile) -> String {
         TileLevel::ALL.iter().filter(|level| !has(level)).map(|level| level.name()).collect();
     if !absent.is_empty() {
         html.push_str(&note(&format!(
-            "No {} tiles: the code that ran told of none.",
+            "No {} tiles: the code that ran reported none.",
             absent.join(" and ")
         )));
     }
     if profile.dropped.left_out_passes > 0 {
-        html.push_str(&note("Of all passes: tiles are only summed, so none could be left out."));
+        html.push_str(&note(
+            "Over all passes: tiles are only summed up, so none could be left out.",
+        ));
     }
     if let Some(balance) = &profile.tile_balance {
         html.push_str(&note(&balanced(balance)));
@@ -59,7 +62,7 @@ fn levels(profile: &Profile) -> String {
     for (nth, tile) in profile.tiles.iter().enumerate().take(MOST_LEVELS) {
         let place = |field: &str| at(format!("/tiles/{nth}/{field}"));
         let micros = Unit::of(0);
-        // Of none there is no mean, no shortest and no longest.
+        // Without tiles there is no mean, minimum or maximum.
         let [mean, least, most] = match tile.count {
             0 => [(); 3].map(|()| absent("-")),
             n => [
@@ -104,7 +107,7 @@ fn threads(profile: &Profile) -> String {
     table.end() + &left_out
 }
 
-/// GFLOP/s of one thread, where FLOPs were stated and time has passed.
+/// GFLOP/s of one thread, if FLOPs were stated and time has passed.
 fn rate(tile: &TileStats, place: &str) -> String {
     if tile.total_ns == 0 || tile.total_flops == 0 {
         return absent("-");
@@ -119,7 +122,7 @@ fn balanced(balance: &TileBalance) -> String {
     let ratio = |a: &str, b: &str| div(place(a), place(b));
     match balance.imbalance() {
         Some(imbalance) => format!(
-            "Imbalance of {of}: the slowest thread took {} longer than the mean of all, which worked {} of its time.",
+            "Imbalance of {of}: the slowest thread took {} longer than the mean; threads were busy {} of the time.",
             percent(imbalance, sub(ratio("offered_ns", "worked_ns"), json!(1))),
             percent(
                 balance.worked_ns as f64 / balance.offered_ns as f64,
@@ -127,8 +130,8 @@ fn balanced(balance: &TileBalance) -> String {
             ),
         ),
         None if balance.worked_ns == 0 => {
-            format!("Imbalance of {of}: not known, no share took any time.")
+            format!("Imbalance of {of}: unknown, since no share took any time.")
         }
-        None => format!("Imbalance of {of}: not known, since other shares were timed, too."),
+        None => format!("Imbalance of {of}: unknown, since other shares were timed as well."),
     }
 }

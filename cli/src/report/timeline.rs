@@ -1,4 +1,4 @@
-//! Some passes, span by span: threads and streams as tracks.
+//! The timeline of some passes, with threads and streams as tracks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
@@ -11,10 +11,10 @@ use super::html::{Table, details, note, reason, said, told};
 use super::page::Names;
 use super::source::{DURATION, EXCLUSIVE, START, Source, heading};
 
-/// Spans of a picture: the longest. A pass of a model of some billion weights has fewer.
+/// The most spans of a timeline: the longest. A pass of a model with some billion weights has fewer.
 const MOST_SPANS: usize = 1_000;
 
-/// From a span to the one it is drawn in at most so many steps.
+/// The most steps from a span to its drawn ancestor.
 const MOST_DEPTH: usize = 64;
 
 /// A pass to draw.
@@ -24,11 +24,12 @@ struct Chosen<'p> {
     index: usize,
 }
 
-/// The serial of a stream's pass by that of the host's pass that issued it. A device numbers passes by itself.
+/// The serial numbers of a stream's passes by those of the host's passes that issued them. A device
+/// numbers its passes itself.
 type Issued = HashMap<u32, u32>;
 
-/// What each stream of each device did for which of the host's passes, as far as one can tell; and the streams
-/// of which that isn't known for all that they did.
+/// The passes of each stream of each device for the host's passes, as far as they can be matched; and the
+/// streams with passes that can't.
 fn issued(profile: &Profile) -> (Vec<Vec<Issued>>, Vec<String>) {
     let mut untold = Vec::new();
     let of_devices = profile.devices.iter().map(|device| {
@@ -50,7 +51,7 @@ fn issued(profile: &Profile) -> (Vec<Vec<Issued>>, Vec<String>) {
     (of_devices.collect(), untold)
 }
 
-/// The typical pass of each phase and the slowest, as far as spans of them were kept.
+/// The typical and the slowest pass of each phase, if their spans were kept.
 fn choose<'p>(profile: &'p Profile, issued: &[Vec<Issued>]) -> Vec<Chosen<'p>> {
     let has_spans = passes_of(&profile.spans);
     let on_device: HashSet<u32> =
@@ -64,7 +65,7 @@ fn choose<'p>(profile: &'p Profile, issued: &[Vec<Issued>]) -> Vec<Chosen<'p>> {
         };
         let typical =
             profile.drawable_pass(phase).or_else(|| profile.typical_pass(phase).filter(is_seen));
-        // The first of equals.
+        // The first of equal ones.
         let slowest = profile.passes.iter().filter(is_seen).rev().max_by_key(|pass| pass.wall_ns);
         let name = heading(Some(phase));
         for (pass, which) in [(typical, "typical"), (slowest, "slowest")] {
@@ -86,11 +87,11 @@ fn choose<'p>(profile: &'p Profile, issued: &[Vec<Issued>]) -> Vec<Chosen<'p>> {
     chosen
 }
 
-/// The passes that spans are of.
+/// The passes with spans.
 fn passes_of(spans: &[Span]) -> HashSet<u32> {
     let mut passes = HashSet::new();
     let mut last = None;
-    // Those of a pass mostly follow each other.
+    // The spans of a pass are mostly consecutive.
     for pass in spans.iter().filter_map(|span| span.pass) {
         if last.replace(pass) != Some(pass) {
             passes.insert(pass);
@@ -99,7 +100,7 @@ fn passes_of(spans: &[Span]) -> HashSet<u32> {
     passes
 }
 
-/// The longest of some spans, in their order, and how many there were.
+/// The longest of some spans, in their order, and the number of all.
 fn longest<'s>(spans: impl Iterator<Item = (usize, &'s Span)>) -> (Vec<(usize, &'s Span)>, usize) {
     let mut heap = BinaryHeap::with_capacity(MOST_SPANS + 1);
     let mut all = 0;
@@ -107,7 +108,7 @@ fn longest<'s>(spans: impl Iterator<Item = (usize, &'s Span)>) -> (Vec<(usize, &
     for (index, span) in spans {
         all += 1;
         let key = Reverse((span.duration_ns, Reverse(index)));
-        // Nearly all of millions are shorter than the shortest that is kept.
+        // Of millions of spans, nearly all are shorter than the shortest that is kept.
         if heap.len() == MOST_SPANS {
             match heap.peek() {
                 Some(shortest) if key < *shortest => {}
@@ -127,7 +128,7 @@ fn longest<'s>(spans: impl Iterator<Item = (usize, &'s Span)>) -> (Vec<(usize, &
     (kept, all)
 }
 
-/// What a thread or stream did in a pass.
+/// The spans of a thread or stream in a pass.
 struct Track<'s> {
     title: String,
     spans: Vec<(usize, &'s Span)>,
@@ -137,15 +138,15 @@ pub(super) fn section(
     profile: &Profile,
     run: &str,
     names: &mut Names,
-    pictures: &mut Vec<Value>,
+    diagrams: &mut Vec<Value>,
 ) -> String {
     let (issued, untold) = issued(profile);
     let untold = if untold.is_empty() {
         String::new()
     } else {
         note(&format!(
-            "Passes of {} are missing here: a device numbers passes by itself, and of these nobody can tell which \
-             of the host’s they were. Other exports have them.",
+            "Passes of {} are missing here: a device numbers its passes itself, and these can’t be matched with \
+            passes of the host. Other exports include them.",
             said(&untold.join("; "))
         ))
     };
@@ -153,11 +154,11 @@ pub(super) fn section(
     if chosen.is_empty() {
         let has_passes = !profile.passes.is_empty();
         return reason(if profile.phases.is_empty() {
-            "No pass was recorded."
+            "No passes were recorded."
         } else if has_passes {
-            "No spans of any pass were kept, so none can be drawn."
+            "No spans of passes were kept, so none can be drawn."
         } else {
-            "The passes were not kept one by one."
+            "Single passes were not kept."
         }) + &untold;
     }
     let host = Source::host(profile, run);
@@ -173,7 +174,7 @@ pub(super) fn section(
     for (nth, chosen) in chosen.iter().enumerate() {
         let hidden = if nth == 0 { "" } else { " data-later" };
         html.push_str(&format!("<div class=\"pass\" data-pass=\"{nth}\"{hidden}>\n"));
-        html.push_str(&pass(&host, chosen, &issued, names, pictures));
+        html.push_str(&pass(&host, chosen, &issued, names, diagrams));
         html.push_str("</div>\n");
     }
     html + &untold
@@ -184,7 +185,7 @@ fn pass(
     chosen: &Chosen<'_>,
     issued: &[Vec<Issued>],
     names: &mut Names,
-    pictures: &mut Vec<Value>,
+    diagrams: &mut Vec<Value>,
 ) -> String {
     let profile = host.profile;
     let pass = chosen.pass;
@@ -196,7 +197,7 @@ fn pass(
         count(pass.serial, at("serial")),
         time(pass.wall_ns, at("wall_ns")),
     );
-    // An imported file may tell neither.
+    // An imported file may have neither.
     if profile.imported.is_none() || pass.tokens > 0 {
         html.push_str(&format!(
             ", {} at position {}",
@@ -205,9 +206,9 @@ fn pass(
         ));
     }
     html.push_str("</h3>\n");
-    let number = pictures.len();
+    let number = diagrams.len();
     html.push_str(&format!(
-        "<div class=\"picture js\" data-timeline=\"{number}\"></div>\n<noscript><p class=\"note\">The picture takes \
+        "<div class=\"diagram js\" data-timeline=\"{number}\"></div>\n<noscript><p class=\"note\">The timeline needs \
          JavaScript; the table below has its numbers.</p></noscript>\n"
     ));
     let unit = Unit::of(pass.wall_ns);
@@ -220,7 +221,7 @@ fn pass(
     let mut table = Table::new(&format!("{}, span by span", chosen.label), &columns);
     let mut tracks = Vec::new();
     let mut left_out = 0;
-    // What other threads did meanwhile is outside of passes.
+    // Spans of other threads meanwhile are outside of passes.
     let is_of = |span: &Span| {
         span.pass == Some(pass.serial)
             || span.pass.is_none()
@@ -237,7 +238,7 @@ fn pass(
         let name = profile.lanes.get(lane as usize).and_then(|lane| lane.name.as_deref());
         let title = match name {
             Some(name) => name.to_owned(),
-            None => "a thread without a name".to_owned(),
+            None => "an unnamed thread".to_owned(),
         };
         let track = Track { title, spans };
         tracks.push(drawn(host, &track, pass, names));
@@ -264,7 +265,7 @@ fn pass(
             rows(&source, &track, chosen, unit, &mut table);
         }
     }
-    pictures.push(json!({
+    diagrams.push(json!({
         "label": chosen.label,
         "base": host.base,
         "pass": chosen.index,
@@ -273,19 +274,19 @@ fn pass(
     }));
     if left_out > 0 {
         html.push_str(&note(
-            "This pass has more spans than a picture shows; the shortest are left out here and in the table.",
+            "This pass has more spans than a timeline shows; the shortest are left out here and in the table.",
         ));
     }
     html + &details("The spans of this pass as a table", &table.end())
 }
 
-/// What a span is of: `None` for a layer.
+/// The name of a span; `None` for a layer.
 fn name_of<'p>(profile: &'p Profile, span: &Span) -> Option<(&'p str, NameKind)> {
     let name = profile.names.get(usize::from(span.name?))?;
     Some((&name.name, name.kind))
 }
 
-/// A track as the script draws it: its spans with their rows in the file.
+/// A track for the script: its spans with their rows in the file.
 fn drawn(source: &Source<'_>, track: &Track<'_>, pass: &Pass, names: &mut Names) -> Value {
     let place: HashMap<usize, usize> =
         track.spans.iter().enumerate().map(|(place, (index, _))| (*index, place)).collect();

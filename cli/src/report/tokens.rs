@@ -1,4 +1,4 @@
-//! What a user waits for: how long tokens took, and which bricks are behind the slow ones.
+//! The latency of tokens, and the bricks behind the slow ones.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::figure::{Unit, absent, count, percent, signed, time};
 use super::html::{Table, details, note, reason, said};
 use super::source::Source;
 
-/// Bars of the distribution.
+/// The number of bars of the distribution.
 const BINS: u64 = 32;
 
 pub(super) fn section(source: &Source<'_>) -> String {
@@ -17,7 +17,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
     let latency = &profile.latency;
     let mut html = String::new();
     if latency.first_token.count == 0 && latency.per_token.count == 0 {
-        return reason("No token was timed: there was no prompt and no pass of one token.");
+        return reason("No tokens were timed: there was no prompt and no pass of one token.");
     }
     let columns = [
         "Tokens",
@@ -41,7 +41,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         }
     }
     html.push_str(&table.end());
-    html.push_str(&note("Percentiles that too few tokens would have to carry are withheld."));
+    html.push_str(&note("Percentiles are withheld if there are too few tokens."));
     html.push_str(&distribution(source));
     html.push_str(&slow(source));
     html
@@ -68,13 +68,13 @@ fn durations(source: &Source<'_>, name: &str, place: &str, of: &Durations, table
     ]);
 }
 
-/// How many passes of one token took how long.
+/// The distribution of the times of passes of one token.
 fn distribution(source: &Source<'_>) -> String {
     let is_token =
         |pass: &&Pass| pass.phase == Phase::Decode && pass.tokens == 1 && !pass.is_left_out;
     let walls = || source.profile.passes.iter().filter(is_token).map(|pass| pass.wall_ns);
     let (Some(least), Some(most)) = (walls().min(), walls().max()) else {
-        return reason("The passes were not kept one by one, so their distribution isn't known.");
+        return reason("Single passes were not kept, so their distribution is unknown.");
     };
     let width = most.saturating_sub(least) / BINS + 1;
     let mut bins = vec![0_u64; BINS as usize];
@@ -103,7 +103,7 @@ fn distribution(source: &Source<'_>) -> String {
                 floor - height,
                 bin - 2.0
             );
-            // The borders of a bar are chosen, not measured.
+            // The limits of a bar are chosen, not measured.
             let border = |ns: u64| unit.show(ns, json!(["const", ns]));
             let filter =
                 json!({"phase": "decode", "tokens": 1, "from_ns": from_ns, "below_ns": below_ns});
@@ -128,7 +128,7 @@ fn distribution(source: &Source<'_>) -> String {
     svg + &details("The distribution as a table", &table.end())
 }
 
-/// A time at an axis.
+/// A time on an axis.
 fn tick(ns: u64) -> String {
     let (unit, per) = match ns {
         ..1_000 => ("ns", 1.0),
@@ -149,7 +149,7 @@ fn slow(source: &Source<'_>) -> String {
     let at = |field: &str| source.at(&format!("/latency/slow/{field}"));
     let mut html = format!(
         "<h3>What makes slow tokens slow</h3>\n<p>The slowest {} took {} longer each than the {} of the faster half. \
-         Brick by brick that is:</p>\n",
+         By brick:</p>\n",
         count(slow.slow, at("slow")),
         time(slow.extra_ns, at("extra_ns")),
         count(slow.fast, at("fast")),

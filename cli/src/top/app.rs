@@ -1,5 +1,5 @@
-//! The state of the view, and what keys and frames do to it. Events in, state out: nothing here reads a
-//! clock, a file or a terminal, so that recorded frames make the same pictures again.
+//! The state of the view, and how keys and frames change it. Events in, state out: nothing here reads a
+//! clock, a file or a terminal, so that recorded frames reproduce the same state.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -10,33 +10,33 @@ use brickscope_live::socket::{Frame, Hello};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::numbers::{Beside, Numbers};
-use super::picture::{Picture, Pictures, Window};
 use super::process::{Activity, Memory, Reading};
+use super::snapshot::{Snapshot, Snapshots, Window};
 
-/// What happens to a view.
+/// An event for the view.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The engine isn't there yet: what it does.
+    /// The engine isn't running yet; says what it is doing.
     Starting(String),
-    /// Somebody publishes.
+    /// An engine publishes.
     Hello(Box<Hello>),
     Frame(Box<Frame>),
     Process(Result<Box<Reading>, Absent>),
-    /// Nobody publishes any more. With what is known of why.
+    /// The engine no longer publishes; with the reason, if known.
     Gone(Option<String>),
     Key(KeyEvent),
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized,
 }
 
-/// How the engine is.
+/// The state of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     Starting(String),
     Running,
-    /// It said that it ends.
+    /// It announced its end.
     Ended,
-    /// It went without a word. With what is known of why.
+    /// It disappeared; with the reason, if known.
     Died(Option<String>),
 }
 
@@ -52,7 +52,7 @@ impl View {
     const ALL: [Self; 4] = [Self::Bricks, Self::Heat, Self::Tree, Self::System];
 }
 
-/// What the table of bricks is sorted by.
+/// The sort key of the table of bricks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Share,
@@ -76,14 +76,14 @@ impl Sort {
     }
 }
 
-/// What is looked at: the newest, or what was when the view was paused.
+/// What the view shows: the newest snapshot, or the one at which it was paused.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    pub(crate) picture: Rc<Picture>,
+    pub(crate) snapshot: Rc<Snapshot>,
     pub(crate) window: Result<Rc<Window>, Absent>,
 }
 
-/// What a paused view shows, though the engine goes on.
+/// The contents of a paused view, while the engine goes on.
 #[derive(Debug)]
 struct Frozen {
     seen: Seen,
@@ -92,7 +92,7 @@ struct Frozen {
     is_disturbance_known: bool,
 }
 
-/// A brick of the table.
+/// A row of the table of bricks.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -101,7 +101,7 @@ pub(crate) struct Row {
     pub(crate) count: u64,
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
-    /// The part of the roof that is reached, and what bounds.
+    /// The share of the roofline that is reached, and the limit.
     pub(crate) roof: Option<(f64, &'static str)>,
 }
 
@@ -113,11 +113,11 @@ pub(crate) type Place = (Option<u16>, Option<String>);
 pub(crate) struct Branch {
     pub(crate) depth: usize,
     pub(crate) name: String,
-    /// What can be folded, and whether it is open.
+    /// The place, if it can be folded, and whether it is open.
     pub(crate) place: Option<(Place, bool)>,
     pub(crate) ns: u64,
     pub(crate) count: u64,
-    /// A kernel: its sums are of its brick in all layers.
+    /// Whether it is a kernel, whose sums are over its brick in all layers.
     pub(crate) is_of_all_layers: bool,
 }
 
@@ -125,14 +125,14 @@ pub(crate) struct Branch {
 pub(crate) struct App {
     pub(crate) state: State,
     pub(crate) hello: Option<Box<Hello>>,
-    pictures: Pictures,
+    snapshots: Snapshots,
     /// `Some` while the view is paused.
     frozen: Option<Frozen>,
-    /// Readings of about the last seconds, the newest last.
+    /// Readings of the last few seconds, the newest last.
     readings: Vec<Reading>,
     process_absent: Option<Absent>,
     activity: Option<Activity>,
-    /// Whether the engine was ever seen to look at what disturbs it.
+    /// Whether the engine ever reported disturbances.
     is_disturbance_known: bool,
     pub(crate) view: View,
     pub(crate) phase: Phase,
@@ -145,7 +145,7 @@ pub(crate) struct App {
     pub(crate) is_help: bool,
     /// The brick whose kernels are shown.
     pub(crate) drilled: Option<String>,
-    /// The selected line of the view, and of the heat map the column.
+    /// The selected line of the view, and the column in the heat map.
     pub(crate) selected: usize,
     pub(crate) column: usize,
     pub(crate) open: HashSet<Place>,
@@ -158,7 +158,7 @@ impl App {
         Self {
             state: State::Starting("connecting".to_owned()),
             hello: None,
-            pictures: Pictures::default(),
+            snapshots: Snapshots::default(),
             frozen: None,
             readings: Vec::new(),
             process_absent: None,
@@ -182,23 +182,23 @@ impl App {
         }
     }
 
-    /// What comes of an event.
+    /// Applies an event.
     pub(crate) fn update(&mut self, event: Event) {
         match event {
             Event::Starting(what) => self.state = State::Starting(what),
             Event::Hello(hello) => {
-                self.pictures = Pictures::new(hello.facts.clone());
+                self.snapshots = Snapshots::new(hello.facts.clone());
                 self.hello = Some(hello);
                 self.state = State::Running;
             }
             Event::Frame(frame) => {
-                self.pictures.take(*frame);
-                if let Some(newest) = self.pictures.newest() {
+                self.snapshots.take(*frame);
+                if let Some(newest) = self.snapshots.newest() {
                     self.is_disturbance_known |=
                         newest.profile.phases.iter().any(|phase| phase.disturbed > 0)
                             || newest.profile.passes.iter().any(|pass| pass.disturbance.is_some());
                     self.state = if newest.is_last { State::Ended } else { State::Running };
-                    // Until somebody asks for a phase, the one that there is.
+                    // Until the user selects a phase, show the one that has data.
                     if !self.is_phase_chosen
                         && newest.profile.phase(self.phase).is_none()
                         && let Some(first) = newest.profile.phases.first()
@@ -223,7 +223,7 @@ impl App {
     }
 
     fn look(&mut self, reading: Reading) {
-        // The newest earlier one that is long enough ago.
+        // The newest reading that is long enough ago.
         let activity = self.readings.iter().rev().find_map(|before| reading.since(before));
         self.activity = activity.or_else(|| self.activity.take());
         self.readings.push(reading);
@@ -232,7 +232,7 @@ impl App {
         }
     }
 
-    /// What is looked at; `None` before the first frame.
+    /// What the view shows; `None` before the first frame.
     pub(crate) fn seen(&self) -> Option<Seen> {
         match &self.frozen {
             Some(frozen) => Some(frozen.seen.clone()),
@@ -250,22 +250,25 @@ impl App {
     }
 
     fn newest(&self) -> Option<Seen> {
-        Some(Seen { picture: Rc::clone(self.pictures.newest()?), window: self.pictures.window() })
+        Some(Seen {
+            snapshot: Rc::clone(self.snapshots.newest()?),
+            window: self.snapshots.window(),
+        })
     }
 
     pub(crate) fn is_paused(&self) -> bool {
         self.frozen.is_some()
     }
 
-    /// The sums that are shown: of all, or of the last seconds.
+    /// The sums to show: since the start, or over the last seconds.
     pub(crate) fn shown<'s>(&self, seen: &'s Seen) -> Result<&'s Profile, Absent> {
         if !self.is_recent {
-            return Ok(&seen.picture.profile);
+            return Ok(&seen.snapshot.profile);
         }
         seen.window.as_ref().map(|window| &window.profile).map_err(Absent::clone)
     }
 
-    /// What the system says of the process.
+    /// The activity of the process according to the system.
     pub(crate) fn memory(&self) -> Result<Memory, Absent> {
         if let Some(frozen) = &self.frozen {
             return frozen.memory.clone();
@@ -279,23 +282,23 @@ impl App {
             return frozen.activity.as_ref().map_err(Absent::clone);
         }
         self.activity.as_ref().ok_or_else(|| match self.process_absent {
-            None => Absent { reason: "it takes a second of looks".to_owned() },
+            None => Absent { reason: "needs a second of readings".to_owned() },
             Some(_) => self.nothing_of_process(),
         })
     }
 
-    /// Whether the engine was seen to look at what disturbs it.
+    /// Whether the engine reports disturbances.
     pub(crate) fn is_disturbance_known(&self) -> bool {
         self.frozen.as_ref().map_or(self.is_disturbance_known, |frozen| frozen.is_disturbance_known)
     }
 
     fn nothing_of_process(&self) -> Absent {
         self.process_absent.clone().unwrap_or_else(|| Absent {
-            reason: "the system doesn't tell of this process".to_owned(),
+            reason: "the system has no data on this process".to_owned(),
         })
     }
 
-    /// All figures of what is looked at.
+    /// All figures of what the view shows.
     pub(crate) fn numbers<'s>(&'s self, seen: &'s Seen) -> Numbers<'s> {
         let state = match self.state {
             State::Starting(_) | State::Running => "running",
@@ -305,11 +308,11 @@ impl App {
         let pid = self.hello.as_ref().map_or(0, |hello| hello.pid);
         let window = seen.window.as_ref().map(Rc::as_ref);
         let (memory, activity) = (self.memory(), self.activity());
-        Numbers::of(&seen.picture, Beside { state, pid, window, memory, activity })
+        Numbers::of(&seen.snapshot, Beside { state, pid, window, memory, activity })
     }
 }
 
-/// Keys.
+/// Handles a key.
 impl App {
     fn press(&mut self, key: KeyEvent) {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
@@ -395,7 +398,7 @@ impl App {
         }
     }
 
-    /// Opens or closes what is selected in the tree; the other of the two where that isn't said.
+    /// Opens or closes the selected line of the tree, or toggles it if neither is given.
     fn fold(&mut self, open: Option<bool>) {
         let Some(Branch { place: Some((place, is_open)), .. }) =
             self.branches().into_iter().nth(self.selected)
@@ -439,20 +442,20 @@ impl App {
         }
     }
 
-    /// How many lines can be selected.
+    /// The number of lines that can be selected.
     fn lines(&self) -> usize {
         match self.view {
             View::Bricks if self.drilled.is_some() => 1,
             View::Bricks => self.rows().len(),
             View::Heat => self.heat().map_or(0, |heat| heat.layers.len()),
             View::Tree => self.branches().len(),
-            // It scrolls, and is clipped where it is drawn.
+            // It scrolls, and is clipped when it is drawn.
             View::System => 200,
         }
     }
 }
 
-/// What the views show.
+/// The contents of the views.
 impl App {
     /// The bricks of the phase, filtered and sorted.
     pub(crate) fn rows(&self) -> Vec<Row> {
@@ -467,7 +470,7 @@ impl App {
             .filter(|(_, brick)| brick.stats.name.to_lowercase().contains(&filter))
             .map(|(at, brick)| {
                 let stats = &brick.stats;
-                // They are of whole spans, as the average is only where no brick lies inside.
+                // Percentiles are of whole spans, and so is the average if no brick lies inside.
                 let is_whole = stats.exclusive_ns == stats.total_ns;
                 let place = roofline.as_ref().and_then(|roofline| {
                     // In the same order.
@@ -489,7 +492,7 @@ impl App {
             Sort::Share => rows.sort_by_key(|row| std::cmp::Reverse(row.exclusive_ns)),
             Sort::Average => rows.sort_by(|a, b| average(b).total_cmp(&average(a))),
             Sort::Count => rows.sort_by_key(|row| std::cmp::Reverse(row.count)),
-            // The farthest from its roof first; those of which it isn't known last.
+            // The farthest from its roofline first, unknown ones last.
             Sort::Roof => rows.sort_by(|a, b| {
                 let part = |row: &Row| row.roof.map_or(f64::INFINITY, |(part, _)| part);
                 part(a).total_cmp(&part(b))
@@ -512,10 +515,10 @@ impl App {
         let seen = self.seen().ok_or_else(nothing)?;
         let profile = self.shown(&seen)?;
         let mut heat = Heat::default();
-        // Maps, since a frame may name as many as fit a line of it.
+        // Maps, since a frame may contain very many names.
         let (mut bricks, mut layers) = (HashMap::new(), BTreeMap::new());
         let rows = profile.layers.iter().filter(|row| row.phase == Some(self.phase));
-        // As the profile has bricks: the longest first.
+        // In the order of the profile: the longest brick first.
         let by_time = profile.bricks(Some(self.phase)).into_iter().map(|brick| &brick.stats.name);
         for name in by_time.chain(rows.clone().map(|row| &row.name)) {
             bricks.entry(name).or_insert_with(|| {
@@ -524,7 +527,7 @@ impl App {
             });
         }
         for row in rows {
-            // What is in no layer last.
+            // Bricks outside of layers come last.
             let place = row.layer.map_or(u32::MAX, u32::from);
             let (_, cells) = layers.entry(place).or_insert((row.layer, BTreeMap::new()));
             if let Some(&brick) = bricks.get(&row.name) {
@@ -532,10 +535,10 @@ impl App {
             }
         }
         if layers.is_empty() {
-            let is_known = !seen.picture.profile.layers.is_empty();
+            let is_known = !seen.snapshot.profile.layers.is_empty();
             let reason = match is_known && self.is_recent {
                 true => "no brick in a layer has ended in the last 2 s",
-                false => super::numbers::layers_absent(&seen.picture),
+                false => super::numbers::layers_absent(&seen.snapshot),
             };
             return Err(Absent { reason: reason.to_owned() });
         }
@@ -547,7 +550,7 @@ impl App {
     pub(crate) fn kernels(&self) -> HashMap<String, Vec<BrickKernel>> {
         let Some(seen) = self.seen() else { return HashMap::new() };
         let Ok(profile) = self.shown(&seen) else { return HashMap::new() };
-        // Those of the same name that are launched differently are one line.
+        // Kernels with the same name are one line, even if launched differently.
         let mut sums: HashMap<(&str, &str), BrickKernel> = HashMap::new();
         for row in profile.brick_kernels.iter().filter(|row| row.phase == Some(self.phase)) {
             let key = (row.brick.as_str(), row.kernel.as_str());
@@ -566,7 +569,7 @@ impl App {
         kernels
     }
 
-    /// The lines of the tree: layers, their bricks, their kernels, as far as they are open.
+    /// The visible lines of the tree: layers, their bricks, and their kernels.
     pub(crate) fn branches(&self) -> Vec<Branch> {
         let Ok(heat) = self.heat() else { return Vec::new() };
         let kernels = self.kernels();
@@ -625,12 +628,13 @@ impl App {
 pub(crate) struct Heat {
     pub(crate) layers: Vec<Option<u16>>,
     pub(crate) bricks: Vec<String>,
-    /// By layer, then by brick: nanoseconds and spans, of those that ran.
+    /// By layer, then by brick: nanoseconds and spans of the bricks that ran.
     pub(crate) cells: Vec<BTreeMap<usize, (u64, u64)>>,
 }
 
 impl Heat {
-    /// The sum of all cells: layers are summed since somebody watches, so no wall will do.
+    /// The sum of all cells. It stands in for the wall time, since layers are summed only while somebody
+    /// watches.
     pub(crate) fn total(&self) -> u64 {
         let cells = self.cells.iter().flat_map(BTreeMap::values);
         cells.fold(0, |sum, &(ns, _)| sum.saturating_add(ns))

@@ -1,5 +1,6 @@
-//! An engine of our own to watch: another process, so that the view outlives it.
+//! Our own engine to watch, in a separate process, so that the view outlives it.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,41 +9,28 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::TopArgs;
-
-/// Of what the engine prints, so much is kept.
+/// The most output of the engine that is kept.
 const MOST_OUTPUT: usize = 1 << 20;
-/// How long an engine that was told to end may take to.
+/// How long an engine may take to end.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Engine {
     child: Child,
-    /// Closed, it tells an endless run to end; so does the death of this process.
+    /// Closing it ends an endless run; so does the death of this process.
     input: Option<ChildStdin>,
     complaints: Arc<Mutex<Vec<u8>>>,
     report: Option<JoinHandle<Vec<u8>>>,
 }
 
 impl Engine {
-    /// Runs `brickscope profile` as the arguments say.
-    pub(crate) fn start(args: &TopArgs) -> Result<Self> {
+    /// Runs `brickscope profile` with these arguments; it begins when somebody watches.
+    pub(crate) fn start(args: impl IntoIterator<Item = OsString>) -> Result<Self> {
         let program = std::env::current_exe().context("this program's file")?;
         let mut command = Command::new(program);
-        command.arg("profile").args(&args.model).args(["--live", "--await-watcher"]);
-        match args.tokens {
-            Some(tokens) => command.arg("--tokens").arg(tokens.to_string()),
-            None => command.arg("--endless"),
-        };
-        if let Some(prompt) = &args.prompt {
-            command.arg("--prompt").arg(prompt);
-        }
-        if let Some(out) = &args.out {
-            command.arg("--out").arg(out);
-        }
-        command.args(args.executor.words());
+        command.arg("profile").args(args).args(["--live", "--await-watcher"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("the engine can't be started")?;
+        let mut child = command.spawn().context("can't start the engine")?;
         let complaints = Arc::default();
         if let Some(stderr) = child.stderr.take() {
             let kept = Arc::clone(&complaints);
@@ -62,7 +50,7 @@ impl Engine {
         self.child.id()
     }
 
-    /// How it ended, if it has: in words, with the last thing that it said.
+    /// How the engine ended, if it has, with the last line of its errors.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         let said = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -71,11 +59,11 @@ impl Engine {
         Some(if last.is_empty() { status.to_string() } else { format!("{status}: {last}") })
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the engine has ended by itself.
     ///
     /// # Errors
     ///
-    /// If it failed: what it said.
+    /// If the engine failed, with its message.
     pub(crate) fn finish(mut self) -> Result<()> {
         let status = self.child.wait().context("the engine")?;
         if !status.success() {
@@ -84,7 +72,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends it if it still runs, and returns what it printed.
+    /// Ends the engine if it still runs, and returns its output.
     pub(crate) fn end(mut self) -> Vec<u8> {
         drop(self.input.take());
         let until = Instant::now() + END_WITHIN;
@@ -99,13 +87,13 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // By itself it would go on without anybody to see it.
+        // It would go on unwatched.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Keeps what is printed, up to a bound; what is beyond is read, lest the engine wait for a reader.
+/// Keeps output up to a limit, but reads all of it, so that the engine never blocks.
 fn keep(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut buffer) {

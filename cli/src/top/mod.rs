@@ -1,14 +1,14 @@
-//! The live view: what a running engine publishes, made into pictures.
+//! The live view of a running engine.
 //!
-//! `picture.rs` is what frames add up to, `process.rs` what the system says of the engine's process,
-//! `numbers.rs` the figures for scripts; `app/` what keys and frames do to the view, which is all that
-//! `draw/` needs: neither touches a terminal. `engine.rs` is an engine of our own to watch, `session.rs`
-//! the terminal.
+//! `engine.rs` starts our own engine to watch. `snapshot.rs` turns frames into snapshots, `process.rs`
+//! reads the system's data on the engine's process, and `numbers.rs` has the figures for scripts. `app.rs`
+//! is the state of the view and `draw/` its screens; neither touches the terminal, which is in
+//! `session.rs`.
 
 pub(crate) mod app;
 pub(crate) mod draw;
 pub(crate) mod engine;
 pub(crate) mod numbers;
-pub(crate) mod picture;
 pub(crate) mod process;
 pub(crate) mod session;
+pub(crate) mod snapshot;

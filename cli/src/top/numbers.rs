@@ -1,4 +1,4 @@
-//! The figures of a live view, for its screens and for scripts. What isn't known says why.
+//! The figures of a live view, for its screens and for scripts. Unknown figures come with a reason.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use brickscope_analysis::roofline::Roofline;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::picture::{Picture, Window};
 use super::process::{Activity, Memory};
+use super::snapshot::{Snapshot, Window};
 
-/// A figure, or why it isn't known; in JSON the figure, or an object with `absent`.
+/// A figure, or why it is unknown; in JSON the figure, or an object with `absent`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Known<T>(pub(crate) Result<T, Absent>);
 
@@ -36,23 +36,23 @@ impl<T: Serialize> Serialize for Known<T> {
     }
 }
 
-/// All of them. The tables have the names that they have in `profile.json`.
+/// All figures. The tables have the same names as in `profile.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Numbers<'p> {
-    /// `running`, `ended` in good order, or `died`.
+    /// `running`, `ended` (after announcing it) or `died`.
     pub(crate) state: &'static str,
     pub(crate) pid: u32,
     pub(crate) seq: u64,
     pub(crate) at_ns: u64,
     pub(crate) run: Option<&'p Run>,
     pub(crate) model: Option<&'p Model>,
-    /// The device by whose clock the times are, if one ran the bricks.
+    /// The device that ran the bricks and whose clock timed them, if any.
     pub(crate) device: Option<&'p str>,
     pub(crate) phases: Vec<PhaseNumbers>,
     pub(crate) latency: &'p Latency,
     pub(crate) categories: Vec<CategoryNumbers>,
     pub(crate) totals: &'p [Total],
-    /// By layer since somebody watches, as the kernels by brick.
+    /// Bricks by layer, summed while somebody watches, like the kernels by brick.
     pub(crate) layers: Known<&'p [LayerBrick]>,
     pub(crate) brick_kernels: &'p [BrickKernel],
     pub(crate) roofline: Vec<Known<Roofline>>,
@@ -61,7 +61,7 @@ pub(crate) struct Numbers<'p> {
     pub(crate) activity: Known<&'p Activity>,
     pub(crate) disturbance: Known<Disturbance>,
     pub(crate) dropped: &'p Dropped,
-    /// What was lost, or is not shown, elsewhere than in these sums.
+    /// Losses and omissions outside of these sums.
     pub(crate) elsewhere: &'p [String],
     pub(crate) overhead: OverheadNumbers<'p>,
 }
@@ -70,19 +70,19 @@ pub(crate) struct Numbers<'p> {
 pub(crate) struct PhaseNumbers {
     #[serde(flatten)]
     pub(crate) total: PhaseTotal,
-    /// Over all passes: tokens per second of their walls.
+    /// Tokens per second of wall time, over all passes.
     pub(crate) tokens_per_second: Option<f64>,
-    /// Over those of the last two seconds.
+    /// The same over the passes of the last two seconds.
     pub(crate) tokens_per_second_now: Known<f64>,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct CategoryNumbers {
     pub(crate) phase: Phase,
-    /// `None` for what no brick explains.
+    /// `None` for unattributed time.
     pub(crate) category: Option<BrickCategory>,
     pub(crate) exclusive_ns: u64,
-    /// Of the wall, 0 to 1.
+    /// Share of the wall time, 0 to 1.
     pub(crate) share: Option<f64>,
 }
 
@@ -97,13 +97,13 @@ pub(crate) struct KvCache {
 pub(crate) struct OverheadNumbers<'p> {
     #[serde(flatten)]
     pub(crate) profiler: &'p Overhead,
-    /// The estimate for the profiler, as a part of the walls of all passes.
+    /// The profiler's estimated cost, as a share of the wall time of all passes.
     pub(crate) share: Known<f64>,
-    /// What making frames takes of the time of one core.
+    /// The share of one core's time spent making frames.
     pub(crate) watching: Known<f64>,
 }
 
-/// Numbers as a script reads them: with a reason for each field that is null somewhere.
+/// The figures for scripts, with a reason for each field that is null anywhere.
 #[derive(Debug, Serialize)]
 pub(crate) struct Explained<'n, 'p> {
     #[serde(flatten)]
@@ -114,7 +114,7 @@ pub(crate) struct Explained<'n, 'p> {
 /// A field that is null.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Missing {
-    /// Its path, as `totals[].p99_ns`.
+    /// Its path, such as `totals[].p99_ns`.
     pub(crate) field: String,
     pub(crate) reason: &'static str,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Missing {
 impl<'n, 'p> Explained<'n, 'p> {
     /// # Errors
     ///
-    /// None: the numbers are data.
+    /// None: the figures are plain data.
     pub(crate) fn of(numbers: &'n Numbers<'p>) -> serde_json::Result<Self> {
         let mut nulls = BTreeSet::new();
         find_nulls(&serde_json::to_value(numbers)?, String::new(), &mut nulls);
@@ -146,37 +146,37 @@ fn find_nulls(value: &Value, path: String, nulls: &mut BTreeSet<String>) {
     }
 }
 
-/// Why a field of the [`Numbers`] is null, where it is.
+/// Why a field of the [`Numbers`] can be null.
 fn why_null(field: &str) -> &'static str {
     match field {
-        "device" => "no device ran the bricks: times are by the host's clock",
+        "device" => "no device ran the bricks: the host's clock timed them",
         "run" | "model" => "the engine doesn't say",
-        "run.seed" => "tokens are the likeliest, not drawn",
-        "latency.slow" => "it takes single passes, which a live view doesn't keep",
-        "categories[].category" => "it is what no brick explains",
+        "run.seed" => "tokens are the likeliest, not sampled",
+        "latency.slow" => "needs single passes, which a live view doesn't keep",
+        "categories[].category" => "it is unattributed time",
         "totals[].category" => "it is a kernel",
         "layers[].layer" => "it ran before or after the layers",
         _ => match field.rsplit('.').next().unwrap_or_default() {
-            "p50_ns" => "it takes 7 spans, and a frame with percentiles since",
-            "p90_ns" => "it takes 44 spans, and a frame with percentiles since",
-            "p95_ns" => "it takes 90 spans, and a frame with percentiles since",
-            "p99_ns" => "it takes 459 spans, and a frame with percentiles since",
-            "std_dev_ns" => "it takes two spans",
+            "p50_ns" => "needs 7 spans, and then a frame with percentiles",
+            "p90_ns" => "needs 44 spans, and then a frame with percentiles",
+            "p95_ns" => "needs 90 spans, and then a frame with percentiles",
+            "p99_ns" => "needs 459 spans, and then a frame with percentiles",
+            "std_dev_ns" => "needs two spans",
             "mean_ns" | "min_ns" | "max_ns" => "none has ended yet",
             "phase" => "it ran outside of passes",
-            "flops" | "bytes" | "total_flops" | "total_bytes" => "nobody stated this work",
+            "flops" | "bytes" | "total_flops" | "total_bytes" => "this work was not stated",
             "tokens_per_second" => "no token was processed",
-            "share" => "the phase has no wall",
+            "share" => "the phase has no wall time",
             "place" | "roof" => "`absent` beside it says why",
             _ if field.starts_with("disturbance.") || field.starts_with("memory.") => {
-                "the system doesn't tell"
+                "the system doesn't report it"
             }
             _ => "it isn't known",
         },
     }
 }
 
-/// What is known besides the picture.
+/// The facts besides the snapshot.
 pub(crate) struct Beside<'p> {
     pub(crate) state: &'static str,
     pub(crate) pid: u32,
@@ -186,22 +186,22 @@ pub(crate) struct Beside<'p> {
 }
 
 impl<'p> Numbers<'p> {
-    pub(crate) fn of(picture: &'p Picture, beside: Beside<'p>) -> Self {
-        let profile = &picture.profile;
+    pub(crate) fn of(snapshot: &'p Snapshot, beside: Beside<'p>) -> Self {
+        let profile = &snapshot.profile;
         let Beside { state, pid, window, memory, activity } = beside;
         let layers = if profile.layers.is_empty() {
-            Err(Absent { reason: layers_absent(picture).to_owned() })
+            Err(Absent { reason: layers_absent(snapshot).to_owned() })
         } else {
             Ok(&profile.layers[..])
         };
         Self {
             state,
             pid,
-            seq: picture.seq,
-            at_ns: picture.at_ns,
+            seq: snapshot.seq,
+            at_ns: snapshot.at_ns,
             run: profile.run.as_ref(),
             model: profile.model.as_ref(),
-            device: picture.device.as_deref(),
+            device: snapshot.device.as_deref(),
             phases: profile.phases.iter().map(|total| PhaseNumbers::of(total, window)).collect(),
             latency: &profile.latency,
             categories: profile
@@ -222,7 +222,7 @@ impl<'p> Numbers<'p> {
             activity: Known(activity),
             disturbance: disturbance(profile),
             dropped: &profile.dropped,
-            elsewhere: &picture.elsewhere,
+            elsewhere: &snapshot.elsewhere,
             overhead: OverheadNumbers {
                 profiler: &profile.overhead,
                 share: overhead_share(profile),
@@ -249,7 +249,7 @@ impl PhaseNumbers {
     }
 }
 
-/// The categories of a phase, and last what no brick explains.
+/// The categories of a phase, and last the unattributed time.
 pub(crate) fn categories(profile: &Profile, total: &PhaseTotal) -> Vec<CategoryNumbers> {
     let stats = profile.categories(Some(total.phase));
     let rows = BrickCategory::ALL
@@ -266,10 +266,12 @@ pub(crate) fn categories(profile: &Profile, total: &PhaseTotal) -> Vec<CategoryN
 }
 
 /// Why there is no table of bricks by layer.
-pub(crate) fn layers_absent(picture: &Picture) -> &'static str {
-    match picture.device {
-        Some(_) => "on a device bricks aren't summed by layer",
-        None => "the engine's bricks are in no layers, or none has ended since the view began",
+pub(crate) fn layers_absent(snapshot: &Snapshot) -> &'static str {
+    match snapshot.device {
+        Some(_) => "bricks on a device aren't summed by layer",
+        None => {
+            "the engine's bricks are outside of layers, or none has ended since a viewer attached"
+        }
     }
 }
 
@@ -286,7 +288,7 @@ pub(crate) fn kv_cache(profile: &Profile) -> Known<KvCache> {
         }
         None => Err(Absent {
             reason: match profile.observed.kv_cache_tokens {
-                None => "the engine doesn't say how many tokens there is room for",
+                None => "the engine doesn't state the capacity of its KV cache",
                 Some(_) => "no pass has ended yet",
             }
             .to_owned(),
@@ -297,7 +299,7 @@ pub(crate) fn kv_cache(profile: &Profile) -> Known<KvCache> {
 pub(crate) fn disturbance(profile: &Profile) -> Known<Disturbance> {
     let looked_at = profile.passes.iter().filter(|pass| pass.disturbance.is_some());
     let newest = looked_at.max_by_key(|pass| pass.start_ns.saturating_add(pass.wall_ns));
-    Known::or(newest.and_then(|pass| pass.disturbance), "nobody has looked yet")
+    Known::or(newest.and_then(|pass| pass.disturbance), "there is no reading yet")
 }
 
 pub(crate) fn overhead_share(profile: &Profile) -> Known<f64> {

@@ -1,4 +1,4 @@
-//! What the system says of the engine's process. The watcher asks, so that the engine pays nothing for it.
+//! The system's data on the engine's process. The watcher reads it, so it costs the engine nothing.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,27 +8,27 @@ use std::time::Instant;
 use brickscope::Absent;
 use serde::Serialize;
 
-/// Of so many threads at most the times are read.
+/// The most threads whose times are read.
 const MOST_THREADS: usize = 256;
-/// Below this two readings tell more of ticks than of load.
+/// The least time between two readings: in less, the error of ticks dominates.
 const LEAST_NS: u64 = 900_000_000;
 
-/// A process to look at.
+/// A process to read.
 #[derive(Debug)]
 pub(crate) struct Process {
     folder: PathBuf,
     since: Instant,
-    /// What threads are called, which is asked once.
+    /// The names of threads, which are read once.
     names: HashMap<u32, String>,
 }
 
-/// What it looked like at a moment.
+/// One reading.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) at_ns: u64,
     pub(crate) memory: Option<Memory>,
     pub(crate) threads: Option<Vec<Thread>>,
-    /// In ticks: this process, the one that watches, and all CPUs.
+    /// In ticks: this process, the watcher, and all CPUs.
     pub(crate) own: Option<u64>,
     pub(crate) watcher: Option<u64>,
     pub(crate) cpus: Option<Cpus>,
@@ -36,11 +36,11 @@ pub(crate) struct Reading {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
-    /// In memory now, the mapped file included as far as it was read.
+    /// Memory in use, including the pages of a mapped file that were read.
     pub(crate) resident_bytes: u64,
-    /// The most so far.
+    /// The peak so far.
     pub(crate) peak_bytes: Option<u64>,
-    /// Of the resident, what is mapped from files, such as weights.
+    /// The part of the resident memory that is mapped from files, such as weights.
     pub(crate) file_bytes: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Cpus {
     pub(crate) steal: Option<u64>,
 }
 
-/// What happened between two readings. Shares are of 1.
+/// The activity between two readings. Shares are 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Activity {
     pub(crate) ns: u64,
@@ -73,13 +73,13 @@ pub(crate) struct Activity {
 pub(crate) struct ThreadActivity {
     pub(crate) tid: u32,
     pub(crate) name: String,
-    /// The part of the time that it ran.
+    /// The share of the time in which it ran.
     pub(crate) busy: f64,
-    /// The part in which it could have run and had no core.
+    /// The share in which it was runnable, but had no core.
     pub(crate) waiting: f64,
 }
 
-/// Parts of the CPU time of the whole machine.
+/// Shares of the CPU time of the whole machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct MachineActivity {
     /// This process.
@@ -88,7 +88,7 @@ pub(crate) struct MachineActivity {
     pub(crate) watcher: f64,
     /// All others.
     pub(crate) others: f64,
-    /// What a hypervisor kept.
+    /// Time stolen by a hypervisor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stolen: Option<f64>,
 }
@@ -96,18 +96,18 @@ pub(crate) struct MachineActivity {
 impl Process {
     /// # Errors
     ///
-    /// If this system doesn't tell of processes.
+    /// If the system has no data on processes.
     pub(crate) fn of(pid: u32) -> Result<Self, Absent> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         if !folder.join("stat").is_file() {
             let reason =
-                format!("{} says nothing: memory and threads aren't known", folder.display());
+                format!("{} can't be read: memory and threads are unknown", folder.display());
             return Err(Absent { reason });
         }
         Ok(Self { folder, since: Instant::now(), names: HashMap::new() })
     }
 
-    /// How it looks now. What the system doesn't tell is `None`.
+    /// Takes a reading. What the system doesn't report is `None`.
     pub(crate) fn read(&mut self) -> Reading {
         let text = |path: PathBuf| fs::read_to_string(path).ok();
         let at_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -143,7 +143,7 @@ impl Process {
 }
 
 impl Reading {
-    /// What happened since an earlier one; `None` if that was too short ago.
+    /// The activity since an earlier reading; `None` if too little time has passed.
     pub(crate) fn since(&self, earlier: &Self) -> Option<Activity> {
         let ns = self.at_ns.checked_sub(earlier.at_ns).filter(|&ns| ns >= LEAST_NS)?;
         let of_time = |ns_of: u64| ns_of as f64 / ns as f64;
@@ -170,7 +170,7 @@ impl Reading {
             Some(MachineActivity {
                 own: own as f64 / all,
                 watcher: watcher as f64 / all,
-                // Busy time is counted at ticks, so it can be less than what the two know exactly.
+                // Busy time is counted in ticks, so it can be less than the exact times of the two processes.
                 others: busy.saturating_sub(own + watcher) as f64 / all,
                 stolen: grown(now.steal, before.steal).map(|stolen| stolen as f64 / all),
             })
@@ -179,7 +179,7 @@ impl Reading {
     }
 }
 
-/// From `/proc/PID/status`.
+/// Memory from `/proc/PID/status`.
 fn memory(status: &str) -> Option<Memory> {
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -194,7 +194,8 @@ fn memory(status: &str) -> Option<Memory> {
     })
 }
 
-/// User and system time from `/proc/PID/stat`. The name before them is in brackets, and may have more.
+/// User and system time from `/proc/PID/stat`. The name before them is in parentheses, and may contain
+/// more of them.
 fn ticks(stat: &str) -> Option<u64> {
     let rest = &stat[stat.rfind(')')? + 1..];
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -202,7 +203,7 @@ fn ticks(stat: &str) -> Option<u64> {
     next()?.checked_add(next()?)
 }
 
-/// `run wait timeslices` of a thread; `None` where the kernel doesn't fill it.
+/// `run wait timeslices` of a thread; `None` if the kernel doesn't fill it.
 fn schedstat(text: &str) -> Option<(u64, u64)> {
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
     let (run, wait, slices) = (numbers.next()??, numbers.next()??, numbers.next()??);
@@ -219,7 +220,7 @@ fn cpus(stat: &str) -> Option<Cpus> {
     };
     numbers.get(3)?;
     let steal = numbers.get(7).copied();
-    // Guests' time is in that of users.
+    // The time of guests is included in user time.
     let (busy, idle) = (sum(&[0, 1, 2, 5, 6])?, sum(&[3, 4])?);
     Some(Cpus { busy, all: busy.checked_add(idle)?.checked_add(steal.unwrap_or(0))?, steal })
 }
@@ -233,7 +234,7 @@ mod tests {
         let status = "Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t   1024 kB\nRssFile:\t 512 kB\n";
         let memory = memory(status).expect("it says");
         assert_eq!((memory.resident_bytes, memory.peak_bytes), (1 << 20, Some(2 << 20)));
-        // A name may say anything.
+        // A name may contain anything.
         let stat = "7 (a) 1 (b) S 1 1 1 0 -1 0 0 0 0 0 30 12 0 0 20 0 3 0";
         assert_eq!(ticks(stat), Some(42));
         assert_eq!(ticks("7 a S"), None);

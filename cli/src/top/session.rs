@@ -1,4 +1,4 @@
-//! The terminal, and who brings what happens: keys, frames, looks at the process.
+//! The terminal, and the sources of events: keys, frames, readings of the process.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -16,29 +16,29 @@ use super::engine::Engine;
 use super::process::Process;
 use crate::progress;
 
-/// How long to wait before looking again whether an engine publishes.
+/// How long to wait before checking again whether an engine publishes.
 const TRY_EVERY: Duration = Duration::from_millis(50);
-/// How often to look at the process.
+/// How often to read the process.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Where frames come from.
 pub(crate) enum Source {
-    /// Somebody who publishes already.
+    /// An engine that publishes already.
     Watch(Box<Watch>),
-    /// Somebody who will.
+    /// An engine that will.
     Starting(Target),
-    /// An engine of our own, which will.
+    /// Our own engine, which will.
     Engine(Engine),
 }
 
-/// Who is to be watched.
+/// The engine to watch.
 pub(crate) enum Target {
     Process(u32),
     Socket(PathBuf),
 }
 
 impl Target {
-    /// Connects. While the engine starts, `told` hears what it is at, and says whether to wait.
+    /// Connects. While the engine starts, calls `told` with what it is doing; `told` returns whether to wait.
     pub(crate) fn watch(&self, told: &mut dyn FnMut(&str) -> bool) -> Result<Watch, LiveError> {
         match self {
             Self::Process(pid) => Watch::process_telling(*pid, told),
@@ -47,31 +47,31 @@ impl Target {
     }
 }
 
-/// Whether text may have colours: <https://no-color.org>.
+/// Whether text may have colours, see <https://no-color.org>.
 pub(crate) fn has_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// # Errors
 ///
-/// If there is no terminal to draw on and to read keys from.
+/// If there is no terminal for drawing and for reading keys.
 pub(crate) fn needs_terminal() -> Result<()> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!(
-            "a live view takes a terminal: `--once` prints one picture, `--once --json` its figures"
+            "a live view needs a terminal: `--once` prints one screen, `--once --json` its figures"
         );
     }
     Ok(())
 }
 
-/// Shows what comes until somebody quits. Returns our own engine, if there is one.
+/// Shows the view until the user quits. Returns our own engine, if there is one.
 pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
     needs_terminal()?;
     let (events, happens) = mpsc::channel();
     let mut app = App::new(has_colour());
     let mut terminal = ratatui::try_init().context("the terminal")?;
     let keys = events.clone();
-    // It ends with the program: nothing wakes who waits for a key.
+    // This thread ends with the program: nothing wakes a thread that waits for a key.
     thread::spawn(move || read_keys(&keys));
     let feeder = thread::spawn(move || feed(source, rate, &events));
     let shown = (|| -> io::Result<()> {
@@ -82,7 +82,7 @@ pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
         Ok(())
     })();
     let restored = ratatui::try_restore();
-    // Nobody listens any more, which ends the feeder at its next event.
+    // Closes the channel, which ends the feeder at its next event.
     drop(happens);
     let engine = feeder.join().ok().flatten();
     shown.context("the terminal")?;
@@ -90,7 +90,7 @@ pub(crate) fn run(source: Source, rate: u32) -> Result<Option<Engine>> {
     Ok(engine)
 }
 
-/// Waits for something to happen, and takes all that has.
+/// Waits for an event, and takes all that are there.
 fn take(app: &mut App, happens: &Receiver<Event>) {
     let Ok(first) = happens.recv() else {
         app.has_quit = true;
@@ -116,7 +116,7 @@ fn read_keys(events: &Sender<Event>) {
     }
 }
 
-/// Brings what happens to the engine, until nobody listens. Returns our own engine.
+/// Sends the events of the engine until the channel is closed. Returns our own engine.
 fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
     let (mut watch, mut engine) = match source {
         Source::Watch(watch) => (watch, None),
@@ -169,7 +169,7 @@ fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
                     continue;
                 }
                 Ok(Next::Nothing) => {
-                    // Nobody may listen any more; only sending tells.
+                    // The channel may be closed, which only sending shows.
                     events.send(Event::Resized)?;
                     continue;
                 }
@@ -183,7 +183,7 @@ fn feed(source: Source, rate: u32, events: &Sender<Event>) -> Option<Engine> {
     engine
 }
 
-/// How our own engine ended, as soon as the system knows.
+/// How our own engine ended, once the system knows.
 fn how_it_ended(engine: &mut Option<Engine>) -> Option<String> {
     let engine = engine.as_mut()?;
     let until = Instant::now() + Duration::from_secs(1);
@@ -196,7 +196,7 @@ fn how_it_ended(engine: &mut Option<Engine>) -> Option<String> {
     }
 }
 
-/// Waits until our own engine publishes. `None` if `tell` says that nobody waits any more.
+/// Waits until our own engine publishes. `None` if `tell` returns that nobody waits any more.
 pub(crate) fn connect(
     engine: &mut Engine,
     mut tell: impl FnMut(&str) -> bool,
@@ -212,7 +212,7 @@ pub(crate) fn connect(
         match Watch::process_telling(engine.pid(), &mut tell) {
             Ok(watch) => return Some(Ok(watch)),
             Err(LiveError::Starting(_)) => return None,
-            // It isn't so far, or never will be.
+            // It isn't ready yet, or never will be.
             Err(_) => {}
         }
         if let Some(how) = engine.ended() {
@@ -222,15 +222,15 @@ pub(crate) fn connect(
     }
 }
 
-/// What one picture takes: frames until they tell a rate of now, or the last one.
+/// The result of `--once`.
 pub(crate) struct Once {
     pub(crate) app: App,
     pub(crate) engine: Option<Engine>,
 }
 
-/// Watches until the figures have settled, or the engine ends. `to_the_end`: until it ends.
+/// Watches until there is a current rate, or until the engine ends. With `to_the_end` always the latter.
 pub(crate) fn once(source: Source, rate: u32, to_the_end: bool) -> Result<Once> {
-    /// So long at most for figures to settle once there are frames.
+    /// The longest wait for figures to settle, once there are frames.
     const SETTLE_WITHIN: Duration = Duration::from_secs(30);
     let note = progress::note("connecting");
     let mut tell = |what: &str| {
@@ -285,7 +285,7 @@ pub(crate) fn once(source: Source, rate: u32, to_the_end: bool) -> Result<Once> 
     Ok(Once { app, engine })
 }
 
-/// Whether there is a rate of now, and one of the threads.
+/// Whether there is a current rate, and a current activity of the threads.
 fn has_settled(app: &App) -> bool {
     let Some(seen) = app.seen() else { return false };
     let recent = seen.window.as_ref().is_ok_and(|window| !window.profile.phases.is_empty());

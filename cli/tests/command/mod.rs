@@ -1,4 +1,4 @@
-//! Running the command, and reading what it wrote as a script would.
+//! Running the command, and reading its files as a script would.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 pub(crate) fn brickscope(args: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("brickscope"));
-    // What the command keeps, it keeps for the tests only.
+    // The tests have their own cache folder.
     command.env("BRICKSCOPE_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     command.args(args);
     command
 }
 
-/// Runs a command that is to succeed.
+/// Runs a command that must succeed.
 pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().expect("the command starts");
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -25,7 +25,7 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("the command writes UTF-8")
 }
 
-/// bricks + unattributed = wall, as a script would add it up from the file.
+/// Asserts bricks + unattributed = wall, as a script would add them up from the file.
 #[allow(dead_code, reason = "not every test has a run that it holds to that")]
 pub(crate) fn adds_up(json: &Value) {
     let phases = json["phases"].as_array().expect("phases");
@@ -44,12 +44,12 @@ pub(crate) fn adds_up(json: &Value) {
     }
 }
 
-/// Above this share of the machine's CPU time, the command takes a ceiling for too low.
+/// If others used more than this share of the CPU time, the command rejects a ceiling as too low.
 const MUCH: f64 = 0.05;
 
-/// Makes the ceilings in `cache` such that nobody disturbed, where others took so much from them that
-/// each run would measure them anew, and longer than it runs itself. What others may have taken is
-/// given back, up to three quarters. Returns how many were left as they were measured.
+/// Marks the ceilings in `cache` as undisturbed, if others used so much CPU time that each run would
+/// measure them again, which takes longer than the run itself. Raises them by what others may have
+/// taken, up to three quarters. Returns the number of ceilings that are as measured.
 #[allow(dead_code, reason = "most tests run so little that it doesn't matter")]
 pub(crate) fn quiet_ceilings(cache: &Path) -> usize {
     let mut real = 0;
@@ -59,7 +59,7 @@ pub(crate) fn quiet_ceilings(cache: &Path) -> usize {
         if name.starts_with("ceilings-") {
             let text = std::fs::read_to_string(&path).expect("it was written");
             let mut json: Value = serde_json::from_str(&text).expect("JSON");
-            // Those that were raised before say that nobody took anything, and more than was measured.
+            // Ceilings that were raised before are marked as undisturbed, and are higher than measured.
             let is_raised = !json[RAISED].is_null();
             if json["others_share"].as_f64().is_some_and(|share| share > MUCH) {
                 json["others_share"] = 0.0.into();
@@ -74,7 +74,7 @@ pub(crate) fn quiet_ceilings(cache: &Path) -> usize {
     real
 }
 
-/// A field that the command doesn't know, and passes over.
+/// A field that the command doesn't know, and ignores.
 const RAISED: &str = "raised_by_the_tests";
 
 fn raise(value: &mut Value) {

@@ -1,29 +1,28 @@
-//! What moved, for people: a sentence first, then tables.
+//! A diff as text and Markdown: a headline, then tables.
 
 use std::fmt::Write;
 
-use brickscope::Phase;
 use brickscope_analysis::stacks::Unit;
 
 use super::{Diff, Row, Verdict};
-use crate::benchmark::table::wrapped;
+use crate::figures::percent;
+use crate::flame::captions::titled;
 use crate::flame::markdown::escaped;
-use crate::flame::words::count;
-use crate::names::{cut_front, padded, printable};
+use crate::text::{count, padded, printable, wrapped};
 
-/// Rows of a table; JSON has them all.
+/// The most rows of a table; JSON has all.
 const MOST_ROWS: usize = 20;
 
-/// What a headline names.
+/// The most names in a headline.
 const MOST_NAMES: usize = 3;
 
-/// The families, by what their rows are called.
+/// The families and the names of their rows.
 fn families(diff: &Diff) -> [(&'static str, &[Row]); 3] {
     [("class", &diff.classes), ("brick", &diff.bricks), ("function", &diff.functions)]
 }
 
 impl Diff {
-    /// What moved, and of what that can't be told.
+    /// A sentence that says what moved, and what is undecided.
     pub(crate) fn headline(&self) -> String {
         let judged = self.rows().filter(|row| row.verdict != Verdict::Small).count();
         let unknown: Vec<&Row> =
@@ -43,7 +42,7 @@ impl Diff {
         format!("Of {} of {judged} it can't be told: {why}. Of the others: {others}", unknown.len())
     }
 
-    /// What of all that can be told moved.
+    /// A sentence about the decided rows.
     fn moved(&self) -> String {
         let exceeds: Vec<&Row> = self.rows().filter(|row| row.exceeds_threshold).collect();
         let moved: Vec<&Row> = self.rows().filter(|row| row.is_moved()).collect();
@@ -58,43 +57,47 @@ impl Diff {
             );
         }
         if self.rows().next().is_none() {
-            return "There is nothing in either to compare.".to_owned();
+            return "There is nothing to compare.".to_owned();
         }
         "No share moved by more than its error.".to_owned()
     }
 
-    /// As text of at most 80 columns.
-    pub(crate) fn text(&self) -> String {
-        let mut out = String::new();
-        wrapped("", &self.headline(), &mut out);
-        for doubt in &self.doubts {
-            wrapped("! ", &printable(doubt), &mut out);
-        }
+    /// The tables: each verdict and family with its rows, under a heading.
+    fn sections(&self) -> Vec<(String, Vec<&Row>)> {
+        let mut sections = Vec::new();
         for (name, verdict) in SECTIONS {
             for (what, rows) in families(self) {
                 let rows: Vec<&Row> = rows.iter().filter(|row| row.verdict == verdict).collect();
-                if rows.is_empty() {
-                    continue;
+                if !rows.is_empty() {
+                    sections.push((format!("{name}: {}", count(rows.len() as u64, what)), rows));
                 }
-                let head = format!("{name}: {}", count(rows.len() as u64, what));
+            }
+        }
+        sections
+    }
+
+    /// Text of at most 80 columns.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        wrapped("", &self.headline(), &mut out);
+        for warning in &self.warnings {
+            wrapped("! ", &printable(warning), &mut out);
+        }
+        for (head, rows) in self.sections() {
+            let _ =
+                writeln!(out, "\n{head:44}{:>8}{:>8}{:>9}{:>9}", "before", "after", "points", "±");
+            let _ = writeln!(out, "{}", "-".repeat(78));
+            for row in rows.iter().take(MOST_ROWS) {
+                let [before, after, points, error] = cells(row);
+                let mark = if row.exceeds_threshold { " >" } else { "" };
                 let _ = writeln!(
                     out,
-                    "\n{head:44}{:>8}{:>8}{:>9}{:>9}",
-                    "before", "after", "points", "±"
+                    "{}{before:>8}{after:>8}{points:>9}{error:>9}{mark}",
+                    padded(&titled(row.phase, &row.name, 43), 44)
                 );
-                let _ = writeln!(out, "{}", "-".repeat(78));
-                for row in rows.iter().take(MOST_ROWS) {
-                    let [before, after, points, error] = cells(row);
-                    let mark = if row.exceeds_threshold { " >" } else { "" };
-                    let _ = writeln!(
-                        out,
-                        "{}{before:>8}{after:>8}{points:>9}{error:>9}{mark}",
-                        padded(&titled(row, 43), 44)
-                    );
-                }
-                if let Some(more) = more(&rows) {
-                    let _ = writeln!(out, "{more}");
-                }
+            }
+            if let Some(more) = more(&rows) {
+                let _ = writeln!(out, "{more}");
             }
         }
         let _ = writeln!(out);
@@ -104,35 +107,26 @@ impl Diff {
         out
     }
 
-    /// As a comment on a pull request.
+    /// Markdown for a comment on a pull request.
     pub(crate) fn markdown(&self) -> String {
         let mut out = format!("**{}**\n", escaped(&self.headline()));
-        for doubt in &self.doubts {
-            let _ = write!(out, "\n> ⚠️ {}\n", escaped(doubt));
+        for warning in &self.warnings {
+            let _ = write!(out, "\n> ⚠️ {}\n", escaped(warning));
         }
-        for (name, verdict) in SECTIONS {
-            for (what, rows) in families(self) {
-                let rows: Vec<&Row> = rows.iter().filter(|row| row.verdict == verdict).collect();
-                if rows.is_empty() {
-                    continue;
-                }
-                let head = format!("{name}: {}", count(rows.len() as u64, what));
-                let _ = write!(
+        for (head, rows) in self.sections() {
+            let _ =
+                write!(out, "\n| {head} | before | after | points | ± |\n|---|--:|--:|--:|--:|\n");
+            for row in rows.iter().take(MOST_ROWS) {
+                let [before, after, points, error] = cells(row);
+                let bold = if row.exceeds_threshold { "**" } else { "" };
+                let _ = writeln!(
                     out,
-                    "\n| {head} | before | after | points | ± |\n|---|--:|--:|--:|--:|\n"
+                    "| {} | {before} | {after} | {bold}{points}{bold} | {error} |",
+                    escaped(&titled(row.phase, &row.name, 100))
                 );
-                for row in rows.iter().take(MOST_ROWS) {
-                    let [before, after, points, error] = cells(row);
-                    let bold = if row.exceeds_threshold { "**" } else { "" };
-                    let _ = writeln!(
-                        out,
-                        "| {} | {before} | {after} | {bold}{points}{bold} | {error} |",
-                        escaped(&titled(row, 100))
-                    );
-                }
-                if let Some(more) = more(&rows) {
-                    let _ = write!(out, "\n{more}\n");
-                }
+            }
+            if let Some(more) = more(&rows) {
+                let _ = write!(out, "\n{more}\n");
             }
         }
         let _ = write!(out, "\n<details><summary>What was compared</summary>\n\n");
@@ -143,7 +137,7 @@ impl Diff {
         out
     }
 
-    /// As JSON, for scripts: the headline first.
+    /// JSON, beginning with the headline.
     pub(crate) fn json(&self) -> serde_json::Result<String> {
         #[derive(serde::Serialize)]
         struct WithHeadline<'d> {
@@ -162,7 +156,7 @@ impl Diff {
         Ok(serde_json::to_string_pretty(&with)? + "\n")
     }
 
-    /// What was compared, and what figures mean.
+    /// Notes on the two sides and on the figures.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for (what, side) in [("before", &self.before), ("after", &self.after)] {
@@ -216,10 +210,10 @@ impl Diff {
             (Unit::Nanoseconds, _) => "the blocks of time of both runs",
         };
         notes.push(format!(
-            "Bricks are shares of their phase; classes, and functions with what they call, of \
-             all. ±: by how much the difference may be off, by {known_by}. At most {} % of diffs \
-             of equal runs name anything, unless the machine was disturbed in one of them. A share \
-             that grew isn't slower: others may have become faster.",
+            "Bricks are shares of their phase; classes, and functions including callees, of the \
+            total. ± is the error of the difference, from {known_by}. At most {} % of diffs \
+            of equal runs report anything, unless the machine was disturbed in one of them. A share \
+            that grew isn't slower: others may have become faster.",
             short(100.0 * self.level)
         ));
         notes
@@ -229,31 +223,27 @@ impl Diff {
 const SECTIONS: [(&str, Verdict); 3] =
     [("moved", Verdict::Moved), ("vanished", Verdict::Vanished), ("new", Verdict::New)];
 
-/// Before, after, points and their error.
+/// The cells of a row: before, after, points and their error.
 fn cells(row: &Row) -> [String; 4] {
     let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| percent(share) + "%");
     let error = row.error_points.map_or("-".to_owned(), |error| format!("{error:.1}"));
     [share(row.before), share(row.after), format!("{:+.1}", row.points), error]
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1}", 100.0 * share)
-}
-
-/// The rows that aren't shown.
+/// A line about the rows that aren't shown.
 fn more(rows: &[&Row]) -> Option<String> {
     let more = rows.len().checked_sub(MOST_ROWS).filter(|&more| more > 0)?;
     Some(format!("and {more} more, which moved less"))
 }
 
-/// `decode QkvProjection from 21.0 to 25.9 % (+4.9 ± 1.1)` and others.
+/// Names rows as `decode QkvProjection from 21.0 to 25.9 % (+4.9 ± 1.1)`.
 pub(crate) fn named(rows: &[&Row]) -> String {
     let mut rows = rows.to_vec();
     rows.sort_by(|a, b| b.points.abs().total_cmp(&a.points.abs()));
     let one = |row: &&Row| {
         let error = row.error_points.map_or(String::new(), |error| format!(" ± {error:.1}"));
         let change = format!("({:+.1}{error})", row.points);
-        let title = titled(row, 60);
+        let title = titled(row.phase, &row.name, 60);
         match (row.before, row.after) {
             (Some(before), Some(after)) => {
                 format!("{title} from {} to {} % {change}", percent(before), percent(after))
@@ -270,17 +260,10 @@ pub(crate) fn named(rows: &[&Row]) -> String {
 }
 
 fn title(row: &Row) -> String {
-    titled(row, 60)
+    titled(row.phase, &row.name, 60)
 }
 
-/// The name, of bricks with their phase; the end of it where it is longer than `width`.
-fn titled(row: &Row, width: usize) -> String {
-    let phase = row.phase.map_or(String::new(), |phase: Phase| format!("{} ", phase.name()));
-    let name = cut_front(&printable(&row.name), width - phase.len());
-    phase + &name
-}
-
-/// A threshold or level, without zeros at its end.
+/// A threshold or level, without trailing zeros.
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

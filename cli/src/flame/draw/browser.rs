@@ -1,5 +1,5 @@
-//! Opens pictures in Chromium, clicks and searches as a user does, and reads what became of them.
-//! Without a Chromium on `PATH` these tests say so and pass.
+//! Tests that open flamegraphs in Chromium, click and search as a user does, and check the result.
+//! Without Chromium on `PATH` they print a note and pass.
 
 use brickscope_analysis::stacks::{Stacks, Unit};
 use serde::Deserialize;
@@ -8,12 +8,12 @@ use super::tests::{folded, function, look, spans};
 use super::*;
 use crate::chromium;
 
-/// What was seen in the browser.
+/// What the browser showed.
 #[derive(Debug, Deserialize)]
 struct Seen {
-    /// Of scripts.
+    /// Errors of scripts.
     errors: Vec<String>,
-    /// Frames in the picture.
+    /// The number of frames.
     frames: usize,
     /// Texts above the frames, and the frames' own box, as `[top, bottom]` in pixels.
     header: Vec<[f64; 2]>,
@@ -24,13 +24,13 @@ struct Seen {
     /// The clicked frame's width and that of the root, in pixels, after the click.
     clicked: f64,
     root: f64,
-    /// Frames that are still seen after the click.
+    /// Frames that are still visible after the click.
     shown: Vec<String>,
-    /// Frames that are seen after `Reset Zoom` was clicked, and the clicked frame's width relative to
-    /// the one before.
+    /// Frames that are visible after a click on `Reset Zoom`, and the clicked frame's width relative to
+    /// before.
     shown_after_reset: usize,
     width_after_reset: f64,
-    /// What the search says.
+    /// The result of the search.
     matched: String,
     /// Tooltips of the highlighted frames.
     found: Vec<String>,
@@ -40,7 +40,7 @@ struct Seen {
     details: String,
 }
 
-/// Before `inferno`'s script: it may fail, too.
+/// Runs before `inferno`'s script, which may fail as well.
 const WATCH: &str = r#"<script>
 var errors = [];
 window.addEventListener("error", function (e) { errors.push(e.message); });
@@ -49,7 +49,7 @@ var asked = console.assert;
 console.assert = function (holds, what) { if (!holds) errors.push("assertion: " + what); };
 </script>"#;
 
-/// Does what a user does, with `CLICK` and `TERM` put in.
+/// Clicks and searches as a user does; `CLICK` and `TERM` are filled in.
 const DRIVE: &str = r##"<script><![CDATA[
 window.addEventListener("load", function () { setTimeout(function () {
     var seen = {};
@@ -107,11 +107,11 @@ fn drive(svg: &str, click: &str, term: &str) -> Option<Seen> {
     chromium::seen(&page, "flame.svg", [1200, 800])
 }
 
-/// What holds of every picture.
+/// Checks that hold for every flamegraph.
 #[track_caller]
 fn check(seen: &Seen) {
     assert!(seen.errors.is_empty(), "{:?}", seen.errors);
-    // No line of the header lies on another, nor on frames, nor goes beyond the window.
+    // No line of the header overlaps another or the frames, or extends beyond the window.
     let mut top = 0.0;
     for [from, to] in &seen.header {
         assert!(*from >= top - 0.5, "{:?}", seen.header);
@@ -119,7 +119,7 @@ fn check(seen: &Seen) {
     }
     assert!(seen.highest > top, "{} below {:?}", seen.highest, seen.header);
     assert!(seen.widest <= seen.window, "{} of {}", seen.widest, seen.window);
-    // Zoomed, a frame is as wide as the root; then all is as it was.
+    // A zoomed frame is as wide as the root; a reset restores everything.
     assert!((seen.clicked - seen.root).abs() < 1.0, "{} of {}", seen.clicked, seen.root);
     assert_eq!(seen.shown_after_reset, seen.frames);
     assert!((seen.width_after_reset - 1.0).abs() < 0.01, "{}", seen.width_after_reset);
@@ -141,8 +141,8 @@ fn a_flamegraph_zooms_and_is_searched() {
 
 #[test]
 fn names_of_any_kind_are_found_as_they_are() {
-    // One that a `;` or a blank would split, markup, what the script takes for its own, control
-    // characters, other scripts, and one that is too long for everything.
+    // Names with `;` and spaces, markup, text that the script might take for its own, control characters,
+    // other writing systems, and a name that is too long everywhere.
     let long = "very::long::path::".repeat(40);
     let names = [
         "core::fmt::Display<[u8; 4]>::fmt 17",
@@ -164,21 +164,20 @@ fn names_of_any_kind_are_found_as_they_are() {
     }
     let title = format!("<b>{} & \u{0}", "flamegraph ".repeat(20));
     let subtitle = vec!["a line that is too long; ".repeat(20), "注意力機制".repeat(40)];
-    let picture = svg(&stacks, &Look { title, subtitle, width: None }).unwrap();
-    let Some(seen) = drive(&picture, "core::fmt", "^core::fmt::Display<\\[u8; 4\\]>::fmt 17 ")
-    else {
+    let drawn = svg(&stacks, &Look { title, subtitle, width: None }).unwrap();
+    let Some(seen) = drive(&drawn, "core::fmt", "^core::fmt::Display<\\[u8; 4\\]>::fmt 17 ") else {
         return;
     };
     check(&seen);
     assert_eq!(seen.found.len(), 11, "{:?}", seen.found);
     assert_eq!(seen.matched, "Matched: 40.0%");
-    let Some(seen) = drive(&picture, "</title><script>", "errors") else { return };
+    let Some(seen) = drive(&drawn, "</title><script>", "errors") else { return };
     check(&seen);
     assert_eq!(
         seen.found,
         ["</title><script>errors.push(1)</script>&amp;\"' (15 samples, 10.00 %)"]
     );
-    let Some(seen) = drive(&picture, "a\\nb\\tc\\u{0}d\\u{202e}e\\u{fffe} (15", "注意力") else {
+    let Some(seen) = drive(&drawn, "a\\nb\\tc\\u{0}d\\u{202e}e\\u{fffe} (15", "注意力") else {
         return;
     };
     check(&seen);

@@ -1,4 +1,4 @@
-//! Which colour a frame has.
+//! The colours of frames.
 
 use brickscope_analysis::stacks::{Class, Frame, Level};
 use inferno::flamegraph::color::Color;
@@ -9,8 +9,8 @@ pub(super) fn of_class(class: Class) -> Color {
     rgb(r, g, b)
 }
 
-/// The colour of a frame: its class says which, its level how dark a grey is, and its name shifts it a
-/// little, so that neighbours can be told apart. The same name has the same colour in every picture.
+/// The colour of a frame. Its class decides the hue, its level how dark a grey is, and its name a small
+/// shift, so that neighbours differ. The same name has the same colour in every flamegraph.
 pub(super) fn of_frame(frame: Option<&Frame>) -> Color {
     let Some(frame) = frame else { return rgb(178, 178, 178) };
     let base = match (frame.class, frame.level) {
@@ -21,23 +21,23 @@ pub(super) fn of_frame(frame: Option<&Frame>) -> Color {
         (Class::Other, Level::Kernel | Level::Tile | Level::Function) => rgb(224, 224, 224),
         (class, _) => of_class(class),
     };
-    // Of greys it would look like another level.
+    // A shifted grey would look like another level.
     let most = if frame.class == Class::Other { 4 } else { 11 };
     let shift = (fnv1a(&frame.name) % (2 * most + 1)) as i16 - most as i16;
     let shifted = |channel: u8| (i16::from(channel) + shift).clamp(0, 255) as u8;
     rgb(shifted(base.r), shifted(base.g), shifted(base.b))
 }
 
-/// More of the whole than before.
+/// The colour of a share that grew.
 pub(super) const MORE: Color = rgb(214, 40, 40);
-/// Less of it.
+/// The colour of a share that shrank.
 pub(super) const LESS: Color = rgb(38, 92, 196);
 
-/// Between white and the full colour of `change`, whose full strength is `most`.
+/// A colour between white and the full colour, by the size of `change` relative to `most`.
 pub(super) fn of_change(change: f64, most: f64) -> Color {
     let strength = if most > 0.0 { (change.abs() / most).clamp(0.0, 1.0) } else { 0.0 };
     let full = if change < 0.0 { LESS } else { MORE };
-    // Never quite full, or black text could not be read on it.
+    // Never quite full, so that black text stays readable on it.
     let mixed =
         |channel: u8| (255.0 - 0.75 * strength * (255.0 - f64::from(channel))).round() as u8;
     rgb(mixed(full.r), mixed(full.g), mixed(full.b))

@@ -1,25 +1,25 @@
-//! What changed between two sets of stacks, as a flamegraph.
+//! The difference between two sets of stacks, as a flamegraph.
 
 use anyhow::Result;
 use brickscope_analysis::stacks::Stacks;
 
 use super::page::{Drawn, Page};
 use super::tree::{Block, Tree};
-use super::{Look, amount, colours, of_left_out, percent, points};
+use super::{Look, amount, colours, of_left_out};
+use crate::figures::{fine_percent_of, points};
 
-/// Whose widths are drawn.
+/// The side whose widths are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Those of after.
+    /// The widths of after.
     Forward,
-    /// Those of before, where what has vanished is seen.
+    /// The widths of before, which show what has vanished.
     Reverse,
 }
 
-/// The flamegraph of one side, coloured by how each frame's share of the whole differs: red where it
-/// grew, blue where it shrank, in both directions. Shares are of each side's own total, so that a
-/// longer run isn't red all over; and they are of a frame with all that lies on it. What may be chance
-/// isn't told here: [`super::super::diff`] judges shares.
+/// The flamegraph of one side, coloured by the change of each frame's share: red if it grew, blue if it
+/// shrank, in both directions. Shares are of each side's own total, so that a longer run isn't all red,
+/// and include the frames above. Colours don't account for chance: [`super::super::diff`] judges shares.
 ///
 /// # Errors
 ///
@@ -40,11 +40,11 @@ pub(crate) fn diff_svg(
     let totals = layout.blocks[0].weights;
     let share = |block: &Block, side: usize| block.weights[side] as f64 / totals[side] as f64;
     let change = |block: &Block| share(block, 1) - share(block, 0);
-    // Of both pictures: a colour is to mean the same in each.
+    // Over both directions, so that a colour means the same in each.
     let blocks = layouts.iter().flat_map(|layout| &layout.blocks);
     let most = blocks.map(|block| change(block).abs()).fold(0.0, f64::max);
     let frames = layout.blocks.iter().map(|block| {
-        let [was, is] = [0, 1].map(|side| percent(block.weights[side], totals[side]));
+        let [was, is] = [0, 1].map(|side| fine_percent_of(block.weights[side], totals[side]));
         let how = match block.weights {
             [0, _] => "new".to_owned(),
             [_, 0] => "gone".to_owned(),
@@ -65,10 +65,10 @@ pub(crate) fn diff_svg(
     let mut lines = look.subtitle.clone();
     lines.push(match direction {
         Direction::Forward => {
-            "widths are those of after; what is gone is in the reverse picture".into()
+            "widths are those of after; vanished frames are in the reverse flamegraph".into()
         }
         Direction::Reverse => {
-            "widths are those of before; what is new is in the forward picture".into()
+            "widths are those of before; new frames are in the forward flamegraph".into()
         }
     });
     lines.extend(of_left_out(&layout.left_out, totals[side]));

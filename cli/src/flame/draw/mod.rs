@@ -1,8 +1,8 @@
 //! Flamegraphs as SVG files that can be zoomed and searched in a browser.
 //!
-//! The width of a frame is its part of the whole, its height how deep the stack is. Names are as they
-//! are, but for characters that have no picture, which are spelt out: a newline is `\n`. Frames of less
-//! than 0.01 % of the whole are left out, and the picture says how much that is.
+//! The width of a frame is its share of the total, its height the depth of the stack. Names are
+//! unchanged, except for unprintable characters, which are escaped: a newline is `\n`. Frames of less
+//! than 0.01 % of the total are left out, and the flamegraph says how much that is.
 
 mod colours;
 mod diff;
@@ -17,12 +17,13 @@ pub(crate) use self::diff::{Direction, diff_svg};
 use self::page::{Drawn, Page};
 use self::tree::{LeftOut, Tree};
 
-/// What a picture says beside its frames.
+use crate::figures::fine_percent_of;
+
+/// The text of a flamegraph besides its frames, and its width.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Look {
     pub(crate) title: String,
-    /// Below the title, a line each: model, workload, machine, source, what was lost. What is too long
-    /// is cut.
+    /// The lines below the title: model, workload, machine, source, warnings. Long lines are cut.
     pub(crate) subtitle: Vec<String>,
     /// In pixels; `None` is as wide as the window.
     pub(crate) width: Option<u32>,
@@ -32,7 +33,7 @@ pub(crate) struct Look {
 ///
 /// # Errors
 ///
-/// If no stack has any weight, or the width is below 400 pixels.
+/// If no stack has a weight, or the width is below 400 pixels.
 pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
     let layout = Tree::of(&[stacks])?.layout(0);
     let total = layout.blocks[0].weights[0];
@@ -44,7 +45,7 @@ pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
             weight,
             colour: colours::of_frame(block.frame),
             name: block.frame.map_or("all", |frame| &frame.name).to_owned(),
-            figures: format!("{}, {}", amount(weight, stacks.unit), percent(weight, total)),
+            figures: format!("{}, {}", amount(weight, stacks.unit), fine_percent_of(weight, total)),
         }
     });
     let mut lines = look.subtitle.clone();
@@ -60,7 +61,7 @@ pub(crate) fn svg(stacks: &Stacks, look: &Look) -> Result<String> {
     page.svg()
 }
 
-/// The classes of stacks, each with its part of the whole.
+/// The classes of stacks, each with its share.
 fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
     let sums = stacks.by_class();
     let of = |class: Class| sums.iter().find(|sum| sum.class == class).map_or(0, |sum| sum.weight);
@@ -68,12 +69,15 @@ fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
     classes
         .filter(|&(class, weight)| weight > 0 || class == Class::Other)
         .map(|(class, weight)| {
-            (colours::of_class(class), format!("{} {}", class.name(), percent(weight, total)))
+            (
+                colours::of_class(class),
+                format!("{} {}", class.name(), fine_percent_of(weight, total)),
+            )
         })
         .collect()
 }
 
-/// What is too narrow to be seen.
+/// The line about frames that are too narrow to draw.
 fn of_left_out(left_out: &LeftOut, total: u64) -> Option<String> {
     let LeftOut { frames, weight } = *left_out;
     let what = match frames {
@@ -81,7 +85,10 @@ fn of_left_out(left_out: &LeftOut, total: u64) -> Option<String> {
         1 => "1 frame".to_owned(),
         n => format!("{n} frames"),
     };
-    Some(format!("left out: {what} narrower than 0.01 %, together {}", percent(weight, total)))
+    Some(format!(
+        "left out: {what} narrower than 0.01 %, together {}",
+        fine_percent_of(weight, total)
+    ))
 }
 
 /// A weight with its unit.
@@ -95,26 +102,6 @@ pub(crate) fn amount(weight: u64, unit: Unit) -> String {
         Unit::Nanoseconds if weight < 10_000_000_000 => format!("{:.3} ms", ns / 1e6),
         Unit::Nanoseconds => format!("{:.3} s", ns / 1e9),
     }
-}
-
-/// A part of the whole. What is there is never 0.
-pub(crate) fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "n/a".to_owned();
-    }
-    let percent = 100.0 * part as f64 / whole as f64;
-    match part {
-        0 => "0 %".to_owned(),
-        _ if percent < 0.005 => "<0.01 %".to_owned(),
-        _ => format!("{percent:.2} %"),
-    }
-}
-
-/// A difference of shares, in points.
-pub(crate) fn points(difference: f64) -> String {
-    let text = format!("{:+.2}", 100.0 * difference);
-    // What rounds to nothing has no sign.
-    if text == "-0.00" || text == "+0.00" { "0.00".to_owned() } else { text }
 }
 
 #[cfg(test)]

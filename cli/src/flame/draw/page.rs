@@ -1,8 +1,8 @@
-//! The SVG file: `inferno`'s page and script, our header and our frames.
+//! The SVG file: `inferno`'s page and script, with our header and our frames.
 //!
-//! `inferno` would draw the frames, too, but it takes names apart at `;` and the last blank, knows one
-//! unit for all weights and no colour for one frame. So it is given stacks that only have the right
-//! height, and what it drew of them is replaced. Names need no stand-ins that way.
+//! `inferno` could draw the frames as well, but it splits names at `;` and at the last space, has one
+//! unit for all weights, and can't colour a single frame. So it gets stacks of the right height only,
+//! and its frames are replaced by ours. This way names need no escaping for it.
 
 use std::fmt::Write;
 
@@ -10,58 +10,58 @@ use anyhow::{Context, Result, bail};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{Options, from_lines};
 
-use crate::names::{cut, cut_front, printable};
+use crate::text::{cut, cut_front, printable};
 
-/// All that is on a page.
+/// The contents of a page.
 pub(super) struct Page<'l> {
     pub(super) title: &'l str,
     /// Lines below the title.
     pub(super) lines: &'l [String],
-    /// What colours mean.
+    /// The legend of colours.
     pub(super) legend: &'l [(Color, String)],
     /// In pixels; `None` is as wide as the window.
     pub(super) width: Option<u32>,
-    /// What the root has.
+    /// The total weight.
     pub(super) total: u64,
     /// The root first.
     pub(super) frames: Vec<Drawn>,
 }
 
-/// A frame as it is drawn.
+/// A frame to draw.
 pub(super) struct Drawn {
     pub(super) depth: usize,
-    /// In weight, from the left.
+    /// Its position from the left, in weight.
     pub(super) start: u64,
     pub(super) weight: u64,
     pub(super) colour: Color,
     pub(super) name: String,
-    /// What the tooltip has after the name. No parenthesis may be in it: the script takes the name to
-    /// end at the last one.
+    /// The text of the tooltip after the name. It must not contain a parenthesis, since for the script the
+    /// name ends at the last one.
     pub(super) figures: String,
 }
 
-/// How wide a picture is where no script makes it as wide as the window.
+/// The width if no script fits the page to the window.
 const WIDTH: u32 = 1200;
-/// Below, the buttons would lie on the title.
+/// On a narrower page the buttons would overlap the title.
 const LEAST_WIDTH: u32 = 400;
-/// As `inferno` has them: the size of letters, their width in it, the height of a frame, what is free
-/// left and right, above the frames without a subtitle, and below.
+/// The measures of `inferno`: the font size, the width of a letter relative to it, the height of a frame,
+/// and the margins: left and right, above the frames without a subtitle, and below.
 const FONT_SIZE: usize = 12;
 const FONT_WIDTH: f64 = 0.59;
 const ROW: usize = 16;
 const SIDE: usize = 10;
 const ABOVE: usize = 3 * FONT_SIZE;
 const BELOW: usize = 2 * FONT_SIZE + 10;
-/// The first line below the title; each further one is a row lower.
+/// The position of the first line below the title; each further one is a row lower.
 const FIRST_LINE: usize = 42;
-/// Letters of the title are this much larger, and its row has a button on both sides.
+/// The title's font is this much larger, and its row has a button on both sides.
 const TITLE_SIZE: usize = FONT_SIZE + 5;
 const BUTTON: f64 = 100.0;
 
-/// Where `inferno`'s frames begin, and all after it is ours.
+/// The place where `inferno`'s frames begin. Everything after it is ours.
 const FRAMES: &str = "<svg id=\"frames\"";
 
-/// Frames of one colour side by side are told apart by a thin line, and what can be clicked is seen.
+/// A thin line separates frames of one colour, and hovering highlights a frame.
 const STYLE: &str = "<style type=\"text/css\">\n\
     #frames rect { stroke: rgb(252,252,252); stroke-width: 0.4; }\n\
     #frames > *:hover > rect { stroke: black; stroke-width: 0.8; }\n\
@@ -71,15 +71,14 @@ const STYLE: &str = "<style type=\"text/css\">\n\
 impl Page<'_> {
     /// # Errors
     ///
-    /// If the width is too small, or `inferno` makes another page than the one that this is written
-    /// for.
+    /// If the width is too small, or `inferno` writes a different page than this code expects.
     pub(super) fn svg(&self) -> Result<String> {
         let width = self.width.unwrap_or(WIDTH);
         if width < LEAST_WIDTH {
             bail!("a flamegraph is at least {LEAST_WIDTH} pixels wide, not {width}");
         }
         let depth = self.frames.iter().map(|frame| frame.depth).max().unwrap_or(0);
-        // The header's lines take rows of frames, which moves all else down.
+        // The header's lines take the place of rows of frames, which moves everything else down.
         let rows = depth + self.lines.len() + usize::from(!self.legend.is_empty());
         let mut svg = self.frame_of_page(width, rows)?;
         self.header(&mut svg, width);
@@ -88,7 +87,7 @@ impl Page<'_> {
         Ok(svg)
     }
 
-    /// The page up to where frames begin, with room for `rows` above the root.
+    /// The page up to the frames, with room for `rows` above the root.
     fn frame_of_page(&self, width: u32, rows: usize) -> Result<String> {
         let mut options = Options::default();
         let room = (f64::from(width) - 2.0 * BUTTON) / (0.6 * TITLE_SIZE as f64);
@@ -99,7 +98,7 @@ impl Page<'_> {
         options.font_size = FONT_SIZE;
         options.font_width = FONT_WIDTH;
         options.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 252 }));
-        // Or colours that we replace would be drawn at random.
+        // Otherwise `inferno` draws random colours, which we replace anyway.
         options.deterministic = true;
         let line = vec!["x"; rows.max(1)].join(";") + " 1";
         let mut page = Vec::new();
@@ -109,7 +108,7 @@ impl Page<'_> {
         let Some(at) =
             page.find(FRAMES).filter(|_| page.contains(&format!(" height=\"{height}\"")))
         else {
-            bail!("inferno makes another page than the one that brickscope knows");
+            bail!("inferno writes a different page than brickscope expects");
         };
         page.truncate(at);
         Ok(page)
@@ -132,7 +131,7 @@ impl Page<'_> {
         }
         let _ = write!(svg, "<text id=\"legend\" text-anchor=\"middle\" x=\"50%\" y=\"{y}\">");
         for (nth, (colour, text)) in self.legend.iter().enumerate() {
-            // Blanks in a row would become one.
+            // Consecutive spaces would become one.
             let gap = if nth > 0 { "\u{a0}\u{a0} " } else { "" };
             let Color { r, g, b } = *colour;
             let _ = write!(
@@ -160,7 +159,7 @@ impl Page<'_> {
             let top = bottom - ROW + 1;
             let name = printable(&frame.name);
             let fits = (wide / 100.0 * pixels - 3.0) / (FONT_SIZE as f64 * FONT_WIDTH);
-            // One letter and what says that there is more.
+            // One letter and the ellipsis.
             let label = match fits as usize {
                 0..=2 => String::new(),
                 fits => cut_front(&name, fits),
@@ -184,7 +183,7 @@ impl Page<'_> {
     }
 }
 
-/// `text` as XML has it.
+/// `text`, escaped for XML.
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;")

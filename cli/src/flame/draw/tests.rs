@@ -1,4 +1,4 @@
-//! Pictures of stacks that were made by hand.
+//! Tests that draw stacks made by hand.
 
 use std::path::Path;
 
@@ -6,12 +6,13 @@ use brickscope_analysis::export;
 use brickscope_analysis::stacks::{Class, Frame, Level, Stacks, Unit};
 
 use super::*;
+use crate::figures::{fine_percent_of, points};
 
 pub(in crate::flame) fn function(name: &str) -> Frame {
     Frame { name: name.to_owned(), level: Level::Function, class: Class::Other }
 }
 
-/// Stacks of functions, each as folded lines have it: names with `;` between, and how many samples.
+/// Stacks of functions, given as folded lines: names separated by `;`, and a number of samples.
 pub(in crate::flame) fn folded(lines: &[(&str, u64)]) -> Stacks {
     let mut stacks = Stacks::new(Unit::Samples, 0);
     for (line, samples) in lines {
@@ -72,7 +73,7 @@ pub(in crate::flame) fn look() -> Look {
     }
 }
 
-/// What of `svg` is a frame's: tooltip, colour and label.
+/// The tooltip, colour and label of each frame in `svg`.
 fn drawn(svg: &str) -> Vec<(String, String, String)> {
     let (_, frames) = svg.split_once("<svg id=\"frames\"").expect("frames");
     let between = |text: &str, from: &str, to: &str| {
@@ -89,7 +90,7 @@ fn drawn(svg: &str) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// What `svg` says above the frames, without `inferno`'s part.
+/// The text above the frames in `svg`, without `inferno`'s part.
 fn header(svg: &str) -> Vec<String> {
     let (header, _) = svg.split_once("<svg id=\"frames\"").expect("frames");
     let (_, header) = header.split_once("</style>\n").expect("our style");
@@ -142,8 +143,11 @@ fn amounts_keep_what_was_measured() {
         [ns(0), ns(999), ns(1_000), ns(999_999), ns(1_000_000), ns(12_345_678_901)],
         ["0 ns", "999 ns", "1.000 µs", "999.999 µs", "1.000 ms", "12.346 s"]
     );
-    assert_eq!(percent(1, 1_000_000), "<0.01 %");
-    assert_eq!((percent(0, 5), percent(0, 0)), ("0 %".to_owned(), "n/a".to_owned()));
+    assert_eq!(fine_percent_of(1, 1_000_000), "<0.01 %");
+    assert_eq!(
+        (fine_percent_of(0, 5), fine_percent_of(0, 0)),
+        ("0 %".to_owned(), "n/a".to_owned())
+    );
     assert_eq!([points(-1e-9), points(-0.0125), points(0.5)], ["0.00", "-1.25", "+50.00"]);
 }
 
@@ -153,7 +157,7 @@ fn classes_have_their_colours_and_what_bricks_lie_on_is_grey() {
     let colour = |name: &str| {
         let of: Vec<_> = drawn(&svg).into_iter().filter(|(t, ..)| t.starts_with(name)).collect();
         let (_, colour, _) = of.first().expect(name);
-        // The same name has the same colour wherever it is.
+        // The same name has the same colour everywhere.
         assert!(of.iter().all(|(_, other, _)| other == colour), "{of:?}");
         let rgb = colour.trim_start_matches("rgb(").trim_end_matches(')').split(',');
         <[i16; 3]>::try_from(rgb.map(|c| c.parse().unwrap()).collect::<Vec<_>>()).unwrap()
@@ -179,7 +183,7 @@ fn classes_have_their_colours_and_what_bricks_lie_on_is_grey() {
     ] {
         assert!(legend.contains(class), "{class}: {legend}");
     }
-    // One that doesn't occur has no place in it.
+    // A class that doesn't occur isn't in the legend.
     let legend =
         header(&super::svg(&folded(&[("a", 1)]), &look()).unwrap()).pop().expect("a legend");
     assert!(legend.contains("rest\u{a0}100.00\u{a0}%") && !legend.contains("matmul"), "{legend}");
@@ -201,7 +205,7 @@ fn every_name_is_well_formed_and_cut_to_its_frame() {
     let stacks = folded(&[(names, 1), (long, 19)]);
     let svg = svg(&stacks, &Look { title: names.to_owned(), width: Some(400), ..look() }).unwrap();
     has(&svg, "a&lt;b&gt;&amp;&quot;'\\n\\u{0}\\u{ffff}]]&gt; (1 sample, 5.00 %)");
-    // Of 380 pixels, a letter takes 7: the one has room for 50, the other for 2, which is none.
+    // At 7 pixels a letter, 380 pixels have room for 50, and the other frame for 2, which isn't enough.
     let labels: Vec<_> = drawn(&svg).into_iter().map(|(_, _, label)| label).collect();
     let end = "…path::to::some::function::of::a::crate::write_str";
     assert_eq!(end.chars().count(), 50);
@@ -224,7 +228,7 @@ fn what_cannot_be_drawn_is_refused_in_a_sentence() {
 
 #[test]
 fn a_difference_is_of_shares_and_red_is_more_in_both_directions() {
-    // Twice as long, and of it `a` has a tenth more.
+    // Twice as long, and the share of `a` grew by a tenth of the total.
     let before = folded(&[("main;a", 50), ("main;b", 30), ("main;gone", 20)]);
     let after = folded(&[("main;a", 120), ("main;b", 60), ("main;new", 20)]);
     let colour = |svg: &str, name: &str| {
@@ -265,21 +269,21 @@ fn stacks_against_what_folded_stacks_keep_of_them_have_nothing_new() {
                 assert!(title.ends_with(", 0.00 points)"), "{title}");
                 assert_eq!(colour, "rgb(255,255,255)", "{title}");
             }
-            // Phases stand as they happen, though a file doesn't know which they are.
+            // Phases are in the order in which they happen, though a file doesn't mark them as phases.
             let phase = |name| drawn.iter().position(|(title, ..)| title.starts_with(name));
             assert!(phase("prefill (") < phase("decode ("), "{drawn:#?}");
         }
     }
 }
 
-/// How many frames a picture of one set has.
+/// The number of frames in a flamegraph of one set.
 fn layout_of(stacks: &Stacks) -> usize {
     drawn(&svg(stacks, &look()).unwrap()).len()
 }
 
 #[test]
 fn the_legend_has_the_shares_of_the_tables() {
-    // What lies on top is another class's than the stack.
+    // The class of the top frame differs from the stack's.
     let mut stacks = spans();
     let of = |name: &str, level, class| Frame { name: name.to_owned(), level, class };
     let kernel = stacks.frame(of("gemv_q4_k", Level::Kernel, Class::Quantized));
@@ -297,7 +301,7 @@ fn the_legend_has_the_shares_of_the_tables() {
     });
     let total = stacks.total();
     for sum in stacks.by_class() {
-        let entry = format!("{} {}", sum.class.name(), percent(sum.weight, total));
+        let entry = format!("{} {}", sum.class.name(), fine_percent_of(sum.weight, total));
         assert_eq!(entries.next(), Some(entry), "{legend}");
     }
     assert_eq!(entries.next(), None, "{legend}");

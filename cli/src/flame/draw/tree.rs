@@ -1,4 +1,4 @@
-//! Stacks as a tree: what lies on what, how wide, and in which order.
+//! Stacks as a tree of frames, with their widths and their order.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -6,61 +6,61 @@ use std::collections::HashMap;
 use anyhow::{Result, bail};
 use brickscope_analysis::stacks::{Class, Frame, Level, Stacks};
 
-/// The frames of one or two sets of stacks, those of equal callers put together.
+/// The frames of one or two sets of stacks, merged if their callers are equal.
 pub(super) struct Tree<'s> {
-    /// The first is the root, which is all; parents before children.
+    /// The first is the root, which is the total; parents come before children.
     nodes: Vec<Node<'s>>,
 }
 
 struct Node<'s> {
     frame: Option<&'s Frame>,
-    /// With all that lies on it, of each set of stacks.
+    /// The weight including the frames above, for each set of stacks.
     weights: [u64; 2],
     children: Vec<usize>,
 }
 
-/// What frames are one by: the name and, in one set, what they are.
+/// The key by which frames are merged: the name and, in one set, the level and class.
 type Key<'s> = (&'s str, Option<(Level, Class)>);
 
-/// A frame in its place.
+/// A frame with its place.
 pub(super) struct Block<'s> {
-    /// None of the root.
+    /// `None` for the root.
     pub(super) frame: Option<&'s Frame>,
     pub(super) depth: usize,
-    /// Where it begins, in weight from the left.
+    /// Its position from the left, in weight.
     pub(super) start: u64,
-    /// With all that lies on it, of each set of stacks.
+    /// The weight including the frames above, for each set of stacks.
     pub(super) weights: [u64; 2],
 }
 
-/// Where all blocks are, of those that are wide enough to be seen.
+/// The layout of all blocks that are wide enough to draw.
 pub(super) struct Layout<'s> {
-    /// Each below those that lie on it; the root is the first.
+    /// Parents before children; the root is the first.
     pub(super) blocks: Vec<Block<'s>>,
     pub(super) left_out: LeftOut,
 }
 
-/// What is too narrow.
+/// The frames that are too narrow.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(super) struct LeftOut {
     pub(super) frames: u64,
     pub(super) weight: u64,
 }
 
-/// A frame with less than one part in this many of the whole is left out: on a screen 1200 pixels wide
-/// that is an eighth of one. The same bound as `inferno` has.
+/// A frame with less than this fraction of the total is left out: on a screen of 1200 pixels that is an
+/// eighth of a pixel. The same limit as `inferno`'s.
 const PARTS: u128 = 10_000;
 
 impl<'s> Tree<'s> {
-    /// The tree of one set of stacks, or of two. In two, frames of one name are one: files of folded
-    /// stacks keep neither level nor class, and would have nothing in common with what wrote them.
+    /// The tree of one set of stacks, or of two. In two, frames are merged by name alone, since files of
+    /// folded stacks have neither levels nor classes and would never match stacks that have.
     ///
     /// # Errors
     ///
-    /// If a set has no weight, or more than 64 bits count.
+    /// If a set has no weight, or more than 64 bits can hold.
     pub(super) fn of(sets: &[&'s Stacks]) -> Result<Self> {
         let mut nodes = vec![Node { frame: None, weights: [0; 2], children: Vec::new() }];
-        // Numbers of frames that hold in all sets: names are long to compare.
+        // Number the frames across all sets, since comparing names is slow.
         let mut numbers: HashMap<Key, usize> = HashMap::new();
         let mut known: HashMap<(usize, usize), usize> = HashMap::new();
         for (side, set) in sets.iter().enumerate() {
@@ -122,8 +122,8 @@ impl<'s> Tree<'s> {
         Ok(tree)
     }
 
-    /// Siblings get an order that depends on nothing but their names: the same program gives the same
-    /// picture, whichever sample came first.
+    /// Sorts siblings by their names only, so that the same program gives the same flamegraph, whichever
+    /// sample came first.
     fn sort(&mut self) {
         for at in 0..self.nodes.len() {
             let mut children = std::mem::take(&mut self.nodes[at].children);
@@ -132,18 +132,18 @@ impl<'s> Tree<'s> {
         }
     }
 
-    /// Where everything goes if widths are the weights of set `side`.
+    /// Lays out the tree with the weights of set `side` as widths.
     pub(super) fn layout(&self, side: usize) -> Layout<'s> {
         let total = u128::from(self.nodes[0].weights[side]);
         let mut blocks = Vec::new();
         let mut left_out = LeftOut::default();
-        // Depth first, without recursion: stacks may be deeper than ours.
+        // Depth first, without recursion: these stacks may be deeper than our own could get.
         let mut waiting = vec![(0, 0, 0)];
         while let Some((at, depth, start)) = waiting.pop() {
             let Node { frame, weights, children } = &self.nodes[at];
             blocks.push(Block { frame: *frame, depth, start, weights: *weights });
             let width = |child: usize| self.nodes[child].weights[side];
-            // What it has of its own comes first, as it does when folded lines are sorted.
+            // Its own weight comes first, as in sorted folded lines.
             let on_it: u64 = children.iter().map(|&child| width(child)).sum();
             let mut x = start + (weights[side] - on_it);
             let first = waiting.len();
@@ -162,7 +162,7 @@ impl<'s> Tree<'s> {
         Layout { blocks, left_out }
     }
 
-    /// How many frames with any weight there are from `root` upwards.
+    /// The number of frames with any weight from `root` upwards.
     fn frames_in(&self, root: usize, side: usize) -> u64 {
         let mut n = 0;
         let mut waiting = vec![root];
@@ -176,7 +176,7 @@ impl<'s> Tree<'s> {
     }
 }
 
-/// How much is known of a frame beside its name.
+/// How much is known about a frame besides its name.
 fn told(frame: &Frame) -> usize {
     usize::from(frame.level != Level::Function) + usize::from(frame.class != Class::Other)
 }
@@ -189,7 +189,7 @@ fn in_order(a: Option<&Frame>, b: Option<&Frame>) -> Ordering {
         .then_with(|| (a.level, a.class).cmp(&(b.level, b.class)))
 }
 
-/// Phases stand as they happen.
+/// The order of phases: as they happen.
 fn rank(frame: &Frame) -> u8 {
     match (frame.level, frame.name.as_str()) {
         (Level::Phase, "prefill") => 0,
@@ -199,7 +199,7 @@ fn rank(frame: &Frame) -> u8 {
     }
 }
 
-/// By the alphabet, and by number where both have one: `layer 2` is before `layer 10`.
+/// Compares names alphabetically, and numbers in them by value: `layer 2` is before `layer 10`.
 fn by_name(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {
@@ -218,14 +218,14 @@ fn by_name(a: &str, b: &str) -> Ordering {
         match (rest.next(), others.next()) {
             (Some(c), Some(d)) if c == d => (left, right) = (rest.as_str(), others.as_str()),
             (Some(c), Some(d)) => return c.cmp(&d),
-            // Equal but for zeros before numbers.
+            // Equal except for leading zeros.
             (None, None) => return a.cmp(b),
             (c, d) => return c.is_some().cmp(&d.is_some()),
         }
     }
 }
 
-/// How many digits `text` begins with.
+/// The number of digits at the beginning of `text`.
 fn digits(text: &str) -> usize {
     text.bytes().take_while(u8::is_ascii_digit).count()
 }
@@ -258,7 +258,7 @@ mod tests {
         let stacks = folded(&[("a", 19_998), ("b;x", 2), ("c;y;z", 1), ("c;y", 0)]);
         let layout = Tree::of(&[&stacks]).unwrap().layout(0);
         let names: Vec<_> = placed(&layout).into_iter().map(|(name, ..)| name).collect();
-        // 2 of 20 001 is less than a ten-thousandth by a hair.
+        // 2 of 20 001 is just below a ten-thousandth.
         assert_eq!(names, ["all", "a"]);
         assert_eq!(layout.left_out, LeftOut { frames: 5, weight: 3 });
         let stacks = folded(&[("a", 19_998), ("b;x", 2)]);
@@ -308,7 +308,7 @@ mod tests {
             let layout = Tree::of(&[&stacks]).unwrap().layout(0);
             prop_assert_eq!(layout.blocks[0].weights[0], stacks.total());
             let mut path: Vec<&Block> = Vec::new();
-            // Where the next block of each depth may begin.
+            // The end of the previous block at each depth.
             let mut free = [0; 8];
             for block in &layout.blocks {
                 path.truncate(block.depth);

@@ -1,5 +1,5 @@
-//! Flamegraphs over time: the shares of one kind of run, oldest first, and where one moved by more
-//! than its error from a run to the next.
+//! Flamegraphs over time: the shares of one kind of run, oldest first, and where a share moved by more
+//! than its error from one run to the next.
 
 mod view;
 
@@ -11,26 +11,27 @@ use serde::Serialize;
 
 use super::diff::{self, MIN_SHARE, Row, THRESHOLD_POINTS, machine_name, model_name};
 use super::summary::Summary;
+use crate::flame::captions;
 
-/// Flamegraphs by what ran, and on what.
+/// Flamegraphs, grouped by what ran and on what machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(crate) struct Flamegraphs {
     pub(crate) flamegraphs: u64,
     pub(crate) series: Vec<Series>,
 }
 
-/// What has to be the same for two flamegraphs to be on one line.
+/// The properties that all flamegraphs of a series share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Kind {
-    /// Name, quantisation and size: a flamegraph hasn't the hash of its model.
+    /// Name, quantisation and size, since a flamegraph doesn't have the hash of its model.
     pub(crate) model: Option<String>,
-    /// Threads, backend and tokens, or the command that was sampled.
+    /// Threads, backend and tokens, or the sampled command.
     pub(crate) workload: Option<String>,
     /// Processor, CPUs, system and architecture.
     pub(crate) machine: Option<String>,
     /// How the stacks were recorded: `spans`, `sampler`, `timer`, `perf` or `folded`.
     pub(crate) via: String,
-    /// What was counted down to a sample.
+    /// The event that triggers samples.
     pub(crate) event: Option<String>,
     /// Measured time, or samples.
     pub(crate) unit: &'static str,
@@ -42,14 +43,14 @@ pub(crate) struct Series {
     pub(crate) kind: Kind,
     /// Oldest first.
     pub(crate) points: Vec<Point>,
-    /// What has a share of at least half a percent at any point: classes, bricks, functions; of each
-    /// the largest at the last point first.
+    /// Classes, bricks and functions with a share of at least half a percent at any point, the largest at
+    /// the last point first.
     pub(crate) shares: Vec<Shares>,
-    /// Where shares moved by more than their error from a point to the next.
+    /// The points at which shares moved by more than their error from the previous point.
     pub(crate) moves: Vec<Move>,
 }
 
-/// A flamegraph.
+/// One flamegraph of a series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Point {
     /// When it was made, RFC 3339 in UTC.
@@ -58,21 +59,22 @@ pub(crate) struct Point {
     pub(crate) version: String,
     /// The file.
     pub(crate) source: String,
-    /// The weight of all, in the unit.
+    /// The total weight, in the unit.
     pub(crate) total: u64,
-    /// What speaks against it, a sentence each.
-    pub(crate) doubts: Vec<String>,
+    /// Warnings, a sentence each.
+    #[serde(rename = "doubts")]
+    pub(crate) warnings: Vec<String>,
 }
 
-/// What a share is of.
+/// The kinds of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Family {
-    /// Kinds of work: shares of all.
+    /// Kinds of work: shares of the total.
     Class,
-    /// Shares of their phase.
+    /// Bricks: shares of their phase.
     Brick,
-    /// With what they call: shares of all.
+    /// Functions including callees: shares of the total.
     Function,
 }
 
@@ -88,28 +90,28 @@ impl Family {
     }
 }
 
-/// The shares of one thing.
+/// The shares of one row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Shares {
     pub(crate) family: Family,
     pub(crate) name: String,
     pub(crate) phase: Option<Phase>,
-    /// 0 to 1, at each point; `null` where it wasn't there.
+    /// 0 to 1 at each point; `null` if it is missing there.
     pub(crate) shares: Vec<Option<f64>>,
 }
 
-/// A point at which something isn't as it was at the point before.
+/// A point at which something moved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Move {
-    /// The point, from 0.
+    /// The index of the point.
     pub(crate) at: u64,
-    /// When that was.
+    /// The time of the point.
     pub(crate) time: String,
-    /// What moved.
+    /// The rows that moved.
     pub(crate) rows: Vec<Moved>,
 }
 
-/// A share that moved.
+/// A row that moved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Moved {
     pub(crate) family: Family,
@@ -119,12 +121,7 @@ pub(crate) struct Moved {
 
 impl Kind {
     fn of(summary: &Summary) -> Self {
-        let run = summary.run.as_ref().map(|run| {
-            format!(
-                "{} threads, {}, {} tokens of prompt, {} generated",
-                run.threads, run.backend, run.prompt_tokens, run.generated_tokens
-            )
-        });
+        let run = summary.run.as_ref().map(captions::workload_of);
         let command = summary.command.as_ref().map(|words| words.join(" "));
         Self {
             model: summary.model.as_ref().map(model_name),
@@ -141,15 +138,15 @@ impl Kind {
 }
 
 impl Flamegraphs {
-    /// Of files and what they have, in any order. A file that is a copy of another counts once; the
-    /// others are handed back with the one that counts.
+    /// Makes series of files, in any order. Copies of a file count once; the others are returned with the
+    /// one that counts.
     pub(crate) fn of(mut found: Vec<(String, Summary)>) -> (Self, Vec<(String, String)>) {
         found.sort_by(|(a, x), (b, y)| x.generated.cmp(&y.generated).then_with(|| a.cmp(b)));
         let mut by_kind: BTreeMap<Kind, Vec<(String, Summary)>> = BTreeMap::new();
         let mut copies = Vec::new();
         for (path, summary) in found {
             let points = by_kind.entry(Kind::of(&summary)).or_default();
-            // Copies have one time, so they are beside each other.
+            // Copies have the same time, so they are adjacent.
             let same =
                 points.iter().rev().take_while(|(_, known)| known.generated == summary.generated);
             match same.into_iter().find(|(_, known)| *known == summary) {
@@ -171,7 +168,7 @@ impl Series {
             version: summary.brickscope_version.clone(),
             source: source.clone(),
             total: summary.total,
-            doubts: summary.doubts.clone(),
+            warnings: summary.warnings.clone(),
         };
         let mut shares: BTreeMap<(Family, Option<Phase>, String), Vec<Option<f64>>> =
             BTreeMap::new();
@@ -190,7 +187,7 @@ impl Series {
             .filter(|(_, shares)| is_seen(shares))
             .map(|((family, phase, name), shares)| Shares { family, name, phase, shares })
             .collect();
-        // A stable sort: what is alike by name.
+        // A stable sort, so that equal rows stay sorted by name.
         let last = |row: &Shares| row.shares.last().copied().flatten().unwrap_or(0.0);
         shares.sort_by(|a, b| a.family.cmp(&b.family).then(last(b).total_cmp(&last(a))));
         let moves = (1..found.len()).filter_map(|at| moves(found, at)).collect();
@@ -198,10 +195,10 @@ impl Series {
     }
 }
 
-/// What moved from the point before.
+/// The rows that moved since the previous point.
 fn moves(found: &[(String, Summary)], at: usize) -> Option<Move> {
     let [before, after] = [at - 1, at].map(|at| &found[at].1);
-    // They are of one kind; what else differs doesn't forbid it.
+    // Forced, since other differences within a series don't matter.
     let diff = diff::compare(before, after, THRESHOLD_POINTS, true).ok()?;
     let families = Family::ALL.into_iter().zip([&diff.classes, &diff.bricks, &diff.functions]);
     let rows: Vec<Moved> = families
@@ -213,7 +210,7 @@ fn moves(found: &[(String, Summary)], at: usize) -> Option<Move> {
 }
 
 impl Series {
-    /// Whether it moved from the point before `at`.
+    /// Whether a row moved from the point before `at`.
     fn is_moved(&self, shares: &Shares, at: usize) -> bool {
         let there = self.moves.iter().find(|there| there.at == at as u64);
         there.is_some_and(|there| {
@@ -288,6 +285,6 @@ mod tests {
         let files = files.into_iter().enumerate().map(|(at, file)| (at.to_string(), file));
         let (flamegraphs, _) = Flamegraphs::of(files.collect());
         assert_eq!(flamegraphs.series.len(), 4);
-        assert!(flamegraphs.text(&[]).contains("a single flamegraph: nothing to hold it against"));
+        assert!(flamegraphs.text(&[]).contains("a single flamegraph: nothing to compare it with"));
     }
 }

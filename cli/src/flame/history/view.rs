@@ -1,28 +1,27 @@
-//! Shares over time, for people and spreadsheets.
+//! Shares over time as text, Markdown and CSV.
 
 use std::fmt::Write;
 
 use brickscope_analysis::history::LeftOut;
 
 use super::{Family, Flamegraphs, Kind, Move, Point, Series, Shares};
-use crate::benchmark::table::wrapped;
+use crate::figures::percent;
+use crate::flame::captions::titled;
 use crate::flame::diff::named;
 use crate::flame::markdown::escaped;
-use crate::flame::words::count;
-use crate::names::{cut_front, padded, printable};
+use crate::text::{count, padded, printable, wrapped};
 
-/// Rows of a family; JSON and CSV have all.
+/// The most rows of a family; JSON and CSV have all.
 const MOST_ROWS: usize = 10;
 
-/// The points that fit beside each other.
+/// The most points that fit side by side.
 const MOST_POINTS: usize = 5;
 
-/// Characters for a name.
+/// The columns for a name.
 const NAME: usize = 34;
 
 impl Flamegraphs {
-    /// Each series as a table of at most 80 columns, and what moved; and what was left out, unless that
-    /// is said elsewhere.
+    /// Text: each series as a table of at most 80 columns, with what moved, and then `left_out`.
     pub(crate) fn text(&self, left_out: &[LeftOut]) -> String {
         let mut out = self.headline(left_out) + "\n";
         for series in &self.series {
@@ -52,7 +51,7 @@ impl Flamegraphs {
                             format!("{mark}{:>7} ", share(row.shares[at]))
                         })
                         .collect();
-                    let line = padded(&titled(row, NAME - 1), NAME) + &cells;
+                    let line = padded(&titled(row.phase, &row.name, NAME - 1), NAME) + &cells;
                     let _ = writeln!(out, "{}", line.trim_end());
                 }
                 if let Some(more) = more {
@@ -74,7 +73,7 @@ impl Flamegraphs {
         out
     }
 
-    /// The same for a page, with all points.
+    /// Markdown, with all points.
     pub(crate) fn markdown(&self, left_out: &[LeftOut]) -> String {
         let mut out = self.headline(left_out) + "\n";
         for series in &self.series {
@@ -102,7 +101,8 @@ impl Flamegraphs {
                             format!(" {bold}{}{bold} |", share(row.shares[at]))
                         })
                         .collect();
-                    let _ = writeln!(out, "| {} |{cells}", escaped(&titled(row, 100)));
+                    let _ =
+                        writeln!(out, "| {} |{cells}", escaped(&titled(row.phase, &row.name, 100)));
                 }
                 if let Some(more) = more {
                     let _ = write!(out, "\n{more}\n");
@@ -123,7 +123,7 @@ impl Flamegraphs {
         out
     }
 
-    /// One line for each share at each point (RFC 4180). A share that isn't there is empty.
+    /// CSV (RFC 4180) with a line for each share at each point. A missing share is empty.
     pub(crate) fn csv(&self) -> String {
         let mut out =
             "model,workload,machine,via,event,unit,time,version,total,source,family,phase,\
@@ -172,11 +172,11 @@ impl Flamegraphs {
     }
 }
 
-const LEGEND: &str = "Shares: of bricks of their phase; of classes, and of functions with what they \
-    call, of all. Marked is what moved from the flamegraph before by more than the error of both: of \
-    100 pairs of equal runs at most 1 gets a mark, unless the machine was disturbed in one of them.";
+const LEGEND: &str = "Shares: bricks of their phase; classes, and functions including callees, of the \
+    total. Marks: moved since the previous flamegraph by more than the error of both; of 100 pairs of \
+    equal runs at most 1 gets a mark, unless the machine was disturbed in one of them.";
 
-/// What ran, and on what.
+/// The title of a series.
 fn title(kind: &Kind) -> String {
     let event = kind.event.as_ref().map(|event| format!("{} of {event}", kind.unit));
     let mut parts = vec![kind.model.clone().unwrap_or_else(|| "no model named".to_owned())];
@@ -194,7 +194,7 @@ fn plural(family: Family) -> &'static str {
     }
 }
 
-/// The largest at the last point, and how many more there are.
+/// The largest rows at the last point, and a line about the others.
 fn rows(series: &Series, family: Family) -> (Vec<&Shares>, Option<String>) {
     let all: Vec<&Shares> = series.shares.iter().filter(|row| row.family == family).collect();
     let more = all.len().saturating_sub(MOST_ROWS);
@@ -202,10 +202,10 @@ fn rows(series: &Series, family: Family) -> (Vec<&Shares>, Option<String>) {
     (all.into_iter().take(MOST_ROWS).collect(), more)
 }
 
-/// A sentence for each point at which something moved.
+/// A sentence for each point with moves.
 fn moved(series: &Series) -> Vec<String> {
     if series.points.len() < 2 {
-        return vec!["a single flamegraph: nothing to hold it against".to_owned()];
+        return vec!["a single flamegraph: nothing to compare it with".to_owned()];
     }
     if series.moves.is_empty() {
         return vec!["nothing moved by more than its error".to_owned()];
@@ -217,22 +217,16 @@ fn moved(series: &Series) -> Vec<String> {
     series.moves.iter().map(sentence).collect()
 }
 
-fn titled(row: &Shares, width: usize) -> String {
-    let phase = row.phase.map_or(String::new(), |phase| format!("{} ", phase.name()));
-    let name = cut_front(&printable(&row.name), width - phase.len());
-    phase + &name
-}
-
 fn share(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share))
+    share.map_or("-".to_owned(), |share| percent(share) + "%")
 }
 
-/// To the minute.
+/// A time, to the minute.
 fn moment(time: &str) -> String {
     printable(time).replace('T', " ").chars().take(16).collect()
 }
 
-/// Month and day.
+/// The month and day of a point.
 fn day(point: &Point) -> String {
     moment(&point.time).chars().skip(5).take(5).collect()
 }
@@ -241,7 +235,7 @@ fn clock(point: &Point) -> String {
     moment(&point.time).chars().skip(11).collect()
 }
 
-/// A cell, in quotes where it has to be.
+/// A cell, in quotes if necessary.
 fn quoted(cell: &str) -> String {
     let cell = printable(cell);
     if cell.contains(['"', ',']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }

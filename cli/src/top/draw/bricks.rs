@@ -1,11 +1,12 @@
-//! The table of bricks, with the shares of categories above it; and one brick by itself.
+//! The table of bricks, with the shares of categories above it, and the view of one brick.
 
 use brickscope::{Phase, Profile};
 use brickscope_analysis::roofline::Roofline;
 use ratatui::text::{Line, Span};
 
-use super::{Paint, absent, bar, heading, in_sight, micros, percent, seconds};
-use crate::names::{cut, padded, printable};
+use super::{Paint, absent, bar, heading, in_sight};
+use crate::figures::{micros, percent_of, total_time};
+use crate::text::{cut, padded, printable};
 use crate::top::app::{App, Row, Seen};
 use crate::top::numbers::categories;
 
@@ -24,7 +25,7 @@ pub(super) fn lines(
         return brick(app, profile, name, paint, width);
     }
     let mut lines = Vec::new();
-    // Bars only where there is room for a table below.
+    // Bars only if there is room for a table below.
     if room >= 13 {
         lines.extend(bars(app.phase, profile, paint, width));
     }
@@ -36,7 +37,7 @@ pub(super) fn lines(
     if !app.filter.is_empty() {
         what.push_str(&format!(", with \"{}\"", printable(&app.filter)));
     }
-    if let Some(device) = &seen.picture.device {
+    if let Some(device) = &seen.snapshot.device {
         what.push_str(&format!(" · clock of {}", printable(device)));
     }
     let mut heading = heading(app, &what);
@@ -77,7 +78,7 @@ pub(super) fn lines(
                 if is_selected { '>' } else { ' ' },
                 &printable(&brick.name),
                 [
-                    &percent(exclusive_ns, wall),
+                    &percent_of(exclusive_ns, wall),
                     &micros(exclusive_ns as f64 / count.max(1) as f64),
                     &format!("{:.3}", exclusive_ns as f64 / 1e6),
                     &count.to_string(),
@@ -103,7 +104,7 @@ pub(super) fn lines(
             ' ',
             "unattributed",
             [
-                &percent(total.unattributed_ns, wall),
+                &percent_of(total.unattributed_ns, wall),
                 &micros(total.unattributed_ns as f64 / total.passes.max(1) as f64),
                 &format!("{:.3}", total.unattributed_ns as f64 / 1e6),
                 &total.passes.to_string(),
@@ -118,7 +119,7 @@ pub(super) fn lines(
     lines
 }
 
-/// A bar for each category, and one for what no brick explains.
+/// A bar for each category, and one for unattributed time.
 fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line<'static>> {
     let Some(total) = profile.phase(phase) else { return Vec::new() };
     let room = width.saturating_sub(24).min(60);
@@ -127,7 +128,10 @@ fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line
         .map(|row| {
             let name = row.category.map_or("unattributed", |category| category.name());
             Line::from(vec![
-                Span::raw(format!(" {name:12} {:>6} ", percent(row.exclusive_ns, total.wall_ns))),
+                Span::raw(format!(
+                    " {name:12} {:>6} ",
+                    percent_of(row.exclusive_ns, total.wall_ns)
+                )),
                 Span::styled(
                     bar(row.share.unwrap_or_default(), room),
                     paint.category(row.category),
@@ -137,7 +141,7 @@ fn bars(phase: Phase, profile: &Profile, paint: Paint, width: usize) -> Vec<Line
         .collect()
 }
 
-/// All that is known of one brick.
+/// The details of one brick.
 fn brick(
     app: &App,
     profile: &Profile,
@@ -155,15 +159,15 @@ fn brick(
     let stats = &brick.stats;
     let wall = profile.phase(app.phase).map_or(0, |total| total.wall_ns);
     let mut time = format!(
-        " {} of {} wall is its own: {}, {} spans of {} µs",
-        percent(stats.exclusive_ns, wall),
+        " {} of {} wall time is its own: {}, {} spans of {} µs",
+        percent_of(stats.exclusive_ns, wall),
         app.phase,
-        seconds(stats.exclusive_ns),
+        total_time(stats.exclusive_ns),
         stats.count,
         micros(stats.exclusive_ns as f64 / stats.count.max(1) as f64)
     );
     if stats.exclusive_ns != stats.total_ns {
-        time.push_str(&format!(", with the bricks inside {}", seconds(stats.total_ns)));
+        time.push_str(&format!(", including inner bricks {}", total_time(stats.total_ns)));
     }
     lines.push(Line::raw(cut(&time, width)));
     lines.push(Line::raw(format!(" by the {} clock", brick.source.name())));
@@ -172,16 +176,18 @@ fn brick(
             if let Some(row) = roofline.bricks.iter().find(|row| row.name == name) {
                 match &row.place {
                     Some(place) => lines.push(Line::raw(format!(
-                        " {:.1} GB/s from {}, {:.1} GFLOP/s: {:.0}% of the roof, bound by {}",
+                        " {:.1} GB/s from {}, {:.1} GFLOP/s: {:.0}% of the roofline, bound by {}",
                         place.bytes_per_second / 1e9,
                         printable(&place.level),
                         place.flops_per_second / 1e9,
                         100.0 * place.of_roof,
                         place.bound.name()
                     ))),
-                    None => lines.extend(row.absent.as_ref().map(|why| {
-                        Line::raw(format!(" distance from the roof absent: {}", why.reason))
-                    })),
+                    None => lines.extend(
+                        row.absent
+                            .as_ref()
+                            .map(|why| Line::raw(format!(" roofline absent: {}", why.reason))),
+                    ),
                 }
                 lines.extend(
                     row.notes.iter().map(|note| Line::raw(cut(&format!(" note: {note}"), width))),
@@ -192,7 +198,7 @@ fn brick(
     }
     lines.push(Line::raw(""));
     let kernels = app.kernels().remove(name).unwrap_or_default();
-    let since = if app.is_recent { "in about the last 2 s" } else { "since somebody watches" };
+    let since = if app.is_recent { "in about the last 2 s" } else { "since a viewer attached" };
     if kernels.is_empty() {
         lines.push(Line::raw(format!(" No kernel was timed in it {since}.")));
         return lines;
@@ -211,7 +217,7 @@ fn brick(
             padded(&cut(&printable(&kernel.kernel), 34), 34),
             kernel.count,
             micros(kernel.total_ns as f64 / kernel.count.max(1) as f64),
-            seconds(kernel.total_ns)
+            total_time(kernel.total_ns)
         )));
     }
     lines

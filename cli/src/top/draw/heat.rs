@@ -1,13 +1,14 @@
-//! Layers by bricks, as a map: darker letters took more.
+//! The heat map of layers by bricks: darker characters took more time.
 
 use ratatui::style::Color;
 use ratatui::text::{Line, Span};
 
-use super::{Paint, absent, heading_of_layers, in_sight, micros, percent, seconds};
-use crate::names::{cut, printable};
+use super::{Paint, absent, heading_of_layers, in_sight};
+use crate::figures::{micros, percent_of, total_time};
+use crate::text::{cut, printable};
 use crate::top::app::{App, Heat};
 
-/// From the least to the most. A blank is a brick that didn't run.
+/// From the least to the most. A space is a brick that didn't run.
 const DENSITY: &[u8] = b".:-=+*#%@";
 
 pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
@@ -23,7 +24,7 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
     let row = app.selected.min(heat.layers.len() - 1);
     let column = app.column.min(heat.bricks.len().saturating_sub(1));
     lines.push(Line::raw(cut(&cell(&heat, row, column), width)));
-    // As wide as fits; at least a letter and a gap.
+    // As wide as fits, at least a letter and a gap.
     let cells = width.saturating_sub(6) / heat.bricks.len().max(1);
     let cells = cells.clamp(2, 6);
     let n_shown = (width.saturating_sub(6) / cells).min(heat.bricks.len());
@@ -64,14 +65,14 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
     lines
 }
 
-/// From 0 to 8, each half the next: the head of a model takes many times what a brick of a layer does, and
-/// would leave the layers blank.
+/// A density from 0 to 8, each half the next. On a linear scale the head of a model, which takes many
+/// times as long as a brick of a layer, would leave the layers blank.
 fn level(ns: u64, most: u64) -> usize {
     let halvings = (most.max(1) as f64 / ns.max(1) as f64).log2().round();
     (DENSITY.len() - 1).saturating_sub(halvings as usize)
 }
 
-/// What is under the cursor, in words.
+/// A sentence about the cell under the cursor.
 fn cell(heat: &Heat, row: usize, column: usize) -> String {
     let layer = heat.layers[row].map_or("outside of layers".to_owned(), |n| format!("layer {n}"));
     let Some(name) = heat.bricks.get(column) else { return format!(" {layer}") };
@@ -82,9 +83,9 @@ fn cell(heat: &Heat, row: usize, column: usize) -> String {
     format!(
         " {layer}, {} {name}: {} in {count} spans of {} µs, {} of all",
         letter(column),
-        seconds(ns),
+        total_time(ns),
         micros(ns as f64 / count.max(1) as f64),
-        percent(ns, heat.total())
+        percent_of(ns, heat.total())
     )
 }
 
@@ -92,13 +93,13 @@ fn letter(brick: usize) -> char {
     ('A'..='Z').chain('a'..='z').nth(brick).unwrap_or('?')
 }
 
-/// Which letter is which brick, and what the letters of the map mean.
+/// The legend: the letters of bricks and the densities.
 fn legend(heat: &Heat, shown: std::ops::Range<usize>, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for brick in shown {
         let entry = format!(" {} {}", letter(brick), cut(&printable(&heat.bricks[brick]), 18));
-        if crate::names::columns(&line) + crate::names::columns(&entry) > width {
+        if crate::text::columns(&line) + crate::text::columns(&entry) > width {
             lines.push(Line::raw(std::mem::take(&mut line)));
         }
         line.push_str(&entry);
@@ -107,7 +108,7 @@ fn legend(heat: &Heat, shown: std::ops::Range<usize>, width: usize) -> Vec<Line<
     let density = std::str::from_utf8(DENSITY).unwrap_or_default();
     lines.push(Line::raw(format!(
         " {density}, each half the next; the last: {}",
-        seconds(heat.most())
+        total_time(heat.most())
     )));
     lines
 }

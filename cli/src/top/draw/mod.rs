@@ -1,4 +1,4 @@
-//! The screens: functions of the state, at any size. All that they say is readable without colour.
+//! The screens: functions of the state, at any size, readable without colour.
 
 mod bricks;
 mod heat;
@@ -16,7 +16,8 @@ use ratatui::widgets::Paragraph;
 
 use super::app::{App, Seen, State, View};
 use super::numbers::{Known, Numbers};
-use crate::names::{columns, cut, padded, printable};
+use crate::figures::{bytes, total_time};
+use crate::text::{columns, cut, padded, printable};
 
 /// Draws the whole screen.
 pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
@@ -33,7 +34,7 @@ pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(footer(app, paint)), last);
 }
 
-/// All that is above the keys, however many lines it takes, as text.
+/// Everything above the keys as text, with as many lines as it needs.
 pub(crate) fn text(app: &App, width: usize) -> String {
     let mut text = String::new();
     for line in lines(app, Paint { has_colour: false }, width, usize::MAX) {
@@ -44,7 +45,7 @@ pub(crate) fn text(app: &App, width: usize) -> String {
     text
 }
 
-/// What is above the keys, in so many lines at most.
+/// Everything above the keys, in at most this many lines.
 fn lines(app: &App, paint: Paint, width: usize, height: usize) -> Vec<Line<'static>> {
     let mut lines = vec![title(app, paint, width)];
     if app.is_help {
@@ -52,7 +53,7 @@ fn lines(app: &App, paint: Paint, width: usize, height: usize) -> Vec<Line<'stat
     } else if let Some(seen) = app.seen() {
         let room = height.saturating_sub(1);
         let head = head(app, &seen, paint, width);
-        // What is looked at needs some lines of its own.
+        // The current view needs some lines.
         let head_room = head.len().min(room.saturating_sub(5));
         lines.extend(head.into_iter().take(head_room));
         let room = room.saturating_sub(head_room);
@@ -80,19 +81,19 @@ const HELP: &[&str] = &[
     " Enter        a brick's kernels; in the tree: fold or unfold",
     " left, right  tree: fold, unfold; heat map: another brick",
     " + -          tree: unfold, fold all layers",
-    " s  S         sort by the next column; the other way round",
+    " s  S         sort by the next column; reverse the order",
     " /            only bricks with this text; Esc ends it",
     " p            prefill or decode",
-    " w            all since the start, or the last two seconds",
+    " w            since the start, or the last two seconds",
     " space        pause; the engine goes on",
     " q, Esc       back, quit",
     "",
-    " `-` is a figure that isn't known: percentiles take p50 7, p95 90,",
-    " p99 459 spans. `of roof` is the part of what this machine can do at",
-    " best; `unattributed` is time of passes that no brick explains.",
+    " `-` is an unknown figure: p50 needs 7 spans, p95 90, p99 459.",
+    " `of roof` is the share of this machine's measured roofline;",
+    " `unattributed` is the time of passes outside of all bricks.",
 ];
 
-/// Styles, or what stands for them without colour.
+/// Styles, with and without colour.
 #[derive(Debug, Clone, Copy)]
 struct Paint {
     has_colour: bool,
@@ -122,11 +123,11 @@ impl Paint {
     }
 }
 
-/// The first line: who is watched, and how it is. If the engine has died, that before all else.
+/// The first line: the engine and its state. If the engine has died, that comes first.
 fn title(app: &App, paint: Paint, width: usize) -> Line<'static> {
     if let State::Died(why) = &app.state {
         let why = why.as_deref().map(|why| format!(": {}", printable(why))).unwrap_or_default();
-        let text = format!(" THE ENGINE HAS DIED{why}. This is the last that it sent.");
+        let text = format!(" THE ENGINE HAS DIED{why}. This is its last frame.");
         let style = paint.fg(Color::Red).add_modifier(Modifier::REVERSED | Modifier::BOLD);
         return Line::styled(padded(&cut(&text, width), width), style);
     }
@@ -179,14 +180,14 @@ fn footer(app: &App, paint: Paint) -> Line<'static> {
     Line::styled(keys, paint.fg(Color::DarkGray))
 }
 
-/// What is always in sight: rates, latencies, memory, load, what was lost, what it costs.
+/// The lines that are always visible: rates, latencies, memory, load, losses and overhead.
 fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>> {
     let numbers = app.numbers(seen);
     let mut lines = Vec::new();
-    // What was lost qualifies all the rest, so it comes first, as in the report.
+    // Losses qualify everything else, so they come first, as in the report.
     let dropped = *numbers.dropped;
-    // Spans and passes that were only summed are of interest to who looks at single ones, which no live
-    // view does; and in the middle of a pass some spans have begun and not ended.
+    // Leave out spans and passes that were only summed, since a live view shows no single ones, and
+    // unfinished spans, which are normal in the middle of a pass.
     let mut lost = Dropped { disturbed_passes: 0, open_passes: 0, spans: 0, passes: 0, ..dropped };
     if dropped.open_passes > 0 && app.state != State::Ended {
         lost.unfinished = 0;
@@ -214,7 +215,7 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
                 rate(row.tokens_per_second),
                 row.total.tokens,
                 passes(row.total.passes),
-                seconds(row.total.wall_ns)
+                total_time(row.total.wall_ns)
             )),
         ]));
     }
@@ -228,7 +229,7 @@ fn head(app: &App, seen: &Seen, paint: Paint, width: usize) -> Vec<Line<'static>
 /// Time to first token and time per output token.
 fn tokens(numbers: &Numbers<'_>) -> String {
     let latency = numbers.latency;
-    // Three digits, so that a p99 is in sight on 80 columns.
+    // Three digits, so that the p99 fits into 80 columns.
     let ms = |ns: f64| match ns / 1e6 {
         ms if ms < 9.995 => format!("{ms:.2}"),
         ms if ms < 99.95 => format!("{ms:.1}"),
@@ -270,10 +271,10 @@ fn memory(numbers: &Numbers<'_>, paint: Paint) -> Line<'static> {
     }
     match &numbers.memory.0 {
         Ok(memory) => {
-            let of_files = memory.file_bytes.map(|bytes| format!(", {} of files", bytes_of(bytes)));
+            let of_files = memory.file_bytes.map(|n| format!(", {} of files", bytes(n)));
             let text = format!(
                 "; memory {}{}",
-                bytes_of(memory.resident_bytes),
+                bytes(memory.resident_bytes),
                 of_files.unwrap_or_default()
             );
             spans.push(Span::raw(text));
@@ -312,7 +313,7 @@ fn load(numbers: &Numbers<'_>) -> String {
     text
 }
 
-/// What disturbed the engine, and what it costs to look.
+/// The disturbances of the engine, and the overhead of profiling and of frames.
 fn cost(app: &App, numbers: &Numbers<'_>) -> String {
     let share = |known: &Known<f64>| match &known.0 {
         Ok(share) if *share > 0.0 && *share < 0.0005 => "<0.1%".to_owned(),
@@ -321,7 +322,7 @@ fn cost(app: &App, numbers: &Numbers<'_>) -> String {
     };
     let all: u64 = numbers.phases.iter().map(|row| row.total.passes).sum();
     let disturbed: u64 = numbers.phases.iter().map(|row| row.total.disturbed).sum();
-    // Where nobody looks, none is known to be disturbed.
+    // Without readings, no pass is known to be disturbed.
     let disturbed = if app.is_disturbance_known() { disturbed.to_string() } else { "-".to_owned() };
     let mut text = format!(
         " quality  disturbed {disturbed} of {}; profiling costs {} (estimate), frames {}",
@@ -340,63 +341,31 @@ fn passes(n: u64) -> String {
     format!("{n} pass{}", if n == 1 { "" } else { "es" })
 }
 
-/// Blocks as far as `share` of `width` goes, in letters that every terminal has.
+/// A bar of `share` of `width`, in characters that every terminal has.
 fn bar(share: f64, width: usize) -> String {
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     let full = (share * width as f64).round() as usize;
     format!("{}{}", "#".repeat(full), ".".repeat(width - full.min(width)))
 }
 
-fn seconds(ns: u64) -> String {
-    match ns as f64 / 1e6 {
-        ms if ms < 10.0 => format!("{ms:.3} ms"),
-        ms if ms < 10_000.0 => format!("{ms:.1} ms"),
-        ms => format!("{:.1} s", ms / 1e3),
-    }
-}
-
-fn bytes_of(bytes: u64) -> String {
-    match bytes {
-        ..1_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
-    }
-}
-
-/// Microseconds, with as many digits as there is room for.
-fn micros(ns: f64) -> String {
-    match ns / 1e3 {
-        us if us < 100.0 => format!("{us:.2}"),
-        us if us < 100_000.0 => format!("{us:.1}"),
-        us => format!("{us:.0}"),
-    }
-}
-
-fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "-".to_owned();
-    }
-    let percent = 100.0 * part as f64 / whole as f64;
-    if percent > 0.0 && percent < 0.05 { "<0.1%".to_owned() } else { format!("{percent:.1}%") }
-}
-
-/// What is shown: which phase, and since when.
+/// The heading of a view: the phase, the contents and the period.
 fn heading(app: &App, what: &str) -> String {
     let since = if app.is_recent { "the last 2 s" } else { "since the start" };
     format!(" {} · {what} · {since}", app.phase.name().to_uppercase())
 }
 
-/// The same of what is summed by layer, which is only since somebody watches, and only in some frames.
+/// The same for sums by layer, which exist only while somebody watches, and only in some frames.
 fn heading_of_layers(app: &App, what: &str) -> String {
-    let since = if app.is_recent { "about the last 2 s" } else { "since somebody watches" };
+    let since = if app.is_recent { "about the last 2 s" } else { "since a viewer attached" };
     format!(" {} · {what} · {since}", app.phase.name().to_uppercase())
 }
 
-/// A figure that isn't known, in a sentence.
+/// A line about an unknown figure.
 fn absent(why: &Absent) -> Line<'static> {
     Line::raw(format!(" absent: {}", printable(&why.reason)))
 }
 
-/// The lines that are in sight, such that the selected one is.
+/// The visible lines, which include the selected one.
 fn in_sight<T>(
     lines: impl Iterator<Item = T>,
     selected: usize,

@@ -1,14 +1,15 @@
-//! What is known of the process, the machine and the measurement itself.
+//! The view of the process, the machine and the measurement itself.
 
 use ratatui::text::Line;
 
-use super::{Paint, bytes_of};
-use crate::names::{cut, padded, printable};
+use super::Paint;
+use crate::figures::bytes;
+use crate::text::{cut, padded, printable};
 use crate::top::app::{App, Seen, State};
 
 pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Line<'static>> {
     let numbers = app.numbers(seen);
-    let profile = &seen.picture.profile;
+    let profile = &seen.snapshot.profile;
     let mut lines = Vec::new();
     let mut section = |name: &str, of: Vec<String>| {
         lines.push(Line::styled(format!(" {name}"), paint.bold()));
@@ -28,7 +29,7 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
                     )
                 })
                 .collect(),
-            None => vec!["absent: this kernel doesn't count their times".to_owned()],
+            None => vec!["absent: this kernel doesn't count the times of threads".to_owned()],
         },
         Err(why) => vec![format!("absent: {}", why.reason)],
     };
@@ -47,17 +48,17 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
                     stolen.unwrap_or_default()
                 )
             }
-            None => "absent: the system doesn't tell, or not yet".to_owned(),
+            None => "absent: the system doesn't report it, or not yet".to_owned(),
         }],
     );
     section(
         "Memory",
         vec![match &numbers.memory.0 {
             Ok(memory) => {
-                let known = |bytes: Option<u64>| bytes.map_or("-".to_owned(), bytes_of);
+                let known = |n: Option<u64>| n.map_or("-".to_owned(), bytes);
                 format!(
                     "resident {}, of which files {}; at most {}",
-                    bytes_of(memory.resident_bytes),
+                    bytes(memory.resident_bytes),
                     known(memory.file_bytes),
                     known(memory.peak_bytes)
                 )
@@ -86,11 +87,11 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
     );
     let mut dropped = *numbers.dropped;
     if dropped.open_passes > 0 && app.state != State::Ended {
-        // It goes on, and so do the spans in it.
+        // An open pass and its open spans are normal while the engine runs.
         (dropped.open_passes, dropped.unfinished) = (0, 0);
     }
     let dropped: Vec<String> = dropped.lines().chain(numbers.elsewhere.iter().cloned()).collect();
-    let none = vec!["nothing was lost, nothing went otherwise than meant".to_owned()];
+    let none = vec!["none".to_owned()];
     section("Drops", if dropped.is_empty() { none } else { dropped });
     let estimate = profile
         .overhead
@@ -110,7 +111,7 @@ pub(super) fn lines(app: &App, seen: &Seen, paint: Paint, room: usize) -> Vec<Li
                 printable(&ceilings.basis)
             ),
             (None, Some(why)) => format!("absent: {}", printable(&why.reason)),
-            (None, None) => "absent: the engine doesn't say what this machine can do".to_owned(),
+            (None, None) => "absent: the engine doesn't state the machine's ceilings".to_owned(),
         }],
     );
     let most = lines.len().saturating_sub(room);

@@ -1,5 +1,4 @@
-//! Screens of known frames: what an engine would have sent, through the format and back, to the state and
-//! onto a screen in memory.
+//! Tests of screens: known frames go through the wire format into the state and onto a screen in memory.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use super::super::app::{App, Event, State};
 use super::super::process::{Cpus, Memory, Reading, Thread};
 use super::draw;
 
-/// An engine on a clock that is turned by hand.
+/// An engine with a mock clock.
 struct Engine {
     hand: MockClock,
     profiler: Arc<BrickProfiler>,
@@ -59,7 +58,7 @@ impl Engine {
         self.profiler.stop_brick_kernel(timer, work);
     }
 
-    /// A pass: layers take longer from one to the next, and a millisecond is nobody's.
+    /// A pass in which each layer takes longer than the one before, and a millisecond is unattributed.
     fn pass(&self, phase: Phase, tokens: u64, position: u64) {
         let pass = self.profiler.begin_pass(phase);
         for layer in 0..self.layers {
@@ -88,7 +87,7 @@ impl Engine {
     }
 }
 
-/// The state after these messages have gone through the format.
+/// The state after these messages have gone through the wire format.
 fn replay(app: &mut App, messages: &[Message]) {
     let mut recorded = Vec::new();
     for message in messages {
@@ -105,7 +104,7 @@ fn replay(app: &mut App, messages: &[Message]) {
     }
 }
 
-/// An engine that has run for some seconds, and what is known of its process.
+/// An engine that has run for some seconds, with readings of its process.
 fn running() -> (Engine, App) {
     let mut engine = Engine::new();
     engine.pass(Phase::Prefill, 60, 0);
@@ -172,8 +171,8 @@ fn text(app: &App, width: u16, height: u16) -> Result<String, std::convert::Infa
         while x < width {
             let symbol = buffer[(x, y)].symbol();
             line.push_str(symbol);
-            // A wide letter takes the cells after it, too.
-            x += crate::names::columns(symbol).max(1) as u16;
+            // A wide character also takes the next cells.
+            x += crate::text::columns(symbol).max(1) as u16;
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -232,8 +231,8 @@ fn before_frames_come_and_after_the_engine_has_died() {
     app.update(Event::Gone(Some("signal: 9 (SIGKILL)".to_owned())));
     let died = screen(&app);
     assert!(died.starts_with(" THE ENGINE HAS DIED: signal: 9 (SIGKILL)."), "{died}");
-    assert!(died.contains("QkvProjection"), "the last picture stays");
-    // And its keys.
+    assert!(died.contains("QkvProjection"), "the last screen stays");
+    // Keys still work.
     press(&mut app, "2");
     assert!(screen(&app).contains("layers by bricks"));
     press(&mut app, "q");
@@ -281,7 +280,7 @@ fn a_paused_view_stays_and_goes_on_where_the_engine_is() {
     replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
     assert_eq!(app.rows(), before);
     assert!(screen(&app).lines().next().expect("a title").ends_with("PAUSED, running"));
-    // What the system says of the process stays, too.
+    // The system's data on the process stays as well.
     let looked = (app.memory(), app.activity().cloned());
     assert!(looked.0.is_ok() && looked.1.is_ok());
     let reading = Reading { at_ns: 9_000_000_000, ..Reading::default() };
@@ -316,12 +315,12 @@ fn an_engine_that_forgets_begins_anew() {
     engine.profiler.reset();
     engine.pass(Phase::Decode, 1, 0);
     replay(&mut app, &[Message::Frame(Box::new(engine.frame(false)))]);
-    let seen = app.seen().expect("a picture");
+    let seen = app.seen().expect("a snapshot");
     assert!(seen.window.is_err(), "there is nothing before it");
     assert_eq!(app.rows()[0].count, 3);
 }
 
-/// No size, state or key makes it panic, and nothing of a name goes to the terminal unescaped.
+/// No size, state or key makes it panic, and no name reaches the terminal unescaped.
 #[test]
 fn any_size_will_do_and_hostile_names_are_spelt_out() {
     let hostile = "\u{1b}[2J</script>\"'\n\r\t🔥\u{202e}";

@@ -1,9 +1,10 @@
-//! Layers, the bricks in them, the kernels in these.
+//! The tree of layers, bricks and kernels.
 
 use ratatui::text::Line;
 
-use super::{Paint, absent, heading_of_layers, in_sight, percent, seconds};
-use crate::names::{cut, padded, printable};
+use super::{Paint, absent, heading_of_layers, in_sight};
+use crate::figures::{percent_of, total_time};
+use crate::text::{cut, padded, printable};
 use crate::top::app::{App, Branch};
 
 pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
@@ -23,7 +24,7 @@ pub(super) fn lines(app: &App, paint: Paint, width: usize, room: usize) -> Vec<L
         let text = cut(&line(branch, at == selected, total), width);
         if at == selected { Line::styled(text, paint.selected()) } else { Line::raw(text) }
     }));
-    lines.push(Line::raw(" Kernels are summed over all layers that their brick is in."));
+    lines.push(Line::raw(" Kernels are summed over all layers of their brick."));
     lines
 }
 
@@ -37,7 +38,8 @@ fn line(branch: &Branch, is_selected: bool, total: u64) -> String {
     let indent = "  ".repeat(branch.depth);
     let name = padded(&cut(&printable(&branch.name), 40 - indent.len()), 40 - indent.len());
     let count = branch.count;
-    // Of another whole than the lines around it.
-    let share = if branch.is_of_all_layers { "all ".to_owned() } else { percent(branch.ns, total) };
-    format!("{mark}{fold} {indent}{name} {share:>7} {:>12} {count:>9}", seconds(branch.ns))
+    // Its total differs from that of the lines around it.
+    let share =
+        if branch.is_of_all_layers { "all ".to_owned() } else { percent_of(branch.ns, total) };
+    format!("{mark}{fold} {indent}{name} {share:>7} {:>12} {count:>9}", total_time(branch.ns))
 }

@@ -1,40 +1,41 @@
-//! What a summary says, in words and figures that all its forms share.
+//! Captions: the texts and figures that all forms of a summary share.
 
-use brickscope::{Machine, Model, Run};
+use brickscope::{Machine, Model, Phase, Run};
 use brickscope_analysis::stacks::Class;
 
-use super::draw::{Look, amount, percent, points};
+use super::draw::{Look, amount};
 use super::summary::{Agreement, Compared, Share, Source, Summary};
-use crate::names::{cut_front, printable};
+use crate::figures::{fine_percent_of, points};
+use crate::text::{count, cut_front, printable};
 
-/// A file that was written beside the summary.
+/// A file that was written along with the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// As it is to be named, from where the reader is.
+    /// Its path, relative to the reader.
     pub(crate) path: String,
-    /// What it is: `the flamegraph`.
+    /// Its description, such as `the flamegraph`.
     pub(crate) what: String,
 }
 
-/// Rows of the longest tables.
+/// The most rows of a table.
 pub(super) const MOST_ROWS: usize = 10;
 
-/// Doubts in a picture, which has its frames to show.
-const MOST_DOUBTS: usize = 3;
+/// The most warnings in a flamegraph, which needs its room for frames.
+const MOST_WARNINGS: usize = 3;
 
-/// Of what isn't recorded. Stacks of other programs come without it.
+/// Shown for unknown facts. Stacks of other programs come without them.
 const UNKNOWN: &str = "not recorded";
 
 impl Look {
-    /// Title and subtitle of a summary's picture.
+    /// Title and subtitle of a summary's flamegraph.
     pub(crate) fn of(summary: &Summary) -> Self {
         let total = amount(summary.total, summary.unit);
         let mut subtitle = vec![
             format!("{}; {}", model(summary), workload(summary)),
             format!("{}; {}: {total}", hardware(summary), source(&summary.source)),
         ];
-        subtitle.extend(summary.doubts.iter().take(MOST_DOUBTS).cloned());
-        if let Some(more) = summary.doubts.len().checked_sub(MOST_DOUBTS + 1) {
+        subtitle.extend(summary.warnings.iter().take(MOST_WARNINGS).cloned());
+        if let Some(more) = summary.warnings.len().checked_sub(MOST_WARNINGS + 1) {
             subtitle.push(format!("and {} more", more + 1));
         }
         Self { title: title(summary), subtitle, width: None }
@@ -78,9 +79,8 @@ pub(super) fn workload(summary: &Summary) -> String {
         None => "greedy decoding".to_owned(),
     };
     format!(
-        "{prompt_tokens} tokens of prompt, {generated_tokens} generated, {sampling}; {backend}, \
-         {threads} {}",
-        if *threads == 1 { "thread" } else { "threads" }
+        "{prompt_tokens} tokens of prompt, {generated_tokens} generated, {sampling}; {backend}, {}",
+        count((*threads).into(), "thread")
     )
 }
 
@@ -89,7 +89,7 @@ pub(super) fn hardware(summary: &Summary) -> String {
         return format!("machine {UNKNOWN}");
     };
     let mut parts: Vec<String> = cpu.iter().cloned().collect();
-    parts.extend(logical_cpus.map(|n| format!("{n} {}", if n == 1 { "CPU" } else { "CPUs" })));
+    parts.extend(logical_cpus.map(|n| count(n.into(), "CPU")));
     parts.extend(memory_bytes.map(|n| format!("{:.1} GB", n as f64 / 1e9)));
     parts.push(format!("{os} {arch}"));
     parts.join(", ")
@@ -104,7 +104,7 @@ pub(super) fn source(source: &Source) -> String {
         "spans" => "measured spans".to_owned(),
         "sampler" => "samples of perf events".to_owned(),
         "timer" => "samples by a timer".to_owned(),
-        "perf" => "samples that perf recorded".to_owned(),
+        "perf" => "samples recorded by perf".to_owned(),
         "folded" => "folded stacks".to_owned(),
         other => format!("stacks of {other}"),
     };
@@ -112,15 +112,15 @@ pub(super) fn source(source: &Source) -> String {
         text += &format!(", {event}");
     }
     if let Some(frequency) = source.frequency {
-        text += &format!(", {frequency} asked for in a second of CPU time");
+        text += &format!(", {frequency} requested per second of CPU time");
     }
     text
 }
 
-/// What takes most, in a sentence.
+/// A sentence about the largest brick or function.
 pub(super) fn headline(summary: &Summary) -> String {
     let total = amount(summary.total, summary.unit);
-    let part = |weight: u64| percent(weight, summary.total);
+    let part = |weight: u64| fine_percent_of(weight, summary.total);
     let mut text = match (bricks(summary).first(), functions(summary).first()) {
         (Some(brick), _) => {
             let phase = brick.phase.map_or(String::new(), |phase| format!(" of {phase}"));
@@ -129,9 +129,9 @@ pub(super) fn headline(summary: &Summary) -> String {
         }
         (None, Some(function)) => {
             let of = part(function.self_weight);
-            format!("{} itself takes most: {of} of {total}", short(&function.name))
+            format!("{} itself takes the most: {of} of {total}", short(&function.name))
         }
-        (None, None) => format!("{total} in all, of which no brick and no function is known"),
+        (None, None) => format!("{total} in all, without any known brick or function"),
     };
     let largest = summary.classes.iter().filter(|share| share.name != Class::Other);
     if let Some(class) = largest.max_by_key(|share| share.self_weight) {
@@ -140,10 +140,10 @@ pub(super) fn headline(summary: &Summary) -> String {
     text + "."
 }
 
-/// Columns of a name in a sentence or a table that has to be read as plain text.
+/// The most columns of a name in a sentence or a plain-text table.
 const NAME: usize = 64;
 
-/// A name that can be seen, without its beginning if it is long.
+/// A printable name, without its beginning if it is long.
 pub(super) fn short(name: &str) -> String {
     cut_front(&printable(name), NAME)
 }
@@ -157,7 +157,7 @@ pub(super) fn bricks(summary: &Summary) -> Vec<&Share<String>> {
     bricks
 }
 
-/// The functions, the one that does most itself first.
+/// The functions, by their own weight, the largest first.
 pub(super) fn functions(summary: &Summary) -> Vec<&Share<String>> {
     let mut functions: Vec<_> = summary.functions.iter().collect();
     let key = |share: &Share<String>| (share.self_weight, share.weight);
@@ -171,7 +171,7 @@ pub(super) fn classes(summary: &Summary) -> Vec<&Share<Class>> {
     Class::ALL.into_iter().filter_map(of).filter(|share| share.self_weight > 0).collect()
 }
 
-/// Sampled and measured shares of a brick, their difference, what is allowed, and what to say of it.
+/// Sampled and measured share of a brick, their difference, the allowed difference, and a verdict.
 pub(super) fn compared(compared: &Compared) -> [String; 5] {
     let of = |share: f64| format!("{:.2} %", 100.0 * share);
     [
@@ -185,11 +185,11 @@ pub(super) fn compared(compared: &Compared) -> [String; 5] {
 
 fn is_off(compared: &Compared) -> bool {
     let difference = (compared.sampled - compared.measured).abs();
-    // A figure that is none agrees with nothing.
+    // A `NaN` agrees with nothing.
     difference.is_nan() || difference > compared.allowed
 }
 
-/// What to say first if sampled shares aren't the measured ones.
+/// The warning if sampled shares differ from the measured ones.
 pub(super) fn warning(agreement: &Agreement) -> Option<String> {
     let of = agreement.bricks.len();
     match agreement.bricks.iter().filter(|brick| is_off(brick)).count() {
@@ -201,16 +201,22 @@ pub(super) fn warning(agreement: &Agreement) -> Option<String> {
     }
 }
 
-/// `1 brick`, `2 bricks`, `2 classes`.
-pub(super) fn count(n: u64, what: &str) -> String {
-    match (n, what) {
-        (1, _) => format!("1 {what}"),
-        (_, "class") => format!("{n} classes"),
-        _ => format!("{n} {what}s"),
-    }
+/// A name, for bricks with their phase, without its beginning if it is longer than `width`.
+pub(super) fn titled(phase: Option<Phase>, name: &str, width: usize) -> String {
+    let phase = phase.map_or(String::new(), |phase| format!("{} ", phase.name()));
+    let name = cut_front(&printable(name), width - phase.len());
+    phase + &name
 }
 
-/// A command as a shell reads it back.
+/// The threads, backend and tokens of a run.
+pub(super) fn workload_of(run: &Run) -> String {
+    format!(
+        "{} threads, {}, {} tokens of prompt, {} generated",
+        run.threads, run.backend, run.prompt_tokens, run.generated_tokens
+    )
+}
+
+/// A command, quoted so that a shell parses it back.
 pub(super) fn shell(command: &[String]) -> String {
     command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
@@ -223,7 +229,7 @@ fn quoted(word: &str) -> String {
     if word.chars().all(|c| printable(c.encode_utf8(&mut [0; 4])).starts_with(c)) {
         return format!("'{}'", word.replace('\'', "'\\''"));
     }
-    // What cannot be seen is spelt byte by byte, which no other quotes allow.
+    // Unprintable characters are written as bytes, which only these quotes allow.
     let mut text = "$'".to_owned();
     for c in word.chars() {
         match c {
@@ -281,7 +287,7 @@ pub(super) mod tests {
             },
             unit: Unit::Samples,
             total: 10_000,
-            doubts: vec![
+            warnings: vec![
                 "12 samples were lost: the ring was full".to_owned(),
                 "3 <functions> of [vdso] have no symbol".to_owned(),
             ],
@@ -348,13 +354,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_picture_says_what_ran_where_and_how_and_the_first_doubts() {
+    fn a_flamegraph_says_what_ran_where_and_how_and_the_first_warnings() {
         let mut summary = summary();
-        summary.doubts.extend(["third", "fourth", "fifth"].map(str::to_owned));
+        summary.warnings.extend(["third", "fourth", "fifth"].map(str::to_owned));
         insta::assert_debug_snapshot!(Look::of(&summary));
         // Of other programs' stacks nothing is known.
         let unknown =
-            Summary { model: None, run: None, machine: None, doubts: Vec::new(), ..summary };
+            Summary { model: None, run: None, machine: None, warnings: Vec::new(), ..summary };
         let look = Look::of(&unknown);
         assert_eq!(look.title, "Flamegraph");
         assert_eq!(look.subtitle[0], "model not recorded; workload not recorded");

@@ -1,4 +1,4 @@
-//! Ceilings that were measured before, kept in the cache folder with the machine they are of.
+//! Ceilings from earlier measurements, stored in the cache folder along with the machine they belong to.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,17 +16,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::source;
 
-/// No file of ours is nearly as long.
+/// None of our files comes close to this size.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Above this share of the machine's CPU time, others may have lowered a ceiling.
+/// If other processes used more than this share of the CPU time, they may have lowered a ceiling.
 const MUCH: f64 = 0.05;
 
-/// What ceilings depend on. Those of another are no ceilings here.
+/// What ceilings depend on. Ceilings with another identity aren't used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     machine: Machine,
-    /// CPUs' worth of time that the control group grants.
+    /// The CPU limit of the control group, in CPUs.
     cpu_limit: Option<f64>,
     cpuset: Option<String>,
     threads: u32,
@@ -47,7 +47,7 @@ impl Identity {
         }
     }
 
-    /// The machine, in a line.
+    /// The machine in one line.
     pub(crate) fn line(&self) -> String {
         let Machine { os, arch, cpu, logical_cpus, memory_bytes } = &self.machine;
         let mut parts = vec![cpu.clone().unwrap_or("unnamed CPU".to_owned())];
@@ -57,7 +57,7 @@ impl Identity {
         format!("machine   {}, {os} {arch}\n", parts.join(", "))
     }
 
-    /// What differs, for people.
+    /// The first difference, in words.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         [
             (self.machine != other.machine, "another machine"),
@@ -72,33 +72,33 @@ impl Identity {
     }
 }
 
-/// What was measured, and under which circumstances.
+/// A measured value and the circumstances of its measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Kept<T> {
+pub(crate) struct Cached<T> {
     pub(crate) identity: Identity,
-    /// The part of the machine's CPU time that others used meanwhile, 0 to 1.
+    /// The share of the machine's CPU time that other processes used meanwhile, 0 to 1.
     pub(crate) others_share: Option<f64>,
     pub(crate) value: T,
 }
 
-/// Things that can be kept in a file of their own.
-pub(crate) trait Keep: Serialize + DeserializeOwned {
-    /// How the file's name begins.
+/// Values that can be stored in a file each.
+pub(crate) trait Cacheable: Serialize + DeserializeOwned {
+    /// The beginning of the file's name.
     const NAME: &'static str;
-    /// Why it is of no use, if it is not: a file may say anything.
+    /// Refuses implausible values, since a file may contain anything.
     fn check(&self) -> Result<(), &'static str>;
 }
 
 fn are_rates(mut rates: impl Iterator<Item = f64>) -> Result<(), &'static str> {
     let are_some = rates.all(|rate| (1.0..1e30).contains(&rate));
-    if are_some { Ok(()) } else { Err("it holds rates that are none") }
+    if are_some { Ok(()) } else { Err("its rates are implausible") }
 }
 
-impl Keep for Ceilings {
+impl Cacheable for Ceilings {
     const NAME: &'static str = "ceilings";
 
     fn check(&self) -> Result<(), &'static str> {
-        // Before it was told of what the peak is, it was of either.
+        // Older files don't say which numbers the peak is for.
         if self.numbers != Some(Numbers::F32) {
             return Err("it doesn't say what its peak multiplies");
         }
@@ -108,7 +108,7 @@ impl Keep for Ceilings {
     }
 }
 
-impl Keep for Survey {
+impl Cacheable for Survey {
     const NAME: &'static str = "machine";
 
     fn check(&self) -> Result<(), &'static str> {
@@ -118,13 +118,13 @@ impl Keep for Survey {
     }
 }
 
-fn path<T: Keep>(folder: &Path, identity: &Identity) -> PathBuf {
+fn path<T: Cacheable>(folder: &Path, identity: &Identity) -> PathBuf {
     folder.join(format!("{}-{}-{}.json", T::NAME, identity.backend, identity.threads))
 }
 
-/// What was kept for `identity`, or why it is of no use; `Ok(None)` if nothing was, or others used the
-/// CPUs meanwhile.
-fn load<T: Keep>(folder: &Path, identity: &Identity) -> Result<Option<Kept<T>>, String> {
+/// The stored value for `identity`, or why it can't be used; `Ok(None)` if there is none, or if other
+/// processes used the CPUs during its measurement.
+fn load<T: Cacheable>(folder: &Path, identity: &Identity) -> Result<Option<Cached<T>>, String> {
     let path = path::<T>(folder, identity);
     let unusable = |why: &str| format!("{}: {why}", path.display());
     let file = match File::open(&path) {
@@ -134,90 +134,99 @@ fn load<T: Keep>(folder: &Path, identity: &Identity) -> Result<Option<Kept<T>>, 
     };
     let mut text = String::new();
     match file.take(MAX_FILE + 1).read_to_string(&mut text) {
-        Ok(n) if n as u64 > MAX_FILE => return Err(unusable("it is too long to be of brickscope")),
+        Ok(n) if n as u64 > MAX_FILE => {
+            return Err(unusable("it is too long for a brickscope file"));
+        }
         Ok(_) => {}
         Err(error) => return Err(unusable(&error.to_string())),
     }
-    let kept: Kept<T> = serde_json::from_str(&text)
+    let cached: Cached<T> = serde_json::from_str(&text)
         .map_err(|error| unusable(&format!("it holds no ceilings: {error}")))?;
-    if let Some(what) = identity.difference(&kept.identity) {
+    if let Some(what) = identity.difference(&cached.identity) {
         return Err(unusable(&format!("its ceilings are of {what}")));
     }
-    if let Err(why) = kept.value.check() {
+    if let Err(why) = cached.value.check() {
         return Err(unusable(why));
     }
-    // What others may have lowered is worth another try, and no word: nothing is wrong with the file.
-    Ok(Some(kept).filter(|kept| much(kept.others_share).is_none()))
+    // A value that others may have lowered is measured again without a note: the file isn't wrong.
+    Ok(Some(cached).filter(|cached| much(cached.others_share).is_none()))
 }
 
-/// Keeps it; returns where.
-fn store<T: Keep>(folder: &Path, kept: &Kept<T>) -> io::Result<PathBuf> {
+/// Stores a value, and returns the path.
+fn store<T: Cacheable>(folder: &Path, cached: &Cached<T>) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
-    let path = path::<T>(folder, &kept.identity);
+    let path = path::<T>(folder, &cached.identity);
     write_atomically(
         &path,
         |error| error,
         |out| {
-            serde_json::to_writer_pretty(&mut *out, kept)?;
+            serde_json::to_writer_pretty(&mut *out, cached)?;
             out.write_all(b"\n")
         },
     )?;
     Ok(path)
 }
 
-/// Keeps it, but not what others disturbed in place of what nobody did; returns where, if it did.
-fn store_unless_worse<T: Keep>(folder: &Path, kept: &Kept<T>) -> io::Result<Option<PathBuf>> {
-    if let Some(share) = much(kept.others_share)
-        && let Ok(Some(_)) = load::<T>(folder, &kept.identity)
+/// Stores a value, unless it was disturbed by others and the stored one wasn't. Returns the path if it
+/// did.
+fn store_unless_worse<T: Cacheable>(
+    folder: &Path,
+    cached: &Cached<T>,
+) -> io::Result<Option<PathBuf>> {
+    if let Some(share) = much(cached.others_share)
+        && let Ok(Some(_)) = load::<T>(folder, &cached.identity)
     {
-        let path = path::<T>(folder, &kept.identity);
+        let path = path::<T>(folder, &cached.identity);
         let path = path.display();
-        eprintln!("note: not kept, since others used {share} of the CPUs: what is in {path} stays");
+        eprintln!("note: not stored, since others used {share} of the CPUs: {path} is unchanged");
         return Ok(None);
     }
-    store(folder, kept).map(Some)
+    store(folder, cached).map(Some)
 }
 
-/// What was kept, or else what `measure` says, which is then kept; and where it lies, if it does.
-fn kept_or<T: Keep>(
+/// The stored value, or else the result of `measure`, which is then stored; and its path, if there is
+/// one.
+fn cached_or<T: Cacheable>(
     identity: Identity,
     fresh: bool,
     measure: impl FnOnce() -> Result<T, Absent>,
-) -> Result<(Kept<T>, Source), Absent> {
+) -> Result<(Cached<T>, Source), Absent> {
     let folder = source::cache_folder();
     if let (Ok(folder), false) = (&folder, fresh) {
         match load(folder, &identity) {
-            Ok(Some(kept)) => {
+            Ok(Some(cached)) => {
                 let path = path::<T>(folder, &identity);
-                return Ok((kept, Source { path: Some(path), is_kept: true }));
+                return Ok((cached, Source { path: Some(path), is_cached: true }));
             }
             Ok(None) => {}
-            Err(why) => eprintln!("note: measured anew, since what was kept is of no use: {why}"),
+            Err(why) => {
+                eprintln!("note: measuring again, since the stored file can't be used: {why}")
+            }
         }
     }
     let watch = LoadWatch::start();
     let value = measure()?;
     let others = watch.and_then(|watch| watch.so_far()).ok();
     let others_share = others.map(|load| load.others_share());
-    let kept = Kept { identity, others_share, value };
-    let stored = folder.and_then(|folder| Ok(store_unless_worse(&folder, &kept)?));
+    let cached = Cached { identity, others_share, value };
+    let stored = folder.and_then(|folder| Ok(store_unless_worse(&folder, &cached)?));
     if let Err(error) = &stored {
-        eprintln!("note: the ceilings are not kept for next time: {error:#}");
+        eprintln!("note: the ceilings couldn't be stored for next time: {error:#}");
     }
-    Ok((kept, Source { path: stored.ok().flatten(), is_kept: false }))
+    Ok((cached, Source { path: stored.ok().flatten(), is_cached: false }))
 }
 
-/// Where something kept comes from.
+/// Where a value comes from.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The file, if there is one now.
+    /// Its file, if there is one now.
     pub(crate) path: Option<PathBuf>,
-    /// It was there before.
-    pub(crate) is_kept: bool,
+    /// Whether it was stored earlier.
+    pub(crate) is_cached: bool,
 }
 
-/// What others used of the CPUs, in percent, if it was so much that a ceiling may have come out low.
-/// `NaN`, which is no share, is much too.
+/// The CPU time that others used, in percent, if it may have lowered a ceiling. `NaN` counts as too
+/// much.
 fn much(others_share: Option<f64>) -> Option<String> {
     let share = others_share.filter(|share| !(..=MUCH).contains(share))?;
     Some(format!("{:.0} %", 100.0 * share))
@@ -233,15 +242,15 @@ pub(crate) fn remark(others_share: Option<f64>) -> Option<String> {
 ///
 /// # Errors
 ///
-/// Why there are none.
+/// The reason why there are none.
 pub(crate) fn ceilings(
     model: &Model,
     kernels: Kernels,
     pool: &ThreadPool,
 ) -> Result<Ceilings, Absent> {
-    let (Kept { value, others_share, .. }, source) = ceilings_or_kept(kernels, pool)?;
+    let (Cached { value, others_share, .. }, source) = cached_ceilings(kernels, pool)?;
     let mut value = of_model(model, kernels, value);
-    if source.is_kept {
+    if source.is_cached {
         return Ok(value.kept());
     }
     if let Some(remark) = remark(others_share) {
@@ -250,22 +259,23 @@ pub(crate) fn ceilings(
     Ok(value)
 }
 
-/// Those with the peak of what the products of `model` multiply.
+/// The ceilings with the peak for the numbers that the products of `model` multiply.
 fn of_model(model: &Model, kernels: Kernels, ceilings: Ceilings) -> Ceilings {
     if model.rounds_activations(kernels) { ceilings.of_int8_products() } else { ceilings }
 }
 
-/// As [`ceilings`], for who holds a run to them: those that others may have lowered are none.
+/// As [`ceilings`], but without any that other processes may have lowered, since a receipt is judged by
+/// them.
 ///
 /// # Errors
 ///
-/// Why there are none.
+/// The reason why there are none.
 pub(crate) fn sure_ceilings(
     model: &Model,
     kernels: Kernels,
     pool: &ThreadPool,
 ) -> Result<Ceilings, Absent> {
-    let (Kept { value, others_share, .. }, source) = ceilings_or_kept(kernels, pool)?;
+    let (Cached { value, others_share, .. }, source) = cached_ceilings(kernels, pool)?;
     if let Some(share) = much(others_share) {
         let reason = format!(
             "others used {share} of the CPUs while they were measured, so they would be too low"
@@ -273,57 +283,57 @@ pub(crate) fn sure_ceilings(
         return Err(Absent { reason });
     }
     let value = of_model(model, kernels, value);
-    Ok(if source.is_kept { value.kept() } else { value })
+    Ok(if source.is_cached { value.kept() } else { value })
 }
 
-fn ceilings_or_kept(
+fn cached_ceilings(
     kernels: Kernels,
     pool: &ThreadPool,
-) -> Result<(Kept<Ceilings>, Source), Absent> {
+) -> Result<(Cached<Ceilings>, Source), Absent> {
     let threads = NonZeroUsize::new(pool.threads()).unwrap_or(NonZeroUsize::MIN);
     let identity = Identity::here(threads, kernels);
-    kept_or(identity, false, || brickscope::machine::measure_ceilings(kernels, pool))
+    cached_or(identity, false, || brickscope::machine::measure_ceilings(kernels, pool))
 }
 
-/// The survey of this machine on up to `threads` threads. When measured, the ceilings for each
-/// number of threads are kept too, for `profile`.
+/// The survey of this machine on up to `threads` threads. A new measurement also stores the ceilings
+/// for each number of threads, for `profile`.
 ///
 /// # Errors
 ///
-/// Why there is none.
+/// The reason why there is none.
 pub(crate) fn survey(
     threads: NonZeroUsize,
     fresh: bool,
     step: &mut dyn FnMut(),
-) -> Result<(Kept<Survey>, Source), Absent> {
+) -> Result<(Cached<Survey>, Source), Absent> {
     let identity = Identity::here(threads, Kernels::best());
-    let (kept, source) = kept_or(identity, fresh, || {
+    let (cached, source) = cached_or(identity, fresh, || {
         brickscope::machine::measure_survey(threads, step).map_err(|error| Absent {
             reason: format!("--threads: the system can't start {threads} threads: {error}"),
         })
     })?;
-    if !source.is_kept
+    if !source.is_cached
         && let Some(folder) = source.path.as_deref().and_then(Path::parent)
     {
         for threads in brickscope::machine::survey_thread_counts(threads) {
-            let identity = Identity { threads: threads.get() as u32, ..kept.identity.clone() };
-            let others_share = kept.others_share;
-            if let Some(value) = kept.value.ceilings(identity.threads)
+            let identity = Identity { threads: threads.get() as u32, ..cached.identity.clone() };
+            let others_share = cached.others_share;
+            if let Some(value) = cached.value.ceilings(identity.threads)
                 && let Err(error) =
-                    store_unless_worse(folder, &Kept { identity, others_share, value })
+                    store_unless_worse(folder, &Cached { identity, others_share, value })
             {
-                eprintln!("note: ceilings are not kept in {}: {error}", folder.display());
+                eprintln!("note: ceilings couldn't be stored in {}: {error}", folder.display());
             }
         }
     }
-    Ok((kept, source))
+    Ok((cached, source))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ceilings() -> Kept<Ceilings> {
+    fn ceilings() -> Cached<Ceilings> {
         let value = Ceilings {
             read_bytes_per_second: 50e9,
             flops_per_second: 200e9,
@@ -334,21 +344,21 @@ mod tests {
         };
         let two = NonZeroUsize::new(2).expect("not zero");
         let scalar = Kernels::new(brickscope::Backend::Scalar).expect("runs everywhere");
-        Kept { identity: Identity::here(two, scalar), others_share: Some(0.04), value }
+        Cached { identity: Identity::here(two, scalar), others_share: Some(0.04), value }
     }
 
     #[test]
     fn what_was_kept_is_had_again_by_the_same_machine_only() {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().join("not yet there");
-        let kept = ceilings();
-        assert_eq!(load::<Ceilings>(&folder, &kept.identity), Ok(None));
-        let path = store(&folder, &kept).expect("stored");
-        assert_eq!(load(&folder, &kept.identity), Ok(Some(kept.clone())));
+        let cached = ceilings();
+        assert_eq!(load::<Ceilings>(&folder, &cached.identity), Ok(None));
+        let path = store(&folder, &cached).expect("stored");
+        assert_eq!(load(&folder, &cached.identity), Ok(Some(cached.clone())));
         let entries = std::fs::read_dir(&folder).expect("the folder").count();
         assert_eq!(entries, 1, "no temporary file is left");
 
-        let here = &kept.identity;
+        let here = &cached.identity;
         let machine = Machine { cpu: Some("another".to_owned()), ..here.machine.clone() };
         for (identity, what) in [
             (Identity { machine, ..here.clone() }, "another machine"),
@@ -363,8 +373,9 @@ mod tests {
             assert!(why.ends_with(&format!("its ceilings are of {what}")), "{why}");
             assert!(why.starts_with(&path.display().to_string()), "{why}");
         }
-        // A file of another number of threads under this name.
-        let foreign = Kept { identity: Identity { threads: 3, ..here.clone() }, ..kept.clone() };
+        // A file for another number of threads under this name.
+        let foreign =
+            Cached { identity: Identity { threads: 3, ..here.clone() }, ..cached.clone() };
         let other = store(&folder, &foreign).expect("stored");
         std::fs::rename(other, path).expect("renamed");
         let why = load::<Ceilings>(&folder, here).expect_err("of another number of threads");
@@ -374,23 +385,23 @@ mod tests {
     #[test]
     fn a_damaged_file_is_of_no_use_and_says_why() {
         let folder = tempfile::tempdir().expect("a folder");
-        let kept = ceilings();
-        let path = store(folder.path(), &kept).expect("stored");
+        let cached = ceilings();
+        let path = store(folder.path(), &cached).expect("stored");
         let text = std::fs::read_to_string(&path).expect("stored");
         let long = format!("{text}{}", " ".repeat(MAX_FILE as usize));
         for (damaged, why) in [
             (&text[..text.len() / 2], "it holds no ceilings: "),
             ("", "it holds no ceilings: "),
             ("[]", "it holds no ceilings: "),
-            (&text.replace("50000000000.0", "-1.0"), "it holds rates that are none"),
+            (&text.replace("50000000000.0", "-1.0"), "its rates are implausible"),
             (&long, "it is too long"),
         ] {
             std::fs::write(&path, damaged).expect("written");
-            let said = load::<Ceilings>(folder.path(), &kept.identity).expect_err(why);
+            let said = load::<Ceilings>(folder.path(), &cached.identity).expect_err(why);
             assert!(said.contains(why), "{said}");
         }
         std::fs::write(&path, b"\xff\xfe").expect("written");
-        assert!(load::<Ceilings>(folder.path(), &kept.identity).is_err());
+        assert!(load::<Ceilings>(folder.path(), &cached.identity).is_err());
     }
 
     #[test]
@@ -399,10 +410,10 @@ mod tests {
         for (others_share, is_of_use) in
             [(None, true), (Some(0.05), true), (Some(0.31), false), (Some(1e300), false)]
         {
-            let kept = Kept { others_share, ..ceilings() };
-            store(folder.path(), &kept).expect("stored");
-            let loaded = load::<Ceilings>(folder.path(), &kept.identity);
-            assert_eq!(loaded, Ok(is_of_use.then_some(kept)));
+            let cached = Cached { others_share, ..ceilings() };
+            store(folder.path(), &cached).expect("stored");
+            let loaded = load::<Ceilings>(folder.path(), &cached.identity);
+            assert_eq!(loaded, Ok(is_of_use.then_some(cached)));
             assert_eq!(remark(others_share).is_none(), is_of_use);
         }
         assert_eq!(
@@ -417,8 +428,8 @@ mod tests {
         let folder = folder.path();
         let good = ceilings();
         let path = path::<Ceilings>(folder, &good.identity);
-        let disturbed = Kept { others_share: Some(0.31), ..ceilings() };
-        // Where nothing is, or nothing better, it is kept.
+        let disturbed = Cached { others_share: Some(0.31), ..ceilings() };
+        // It is stored if there is nothing yet, or nothing better.
         for _ in 0..2 {
             let stored = store_unless_worse(folder, &disturbed).expect("a folder to write to");
             assert_eq!(stored.as_ref(), Some(&path));
@@ -427,10 +438,10 @@ mod tests {
         assert_eq!(stored.as_ref(), Some(&path));
         assert_eq!(store_unless_worse(folder, &disturbed).expect("nothing to write"), None);
         assert_eq!(load(folder, &good.identity), Ok(Some(good.clone())));
-        // Of another version nothing is of use here.
+        // Files of other versions aren't used.
         let version = "0.0.0".to_owned();
         let identity = Identity { brickscope_version: version, ..good.identity };
-        let other = Kept { identity, ..disturbed };
+        let other = Cached { identity, ..disturbed };
         let stored = store_unless_worse(folder, &other).expect("a folder to write to");
         assert_eq!(stored, Some(path));
     }

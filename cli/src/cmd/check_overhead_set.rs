@@ -1,4 +1,5 @@
-//! `brickscope profile --check-overhead` in several processes: what differs between them is in the interval.
+//! `brickscope profile --check-overhead` in several processes, so that the interval includes the
+//! differences between processes.
 
 use std::env;
 use std::io::{Write, stdout};
@@ -8,21 +9,22 @@ use anyhow::{Context, Result, bail};
 use brickscope::RatioOfRuns;
 use serde::Serialize;
 
-use super::check_overhead::{Arm, Report, SLOW, line, percent, time};
-use crate::args::ProfileArgs;
+use super::check_overhead::{Arm, Report, SLOW, line};
+use crate::cmd::profile::ProfileArgs;
+use crate::figures::{median, pass_time, signed_percent};
 
-/// With `--json`.
+/// The result. `--json` prints it as it is.
 #[derive(Serialize)]
-struct Often {
-    /// Of the means of all processes.
+struct AllProcesses {
+    /// From the means of all processes.
     slow_down: Option<RatioOfRuns>,
     #[serde(skip_serializing_if = "Option::is_none")]
     slow_down_absent: Option<String>,
-    /// What each of them says.
+    /// The report of each.
     processes: Vec<Report>,
 }
 
-/// Runs this very command so many times, each for its part of the time.
+/// Runs this command several times, each for its part of the time.
 pub(super) fn run(args: &ProfileArgs) -> Result<()> {
     let program = env::current_exe().context("the path of this program")?;
     let n = args.overhead_processes;
@@ -35,17 +37,18 @@ pub(super) fn run(args: &ProfileArgs) -> Result<()> {
         let output = child.spawn().and_then(|child| child.wait_with_output());
         let output = output.with_context(|| format!("process {i} of {n}"))?;
         if !output.status.success() {
-            bail!("process {i} of {n} failed and said why ({})", output.status);
+            bail!("process {i} of {n} failed ({}); see its message above", output.status);
         }
         let report = serde_json::from_slice(&output.stdout);
-        report.with_context(|| format!("what process {i} of {n} printed"))
+        report.with_context(|| format!("the output of process {i} of {n}"))
     });
-    let often = Often::new(processes.collect::<Result<_>>()?);
-    let text = if args.json { serde_json::to_string_pretty(&often)? + "\n" } else { often.text() };
+    let report = AllProcesses::new(processes.collect::<Result<_>>()?);
+    let text =
+        if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
     stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
 
-impl Often {
+impl AllProcesses {
     fn new(processes: Vec<Report>) -> Self {
         let estimates: Option<Vec<f64>> =
             processes.iter().map(|report| report.slow_down.map(|ratio| ratio.estimate)).collect();
@@ -68,10 +71,9 @@ impl Often {
         let n = self.processes.len();
         let mut text = first.setting.heading();
         let arm = |of: fn(&Report) -> Arm| {
-            let mut medians: Vec<f64> = self.processes.iter().map(|p| of(p).median_ns).collect();
-            medians.sort_unstable_by(f64::total_cmp);
+            let medians = self.processes.iter().map(|p| of(p).median_ns).collect();
             let passes: usize = self.processes.iter().map(|p| of(p).passes).sum();
-            (time((medians[(n - 1) / 2] + medians[n / 2]) / 2.0), passes)
+            (pass_time(median(medians)), passes)
         };
         let (median, passes) = arm(|report| report.forward);
         text += &line("forward", &median, &format!("median of {n} medians, {passes} passes"));
@@ -82,9 +84,12 @@ impl Often {
         for (report, i) in self.processes.iter().zip(1..) {
             let (value, how) = match (report.slow_down, &report.slow_down_absent) {
                 (Some(ratio), _) => {
-                    let within =
-                        format!("within it {} to {}", percent(ratio.low), percent(ratio.high));
-                    (percent(ratio.estimate), within)
+                    let within = format!(
+                        "within it {} to {}",
+                        signed_percent(ratio.low),
+                        signed_percent(ratio.high)
+                    );
+                    (signed_percent(ratio.estimate), within)
                 }
                 (None, why) => ("n/a".to_owned(), why.clone().unwrap_or_default()),
             };
@@ -94,10 +99,10 @@ impl Often {
             (Some(ratio), _) => {
                 let interval = format!(
                     "95 % interval {} to {}, of {n} processes",
-                    percent(ratio.low),
-                    percent(ratio.high)
+                    signed_percent(ratio.low),
+                    signed_percent(ratio.high)
                 );
-                (percent(ratio.estimate), interval)
+                (signed_percent(ratio.estimate), interval)
             }
             (None, why) => ("n/a".to_owned(), why.clone().unwrap_or_default()),
         };

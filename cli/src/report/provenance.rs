@@ -1,5 +1,5 @@
-//! Holds a page to its file: each number is looked up or reckoned anew from `profile.json` alone, and
-//! no digit stands where that can't be done. `docs/report.md` has the scheme.
+//! Checks a page against its file: each number is looked up or recomputed from `profile.json` alone, and
+//! there are no digits anywhere else. `docs/report.md` describes the scheme.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::html::shown;
 use super::path::MOST_ROWS;
 
-/// An element that is open, or the text in one.
+/// An open element.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Element {
     pub(super) name: String,
@@ -31,8 +31,8 @@ fn unescaped(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// Walks a page: `visit` is told each text with the elements around it, and each element that ends, with
-/// the text that was in it. Panics where tags don't nest.
+/// Walks a page. Calls `visit` with each text and the elements around it, and with each element that ends
+/// and its text. Panics if tags don't nest.
 pub(super) fn walk(page: &str, mut visit: impl FnMut(&[Element], &str, bool)) {
     const VOID: [&str; 5] = ["meta", "input", "br", "wbr", "link"];
     let mut open: Vec<(Element, String)> = Vec::new();
@@ -76,7 +76,7 @@ pub(super) fn walk(page: &str, mut visit: impl FnMut(&[Element], &str, bool)) {
     assert!(open.is_empty(), "left open: {:?}", open.last());
 }
 
-/// A tag after its `<`, whether it ends itself, and what comes after it.
+/// Parses a tag after its `<`. Returns it, whether it closes itself, and the rest of the page.
 fn start(tag: &str) -> (Element, bool, &str) {
     let end = tag.find(|c: char| c.is_whitespace() || matches!(c, '>' | '/')).expect("a tag ends");
     let mut element = Element { name: tag[..end].to_owned(), attributes: Vec::new() };
@@ -140,7 +140,7 @@ impl Number {
     fn is(self, other: Self) -> bool {
         match (self, other) {
             (Self::Int(a), Self::Int(b)) => a == b,
-            // In which order floats are added up and multiplied is nobody's business.
+            // The order of floating-point operations is not specified.
             _ => {
                 let (a, b) = (self.float(), other.float());
                 (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
@@ -149,21 +149,21 @@ impl Number {
     }
 }
 
-/// The files that a page was made of.
+/// The files that a page was made from.
 pub(super) struct Files<'f> {
-    /// By what pointers begin with: empty, or `A` and `B`.
+    /// By the prefix of pointers: empty, or `A` and `B`.
     pub(super) profiles: Vec<(&'static str, Value)>,
     pub(super) receipt: Value,
     pub(super) comparison: Value,
-    /// Sentences that the library makes of them.
+    /// Sentences that the library derives from them.
     pub(super) told: BTreeSet<String>,
-    /// What people call the runs.
+    /// The display names of the runs.
     pub(super) names: &'f [&'f str],
     paths: HashMap<String, Value>,
 }
 
 impl<'f> Files<'f> {
-    /// Of one run, by its file.
+    /// The file of one run.
     pub(super) fn of(json: &str, names: &'f [&'f str]) -> Self {
         let value = serde_json::from_str(json).expect("JSON");
         let profile = Profile::from_json(json, "profile.json".as_ref()).expect("a profile");
@@ -179,7 +179,7 @@ impl<'f> Files<'f> {
         files
     }
 
-    /// Of two.
+    /// The files of two runs.
     pub(super) fn of_two(a: &str, b: &str, comparison: Value, names: &'f [&'f str]) -> Self {
         let mut files = Self::of(a, names);
         files.profiles[0].0 = "A";
@@ -189,14 +189,14 @@ impl<'f> Files<'f> {
         files
     }
 
-    /// What the library says of a profile.
+    /// The sentences of the library about a profile.
     fn hear(&mut self, profile: &Profile) {
         use brickscope_analysis::roofline::Roofline;
         let mut told: Vec<String> = profile.dropped.lines().collect();
         told.push(brickscope_analysis::view::headline(profile));
         told.extend(profile.run.iter().map(|run| run.command.join(" ")));
         if let Err(why) = profile.check() {
-            told.push(format!("this profile does not add up: {why}"));
+            told.push(format!("this profile is inconsistent: {why}"));
         }
         let mut all = vec![profile.clone()];
         for (device, of) in profile.devices.iter().enumerate() {
@@ -246,7 +246,7 @@ impl<'f> Files<'f> {
         file.pointer(&pointer)
     }
 
-    /// All strings of the files, as people see them.
+    /// All strings of the files, as they are shown.
     fn strings(&self) -> BTreeSet<String> {
         fn of(value: &Value, into: &mut BTreeSet<String>) {
             match value {
@@ -349,7 +349,7 @@ impl<'f> Files<'f> {
         Ok(Number::Int(sum))
     }
 
-    /// The spans of which those around them are these.
+    /// The spans with these ancestors.
     fn flame(&self, base: &str, column: &str, path: &[Value]) -> Result<Number, String> {
         let rows = self.rows_of(base);
         let step = |row: &Row<'_>| match row.get("name") {
@@ -372,7 +372,7 @@ impl<'f> Files<'f> {
         let mut sum = 0;
         for (index, row) in rows.iter().enumerate() {
             let path_of = of(index);
-            // A phase without a wall is as long as what is in it.
+            // A phase without a wall time is as long as its contents.
             let is_wanted = if path.len() == 1 {
                 path_of.len() == 2 && path_of[0] == path[0]
             } else {
@@ -417,7 +417,7 @@ impl<'f> Files<'f> {
         }
     }
 
-    /// What the library makes of the file. Its inputs are the spans of the pass, or the nodes.
+    /// A value that the library computes from the file, from the spans of a pass or from nodes.
     fn analysis(&mut self, parts: &[Value]) -> Result<Number, String> {
         let (what, last) = parts.split_at(parts.len() - 1);
         let key = json!(what).to_string();
@@ -480,7 +480,7 @@ impl Row<'_> {
     }
 }
 
-/// A critical path as JSON; it is held to its own arithmetic, and to the wall of its pass.
+/// A critical path as JSON, checked for consistency and against the wall time of its pass.
 fn summary(graph: &ExecutionGraph, least: u64) -> Value {
     let PathSummary { makespan_ns, rows, rest, slack } =
         path_summary(graph, MOST_ROWS).expect("a path");
@@ -515,10 +515,10 @@ fn reckon(operator: &str, numbers: &[Number]) -> Option<Number> {
     })
 }
 
-/// Words with digits that are no numbers.
+/// Words with digits that aren't numbers.
 const WORDS: [&str; 8] = ["p50", "p90", "p95", "p99", "SHA-256", "H2D", "D2H", "D2D"];
 
-/// Panics unless all of the page follows from the files. Returns how many numbers it found.
+/// Panics unless everything on the page follows from the files. Returns the number of numbers.
 pub(super) fn check(page: &str, files: &mut Files<'_>) -> usize {
     let strings = files.strings();
     let mut found = 0;
@@ -540,12 +540,12 @@ pub(super) fn check(page: &str, files: &mut Files<'_>) -> usize {
                 "name" => {
                     strings.contains(text) || files.names.iter().any(|name| shown(name) == text)
                 }
-                // Of an axis: chosen, not measured.
+                // Labels of an axis are chosen, not measured.
                 "tick" => around.iter().any(|element| element.name == "svg"),
                 _ => false,
             };
             if !holds {
-                faults.push(format!("nobody said {text:?} ({kind})"));
+                faults.push(format!("unexpected text {text:?} ({kind})"));
             }
         }
         let is_covered = around.iter().any(|element| {
@@ -555,7 +555,7 @@ pub(super) fn check(page: &str, files: &mut Files<'_>) -> usize {
         if !ends && !is_covered {
             let plain = WORDS.iter().fold(text.to_owned(), |text, word| text.replace(word, ""));
             if has_digit(&plain) {
-                faults.push(format!("a number from nowhere: {text:?} in {:?}", element.name));
+                faults.push(format!("a number without an origin: {text:?} in {:?}", element.name));
             }
         }
         if ends && element.get("id") == Some("data") {
@@ -571,11 +571,11 @@ fn has_digit(text: &str) -> bool {
     text.bytes().any(|c| c.is_ascii_digit())
 }
 
-/// One number: its value is what the file says, and what is shown is that value, rounded.
+/// Checks one number: its value must be the file's, and the shown text must be that value, rounded.
 fn number(around: &[Element], text: &str, files: &mut Files<'_>) -> Result<(), String> {
     let element = around.last().expect("itself");
     let value = Number::read(element.get("value").ok_or("a number without a value")?);
-    let from = element.get("data-from").ok_or(format!("{text} is from nowhere"))?;
+    let from = element.get("data-from").ok_or(format!("{text} has no origin"))?;
     let parsed = if from.starts_with('[') || from.parse::<f64>().is_ok() && from.contains('.') {
         serde_json::from_str(from).map_err(|error| format!("{from}: {error}"))?
     } else {
@@ -611,18 +611,18 @@ fn number(around: &[Element], text: &str, files: &mut Files<'_>) -> Result<(), S
     Ok(())
 }
 
-/// What the script draws is the file's, too. Returns how many numbers that are.
+/// Checks the data for the script as well. Returns the number of its numbers.
 fn drawn(json: &str, files: &mut Files<'_>, faults: &mut Vec<String>) -> usize {
     let data: Value = serde_json::from_str(json).expect("JSON");
     let mut found = 0;
-    for picture in data["timelines"].as_array().expect("timelines") {
-        let base = picture["base"].as_str().expect("a base");
+    for diagram in data["timelines"].as_array().expect("timelines") {
+        let base = diagram["base"].as_str().expect("a base");
         let pass =
-            files.at(&format!("{base}/passes/{}", picture["pass"])).expect("the pass").clone();
-        if pass["wall_ns"] != picture["wall"] {
-            faults.push(format!("the wall of {}", picture["label"]));
+            files.at(&format!("{base}/passes/{}", diagram["pass"])).expect("the pass").clone();
+        if pass["wall_ns"] != diagram["wall"] {
+            faults.push(format!("the wall of {}", diagram["label"]));
         }
-        for track in picture["tracks"].as_array().expect("tracks") {
+        for track in diagram["tracks"].as_array().expect("tracks") {
             let base = track["base"].as_str().expect("a base");
             for row in track["rows"].as_array().expect("rows") {
                 let place = format!("{base}/spans/rows/{}", row[0]);
@@ -642,10 +642,10 @@ fn drawn(json: &str, files: &mut Files<'_>, faults: &mut Vec<String>) -> usize {
             }
         }
     }
-    for picture in data["flames"].as_array().expect("flames") {
-        let base = picture["base"].as_str().expect("a base").to_owned();
+    for diagram in data["flames"].as_array().expect("flames") {
+        let base = diagram["base"].as_str().expect("a base").to_owned();
         let mut paths: Vec<Vec<Value>> = Vec::new();
-        for frame in picture["frames"].as_array().expect("frames") {
+        for frame in diagram["frames"].as_array().expect("frames") {
             let outer = frame[0].as_i64().unwrap();
             let mut path = if outer < 0 { Vec::new() } else { paths[outer as usize].clone() };
             path.push(frame[5].clone());

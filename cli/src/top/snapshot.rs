@@ -1,4 +1,5 @@
-//! From frames to pictures: each frame with what doesn't change, and what happened since a moment ago.
+//! From frames to snapshots: a frame completed with the constant facts, and the activity since a moment
+//! ago.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
@@ -11,61 +12,61 @@ use brickscope::{
 use brickscope_analysis::view;
 use brickscope_live::socket::{Facts, Frame};
 
-/// How far back the newest moment is compared: long enough for a figure that doesn't flicker.
+/// How far back the newest snapshot is compared: long enough for stable figures.
 const WINDOW_NS: u64 = 2_000_000_000;
-/// Pictures that are kept at most: more than there are in that time at the highest rate.
+/// The most snapshots that are kept: more than there are in that time at the highest rate.
 const MOST_KEPT: usize = 64;
-/// With less than this between two frames there is no figure.
+/// The least time between two frames for a figure.
 const LEAST_WINDOW_NS: u64 = 500_000_000;
 
-/// How an engine stood at a moment.
+/// The state of an engine at a moment.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Picture {
+pub(crate) struct Snapshot {
     pub(crate) seq: u64,
-    /// By the clock of the profile.
+    /// Its time, by the clock of the profile.
     pub(crate) at_ns: u64,
-    /// What making frames took until then.
+    /// The time spent on making frames until then.
     pub(crate) made_ns: u64,
-    /// The engine ended in good order after it.
+    /// Whether the engine announced its end after it.
     pub(crate) is_last: bool,
-    /// With the facts, and with the newest table of bricks by layer. Where a device ran the bricks, it is
-    /// what that did by its own clock.
+    /// The profile, with the facts and the newest table of bricks by layer. If a device ran the bricks, it
+    /// is the device's part, by its own clock.
     pub(crate) profile: Profile,
     /// The device, if one ran the bricks.
     pub(crate) device: Option<String>,
-    /// What was lost, or is not shown, elsewhere than in `profile`.
+    /// Losses and omissions outside of `profile`.
     pub(crate) elsewhere: Vec<String>,
 }
 
-/// What happened between two pictures.
+/// The activity between two snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Window {
-    /// How long that was.
+    /// The time between them.
     pub(crate) ns: u64,
-    /// The sums of it; what isn't a sum is absent.
+    /// The sums over that time; anything but sums is absent.
     pub(crate) profile: Profile,
-    /// What making frames took of it.
+    /// The time spent on making frames meanwhile.
     pub(crate) made_ns: u64,
 }
 
-/// The pictures of an engine, as far as they are of use.
+/// The recent snapshots of an engine.
 #[derive(Debug, Default)]
-pub(crate) struct Pictures {
+pub(crate) struct Snapshots {
     facts: Facts,
-    /// The newest that came with all details.
+    /// The newest frame that came with all details.
     detailed: Option<Frame>,
-    /// The newest last; the first is at least a window old, if there is such a one.
-    kept: VecDeque<Rc<Picture>>,
-    /// Between the first and the last of them, once somebody has asked.
+    /// The newest last. The first is at least a window older, if there is one.
+    kept: VecDeque<Rc<Snapshot>>,
+    /// The window between the first and the last, computed on demand.
     window: OnceCell<Result<Rc<Window>, Absent>>,
 }
 
-impl Pictures {
+impl Snapshots {
     pub(crate) fn new(facts: Facts) -> Self {
         Self { facts, ..Self::default() }
     }
 
-    pub(crate) fn newest(&self) -> Option<&Rc<Picture>> {
+    pub(crate) fn newest(&self) -> Option<&Rc<Snapshot>> {
         self.kept.back()
     }
 
@@ -79,12 +80,12 @@ impl Pictures {
         let Frame { seq, at_ns, made_ns, last, mut profile, .. } = frame;
         self.describe(&mut profile);
         let (profile, device, elsewhere) = where_it_ran(profile);
-        let picture = Picture { seq, at_ns, made_ns, is_last: last, profile, device, elsewhere };
-        // An engine may forget what it recorded, and begin anew.
-        if self.newest().is_some_and(|before| !goes_on(before, &picture)) {
+        let snapshot = Snapshot { seq, at_ns, made_ns, is_last: last, profile, device, elsewhere };
+        // An engine may discard its recording and start over.
+        if self.newest().is_some_and(|before| !goes_on(before, &snapshot)) {
             self.kept.clear();
         }
-        self.kept.push_back(Rc::new(picture));
+        self.kept.push_back(Rc::new(snapshot));
         // A publisher's clock may stand still.
         while self.kept.len() > MOST_KEPT
             || self
@@ -96,18 +97,18 @@ impl Pictures {
         }
     }
 
-    /// What happened lately.
+    /// The recent activity.
     ///
     /// # Errors
     ///
-    /// If there were too few pictures yet.
+    /// If there are too few snapshots yet.
     pub(crate) fn window(&self) -> Result<Rc<Window>, Absent> {
         let between = || {
             let ends = self.kept.front().zip(self.kept.back());
             let window = ends.and_then(|(before, now)| Window::between(before, now));
             window
                 .map(Rc::new)
-                .ok_or_else(|| Absent { reason: "it takes half a second of frames".to_owned() })
+                .ok_or_else(|| Absent { reason: "needs half a second of frames".to_owned() })
         };
         self.window.get_or_init(between).clone()
     }
@@ -122,10 +123,10 @@ impl Pictures {
     }
 }
 
-/// What a device did, if the host did nothing but issue the work and wait; the device; and what there is to
-/// say of what isn't shown.
+/// The device's part of a profile and the device, if the host only issued work and waited; and notes on
+/// everything that isn't shown.
 fn where_it_ran(mut profile: Profile) -> (Profile, Option<String>, Vec<String>) {
-    // While an engine runs, some are.
+    // A running engine always has some.
     profile.devices.iter_mut().for_each(|device| device.unsettled_passes = 0);
     let mut elsewhere = view::device_notes(&profile);
     let waits = |total: &Total| total.stats.name == "DeviceWait";
@@ -155,8 +156,8 @@ fn where_it_ran(mut profile: Profile) -> (Profile, Option<String>, Vec<String>) 
     }
 }
 
-/// Whether the sums of `now` can be those of `before` and more.
-fn goes_on(before: &Picture, now: &Picture) -> bool {
+/// Whether the sums of `now` can continue those of `before`.
+fn goes_on(before: &Snapshot, now: &Snapshot) -> bool {
     let phases = before.profile.phases.iter().all(|earlier| {
         now.profile
             .phase(earlier.phase)
@@ -165,7 +166,7 @@ fn goes_on(before: &Picture, now: &Picture) -> bool {
     phases && now.at_ns >= before.at_ns && before.device == now.device
 }
 
-/// Rows by what they are of. Should two be of the same, they are told apart by their order.
+/// Rows with their keys. Rows with equal keys are numbered in their order.
 fn numbered<'r, R, K: Hash + Eq + Clone>(
     rows: &'r [R],
     key: impl Fn(&'r R) -> K,
@@ -179,8 +180,8 @@ fn numbered<'r, R, K: Hash + Eq + Clone>(
     })
 }
 
-/// Each row of `now` less that of `before`, as `less` does it; rows in which nothing happened are left out.
-/// `None` if one fell.
+/// Each row of `now` minus that of `before`, subtracted by `less`, without unchanged rows. `None` if any
+/// sum fell.
 fn rows_between<'r, R, K: Hash + Eq + Clone>(
     before: &'r [R],
     now: &'r [R],
@@ -199,8 +200,8 @@ fn rows_between<'r, R, K: Hash + Eq + Clone>(
 }
 
 impl Window {
-    /// `None` if they are too close, or of sums that fell meanwhile.
-    fn between(before: &Picture, now: &Picture) -> Option<Self> {
+    /// `None` if they are too close, or if a sum fell meanwhile.
+    fn between(before: &Snapshot, now: &Snapshot) -> Option<Self> {
         let ns = now.at_ns.checked_sub(before.at_ns).filter(|&ns| ns >= LEAST_WINDOW_NS)?;
         let mut profile = now.profile.clone();
         profile.latency = Latency::default();
@@ -274,7 +275,7 @@ fn phase_between(before: &PhaseTotal, now: &PhaseTotal) -> Option<PhaseTotal> {
     })
 }
 
-/// The sums; the least and the most of what lies between aren't known.
+/// The sums; minimum and maximum of the time between are unknown.
 fn stats_between(before: &BrickStats, now: &BrickStats) -> Option<BrickStats> {
     Some(BrickStats {
         count: now.count.checked_sub(before.count)?,

@@ -1,72 +1,72 @@
-//! What speaks against figures: a sentence for each thing that may have changed them.
+//! Warnings about a measurement: a sentence for each circumstance that may have distorted it.
 
 use brickscope_analysis::receipt::v1::{Load, Machine, Sample, Test};
 
-/// Above this part of the machine's CPU time, what others used may have changed the figures.
+/// If others used more than this share of the CPU time, they may have distorted the figures.
 const MUCH: f64 = 0.05;
 
-/// What the hypervisor kept is lost on all threads at once: less of it tells.
+/// The limit for the hypervisor's share is lower, since it stops all threads at once.
 const MUCH_STEAL: f64 = 0.01;
 
-/// The highest frequency may be above the lowest by this part.
+/// The highest frequency may exceed the lowest by this share.
 const FREQUENCY_SPREAD: f64 = 0.05;
 
-/// A standard deviation above this part of the mean: pyperf warns there too.
+/// The limit for the standard deviation, as a share of the mean, as in pyperf.
 const UNSTABLE: f64 = 0.1;
 
-/// What NTP may slew a clock by; beyond it one of the two clocks is wrong.
+/// The most that NTP slews a clock; beyond it one of the two clocks is wrong.
 const DRIFT_PPM: f64 = 500.0;
 
-/// What is known of a run as a whole.
+/// The circumstances of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances<'a> {
     pub(crate) load: &'a Load,
     pub(crate) machine: &'a Machine,
     pub(crate) threads: u32,
     pub(crate) drift_ppm: Option<f64>,
-    /// Periods in which the control group's limit stopped this process.
+    /// The number of periods in which the control group's limit stopped this process.
     pub(crate) throttled: u64,
     /// Whether the program was built without optimisation.
     pub(crate) is_debug: bool,
 }
 
-/// Each thing that speaks against the figures of `tests`.
-pub(crate) fn doubts(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<String> {
+/// All warnings about the figures of `tests`.
+pub(crate) fn warnings(circumstances: Circumstances<'_>, tests: &[Test]) -> Vec<String> {
     let Circumstances { load, machine, threads, drift_ppm, throttled, is_debug } = circumstances;
-    let mut doubts = Vec::new();
-    let mut doubt = |sentence: String| doubts.push(sentence);
+    let mut warnings = Vec::new();
+    let mut warn = |sentence: String| warnings.push(sentence);
     if is_debug {
-        doubt("The program was built without optimisation.".to_owned());
+        warn("The program was built without optimisation.".to_owned());
     }
     if let Some(share) = load.others_share.filter(|&share| share > MUCH) {
-        doubt(format!("Others used {:.0} % of the machine's CPU time.", 100.0 * share));
+        warn(format!("Others used {:.0} % of the machine's CPU time.", 100.0 * share));
     }
     if let Some(share) = load.steal_share.filter(|&share| share > MUCH_STEAL) {
-        doubt(format!("The hypervisor kept {:.1} % of the CPU time.", 100.0 * share));
+        warn(format!("The hypervisor kept {:.1} % of the CPU time.", 100.0 * share));
     }
     if throttled > 0 {
-        doubt(format!("The control group's CPU limit stopped the process {throttled} times."));
+        warn(format!("The control group's CPU limit stopped the process {throttled} times."));
     }
     if let Some(cpus) = machine.logical_cpus.filter(|&cpus| threads > cpus) {
-        doubt(format!("{threads} threads shared {cpus} CPUs."));
+        warn(format!("{threads} threads shared {cpus} CPUs."));
     }
     if let Some(governor) = machine.governor.as_deref().filter(|name| *name != "performance") {
-        doubt(format!("The governor of the CPU's frequency is `{governor}`."));
+        warn(format!("The governor of the CPU's frequency is `{governor}`."));
     }
     if let Some(ppm) = drift_ppm.filter(|ppm| ppm.abs() > DRIFT_PPM) {
-        doubt(format!("The clock ran {ppm:.0} millionths off the system's."));
+        warn(format!("The clock was {ppm:.0} ppm off the system clock."));
     }
     for test in tests {
-        of_test(test, &mut doubt);
+        of_test(test, &mut warn);
     }
-    doubts
+    warnings
 }
 
-fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
+fn of_test(test: &Test, warn: &mut dyn FnMut(String)) {
     let Test { name, samples, aggregates, warm_up, .. } = test;
     if !warm_up.steady {
         let n = samples.iter().filter(|sample| sample.is_warm_up).count();
-        doubt(format!(
+        warn(format!(
             "{name}: the last {} of {n} warm-up repetitions did not agree within {:.0} %.",
             warm_up.window,
             100.0 * warm_up.within
@@ -74,11 +74,11 @@ fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
     }
     let deviation = aggregates.stddev_ts.zip(aggregates.avg_ts).map(|(sd, mean)| sd / mean);
     if let Some(part) = deviation.filter(|&part| part > UNSTABLE) {
-        doubt(format!("{name}: the standard deviation is {:.0} % of the mean.", 100.0 * part));
+        warn(format!("{name}: the standard deviation is {:.0} % of the mean.", 100.0 * part));
     }
     if aggregates.disturbed > 0 {
         let (n, of) = (aggregates.disturbed, aggregates.samples);
-        doubt(format!("{name}: other work took cores from {n} of {of} repetitions."));
+        warn(format!("{name}: other work took cores from {n} of {of} repetitions."));
     }
     let measured = samples.iter().filter(|sample: &&Sample| !sample.is_warm_up);
     let frequencies = measured.filter_map(|sample| sample.cpu_khz);
@@ -86,7 +86,7 @@ fn of_test(test: &Test, doubt: &mut dyn FnMut(String)) {
         && most as f64 > (1.0 + FREQUENCY_SPREAD) * least as f64
     {
         let ghz = |khz: u64| khz as f64 / 1e6;
-        doubt(format!(
+        warn(format!(
             "{name}: the CPU's frequency was between {:.2} and {:.2} GHz.",
             ghz(least),
             ghz(most)
@@ -119,7 +119,7 @@ mod tests {
     fn of(load: &Load, tests: &[Test]) -> Vec<String> {
         let machine = Machine { logical_cpus: Some(2), ..Machine::default() };
         let (threads, drift_ppm, throttled, is_debug) = (2, Some(-3.0), 0, false);
-        doubts(
+        warnings(
             Circumstances { load, machine: &machine, threads, drift_ppm, throttled, is_debug },
             tests,
         )
@@ -159,7 +159,7 @@ mod tests {
             is_debug: true,
         };
         assert_eq!(
-            doubts(circumstances, &[noisy]),
+            warnings(circumstances, &[noisy]),
             [
                 "The program was built without optimisation.",
                 "Others used 49 % of the machine's CPU time.",
@@ -167,7 +167,7 @@ mod tests {
                 "The control group's CPU limit stopped the process 4 times.",
                 "3 threads shared 2 CPUs.",
                 "The governor of the CPU's frequency is `powersave`.",
-                "The clock ran -700 millionths off the system's.",
+                "The clock was -700 ppm off the system clock.",
                 "tg100: the last 3 of 1 warm-up repetitions did not agree within 5 %.",
                 "tg100: the standard deviation is 15 % of the mean.",
                 "tg100: other work took cores from 1 of 3 repetitions.",

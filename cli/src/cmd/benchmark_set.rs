@@ -1,5 +1,5 @@
-//! A set of processes: the same benchmark, run by several processes of this program one after the
-//! other.
+//! `brickscope benchmark --processes`: the same benchmark in several processes of this program, one
+//! after the other.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::receipt::{Receipt, sha256_hex};
 
-use super::rows::Measurement;
-use crate::args::BenchmarkArgs;
+use super::benchmark::BenchmarkArgs;
+use crate::benchmark::rows::Measurement;
 use crate::run_dir::{RunDir, receipt_in};
 
-/// Runs the processes of a set, each into a folder of its own in `dir`: `1`, `2`, … Returns what they
-/// measured. `show` is told which one runs.
+/// Runs the processes of a set, each with its own folder in `dir`: `1`, `2`, … Returns their results.
+/// Calls `show` with the number of each process before it runs.
 pub(crate) fn run(
     args: &BenchmarkArgs,
     dir: &RunDir,
     show: &mut dyn FnMut(u32),
 ) -> Result<Vec<Measurement>> {
     let folder = dir.path();
-    let program = std::env::current_exe().context("which program this is")?;
+    let program = std::env::current_exe().context("the path of this program")?;
     let set = name(folder);
     let mut measurements = Vec::new();
     for process in 1..=args.processes {
@@ -39,7 +39,7 @@ pub(crate) fn run(
             bail!("process {process} of {} failed: {status}", args.processes);
         }
         if process == 1 {
-            // Not before: until now what was here is all there is.
+            // Only now is there a new run that replaces what was here.
             dir.leave_the_first_process()?;
         }
         let receipt = Receipt::load(&receipt_in(&out))?;
@@ -48,8 +48,7 @@ pub(crate) fn run(
     Ok(measurements)
 }
 
-/// The arguments of one process: those that this one was given, but for the model and
-/// the folder.
+/// The arguments of one process: those of this one, except the model and the folder.
 fn arguments(args: &BenchmarkArgs, out: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["benchmark".into()];
     let depths: Vec<String> = args.depth.iter().map(usize::to_string).collect();
@@ -71,7 +70,7 @@ fn arguments(args: &BenchmarkArgs, out: &Path) -> Vec<OsString> {
     words
 }
 
-/// A name that no other set has: of its folder, this process and the time.
+/// A name that no other set has, made of the folder, this process and the time.
 fn name(folder: &Path) -> String {
     let folder: PathBuf = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();

@@ -1,0 +1,91 @@
+//! Numbers as text: the formats that tables, views and notes share.
+//!
+//! The formats differ on purpose, by how much room a place has and how fine its figures are. The HTML
+//! report has formats of its own, in `report/figure.rs`: there each number carries where it comes from.
+
+/// `25.9` for a share of 0.259: one digit, no sign of percent.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1}", 100.0 * share)
+}
+
+/// `+0.12 %` for a ratio of 0.0012 above 1.
+pub(crate) fn signed_percent(ratio: f64) -> String {
+    format!("{:+.2} %", 100.0 * ratio)
+}
+
+/// `part` of `whole` with one digit; `-` if there is no whole.
+pub(crate) fn percent_of(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    let percent = 100.0 * part as f64 / whole as f64;
+    if percent > 0.0 && percent < 0.05 { "<0.1%".to_owned() } else { format!("{percent:.1}%") }
+}
+
+/// `part` of `whole` with two digits. A part above zero is never shown as zero.
+pub(crate) fn fine_percent_of(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "n/a".to_owned();
+    }
+    let percent = 100.0 * part as f64 / whole as f64;
+    match part {
+        0 => "0 %".to_owned(),
+        _ if percent < 0.005 => "<0.01 %".to_owned(),
+        _ => format!("{percent:.2} %"),
+    }
+}
+
+/// A difference of shares, in percentage points.
+pub(crate) fn points(difference: f64) -> String {
+    let text = format!("{:+.2}", 100.0 * difference);
+    // What rounds to zero has no sign.
+    if text == "-0.00" || text == "+0.00" { "0.00".to_owned() } else { text }
+}
+
+/// Microseconds without a unit, in at most six columns.
+pub(crate) fn micros(ns: f64) -> String {
+    match ns / 1e3 {
+        us if us < 100.0 => format!("{us:.2}"),
+        us if us < 100_000.0 => format!("{us:.1}"),
+        us => format!("{us:.0}"),
+    }
+}
+
+/// The time of a pass: microseconds below a millisecond, else milliseconds.
+pub(crate) fn pass_time(ns: f64) -> String {
+    if ns < 1e6 { format!("{:.1} µs", ns / 1e3) } else { format!("{:.3} ms", ns / 1e6) }
+}
+
+/// The time of many passes: milliseconds, or seconds from ten on.
+pub(crate) fn total_time(ns: u64) -> String {
+    match ns as f64 / 1e6 {
+        ms if ms < 10.0 => format!("{ms:.3} ms"),
+        ms if ms < 10_000.0 => format!("{ms:.1} ms"),
+        ms => format!("{:.1} s", ms / 1e3),
+    }
+}
+
+/// Decimal megabytes or gigabytes.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes {
+        ..1_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// The median: the mean of the two in the middle, if their number is even. `NaN` of nothing.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n => (values[(n - 1) / 2] + values[n / 2]) / 2.0,
+    }
+}
+
+/// The standard deviation of a sample; `None` of fewer than two values.
+pub(crate) fn std_dev(values: &[f64]) -> Option<f64> {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt())
+}
