@@ -110,7 +110,7 @@ fn load(path: &Path) -> Result<Loaded, Box<dyn Error>> {
     let Placement::Copied { took, in_large_pages } = model.gguf.placement() else {
         return Err("it wasn't copied: there are no large pages here, or too little memory".into());
     };
-    let arranged = model.gguf.interleaved().map_or(Duration::ZERO, |done| done.took);
+    let arranged = model.interleaved().map_or(Duration::ZERO, |done| done.took);
     black_box(&model);
     Ok(Loaded { all, copy: took, arranged, in_large_pages })
 }

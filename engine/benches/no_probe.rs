@@ -286,9 +286,8 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     }
     let statements = [
         "let work = ",
-        "let parts = ",
         "let routine = ",
-        "let silu_mul = ",
+        "let operation = ",
         // What a tap of the KV cache returns.
         "let read_keys = ",
         "let read_values = ",
@@ -316,7 +315,7 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
         ("|value, routine, ", "|"),
         ("value: Value, ", ""),
         ("routine: Routine, ", ""),
-        ("routines, probe: p, .. }", ".. }"),
+        ("routines, probe: p, n, .. }", "n, .. }"),
         ("self.probe.tiles()", "None"),
         ("p.begin();", ""),
         (

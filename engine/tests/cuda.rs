@@ -15,7 +15,7 @@ use brickscope_engine::executor::Cpu;
 use brickscope_engine::executor::cuda::{
     Cuda, CudaError, CudaExecutor, CudaOptions, Cupti, CuptiError, CuptiRecords, Stamps,
 };
-use brickscope_engine::executor::gpu::{Gpu, GpuSession, Slot};
+use brickscope_engine::executor::gpu::{Gpu, GpuSession, Operand};
 use brickscope_engine::{Error, Model, Session};
 use brickscope_kernels::{Backend, Kernels};
 
@@ -130,7 +130,7 @@ impl Calls {
     }
 
     /// Calls of this name that `run` makes.
-    fn of(name: &str, run: impl FnOnce()) -> usize {
+    fn during(name: &str, run: impl FnOnce()) -> usize {
         let before = Self::so_far().count(name);
         run();
         Self::so_far().count(name) - before
@@ -165,8 +165,8 @@ fn how_often_is_waited_is_what_the_mode_says() {
                 session.forward_with(&mut probe, &[1, 5, 9]).expect("they fit");
                 session.forward_with(&mut probe, &[2]).expect("it fits");
                 let mut reads = 0;
-                let waits = Calls::of("cuEventSynchronize", || {
-                    reads = Calls::of("cuStreamSynchronize", || {
+                let waits = Calls::during("cuEventSynchronize", || {
+                    reads = Calls::during("cuStreamSynchronize", || {
                         session.forward_with(&mut probe, &[4]).expect("it fits");
                     });
                 });
@@ -207,7 +207,7 @@ fn a_deferred_pass_that_nobody_reads_is_waited_for_once() {
         let mut executor =
             CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
         executor.set_profiler_sync_mode(SyncMode::Deferred);
-        let waits = Calls::of("cuEventSynchronize", || {
+        let waits = Calls::during("cuEventSynchronize", || {
             for brick in [BrickId::RmsNorm, BrickId::QkvProjection, BrickId::LmHead] {
                 let timer = executor.start_brick_id(brick);
                 executor.stop_brick_id(timer, 64).expect("the device is there");
@@ -285,8 +285,8 @@ fn kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampl
             CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
         executor.forward(&[1, 5, 9]).expect("they fit");
         executor.forward(&[2]).expect("it fits");
-        let launches = Calls::of("cuLaunchKernel", || {
-            let graphs = Calls::of("cuGraphLaunch", || {
+        let launches = Calls::during("cuLaunchKernel", || {
+            let graphs = Calls::during("cuGraphLaunch", || {
                 for token in 3..8 {
                     executor.forward(&[token]).expect("it fits");
                 }
@@ -460,8 +460,8 @@ fn copies_are_recorded_with_their_size_and_the_time_of_the_device() {
 
             // There and back: what nobody changed in between need not have moved.
             let mut x = [0.0; 16];
-            executor.session().gpu().write(Slot::X, 0, &x).expect("it is inside");
-            executor.session().gpu().read(Slot::X, 0, &mut x).expect("it is inside");
+            executor.session().gpu().write(Operand::X, 0, &x).expect("it is inside");
+            executor.session().gpu().read(Operand::X, 0, &mut x).expect("it is inside");
             executor.forward(&[2]).expect("it fits");
             let found = executor.profiler().execution_graph().ping_pong_findings();
             assert_eq!(found.len(), 1, "{found:?}");

@@ -50,8 +50,6 @@ pub use write::{DataWriter, Writer, write_atomically};
 
 use map::Bytes;
 
-use crate::interleave::Interleaved;
-
 /// The alignment of files that don't name one in `general.alignment`.
 const DEFAULT_ALIGNMENT: u32 = 32;
 
@@ -63,7 +61,6 @@ pub struct Gguf {
     bytes: Bytes,
     /// How long it took, and how many bytes came to lie in large pages, if the system says.
     copying: Option<(Duration, Option<u64>)>,
-    interleaved: Option<Interleaved>,
 }
 
 impl Gguf {
@@ -76,7 +73,7 @@ impl Gguf {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let bytes = open(path).and_then(Bytes::map);
         let bytes = bytes.map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
-        Ok(Self { directory: parse(&bytes, path)?, bytes, copying: None, interleaved: None })
+        Ok(Self { directory: parse(&bytes, path)?, bytes, copying: None })
     }
 
     /// Copies a file into memory, in pages of 2 MiB where the system gives them, and reads its directory.
@@ -128,7 +125,7 @@ impl Gguf {
     ) -> Result<Self, Error> {
         let bytes = Bytes::Owned(bytes.into());
         let directory = parse(&bytes, &name.into())?;
-        Ok(Self { directory, bytes, copying: None, interleaved: None })
+        Ok(Self { directory, bytes, copying: None })
     }
 
     /// A tensor's bytes: those of the file, or where its rows were put side by side
@@ -147,22 +144,12 @@ impl Gguf {
         self.bytes.get_mut()
     }
 
-    /// Notes that the rows of the tensors which begin there lie side by side now, and what that took.
-    pub(crate) fn note_interleaved(&mut self, starts: &[usize], done: Interleaved) {
+    /// Marks the tensors that begin at these bytes of the file as interleaved.
+    pub(crate) fn mark_interleaved(&mut self, starts: &[usize]) {
         let data_start = self.data_start;
         for tensor in &mut self.directory.tensors {
             tensor.is_interleaved |= starts.contains(&(data_start + tensor.offset));
         }
-        let so_far = self.interleaved.get_or_insert_default();
-        so_far.matrices += done.matrices;
-        so_far.bytes += done.bytes;
-        so_far.took += done.took;
-    }
-
-    /// What was put side by side so far, if anything.
-    #[must_use]
-    pub fn interleaved(&self) -> Option<Interleaved> {
-        self.interleaved
     }
 
     /// Where the bytes are.
