@@ -16,7 +16,7 @@ use crate::value::At;
 use crate::work;
 
 /// A session on any executor: what [`generate`](crate::generate) and [`diverge`](crate::diverge::diverge) need, and
-/// all that a caller needs who chooses the executor at run time.
+/// what lets a caller choose the executor at run time.
 pub trait AnySession<'m>: Send {
     /// The model.
     fn model(&self) -> &'m Model;

@@ -45,6 +45,16 @@ impl Outputs {
     }
 }
 
+/// The passes that a run of `tokens` takes, at most `batch` tokens each. Only the last one computes logits, those of its
+/// last token.
+pub(crate) fn passes(tokens: &[u32], batch: usize) -> impl Iterator<Item = (&[u32], Outputs)> {
+    let n_passes = tokens.len().div_ceil(batch);
+    tokens
+        .chunks(batch)
+        .zip(1..)
+        .map(move |(pass, i)| (pass, if i < n_passes { Outputs::None } else { Outputs::Last }))
+}
+
 /// Activations of up to `n` tokens. Allocated once; every pass overwrites them.
 #[derive(Debug)]
 pub(crate) struct Scratch {

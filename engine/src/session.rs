@@ -7,7 +7,7 @@ use brickscope_kernels::Watch;
 
 use crate::cpu::{Cpu, Deal, Shares};
 use crate::error::Error;
-use crate::forward::{Outputs, Pass, Scratch, deals_of_attention};
+use crate::forward::{Outputs, Pass, Scratch, deals_of_attention, passes};
 use crate::kv_cache::KvCache;
 use crate::model::Model;
 use crate::probe::{NoProbe, Probe, Profiled};
@@ -141,9 +141,7 @@ impl<'m> Session<'m> {
     /// If there are no tokens, they don't fit the context, or the vocabulary lacks one of them.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         self.check(tokens)?;
-        let mut passes = self.passes(tokens).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch) {
             self.pass(&NoProbe, pass, outputs);
         }
         Ok(self.last_logits())
@@ -202,7 +200,7 @@ impl<'m> Session<'m> {
     ///
     /// # Panics
     ///
-    /// With a probe of another model, kernels get wrong names, or this panics for want of one.
+    /// With a probe of another model, kernels get wrong names, or this panics as there are too few.
     pub fn forward_with(&mut self, probe: &Profiled<'_>, tokens: &[u32]) -> Result<&[f32], Error> {
         self.timed(probe.profiler(), tokens, |session, pass, tokens, outputs| {
             session.profiled_pass(probe, pass, tokens, outputs, None);
@@ -318,9 +316,7 @@ impl<'m> Session<'m> {
         self.check(tokens)?;
         let decodes = tokens.len() == 1 && self.position() > 0;
         let phase = if decodes { Phase::Decode } else { Phase::Prefill };
-        let mut passes = self.passes(tokens).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch) {
             let position = self.position() as u64;
             let timer = profiler.begin_pass(phase);
             run(self, &timer, pass, outputs);
@@ -338,7 +334,7 @@ impl<'m> Session<'m> {
     pub fn all_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.check(tokens)?;
         let mut all = Vec::new();
-        for pass in self.passes(tokens) {
+        for pass in tokens.chunks(self.batch) {
             all.extend_from_slice(self.pass(&NoProbe, pass, Outputs::All));
         }
         Ok(all)
@@ -356,9 +352,7 @@ impl<'m> Session<'m> {
         tap: &dyn Fn(At<'_>, &mut [f32]),
     ) -> Result<&[f32], Error> {
         self.check(tokens)?;
-        let mut passes = self.passes(tokens).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch) {
             self.pass(&Tapped::new(self.position(), pass.len(), tap), pass, outputs);
         }
         Ok(self.last_logits())
@@ -407,11 +401,6 @@ impl<'m> Session<'m> {
     #[must_use]
     pub fn last_logits(&self) -> &[f32] {
         self.scratch.last_logits()
-    }
-
-    /// The passes that a run of `tokens` takes.
-    pub(crate) fn passes<'t>(&self, tokens: &'t [u32]) -> std::slice::Chunks<'t, u32> {
-        tokens.chunks(self.batch)
     }
 
     /// Checks that `tokens` can be run.

@@ -51,7 +51,7 @@ impl Random {
     }
 }
 
-/// A prompt, and how many tokens go on from it.
+/// A prompt, and how many tokens to generate after it.
 struct Run {
     prompt: Vec<u32>,
     n_tokens: usize,
@@ -64,7 +64,7 @@ impl Run {
         Self { prompt, n_tokens: 2 + random.below(3) }
     }
 
-    /// Positions that are run: the last token is chosen only.
+    /// Positions that are run: the last token is only chosen.
     fn n_positions(&self) -> usize {
         self.prompt.len() + self.n_tokens - 1
     }
@@ -89,7 +89,7 @@ fn both() -> [Kernels; 2] {
     [Kernels::new(brickscope_kernels::Backend::Scalar).unwrap(), Kernels::best()]
 }
 
-/// What is to be named.
+/// The place of a fault that has to be named.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Place {
     layer: Option<usize>,

@@ -1,4 +1,4 @@
-//! Each thread's share of a kernel as a span of that thread, which shows the thread that the others waited for.
+//! Each thread's share of a kernel as a span of that thread: shows which thread the others waited for.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

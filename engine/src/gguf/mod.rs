@@ -59,7 +59,7 @@ const DEFAULT_ALIGNMENT: u32 = 32;
 pub struct Gguf {
     directory: Directory,
     bytes: Bytes,
-    /// How long it took, and how many bytes came to lie in large pages, if the system says.
+    /// How long copying took, and how many bytes are in large pages, if the system says.
     copying: Option<(Duration, Option<u64>)>,
 }
 
@@ -77,12 +77,12 @@ impl Gguf {
     }
 
     /// Copies a file into memory, in pages of 2 MiB where the system gives them, and reads its directory.
-    /// `progress` is told how many bytes of how many are there.
+    /// `progress` gets the bytes copied and the bytes in all.
     ///
-    /// What runs on a CPU reads weights faster so: a processor that walks its page tables every 4 KiB reads
-    /// 18 GB/s where it reads 27 from large pages (docs/performance.md). Where the system has no such pages, or less memory left
-    /// than the file is long, the file is mapped as by [`open`](Self::open); [`placement`](Self::placement)
-    /// tells.
+    /// A CPU reads weights faster that way: a processor that walks its page tables every 4 KiB reads
+    /// 18 GB/s where it reads 27 from large pages (docs/performance.md). If the system has no such pages, or less free
+    /// memory than the file is long, the file is mapped as by [`open`](Self::open); [`placement`](Self::placement)
+    /// says which.
     ///
     /// # Errors
     ///
@@ -128,9 +128,9 @@ impl Gguf {
         Ok(Self { directory, bytes, copying: None })
     }
 
-    /// A tensor's bytes: those of the file, or where its rows were put side by side
-    /// ([`TensorInfo::is_interleaved`]) the same in another order. In a mapped file they begin at a multiple of the
-    /// file's alignment, as in a copy that was made here; in a buffer, anywhere.
+    /// A tensor's bytes: those of the file, in another order if its rows were interleaved
+    /// ([`TensorInfo::is_interleaved`]). In a mapped file, and in a copy that was made here, they begin at a multiple of
+    /// the file's alignment; in a buffer, anywhere.
     ///
     /// # Panics
     ///
@@ -139,7 +139,7 @@ impl Gguf {
         &self.bytes[self.range(tensor)]
     }
 
-    /// All bytes, to be changed in place: if they aren't in a file, and nobody else has them.
+    /// All bytes, for changing them in place; `None` if they are in a file, or shared with a clone.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.bytes.get_mut()
     }
@@ -152,7 +152,7 @@ impl Gguf {
         }
     }
 
-    /// Where the bytes are.
+    /// Where the bytes are stored.
     #[must_use]
     pub fn placement(&self) -> Placement {
         match (&self.bytes, self.copying) {
@@ -186,7 +186,7 @@ pub enum Placement {
     Copied {
         /// How long it took to copy the file there.
         took: Duration,
-        /// How many bytes came to lie in large pages; `None` if the system doesn't say.
+        /// How many bytes are in large pages; `None` if the system doesn't say.
         in_large_pages: Option<u64>,
     },
     /// In a buffer that the caller filled.
@@ -218,7 +218,7 @@ pub struct Directory {
     pub tensors: Vec<TensorInfo>,
     /// Where the data section begins, in bytes from the start of the file.
     pub data_start: usize,
-    /// Where in `tensors` a name is.
+    /// The index in `tensors` of each name.
     by_name: HashMap<String, usize>,
 }
 
@@ -247,7 +247,7 @@ mod tests {
         let copied = Gguf::load(&path, &mut |done, total| told.push((done, total))).expect("it");
         assert_eq!(mapped.placement(), Placement::Mapped);
         assert_eq!(mapped.bytes[..], copied.bytes[..]);
-        // So that vectors of interleaved weights are in one line of cache, as far as tensors before them are whole
+        // So that vectors of interleaved weights don't straddle cache lines, if the tensors before them are whole
         // lines.
         let first = copied.bytes[copied.data_start..].as_ptr().addr();
         assert!(copied.placement() == Placement::Mapped || first.is_multiple_of(64));

@@ -13,7 +13,7 @@ pub(crate) fn all() -> Vec<(QuantType, Model)> {
     QuantType::ALL.into_iter().map(|kind| (kind, stored_as(kind))).collect()
 }
 
-/// The model of a format: a fixture, or one with its layers' matrices stored anew.
+/// A model in this format: a fixture, or one whose layers' matrices are converted to it.
 pub(crate) fn stored_as(kind: QuantType) -> Model {
     let (name, converts) = match kind {
         QuantType::F16 => ("tiny-F16", false),

@@ -6,7 +6,7 @@ use brickscope::{BrickProfiler, DeviceTimer, KernelId, Phase};
 
 use crate::error::{Error, GpuError};
 use crate::executor::gpu::{Gpu, Plan, Timed};
-use crate::forward::Outputs;
+use crate::forward::{Outputs, passes};
 use crate::model::Model;
 use crate::routines::RoutineNames;
 
@@ -107,10 +107,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     /// fails. After a device error, the position is that before the failed pass.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         self.check(tokens)?;
-        let batch = self.batch();
-        let mut passes = tokens.chunks(batch).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch()) {
             self.pass(None, Phase::Prefill, pass, outputs)?;
         }
         Ok(&self.logits)
@@ -146,10 +143,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         self.check(tokens)?;
         let decodes = tokens.len() == 1 && self.position > 0;
         let phase = if decodes { Phase::Decode } else { Phase::Prefill };
-        let batch = self.batch();
-        let mut passes = tokens.chunks(batch).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch()) {
             let position = self.position as u64;
             let timer = probe.profiler.begin_pass(phase);
             let result = self.pass(Some(probe), phase, pass, outputs).map(drop);

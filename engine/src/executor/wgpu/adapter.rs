@@ -92,7 +92,7 @@ pub(super) fn driver(info: &wgpu::AdapterInfo) -> String {
 
 fn stamps(features: wgpu::Features) -> Stamps {
     if !features.contains(wgpu::Features::TIMESTAMP_QUERY) {
-        Stamps::None("this device has no time stamps")
+        Stamps::None("this device has no timestamps")
     } else if !features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES) {
         Stamps::Passes
     } else {
@@ -104,7 +104,7 @@ impl OpenDevice {
     /// Opens the first device that can be opened.
     pub(super) fn open() -> Result<Self, GpuError> {
         let adapters = adapters();
-        let none = "no driver answers; on Linux, install one for Vulkan (mesa-vulkan-drivers computes on the CPU)";
+        let none = "no driver was found; on Linux, install one for Vulkan (mesa-vulkan-drivers computes on the CPU)";
         let mut refusal = no_device(none.to_owned());
         for adapter in &adapters {
             match Self::open_adapter(adapter) {
@@ -125,7 +125,7 @@ impl OpenDevice {
             Stamps::Passes => wgpu::Features::TIMESTAMP_QUERY,
             Stamps::None(_) => wgpu::Features::empty(),
         };
-        // What every device of WebGPU has is enough, save for the size of buffers.
+        // WebGPU's default limits are enough, except for the size of buffers.
         let limits = wgpu::Limits {
             max_buffer_size: has.max_buffer_size,
             max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
@@ -157,8 +157,8 @@ impl OpenDevice {
     pub(super) fn check(&self, what: &'static str) -> Result<(), GpuError> {
         let Some(fault) = self.faults.state().complaint() else { return Ok(()) };
         if self.faults.state().lost.is_none() {
-            // That the device is lost is told by a callback, which runs when it is polled; calls may have
-            // failed before. What polling itself says is no news then.
+            // The callback that reports a lost device runs in this poll, perhaps after failed calls. The poll's
+            // own result adds nothing then.
             let _ = self.poll(wgpu::PollType::Poll);
         }
         match &self.faults.state().lost {

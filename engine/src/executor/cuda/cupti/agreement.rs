@@ -103,8 +103,8 @@ pub struct Apart<'p> {
 }
 
 impl Agreement {
-    /// Pairs by launch order: a record belongs to the last pass that had begun by then, and within a pass
-    /// the records are those of its kernels if their names are, in order.
+    /// Pairs records with kernels by launch order: a record belongs to the last pass that had begun by then, and
+    /// within a pass the records must have its kernels' names, in order.
     #[must_use]
     pub fn new(passes: &[StampedPass], records: &CuptiRecords) -> Self {
         let mut agreement = Self::default();
@@ -251,7 +251,7 @@ mod tests {
         // So is one whose records come in another order.
         records.kernels.swap(0, 1);
         assert_eq!(Agreement::new(&passes(4, 0), &records).left_out, 2);
-        // One of a kernel that nobody stamped is no reason.
+        // A record of a kernel without a stamp is no reason.
         records.kernels.swap(0, 1);
         let mut stranger = records.kernels[1].clone();
         stranger.name = "memset".into();

@@ -27,7 +27,7 @@ pub enum CuptiError {
 
     /// The library isn't in any of the usual places.
     #[error(
-        "no libcupti.so is found: the CUDA toolkit has it, or pip's nvidia-cuda-cupti; BRICKSCOPE_CUPTI \
+        "found no libcupti.so: it is in the CUDA toolkit, or in pip's nvidia-cuda-cupti; BRICKSCOPE_CUPTI \
          may name its file"
     )]
     NoLibrary,
@@ -37,13 +37,13 @@ pub enum CuptiError {
     NoSuchLibrary { file: String, says: String },
 
     /// The library lacks a function.
-    #[error("{file} has no `{symbol}`: it is no CUPTI that is known here")]
+    #[error("{file} has no `{symbol}`, so it is not a supported CUPTI")]
     NoSymbol { file: String, symbol: &'static str },
 
     /// The layout of this version's records isn't known.
     #[error(
-        "CUPTI's version {version} is not known here, nor what its records are; 18 to 28 (CUDA 12) are, and \
-         130000 to 130599 (CUDA 13.0 to 13.5)"
+        "CUPTI's version {version} is not supported, as the layout of its records is unknown; 18 to 28 (CUDA 12) \
+         and 130000 to 130599 (CUDA 13.0 to 13.5) are"
     )]
     Version { version: u32 },
 
@@ -52,7 +52,7 @@ pub enum CuptiError {
     Call { call: &'static str, code: u32, says: String },
 
     /// It is already in use; a process has only one.
-    #[error("CUPTI records already, for somebody else in this program")]
+    #[error("CUPTI is already recording in this process")]
     Busy,
 }
 
@@ -145,7 +145,7 @@ impl Sink {
         correlation: u32,
         node: u64,
     ) {
-        // CUPTI notes zeros where it had no memory on the device for the times.
+        // CUPTI writes zeros if it had no memory on the device for the times.
         if start_ns == 0 || end_ns < start_ns {
             self.records.untimed += 1;
             return;
