@@ -222,13 +222,8 @@ impl<'a, P: Probe> Pass<'a, P> {
                 self.scores(s, q, &mut kv.k);
                 self.softmax(s);
                 self.weighted_sum(a, s, &mut kv.v);
-                if let Some(sub_norm) = &w.attn_sub_norm {
-                    self.norm_in_place(
-                        Value::AttentionSubNorm,
-                        routines.attn_sub_norm,
-                        a,
-                        sub_norm,
-                    );
+                if let Some(norm) = &w.attn_sub_norm {
+                    self.norm_in_place(Value::AttentionSubNorm, routines.attn_sub_norm, a, norm);
                 }
                 p.brick_kernels(OutputProjection, work::matmul(&w.output, n), |p| {
                     self.matmul(p, Value::Output, y, &w.output, &mut Inputs::new(a, n));
@@ -240,8 +235,8 @@ impl<'a, P: Probe> Pass<'a, P> {
                 self.matmul_brick(Value::Gate, gate, &w.gate, input);
                 self.matmul_brick(Value::Up, up, &w.up, input);
                 self.silu_mul(gate, up);
-                if let Some(sub_norm) = &w.ffn_sub_norm {
-                    self.norm_in_place(Value::FfnSubNorm, routines.ffn_sub_norm, gate, sub_norm);
+                if let Some(norm) = &w.ffn_sub_norm {
+                    self.norm_in_place(Value::FfnSubNorm, routines.ffn_sub_norm, gate, norm);
                 }
                 p.brick_kernels(DownProjection, work::matmul(&w.down, n), |p| {
                     self.matmul(p, Value::Down, y, &w.down, &mut Inputs::new(gate, n));

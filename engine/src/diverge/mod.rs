@@ -176,7 +176,12 @@ pub fn diverge<'a, 'b>(
         let had_one = comparison.borrow().first.is_some();
         lockstep(a, b, pass, outputs, &comparison, plant)?;
         if !had_one && comparison.borrow().first.is_some() {
-            repeat(a, b, pass, outputs, &comparison, plant)?;
+            // Once more: a fault of code or weights occurs again, one of memory or of a race may not.
+            a.truncate(done);
+            b.truncate(done);
+            let again = RefCell::new(comparison.borrow().again());
+            lockstep(a, b, pass, outputs, &again, plant)?;
+            comparison.borrow_mut().repeated(&again.into_inner());
         }
         done += pass.len();
         n_passes += 1;
@@ -224,25 +229,6 @@ fn lockstep<'a, 'b>(
         let a = a.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         a.and(b)
     })
-}
-
-/// Repeats the pass with the first difference: a fault of code or weights occurs again, one of memory or
-/// of a race may not.
-fn repeat<'a, 'b>(
-    a: &mut dyn AnySession<'a>,
-    b: &mut dyn AnySession<'b>,
-    tokens: &[u32],
-    outputs: Outputs,
-    comparison: &RefCell<Comparison<'_>>,
-    plant: &dyn Fn(At<'_>, &mut [f32]),
-) -> Result<(), Error> {
-    let start = a.position() - tokens.len();
-    a.truncate(start);
-    b.truncate(start);
-    let again = RefCell::new(comparison.borrow().again());
-    lockstep(a, b, tokens, outputs, &again, plant)?;
-    comparison.borrow_mut().repeated(&again.into_inner());
-    Ok(())
 }
 
 /// Checks that the models can be compared brick by brick.

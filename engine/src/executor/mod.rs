@@ -1,4 +1,4 @@
-//! What runs the operations of a forward pass: the CPU, and devices.
+//! Executors, which run the operations of a forward pass: the CPU, and devices.
 
 pub mod cuda;
 pub mod gpu;

@@ -261,7 +261,7 @@ mod tests {
             Placement::Mapped => assert!(told.is_empty()),
             Placement::Given => panic!("nobody gave it"),
         }
-        // What is no file is left as it is.
+        // Only files are copied.
         let mut given = Gguf::from_bytes(mapped.bytes.to_vec(), "given").expect("the same");
         given.copy_into_memory(&mut |_, _| panic!("nothing to copy")).expect("nothing to do");
         assert_eq!(given.placement(), Placement::Given);

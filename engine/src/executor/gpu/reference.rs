@@ -1,5 +1,5 @@
-//! A device of the tests: it computes on the host, one step at a time with scalar code, and its clock is
-//! a simulated one. So the plan, the session and the books are tested where there is no device.
+//! A device for tests: it computes on the host, one step at a time with scalar code, and its clock is
+//! a simulated one. So the plan, the session and the timer are tested without a device.
 
 use brickscope::{
     Bracket, Clock, Device, DeviceError, DeviceInfo, DeviceLaunch, SimulatedDevice, StreamId,
