@@ -119,11 +119,11 @@ impl Kernel {
                 include_str!("shaders/x_aligned.wgsl")
             }
         };
-        let matmul = include_str!("shaders/matmul_args.wgsl");
+        let matrix = include_str!("shaders/matrix_args.wgsl");
         let attention = include_str!("shaders/attention_args.wgsl");
         let each = include_str!("shaders/each.wgsl");
         let pieces: &[&str] = match self {
-            Self::Embed(format) => &[include_str!("shaders/embed.wgsl"), format.source()],
+            Self::Embed(format) => &[matrix, include_str!("shaders/embed.wgsl"), format.source()],
             Self::RmsNorm { in_place: false } => &[
                 include_str!("shaders/rms_norm.wgsl"),
                 include_str!("shaders/rms_norm_other.wgsl"),
@@ -133,10 +133,10 @@ impl Kernel {
                 include_str!("shaders/rms_norm_in_place.wgsl"),
             ],
             Self::Gemv { format, ragged } => {
-                &[matmul, format.source(), x(ragged), include_str!("shaders/gemv.wgsl")]
+                &[matrix, format.source(), x(ragged), include_str!("shaders/gemv.wgsl")]
             }
             Self::Gemm { format, ragged } => {
-                &[matmul, format.source(), x(ragged), include_str!("shaders/gemm.wgsl")]
+                &[matrix, format.source(), x(ragged), include_str!("shaders/gemm.wgsl")]
             }
             Self::AddBias => &[include_str!("shaders/add_bias.wgsl"), each],
             Self::Rope(pairs) => {
