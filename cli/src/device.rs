@@ -5,18 +5,10 @@ use brickscope::{DeviceProfile, Profile, Total};
 #[cfg(feature = "wgpu")]
 use brickscope_engine::executor::Wgpu;
 use brickscope_engine::executor::cuda::{Cuda, CudaOptions};
-use brickscope_engine::{Gpu, GpuSession, Model};
+use brickscope_engine::{AnySession, GpuSession, Model};
 use brickscope_kernels::Backend;
 
 use crate::flags::ExecutorArgs;
-
-/// What is done with a session on a device, whichever it is.
-pub(crate) trait OnDevice<'m> {
-    /// What comes of it.
-    type Out;
-
-    fn run<G: Gpu + Send + 'm>(self, session: GpuSession<'m, G>) -> Result<Self::Out>;
-}
 
 /// The device that was asked for, if one was.
 pub(crate) fn asked(args: &ExecutorArgs) -> Option<Backend> {
@@ -49,25 +41,24 @@ pub(crate) fn where_it_ran(profile: Profile, what: &str) -> Profile {
 }
 
 /// A session of `context` tokens on the device of a backend.
-pub(crate) fn on_device<'m, T: OnDevice<'m>>(
+pub(crate) fn session<'m>(
     backend: Backend,
     model: &'m Model,
     context: usize,
-    then: T,
-) -> Result<T::Out> {
-    match backend {
+) -> Result<Box<dyn AnySession<'m> + 'm>> {
+    Ok(match backend {
         #[cfg(feature = "wgpu")]
-        Backend::Wgpu => then.run(GpuSession::new(model, Wgpu::new(model, context)?)),
+        Backend::Wgpu => Box::new(GpuSession::new(model, Wgpu::new(model, context)?)),
         #[cfg(not(feature = "wgpu"))]
         Backend::Wgpu => anyhow::bail!(
             "--backend wgpu: this brickscope was built without it; `cargo install … --features wgpu` has it"
         ),
         Backend::Cuda => {
             let cuda = Cuda::new(model, context, CudaOptions::default())?;
-            then.run(GpuSession::new(model, cuda))
+            Box::new(GpuSession::new(model, cuda))
         }
         Backend::Scalar | Backend::Avx2 | Backend::Avx512 | Backend::Neon => {
             anyhow::bail!("{backend} is a backend of the CPU")
         }
-    }
+    })
 }

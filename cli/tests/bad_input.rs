@@ -93,7 +93,7 @@ fn a_quantisation_and_an_architecture_that_nobody_knows() {
     bytes[at..at + 5].copy_from_slice(b"lemma");
     assert_eq!(
         bench.profile(&bytes),
-        "brickscope: MODEL: `general.architecture` is `lemma` (byte 56), but this engine computes \
+        "brickscope: MODEL: `general.architecture` is `lemma` (byte 56), but this engine supports \
          llama, qwen2, qwen3 and bitnet"
     );
 }

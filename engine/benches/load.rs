@@ -1,10 +1,10 @@
-//! `cargo bench -p brickscope-engine --bench load -- MODEL [ROUNDS] [PAUSE]`: what it takes to load a model, beside a plain
+//! `cargo bench -p brickscope-engine --bench load -- MODEL [ROUNDS] [PAUSE]`: the time to load a model, compared with a plain
 //! read of its file into memory.
 //!
-//! Loading is all that stands before the first pass: the directory, the copy in large pages, rows put side by side. In turns,
-//! read load load read, with a pause of so many seconds before each. Without one, what is freed is at hand for the
-//! next. With one of some seconds a virtual machine may have given its free memory back, and what is
-//! measured is how fast it gets it anew: in both arms alike.
+//! Loading is everything before the first pass: the directory, the copy in large pages, interleaving rows. The two alternate,
+//! read load load read, with a pause of PAUSE seconds before each. Without a pause, freed memory is reused at
+//! once. With a few seconds, a virtual machine may have given its free memory back, and the time
+//! includes getting it anew, in both arms alike.
 
 use std::env;
 use std::error::Error;
@@ -43,7 +43,7 @@ fn run(words: &[&str]) -> Result<(), Box<dyn Error>> {
     let number = |at: usize, default| numbers.get(at).map_or(Ok(default), |word| word.parse());
     let (rounds, pause) = (number(0, 5)?, Duration::from_secs(number(1, 0)?));
     let path = Path::new(path);
-    // Into the system's cache.
+    // Brings the file into the system's cache.
     let bytes = read(path)?.1;
     println!(
         "{}: {} MB, {rounds} rounds, {} s apart",
@@ -110,7 +110,7 @@ fn load(path: &Path) -> Result<Loaded, Box<dyn Error>> {
     let Placement::Copied { took, in_large_pages } = model.gguf.placement() else {
         return Err("it wasn't copied: there are no large pages here, or too little memory".into());
     };
-    let arranged = model.gguf.interleaved().map_or(Duration::ZERO, |done| done.took);
+    let arranged = model.interleaved().map_or(Duration::ZERO, |done| done.took);
     black_box(&model);
     Ok(Loaded { all, copy: took, arranged, in_large_pages })
 }

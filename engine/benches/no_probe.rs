@@ -1,15 +1,15 @@
-//! `cargo bench --bench no_probe`: a forward pass that tells nobody runs the instructions of one that
-//! has no probes in its source.
+//! `cargo bench --bench no_probe`: checks that a forward pass with `NoProbe` runs the instructions of one without
+//! probes in its source.
 //!
 //! The engine is built in one folder below `target/no_probe`: as it is, and with every probe and tap
 //! cut out of `forward.rs`, so that `p.brick(.., || body)` becomes `(|| body)()`. Then valgrind counts
-//! the program's instructions when decoding some tokens on one thread, to the last one. More tokens
-//! minus fewer tokens is the forward pass and nothing else.
+//! every instruction of the program while it decodes some tokens on one thread. The difference between
+//! more tokens and fewer tokens is the forward pass alone.
 //!
-//! A third build has `{ body }` in place of the closures. It does the same work too, and shows what
-//! a compiler makes of other source: other values in registers, some instructions more or less. So
-//! the pass isn't held to the other's count, but to less than one instruction more for each probe
-//! in it. A probe that leaves a trace leaves it at each call.
+//! A third build has `{ body }` in place of the closures. It does the same work too, and shows the noise of
+//! compilation: other source puts other values in registers, and some instructions come or go. So
+//! the counts need not be equal, but a pass with `NoProbe` must have less than one instruction more per probe.
+//! A probe that leaves a trace leaves it at each call.
 
 use std::env;
 use std::error::Error;
@@ -25,12 +25,12 @@ use brickscope_engine::executor::Cpu;
 use brickscope_engine::{Model, Session};
 use brickscope_kernels::Kernels;
 
-/// Models of `tests/data/models`: the plain pass, one with biases, one with norms inside of blocks.
+/// Models of `tests/data/models`: the plain pass, one with biases, one with norms inside blocks.
 const MODELS: [&str; 3] = ["tiny-Q8_0", "tiny-qwen2-Q4_K_M", "tiny-bitnet-TQ2_0"];
 const FEW: i64 = 4;
 const MANY: i64 = 12;
 
-/// What of the repository the engine is built from.
+/// The parts of the repository that the engine is built from.
 const SOURCES: [&str; 16] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the pass keeps to it.
+/// Whether the check passes.
 fn run() -> Result<bool, String> {
     let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !found.is_ok_and(|status| status.success()) {
@@ -75,10 +75,10 @@ fn run() -> Result<bool, String> {
     let root = engine.parent().expect("the engine is a folder of the repository");
     let scratch = target_dir().join("no_probe");
 
-    // Both are built in one place: paths are part of symbols' names, and the order of names is one
-    // of the things that a compiler's choices hang on.
+    // All are built in one place: paths are part of symbols' names, and the compiler's choices depend, among
+    // other things, on the order of names.
     let tree = scratch.join("tree");
-    // A file that has gone since the last time would be compiled again.
+    // A file that was deleted since the last run would still be compiled.
     if tree.exists() {
         fs::remove_dir_all(&tree).map_err(|error| format!("{}: {error}", tree.display()))?;
     }
@@ -135,7 +135,7 @@ fn run() -> Result<bool, String> {
     Ok(most < 1.0)
 }
 
-/// How many bricks and kernels a token is told of, counted by a profiler.
+/// The bricks and kernels that a token's pass reports, counted by a profiler.
 fn probes_of_a_token(model: &Path) -> Result<i64, Box<dyn Error>> {
     let model = Model::open(model)?;
     let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN)?;
@@ -150,7 +150,7 @@ fn print_row([model, backend]: [&str; 2], figures: [String; 6]) {
     println!();
 }
 
-/// Where this program was built: `target` of `target/release/deps/no_probe-…`, wherever that is.
+/// The target directory that this program was built in: `target` of `target/release/deps/no_probe-…`.
 fn target_dir() -> PathBuf {
     let this = env::current_exe().expect("the system knows which program runs");
     this.ancestors().nth(3).expect("cargo builds in `release/deps`").to_owned()
@@ -168,7 +168,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to).map(drop)
 }
 
-/// Builds the tree as it stands and puts the program aside under `name`.
+/// Builds the tree and keeps a copy of the program under `name`.
 fn build(scratch: &Path, name: &str) -> Result<PathBuf, String> {
     let target = scratch.join("build");
     eprintln!("building the engine, {name} …");
@@ -189,10 +189,10 @@ fn build(scratch: &Path, name: &str) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// How many instructions of its own the example runs in `decode`.
+/// The instructions of its own that the example runs in `decode`.
 ///
-/// Not those of the C library: hash tables are seeded anew in each process, so `malloc` finds another
-/// heap each time, and takes some instructions more or less.
+/// Without those of the C library: hash tables are seeded anew in each process, so `malloc` finds another
+/// heap each time and takes some instructions more or less.
 fn instructions(program: &Path, model: &Path, n: i64, backend: &str) -> Result<i64, String> {
     let counts = program.with_extension("callgrind");
     let mut out_file = OsString::from("--callgrind-out-file=");
@@ -214,8 +214,8 @@ fn instructions(program: &Path, model: &Path, n: i64, backend: &str) -> Result<i
     }
 }
 
-/// The sum over the functions of `object` in a file of callgrind's: lines `ob=` say whose the
-/// following costs are, each a line number and a count; the one after `calls=` is the callee's.
+/// The sum over the functions of `object` in callgrind's output. Lines `ob=` name the object of the
+/// following costs, each a line number and a count; the line after `calls=` is the callee's.
 /// (<https://valgrind.org/docs/manual/cl-format.html>)
 fn own_instructions(text: &str, object: &str) -> i64 {
     let (mut is_ours, mut sum) = (false, 0);
@@ -247,15 +247,15 @@ fn has_avx2() -> bool {
     false
 }
 
-/// What is left of a probe.
+/// What replaces a probe.
 #[derive(Clone, Copy, PartialEq)]
 enum Body {
     Closure,
     Block,
 }
 
-/// `forward.rs` without probes, and without what only they need. That nothing of it is left over is
-/// checked by the compiler, which refuses variables that nobody uses.
+/// `forward.rs` without probes, and without what only they need. The compiler checks that nothing of that is left, as
+/// unused variables are errors.
 fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     let mut code = source.to_owned();
     // `.brick_kernel` before `.brick`: its brick is that of a value, `value.brick()`.
@@ -275,7 +275,7 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
             code.replace_range(start..end, &body);
         }
     }
-    // What a tap sees goes on as it is.
+    // Taps are statements of their own.
     while let Some(dot) = code.find(".tap(") {
         let open = dot + ".tap".len();
         let receiver = |c: char| c.is_alphanumeric() || c == '.';
@@ -286,10 +286,9 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     }
     let statements = [
         "let work = ",
-        "let parts = ",
         "let routine = ",
-        "let silu_mul = ",
-        // What a tap of the KV cache returns.
+        "let operation = ",
+        // The results of tapping the KV cache.
         "let read_keys = ",
         "let read_values = ",
     ];
@@ -299,11 +298,11 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
             code.replace_range(start..start + end + 1, "");
         }
     }
-    // Who hears of kernels, and which they are, as parameters.
+    // Probes of kernels, routines and values, as parameters.
     let parameters = ["p,", "p: &mut P::Kernels<'_>,", "routine: Routine,", "value: Value,"];
     let lines = code.lines().filter(|line| !parameters.contains(&line.trim()));
     code = lines.collect::<Vec<_>>().join("\n");
-    // The names of kernels and values, as arguments and as parameters.
+    // Routines and values, as arguments.
     for name in ["routines.", "Value::"] {
         while let Some(start) = code.find(name) {
             let end = code[start..].find(',').ok_or("a name that isn't an argument")?;
@@ -316,7 +315,7 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
         ("|value, routine, ", "|"),
         ("value: Value, ", ""),
         ("routine: Routine, ", ""),
-        ("routines, probe: p, .. }", ".. }"),
+        ("routines, probe: p, n, .. }", "n, .. }"),
         ("self.probe.tiles()", "None"),
         ("p.begin();", ""),
         (
@@ -329,7 +328,7 @@ fn without_probes(source: &str, kind: Body) -> Result<String, String> {
     Ok(format!("#![deny(unused_variables)]\n#![allow(unused_imports, dead_code)]\n{code}"))
 }
 
-/// The length of the parenthesis that `code` begins with.
+/// The length of the parenthesised group that `code` begins with.
 fn length_of_group(code: &str) -> Result<usize, String> {
     let mut depth = 0;
     for (at, c) in code.char_indices() {

@@ -1,4 +1,4 @@
-//! Decodes tokens on one thread, and tells no profiler: `decode_tokens MODEL.gguf TOKENS BACKEND`.
+//! Decodes tokens on one thread without a profiler: `decode_tokens MODEL.gguf TOKENS BACKEND`.
 //!
 //! `cargo bench --bench no_probe` counts the instructions of this.
 

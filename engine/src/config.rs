@@ -1,14 +1,14 @@
-//! What a model file says of the model's shape, checked before anything is allocated by it.
+//! A model's shape, read from its file and checked before anything is allocated from it.
 
 use brickscope_kernels::RopePairs;
 
+use crate::error::Error;
 use crate::gguf::Gguf;
-use crate::model::Error;
 
-/// The families of models that the engine computes.
+/// The model families that the engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Architecture {
-    /// Llama 1 to 3, Mistral, and what shares their shape.
+    /// Llama 1 to 3, Mistral, and others of their shape.
     Llama,
     /// Qwen 2: biases on Q, K and V.
     Qwen2,
@@ -63,7 +63,7 @@ pub struct Config {
     pub ffn_dim: usize,
     /// Tokens of the vocabulary.
     pub n_vocab: usize,
-    /// Tokens that the model was made for at a time.
+    /// The longest context that the model was made for, in tokens.
     pub context_length: usize,
     /// Added to the mean square in RMS norms.
     pub norm_eps: f32,
@@ -80,8 +80,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If a key is missing or of the wrong type, if the architecture or something it asks for is
-    /// not known here, or if the numbers don't fit one another.
+    /// If a key is missing or of the wrong type, if the architecture or one of its features isn't supported, or if
+    /// the numbers contradict each other.
     pub fn read(gguf: &Gguf) -> Result<Self, Error> {
         let meta = &gguf.metadata;
         let file = || gguf.path.clone();
@@ -113,7 +113,11 @@ impl Config {
         let n_layers = positive("block_count")?;
         // Layers are numbered with 16 bits in profiles.
         if n_layers >= usize::from(u16::MAX) {
-            return Err(bad("block_count", n_layers.to_string(), "is absurd".to_owned()));
+            return Err(bad(
+                "block_count",
+                n_layers.to_string(),
+                "is more than any model has".to_owned(),
+            ));
         }
         let dim = positive("embedding_length")?;
         let n_heads = positive("attention.head_count")?;
@@ -137,9 +141,9 @@ impl Config {
                 return Err(bad("attention.head_count", n_heads.to_string(), why));
             }
         };
-        // All heads together are a row of a matrix; beyond this no tensor could be.
+        // All heads together are a row of a matrix; no tensor has rows beyond this.
         if (n_heads as u64).checked_mul(head_dim as u64).is_none_or(|q_dim| q_dim > 1 << 31) {
-            let why = format!("times a head of {head_dim} is absurd");
+            let why = format!("times a head of {head_dim} is more than any model has");
             return Err(bad("attention.head_count", n_heads.to_string(), why));
         }
         if let Some(n) = meta.opt_usize(&key("attention.value_length"))?
@@ -180,7 +184,7 @@ impl Config {
                     let why = "must be positive".to_owned();
                     return Err(bad("rope.scaling.factor", factor.to_string(), why));
                 }
-                // `none` means that a factor, if there is one, doesn't apply.
+                // With `none`, a factor in the file doesn't apply.
                 let none = meta.opt_str(&key("rope.scaling.type"))? == Some("none");
                 if none { 1.0 } else { 1.0 / factor }
             }
@@ -197,7 +201,7 @@ impl Config {
             n_kv_heads,
             head_dim,
             ffn_dim: positive("feed_forward_length")?,
-            // The embedding table knows best; the weights are held against it.
+            // By the embedding table, against which the other weights are checked.
             n_vocab: gguf.tensor("token_embd.weight").map_or(0, |table| table.n_rows()),
             context_length: positive("context_length")?,
             norm_eps,

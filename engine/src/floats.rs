@@ -1,34 +1,34 @@
-//! Numbers that a pass reads from memory, in large pages where the system gives them.
+//! Buffers of floats in large pages, where the system has them.
 //!
-//! A processor looks up the address of each page of 4 KiB anew once the weights have gone by, in tables that have left
-//! its caches likewise.
+//! With pages of 4 KiB, each page costs an address translation: reading the weights evicts both the cached
+//! translations and the page tables from the processor's caches.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 
 use memmap2::MmapMut;
 
-/// Numbers, zero at first. The memory is taken from the system as they are written, a page at a time.
+/// Floats, zero at first. The system commits the memory as they are written, a page at a time.
 pub(crate) struct Floats(Memory);
 
 enum Memory {
-    /// By itself, in large pages as far as the system gives them: these bytes of it.
+    /// These bytes of a mapping of its own, in large pages as far as the system gives them.
     #[cfg_attr(
         not(target_os = "linux"),
-        expect(dead_code, reason = "large pages are known of Linux")
+        expect(dead_code, reason = "only Linux is known to have large pages")
     )]
     Mapped(MmapMut, Range<usize>),
     Plain(Vec<f32>),
 }
 
 impl Floats {
-    /// So many.
+    /// `len` zeros.
     pub(crate) fn zeros(len: usize) -> Self {
         Self(mapped(len).unwrap_or_else(|| Memory::Plain(vec![0.0; len])))
     }
 }
 
-/// `None` where there are no large pages, or the numbers don't fill one.
+/// `None` where there are no large pages, or the floats don't fill one.
 #[cfg(target_os = "linux")]
 fn mapped(len: usize) -> Option<Memory> {
     const LARGE_PAGE: usize = 2 << 20;
@@ -36,7 +36,7 @@ fn mapped(len: usize) -> Option<Memory> {
     if bytes < LARGE_PAGE {
         return None;
     }
-    // Whole large pages, wherever the map begins: what is in others comes by 4 KiB, when it is first written.
+    // Room for whole large pages wherever the map begins. The rest is 4 KiB pages, committed only when written.
     let map =
         MmapMut::map_anon(bytes.checked_next_multiple_of(LARGE_PAGE)?.checked_add(LARGE_PAGE)?);
     let map = map.ok()?;
@@ -55,7 +55,7 @@ impl Deref for Floats {
 
     fn deref(&self) -> &[f32] {
         match &self.0 {
-            // They begin with a page, and are whole numbers.
+            // Page-aligned, and a whole number of floats.
             Memory::Mapped(map, bytes) => bytemuck::cast_slice(&map[bytes.clone()]),
             Memory::Plain(floats) => floats,
         }

@@ -1,4 +1,5 @@
-//! The forward pass. One function, one brick a line; read it next to the profile that it makes.
+//! The forward pass. `Pass::forward` has one brick a line: read it next to the profile that it makes. What each
+//! brick computes is below it.
 //!
 //! ```text
 //! x = embedding[tokens]
@@ -7,21 +8,21 @@
 //! logits = head · norm(x)
 //! ```
 //!
-//! Keys and values are put into the KV cache when RoPE has rotated the keys, as a part of that brick: the
-//! cache lies head by head, projections put out token by token. The residual additions belong to the
-//! projections before them.
+//! The RoPE brick also writes keys and values to the KV cache, which is laid out head by head; projections
+//! put them out token by token. The residual additions belong to the projections before them.
 
 use brickscope::BrickId::*;
 use brickscope_kernels::{Inputs, TileWatch, rope_tables};
 
 use crate::config::Config;
-use crate::executor::work;
-use crate::executor::{Cpu, Deal, MULTIPLY_ADDS_OF_SOFTMAX, Routine, Routines};
-use crate::kv_cache::KvCache;
+use crate::cpu::{Cpu, Deal, MULTIPLY_ADDS_OF_SOFTMAX};
+use crate::kv_cache::{Heads, KvCache, KvLayer};
 use crate::model::Model;
 use crate::probe::{KernelProbe, Probe};
-use crate::tap::{Operation, Value};
+use crate::routines::{Routine, Routines};
+use crate::value::{Operation, Value};
 use crate::weights::Tensor;
+use crate::work;
 
 /// Which tokens' logits a pass computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,16 @@ impl Outputs {
     }
 }
 
+/// The passes that a run of `tokens` takes, at most `batch` tokens each. Only the last one computes logits, those of its
+/// last token.
+pub(crate) fn passes(tokens: &[u32], batch: usize) -> impl Iterator<Item = (&[u32], Outputs)> {
+    let n_passes = tokens.len().div_ceil(batch);
+    tokens
+        .chunks(batch)
+        .zip(1..)
+        .map(move |(pass, i)| (pass, if i < n_passes { Outputs::None } else { Outputs::Last }))
+}
+
 /// Activations of up to `n` tokens. Allocated once; every pass overwrites them.
 #[derive(Debug)]
 pub(crate) struct Scratch {
@@ -63,7 +74,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// How many numbers the scratch for `n` tokens at a time holds.
+    /// Numbers in the scratch for up to `n` tokens.
     pub(crate) fn floats(c: &Config, n: usize, context: usize) -> u128 {
         let widths = [3 * c.dim, 2 * c.q_dim(), 2 * c.kv_dim(), 2 * c.ffn_dim, c.n_rot];
         let each = widths.iter().map(|&width| width as u128).sum::<u128>()
@@ -96,24 +107,308 @@ impl Scratch {
     }
 }
 
-/// Who has the rows of attention's products, and those of its softmax. They are short at first and long at last: it is
-/// decided anew in each pass.
+/// How the rows of attention's products, and those of its softmax, are dealt out to threads. Rows grow with the
+/// position, so each pass decides anew.
 pub(crate) fn deals_of_attention(cpu: &Cpu, c: &Config, pos: usize, n: usize) -> [Deal; 2] {
     let seen = work::pairs(c.n_heads, pos, n);
     [c.head_dim, MULTIPLY_ADDS_OF_SOFTMAX].map(|each| cpu.deal(n, c.n_heads, seen * each))
 }
 
-/// Where a pass runs, and with what.
-pub(crate) struct Pass<'a, P> {
-    pub(crate) model: &'a Model,
-    pub(crate) cpu: &'a Cpu,
-    pub(crate) routines: &'a Routines,
-    pub(crate) probe: &'a P,
+/// The rows of attention: row `t · n_heads + j` is query head `j` of token `t`.
+#[derive(Clone, Copy)]
+struct AttentionRows {
+    pos: usize,
+    n_heads: usize,
+    heads_per_kv: usize,
 }
 
-impl<P: Probe> Pass<'_, P> {
-    /// `out = X·Wᵀ`. Out of line: the same code for all matrices of a layer, and what calls it is so short that
-    /// a compiler inlines it whether there are probes around it or not.
+impl AttentionRows {
+    /// Tokens that the row's token sees.
+    #[inline(always)]
+    fn visible(self, row: usize) -> usize {
+        self.pos + row / self.n_heads + 1
+    }
+
+    /// The key head that serves the row's query head.
+    #[inline(always)]
+    fn kv_head(self, row: usize) -> usize {
+        row % self.n_heads / self.heads_per_kv
+    }
+}
+
+/// One pass of `n` tokens: what runs it, and where in the sequence it is.
+pub(crate) struct Pass<'a, P> {
+    model: &'a Model,
+    cpu: &'a Cpu,
+    routines: &'a Routines,
+    probe: &'a P,
+    n: usize,
+    pos: usize, // of the first token
+    rows: AttentionRows,
+    dots: Deal,    // of the rows of `q·k` and `p·v`
+    softmax: Deal, // of the rows of the softmax
+}
+
+impl<'a, P: Probe> Pass<'a, P> {
+    pub(crate) fn new(
+        model: &'a Model,
+        cpu: &'a Cpu,
+        routines: &'a Routines,
+        probe: &'a P,
+        pos: usize,
+        n: usize,
+    ) -> Self {
+        let c = &model.config;
+        let heads_per_kv = c.n_heads / c.n_kv_heads;
+        let rows = AttentionRows { pos, n_heads: c.n_heads, heads_per_kv };
+        let [dots, softmax] = deals_of_attention(cpu, c, pos, n);
+        Self { model, cpu, routines, probe, n, pos, rows, dots, softmax }
+    }
+
+    /// Runs `tokens` through the model, after those in `kv`. Returns the logits of the tokens in `outputs`, one row
+    /// of the vocabulary each. The caller advances the cache: nothing outside the probes' calls leaves a trace, so a
+    /// probe may skip all bricks and only listen.
+    ///
+    /// The caller has checked the number of tokens against scratch and cache, and their ids against the vocabulary.
+    pub(crate) fn forward<'s>(
+        &self,
+        scratch: &'s mut Scratch,
+        kv: &mut KvCache,
+        tokens: &[u32],
+        outputs: Outputs,
+    ) -> &'s [f32] {
+        let Self { model, routines, probe: p, n, .. } = *self;
+        let (c, w) = (&model.config, &model.weights);
+        let (dim, ffn, n_pairs) = (c.dim, c.ffn_dim, c.n_rot / 2);
+        let (q_dim, kv_dim) = (c.q_dim(), c.kv_dim());
+
+        let x = &mut scratch.x[..n * dim];
+        let h = &mut scratch.h[..n * dim];
+        let y = &mut scratch.y[..n * dim];
+        let q = &mut scratch.q[..n * q_dim];
+        let k = &mut scratch.k[..n * kv_dim];
+        let v = &mut scratch.v[..n * kv_dim];
+        let a = &mut scratch.a[..n * q_dim];
+        let s = &mut scratch.s[..n * c.n_heads * (self.pos + n)];
+        let gate = &mut scratch.gate[..n * ffn];
+        let up = &mut scratch.up[..n * ffn];
+        let cos = &mut scratch.cos[..n * n_pairs];
+        let sin = &mut scratch.sin[..n * n_pairs];
+        let n_out = outputs.count(n);
+        scratch.logits.resize(n_out * c.n_vocab, 0.0);
+
+        p.begin();
+        self.embed(x, tokens);
+        self.rope_angles(cos, sin); // the same in all layers
+        for (i, (w, mut kv)) in w.layers.iter().zip(kv.layers_mut()).enumerate() {
+            p.layer(i, || {
+                self.norm(Value::AttentionNorm, routines.rms_norm, h, x, &w.attn_norm);
+                // The first kernel that needs an input in another form makes it for all that share it.
+                let input = &mut Inputs::new(h, n);
+                let work = work::sum([&w.q, &w.k, &w.v].map(|w| work::matmul(w, n)));
+                p.brick_kernels(QkvProjection, work, |p| {
+                    self.matmul(p, Value::Q, q, &w.q, input);
+                    self.matmul(p, Value::K, k, &w.k, input);
+                    self.matmul(p, Value::V, v, &w.v, input);
+                    self.add_bias(p, Value::BiasedQ, routines.add_q_bias, q, w.q_bias.as_deref());
+                    self.add_bias(p, Value::BiasedK, routines.add_kv_bias, k, w.k_bias.as_deref());
+                    self.add_bias(p, Value::BiasedV, routines.add_kv_bias, v, w.v_bias.as_deref());
+                });
+                if let (Some(q_norm), Some(k_norm)) = (&w.q_norm, &w.k_norm) {
+                    self.norm_in_place(Value::NormedQ, routines.head_norm, q, q_norm);
+                    self.norm_in_place(Value::NormedK, routines.head_norm, k, k_norm);
+                }
+                self.rope_and_cache([&mut *q, &mut *k], v, [&*cos, &*sin], &mut kv);
+                self.scores(s, q, &mut kv.k);
+                self.softmax(s);
+                self.weighted_sum(a, s, &mut kv.v);
+                if let Some(norm) = &w.attn_sub_norm {
+                    self.norm_in_place(Value::AttentionSubNorm, routines.attn_sub_norm, a, norm);
+                }
+                p.brick_kernels(OutputProjection, work::matmul(&w.output, n), |p| {
+                    self.matmul(p, Value::Output, y, &w.output, &mut Inputs::new(a, n));
+                    self.add(p, Value::AttentionResidual, x, y);
+                });
+
+                self.norm(Value::FfnNorm, routines.rms_norm, h, x, &w.ffn_norm);
+                let input = &mut Inputs::new(h, n);
+                self.matmul_brick(Value::Gate, gate, &w.gate, input);
+                self.matmul_brick(Value::Up, up, &w.up, input);
+                self.silu_mul(gate, up);
+                if let Some(norm) = &w.ffn_sub_norm {
+                    self.norm_in_place(Value::FfnSubNorm, routines.ffn_sub_norm, gate, norm);
+                }
+                p.brick_kernels(DownProjection, work::matmul(&w.down, n), |p| {
+                    self.matmul(p, Value::Down, y, &w.down, &mut Inputs::new(gate, n));
+                    self.add(p, Value::FfnResidual, x, y);
+                });
+            });
+        }
+        if n_out > 0 {
+            let h = &mut h[..n_out * dim];
+            let x = &x[(n - n_out) * dim..];
+            self.norm(Value::OutputNorm, routines.rms_norm, h, x, &w.output_norm);
+            let input = &mut Inputs::new(h, n_out);
+            self.matmul_brick(Value::Logits, &mut scratch.logits, &w.head, input);
+        }
+        &scratch.logits
+    }
+
+    /// `x[t] = table[token[t]]`.
+    #[inline(always)]
+    fn embed(&self, x: &mut [f32], tokens: &[u32]) {
+        let Self { model, .. } = *self;
+        let w = &model.weights.embedding;
+        let routine = self.routines.embed;
+        let work = work::embed(w, self.n);
+        self.probe.brick_kernel(Embedding, routine, work, || {
+            let table = w.matrix(&model.gguf);
+            for (x, &token) in x.chunks_exact_mut(model.config.dim).zip(tokens) {
+                table.dequantize_row(token as usize, x);
+            }
+        });
+        self.probe.tap(Value::Embedding, Some(routine), Operation::Exact, x);
+    }
+
+    /// The cosines and sines of RoPE's angles at the positions of this pass.
+    #[inline(always)]
+    fn rope_angles(&self, cos: &mut [f32], sin: &mut [f32]) {
+        let (c, n_pairs) = (&self.model.config, self.model.config.n_rot / 2);
+        let work = brickscope::Work::elements((self.n * n_pairs) as u64);
+        self.probe.brick(RopeEmbedding, work, || {
+            let angles = cos.chunks_exact_mut(n_pairs).zip(sin.chunks_exact_mut(n_pairs));
+            for (i, (cos, sin)) in angles.enumerate() {
+                let (pos, factors) = (self.pos + i, self.model.weights.rope_factors.as_deref());
+                rope_tables(pos, c.rope_base, c.n_rot, factors, c.rope_scale, cos, sin);
+            }
+        });
+        self.probe.tap(Value::Cos, None, Operation::Exact, cos);
+        self.probe.tap(Value::Sin, None, Operation::Exact, sin);
+    }
+
+    /// `out = norm(x)`; `out` and `x` are rows of `weight.len()`.
+    #[inline(always)]
+    fn norm(&self, value: Value, routine: Routine, out: &mut [f32], x: &[f32], weight: &[f32]) {
+        let (width, eps) = (weight.len(), self.model.config.norm_eps);
+        let work = work::rms_norm(width, x.len());
+        self.probe.brick_kernel(RmsNorm, routine, work, || {
+            for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+                self.cpu.kernels.rms_norm(out, x, weight, eps);
+            }
+        });
+        self.probe.tap(value, Some(routine), Operation::RmsNorm { width }, out);
+    }
+
+    /// `x = norm(x)`, likewise.
+    #[inline(always)]
+    fn norm_in_place(&self, value: Value, routine: Routine, x: &mut [f32], weight: &[f32]) {
+        let (width, eps) = (weight.len(), self.model.config.norm_eps);
+        let work = work::rms_norm(width, x.len());
+        self.probe.brick_kernel(RmsNorm, routine, work, || {
+            for x in x.chunks_exact_mut(width) {
+                self.cpu.kernels.rms_norm_in_place(x, weight, eps);
+            }
+        });
+        self.probe.tap(value, Some(routine), Operation::RmsNorm { width }, x);
+    }
+
+    /// Rotates Q and K, then writes K and V to the cache.
+    #[inline(always)]
+    fn rope_and_cache(
+        &self,
+        [q, k]: [&mut [f32]; 2],
+        v: &[f32],
+        [cos, sin]: [&[f32]; 2],
+        kv: &mut KvLayer<'_>,
+    ) {
+        let (c, n_pairs) = (&self.model.config, self.model.config.n_rot / 2);
+        let (q_dim, kv_dim) = (c.q_dim(), c.kv_dim());
+        let pairs = c.architecture.rope_pairs();
+        let routine = self.routines.rope;
+        let work = work::sum([work::rope(q_dim + kv_dim, self.n), work::cache(kv_dim, self.n)]);
+        self.probe.brick_kernel(RopeEmbedding, routine, work, || {
+            for (rows, width) in [(&mut *q, q_dim), (&mut *k, kv_dim)] {
+                for (t, row) in rows.chunks_exact_mut(width).enumerate() {
+                    let angles = t * n_pairs..(t + 1) * n_pairs;
+                    let (cos, sin) = (&cos[angles.clone()], &sin[angles]);
+                    for x in row.chunks_exact_mut(c.head_dim) {
+                        self.cpu.kernels.rope(x, cos, sin, pairs);
+                    }
+                }
+            }
+            self.probe.tap(Value::RotatedQ, Some(routine), Operation::Rope, q);
+            self.probe.tap(Value::RotatedK, Some(routine), Operation::Rope, k);
+            kv.k.put(self.pos, k);
+            kv.v.put(self.pos, v);
+        });
+    }
+
+    /// `s = q·k / √head_dim` for the keys that each token sees.
+    #[inline(always)]
+    fn scores(&self, s: &mut [f32], q: &[f32], keys: &mut Heads<'_>) {
+        let Self { cpu, rows, dots, .. } = *self;
+        let (c, context) = (&self.model.config, self.pos + self.n);
+        let (head, scale) = (c.head_dim, 1.0 / (c.head_dim as f32).sqrt());
+        let read_keys = self.probe.tap_cache(Value::CachedKeys, keys, context);
+        let routine = self.routines.scores.pick(dots);
+        let work = work::scores(c.n_heads, head, c.kv_dim(), self.pos, self.n);
+        self.probe.brick_kernel(AttentionScore, routine, work, || {
+            cpu.each_row(dots, s, context, |row, s| {
+                let q = &q[row * head..(row + 1) * head];
+                let keys = keys.head(rows.kv_head(row));
+                cpu.kernels.scores(&mut s[..rows.visible(row)], q, keys, head, scale);
+            });
+        });
+        let operation = Operation::Scores { q, keys: &read_keys };
+        self.probe.tap(Value::Scores, Some(routine), operation, s);
+    }
+
+    /// `s = softmax(s)` over the keys that each token sees.
+    #[inline(always)]
+    fn softmax(&self, s: &mut [f32]) {
+        let Self { cpu, rows, softmax, .. } = *self;
+        let routine = self.routines.softmax.pick(softmax);
+        let work = work::softmax(self.model.config.n_heads, self.pos, self.n);
+        self.probe.brick_kernel(AttentionSoftmax, routine, work, || {
+            cpu.each_row(softmax, s, self.pos + self.n, |row, s| {
+                cpu.kernels.softmax(&mut s[..rows.visible(row)]);
+            });
+        });
+        self.probe.tap(Value::Probabilities, Some(routine), Operation::Softmax, s);
+    }
+
+    /// `a = Σ s·v` over the values that each token sees.
+    #[inline(always)]
+    fn weighted_sum(&self, a: &mut [f32], s: &[f32], values: &mut Heads<'_>) {
+        let Self { cpu, rows, dots, .. } = *self;
+        let (c, context) = (&self.model.config, self.pos + self.n);
+        let head = c.head_dim;
+        let read_values = self.probe.tap_cache(Value::CachedValues, values, context);
+        let routine = self.routines.weighted_sum.pick(dots);
+        let work = work::weighted_sum(c.n_heads, head, c.kv_dim(), self.pos, self.n);
+        self.probe.brick_kernel(AttentionOutput, routine, work, || {
+            cpu.each_row(dots, a, head, |row, a| {
+                let s = &s[row * context..][..rows.visible(row)];
+                cpu.kernels.weighted_sum(a, s, values.head(rows.kv_head(row)), head);
+            });
+        });
+        let operation = Operation::WeightedSum { p: s, values: &read_values };
+        self.probe.tap(Value::Attention, Some(routine), operation, a);
+    }
+
+    /// `gate = silu(gate) · up`.
+    #[inline(always)]
+    fn silu_mul(&self, gate: &mut [f32], up: &[f32]) {
+        let routine = self.routines.silu_mul;
+        let work = work::silu_mul(self.model.config.ffn_dim, self.n);
+        self.probe.brick_kernel(Activation, routine, work, || {
+            self.cpu.kernels.silu_mul(gate, up);
+        });
+        self.probe.tap(Value::Activation, Some(routine), Operation::SiluMul { up }, gate);
+    }
+
+    /// `out = X·Wᵀ`. Out of line: all matrices of a layer share its code, and its callers are so short that the
+    /// compiler inlines them with and without probes.
     #[inline(never)]
     fn multiply(
         &self,
@@ -175,201 +470,5 @@ impl<P: Probe> Pass<'_, P> {
             self.cpu.kernels.add_bias(x, bias);
         });
         self.probe.tap(value, Some(routine), Operation::Exact, x);
-    }
-
-    /// Runs `tokens` through the model, after those in `kv`. Returns the logits of the tokens in
-    /// `outputs`, one row of the vocabulary each. Advancing the cache is the caller's: outside of what probes run
-    /// nothing is done here that can't be done again, so that a probe may run nothing, and only hear what there is.
-    ///
-    /// The caller has held the number of tokens against the scratch and the cache, and their ids
-    /// against the vocabulary.
-    pub(crate) fn forward<'s>(
-        &self,
-        scratch: &'s mut Scratch,
-        kv: &mut KvCache,
-        tokens: &[u32],
-        outputs: Outputs,
-    ) -> &'s [f32] {
-        let Self { model, cpu, routines, probe: p, .. } = *self;
-        let (c, w, kernels) = (&model.config, &model.weights, cpu.kernels);
-        let (n, pos) = (tokens.len(), kv.len());
-        let (dim, head, ffn) = (c.dim, c.head_dim, c.ffn_dim);
-        let (q_dim, kv_dim, n_heads) = (c.q_dim(), c.kv_dim(), c.n_heads);
-        let context = pos + n; // tokens that the last one sees
-        let heads_per_kv = n_heads / c.n_kv_heads;
-        let n_pairs = c.n_rot / 2;
-        let scale = 1.0 / (head as f32).sqrt();
-        let pairs = c.architecture.rope_pairs();
-        let [of_dots, of_softmax] = deals_of_attention(cpu, c, pos, n);
-
-        let x = &mut scratch.x[..n * dim];
-        let h = &mut scratch.h[..n * dim];
-        let y = &mut scratch.y[..n * dim];
-        let q = &mut scratch.q[..n * q_dim];
-        let k = &mut scratch.k[..n * kv_dim];
-        let v = &mut scratch.v[..n * kv_dim];
-        let a = &mut scratch.a[..n * q_dim];
-        let s = &mut scratch.s[..n * n_heads * context];
-        let gate = &mut scratch.gate[..n * ffn];
-        let up = &mut scratch.up[..n * ffn];
-        let cos = &mut scratch.cos[..n * n_pairs];
-        let sin = &mut scratch.sin[..n * n_pairs];
-
-        // Each norm, n rows at once; `out` and `x` are (n, weight.len()).
-        let norm = |value, routine, out: &mut [f32], x: &[f32], weight: &[f32]| {
-            let width = weight.len();
-            let work = work::rms_norm(width, x.len());
-            p.brick_kernel(RmsNorm, routine, work, || {
-                for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
-                    kernels.rms_norm(out, x, weight, c.norm_eps);
-                }
-            });
-            p.tap(value, Some(routine), Operation::RmsNorm { width }, out);
-        };
-        let norm_in_place = |value, routine, x: &mut [f32], weight: &[f32]| {
-            let width = weight.len();
-            let work = work::rms_norm(width, x.len());
-            p.brick_kernel(RmsNorm, routine, work, || {
-                for x in x.chunks_exact_mut(width) {
-                    kernels.rms_norm_in_place(x, weight, c.norm_eps);
-                }
-            });
-            p.tap(value, Some(routine), Operation::RmsNorm { width }, x);
-        };
-
-        let n_out = outputs.count(n);
-        scratch.logits.resize(n_out * c.n_vocab, 0.0);
-
-        let work = work::embed(&w.embedding, n);
-        p.begin();
-        p.brick_kernel(Embedding, routines.embed, work, || {
-            let table = w.embedding.matrix(&model.gguf);
-            for (x, &token) in x.chunks_exact_mut(dim).zip(tokens) {
-                table.dequantize_row(token as usize, x);
-            }
-        });
-        p.tap(Value::Embedding, Some(routines.embed), Operation::Exact, x);
-        // The angles are the same in all layers.
-        p.brick(RopeEmbedding, brickscope::Work::elements((n * n_pairs) as u64), || {
-            let angles = cos.chunks_exact_mut(n_pairs).zip(sin.chunks_exact_mut(n_pairs));
-            for (i, (cos, sin)) in angles.enumerate() {
-                let factors = w.rope_factors.as_deref();
-                rope_tables(pos + i, c.rope_base, c.n_rot, factors, c.rope_scale, cos, sin);
-            }
-        });
-        p.tap(Value::Cos, None, Operation::Exact, cos);
-        p.tap(Value::Sin, None, Operation::Exact, sin);
-
-        for (i, (w, mut kv)) in w.layers.iter().zip(kv.layers_mut()).enumerate() {
-            p.layer(i, || {
-                norm(Value::AttentionNorm, routines.rms_norm, h, x, &w.attn_norm);
-                // What kernels make of an input is made in the first that needs it, for all that share it.
-                let input = &mut Inputs::new(h, n);
-                let parts = [&w.q, &w.k, &w.v].map(|w| work::matmul(w, n));
-                p.brick_kernels(QkvProjection, work::sum(parts), |p| {
-                    self.matmul(p, Value::Q, q, &w.q, input);
-                    self.matmul(p, Value::K, k, &w.k, input);
-                    self.matmul(p, Value::V, v, &w.v, input);
-                    self.add_bias(p, Value::BiasedQ, routines.add_q_bias, q, w.q_bias.as_deref());
-                    self.add_bias(p, Value::BiasedK, routines.add_kv_bias, k, w.k_bias.as_deref());
-                    self.add_bias(p, Value::BiasedV, routines.add_kv_bias, v, w.v_bias.as_deref());
-                });
-                if let (Some(q_norm), Some(k_norm)) = (&w.q_norm, &w.k_norm) {
-                    norm_in_place(Value::NormedQ, routines.head_norm, q, q_norm);
-                    norm_in_place(Value::NormedK, routines.head_norm, k, k_norm);
-                }
-                let parts = [work::rope(q_dim + kv_dim, n), work::cache(kv_dim, n)];
-                p.brick_kernel(RopeEmbedding, routines.rope, work::sum(parts), || {
-                    for (rows, width) in [(&mut *q, q_dim), (&mut *k, kv_dim)] {
-                        for (t, row) in rows.chunks_exact_mut(width).enumerate() {
-                            let angles = t * n_pairs..(t + 1) * n_pairs;
-                            for x in row.chunks_exact_mut(head) {
-                                kernels.rope(x, &cos[angles.clone()], &sin[angles.clone()], pairs);
-                            }
-                        }
-                    }
-                    p.tap(Value::RotatedQ, Some(routines.rope), Operation::Rope, q);
-                    p.tap(Value::RotatedK, Some(routines.rope), Operation::Rope, k);
-                    kv.k.put(pos, k);
-                    kv.v.put(pos, v);
-                });
-
-                // Row t·n_heads + j of the scores is query head j of token t.
-                let read_keys = p.tap_cache(Value::CachedKeys, &mut kv.k, context);
-                let visible = |row: usize| pos + row / n_heads + 1;
-                let kv_head = |row: usize| row % n_heads / heads_per_kv;
-                let work = work::scores(n_heads, head, kv_dim, pos, n);
-                p.brick_kernel(AttentionScore, routines.scores.pick(of_dots), work, || {
-                    cpu.each_row(of_dots, s, context, |row, s| {
-                        let q = &q[row * head..(row + 1) * head];
-                        let keys = kv.k.head(kv_head(row));
-                        kernels.scores(&mut s[..visible(row)], q, keys, head, scale);
-                    });
-                });
-                p.tap(
-                    Value::Scores,
-                    Some(routines.scores.pick(of_dots)),
-                    Operation::Scores { q, keys: &read_keys },
-                    s,
-                );
-                let work = work::softmax(n_heads, pos, n);
-                p.brick_kernel(AttentionSoftmax, routines.softmax.pick(of_softmax), work, || {
-                    cpu.each_row(of_softmax, s, context, |row, s| {
-                        kernels.softmax(&mut s[..visible(row)])
-                    });
-                });
-                p.tap(
-                    Value::Probabilities,
-                    Some(routines.softmax.pick(of_softmax)),
-                    Operation::Softmax,
-                    s,
-                );
-                let read_values = p.tap_cache(Value::CachedValues, &mut kv.v, context);
-                let work = work::weighted_sum(n_heads, head, kv_dim, pos, n);
-                p.brick_kernel(AttentionOutput, routines.weighted_sum.pick(of_dots), work, || {
-                    cpu.each_row(of_dots, a, head, |row, a| {
-                        let s = &s[row * context..][..visible(row)];
-                        kernels.weighted_sum(a, s, kv.v.head(kv_head(row)), head);
-                    });
-                });
-                p.tap(
-                    Value::Attention,
-                    Some(routines.weighted_sum.pick(of_dots)),
-                    Operation::WeightedSum { p: s, values: &read_values },
-                    a,
-                );
-                if let Some(sub_norm) = &w.attn_sub_norm {
-                    norm_in_place(Value::AttentionSubNorm, routines.attn_sub_norm, a, sub_norm);
-                }
-                p.brick_kernels(OutputProjection, work::matmul(&w.output, n), |p| {
-                    self.matmul(p, Value::Output, y, &w.output, &mut Inputs::new(a, n));
-                    self.add(p, Value::AttentionResidual, x, y);
-                });
-
-                norm(Value::FfnNorm, routines.rms_norm, h, x, &w.ffn_norm);
-                let input = &mut Inputs::new(h, n);
-                self.matmul_brick(Value::Gate, gate, &w.gate, input);
-                self.matmul_brick(Value::Up, up, &w.up, input);
-                let work = work::silu_mul(ffn, n);
-                p.brick_kernel(Activation, routines.silu_mul, work, || kernels.silu_mul(gate, up));
-                let silu_mul = Operation::SiluMul { up };
-                p.tap(Value::Activation, Some(routines.silu_mul), silu_mul, gate);
-                if let Some(sub_norm) = &w.ffn_sub_norm {
-                    norm_in_place(Value::FfnSubNorm, routines.ffn_sub_norm, gate, sub_norm);
-                }
-                p.brick_kernels(DownProjection, work::matmul(&w.down, n), |p| {
-                    self.matmul(p, Value::Down, y, &w.down, &mut Inputs::new(gate, n));
-                    self.add(p, Value::FfnResidual, x, y);
-                });
-            });
-        }
-        if n_out > 0 {
-            let h = &mut h[..n_out * dim];
-            let x = &x[(n - n_out) * dim..];
-            norm(Value::OutputNorm, routines.rms_norm, h, x, &w.output_norm);
-            let input = &mut Inputs::new(h, n_out);
-            self.matmul_brick(Value::Logits, &mut scratch.logits, &w.head, input);
-        }
-        &scratch.logits
     }
 }

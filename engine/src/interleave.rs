@@ -1,4 +1,4 @@
-//! Rows of weights put side by side in memory, for kernels that read them faster so.
+//! Interleaves rows of weights in memory, for kernels that read them faster that way.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -9,85 +9,68 @@ use std::time::{Duration, Instant};
 
 use brickscope_kernels::{GROUP_ROWS, Kernels, QuantType, interleave};
 
-use crate::model::Model;
-use crate::weights::Tensor;
+use crate::gguf::Gguf;
+use crate::weights::{Tensor, Weights};
 
-/// So many bytes are rearranged between two words on how far it is.
+/// Bytes that are rearranged between two reports of progress.
 const AT_ONCE: usize = 2 << 20;
 
-/// What [`Model::interleave`] did.
+/// What [`Model::interleave`](crate::Model::interleave) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Interleaved {
-    /// How many matrices.
+    /// Matrices that were rearranged.
     pub matrices: usize,
-    /// How many bytes they have.
+    /// Their bytes.
     pub bytes: u64,
     /// How long it took.
     pub took: Duration,
 }
 
-impl Model {
-    /// Puts the rows of those matrices side by side that `kernels` read faster so
-    /// ([`Kernels::interleaves`]), in place and on so many threads at most. `progress` is told how many bytes of how
-    /// many are done.
-    ///
-    /// Other kernels read them, too, though not faster. A table of embeddings that isn't the head as well stays as
-    /// it is, as do matrices whose rows aren't a multiple of [`GROUP_ROWS`].
-    ///
-    /// Nothing happens, and `None` is returned, where there is no such matrix or the bytes aren't this model's alone:
-    /// if they are in a file, or somebody has a clone of its `gguf`.
-    pub fn interleave(
-        &mut self,
-        kernels: Kernels,
-        threads: NonZeroUsize,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Option<Interleaved> {
-        let chosen = self.faster_interleaved(kernels);
-        let chosen = chosen.map(|w| (self.gguf.range(w.info()), w.kind, w.cols));
-        let mut chosen: Vec<(Range<usize>, QuantType, usize)> = chosen.collect();
-        let Self { gguf, weights, .. } = self;
-        chosen.sort_by_key(|(range, ..)| range.start);
-        if chosen.is_empty() {
-            return None;
-        }
-        let bytes = gguf.bytes_mut()?;
-        let begun = Instant::now();
-        let total = chosen.iter().map(|(range, ..)| range.len() as u64).sum();
-        rearrange(pieces(bytes, &chosen), threads, &mut |done| progress(done, total));
-        let done = Interleaved { matrices: chosen.len(), bytes: total, took: begun.elapsed() };
-        let starts: Vec<usize> = chosen.iter().map(|(range, ..)| range.start).collect();
-        for w in weights.matrices_mut() {
-            w.set_interleaved(starts.contains(&gguf.range(w.info()).start));
-        }
-        gguf.note_interleaved(&starts, done);
-        Some(done)
+/// Interleaves in place those matrices that `kernels` read faster that way, on at most `threads` threads. `None` if
+/// there are none, or the bytes can't be changed.
+pub(crate) fn interleave_matrices(
+    gguf: &mut Gguf,
+    weights: &mut Weights,
+    kernels: Kernels,
+    threads: NonZeroUsize,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Option<Interleaved> {
+    let chosen = faster_interleaved(weights, kernels);
+    let chosen = chosen.map(|w| (gguf.range(w.info()), w.kind, w.cols));
+    let mut chosen: Vec<(Range<usize>, QuantType, usize)> = chosen.collect();
+    chosen.sort_by_key(|(range, ..)| range.start);
+    if chosen.is_empty() {
+        return None;
     }
-
-    /// Whether there is anything to do for [`interleave`](Self::interleave), if the bytes are this model's alone.
-    #[must_use]
-    pub fn is_faster_interleaved(&self, kernels: Kernels) -> bool {
-        self.faster_interleaved(kernels).next().is_some()
+    let bytes = gguf.bytes_mut()?;
+    let begun = Instant::now();
+    let total = chosen.iter().map(|(range, ..)| range.len() as u64).sum();
+    rearrange(pieces(bytes, &chosen), threads, &mut |done| progress(done, total));
+    let took = begun.elapsed();
+    let starts: Vec<usize> = chosen.iter().map(|(range, ..)| range.start).collect();
+    for w in weights.matrices_mut() {
+        w.set_interleaved(starts.contains(&gguf.range(w.info()).start));
     }
-
-    fn faster_interleaved(&self, kernels: Kernels) -> impl Iterator<Item = &Tensor> {
-        // All but the embedding, which comes first; a tied head is the same again.
-        self.weights.matrices().skip(1).filter(move |w| {
-            kernels.interleaves(w.kind) && w.rows.is_multiple_of(GROUP_ROWS) && !w.is_interleaved()
-        })
-    }
-
-    /// What [`interleave`](Self::interleave) has done so far, if anything.
-    #[must_use]
-    pub fn interleaved(&self) -> Option<Interleaved> {
-        self.gguf.interleaved()
-    }
+    gguf.mark_interleaved(&starts);
+    Some(Interleaved { matrices: chosen.len(), bytes: total, took })
 }
 
-/// Some rows of a type and so many columns, whole groups.
+/// The matrices that `kernels` read faster interleaved, and that aren't yet.
+pub(crate) fn faster_interleaved(
+    weights: &Weights,
+    kernels: Kernels,
+) -> impl Iterator<Item = &Tensor> {
+    // All but the embedding, which comes first; a tied head is the same again.
+    weights.matrices().skip(1).filter(move |w| {
+        kernels.interleaves(w.kind) && w.rows.is_multiple_of(GROUP_ROWS) && !w.is_interleaved()
+    })
+}
+
+/// Whole groups of rows: their type, columns and bytes.
 type Piece<'b> = (QuantType, usize, &'b mut [u8]);
 
-/// The matrices, in order of their places, cut into pieces.
+/// Cuts the matrices, which come in order of their places, into pieces.
 fn pieces<'b>(
     mut bytes: &'b mut [u8],
     matrices: &[(Range<usize>, QuantType, usize)],
@@ -104,7 +87,7 @@ fn pieces<'b>(
     pieces
 }
 
-/// Does the work; the calling thread takes part, and tells how many bytes are done.
+/// Interleaves all pieces on `threads` threads, the calling one among them. It reports how many bytes are done.
 fn rearrange(pieces: Vec<Piece<'_>>, threads: NonZeroUsize, progress: &mut dyn FnMut(u64)) {
     let total: u64 = pieces.iter().map(|(.., rows)| rows.len() as u64).sum();
     let threads = threads.get().min(pieces.len());
@@ -120,7 +103,7 @@ fn rearrange(pieces: Vec<Piece<'_>>, threads: NonZeroUsize, progress: &mut dyn F
     };
     thread::scope(|scope| {
         for _ in 1..threads {
-            // Who can't be started leaves the work to the others.
+            // Without this thread, the others do the work.
             let _ = thread::Builder::new().spawn_scoped(scope, || work(&mut |_| ()));
         }
         work(progress);
@@ -135,7 +118,7 @@ mod tests {
     use brickscope_kernels::Backend;
 
     use super::*;
-    use crate::gguf::Gguf;
+    use crate::model::Model;
 
     fn fixture(name: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models").join(name)

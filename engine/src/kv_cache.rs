@@ -1,8 +1,8 @@
 //! The keys and values of all tokens so far.
 //!
-//! They lie by head: all keys of the first key head, token after token, then those of the next. Attention
-//! reads one head at a time, from its first token to its last, and a processor is quicker at bringing
-//! what comes next than at pieces of 256 bytes with other heads between them.
+//! They are laid out by head: all keys of the first key head, token after token, then those of the next. Attention
+//! reads one head at a time, from its first token to its last, and processors fetch a contiguous stretch
+//! faster than pieces of 256 bytes with other heads between them.
 
 use crate::config::Config;
 use crate::floats::Floats;
@@ -33,7 +33,7 @@ pub struct Heads<'a> {
 }
 
 impl Heads<'_> {
-    /// Those of one head, `(capacity, head_dim)`.
+    /// One head, `(capacity, head_dim)`.
     ///
     /// # Panics
     ///
@@ -43,11 +43,11 @@ impl Heads<'_> {
         &self.floats[head * self.head_len..][..self.head_len]
     }
 
-    /// Puts `rows`, `(n, kv_dim)`, to the places of the tokens from `position` on.
+    /// Writes `rows`, `(n, kv_dim)`, to the places of the tokens from `position` on.
     ///
     /// # Panics
     ///
-    /// If there aren't so many places.
+    /// If they don't fit.
     pub fn put(&mut self, position: usize, rows: &[f32]) {
         let Self { head_len, head_dim, .. } = *self;
         let kv_dim = self.floats.len() / head_len * head_dim;
@@ -64,12 +64,11 @@ impl Heads<'_> {
         }
     }
 
-    /// A copy of the first `n_tokens` tokens' by token: `(n_tokens, kv_dim)`, as [`put`](Self::put) takes
-    /// them.
+    /// A copy of the first `n_tokens` tokens, `(n_tokens, kv_dim)`: the layout that [`put`](Self::put) takes.
     ///
     /// # Panics
     ///
-    /// If there aren't so many places.
+    /// If `n_tokens` is more than the capacity.
     #[must_use]
     pub fn rows(&self, n_tokens: usize) -> Vec<f32> {
         let Self { head_len, head_dim, .. } = *self;
@@ -84,12 +83,12 @@ impl Heads<'_> {
 }
 
 impl KvCache {
-    /// Room for `capacity` tokens. The memory is taken from the system as it is filled: in large pages, where there
-    /// are some, nearly all of it by the first token, as each head's keys are elsewhere.
+    /// Room for `capacity` tokens. The system commits the memory as it is filled. With large pages the first token
+    /// commits nearly all of it, as each head's keys are in another place.
     ///
     /// # Panics
     ///
-    /// If it is more than a process can have.
+    /// If it exceeds the address space.
     #[must_use]
     pub fn new(config: &Config, capacity: usize) -> Self {
         let floats = usize::try_from(Self::floats(config, capacity)).expect("a cache that fits");
@@ -108,7 +107,7 @@ impl KvCache {
         })
     }
 
-    /// How many numbers a cache of `capacity` tokens holds.
+    /// Numbers in a cache of `capacity` tokens.
     pub(crate) fn floats(config: &Config, capacity: usize) -> u128 {
         2 * config.n_layers as u128 * capacity as u128 * config.kv_dim() as u128
     }
@@ -136,9 +135,8 @@ impl KvCache {
         self.truncate(0);
     }
 
-    /// Keeps the first `n_tokens` tokens and forgets those after them. As with a `Vec`, nothing
-    /// happens where there are no more than that; it never panics. What comes next overwrites the
-    /// keys and values that were forgotten before anything reads them.
+    /// Keeps the first `n_tokens` tokens and forgets the rest. As with a `Vec`, does nothing if there are no
+    /// more than that; never panics. Forgotten keys and values are overwritten before anything reads them.
     pub fn truncate(&mut self, n_tokens: usize) {
         self.n_tokens = self.n_tokens.min(n_tokens);
     }
@@ -173,7 +171,7 @@ mod tests {
         rope_scale: 1.0,
     };
 
-    /// What tells an element from all others.
+    /// A value that no other element has.
     fn element(layer: usize, part: usize, token: usize, head: usize, i: usize) -> f32 {
         (((((layer * 2 + part) * CAPACITY + token) * 3 + head) * 4 + i) + 1) as f32
     }
@@ -235,7 +233,7 @@ mod tests {
         kv.truncate(4);
         assert_eq!((kv.len(), kv.capacity()), (2, CAPACITY));
         for (i, mut layer) in kv.layers_mut().enumerate() {
-            // The token of another place, so that it can be told apart.
+            // Another token's values, so that they can be told apart.
             layer.k.put(2, &rows(i, 0, 0..1));
             let expected = [rows(i, 0, 0..2), rows(i, 0, 0..1), rows(i, 0, 3..5)].concat();
             assert_eq!(layer.k.rows(CAPACITY), expected);

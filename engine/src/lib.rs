@@ -26,9 +26,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! One function, [`forward`](mod@forward), is the forward pass, with one brick a line.
-//! [`Session::forward`] and [`Session::forward_profiled`] both call it; they differ in the
-//! [`Probe`].
+//! [`Session`] runs a model on the CPU and [`GpuSession`] on a device; [`AnySession`] is either. `Session::forward` and
+//! `Session::forward_profiled` run the same forward pass with different [`Probe`]s.
+//!
+//! # Where things are
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `forward.rs` | **the forward pass**, one brick a line, generic over the probe |
+//! | `probe.rs`, `value.rs`, `tap.rs`, `template.rs` | probes; the values that a pass makes, and the probe that shows them; decode passes that are labelled afterwards |
+//! | `gguf/` | model files: reading, writing, errors; `map.rs` has the `unsafe` line that maps one |
+//! | `tokenizer/` | text to ids and back: `spm.rs`, `bpe.rs`, `split.rs` (pre-tokenizers) |
+//! | `synth/` | model files of real shapes with seeded random weights; prompts of random tokens |
+//! | `config.rs`, `weights.rs`, `model.rs`, `interleave.rs`, `error.rs` | a model's shape; its tensors by name; the whole of it; rows rearranged in memory; errors of models and devices |
+//! | `cpu/`, `routines.rs`, `work.rs` | the CPU executor and each thread's share; kernels with their shapes, numbered and named; FLOPs and bytes of bricks |
+//! | `session.rs`, `kv_cache.rs`, `floats.rs` | a session on the CPU; keys and values so far; buffers in large pages |
+//! | `executor/gpu/` | devices in general: the pass as a list of kernels, and the session that runs it |
+//! | `executor/cuda/` | NVIDIA: `driver.rs` has **every call into the driver and its `unsafe`**, `kernels/` a `.cu` and its `.ptx` for each operation, `graph.rs` decode passes as graphs, `clock.rs` timestamps, `bricks.rs` the predecessor's names, `cupti/` CUPTI's timings, an optional cross-check (`library.rs`: every call into it and its `unsafe`) |
+//! | `executor/wgpu/` | Vulkan, Metal and DX12 (feature `wgpu`); `shaders/` has the kernels |
+//! | `any_session.rs`, `generate.rs`, `sample.rs` | sessions on any executor; from prompt to answer; choosing tokens |
+//! | `diverge/` | two executors in lockstep: `compare.rs` compares a value, `tolerance.rs` says how far off it may be |
+//!
+//! `engine/fake-cuda/` is a CUDA driver, and CUPTI, without a device, for tests.
 
 pub mod diverge;
 pub mod executor;
@@ -37,29 +56,37 @@ pub mod gguf;
 pub mod synth;
 pub mod tokenizer;
 
+mod any_session;
 mod config;
+mod cpu;
+mod error;
 mod floats;
 mod generate;
 mod interleave;
 mod kv_cache;
 mod model;
 mod probe;
+mod routines;
 mod sample;
-mod script;
 mod session;
 mod tap;
+mod template;
+mod value;
 mod weights;
+mod work;
 
+pub use any_session::{AnyProbe, AnySession};
 pub use config::{Architecture, Config};
+pub use error::{Error, GpuError};
 #[cfg(feature = "wgpu")]
 pub use executor::Wgpu;
-pub use executor::gpu::{Gpu, GpuError, GpuProbe, GpuSession};
-pub use generate::{GenerateOptions, Generated, generate, generate_on};
+pub use executor::gpu::{Gpu, GpuProbe, GpuSession};
+pub use generate::{GenerateOptions, Generated, generate};
 pub use interleave::Interleaved;
 pub use kv_cache::{Heads, KvCache};
-pub use model::{Error, Model};
+pub use model::Model;
 pub use probe::{KernelProbe, NoProbe, Probe, Profiled, ProfiledKernels};
 pub use sample::{Sampler, Sampling};
 pub use session::Session;
-pub use tap::{At, Operation, Value};
+pub use value::{At, Operation, Value};
 pub use weights::{Layer, Tensor, Weights};

@@ -1,18 +1,21 @@
 //! A model: its file, its shape, its weights and its tokenizer.
 
-use std::path::{Path, PathBuf};
+use std::num::NonZeroUsize;
+use std::path::Path;
 
 use brickscope_kernels::Kernels;
 
 use crate::config::Config;
-use crate::gguf::{self, Gguf, TensorType};
-use crate::tokenizer::{self, Model as TokenizerModel, Special, TokenType, Tokenizer, Vocabulary};
+use crate::error::Error;
+use crate::gguf::{Gguf, TensorType};
+use crate::interleave::{Interleaved, faster_interleaved, interleave_matrices};
+use crate::tokenizer::{Model as TokenizerModel, Special, TokenType, Tokenizer, Vocabulary};
 use crate::weights::Weights;
 
 /// A model that can be run.
 #[derive(Debug)]
 pub struct Model {
-    /// The file, mapped or copied into memory, where `weights` may have rows put side by side.
+    /// The file, mapped or copied into memory; there [`interleave`](Self::interleave) may have rearranged rows.
     pub gguf: Gguf,
     /// The shape.
     pub config: Config,
@@ -20,83 +23,11 @@ pub struct Model {
     pub weights: Weights,
     /// Text to tokens and back.
     pub tokenizer: Tokenizer,
-}
-
-/// A model that can't be run, or a request that it can't serve.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the sentence above each variant says what its fields are")]
-pub enum Error {
-    /// The file isn't a model file that can be read.
-    #[error(transparent)]
-    Gguf(#[from] gguf::Error),
-
-    /// The vocabulary in the file can't be used, or can't spell a text.
-    #[error("{}: {cause}", file.display())]
-    Tokenizer { file: PathBuf, cause: tokenizer::Error },
-
-    /// An architecture that the engine doesn't compute.
-    #[error(
-        "{}: `general.architecture` is `{}` (byte {at}), but this engine computes llama, qwen2, qwen3 and bitnet",
-        file.display(), name.escape_debug()
-    )]
-    UnknownArchitecture { file: PathBuf, name: String, at: u64 },
-
-    /// A number in the file that makes no sense, or asks for something that isn't there.
-    #[error("{}: `{key}` is {value} (byte {at}), which {why}", file.display())]
-    BadConfig { file: PathBuf, key: String, value: String, why: String, at: u64 },
-
-    /// A tensor that the architecture needs.
-    #[error("{}: there is no tensor `{name}`, which the architecture needs", file.display())]
-    MissingTensor { file: PathBuf, name: String },
-
-    /// A tensor that isn't of the shape that the architecture needs.
-    #[error(
-        "{}: tensor `{name}` (at byte {at}) has the shape {found:?}, but should have {expected:?}",
-        file.display()
-    )]
-    TensorShape { file: PathBuf, name: String, at: u64, found: Vec<usize>, expected: Vec<usize> },
-
-    /// A tensor of a type that there are no kernels for.
-    #[error(
-        "{}: tensor `{name}` (at byte {at}) is stored as {kind}, for which there are no kernels yet",
-        file.display()
-    )]
-    TensorKind { file: PathBuf, name: String, at: u64, kind: TensorType },
-
-    /// More tokens than there is room for.
-    #[error("{}: {asked} tokens do not fit the context, which has room for {room}: {limit}", file.display())]
-    Context { file: PathBuf, asked: usize, room: usize, limit: String },
-
-    /// More memory than there is.
-    #[error(
-        "{}: a context of {context} tokens takes {bytes} bytes of memory, which this system does not give",
-        file.display()
-    )]
-    Memory { file: PathBuf, context: usize, bytes: u128 },
-
-    /// Two models that can't be compared brick by brick.
-    #[error(
-        "{} and {} have different shapes, which can't be compared brick by brick: {what}: {a} and {b}",
-        file.display(), other.display()
-    )]
-    Shapes { file: PathBuf, other: PathBuf, what: &'static str, a: String, b: String },
-
-    /// The device that runs the model.
-    #[error(transparent)]
-    Device(#[from] crate::executor::gpu::GpuError),
-
-    /// A pass over no tokens.
-    #[error("a forward pass needs at least one token")]
-    NoTokens,
-
-    /// A token that the vocabulary doesn't have.
-    #[error("token {index} of the input is {id}, but the vocabulary has {n_vocab} tokens")]
-    TokenId { index: usize, id: u32, n_vocab: usize },
+    interleaved: Option<Interleaved>,
 }
 
 impl Model {
-    /// Whether `tokens` can be run where `taken` positions of `capacity` are.
+    /// Checks that `tokens` can be run where `taken` of `capacity` positions are taken.
     pub(crate) fn check_tokens(
         &self,
         tokens: &[u32],
@@ -114,8 +45,7 @@ impl Model {
         self.check_room(tokens.len(), capacity - taken, limit)
     }
 
-    /// Whether `prompt` can be run there, and `n_tokens` be chosen after it. The last one is chosen and not
-    /// run.
+    /// Checks that `prompt` can be run there and `n_tokens` be chosen after it. The last one is chosen and not run.
     pub(crate) fn check_run(
         &self,
         prompt: &[u32],
@@ -145,7 +75,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// If the file can't be read, or isn't a model that the engine computes.
+    /// If the file can't be read, or isn't a model that the engine supports.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::from_gguf(Gguf::open(path)?)
     }
@@ -172,7 +102,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// If it isn't a model that the engine computes.
+    /// If it isn't a model that the engine supports.
     pub fn from_gguf(gguf: Gguf) -> Result<Self, Error> {
         let config = Config::read(&gguf)?;
         let weights = Weights::find(&gguf, &config)?;
@@ -186,27 +116,63 @@ impl Model {
                 at: gguf.metadata.at("tokenizer.ggml.tokens"),
             });
         }
-        Ok(Self { gguf, config, weights, tokenizer })
+        Ok(Self { gguf, config, weights, tokenizer, interleaved: None })
+    }
+
+    /// Interleaves the rows of those matrices that `kernels` read faster that way ([`Kernels::interleaves`]), in
+    /// place and on at most `threads` threads. `progress` gets the bytes done and the bytes in all.
+    ///
+    /// Other kernels read interleaved rows too, though no faster. The embedding table stays as it is unless it is
+    /// also the head, as do matrices whose rows aren't a multiple of
+    /// [`GROUP_ROWS`](brickscope_kernels::GROUP_ROWS).
+    ///
+    /// Returns `None`, and changes nothing, if there is no such matrix or the bytes can't be changed: they are in a
+    /// mapped file, or `gguf` has a clone.
+    pub fn interleave(
+        &mut self,
+        kernels: Kernels,
+        threads: NonZeroUsize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Option<Interleaved> {
+        let Self { gguf, weights, .. } = self;
+        let done = interleave_matrices(gguf, weights, kernels, threads, progress)?;
+        let so_far = self.interleaved.get_or_insert_default();
+        so_far.matrices += done.matrices;
+        so_far.bytes += done.bytes;
+        so_far.took += done.took;
+        Some(done)
+    }
+
+    /// Whether [`interleave`](Self::interleave) would find matrices to rearrange, if it may change the bytes.
+    #[must_use]
+    pub fn is_faster_interleaved(&self, kernels: Kernels) -> bool {
+        faster_interleaved(&self.weights, kernels).next().is_some()
+    }
+
+    /// What [`interleave`](Self::interleave) has done to this model so far.
+    #[must_use]
+    pub fn interleaved(&self) -> Option<Interleaved> {
+        self.interleaved
     }
 
     /// The tokens of a text.
     ///
     /// # Errors
     ///
-    /// If the vocabulary can't spell it.
+    /// If the vocabulary can't encode it.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, Error> {
         let fault = |cause| Error::Tokenizer { file: self.gguf.path.clone(), cause };
         self.tokenizer.encode(text, special).map_err(fault)
     }
 
-    /// How many weights there are, a tied head counted once.
+    /// The number of weights; a tied head counts once.
     #[must_use]
     pub fn n_parameters(&self) -> u64 {
         self.gguf.tensors.iter().map(|tensor| tensor.n_elements() as u64).sum()
     }
 
-    /// The type that most weights have, in lower case: what people call the model's quantisation.
-    /// An embedding that isn't the head, too, doesn't count: nothing multiplies by it.
+    /// The type of most weights, in lower case: what people call the model's quantisation. An embedding that isn't
+    /// also the head doesn't count, as nothing multiplies by it.
     #[must_use]
     pub fn quantization(&self) -> String {
         let has_head = self.gguf.tensors.iter().any(|tensor| tensor.name == "output.weight");
@@ -222,11 +188,11 @@ impl Model {
         most.map_or_else(String::new, |(kind, _)| kind.name().to_lowercase())
     }
 
-    /// Whether any of this model's products would round activations to 8 bits with these kernels: then the
-    /// peak of a run is that of bytes.
+    /// Whether any of this model's products would round activations to 8 bits with these kernels. The roof of such a
+    /// run is the peak of 8-bit arithmetic.
     #[must_use]
     pub fn rounds_activations(&self, kernels: Kernels) -> bool {
-        // But for the first, of which rows are looked up.
+        // All but the embedding, whose rows are looked up.
         let mut matrices = self.weights.matrices().skip(1);
         matrices.any(|w| [1, 2].iter().any(|&n| kernels.rounds_activations(w.kind, n)))
     }

@@ -1,20 +1,23 @@
-//! What the forward pass tells of itself: to nobody, or to a profiler. (A tap is in `tap.rs`.)
+//! Probes: what the forward pass reports its layers, bricks and kernels to.
+//!
+//! [`NoProbe`] ignores them, [`Profiled`] passes them on to a profiler; the probes of `template.rs` and `tap.rs` are
+//! internal.
 
 use std::ops::Range;
 
 use brickscope::{BrickId, BrickKernelsTimer, BrickProfiler, KernelId, Work};
 use brickscope_kernels::{TileLevel, TileWatch, TileWork};
 
-use crate::executor::{Routine, Routines};
 use crate::kv_cache::Heads;
-use crate::tap::{Operation, Value};
+use crate::routines::{Routine, Routines};
+use crate::value::{Operation, Value};
 
-/// Hears of each layer, brick and kernel while it runs. It may run none of the bricks: then it hears of all that
-/// there is, and nothing is computed.
+/// Runs each layer, brick and kernel of a forward pass. A probe that runs none of the bricks still sees all of them,
+/// and nothing is computed.
 pub trait Probe {
-    /// The first brick comes next. A brick that is a kernel, or of some kernels, comes right after what is told of before it:
-    /// a reading of the clock may end the one and begin the other. What has to be done between them is done before this,
-    /// or at the end of a layer.
+    /// Called right before the first brick. From here on, a brick of one or more kernels directly follows whatever was
+    /// reported before it, so one reading of the clock may end the one and begin the other. Other work is done
+    /// before this call, or at the end of a layer.
     #[inline(always)]
     fn begin(&self) {}
 
@@ -22,10 +25,10 @@ pub trait Probe {
     fn layer(&self, index: usize, run: impl FnOnce());
     /// Runs one brick.
     fn brick(&self, brick: BrickId, work: Work, run: impl FnOnce());
-    /// Runs one brick that is a single kernel. No other is run inside it, nor inside that of some kernels.
+    /// Runs one brick that is a single kernel. No brick runs inside it.
     fn brick_kernel(&self, brick: BrickId, routine: Routine, work: Work, run: impl FnOnce());
-    /// Runs one brick of some kernels, one after the other, and nothing between them. A brick without
-    /// any is not told of.
+    /// Runs one brick of several kernels, back to back. A brick without any kernel isn't reported. No brick runs
+    /// inside it.
     fn brick_kernels<'a>(
         &'a self,
         brick: BrickId,
@@ -33,38 +36,37 @@ pub trait Probe {
         run: impl FnOnce(&mut Self::Kernels<'a>),
     );
 
-    /// Sees what a kernel has put out, or what attention is about to read, and may change it. Most
-    /// probes don't look.
+    /// Sees a kernel's output, or what attention is about to read, and may change it. Most probes ignore it.
     #[inline(always)]
     fn tap(&self, _: Value, _: Option<Routine>, _: Operation<'_>, _: &mut [f32]) {}
 
-    /// The same for the keys or the values that attention is about to read, those of the first `n_tokens`
-    /// tokens in the KV cache. Returns them as attention then reads them, `(n_tokens, kv_dim)`; nothing
-    /// where nobody looks, as it takes a copy.
+    /// The same for the keys or values of the first `n_tokens` tokens in the KV cache, which attention is about to
+    /// read. Returns them as attention then reads them, `(n_tokens, kv_dim)`. That takes a copy, so probes that
+    /// ignore values return nothing.
     #[inline(always)]
     fn tap_cache(&self, _value: Value, _heads: &mut Heads<'_>, _n_tokens: usize) -> Vec<f32> {
         Vec::new()
     }
 
-    /// Who is told of the tiles of products, if anybody.
+    /// What the tiles of matrix products are reported to, if anything.
     #[inline(always)]
     fn tiles(&self) -> Option<&dyn TileWatch> {
         None
     }
 
-    /// What hears of them.
+    /// Runs the kernels of a brick.
     type Kernels<'a>: KernelProbe
     where
         Self: 'a;
 }
 
-/// Hears of the kernels of one brick.
+/// Runs the kernels of one brick.
 pub trait KernelProbe {
     /// Runs the next kernel.
     fn kernel(&mut self, routine: Routine, work: Work, run: impl FnOnce());
 }
 
-/// Tells nobody. A forward pass with it compiles to code without any trace of a probe.
+/// Reports nothing. A forward pass with it compiles to code without any trace of a probe.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoProbe;
 
@@ -99,7 +101,7 @@ impl KernelProbe for NoProbe {
     }
 }
 
-/// Tells a profiler of the passes that [`Session::forward_with`](crate::Session::forward_with) runs.
+/// Reports the passes of [`Session::forward_with`](crate::Session::forward_with) to a profiler.
 #[derive(Debug)]
 pub struct Profiled<'p> {
     profiler: &'p BrickProfiler,
@@ -108,7 +110,7 @@ pub struct Profiled<'p> {
 }
 
 impl<'p> Profiled<'p> {
-    /// Makes the routines known to the profiler, so that a kernel is a number from then on.
+    /// Registers the routines with the profiler, so that each kernel is a number from then on.
     #[must_use]
     pub fn new(profiler: &'p BrickProfiler, routines: &Routines) -> Self {
         let kernels = routines
@@ -119,7 +121,7 @@ impl<'p> Profiled<'p> {
         Self { profiler, kernels }
     }
 
-    /// The profiler that is told.
+    /// The profiler that it reports to.
     #[must_use]
     pub fn profiler(&self) -> &'p BrickProfiler {
         self.profiler
@@ -202,12 +204,12 @@ impl TileWatch for Profiled<'_> {
     }
 }
 
-/// Tells a profiler of the kernels of a brick. Each begins where the one before it ended.
+/// Reports the kernels of a brick to a profiler. Each begins where the one before it ended.
 #[derive(Debug)]
 pub struct ProfiledKernels<'a> {
     profiled: &'a Profiled<'a>,
     brick: BrickId,
-    /// The brick with the kernel that runs, and its work. Nothing until the first one begins.
+    /// The timer of the brick and its running kernel, and that kernel's work. `None` until the first one begins.
     open: Option<(BrickKernelsTimer, Work)>,
 }
 

@@ -3,14 +3,14 @@
 /// How to choose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sampling {
-    /// The likeliest token; of equals, the one with the lowest id.
+    /// The most likely token; among equals, the one with the lowest id.
     Greedy,
-    /// At random, by the softmax of `logits / temperature`, among the `top_k` likeliest tokens, and
-    /// of these among the fewest that together have a probability of `top_p`.
+    /// At random, by the softmax of `logits / temperature`, among the `top_k` most likely tokens, and
+    /// among these the fewest that together reach a probability of `top_p`.
     Random {
-        /// Above 0. Higher is more even.
+        /// Above 0. Higher is more random.
         temperature: f32,
-        /// At most so many candidates; 0 for all.
+        /// The most candidates; 0 for all.
         top_k: usize,
         /// 0 to 1; 1 for all.
         top_p: f32,
@@ -29,7 +29,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler at the beginning of its random numbers.
+    /// A sampler at the start of its random sequence.
     #[must_use]
     pub fn new(sampling: Sampling) -> Self {
         let state = match sampling {
@@ -39,7 +39,7 @@ impl Sampler {
         Self { sampling, state, candidates: Vec::new() }
     }
 
-    /// The next token. Logits that aren't numbers are never chosen.
+    /// The next token. NaN logits are never chosen.
     ///
     /// # Panics
     ///

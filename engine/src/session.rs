@@ -1,20 +1,24 @@
-//! A conversation with a model: its KV cache, and room for a pass.
+//! A session on the CPU: the KV cache, room for a pass, and the ways to run one.
 
 use std::sync::Arc;
 
 use brickscope::{BrickId, BrickProfiler, KernelId, PassScript, PassTimer, Phase, UntoldPass};
 use brickscope_kernels::Watch;
 
-use crate::executor::{Cpu, Deal, Routines, Shares, work};
-use crate::forward::{Outputs, Pass, Scratch, deals_of_attention};
+use crate::cpu::{Cpu, Deal, Shares};
+use crate::error::Error;
+use crate::forward::{Outputs, Pass, Scratch, deals_of_attention, passes};
 use crate::kv_cache::KvCache;
-use crate::model::{Error, Model};
+use crate::model::Model;
 use crate::probe::{NoProbe, Probe, Profiled};
+use crate::routines::Routines;
 use crate::sample::Sampler;
-use crate::script::{Timed, Walk, script};
-use crate::tap::{At, Tapped};
+use crate::tap::Tapped;
+use crate::template::{Timed, Walk, template};
+use crate::value::At;
+use crate::work;
 
-/// Tokens in one pass at most. Longer inputs are cut into passes.
+/// The most tokens in one pass. Longer inputs take several.
 const BATCH: usize = 128;
 
 /// Runs tokens through a model, one after the other or in batches.
@@ -26,21 +30,21 @@ pub struct Session<'m> {
     scratch: Scratch,
     batch: usize,
     kv: KvCache,
-    /// Room for the readings of a pass, which would be no brick's time if it was made in one.
+    /// Room for the readings of a pass, allocated before it so that no time in it is unaccounted for.
     readings: Vec<u64>,
-    /// Of the last pass that was told afterwards.
-    telling: Option<Telling>,
+    /// The template of the last pass that was labelled afterwards.
+    template: Option<Template>,
 }
 
-/// What the way of a pass of one token depends on: who has the rows of attention, how many logits come out, and whether
-/// a token is chosen.
-type Way = ([Deal; 2], usize, bool);
+/// What decides which bricks and kernels a decode pass runs: how attention's rows are dealt out, how many tokens'
+/// logits are computed, and whether a token is sampled.
+type PassShape = ([Deal; 2], usize, bool);
 
-/// What passes of one token are told by.
+/// What labels the readings of decode passes of one shape.
 #[derive(Debug)]
-struct Telling {
-    way: Way,
-    /// A profiler's numbers for the routines.
+struct Template {
+    shape: PassShape,
+    /// The profiler's numbers for the routines.
     kernels: Box<[KernelId]>,
     script: PassScript,
 }
@@ -50,7 +54,7 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     ///
-    /// If the model wasn't made for so many, or there isn't the memory.
+    /// If that is more than the model's context length, or there isn't the memory.
     pub fn new(model: &'m Model, cpu: Cpu, context: usize) -> Result<Self, Error> {
         let limit = model.config.context_length;
         if context > limit {
@@ -64,7 +68,7 @@ impl<'m> Session<'m> {
         let floats = KvCache::floats(&model.config, context)
             + Scratch::floats(&model.config, batch, context.max(1));
         let bytes = floats * size_of::<f32>() as u128;
-        // Asked for as a whole and given back: an allocation that fails later would abort.
+        // Tried as a whole and given back, since an allocation that fails later aborts the process.
         let granted = usize::try_from(bytes)
             .is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
         if !granted {
@@ -78,7 +82,7 @@ impl<'m> Session<'m> {
             batch,
             kv: KvCache::new(&model.config, context),
             readings: Timed::room(model.config.n_layers),
-            telling: None,
+            template: None,
             cpu,
         })
     }
@@ -89,7 +93,7 @@ impl<'m> Session<'m> {
         self.model
     }
 
-    /// What runs it.
+    /// The executor.
     #[must_use]
     pub fn cpu(&self) -> &Cpu {
         &self.cpu
@@ -101,7 +105,7 @@ impl<'m> Session<'m> {
         &self.routines
     }
 
-    /// Tokens in one pass at most.
+    /// The most tokens in one pass.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.batch
@@ -124,8 +128,8 @@ impl<'m> Session<'m> {
         self.kv.clear();
     }
 
-    /// Goes back to `position`: forgets all tokens but the first so many. The same tokens then give
-    /// the same bits again. Nothing happens if there are no more than that; it never panics.
+    /// Goes back to `position`: forgets all tokens but the first `position`. The same tokens then give
+    /// the same bits again. Does nothing if there are no more than that; never panics.
     pub fn truncate(&mut self, position: usize) {
         self.kv.truncate(position);
     }
@@ -134,24 +138,21 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     ///
-    /// If there are no tokens, they don't fit the context, or the vocabulary doesn't have one.
+    /// If there are no tokens, they don't fit the context, or the vocabulary lacks one of them.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         self.check(tokens)?;
-        let mut passes = self.passes(tokens).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch) {
             self.pass(&NoProbe, pass, outputs);
         }
         Ok(self.last_logits())
     }
 
-    /// As [`forward`](Self::forward), and the same code; `profiler` is told of each pass, layer,
-    /// brick and kernel. One token after others is decoding, anything else is prefill. Of such a pass the profiler is
-    /// told when it is over, by readings of the clock ([`BrickProfiler::readings_of`]); of others while they run.
+    /// As [`forward`](Self::forward), by the same code, and reports each pass, layer, brick and kernel to
+    /// `profiler`. One token after others is a decode pass, anything else is prefill. Decode passes only read the clock
+    /// and are reported when they are over ([`BrickProfiler::readings_of`]); prefill is reported while it runs.
     ///
-    /// Each call first looks up the kernels' names, some microseconds of work. For many short
-    /// calls make a handle [`profiled`](Self::profiled) once, and call
-    /// [`forward_with`](Self::forward_with).
+    /// Each call first looks up the kernels' names, which takes some microseconds. For many short calls, call
+    /// [`profiled`](Self::profiled) once and then [`forward_with`](Self::forward_with).
     ///
     /// # Errors
     ///
@@ -164,9 +165,9 @@ impl<'m> Session<'m> {
         self.forward_with(&self.profiled(profiler), tokens)
     }
 
-    /// Tells `profiler` of each thread's share of each kernel too, from the next pass on: a span on the
-    /// thread itself, inside of the kernel by a hand-off. `None` ends that. It takes some five spans
-    /// for each kernel, so the times of short kernels suffer. Sessions with clones of one executor
+    /// From the next pass on, also reports each thread's share of each kernel to `profiler`: a span on the
+    /// thread itself, inside the kernel by a hand-off. `None` turns that off. It takes about five spans
+    /// per kernel, which inflates the times of short kernels. Sessions with clones of one executor
     /// share its threads, and so the profiler.
     pub fn profile_shares(&self, profiler: Option<&Arc<BrickProfiler>>) {
         let shares =
@@ -174,24 +175,24 @@ impl<'m> Session<'m> {
         self.cpu.pool().watch(profiler.map(shares));
     }
 
-    /// Has the tiles of products of several tokens timed too, from the next profiled pass on: each thread's
-    /// share, the blocks that it is cut into for caches, and the runs of register tiles in these. Profiling
-    /// should be on, so that the threads of this session make now what they record into. Off again by
-    /// [`BrickProfiler::disable_tile_profiling`].
+    /// From the next profiled pass on, also times the tiles of products of several tokens: each thread's
+    /// share, the cache blocks it is cut into, and the runs of register tiles in those. Call it while profiling
+    /// is on, so that this session's threads allocate their logs now.
+    /// [`BrickProfiler::disable_tile_profiling`] turns it off.
     pub fn profile_tiles(&self, profiler: &BrickProfiler) {
         profiler.enable_tile_profiling();
         self.cpu.pool().run(&|_| profiler.prepare_thread());
     }
 
-    /// The kernels of this session, made known to `profiler`, and the room that its KV cache has.
+    /// A probe that reports to `profiler`. Registers this session's kernels and the size of its KV cache there.
     #[must_use]
     pub fn profiled<'p>(&self, profiler: &'p BrickProfiler) -> Profiled<'p> {
         profiler.set_kv_cache_tokens(self.kv.capacity() as u64);
         Profiled::new(profiler, &self.routines)
     }
 
-    /// As [`forward_profiled`](Self::forward_profiled), with a handle that this session made, or
-    /// one of the same model on an executor like its own.
+    /// As [`forward_profiled`](Self::forward_profiled), with a probe made by this session, or by another
+    /// of the same model on an executor like this one's.
     ///
     /// # Errors
     ///
@@ -199,16 +200,15 @@ impl<'m> Session<'m> {
     ///
     /// # Panics
     ///
-    /// With a handle from a session of another model the kernels get wrong names, or there are too
-    /// few of them.
+    /// With a probe of another model, kernels get wrong names, or this panics as there are too few.
     pub fn forward_with(&mut self, probe: &Profiled<'_>, tokens: &[u32]) -> Result<&[f32], Error> {
         self.timed(probe.profiler(), tokens, |session, pass, tokens, outputs| {
             session.profiled_pass(probe, pass, tokens, outputs, None);
         })
     }
 
-    /// One pass over tokens that have been checked, at most a batch, and if there is a `sampler` the choice of the
-    /// token that follows, as a brick. The pass has begun.
+    /// One pass over checked tokens, at most a batch. With a `sampler` it returns the token that follows; that choice
+    /// is a brick. The caller has begun the pass.
     pub(crate) fn profiled_pass(
         &mut self,
         probe: &Profiled<'_>,
@@ -218,12 +218,12 @@ impl<'m> Session<'m> {
         mut sampler: Option<&mut Sampler>,
     ) -> Option<u32> {
         let profiler = probe.profiler();
-        // A pass of some tokens is long, and shows its bricks to who looks on; the first one has none before it; and
-        // where shares are told of, they lie in bricks that are open.
+        // Passes of several tokens are long, and live views want their bricks while they run; a first pass has no
+        // position before it to walk; and shares of threads need an open brick to lie in.
         let is_short = tokens.len() == 1 && self.position() > 0 && !self.cpu.pool().is_watched();
         let mut room = std::mem::take(&mut self.readings);
         if room.is_empty() {
-            // A pass has panicked with it.
+            // An earlier pass panicked while it had the readings.
             room = Timed::room(self.model.config.n_layers);
         }
         let readings = is_short.then(|| profiler.readings_of(pass, &mut room)).flatten();
@@ -231,7 +231,7 @@ impl<'m> Session<'m> {
             Some(timed) => {
                 let chosen = self.run(&timed, tokens, outputs, sampler.as_deref_mut());
                 if let Some(pass) = timed.end() {
-                    self.tell(pass, probe, tokens, outputs, sampler);
+                    self.label(pass, probe, tokens, outputs, sampler);
                 }
                 chosen
             }
@@ -243,8 +243,8 @@ impl<'m> Session<'m> {
         chosen
     }
 
-    /// Says what was read in a pass of one token, before which there are others; the cache hasn't been advanced.
-    fn tell(
+    /// Labels the readings of a decode pass; the cache hasn't been advanced yet.
+    fn label(
         &mut self,
         pass: UntoldPass<'_>,
         probe: &Profiled<'_>,
@@ -254,29 +254,26 @@ impl<'m> Session<'m> {
     ) {
         let position = self.position();
         let deals = deals_of_attention(&self.cpu, &self.model.config, position, 1);
-        let way = (deals, outputs.count(1), sampler.is_some());
-        let is_known = |told: &Telling| told.way == way && *told.kernels == *probe.kernels();
-        if !self.telling.as_ref().is_some_and(is_known) {
+        let shape = (deals, outputs.count(1), sampler.is_some());
+        let fits = |kept: &Template| kept.shape == shape && *kept.kernels == *probe.kernels();
+        if !self.template.as_ref().is_some_and(fits) {
             let walks = [position - 1, position]
                 .map(|at| self.walk(at, tokens, outputs, sampler.as_deref_mut()));
             let kernels = probe.kernels();
-            self.telling = script(walks, position, kernels).map(|script| Telling {
-                way,
+            self.template = template(walks, position, kernels).map(|script| Template {
+                shape,
                 kernels: kernels.into(),
                 script,
             });
         }
-        debug_assert!(
-            self.telling.is_some(),
-            "where a token lies decides how much work there is, not what"
-        );
-        // Else the readings are counted as unfinished.
-        if let Some(Telling { script, .. }) = &self.telling {
+        debug_assert!(self.template.is_some(), "the position changes the work, not the bricks");
+        // Without a template, the readings are counted as unfinished.
+        if let Some(Template { script, .. }) = &self.template {
             pass.tell(script, position as u64);
         }
     }
 
-    /// A pass without its kernels, as from an earlier position.
+    /// Walks a pass at position `at`, which is not after the session's, without running its kernels.
     #[cold]
     #[inline(never)]
     fn walk(
@@ -294,8 +291,8 @@ impl<'m> Session<'m> {
         walk
     }
 
-    /// As [`forward`](Self::forward); `profiler` is told of each pass, and of nothing inside it: the
-    /// walls are those of passes without a probe.
+    /// As [`forward`](Self::forward), and reports each pass to `profiler` but nothing inside it: the wall times
+    /// are those of passes without a probe.
     ///
     /// # Errors
     ///
@@ -319,9 +316,7 @@ impl<'m> Session<'m> {
         self.check(tokens)?;
         let decodes = tokens.len() == 1 && self.position() > 0;
         let phase = if decodes { Phase::Decode } else { Phase::Prefill };
-        let mut passes = self.passes(tokens).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch) {
             let position = self.position() as u64;
             let timer = profiler.begin_pass(phase);
             run(self, &timer, pass, outputs);
@@ -339,13 +334,13 @@ impl<'m> Session<'m> {
     pub fn all_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.check(tokens)?;
         let mut all = Vec::new();
-        for pass in self.passes(tokens) {
+        for pass in tokens.chunks(self.batch) {
             all.extend_from_slice(self.pass(&NoProbe, pass, Outputs::All));
         }
         Ok(all)
     }
 
-    /// As [`forward`](Self::forward); `tap` sees each value of each pass when it has been made, and
+    /// As [`forward`](Self::forward). `tap` sees each value of each pass when it has been made, and
     /// may change it before anything reads it.
     ///
     /// # Errors
@@ -357,21 +352,19 @@ impl<'m> Session<'m> {
         tap: &dyn Fn(At<'_>, &mut [f32]),
     ) -> Result<&[f32], Error> {
         self.check(tokens)?;
-        let mut passes = self.passes(tokens).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch) {
             self.pass(&Tapped::new(self.position(), pass.len(), tap), pass, outputs);
         }
         Ok(self.last_logits())
     }
 
-    /// One pass over tokens that have been checked, at most a batch.
+    /// One pass over checked tokens, at most a batch.
     pub(crate) fn pass<P: Probe>(&mut self, probe: &P, tokens: &[u32], outputs: Outputs) -> &[f32] {
         self.pass_and_sample(probe, tokens, outputs, None);
         self.last_logits()
     }
 
-    /// The same, and if there is a `sampler` the choice of the token that follows, as a brick.
+    /// The same; with a `sampler` it also chooses the token that follows, as a brick.
     pub(crate) fn pass_and_sample<P: Probe>(
         &mut self,
         probe: &P,
@@ -384,8 +377,7 @@ impl<'m> Session<'m> {
         chosen
     }
 
-    /// The same without advancing the cache. By itself, so that passes that nobody profiles run the same code whoever
-    /// asks for them.
+    /// The same without advancing the cache. Out of line, so that all callers of unprofiled passes run the same code.
     #[inline(never)]
     fn run<P: Probe>(
         &mut self,
@@ -395,7 +387,8 @@ impl<'m> Session<'m> {
         sampler: Option<&mut Sampler>,
     ) -> Option<u32> {
         let Self { model, cpu, routines, scratch, kv, .. } = self;
-        let logits = Pass { model, cpu, routines, probe }.forward(scratch, kv, tokens, outputs);
+        let pass = Pass::new(model, cpu, routines, probe, kv.len(), tokens.len());
+        let logits = pass.forward(scratch, kv, tokens, outputs);
         let work = work::sample(logits.len());
         sampler.map(|sampler| {
             let mut chosen = 0;
@@ -404,24 +397,18 @@ impl<'m> Session<'m> {
         })
     }
 
-    /// The logits of the last pass that computed any, once more. Empty before the first one.
+    /// The logits of the last pass that computed any. Empty before the first one.
     #[must_use]
     pub fn last_logits(&self) -> &[f32] {
         self.scratch.last_logits()
     }
 
-    /// The passes that a run of `tokens` takes.
-    pub(crate) fn passes<'t>(&self, tokens: &'t [u32]) -> std::slice::Chunks<'t, u32> {
-        tokens.chunks(self.batch)
-    }
-
-    /// Whether `tokens` can be run.
+    /// Checks that `tokens` can be run.
     pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), Error> {
         self.model.check_tokens(tokens, self.position(), self.kv.capacity())
     }
 
-    /// Whether `prompt` can be run, and `n_tokens` be chosen after it. The last token is chosen and
-    /// not run.
+    /// Checks that `prompt` can be run and `n_tokens` be chosen after it. The last token is chosen and not run.
     pub(crate) fn check_run(&self, prompt: &[u32], n_tokens: usize) -> Result<(), Error> {
         self.model.check_run(prompt, n_tokens, self.position(), self.kv.capacity())
     }
@@ -437,7 +424,7 @@ mod tests {
     use super::*;
     use crate::sample::Sampling;
 
-    /// What is said of each span but its times, and how far away its parent is.
+    /// All about each span but its times, with the distance to its parent.
     fn spans(profiler: &BrickProfiler) -> Vec<String> {
         let profile = profiler.profile();
         assert_eq!(profile.dropped.unfinished, 0);
@@ -448,13 +435,13 @@ mod tests {
             let up = span.parent.map(|parent| i - parent);
             format!("{name:?} {:?} {up:?} {:?} {:?}", span.layer, span.work, span.source)
         });
-        // What they cover ends before the pass does.
+        // The spans end before the pass does.
         assert!(pass.wall_ns >= profile.spans.iter().map(|span| span.exclusive_ns).sum());
         spans.collect()
     }
 
     #[test]
-    fn a_pass_that_is_told_afterwards_has_the_spans_of_one_that_is_told_at_once() {
+    fn a_pass_that_is_labelled_afterwards_has_the_spans_of_one_that_is_reported_at_once() {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
         let two = NonZeroUsize::MIN.saturating_add(1);
         // Plain; with biases; with norms inside of blocks.
@@ -463,7 +450,7 @@ mod tests {
             let cpu = Cpu::new(Kernels::best(), two).expect("an executor");
             let mut session = Session::new(&model, cpu, 256).expect("memory");
             session.forward(&[1; 200]).expect("it fits");
-            // The first makes the way, the others take it; on two threads attention is dealt out from some on.
+            // The first makes the template, the others use it; on two threads attention is dealt out from some on.
             for position in [200, 150, 149, 9, 2, 1] {
                 let [at_once, late] = [false, true].map(|late| {
                     let profiler = BrickProfiler::enabled();
@@ -479,8 +466,8 @@ mod tests {
                     };
                     profiler.end_pass(pass, 1, position as u64);
                     assert_eq!(session.position(), position + 1);
-                    // Made when readings are told, and never otherwise.
-                    assert!(session.telling.is_some() || !late);
+                    // Made when readings are labelled, and never otherwise.
+                    assert!(session.template.is_some() || !late);
                     (chosen, session.last_logits().to_vec(), spans(&profiler))
                 });
                 assert!(at_once.2.len() > 20, "bricks, kernels, layers");

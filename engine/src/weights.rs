@@ -1,12 +1,12 @@
-//! Which tensor is which: the names in model files, and the shapes that they must have.
+//! The weights of a model: their names in model files, and the shapes that they must have.
 
 use std::cell::Cell;
 
 use brickscope_kernels::{Matrix, QuantType};
 
 use crate::config::{Architecture, Config};
+use crate::error::Error;
 use crate::gguf::{Gguf, TensorInfo};
-use crate::model::Error;
 
 /// A weight matrix in the file. `rows` outputs, `cols` inputs.
 #[derive(Debug, Clone)]
@@ -17,14 +17,14 @@ pub struct Tensor {
     pub rows: usize,
     /// Inputs.
     pub cols: usize,
-    /// Its number among the matrices of the model.
+    /// Its index among the matrices of the model.
     pub(crate) index: usize,
     /// Where it is in the file.
     info: TensorInfo,
 }
 
 impl Tensor {
-    /// The matrix, in the bytes of the file that it was found in.
+    /// The matrix, in the bytes of the file that it is from.
     ///
     /// # Panics
     ///
@@ -37,10 +37,10 @@ impl Tensor {
             true => Matrix::interleaved(self.kind, self.rows, self.cols, bytes),
             false => Matrix::new(self.kind, self.rows, self.cols, bytes),
         };
-        matrix.expect("the shape was held against the bytes when the model was opened")
+        matrix.expect("the shape was checked against the bytes when the model was opened")
     }
 
-    /// Whether its rows lie side by side: see [`Model::interleave`](crate::Model::interleave).
+    /// Whether its rows are interleaved: see [`Model::interleave`](crate::Model::interleave).
     #[must_use]
     pub fn is_interleaved(&self) -> bool {
         self.info.is_interleaved
@@ -51,12 +51,12 @@ impl Tensor {
         &self.info
     }
 
-    /// Notes that its rows lie side by side now, if they do.
+    /// Marks its rows as interleaved, if they are.
     pub(crate) fn set_interleaved(&mut self, is_interleaved: bool) {
         self.info.is_interleaved |= is_interleaved;
     }
 
-    /// How many bytes the weights take.
+    /// Bytes of the weights.
     #[must_use]
     pub fn n_bytes(&self) -> u64 {
         self.info.n_bytes as u64
@@ -100,7 +100,7 @@ impl Layer {
         [&self.q_bias, &self.k_bias, &self.v_bias].map(Option::is_some)
     }
 
-    /// The matrices, in the order in which a pass meets them.
+    /// The matrices, in the order in which a pass reads them.
     pub(crate) fn matrices(&self) -> [&Tensor; 7] {
         [&self.q, &self.k, &self.v, &self.output, &self.gate, &self.up, &self.down]
     }
@@ -112,7 +112,7 @@ impl Layer {
 }
 
 impl Weights {
-    /// Every matrix, in order of its number; a tied head is the embedding again.
+    /// Every matrix, in order of its index; a tied head is the embedding again.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Tensor> {
         let layers = self.layers.iter().flat_map(Layer::matrices);
         std::iter::once(&self.embedding).chain([&self.head]).chain(layers)
@@ -123,7 +123,7 @@ impl Weights {
         [&mut self.embedding, &mut self.head].into_iter().chain(layers)
     }
 
-    /// Finds the weights in a model file and holds their shapes against `config`.
+    /// Finds the weights in a model file and checks their shapes against `config`.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Weights {
     }
 }
 
-/// Looks tensors up, and says what is wrong with them.
+/// Looks up tensors and reports what is wrong with them.
 struct File<'g> {
     gguf: &'g Gguf,
     /// Matrices found so far.
@@ -228,7 +228,7 @@ impl File<'_> {
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Tensor, Error> {
         let info = self.find(name, &[cols, rows])?;
         let kind = self.kind(info)?;
-        // Once here, so that `Tensor::matrix` can't fail later.
+        // Checked here once, so that `Tensor::matrix` can't fail later.
         Matrix::new(kind, rows, cols, self.gguf.bytes(info)).map_err(|cause| Error::BadConfig {
             file: self.gguf.path.clone(),
             key: name.to_owned(),
@@ -244,7 +244,7 @@ impl File<'_> {
         let info = self.find(name, &[len])?;
         let kind = self.kind(info)?;
         if kind == QuantType::I2_S {
-            // Its scale is one of a matrix.
+            // Its scale is that of a whole matrix.
             return Err(Error::TensorKind {
                 file: self.gguf.path.clone(),
                 name: name.to_owned(),
@@ -261,7 +261,7 @@ impl File<'_> {
         self.gguf.tensor(name).map(|_| self.vector(name, len)).transpose()
     }
 
-    /// A vector that the architecture has, or hasn't.
+    /// A vector that the architecture has, or must not have.
     fn vector_if(&self, has: bool, name: &str, len: usize) -> Result<Option<Vec<f32>>, Error> {
         if has {
             return self.vector(name, len).map(Some);
@@ -270,7 +270,7 @@ impl File<'_> {
         Ok(None)
     }
 
-    /// Passing over a tensor that changes the result would be a silent fault.
+    /// An error if the tensor is there: ignoring one that changes the result would be a silent fault.
     fn refuse(&self, name: &str) -> Result<(), Error> {
         let Some(info) = self.gguf.tensor(name) else { return Ok(()) };
         Err(Error::BadConfig {

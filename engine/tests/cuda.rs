@@ -1,8 +1,8 @@
-//! The CUDA executor where there is no GPU: its own code on a driver that allows no illegal call
+//! The CUDA executor without a GPU: its own code on a driver that allows no illegal call
 //! (`engine/fake-cuda/`), with the CUDA kernels' sources run on the CPU.
 //!
-//! The driver is loaded by its name when a program first asks for it, so each test runs itself once more,
-//! as a process that finds the fake one.
+//! A program loads the driver by name on first use, so each test runs itself again in a process that finds the
+//! fake one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,12 +15,12 @@ use brickscope_engine::executor::Cpu;
 use brickscope_engine::executor::cuda::{
     Cuda, CudaError, CudaExecutor, CudaOptions, Cupti, CuptiError, CuptiRecords, Stamps,
 };
-use brickscope_engine::executor::gpu::{Gpu, GpuSession, Slot};
+use brickscope_engine::executor::gpu::{Gpu, GpuSession, Operand};
 use brickscope_engine::{Error, Model, Session};
 use brickscope_kernels::{Backend, Kernels};
 
 #[path = "../src/executor/cuda/kernels/shim.rs"]
-#[allow(dead_code, reason = "what launches kernels one by one is for their own tests")]
+#[allow(dead_code, reason = "only the kernels' own tests launch them one by one")]
 mod shim;
 
 mod fake_cuda;
@@ -31,7 +31,7 @@ fn engine() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs the test `name` once more, where the fake driver is found, with these settings of it.
+/// Runs the test `name` again in a process that finds the fake driver, with these settings.
 fn run_again(name: &str, settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
@@ -46,8 +46,7 @@ fn is_child(name: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|of| of == name)
 }
 
-/// Runs `body` in a process that finds the fake driver, with kernels that do nothing, and shows what it
-/// says.
+/// Runs `body` in a process that finds the fake driver, with kernels that do nothing, and prints its output.
 fn on_the_fake_device(name: &str, settings: &[(&str, &str)], body: impl FnOnce()) {
     if is_child(name) {
         return body();
@@ -60,7 +59,7 @@ fn on_the_fake_device(name: &str, settings: &[(&str, &str)], body: impl FnOnce()
     eprint!("{err}");
 }
 
-/// The same with the kernels of the CPU; nothing happens where they can't be compiled.
+/// The same with the kernels run on the CPU; skipped if they can't be compiled.
 fn with_kernels(name: &str, body: impl FnOnce()) {
     let Some(kernels) = shim::built() else { return };
     let kernels = kernels.to_str().expect("a path");
@@ -80,8 +79,8 @@ fn cpu() -> Cpu {
     Cpu::new(Kernels::new(Backend::Scalar).expect("everywhere"), NonZeroUsize::MIN).expect("a pool")
 }
 
-/// Both add up the same products in F32, in another order, by the same formats of weights or by such as lose
-/// nothing: 7e-6 apart at most when this was written.
+/// Both add up the same products in F32, in different order, with the same formats of weights or lossless ones:
+/// at most 7e-6 apart when this was written.
 fn assert_close(device: &[f32], cpu: &[f32], what: &str) {
     assert_eq!(device.len(), cpu.len(), "{what}");
     for (index, (a, b)) in device.iter().zip(cpu).enumerate() {
@@ -115,7 +114,7 @@ fn model() -> Model {
     Model::open(&models()[0]).expect("a model")
 }
 
-/// How often each call was made so far.
+/// The calls made so far.
 struct Calls(Vec<String>);
 
 impl Calls {
@@ -129,15 +128,15 @@ impl Calls {
         self.0.iter().filter(|call| *call == name).count()
     }
 
-    /// Calls of this name that `run` makes.
-    fn of(name: &str, run: impl FnOnce()) -> usize {
+    /// The number of calls to `name` that `run` makes.
+    fn during(name: &str, run: impl FnOnce()) -> usize {
         let before = Self::so_far().count(name);
         run();
         Self::so_far().count(name) - before
     }
 }
 
-/// A file for the log of the test `name`, empty.
+/// An empty file for the log of the test `name`.
 fn log(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.calls"));
     if !is_child(name) {
@@ -154,7 +153,7 @@ fn how_often_is_waited_is_what_the_mode_says() {
         let model = model();
         let n_layers = model.config.n_layers;
         for graphs in [false, true] {
-            // What times a pass waits for events; the logits are read back by waiting for the stream.
+            // Timing waits for events; the logits are read back by waiting for the stream.
             let waits = |mode: SyncMode| {
                 let profiler = BrickProfiler::enabled();
                 profiler.set_sync_mode(mode);
@@ -165,8 +164,8 @@ fn how_often_is_waited_is_what_the_mode_says() {
                 session.forward_with(&mut probe, &[1, 5, 9]).expect("they fit");
                 session.forward_with(&mut probe, &[2]).expect("it fits");
                 let mut reads = 0;
-                let waits = Calls::of("cuEventSynchronize", || {
-                    reads = Calls::of("cuStreamSynchronize", || {
+                let waits = Calls::during("cuEventSynchronize", || {
+                    reads = Calls::during("cuStreamSynchronize", || {
                         session.forward_with(&mut probe, &[4]).expect("it fits");
                     });
                 });
@@ -187,7 +186,7 @@ fn how_often_is_waited_is_what_the_mode_says() {
             assert_eq!(n_waits, n_bricks, "graphs: {graphs}");
             // What is before the layers and after them is waited for, too.
             assert_eq!(waits(SyncMode::PerLayer), (n_layers + 2, 0), "graphs: {graphs}");
-            // The times come with the logits, which somebody waits for anyway.
+            // The times come with the logits, which are waited for anyway.
             assert_eq!(waits(SyncMode::Deferred), (0, n_bricks), "graphs: {graphs}");
             assert_eq!(waits(SyncMode::None), (0, 0), "graphs: {graphs}");
         }
@@ -207,7 +206,7 @@ fn a_deferred_pass_that_nobody_reads_is_waited_for_once() {
         let mut executor =
             CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
         executor.set_profiler_sync_mode(SyncMode::Deferred);
-        let waits = Calls::of("cuEventSynchronize", || {
+        let waits = Calls::during("cuEventSynchronize", || {
             for brick in [BrickId::RmsNorm, BrickId::QkvProjection, BrickId::LmHead] {
                 let timer = executor.start_brick_id(brick);
                 executor.stop_brick_id(timer, 64).expect("the device is there");
@@ -224,14 +223,14 @@ fn a_deferred_pass_that_nobody_reads_is_waited_for_once() {
     });
 }
 
-/// What the fake driver says that a kernel takes: as `kernel_ns` there.
+/// The duration of a kernel on the fake device: `kernel_ns` there.
 fn kernel_ns(profile: &Profile, name: u16) -> u64 {
     let launch = profile.names[usize::from(name)].device.as_ref().expect("a device's kernel");
     let (x, y, z) = launch.grid;
     2_000 + 5 * u64::from(x) * u64::from(y) * u64::from(z)
 }
 
-/// Of these passes; how many kernels they have.
+/// Checks the kernels of these passes; returns their number.
 fn assert_kernels_have_their_times(gpu: &Profile, passes: &[u32]) -> usize {
     let mut n_kernels = 0;
     for span in gpu.spans.iter().filter(|s| s.pass.is_some_and(|p| passes.contains(&p))) {
@@ -285,8 +284,8 @@ fn kernels_inside_of_a_graph_have_their_own_times_and_every_second_pass_is_sampl
             CudaExecutor::new(&model, 24, options, &profiler).expect("the fake device");
         executor.forward(&[1, 5, 9]).expect("they fit");
         executor.forward(&[2]).expect("it fits");
-        let launches = Calls::of("cuLaunchKernel", || {
-            let graphs = Calls::of("cuGraphLaunch", || {
+        let launches = Calls::during("cuLaunchKernel", || {
+            let graphs = Calls::during("cuGraphLaunch", || {
                 for token in 3..8 {
                     executor.forward(&[token]).expect("it fits");
                 }
@@ -460,8 +459,8 @@ fn copies_are_recorded_with_their_size_and_the_time_of_the_device() {
 
             // There and back: what nobody changed in between need not have moved.
             let mut x = [0.0; 16];
-            executor.session().gpu().write(Slot::X, 0, &x).expect("it is inside");
-            executor.session().gpu().read(Slot::X, 0, &mut x).expect("it is inside");
+            executor.session().gpu().write(Operand::X, 0, &x).expect("it is inside");
+            executor.session().gpu().read(Operand::X, 0, &mut x).expect("it is inside");
             executor.forward(&[2]).expect("it fits");
             let found = executor.profiler().execution_graph().ping_pong_findings();
             assert_eq!(found.len(), 1, "{found:?}");
@@ -538,7 +537,7 @@ fn no_device_is_one_line_and_no_panic() {
     });
 }
 
-/// A program that finds `folder` first where it looks for libraries.
+/// Runs the test again in a process that searches `folder` first for libraries.
 fn with_library_in(folder: &Path, name: &str) {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
@@ -562,7 +561,7 @@ fn a_driver_that_is_too_old_is_one_line_and_no_panic() {
     with_library_in(&folder, name);
 }
 
-/// A folder with libraries of these names, without a single function.
+/// A folder with libraries of these names that have no functions.
 fn folder_of_empty(name: &str, libraries: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).expect("a folder");
@@ -592,7 +591,7 @@ fn an_illegal_call_ends_the_program_with_a_sentence() {
     assert!(err.contains("fake CUDA driver: cuStreamSynchronize during a capture"), "{err}");
 }
 
-/// What no program may do, by the driver's own functions.
+/// Calls that no program may make, by the driver's own functions.
 #[allow(unsafe_code)]
 fn wait_in_a_capture() {
     use std::ffi::{c_int, c_uint, c_void};
@@ -631,8 +630,8 @@ fn with_cupti(name: &str, settings: &[(&str, &str)], body: impl FnOnce()) {
     on_the_fake_device(name, &settings, body);
 }
 
-/// Three tokens at once, and `n` one by one from a graph, while CUPTI records; how many kernels a decode
-/// pass has.
+/// Runs three tokens at once and `n` one by one from a graph while CUPTI records; returns the kernels per decode
+/// pass.
 fn decode(model: &Model, n: u32) -> usize {
     let profiler = BrickProfiler::enabled();
     let options = CudaOptions { sample_every: 1, ..CudaOptions::default() };
@@ -758,7 +757,7 @@ fn one_cupti_records_at_a_time() {
         assert_eq!(Cupti::start(8).expect_err("one has it"), CuptiError::Busy);
         drop(first);
         let model = model();
-        // Nobody records this.
+        // This isn't recorded.
         decode(&model, 1);
         let second = Cupti::start(1 << 10).expect("nobody has it");
         let n_kernels = decode(&model, 1);
@@ -816,7 +815,7 @@ fn an_illegal_call_of_cupti_ends_the_program_with_a_sentence() {
     assert!(err.contains("hides their kernels"), "{err}");
 }
 
-/// What would make records of kernels in graphs impossible for as long as the program runs.
+/// Calls that would prevent records of kernels in graphs for as long as the program runs.
 #[allow(unsafe_code)]
 fn record_whole_graphs() {
     let path = std::env::var_os("BRICKSCOPE_CUPTI").expect("the test sets it");

@@ -1,5 +1,5 @@
-//! Decoding on several threads: attention is shared out where the context is long, changes no bit by
-//! it, and the profile says on how many threads each kernel ran.
+//! Decoding on several threads: attention is shared out if the context is long, which changes no bit,
+//! and the profile states on how many threads each kernel ran.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -13,7 +13,7 @@ use brickscope_kernels::{Backend, Kernels};
 /// Its context: the last position of a decode pass, too.
 const CONTEXT: usize = 512;
 
-/// The model has four heads of 64, so that so many scores each are just worth it.
+/// The model has four heads of 64, so this many scores for each are just worth sharing out.
 const JUST_WORTH_IT: usize = 128;
 
 fn model() -> Model {
@@ -77,7 +77,7 @@ fn the_profile_says_on_how_many_threads_attention_ran_in_that_pass() {
     for (backend, (position, long)) in each {
         for threads in 1..=5 {
             let Some(said) = threads_at(backend, threads, position) else { continue };
-            // Their softmax isn't worth it.
+            // Their softmax isn't worth sharing out.
             let dots = if long { threads.min(4) } else { 1 };
             let expected =
                 [format!("scores {dots}"), "softmax 1".to_owned(), format!("weighted_sum {dots}")];

@@ -46,12 +46,12 @@ impl Random {
         (self.next() % n as u64) as usize
     }
 
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }
 }
 
-/// A prompt, and how many tokens go on from it.
+/// A prompt, and how many tokens to generate after it.
 struct Run {
     prompt: Vec<u32>,
     n_tokens: usize,
@@ -64,7 +64,7 @@ impl Run {
         Self { prompt, n_tokens: 2 + random.below(3) }
     }
 
-    /// Positions that are run: the last token is chosen only.
+    /// Positions that are run: the last token is only chosen.
     fn n_positions(&self) -> usize {
         self.prompt.len() + self.n_tokens - 1
     }
@@ -89,7 +89,7 @@ fn both() -> [Kernels; 2] {
     [Kernels::new(brickscope_kernels::Backend::Scalar).unwrap(), Kernels::best()]
 }
 
-/// What is to be named.
+/// The place of a fault that has to be named.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Place {
     layer: Option<usize>,
@@ -158,7 +158,7 @@ fn projection(random: &mut Random, model: &Model, run: &Run) -> Place {
         return Place { layer: None, value: Value::Logits, position };
     }
     let layer = Some(random.below(model.config.n_layers));
-    Place { layer, value: random.of(&PROJECTIONS), position }
+    Place { layer, value: random.pick(&PROJECTIONS), position }
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_rope_pair_that_is_swapped() {
         let c = &model.config;
         let place = Place {
             layer: Some(random.below(c.n_layers)),
-            value: random.of(&[Value::RotatedQ, Value::RotatedK]),
+            value: random.pick(&[Value::RotatedQ, Value::RotatedK]),
             position: random.below(run.n_positions()),
         };
         let (head, pair) = (random.next() as usize, random.below(c.n_rot / 2));
@@ -253,7 +253,7 @@ fn one_nan_anywhere_in_a_layer() {
     named(5, |random, model, run| {
         let layer = Some(random.below(model.config.n_layers));
         let position = random.below(run.n_positions());
-        let place = Place { layer, value: random.of(&VALUES), position };
+        let place = Place { layer, value: random.pick(&VALUES), position };
         let (n_heads, i) = (model.config.n_heads, random.next() as usize);
         (place, move |at: &At<'_>, data: &mut [f32]| match place.value {
             Value::CachedKeys | Value::CachedValues => {
@@ -292,7 +292,7 @@ fn a_kv_row_that_is_stale_when_it_is_read() {
         let pass = run.prompt.len() + random.below(run.n_tokens - 1);
         let place = Place {
             layer: Some(random.below(model.config.n_layers)),
-            value: random.of(&[Value::CachedKeys, Value::CachedValues]),
+            value: random.pick(&[Value::CachedKeys, Value::CachedValues]),
             position: random.below(pass),
         };
         let other = (place.position + 1 + random.below(pass)) % (pass + 1);
@@ -318,7 +318,7 @@ fn a_kv_row_that_is_not_written() {
     named(7, |random, model, run| {
         let place = Place {
             layer: Some(random.below(model.config.n_layers)),
-            value: random.of(&[Value::RotatedK, Value::V]),
+            value: random.pick(&[Value::RotatedK, Value::V]),
             position: random.below(run.n_positions()),
         };
         (place, move |at: &At<'_>, data: &mut [f32]| {
@@ -331,7 +331,7 @@ fn a_kv_row_that_is_not_written() {
 
 #[test]
 fn a_fault_that_happens_once_is_told_from_one_that_repeats() {
-    let model = &models::of(QuantType::Q8_0);
+    let model = &models::stored_as(QuantType::Q8_0);
     let run = Run { prompt: vec![1, 2, 3], n_tokens: 2 };
     let times = Cell::new(0);
     let report = run.go(model, both(), &|at, data| {
@@ -394,7 +394,7 @@ fn the_same_kernels_are_held_to_the_bit() {
 
 #[test]
 fn threads_make_no_difference() {
-    let model = &models::of(QuantType::Q8_0);
+    let model = &models::stored_as(QuantType::Q8_0);
     let session = |threads| {
         let cpu = Cpu::new(Kernels::best(), NonZeroUsize::new(threads).unwrap()).unwrap();
         Session::new(model, cpu, 8).unwrap()
@@ -485,7 +485,8 @@ fn the_sign_of_a_zero_is_a_bit() {
 
 #[test]
 fn a_bias_that_only_one_model_has() {
-    let (whole, other) = (models::of(QuantType::Q4_K), models::qwen2_without("blk.1.attn_k.bias"));
+    let (whole, other) =
+        (models::stored_as(QuantType::Q4_K), models::qwen2_without("blk.1.attn_k.bias"));
     let session = |model| {
         let cpu = Cpu::new(Kernels::best(), NonZeroUsize::MIN).unwrap();
         Session::new(model, cpu, 8).unwrap()

@@ -1,4 +1,4 @@
-//! Files that lie, and what their owner is told. Each is built here, byte by byte.
+//! Malformed files, and their error messages. Each is built here, byte by byte.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ impl Bytes {
         self.u64(text.as_ref().len() as u64).raw(text.as_ref())
     }
 
-    /// A tensor of type F32 unless told otherwise.
+    /// A tensor of type F32 by default.
     fn tensor(self, name: &str, dims: &[u64], kind: u32, offset: u64) -> Self {
         let named = self.text(name).u32(dims.len() as u32);
         dims.iter().fold(named, |bytes, &dim| bytes.u64(dim)).u32(kind).u64(offset)

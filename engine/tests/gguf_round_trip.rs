@@ -110,7 +110,7 @@ proptest! {
     }
 }
 
-/// What a writer's owner is told.
+/// The writer's error message.
 fn refusal(writer: &Writer) -> String {
     writer.begin(Vec::new()).unwrap_err().to_string()
 }

@@ -34,7 +34,7 @@ fn read(path: &Path) -> Reference {
     Reference { tokens: ids(4, n_tokens), n_vocab, greedy: ids(4 + n_tokens, n_greedy), logits }
 }
 
-/// How far two sets of logits are apart.
+/// How far apart two sets of logits are.
 struct Distance {
     max: f32,
     mean_kl: f64,
@@ -64,7 +64,7 @@ fn distance(ours: &[f32], reference: &Reference) -> Distance {
     Distance { max, mean_kl, wrong }
 }
 
-/// The likeliest token, and how far it is ahead of the second.
+/// The most likely token, and its lead over the second.
 fn top(row: &[f32]) -> (usize, f32) {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
@@ -82,7 +82,7 @@ fn kl(p: &[f32], q: &[f32]) -> f64 {
     p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum()
 }
 
-/// Runs a model, on whatever.
+/// A session on any executor.
 trait Runs {
     fn forward(&mut self, token: u32) -> Vec<f32>;
     fn all_logits(&mut self, tokens: &[u32]) -> Vec<f32>;
@@ -98,8 +98,8 @@ impl Runs for Session<'_> {
     }
 }
 
-/// Holds a model to its references, in one batch and token by token, on `backend`: with weights as they are in the
-/// file, and with rows side by side, which all backends read.
+/// Checks a model against its references, in one batch and token by token, on `backend`: with weights as they are in
+/// the file, and with interleaved rows, which all backends read.
 fn check(folder: &Path, name: &str, backend: Backend, threads: usize) {
     let Ok(kernels) = Kernels::new(backend) else {
         println!("skipped: no {backend} here");

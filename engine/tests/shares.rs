@@ -1,4 +1,4 @@
-//! The shares of the pool's threads, as the graph of a pass has them.
+//! The shares of the pool's threads in the graph of a pass.
 
 use std::num::NonZeroUsize;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The tiles of a real prefill: their FLOPs are the kernels', and their times lie within these.
+//! The tiles of a real prefill: their FLOPs add up to the kernels', and their times lie within them.
 
 use std::num::NonZeroUsize;
 use std::path::Path;

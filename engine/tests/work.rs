@@ -1,7 +1,7 @@
-//! The bytes that bricks are stated to move, held against the table of tensors in the file.
+//! The bytes that bricks are stated to move, checked against the tensors in the file.
 //!
-//! A decoded token reads every weight once, but of the table of embeddings one row (the whole of it
-//! where it is the head, too). So the stated bytes of the bricks that read weights, less those of
+//! A decoded token reads every weight once, but only one row of the embedding table (all of it
+//! if it is also the head). So the stated bytes of the bricks that read weights, minus those of
 //! their activations, are the sizes of the tensors.
 
 use std::collections::BTreeSet;

@@ -10,16 +10,15 @@ use anyhow::{Context, Result, bail, ensure};
 use brickscope::{
     BrickProfiler, Clock, ClockInfo, Machine, PairedError, PairedRatio, Phase, Profile,
 };
-use brickscope_engine::{Gpu, GpuProbe, GpuSession, Model, Profiled, Sampler, Sampling, Session};
+use brickscope_engine::{AnyProbe, AnySession, Sampler, Sampling, Session};
 use brickscope_kernels::Backend;
 use serde::{Deserialize, Serialize};
 
 use super::profile::log_capacity;
 use crate::cmd::profile::{ProfileArgs, Sync};
-use crate::device::{self, OnDevice};
 use crate::figures::{median, pass_time, signed_percent};
 use crate::text::{WIDTH, count};
-use crate::{progress, source};
+use crate::{device, progress, source};
 
 /// The interval is narrow enough at this half-width: 0.1 %.
 const HALF_WIDTH: f64 = 0.001;
@@ -58,91 +57,40 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     // As in a profiled run, so that the log is just as large.
     let context = prompt.len().saturating_add(args.tokens - 1);
     if let Some(backend) = device::asked(&args.executor) {
-        let run = OverheadOnDevice { args, prompt: &prompt, backend };
-        return device::on_device(backend, &model, context, run);
+        let mut session = device::session(backend, &model, context)?;
+        let profiler = BrickProfiler::enabled();
+        profiler.set_sync_mode(args.sync.into());
+        let mut arms = Arms::new(&mut *session, &profiler)?;
+        let on = (format!("{backend}, sync {}", profiler.sync_mode().name()), None);
+        return check(args, &prompt, &mut arms, &profiler, DEVICE_CAPACITY, on);
     }
     let mut session = Session::new(&model, source::cpu(&args.executor)?, context)?;
     let capacity = log_capacity(&model, session.batch(), context);
     let profiler = BrickProfiler::enabled().with_log_capacity(capacity);
     let backend = session.cpu().kernels.backend().name().to_owned();
     let threads = Some(session.cpu().threads());
-    let probe = session.profiled(&profiler);
-    let mut arms = OnCpu { session: &mut session, probe };
-    check(args, &model, &prompt, &mut arms, &profiler, capacity, (backend, threads))
-}
-
-/// As [`run`], on a device.
-struct OverheadOnDevice<'a> {
-    args: &'a ProfileArgs,
-    prompt: &'a [u32],
-    backend: Backend,
-}
-
-impl<'m> OnDevice<'m> for OverheadOnDevice<'_> {
-    type Out = ();
-
-    fn run<G: Gpu + Send + 'm>(self, mut session: GpuSession<'m, G>) -> Result<()> {
-        let Self { args, prompt, backend } = self;
-        let profiler = BrickProfiler::enabled();
-        profiler.set_sync_mode(args.sync.into());
-        let model = session.model();
-        let probe = session.profiled(&profiler)?;
-        let mut arms = OnGpu { session: &mut session, probe };
-        let on = (format!("{backend}, sync {}", profiler.sync_mode().name()), None);
-        check(args, model, prompt, &mut arms, &profiler, DEVICE_CAPACITY, on)
-    }
+    let mut arms = Arms::new(&mut session, &profiler)?;
+    check(args, &prompt, &mut arms, &profiler, capacity, (backend, threads))
 }
 
 /// Capacity of the log of a device's stream, in spans.
 const DEVICE_CAPACITY: usize = 1 << 16;
 
-/// A session that can run passes with and without the profiler.
-trait Arms {
-    fn forward(&mut self, tokens: &[u32]) -> Result<()>;
-    fn forward_profiled(&mut self, tokens: &[u32]) -> Result<()>;
-    fn last_logits(&self) -> &[f32];
-    fn position(&self) -> usize;
-    fn room(&self) -> usize;
-    fn truncate(&mut self, position: usize);
+/// A session whose passes are run in both ways.
+struct Arms<'s, 'm, 'p> {
+    session: &'s mut (dyn AnySession<'m> + 's),
+    probe: AnyProbe<'p>,
 }
 
-struct OnCpu<'s, 'm, 'p> {
-    session: &'s mut Session<'m>,
-    probe: Profiled<'p>,
-}
-
-impl Arms for OnCpu<'_, '_, '_> {
-    fn forward(&mut self, tokens: &[u32]) -> Result<()> {
-        Ok(self.session.forward(tokens).map(drop)?)
+impl<'s, 'm, 'p> Arms<'s, 'm, 'p> {
+    fn new(
+        session: &'s mut (dyn AnySession<'m> + 's),
+        profiler: &'p BrickProfiler,
+    ) -> Result<Self> {
+        let probe = session.probe(profiler)?;
+        Ok(Self { session, probe })
     }
 
-    fn forward_profiled(&mut self, tokens: &[u32]) -> Result<()> {
-        Ok(self.session.forward_with(&self.probe, tokens).map(drop)?)
-    }
-
-    fn last_logits(&self) -> &[f32] {
-        self.session.last_logits()
-    }
-
-    fn position(&self) -> usize {
-        self.session.position()
-    }
-
-    fn room(&self) -> usize {
-        self.session.room()
-    }
-
-    fn truncate(&mut self, position: usize) {
-        self.session.truncate(position);
-    }
-}
-
-struct OnGpu<'s, 'm, 'p, G> {
-    session: &'s mut GpuSession<'m, G>,
-    probe: GpuProbe<'p>,
-}
-
-impl<G: Gpu> Arms for OnGpu<'_, '_, '_, G> {
     fn forward(&mut self, tokens: &[u32]) -> Result<()> {
         Ok(self.session.forward(tokens).map(drop)?)
     }
@@ -150,29 +98,12 @@ impl<G: Gpu> Arms for OnGpu<'_, '_, '_, G> {
     fn forward_profiled(&mut self, tokens: &[u32]) -> Result<()> {
         Ok(self.session.forward_with(&mut self.probe, tokens).map(drop)?)
     }
-
-    fn last_logits(&self) -> &[f32] {
-        self.session.last_logits()
-    }
-
-    fn position(&self) -> usize {
-        self.session.position()
-    }
-
-    fn room(&self) -> usize {
-        self.session.room()
-    }
-
-    fn truncate(&mut self, position: usize) {
-        self.session.truncate(position);
-    }
 }
 
 fn check(
     args: &ProfileArgs,
-    model: &Model,
     prompt: &[u32],
-    arms: &mut impl Arms,
+    arms: &mut Arms<'_, '_, '_>,
     profiler: &BrickProfiler,
     capacity: usize,
     (backend, threads): (String, Option<usize>),
@@ -196,7 +127,7 @@ fn check(
 
     let run = Setting {
         created,
-        model: source::describe(model),
+        model: source::describe(arms.session.model()),
         machine: brickscope::machine::detect(),
         backend,
         threads,
@@ -290,7 +221,7 @@ struct Measured {
 /// Runs quads until the interval is narrow enough or `limit_ns` have passed, but at least the given
 /// number.
 fn measure(
-    session: &mut impl Arms,
+    arms: &mut Arms<'_, '_, '_>,
     profiler: &BrickProfiler,
     clock: &Clock,
     log_capacity: usize,
@@ -299,10 +230,10 @@ fn measure(
     show: &mut dyn FnMut(u64, usize, Option<PairedRatio>),
 ) -> Result<Measured> {
     let mut sampler = Sampler::new(Sampling::Greedy);
-    session.forward(prompt)?;
-    let first = sampler.sample(session.last_logits());
+    arms.forward(prompt)?;
+    let first = sampler.sample(arms.session.last_logits());
     for _ in 0..WARM_UP {
-        quad(session, clock, Order::Abba, prompt.len(), first)?;
+        quad(arms, clock, Order::Abba, prompt.len(), first)?;
     }
     let warm = profiler.profile();
     let on_devices = warm.devices.iter().flat_map(|device| &device.streams);
@@ -320,18 +251,18 @@ fn measure(
         // passes are folded as they end from then on. The extra pass allocates the log again, untimed.
         if logged + 2 * spans_per_pass > log_capacity {
             profiler.reset();
-            session.truncate(position);
-            session.forward_profiled(&[token])?;
+            arms.session.truncate(position);
+            arms.forward_profiled(&[token])?;
             logged = spans_per_pass;
         }
         let order = if quads.len().is_multiple_of(2) { Order::Abba } else { Order::Baab };
-        let ns = quad(session, clock, order, position, token)?;
+        let ns = quad(arms, clock, order, position, token)?;
         quads.push(Quad { position, order, ns });
         logged += 2 * spans_per_pass;
         // Go on to the next position, or back to the first.
-        (position, token) = match session.room() {
+        (position, token) = match arms.session.room() {
             0 => (prompt.len(), first),
-            _ => (session.position(), sampler.sample(session.last_logits())),
+            _ => (arms.session.position(), sampler.sample(arms.session.last_logits())),
         };
 
         let elapsed_ns = clock.now() - start;
@@ -353,7 +284,7 @@ fn measure(
 /// Decodes `token` at `position` four times and returns the time of each pass in nanoseconds. Advances
 /// the session by one token.
 fn quad(
-    session: &mut impl Arms,
+    arms: &mut Arms<'_, '_, '_>,
     clock: &Clock,
     order: Order,
     position: usize,
@@ -361,12 +292,12 @@ fn quad(
 ) -> Result<[u64; 4]> {
     let mut ns = [0; 4];
     for (ns, is_b) in ns.iter_mut().zip(order.is_b()) {
-        session.truncate(position);
+        arms.session.truncate(position);
         let start = clock.now();
         if is_b {
-            session.forward_profiled(&[token])?;
+            arms.forward_profiled(&[token])?;
         } else {
-            session.forward(&[token])?;
+            arms.forward(&[token])?;
         }
         *ns = clock.now() - start;
     }
@@ -585,8 +516,7 @@ mod tests {
             hand.advance(1);
         };
         let (clock, prompt) = (hand.clock(), [1, 267, 335]);
-        let probe = session.profiled(&profiler);
-        let mut arms = OnCpu { session: &mut session, probe };
+        let mut arms = Arms::new(&mut session, &profiler).expect("a probe");
         let measured = measure(&mut arms, &profiler, &clock, capacity, &prompt, (50, 1), &mut show)
             .expect("runs");
         assert_eq!((measured.quads.len(), measured.stopped), (51, Stopped::Time));

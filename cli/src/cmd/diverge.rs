@@ -7,17 +7,14 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use brickscope_engine::diverge::{
-    Divergence, Diverging, Element, Report, Side as AnySide, diverge,
-};
+use brickscope_engine::diverge::{Divergence, Diverging, Element, Report, diverge};
 use brickscope_engine::executor::Cpu;
-use brickscope_engine::{Gpu, GpuSession, Model, Session};
+use brickscope_engine::{AnySession, Model, Session};
 use brickscope_kernels::Kernels;
 use serde_json::{Value, json};
 
-use crate::device::{self, OnDevice};
 use crate::flags::{threads, token_id};
-use crate::{progress, source};
+use crate::{device, progress, source};
 
 /// Find the first kernel whose output differs between two backends.
 ///
@@ -106,14 +103,14 @@ pub(crate) fn run(args: &DivergeArgs) -> Result<bool> {
     };
     let context = prompt.len().saturating_add(args.tokens.saturating_sub(1));
     let asked = [(&args.a, args.threads_a), (&args.b, args.threads_b)];
-    let side = |side: usize| -> Result<(Box<dyn AnySide<'_> + '_>, Side<'_>)> {
+    let side = |side: usize| -> Result<(Box<dyn AnySession<'_> + '_>, Side<'_>)> {
         let (backend, threads) = asked[side];
         let flag = ["a", "b"][side];
         let model = models[side];
         let path = &model.gguf.path;
         if let Some(backend) = backend.0.filter(|&backend| device::is_device(backend)) {
             ensure!(threads.is_none(), "--threads-{flag}: {backend} runs on a device");
-            let side = device::on_device(backend, model, context, Boxed)?;
+            let side = device::session(backend, model, context)?;
             return Ok((side, Side { model: path, backend: backend.to_string(), threads: None }));
         }
         let kernels = match backend.0 {
@@ -171,17 +168,6 @@ struct Side<'a> {
     backend: String,
     /// Of the CPU's.
     threads: Option<usize>,
-}
-
-/// A session on a device as one side.
-struct Boxed;
-
-impl<'m> OnDevice<'m> for Boxed {
-    type Out = Box<dyn AnySide<'m> + 'm>;
-
-    fn run<G: Gpu + Send + 'm>(self, session: GpuSession<'m, G>) -> Result<Self::Out> {
-        Ok(Box::new(session))
-    }
 }
 
 fn as_text(sides: &[Side<'_>; 2], report: &Report, model: &Model) -> String {

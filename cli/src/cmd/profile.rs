@@ -12,14 +12,12 @@ use brickscope::{Absent, BrickId, BrickProfiler, Ceilings, DeviceError, Profile,
 use brickscope_analysis::view;
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::{
-    GenerateOptions, Generated, Gpu, GpuSession, Model, Sampling, Session, generate, generate_on,
+    AnySession, GenerateOptions, Generated, Model, Sampling, Session, generate,
 };
 use brickscope_kernels::Backend;
 use brickscope_live::metrics::MetricsServer;
 use brickscope_live::socket::{Facts, Publisher};
-use indicatif::ProgressBar;
 
-use crate::device::OnDevice;
 use crate::flags::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs};
 use crate::live::Live;
 use crate::run_dir::RunDir;
@@ -403,8 +401,9 @@ fn measure(
     let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
     let bar = progress::tokens("running", context as u64);
     let mut show = |done: usize| bar.set_position(done as u64);
+    let mut probe = session.probe(&profiler)?;
     let generated = loop {
-        let generated = generate(&mut session, Some(&profiler), prompt, options, &mut show)?;
+        let generated = generate(&mut session, Some(&mut probe), prompt, options, &mut show)?;
         if !args.endless {
             break generated;
         }
@@ -457,88 +456,69 @@ fn measure_on_device(
     let what = "uploading the weights, warming up";
     live.say(what);
     let note = progress::note(what);
-    let run = ProfileOnDevice { args, prompt, context, started, backend, note, live };
-    device::on_device(backend, model, context, run)
-}
-
-struct ProfileOnDevice<'a> {
-    args: &'a ProfileArgs,
-    prompt: &'a [u32],
-    context: usize,
-    started: &'a str,
-    backend: Backend,
-    note: ProgressBar,
-    live: Live,
-}
-
-impl<'m> OnDevice<'m> for ProfileOnDevice<'_> {
-    type Out = Ran;
-
-    fn run<G: Gpu + Send + 'm>(self, mut session: GpuSession<'m, G>) -> Result<Ran> {
-        let Self { args, prompt, context, started, backend, note, live } = self;
-        let dir = RunDir::create_late(args.out.as_deref(), started)?;
-        // The first dispatch of each kernel compiles it, on many drivers.
-        for warm_up in [&prompt[..prompt.len().min(session.batch())], &prompt[..1]] {
-            session.forward(warm_up)?;
-            session.clear();
-        }
-        note.finish_and_clear();
-        let capacity = log_capacity(session.model(), session.batch(), context);
-        let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
-        profiler.set_sync_mode(args.sync.into());
-        let described_run = described(args, prompt, backend.name(), 0, args.tokens);
-        let _served = serve(args, session.model(), &profiler, described_run, None)?;
-        profiler.enable();
-        let absent = Absent { reason: ON_A_DEVICE.to_owned() };
-        let live = publish(args, live, &profiler, || Facts {
-            run: Some(described(args, prompt, backend.name(), 0, args.tokens)),
-            model: Some(source::describe(session.model())),
-            machine: Some(brickscope::machine::detect()),
-            ceilings: None,
-            ceilings_absent: Some(absent.clone()),
-        })?;
-        let mut probe = session.profiled(&profiler)?;
-        if let Some(grain) = args.grain {
-            probe.timer().set_grain(grain.into());
-        }
-        // If it can't be measured, the report says why.
-        if profiler.sync_mode() != SyncMode::None
-            && let Err(lost @ DeviceError::Lost { .. }) = probe.timer().calibrate(session.gpu())
-        {
-            return Err(lost.into());
-        }
-        let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
-        let bar = progress::tokens("running", context as u64);
-        let mut show = |done: usize| bar.set_position(done as u64);
-        let generated = loop {
-            let generated = generate_on(&mut session, Some(&mut probe), prompt, options, &mut show);
-            if !args.endless || generated.is_err() {
-                break generated;
-            }
-            session.clear();
-        };
-        bar.finish_and_clear();
-        // If the device was lost, what it finished before is saved, with a note.
-        let generated = match generated {
-            Ok(generated) => generated,
-            Err(error) => {
-                profiler.disable();
-                let mut profile = profiler.profile();
-                profile.model = Some(source::describe(session.model()));
-                profile.machine = Some(brickscope::machine::detect());
-                profile.run = Some(described(args, prompt, backend.name(), 0, 0));
-                dir.save(&profile)?;
-                let kept = dir.path().display().to_string();
-                return Err(error)
-                    .with_context(|| format!("the run ended early; {kept} has what was measured"));
-            }
-        };
-        session.finish(probe)?;
-        profiler.disable();
-        drop(live);
-        let ceilings = Err(absent);
-        Ok(Ran { dir, ceilings, profiler, generated, backend: backend.name(), threads: 0 })
+    let mut session = device::session(backend, model, context)?;
+    let dir = RunDir::create_late(args.out.as_deref(), started)?;
+    // The first dispatch of each kernel compiles it, on many drivers.
+    for warm_up in [&prompt[..prompt.len().min(session.batch())], &prompt[..1]] {
+        session.forward(warm_up)?;
+        session.clear();
     }
+    note.finish_and_clear();
+    let capacity = log_capacity(session.model(), session.batch(), context);
+    let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
+    profiler.set_sync_mode(args.sync.into());
+    let described_run = described(args, prompt, backend.name(), 0, args.tokens);
+    let _served = serve(args, session.model(), &profiler, described_run, None)?;
+    profiler.enable();
+    let absent = Absent { reason: ON_A_DEVICE.to_owned() };
+    let live = publish(args, live, &profiler, || Facts {
+        run: Some(described(args, prompt, backend.name(), 0, args.tokens)),
+        model: Some(source::describe(session.model())),
+        machine: Some(brickscope::machine::detect()),
+        ceilings: None,
+        ceilings_absent: Some(absent.clone()),
+    })?;
+    let mut probe = session.probe(&profiler)?;
+    if let Some((timer, grain)) = probe.timer().zip(args.grain) {
+        timer.set_grain(grain.into());
+    }
+    // Where it can't be measured, the report says why.
+    if profiler.sync_mode() != SyncMode::None
+        && let Err(lost @ DeviceError::Lost { .. }) = session.calibrate(&mut probe)
+    {
+        return Err(lost.into());
+    }
+    let options = GenerateOptions { n_tokens: args.tokens, sampling: sampling(args) };
+    let bar = progress::tokens("running", context as u64);
+    let mut show = |done: usize| bar.set_position(done as u64);
+    let generated = loop {
+        let generated = generate(&mut *session, Some(&mut probe), prompt, options, &mut show);
+        if !args.endless || generated.is_err() {
+            break generated;
+        }
+        session.clear();
+    };
+    bar.finish_and_clear();
+    // What was settled before a device was lost is kept, and says so.
+    let generated = match generated {
+        Ok(generated) => generated,
+        Err(error) => {
+            profiler.disable();
+            let mut profile = profiler.profile();
+            profile.model = Some(source::describe(session.model()));
+            profile.machine = Some(brickscope::machine::detect());
+            profile.run = Some(described(args, prompt, backend.name(), 0, 0));
+            dir.save(&profile)?;
+            let kept = dir.path().display().to_string();
+            return Err(error)
+                .with_context(|| format!("the run ended early; {kept} has what was measured"));
+        }
+    };
+    session.finish(probe)?;
+    profiler.disable();
+    drop(live);
+    let ceilings = Err(absent);
+    Ok(Ran { dir, ceilings, profiler, generated, backend: backend.name(), threads: 0 })
 }
 
 /// Why a run on a device has no ceilings.

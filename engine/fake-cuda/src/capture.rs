@@ -1,4 +1,4 @@
-//! What a stream captures: a line of nodes, each after the one before it.
+//! Captured graphs: a chain of nodes, each depending on the one before it.
 
 use crate::launch::Launch;
 

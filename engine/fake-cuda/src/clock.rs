@@ -1,9 +1,9 @@
 //! A clock that only calls move, so that every run has the same times.
 
-/// What a call takes of the host's time, in nanoseconds.
+/// The host time that a call takes, in nanoseconds.
 const CALL_NS: u64 = 1_000;
 
-/// Host and device read the same clock. Whoever waits moves it on to what is waited for.
+/// Host and device read the same clock. Waiting advances it to the time that is waited for.
 #[derive(Debug)]
 pub(crate) struct VirtualClock {
     now: u64,

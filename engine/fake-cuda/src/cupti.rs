@@ -1,4 +1,4 @@
-//! What CUPTI records, and which calls of it are legal: all but the foreign functions themselves.
+//! What CUPTI records, and which calls to it are legal: everything but the foreign functions themselves.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -14,13 +14,13 @@ const KERNEL: u32 = 3;
 pub(crate) const CONCURRENT_KERNEL: u32 = 10;
 const GRAPH_TRACE: u32 = 51;
 
-/// A kind that there is not, which each buffer begins with.
+/// A kind that doesn't exist; each buffer begins with such a record.
 pub(crate) const STRANGER: u32 = 4242;
 
 /// Bytes of such a record.
 pub(crate) const STRANGER_BYTES: usize = 40;
 
-/// Since this version a program may hand out no buffer; one before it crashes, as a rule.
+/// The first version in which a program may provide no buffer; earlier ones usually crash.
 const MAY_BE_DECLINED: u32 = 27;
 
 /// What tests set, by environment variables.
@@ -33,9 +33,9 @@ pub(crate) struct Settings {
     pub(crate) drop: Option<u64>,
     /// The record, from 1 on, that has no times.
     pub(crate) untimed: Option<u64>,
-    /// A kernel whose records are longer than it ran, by so many percent.
+    /// A kernel, and by how many percent its records are longer than it ran.
     pub(crate) stretch: Option<(String, u64)>,
-    /// What enabling answers.
+    /// The code that enabling returns.
     pub(crate) refuse: Option<u32>,
 }
 
@@ -165,7 +165,7 @@ impl Cupti {
         });
     }
 
-    /// What there is to hand over, in the order in which it is: the last buffer first.
+    /// The buffers to deliver, the last first.
     pub(crate) fn flush(&mut self) -> Answer<Vec<Vec<Record>>> {
         if self.is_delivering {
             return illegal("cuptiActivityFlushAll from a callback of a buffer");

@@ -135,7 +135,7 @@ fn deliver(buffers: Vec<Vec<Record>>) {
             |it_does| fits = it_does,
         );
         if fits {
-            // SAFETY: it was held against what is written.
+            // SAFETY: it was checked against what is written.
             let len = unsafe { fill(buffer, &records, record_bytes) };
             filled.push((buffer as usize, size, len, record_bytes));
         }

@@ -1,4 +1,4 @@
-//! What the driver knows, and which calls are legal: all but the foreign functions themselves.
+//! The state of the driver, and which calls are legal: everything but the foreign functions themselves.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,10 +22,10 @@ pub(crate) const LAUNCH_FAILED: u32 = 719;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
 
-/// Why a call doesn't do what it was asked for.
+/// Why a call fails.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Fault {
-    /// An error that a real driver returns to a program that is right.
+    /// An error that a real driver returns to a correct program.
     Code(u32),
     /// What no program may do.
     Illegal(String),
@@ -37,15 +37,15 @@ fn illegal<T>(what: impl Into<String>) -> Answer<T> {
     Err(Fault::Illegal(what.into()))
 }
 
-/// Memory of the device, which is the host's. What is freed is kept, so that whoever uses it then is
-/// found out and no other allocation is at its place.
+/// Device memory, which is host memory. Freed memory is kept, so that its use is detected and no other allocation
+/// takes its place.
 struct Memory {
     bytes: Box<[Block]>,
     len: usize,
     is_free: bool,
 }
 
-/// Allocations begin at borders of 256 bytes, as the driver's do.
+/// Allocations begin at multiples of 256 bytes, as the driver's do.
 #[repr(C, align(256))]
 #[derive(Clone, Copy)]
 struct Block([u8; 256]);
@@ -67,7 +67,7 @@ pub(crate) struct Function {
 
 #[derive(Default)]
 struct Stream {
-    /// When the device is done with what was issued.
+    /// When the device will be done with all issued work.
     end: u64,
     capture: Option<Graph>,
 }
@@ -215,7 +215,7 @@ impl Driver {
             return Ok(());
         }
         self.is_current = false;
-        // A context takes everything with it; whoever counts on that leaks while it lives.
+        // Releasing a context frees everything, but a program that relies on that leaks while the context lives.
         let left = [
             (self.memory.values().filter(|memory| !memory.is_free).count(), "buffer"),
             (self.streams.len(), "stream"),
@@ -356,7 +356,7 @@ impl Driver {
 
 impl Memory {
     fn new(len: usize) -> Self {
-        // What was there before is nobody's business: a pattern that no float is.
+        // Fresh memory has undefined contents: here a pattern that is NaN in every float.
         let bytes = vec![Block([0xff; 256]); len.div_ceil(256)].into_boxed_slice();
         Self { bytes, len, is_free: false }
     }
@@ -440,7 +440,7 @@ impl Driver {
     fn run_kernel(&mut self, stream: u64, launch: &Launch, node: u64) -> Answer {
         self.launches += 1;
         if self.lose_at.is_some_and(|at| self.launches >= at) {
-            // The launch itself goes well; what follows hears of it.
+            // The launch itself succeeds; later calls return the error.
             self.is_lost = true;
             return Ok(());
         }
@@ -482,7 +482,7 @@ impl Driver {
         }
     }
 
-    /// The stream is busy for so long, as soon as it has done what it had to; when it is done with it.
+    /// Adds work of `ns` to the stream, after all issued work; returns when it will be done.
     fn run_for(&mut self, stream: u64, ns: u64) -> u64 {
         let now = self.clock.now();
         match self.streams.get_mut(&stream) {

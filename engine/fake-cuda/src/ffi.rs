@@ -56,7 +56,7 @@ fn process() -> &'static Process {
     })
 }
 
-/// Ends the process: a caller that did this once is wrong, whatever comes next.
+/// Ends the process: a program that made an illegal call is wrong, whatever comes next.
 pub(crate) fn end(fault: Fault) -> ! {
     let what = match fault {
         Fault::Illegal(what) => what,
@@ -70,7 +70,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a call, and notes its name.
+/// Runs a call, and logs its name.
 pub(crate) fn call<T>(
     name: &str,
     run: impl FnOnce(&mut Driver) -> Answer<T>,
@@ -105,7 +105,7 @@ fn number<T>(handle: *mut T) -> u64 {
     handle as u64
 }
 
-/// Writes to where the caller wants it, if it does.
+/// Writes a result to the caller's pointer, unless that is null.
 ///
 /// # Safety
 ///
@@ -234,7 +234,7 @@ functions! {
     cuMemcpyHtoDAsync_v2(to: c_ulonglong, from: *const c_void, len: usize, stream: Handle) {
         let name = "cuMemcpyHtoDAsync";
         call(name, |driver| driver.copy(name, number(stream), to, len), |()| {
-            // SAFETY: the range was held against the allocations, and the caller's has `len` bytes.
+            // SAFETY: the range was checked against the allocations, and the caller's has `len` bytes.
             unsafe { (to as *mut u8).copy_from_nonoverlapping(from.cast(), len) };
         })
     }
@@ -250,7 +250,7 @@ functions! {
     cuMemsetD8Async(to: c_ulonglong, value: u8, len: usize, stream: Handle) {
         let name = "cuMemsetD8Async";
         call(name, |driver| driver.copy(name, number(stream), to, len), |()| {
-            // SAFETY: the range was held against the allocations.
+            // SAFETY: the range was checked against the allocations.
             unsafe { (to as *mut u8).write_bytes(value, len) };
         })
     }

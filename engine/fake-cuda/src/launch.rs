@@ -68,7 +68,7 @@ impl Shim {
     pub(crate) fn open(path: &OsStr) -> Result<Self, String> {
         let fault = |why: String| format!("{}: {why}", path.display());
         let text = CString::new(path.as_bytes()).map_err(|error| fault(error.to_string()))?;
-        // SAFETY: the path ends with a zero; whoever sets it vouches for the library.
+        // SAFETY: the path ends with a zero; the user who sets it vouches for the library.
         let library = unsafe { dlopen(text.as_ptr(), RTLD_NOW) };
         if !library.is_null() {
             return Ok(Self { library });
@@ -132,7 +132,7 @@ impl Shim {
             values.iter_mut().map(|value| (&raw mut *value).cast()).collect();
         let dim = |(x, y, z): (u32, u32, u32)| Dim3 { x, y, z };
         // SAFETY: there is a pointer for each parameter of the kernel's PTX, to as many bytes; addresses
-        // among them were held against the allocations.
+        // among them were checked against the allocations.
         let fault =
             unsafe { run(dim(launch.grid), dim(launch.block), launch.shared, args.as_mut_ptr()) };
         if fault.is_null() {

@@ -1,4 +1,4 @@
-//! One value of `a` against the same of `b`.
+//! Compares one value of `a` with the same value of `b`.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use brickscope::Digest;
 
 use super::rounding::Rounding;
 use super::tolerance::Bounds;
-use super::{Divergence, Diverging, Element, KernelPair, Names, Report, WORST};
-use crate::executor::Routine;
+use super::{Divergence, Diverging, Element, KernelPair, Report, WORST};
 use crate::model::Model;
-use crate::tap::{At, Value};
+use crate::routines::{Routine, RoutineNames};
+use crate::value::{At, Value};
 
 /// A value on its way from `a` to `b`.
 pub(super) struct Sent {
@@ -25,19 +25,19 @@ impl Sent {
     }
 }
 
-/// All that was compared so far.
+/// The state of a comparison, over all passes.
 pub(super) struct Comparison<'m> {
-    names: [Names; 2],
+    names: [RoutineNames; 2],
     bounds: Bounds<'m>,
     rounding: Rounding,
-    /// Room for the tolerances of a tensor.
+    /// A buffer for the tolerances of a tensor.
     tolerances: Vec<f32>,
     n_tensors: u64,
     n_elements: u64,
     pub(super) first: Option<Divergence>,
     places: Vec<Diverging>,
     kernels: Vec<KernelPair>,
-    /// Where in `kernels` a pair of routines is.
+    /// The index in `kernels` of each pair of routines.
     pairs: HashMap<(Value, Routine, Routine), usize>,
 }
 
@@ -45,7 +45,7 @@ impl<'m> Comparison<'m> {
     pub(super) fn new(
         model: &'m Model,
         is_exact: bool,
-        names: [Names; 2],
+        names: [RoutineNames; 2],
         rounding: Rounding,
     ) -> Self {
         Self {
@@ -62,12 +62,12 @@ impl<'m> Comparison<'m> {
         }
     }
 
-    /// A new one for the same run.
+    /// A fresh comparison of the same two sides.
     pub(super) fn again(&self) -> Self {
         Self::new(self.bounds.model(), self.bounds.is_exact(), self.names.clone(), self.rounding)
     }
 
-    /// Notes whether the first difference came again.
+    /// Records whether the first difference occurred in `again`, too.
     pub(super) fn repeated(&mut self, again: &Self) {
         if let Some(first) = &mut self.first {
             first.is_repeatable = again
@@ -77,7 +77,7 @@ impl<'m> Comparison<'m> {
         }
     }
 
-    /// Compares `b` with what `a` sent, then makes it what `a` sent.
+    /// Compares `b` with what `a` sent, then overwrites it with that.
     pub(super) fn compare(&mut self, at: &At<'_>, sent: &Sent, b: &mut [f32]) {
         let a = &sent.data[..];
         assert!(
@@ -98,13 +98,13 @@ impl<'m> Comparison<'m> {
                 expected.iter().zip(&*b).zip(&self.tolerances).enumerate()
             {
                 let Some(difference) = difference(a, b, wants_equal) else { continue };
-                // Infinite only for what has no meaning, such as scores that nobody sees.
+                // Infinite only for numbers without meaning, such as scores of tokens that aren't seen.
                 if tolerance == f32::INFINITY {
                     continue;
                 }
                 let ratio = difference / f64::from(tolerance);
-                // A tolerance that isn't a number allows nothing. Of what has to be equal, all that
-                // comes here isn't: also zeros of different signs.
+                // A tolerance of NaN allows nothing. Where bits have to be equal, whatever comes here differs,
+                // zeros of different signs included.
                 if !wants_equal && difference <= f64::from(tolerance) {
                     most = most.max(ratio);
                 } else {
@@ -137,7 +137,7 @@ impl<'m> Comparison<'m> {
         pair.most = pair.most.map(|so_far| so_far.max(most));
     }
 
-    /// Notes a tensor that differs.
+    /// Records a tensor that differs.
     fn note(&mut self, at: &At<'_>, sent: &Sent, expected: &[f32], b: &[f32], beyond: &Beyond) {
         let (layer, value) = (at.layer, at.value);
         let n_beyond = beyond.n as u64;
@@ -159,7 +159,7 @@ impl<'m> Comparison<'m> {
             let tolerance = f64::from(self.tolerances[i]);
             Element { position, head, index, a, b, difference, tolerance }
         };
-        // What has no meaning may be anything, and would drown the rest.
+        // Numbers without meaning may be anything, and would dominate the digest.
         let digest = |data: &[f32]| {
             let meant = data.iter().zip(&self.tolerances);
             let meant =
@@ -198,9 +198,9 @@ impl<'m> Comparison<'m> {
 #[derive(Default)]
 struct Beyond {
     n: usize,
-    /// The first one's number.
+    /// The index of the first one.
     first: usize,
-    /// Number, tolerances apart, difference; the worst first.
+    /// Index, difference in tolerances, difference; the worst first.
     worst: Vec<(usize, f64, f64)>,
 }
 
@@ -210,7 +210,7 @@ impl Beyond {
             self.first = i;
         }
         self.n += 1;
-        // NaN is that of a tolerance, or of zeros of different signs that had to be equal.
+        // NaN comes from a NaN tolerance, or from zeros of different signs that had to be equal.
         let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
         let is_worse = |other: &(usize, f64, f64)| (ratio, difference) > (other.1, other.2);
         let at = self.worst.iter().position(is_worse).unwrap_or(self.worst.len());
@@ -221,9 +221,9 @@ impl Beyond {
     }
 }
 
-/// How far two numbers are apart; `None` if they are one, or neither is a number. Zeros of different
-/// signs are one unless `to_the_bit`. NaNs always are: Rust promises nothing of their bits, and the
-/// same code may give others when it is compiled into another loop.
+/// How far apart two numbers are; `None` if they are equal, or both are NaN. Zeros of different signs are equal
+/// unless `to_the_bit`. NaNs always are: Rust doesn't specify their bits, and the same code may give others when it
+/// is compiled into another loop.
 fn difference(a: f32, b: f32, to_the_bit: bool) -> Option<f64> {
     let is_one = if to_the_bit { a.to_bits() == b.to_bits() } else { a == b };
     if is_one || (a.is_nan() && b.is_nan()) {
@@ -241,7 +241,7 @@ fn place(at: &At<'_>, len: usize, i: usize) -> (usize, Option<usize>, usize) {
             let width = len / context;
             (i / width, None, i % width)
         }
-        // The logits and the norm before them are those of the last tokens.
+        // The logits and the norm before them are those of the last token.
         Value::OutputNorm | Value::Logits => (context - 1, None, i),
         Value::Scores | Value::Probabilities => {
             let width = len / at.n_tokens;
@@ -255,12 +255,12 @@ fn place(at: &At<'_>, len: usize, i: usize) -> (usize, Option<usize>, usize) {
 }
 
 /// A routine's name.
-fn name(names: &Names, routine: Routine) -> String {
+fn name(names: &RoutineNames, routine: Routine) -> String {
     names.get(routine).map(|(name, _)| name).unwrap_or_default()
 }
 
 /// A routine's name and shape.
-fn spell(names: &Names, routine: Routine) -> String {
+fn spell(names: &RoutineNames, routine: Routine) -> String {
     names.get(routine).map(|(name, shape)| format!("{name} {shape}")).unwrap_or_default()
 }
 

@@ -1,21 +1,20 @@
-//! Two executors run the same tokens in lockstep: the first kernel whose output differs by more than
-//! rounding is at fault.
+//! Runs the same tokens on two executors in lockstep, and finds the first kernel whose output differs by more than
+//! rounding.
 //!
 //! ```text
 //!  a   kernel ──► value ──────────────────► next kernel …
-//!                   │ a copy; one at a time is under way
+//!                   │ a copy, one in flight at a time
 //!  b   kernel ──► value: compare, then overwrite with a's ──► next kernel …
 //! ```
 //!
-//! Because every kernel of `b` reads what `a` computed, nothing is inherited: a difference is the
+//! Every kernel of `b` reads what `a` computed, so differences don't propagate: each is the
 //! kernel's own, rounding never adds up, and the tolerance can be that of one kernel
-//! (`tolerance.rs`). Nothing has to be searched for either: one run meets every value once, in
-//! order, and holds no more than three of them at a time; on a CPU each side has a copy of the keys
-//! and one of the values that a layer reads, too. `docs/diverge.md` tells more.
+//! (`tolerance.rs`). There is nothing to search for either: one run meets every value once, in
+//! order, and holds at most three of them at a time; on a CPU, each side also copies the keys
+//! and the values that a layer reads. More in `docs/diverge.md`.
 
 mod compare;
 mod rounding;
-mod side;
 mod tolerance;
 
 use std::cell::RefCell;
@@ -24,22 +23,23 @@ use std::thread;
 
 use brickscope::{BrickId, Digest};
 
+use crate::any_session::AnySession;
+use crate::error::Error;
 use crate::forward::Outputs;
-use crate::model::{Error, Model};
+use crate::model::Model;
 use crate::sample::{Sampler, Sampling};
-use crate::tap::{At, Value};
+use crate::value::{At, Value};
 use crate::weights::Layer;
 use compare::{Comparison, Sent};
 use rounding::Rounding;
-pub use side::{Names, Side};
 
-/// How many of the worst elements are kept.
+/// The number of worst elements that are kept.
 const WORST: usize = 8;
 
-/// What came of a comparison.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The tokens that both sides ran: the prompt, then the likeliest by `a`'s logits.
+    /// The tokens that both sides ran: the prompt, then the most likely by `a`'s logits.
     pub tokens: Vec<u32>,
     /// Passes.
     pub n_passes: usize,
@@ -47,14 +47,14 @@ pub struct Report {
     pub n_tensors: u64,
     /// Numbers that were compared.
     pub n_elements: u64,
-    /// Whether every bit had to be equal, because both sides run the same kernels. Any NaN is equal to
+    /// Whether every bit had to be equal, because both sides run the same kernels. Any NaN equals
     /// any other.
     pub is_exact: bool,
     /// The first difference beyond its tolerance.
     pub first: Option<Divergence>,
-    /// All tensors with such a difference, in the order in which they first had one.
+    /// All tensors with such a difference, in order of their first.
     pub places: Vec<Diverging>,
-    /// How far each pair of kernels was apart, in the order in which they first ran.
+    /// How far apart each pair of kernels was, in order of their first run.
     pub kernels: Vec<KernelPair>,
 }
 
@@ -65,19 +65,19 @@ pub struct Divergence {
     pub layer: Option<usize>,
     /// Which value.
     pub value: Value,
-    /// The position of the first token that is affected. Of the KV cache: of the first row.
+    /// The position of the first affected token; in the KV cache, of the first affected row.
     pub position: usize,
-    /// What each side ran: kernel and shape. `None` for what no kernel makes.
+    /// The kernel and shape that each side ran; `None` for values that no kernel makes.
     pub kernels: Option<[String; 2]>,
     /// Numbers in the tensor.
     pub n_elements: usize,
     /// Those beyond their tolerance.
     pub n_beyond: usize,
-    /// The worst of them, at most eight; the most tolerances apart come first.
+    /// The worst of them, at most eight, in descending order of difference ÷ tolerance.
     pub worst: Vec<Element>,
-    /// The whole tensor, of `a` and of `b`.
+    /// Digests of the whole tensor, of `a` and of `b`.
     pub digests: Box<[Digest; 2]>,
-    /// Whether it was there again when the pass was run a second time.
+    /// Whether it occurred again when the pass was repeated.
     pub is_repeatable: bool,
 }
 
@@ -89,23 +89,23 @@ impl Divergence {
     }
 }
 
-/// Two numbers that should be one.
+/// Two numbers that should be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Element {
-    /// The token's position in the sequence. Of the KV cache: the row's.
+    /// The position of the token, or of the row of the KV cache.
     pub position: usize,
-    /// The query head, of scores and probabilities.
+    /// The query head, for scores and probabilities.
     pub head: Option<usize>,
-    /// The place in the token's row; of scores and probabilities, the position of the key.
+    /// The index in the token's row; for scores and probabilities, the position of the key.
     pub index: usize,
-    /// What `a` has. Of a matrix product for which one side rounds its input to 8 bits and the other
-    /// doesn't: what `a` would have if it rounded as `b` does.
+    /// `a`'s number. If only one side rounds the input of a matrix product to 8 bits, this is what `a` would have
+    /// if it rounded as `b` does.
     pub a: f32,
-    /// What `b` has.
+    /// `b`'s number.
     pub b: f32,
-    /// `|a - b|`; infinite where one of them is no finite number and the other isn't the same.
+    /// `|a - b|`; infinite if one of them isn't finite and the other differs.
     pub difference: f64,
-    /// What it may be. NaN, which allows nothing, where `a`'s inputs or result are not finite.
+    /// The largest allowed difference. NaN, which allows none, if `a`'s inputs or result aren't finite.
     pub tolerance: f64,
 }
 
@@ -116,13 +116,13 @@ pub struct Diverging {
     pub layer: Option<usize>,
     /// Which value.
     pub value: Value,
-    /// In how many passes.
+    /// Passes in which it differed.
     pub n_passes: u64,
-    /// How many numbers, in all of them.
+    /// Numbers that differed, in all passes.
     pub n_beyond: u64,
 }
 
-/// A kernel of `a` and what `b` runs in its place.
+/// A kernel of `a` and its counterpart on `b`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelPair {
     /// The brick that they belong to.
@@ -131,23 +131,23 @@ pub struct KernelPair {
     pub kernels: [String; 2],
     /// Numbers that were compared.
     pub n_elements: u64,
-    /// The largest difference, in tolerances: up to 1 is rounding. `None` if the tolerance is 0, so
-    /// that every bit has to be equal.
+    /// The largest difference, in tolerances: up to 1 is rounding. `None` if the tolerance is 0 and
+    /// every bit has to be equal.
     pub most: Option<f64>,
 }
 
-/// Runs `prompt` and the `n_tokens` likeliest tokens after it (by `a`'s logits; the last isn't run)
-/// on both sides and compares all that they compute. Both sessions begin anew.
+/// Runs `prompt` and the `n_tokens` most likely tokens after it (by `a`'s logits; the last isn't run)
+/// on both sides and compares all values. Clears both sessions first.
 ///
-/// `plant` sees `b`'s values before they are compared, and may change them: for tests. `progress` is
-/// told after each pass how many tokens have been run.
+/// `plant` sees `b`'s values before they are compared and may change them, for tests. After each pass, `progress`
+/// gets the number of tokens run so far.
 ///
 /// # Errors
 ///
-/// If the models aren't of one shape, or the tokens can't be run.
+/// If the models differ in shape, or the tokens can't be run.
 pub fn diverge<'a, 'b>(
-    a: &mut dyn Side<'a>,
-    b: &mut dyn Side<'b>,
+    a: &mut dyn AnySession<'a>,
+    b: &mut dyn AnySession<'b>,
     prompt: &[u32],
     n_tokens: usize,
     plant: &dyn Fn(At<'_>, &mut [f32]),
@@ -160,7 +160,7 @@ pub fn diverge<'a, 'b>(
     b.check_run(prompt, n_tokens)?;
     let (model, batch) = (a.model(), a.batch().min(b.batch()));
     let is_exact = a.kernels().is_some_and(|kernels| b.kernels() == Some(kernels));
-    let names = [a.names(), b.names()];
+    let names = [a.routine_names(), b.routine_names()];
     let rounding = Rounding::new([a.kernels(), b.kernels()]);
     let comparison = RefCell::new(Comparison::new(model, is_exact, names, rounding));
 
@@ -170,13 +170,18 @@ pub fn diverge<'a, 'b>(
     while done < tokens.len() {
         let pass = &tokens[done..tokens.len().min(done + batch)];
         let is_last = done + pass.len() == tokens.len();
-        // `generate` chooses the last one and doesn't run it. There is nothing to compare in it.
+        // As in `generate`, the last token would be chosen and not run, so there is nothing to compare.
         let goes_on = is_last && tokens.len() + 1 < prompt.len() + n_tokens;
         let outputs = if is_last { Outputs::Last } else { Outputs::None };
         let had_one = comparison.borrow().first.is_some();
         lockstep(a, b, pass, outputs, &comparison, plant)?;
         if !had_one && comparison.borrow().first.is_some() {
-            repeat(a, b, pass, outputs, &comparison, plant)?;
+            // Once more: a fault of code or weights occurs again, one of memory or of a race may not.
+            a.truncate(done);
+            b.truncate(done);
+            let again = RefCell::new(comparison.borrow().again());
+            lockstep(a, b, pass, outputs, &again, plant)?;
+            comparison.borrow_mut().repeated(&again.into_inner());
         }
         done += pass.len();
         n_passes += 1;
@@ -190,8 +195,8 @@ pub fn diverge<'a, 'b>(
 
 /// One pass on both sides, `a` on a thread of its own.
 fn lockstep<'a, 'b>(
-    a: &mut dyn Side<'a>,
-    b: &mut dyn Side<'b>,
+    a: &mut dyn AnySession<'a>,
+    b: &mut dyn AnySession<'b>,
     tokens: &[u32],
     outputs: Outputs,
     comparison: &RefCell<Comparison<'_>>,
@@ -200,14 +205,14 @@ fn lockstep<'a, 'b>(
     let (to_b, from_a) = mpsc::sync_channel::<Sent>(1);
     let (give_back, spare) = mpsc::channel::<Vec<f32>>();
     thread::scope(|scope| {
-        // Owned by what runs on this thread: if that panics, `a` finds nobody to send to and ends.
+        // Owned by this closure: if it panics, `a` finds the channel closed and ends.
         let (from_a, give_back) = (from_a, give_back);
         let a = scope.spawn(move || {
             let send = |at: At<'_>, out: &mut [f32]| {
                 let mut data = spare.try_recv().unwrap_or_default();
                 data.clear();
                 data.extend_from_slice(out);
-                // Fails only where the other side has ended.
+                // Fails only if the other side has ended.
                 let _ = to_b.send(Sent::new(&at, data));
             };
             a.pass_tapped(tokens, outputs, &send)
@@ -219,33 +224,14 @@ fn lockstep<'a, 'b>(
             let _ = give_back.send(sent.data);
         };
         let b = b.pass_tapped(tokens, outputs, &receive);
-        // So that `a`, which may have something to send, finds that nobody waits for it.
+        // So that `a`, which may have more to send, finds the channel closed.
         drop(from_a);
         let a = a.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         a.and(b)
     })
 }
 
-/// Runs the pass that had the first difference once more: a fault that is in the code or the weights
-/// is there again, one of memory or of a race may not be.
-fn repeat<'a, 'b>(
-    a: &mut dyn Side<'a>,
-    b: &mut dyn Side<'b>,
-    tokens: &[u32],
-    outputs: Outputs,
-    comparison: &RefCell<Comparison<'_>>,
-    plant: &dyn Fn(At<'_>, &mut [f32]),
-) -> Result<(), Error> {
-    let start = a.position() - tokens.len();
-    a.truncate(start);
-    b.truncate(start);
-    let again = RefCell::new(comparison.borrow().again());
-    lockstep(a, b, tokens, outputs, &again, plant)?;
-    comparison.borrow_mut().repeated(&again.into_inner());
-    Ok(())
-}
-
-/// Brick by brick only like can be held against like.
+/// Checks that the models can be compared brick by brick.
 fn same_shape(a: &Model, b: &Model) -> Result<(), Error> {
     let numbers = |model: &Model| {
         let c = &model.config;

@@ -1,20 +1,20 @@
-//! Kernels that round activations to 8 bits beside kernels that don't.
+//! Comparing kernels that round activations to 8 bits with kernels that don't.
 //!
-//! The two compute different sums on purpose, and differ by far more than a tolerance for the order of a sum
-//! allows. But how `b` rounds is known, and so is what that does to the result: `W·(x_b − x_a)`, where `x_a`
-//! and `x_b` are what the sides take the input for. With that added to what `a` has, `b` is held to the
+//! The two compute different sums by design, and differ by far more than a tolerance for the order of a sum
+//! allows. But how `b` rounds is known, and so is its effect on the result: `W·(x_b − x_a)`, where `x_a`
+//! and `x_b` are the input as each side rounds it. With that added to `a`'s result, `b` is held to the
 //! same tolerance as any other kernel, and a fault in the rounding itself is found, too.
 
 use brickscope_kernels::{Backend, Kernels};
 
 use super::tolerance::Bounds;
-use crate::tap::Operation;
+use crate::value::Operation;
 
 /// The kernels of both sides; `None` for a device, which doesn't round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rounding {
     sides: [Option<Kernels>; 2],
-    /// What computes the difference: without rounding.
+    /// Kernels without rounding, which compute the difference.
     exact: Kernels,
 }
 
@@ -25,7 +25,7 @@ impl Rounding {
         Self { sides, exact }
     }
 
-    /// What `a` would have if it rounded as `b` does; `None` if it does.
+    /// `a`'s result if it rounded as `b` does; `None` if it does.
     pub(super) fn as_b_rounds(
         &self,
         operation: &Operation<'_>,
@@ -33,11 +33,11 @@ impl Rounding {
         bounds: &Bounds<'_>,
     ) -> Option<Vec<f32>> {
         let Operation::Matmul { w: of_b, x } = *operation else { return None };
-        // The sides may have models of their own.
+        // The sides may have different models.
         let of_a = bounds.matrix(of_b.index)?;
         let n = x.len().checked_div(of_a.cols)?;
         let sides = [(self.sides[0], of_a.kind), (self.sides[1], of_b.kind)];
-        // In blocks of this length, if at all.
+        // The length of the blocks that each side rounds in, if it does.
         let [a_rounds, b_rounds] = sides.map(|(kernels, kind)| {
             kernels.filter(|k| k.rounds_activations(kind, n)).map(|_| kind.block_len())
         });

@@ -1,4 +1,4 @@
-//! How far two kernels may be apart that compute the same from the same inputs.
+//! How far apart two kernels may be that compute the same value from the same inputs.
 //!
 //! Both sides add the same products in another order, so each is off the true sum by rounding. With
 //! the unit roundoff `u = 2⁻²⁴`, a sum of `n` products is off by at most `n·u·Σ|w·x|`, and with
@@ -18,7 +18,7 @@
 use brickscope_kernels::{QuantType, RopePairs};
 
 use crate::model::Model;
-use crate::tap::{At, Operation};
+use crate::value::{At, Operation};
 use crate::weights::Tensor;
 
 /// The unit roundoff of `f32`.
@@ -30,12 +30,12 @@ pub(super) struct Bounds<'m> {
     /// Whether both sides run the same kernels. Then every bit has to be equal, on any number of
     /// threads.
     is_exact: bool,
-    /// By their number.
-    matrices: Vec<Option<Rows<'m>>>,
+    /// By index.
+    matrices: Vec<Option<MatrixRows<'m>>>,
 }
 
-/// A matrix and, once it was needed, `‖w_r‖` of each of its rows.
-struct Rows<'m> {
+/// A matrix with `‖w_r‖` of each of its rows, once computed.
+struct MatrixRows<'m> {
     w: &'m Tensor,
     norms: Option<Vec<f32>>,
 }
@@ -47,7 +47,7 @@ impl<'m> Bounds<'m> {
             if tensor.index >= matrices.len() {
                 matrices.resize_with(tensor.index + 1, || None);
             }
-            matrices[tensor.index] = Some(Rows { w: tensor, norms: None });
+            matrices[tensor.index] = Some(MatrixRows { w: tensor, norms: None });
         }
         Self { model, is_exact, matrices }
     }
@@ -56,7 +56,7 @@ impl<'m> Bounds<'m> {
         self.model
     }
 
-    /// The matrix of `a` with this number.
+    /// `a`'s matrix at this index.
     pub(super) fn matrix(&self, index: usize) -> Option<&'m Tensor> {
         Some(self.matrices.get(index)?.as_ref()?.w)
     }
@@ -70,9 +70,9 @@ impl<'m> Bounds<'m> {
         self.is_exact || matches!(operation, Operation::Exact)
     }
 
-    /// The tolerance of each element of `a`; infinite for those without a meaning, and only for those.
-    /// Where the inputs or the result give no finite one, it is NaN, which allows nothing: an infinity
-    /// in a weight must not excuse what it makes.
+    /// The tolerance of each element of `a`; infinite for those without meaning, and only for those.
+    /// If the inputs or the result give no finite one, it is NaN, which allows nothing: an infinity
+    /// in a weight must not excuse its effects.
     pub(super) fn fill(&mut self, at: &At<'_>, a: &[f32], out: &mut Vec<f32>) {
         out.clear();
         out.resize(a.len(), 0.0);
@@ -110,7 +110,7 @@ impl<'m> Bounds<'m> {
                     let rows = a.chunks_exact(context).zip(out.chunks_exact_mut(context));
                     for (row, (a, out)) in rows.enumerate() {
                         let n = visible(row);
-                        // Below the least normal number one side may give 0.
+                        // Below the smallest normal number, one side may give 0.
                         let floor = f32::MIN_POSITIVE;
                         relative(SOFTMAX * root(n) * U, floor, &a[..n], &mut out[..n]);
                     }
@@ -131,7 +131,7 @@ impl<'m> Bounds<'m> {
                 }
                 Operation::SiluMul { up } => {
                     for ((out, a), up) in out.iter_mut().zip(a).zip(up) {
-                        // Where `exp` overflows on one side, the other still has what it is then:
+                        // Where `exp` overflows on one side, the other still computes
                         // 88.4·exp(-88.4) of `up`.
                         *out = SILU_MUL * U * a.abs() + 4e-37 * up.abs();
                     }
@@ -185,8 +185,8 @@ fn relative(factor: f32, floor: f32, a: &[f32], out: &mut [f32]) {
     out.iter_mut().zip(a).for_each(|(out, a)| *out = factor * a.abs() + floor);
 }
 
-/// Both elements of a pair are sums of two products, which are at most the length of the pair: a
-/// rotation doesn't change it. Elements that aren't rotated are to be equal.
+/// Both elements of a pair are sums of two products and at most the length of the pair, which a
+/// rotation doesn't change. Elements that aren't rotated must be equal.
 fn rope(a: &[f32], pairs: RopePairs, out: &mut [f32]) {
     let half = a.len() / 2;
     for i in 0..half {
@@ -199,8 +199,8 @@ fn rope(a: &[f32], pairs: RopePairs, out: &mut [f32]) {
     }
 }
 
-/// How many times the largest difference that was measured a tolerance is. Measured were tiny models
-/// with random weights; sums whose terms have mostly one sign round worse than those.
+/// A tolerance is this many times the largest measured difference. That was measured on tiny models with random
+/// weights; sums whose terms have mostly one sign round worse.
 const MARGIN: f32 = 8.0;
 
 // Measured, in the units of the formulas above: see `docs/diverge.md`.

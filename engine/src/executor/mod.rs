@@ -1,17 +1,11 @@
-//! What runs the operations of a forward pass: the CPU, and devices.
+//! Executors, which run the operations of a forward pass: the CPU, and devices.
 
-mod cpu;
 pub mod cuda;
 pub mod gpu;
-mod routines;
-mod shares;
 #[cfg(feature = "wgpu")]
 mod wgpu;
-pub(crate) mod work;
 
 #[cfg(feature = "wgpu")]
 pub use self::wgpu::Wgpu;
-pub use cpu::Cpu;
-pub(crate) use cpu::{Deal, MULTIPLY_ADDS_OF_SOFTMAX};
-pub use routines::{Routine, Routines};
-pub(crate) use shares::Shares;
+pub use crate::cpu::Cpu;
+pub use crate::routines::{Routine, RoutineNames, Routines};

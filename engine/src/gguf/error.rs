@@ -1,12 +1,12 @@
-//! What can be wrong with a model file, said so that its owner can fix it.
+//! Errors in model files, worded so that the file's owner can fix them.
 
 use std::io;
 use std::path::PathBuf;
 
 /// A model file that can't be read or written.
 ///
-/// Each sentence names the file, what in it, and at which byte. Names that come from the file are
-/// shown escaped, so that a hostile one can't speak to your terminal.
+/// Each message names the file, the faulty part and its byte offset. Names from the file are
+/// escaped, so that a hostile one can't control your terminal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the sentence above each variant says what its fields are")]
@@ -36,7 +36,7 @@ pub enum Error {
     )]
     Version1 { file: PathBuf },
 
-    /// A version that nobody knew of when this was written.
+    /// An unknown version.
     #[error("{file} has GGUF version {version} (byte 4), but brickscope knows only 2 and 3")]
     UnknownVersion { file: PathBuf, version: u32 },
 

@@ -1,6 +1,6 @@
 //! Where a model's bytes live: a file mapped into memory, a copy of it, or a buffer.
 //!
-//! The engine's only `unsafe` is here, beside that of calls into the CUDA driver and CUPTI.
+//! Here is the engine's only `unsafe` besides that of calls into the CUDA driver and CUPTI.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -20,7 +20,7 @@ pub(super) enum Bytes {
     Mapped(Arc<(Mmap, File)>),
     /// A copy of a file, in large pages as far as the system gave them.
     Copied(Arc<Copied>),
-    /// A buffer that somebody filled.
+    /// A buffer that the caller filled.
     Owned(Arc<[u8]>),
 }
 
@@ -31,36 +31,36 @@ pub(super) struct Copied {
     start: usize,
 }
 
-/// A line of cache.
+/// A cache line.
 #[cfg(target_os = "linux")]
 const LINE: usize = 64;
 
 impl Bytes {
     /// Maps a file, read only.
     ///
-    /// Nothing in this process writes to the file; what can't be excluded is another process. If one
+    /// Nothing in this process writes to the file, but another process may. If one
     /// truncates the file while it is mapped, the next read past the new end is a SIGBUS, which ends
     /// this process. If one overwrites it, the bytes change under a shared reference: formally
     /// undefined, in practice wrong numbers, because the directory was copied out when the file was
     /// opened and all ranges come from that copy. Every engine that maps models accepts this. The
     /// alternative is to copy gigabytes at each start, which `Gguf::load` does.
     pub(super) fn map(file: File) -> io::Result<Self> {
-        // SAFETY: the map is read only, and nothing in this process writes to the file; of other
+        // SAFETY: the map is read only, and nothing in this process writes to the file; for other
         // processes see above.
         unsafe { Mmap::map(&file) }.map(|map| Self::Mapped(Arc::new((map, file))))
     }
 
-    /// `None`: this system isn't known to have large pages.
+    /// Always `None`: this system isn't known to have large pages.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn copy(&self, _: usize, _: &mut dyn FnMut(u64)) -> io::Result<Option<Self>> {
         Ok(None)
     }
 
-    /// A mapped file's copy in memory; `None` of what isn't mapped. `progress` is told how many bytes are there.
+    /// A copy of a mapped file in memory; `None` if it isn't mapped. `progress` gets the bytes copied so far.
     ///
-    /// It is read, not copied out of the map, so that this process never has both in memory. The byte at `aligned`
-    /// begins a line of cache. All threads read that the process may run: most of the time goes into getting pages, and
-    /// in a virtual machine each may be one that the host has to find first.
+    /// The file is read, not copied out of the map, so that this process never has both in memory. The byte at `aligned`
+    /// begins a cache line. It reads on as many threads as the process may run, since most of the time goes into
+    /// allocating pages, which in a virtual machine the host may have to provide first.
     #[cfg(target_os = "linux")]
     pub(super) fn copy(
         &self,
@@ -69,16 +69,16 @@ impl Bytes {
     ) -> io::Result<Option<Self>> {
         let Self::Mapped(mapped) = self else { return Ok(None) };
         let (len, file) = (mapped.0.len(), &mapped.1);
-        // A map begins with a page.
+        // A map is page-aligned.
         let start = aligned.next_multiple_of(LINE) - aligned;
         let mut copy = MmapMut::map_anon(start + len)?;
-        // Before the pages come. Where it is refused they are small, and all else is the same.
+        // Before any page is allocated. If this is refused, pages are small and nothing else changes.
         let _ = copy.advise(memmap2::Advice::HugePage);
         read_in_parts(file, &mut copy[start..], progress)?;
         Ok(Some(Self::Copied(Arc::new(Copied { map: copy, start }))))
     }
 
-    /// To be changed in place: if they aren't in a file, and nobody else has them.
+    /// For changing them in place; `None` if they are in a file, or shared.
     pub(super) fn get_mut(&mut self) -> Option<&mut [u8]> {
         match self {
             Self::Mapped(_) => None,
@@ -95,7 +95,7 @@ impl Bytes {
 #[cfg(target_os = "linux")]
 const READ_AT_ONCE: usize = 8 << 20;
 
-/// Fills `bytes` from the begin of a file.
+/// Fills `bytes` from the start of a file.
 #[cfg(target_os = "linux")]
 fn read_in_parts(file: &File, bytes: &mut [u8], progress: &mut dyn FnMut(u64)) -> io::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -108,19 +108,19 @@ fn read_in_parts(file: &File, bytes: &mut [u8], progress: &mut dyn FnMut(u64)) -
             let sender = sender.clone();
             let work = move || {
                 loop {
-                    // By itself, so that the lock isn't held while it is read.
+                    // A statement of its own, so that the lock isn't held while reading.
                     let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some((at, part)) = next else { return };
-                    // At a place of its own: others may share the file.
+                    // With an explicit offset, as threads share the file.
                     let read = std::os::unix::fs::FileExt::read_exact_at(file, part, at);
-                    // Nobody listens any more once one has failed.
+                    // The receiver is gone once one has failed.
                     if sender.send(read.map(|()| part.len() as u64)).is_err() {
                         return;
                     }
                 }
             };
             let spawned = std::thread::Builder::new().spawn_scoped(scope, work);
-            // Fewer threads do as well.
+            // Fewer threads are enough, but one is needed.
             if let Err(error) = spawned
                 && i == 0
             {

@@ -1,18 +1,18 @@
-//! What memory the system has for a copy of a model.
+//! The memory that the system has for a copy of a model.
 
 use std::fs;
 use std::ops::Range;
 
 use brickscope::MachineDetails;
 
-/// Whether it gives pages of 2 MiB to who asks for them.
+/// Whether the system gives pages of 2 MiB on request.
 pub(super) fn gives_large_pages() -> bool {
     fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
         .is_ok_and(|chosen| !chosen.contains("[never]"))
 }
 
-/// Whether so many bytes can be had without swapping, and an eighth more for everything else. What the
-/// system doesn't say is no room. Of a control group's limit only what this process has is taken off.
+/// Whether `len` bytes fit without swapping, with an eighth more for everything else. `false` if the
+/// system doesn't say. From a control group's limit, only this process's own memory is subtracted.
 pub(super) fn has_room_for(len: u64) -> bool {
     let needed = len.saturating_add(len / 8);
     let kilobytes = |path: &str, name: &str| value(&fs::read_to_string(path).ok()?, name);
@@ -22,7 +22,7 @@ pub(super) fn has_room_for(len: u64) -> bool {
     needed <= free.min(limit.map_or(u64::MAX, |limit| limit.saturating_sub(own)))
 }
 
-/// How many of these bytes, which are a mapping of their own, lie in large pages; `None` if the system
+/// How many of these bytes, which are a mapping of their own, are in large pages; `None` if the system
 /// doesn't say.
 pub(super) fn in_large_pages(bytes: &[u8]) -> Option<u64> {
     let (start, end) = (bytes.as_ptr().addr(), bytes.as_ptr().addr() + bytes.len());

@@ -50,8 +50,6 @@ pub use write::{DataWriter, Writer, write_atomically};
 
 use map::Bytes;
 
-use crate::interleave::Interleaved;
-
 /// The alignment of files that don't name one in `general.alignment`.
 const DEFAULT_ALIGNMENT: u32 = 32;
 
@@ -61,9 +59,8 @@ const DEFAULT_ALIGNMENT: u32 = 32;
 pub struct Gguf {
     directory: Directory,
     bytes: Bytes,
-    /// How long it took, and how many bytes came to lie in large pages, if the system says.
+    /// How long copying took, and how many bytes are in large pages, if the system says.
     copying: Option<(Duration, Option<u64>)>,
-    interleaved: Option<Interleaved>,
 }
 
 impl Gguf {
@@ -76,16 +73,16 @@ impl Gguf {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let bytes = open(path).and_then(Bytes::map);
         let bytes = bytes.map_err(|cause| Error::Open { file: path.to_owned(), cause })?;
-        Ok(Self { directory: parse(&bytes, path)?, bytes, copying: None, interleaved: None })
+        Ok(Self { directory: parse(&bytes, path)?, bytes, copying: None })
     }
 
     /// Copies a file into memory, in pages of 2 MiB where the system gives them, and reads its directory.
-    /// `progress` is told how many bytes of how many are there.
+    /// `progress` gets the bytes copied and the bytes in all.
     ///
-    /// What runs on a CPU reads weights faster so: a processor that walks its page tables every 4 KiB reads
-    /// 18 GB/s where it reads 27 from large pages (docs/performance.md). Where the system has no such pages, or less memory left
-    /// than the file is long, the file is mapped as by [`open`](Self::open); [`placement`](Self::placement)
-    /// tells.
+    /// A CPU reads weights faster that way: a processor that walks its page tables every 4 KiB reads
+    /// 18 GB/s where it reads 27 from large pages (docs/performance.md). If the system has no such pages, or less free
+    /// memory than the file is long, the file is mapped as by [`open`](Self::open); [`placement`](Self::placement)
+    /// says which.
     ///
     /// # Errors
     ///
@@ -128,12 +125,12 @@ impl Gguf {
     ) -> Result<Self, Error> {
         let bytes = Bytes::Owned(bytes.into());
         let directory = parse(&bytes, &name.into())?;
-        Ok(Self { directory, bytes, copying: None, interleaved: None })
+        Ok(Self { directory, bytes, copying: None })
     }
 
-    /// A tensor's bytes: those of the file, or where its rows were put side by side
-    /// ([`TensorInfo::is_interleaved`]) the same in another order. In a mapped file they begin at a multiple of the
-    /// file's alignment, as in a copy that was made here; in a buffer, anywhere.
+    /// A tensor's bytes: those of the file, in another order if its rows were interleaved
+    /// ([`TensorInfo::is_interleaved`]). In a mapped file, and in a copy that was made here, they begin at a multiple of
+    /// the file's alignment; in a buffer, anywhere.
     ///
     /// # Panics
     ///
@@ -142,30 +139,20 @@ impl Gguf {
         &self.bytes[self.range(tensor)]
     }
 
-    /// All bytes, to be changed in place: if they aren't in a file, and nobody else has them.
+    /// All bytes, for changing them in place; `None` if they are in a file, or shared with a clone.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.bytes.get_mut()
     }
 
-    /// Notes that the rows of the tensors which begin there lie side by side now, and what that took.
-    pub(crate) fn note_interleaved(&mut self, starts: &[usize], done: Interleaved) {
+    /// Marks the tensors that begin at these bytes of the file as interleaved.
+    pub(crate) fn mark_interleaved(&mut self, starts: &[usize]) {
         let data_start = self.data_start;
         for tensor in &mut self.directory.tensors {
             tensor.is_interleaved |= starts.contains(&(data_start + tensor.offset));
         }
-        let so_far = self.interleaved.get_or_insert_default();
-        so_far.matrices += done.matrices;
-        so_far.bytes += done.bytes;
-        so_far.took += done.took;
     }
 
-    /// What was put side by side so far, if anything.
-    #[must_use]
-    pub fn interleaved(&self) -> Option<Interleaved> {
-        self.interleaved
-    }
-
-    /// Where the bytes are.
+    /// Where the bytes are stored.
     #[must_use]
     pub fn placement(&self) -> Placement {
         match (&self.bytes, self.copying) {
@@ -199,7 +186,7 @@ pub enum Placement {
     Copied {
         /// How long it took to copy the file there.
         took: Duration,
-        /// How many bytes came to lie in large pages; `None` if the system doesn't say.
+        /// How many bytes are in large pages; `None` if the system doesn't say.
         in_large_pages: Option<u64>,
     },
     /// In a buffer that the caller filled.
@@ -231,7 +218,7 @@ pub struct Directory {
     pub tensors: Vec<TensorInfo>,
     /// Where the data section begins, in bytes from the start of the file.
     pub data_start: usize,
-    /// Where in `tensors` a name is.
+    /// The index in `tensors` of each name.
     by_name: HashMap<String, usize>,
 }
 
@@ -260,7 +247,7 @@ mod tests {
         let copied = Gguf::load(&path, &mut |done, total| told.push((done, total))).expect("it");
         assert_eq!(mapped.placement(), Placement::Mapped);
         assert_eq!(mapped.bytes[..], copied.bytes[..]);
-        // So that vectors of interleaved weights are in one line of cache, as far as tensors before them are whole
+        // So that vectors of interleaved weights don't straddle cache lines, if the tensors before them are whole
         // lines.
         let first = copied.bytes[copied.data_start..].as_ptr().addr();
         assert!(copied.placement() == Placement::Mapped || first.is_multiple_of(64));
@@ -274,7 +261,7 @@ mod tests {
             Placement::Mapped => assert!(told.is_empty()),
             Placement::Given => panic!("nobody gave it"),
         }
-        // What is no file is left as it is.
+        // Only files are copied.
         let mut given = Gguf::from_bytes(mapped.bytes.to_vec(), "given").expect("the same");
         given.copy_into_memory(&mut |_, _| panic!("nothing to copy")).expect("nothing to do");
         assert_eq!(given.placement(), Placement::Given);

@@ -1,4 +1,4 @@
-//! From bytes to a [`Directory`], trusting none of them.
+//! Parses a [`Directory`] from untrusted bytes.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -17,14 +17,14 @@ const LEAST_TENSOR: u64 = 8 + 4 + 4 + 8;
 /// ggml keeps a tensor's name in 64 bytes, the last of them 0.
 const NAME_CAP: u64 = 64;
 
-/// Reads all that comes before the data, and checks that the data is there.
+/// Reads everything before the data, and checks that the data is complete.
 ///
 /// `name` stands for the file in error messages; nothing is opened. Never panics, and allocates at
 /// most a small multiple of `bytes.len()`.
 ///
 /// # Errors
 ///
-/// If the bytes aren't a model file: the first thing that is wrong.
+/// The first fault, if the bytes aren't a valid model file.
 pub fn parse(bytes: &[u8], name: &Path) -> Result<Directory, Error> {
     directory(bytes, bytes.len() as u64, name)
 }
@@ -37,7 +37,7 @@ pub(super) fn directory(bytes: &[u8], file_len: u64, name: &Path) -> Result<Dire
     refuse_split(&metadata, name)?;
     let alignment = alignment(&metadata, name)?;
     let (mut tensors, by_name) = tensors(&mut reader, n_tensors)?;
-    // Where it can't be counted no tensor can be either, and the first one will say so.
+    // If this overflows, no tensor is within the file either, and the first one will say so.
     let data_start = (reader.at as u64).next_multiple_of(alignment.into());
     let data_start = usize::try_from(data_start).unwrap_or(usize::MAX);
     place(&mut tensors, data_start, alignment, file_len, name)?;
@@ -56,8 +56,7 @@ pub(super) fn directory(bytes: &[u8], file_len: u64, name: &Path) -> Result<Dire
 /// Gives the version, the number of tensors and the number of metadata entries.
 fn header(reader: &mut Reader<'_>) -> Result<(u32, u64, u64), Error> {
     let file = || reader.file.to_owned();
-    // A short file of other bytes is rather something else than a model cut short, and should be
-    // told so.
+    // A short file of other bytes is more likely another kind of file than a truncated model.
     if let Some(&magic) = reader.bytes.first_chunk()
         && &magic != b"GGUF"
     {
@@ -201,8 +200,7 @@ fn alignment(metadata: &Metadata, file: &Path) -> Result<u32, Error> {
     Ok(alignment)
 }
 
-/// The tensor infos, each with where its offset stands in the file, and where each name is among
-/// them.
+/// The tensor infos, each with the position of its offset in the file, and the index of each name.
 type TensorInfos = (Vec<(TensorInfo, u64)>, HashMap<String, usize>);
 
 fn tensors(reader: &mut Reader<'_>, n_tensors: u64) -> Result<TensorInfos, Error> {
@@ -284,8 +282,8 @@ fn sizes(wide: &[u64], kind: TensorType) -> Option<(Vec<usize>, usize)> {
     Some((dims, n_bytes))
 }
 
-/// Checks that the tensors follow one another without holes, as llama.cpp asks, and that the file
-/// has them all.
+/// Checks that the tensors follow one another without holes, as llama.cpp requires, and that the file
+/// contains them all.
 fn place(
     tensors: &mut [(TensorInfo, u64)],
     data_start: usize,
@@ -416,9 +414,9 @@ impl<'a> Reader<'a> {
 
     fn strings(&mut self, n: u64, key: &str) -> Result<Vec<String>, Error> {
         self.has(u128::from(n) * 8, &KeyField { key, part: "the array" })?;
-        // A `String` takes more memory than the eight bytes that an empty one takes in the file:
-        // reserve for no more elements than the rest of the file is worth, and let the vector grow
-        // if they are really there.
+        // A `String` takes more memory than the eight bytes of an empty one in the file: reserve
+        // no more than the rest of the file in bytes, and let the vector grow if the elements
+        // are really there.
         let worth = self.left() / size_of::<String>() as u64;
         let mut strings = Vec::with_capacity(n.min(worth) as usize);
         for index in 0..n {

@@ -14,8 +14,8 @@ pub struct TensorInfo {
     pub offset: usize,
     /// How many bytes it has, without the padding after them.
     pub n_bytes: usize,
-    /// Whether its rows were put side by side in memory, as [`Matrix::interleaved`] reads them. In a file they
-    /// never are.
+    /// Whether its rows were interleaved in memory, as [`Matrix::interleaved`] reads them. In a file they never
+    /// are.
     ///
     /// [`Matrix::interleaved`]: brickscope_kernels::Matrix::interleaved
     pub is_interleaved: bool,

@@ -28,11 +28,11 @@ use super::{Array, DEFAULT_ALIGNMENT, Directory, Error, TensorInfo, TensorType, 
 /// The version that is written.
 const VERSION: u32 = 3;
 
-/// A model file to be: its metadata and its tensors, all of which must be known before the first
+/// Builds a model file: its metadata and its tensors, all of which must be known before the first
 /// byte of data.
 ///
-/// What the writer takes is checked in [`begin`](Self::begin), by the reader: a file that couldn't
-/// be read isn't written.
+/// [`begin`](Self::begin) checks the header with the reader, so that no file is written that couldn't
+/// be read.
 #[derive(Clone, Debug)]
 pub struct Writer {
     file: PathBuf,
@@ -41,18 +41,18 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Nothing yet. `name` stands for the file in error messages; no file is made.
+    /// An empty model. `name` stands for the file in error messages; no file is created.
     pub fn new(name: impl Into<PathBuf>) -> Self {
         Self { file: name.into(), metadata: Vec::new(), tensors: Vec::new() }
     }
 
-    /// Adds a metadata entry. `general.alignment` is obeyed.
+    /// Adds a metadata entry. `general.alignment` takes effect.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) -> &mut Self {
         self.metadata.push((key.into(), value.into()));
         self
     }
 
-    /// Declares a tensor. Their data comes in the same order.
+    /// Declares a tensor. Data is written in the order of declaration.
     pub fn tensor(
         &mut self,
         name: impl Into<String>,
@@ -93,7 +93,7 @@ impl Writer {
 
     fn checked_header(&self) -> Result<(Vec<u8>, Directory), Error> {
         // Where the data will end isn't known before the header has been read, so the reader is
-        // told of the longest file that a file system could hold.
+        // given the length of the longest file that a file system could hold.
         let header = self.header();
         let directory = directory(&header, i64::MAX as u64, &self.file)?;
         Ok((header, directory))

@@ -1,7 +1,7 @@
-//! Structurally real models with seeded random weights.
+//! Models of real shapes with seeded random weights.
 //!
-//! How long a model takes doesn't depend on what its weights are, only on how many there are and
-//! how they are stored. So one can measure without a download: these files have the shapes, the
+//! A model's speed doesn't depend on the values of its weights, only on their number and
+//! how they are stored. So speed can be measured without a download: these files have the shapes, the
 //! metadata and the quantisation of real models, llama.cpp loads them, and the text they produce is
 //! noise.
 //!
@@ -34,7 +34,7 @@ use vocabulary::Vocabulary;
 pub use tokens::random_tokens;
 
 /// Part of the names of cached files. Raise it with any change to what is written, so that old
-/// files aren't taken for new ones.
+/// files aren't used as new ones.
 const REVISION: u32 = 2;
 
 /// How many numbers are made at a time. A multiple of all block lengths; 256 KiB of floats stay in
@@ -250,8 +250,8 @@ pub struct UnknownName {
 /// every machine.
 ///
 /// Takes a few seconds per billion weights on one core, and some megabytes of memory, most of them
-/// for the vocabulary. `progress` is told, many times, how many bytes of the file have been written
-/// and how many it will have. The file appears when it is complete.
+/// for the vocabulary. `progress` repeatedly gets the bytes written so far and the length of the file.
+/// The file appears only when it is complete.
 ///
 /// # Errors
 ///
@@ -269,8 +269,8 @@ pub fn write(
 
 /// The model file in `cache_dir`, made if it isn't there.
 ///
-/// A file of another length than it should have, such as one that a full disk cut short, is made
-/// again. The folder is made if it is missing.
+/// A file of the wrong length, such as one truncated by a full disk, is made
+/// again. The folder is created if it is missing.
 ///
 /// # Errors
 ///
@@ -295,7 +295,7 @@ pub fn cached(
     Ok(path)
 }
 
-/// What a shape means.
+/// The sizes of a shape.
 struct Sizes {
     dim: usize,
     n_layers: usize,

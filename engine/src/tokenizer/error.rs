@@ -1,4 +1,4 @@
-//! What can be wrong with a vocabulary, a text or an id, said so that its owner can fix it.
+//! Errors in vocabularies, texts and ids, worded so that their owner can fix them.
 
 use super::split::KNOWN_PRE;
 

@@ -38,8 +38,8 @@ pub(crate) fn folder() -> &'static Path {
     })
 }
 
-/// A path to the driver's own file under the name of CUPTI, which no program finds that isn't told of it.
-/// Under any other file the loader would load it once more, as a CUPTI that knows of no driver.
+/// A path to the driver's own file, named as CUPTI, which programs find only if they are given it.
+/// From a copy of the file, the loader would load a second library: a CUPTI that doesn't see the driver.
 #[allow(dead_code, reason = "not all tests that have the driver have CUPTI")]
 pub(crate) fn cupti() -> String {
     let folder = folder().join("cupti");

@@ -10,11 +10,11 @@ use brickscope_kernels::quant::{dequantize_row, quantize_i2_s, quantize_row};
 
 /// A model of each format.
 pub(crate) fn all() -> Vec<(QuantType, Model)> {
-    QuantType::ALL.into_iter().map(|kind| (kind, of(kind))).collect()
+    QuantType::ALL.into_iter().map(|kind| (kind, stored_as(kind))).collect()
 }
 
-/// The model of a format: a fixture, or one with its layers' matrices stored anew.
-pub(crate) fn of(kind: QuantType) -> Model {
+/// A model in this format: a fixture, or one whose layers' matrices are converted to it.
+pub(crate) fn stored_as(kind: QuantType) -> Model {
     let (name, converts) = match kind {
         QuantType::F16 => ("tiny-F16", false),
         QuantType::Q4_0 => ("tiny-Q4_0", false),
@@ -37,7 +37,7 @@ pub(crate) fn of(kind: QuantType) -> Model {
 
 /// The model of Qwen2's architecture without one of its tensors.
 pub(crate) fn qwen2_without(name: &str) -> Model {
-    let whole = of(QuantType::Q4_K).gguf;
+    let whole = stored_as(QuantType::Q4_K).gguf;
     Model::from_gguf(rewrite(&whole, |tensor| (tensor.name != name).then_some(tensor.kind)))
         .unwrap()
 }

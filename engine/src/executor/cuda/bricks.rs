@@ -1,4 +1,4 @@
-//! A CUDA executor with its profiler, by the names that the predecessor's engine has for it.
+//! A CUDA executor with its profiler, under the names of the predecessor's engine.
 
 use std::ffi::c_void;
 
@@ -7,14 +7,15 @@ use brickscope::{
 };
 
 use super::{Cuda, CudaError, CudaOptions};
+use crate::error::Error;
 use crate::executor::gpu::{GpuError, GpuProbe, GpuSession, STREAM};
-use crate::model::{Error, Model};
+use crate::model::Model;
 
-/// A model on an NVIDIA device, and the profiler that its passes are told to.
+/// A model on an NVIDIA device, with the profiler that its passes are reported to.
 ///
-/// [`forward`](Self::forward) tells of each layer, brick and kernel by itself.
+/// [`forward`](Self::forward) reports each layer, brick and kernel.
 /// [`start_brick_id`](Self::start_brick_id) and [`stop_brick_id`](Self::stop_brick_id) time what the caller
-/// puts into the [`stream`](Self::stream) in between, by the device's clock.
+/// issues to the [`stream`](Self::stream) in between, by the device's clock.
 #[derive(Debug)]
 pub struct CudaExecutor<'m> {
     session: GpuSession<'m, Cuda<'m>>,
@@ -32,8 +33,8 @@ pub struct CudaBrickTimer {
 }
 
 impl<'m> CudaExecutor<'m> {
-    /// An executor with room for `context` tokens. It tells `profiler` the sources of its kernels, and
-    /// that the weights were copied.
+    /// An executor with room for `context` tokens. It reports the sources of its kernels and the copies of the weights
+    /// to `profiler`.
     ///
     /// # Errors
     ///
@@ -50,15 +51,14 @@ impl<'m> CudaExecutor<'m> {
         Ok(Self { session, profiler, probe, is_in_pass: false })
     }
 
-    /// The profiler that is told. Passes whose times are not back yet are missing in it, until
+    /// The profiler. Passes whose times the device hasn't returned yet are missing from it until
     /// [`settle`](Self::settle).
     #[must_use]
     pub fn profiler(&self) -> &'m BrickProfiler {
         self.profiler
     }
 
-    /// Says how often to wait for the device: as
-    /// [`BrickProfiler::set_sync_mode`], from the next pass on.
+    /// Sets how often to wait for the device, from the next pass on: see [`BrickProfiler::set_sync_mode`].
     pub fn set_profiler_sync_mode(&mut self, mode: SyncMode) {
         self.profiler.set_sync_mode(mode);
     }
@@ -74,7 +74,7 @@ impl<'m> CudaExecutor<'m> {
         &mut self.session
     }
 
-    /// The books of the device.
+    /// The timer of the device.
     pub fn timer(&mut self) -> &mut DeviceTimer<'m> {
         self.probe.timer()
     }
@@ -89,8 +89,7 @@ impl<'m> CudaExecutor<'m> {
         self.session.forward_with(&mut self.probe, tokens)
     }
 
-    /// Settles all passes whose times the device has noted, waiting for them: once, at the end of a
-    /// series of passes.
+    /// Waits for the times of all passes and settles them. Call it once at the end of a series of passes.
     ///
     /// # Errors
     ///
@@ -100,8 +99,7 @@ impl<'m> CudaExecutor<'m> {
         Ok(self.probe.timer().settle(self.session.gpu(), true).map_err(GpuError::from)?)
     }
 
-    /// Settles all passes, and looks at the device's clock once more. What was recorded stays with the
-    /// profiler.
+    /// Settles all passes, and reads the device's clock once more. The profiler keeps what was recorded.
     ///
     /// # Errors
     ///
@@ -114,17 +112,17 @@ impl<'m> CudaExecutor<'m> {
 
 /// Bricks of the caller's own.
 impl CudaExecutor<'_> {
-    /// The stream that all work is put into, a `CUstream`: for kernels of the caller's own. The device's
-    /// context is current to this thread.
+    /// The stream that all work is issued to, a `CUstream`, for kernels of the caller's own. The device's
+    /// context is current on this thread.
     #[must_use]
     pub fn stream(&mut self) -> *mut c_void {
         self.session.gpu().stream.handle()
     }
 
-    /// Begins a brick: what is put into the stream from now on belongs to it, and what was before ends.
-    /// The first one begins a pass, which [`forward`](Self::forward) or [`settle`](Self::settle) ends.
+    /// Begins a brick and ends the one before it: what is issued to the stream from now on belongs to it.
+    /// The first brick begins a pass, which [`forward`](Self::forward) or [`settle`](Self::settle) ends.
     ///
-    /// An error of the device is returned by [`stop_brick_id`](Self::stop_brick_id).
+    /// [`stop_brick_id`](Self::stop_brick_id) returns errors of the device.
     pub fn start_brick_id(&mut self, brick: BrickId) -> CudaBrickTimer {
         CudaBrickTimer { begun: self.start_brick(brick) }
     }
@@ -142,7 +140,7 @@ impl CudaExecutor<'_> {
     ///
     /// # Errors
     ///
-    /// If the device is lost, or has no room for so many bricks in a pass.
+    /// If the device is lost, or a pass has no room for so many bricks.
     pub fn stop_brick_id(&mut self, timer: CudaBrickTimer, elements: u64) -> Result<(), Error> {
         let ended = timer.begun.and_then(|()| {
             let gpu = self.session.gpu();
@@ -159,7 +157,7 @@ impl CudaExecutor<'_> {
     }
 }
 
-/// What the predecessor's executor passes on to its profiler.
+/// Calls that the predecessor's executor passes on to its profiler.
 impl CudaExecutor<'_> {
     /// Turns the recording of the graph on; [`forward`](Self::forward) adds its copies to it.
     pub fn enable_graph_tracking(&self) {

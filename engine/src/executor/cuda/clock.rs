@@ -1,4 +1,4 @@
-//! The device's clock: marks in the stream, and what they read.
+//! The device's clock: marks in the stream, and their times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use super::kernels::Launch;
 use super::memory::nanos;
 use super::{Cuda, Kernel};
 
-/// How the device notes times.
+/// How the device records times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stamps {
     /// As events: `cuEventRecord`, and event-record nodes in graphs. cuda.h states a resolution of about
     /// 0.5 µs.
     #[default]
     Events,
-    /// By a kernel that reads `%globaltimer`. It works in graphs that events don't, takes a launch each
+    /// By a kernel that reads `%globaltimer`. It works in graphs where events don't, costs a launch each
     /// time, and is as fine as the clock's tick, which is measured.
     Kernels,
 }
 
-/// Passes in flight, at most: one that runs, one that is issued, one that is being settled, and that of
+/// The most passes in flight: one that runs, one that is issued, one that is being settled, and that of
 /// the graph.
 const SETS: u32 = 4;
 
-/// The set of [`Cuda::graph_cost`], which no timer knows.
+/// The set of [`Cuda::graph_cost`], which timers don't use.
 pub(super) const OWN_SET: u32 = SETS;
 
-/// What cuda.h says of cuEventElapsedTime: "resolution of approximately 0.5 microseconds".
+/// cuda.h on cuEventElapsedTime: "resolution of approximately 0.5 microseconds".
 const EVENT_RESOLUTION_NS: f64 = 500.0;
 
-/// The anchor reads this, so that what was before it can be read, too.
+/// The time of the anchor, above zero so that earlier events have times too.
 const FIRST_ANCHOR_NS: u64 = 1 << 40;
 
-/// An anchor older than this is replaced: elapsed times are floats, whose steps reach 0.5 µs at 4 s.
+/// The age at which an anchor is replaced: elapsed times are floats, whose steps reach 0.5 µs at 4 s.
 const ANCHOR_AGE: Duration = Duration::from_millis(250);
 
 /// The marks of all sets.
@@ -47,7 +47,7 @@ pub(super) struct Marks {
     stamps: Stamps,
     per_set: u32,
     sets: Vec<Set>,
-    /// A moment of which the reading is known: all others are read as differences from it.
+    /// An event of known time, from which all others are measured.
     anchor: Event,
     anchor_ns: u64,
     anchored: Instant,
@@ -56,17 +56,17 @@ pub(super) struct Marks {
     anchors_with: Option<u32>,
     /// For copies and brackets.
     pair: (Event, Event),
-    /// The mark that was put into the stream last.
+    /// The last mark in the stream.
     last: Option<(u32, u32)>,
-    /// What a capture has marked so far, while there is one.
+    /// The marks of the running capture, if there is one.
     pub(super) captured: Option<CapturedMarks>,
     stamper: Arc<Function>,
     ticker: Arc<Function>,
-    /// `(SETS + 1, per_set)` of u64, if kernels stamp.
+    /// `(SETS + 1, per_set)` of u64, if kernels take the times.
     ring: Buffer,
-    /// A zero: the iteration that all stamps are of, since each set has a row of its own.
+    /// A zero: the iteration of all stamps, since each set has a row of its own.
     zero: Buffer,
-    /// The least step of `%globaltimer` that was seen.
+    /// The smallest step of `%globaltimer` seen so far.
     tick_ns: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ struct Set {
     /// A copy of the stamps.
     copy: Option<Download>,
     is_copied: bool,
-    /// Whether its marks were put into the stream.
+    /// Whether its marks are in the stream.
     is_made: bool,
 }
 
@@ -91,7 +91,7 @@ impl Marks {
         let of_stamps = stamps == Stamps::Kernels;
         let sets = (0..=SETS).map(|_| {
             let n_events = if of_stamps { 0 } else { per_set };
-            // All of them now: making one takes longer than recording it.
+            // All now, as creating an event takes longer than recording it.
             let events = (0..n_events).map(|_| Event::new(context)).collect::<Result<_, _>>()?;
             let copy =
                 of_stamps.then(|| Download::new(context, 2 * per_set as usize)).transpose()?;
@@ -130,12 +130,12 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Marks that a set has room for; one at least.
+    /// Marks that fit a set; at least one.
     pub(super) fn per_set(&self) -> u32 {
         self.per_set
     }
 
-    /// Two events for whoever times a copy.
+    /// Two events, to time a copy with.
     pub(super) fn pair(&self) -> (&Event, &Event) {
         (&self.pair.0, &self.pair.1)
     }
@@ -145,7 +145,7 @@ impl Marks {
         self.sets.get_mut(set as usize).ok_or(CudaError::Mark { mark })
     }
 
-    /// The least step of `%globaltimer`, measured now.
+    /// The smallest step of `%globaltimer`, measured now.
     pub(super) fn tick(
         &self,
         context: &Arc<Context>,
@@ -154,7 +154,7 @@ impl Marks {
         tick(context, stream, &self.ticker)
     }
 
-    /// The set's marks are put into the stream from now on, or by the next launch of a graph.
+    /// Begins a set: its marks are issued from now on, or by the next launch of a graph.
     pub(super) fn begin(&mut self, stream: &Stream, set: u32) -> Result<(), CudaError> {
         let begun = self.set(set)?;
         begun.is_made = true;
@@ -173,7 +173,7 @@ impl Marks {
         Ok(())
     }
 
-    /// The set's marks won't come.
+    /// Gives up a set: its marks won't come.
     pub(super) fn void(&mut self, set: u32) {
         if let Some(set) = self.sets.get_mut(set as usize) {
             set.is_made = false;
@@ -259,18 +259,18 @@ impl Marks {
                     return Ok(false);
                 }
                 if self.anchors_with == Some(set) {
-                    // It was before the set's marks, and after those of all sets that are resolved.
+                    // It lies before the set's marks, and after those of all resolved sets.
                     let since = nanos(self.next_anchor.since(&self.anchor)?);
                     self.anchor_ns = self.anchor_ns.wrapping_add_signed(since);
                     std::mem::swap(&mut self.anchor, &mut self.next_anchor);
                     self.anchors_with = None;
                 }
                 let events = &self.sets[index].events[..n_marks as usize];
-                // What is out of order stays so, and is seen by whoever settles the pass.
+                // Times out of order stay so; settling the pass detects them.
                 let since = nanos(events[0].since(&self.anchor)?);
                 let first = self.anchor_ns.wrapping_add_signed(since);
                 ticks.push(first);
-                // From the first mark, and not from the one before: errors don't add up.
+                // From the first mark and not from the one before, so that errors don't add up.
                 for event in &events[1..] {
                     ticks.push(first.wrapping_add_signed(nanos(event.since(&events[0])?)));
                 }
@@ -294,7 +294,7 @@ impl Marks {
     }
 
     fn bracket(&mut self, stream: &Stream, host: &Clock) -> Result<Bracket, CudaError> {
-        // What was issued before is none of it.
+        // Waits for earlier work, which isn't part of the bracket.
         self.pair.0.record(stream)?;
         self.pair.0.synchronize()?;
         let host_before_ns = host.now();
@@ -330,7 +330,7 @@ fn join(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// The least step between readings of `%globaltimer` that follow one another, in nanoseconds; `None` if it
+/// The smallest step between consecutive readings of `%globaltimer`, in nanoseconds; `None` if it
 /// stood still.
 fn tick(
     context: &Arc<Context>,

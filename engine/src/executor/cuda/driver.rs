@@ -1,14 +1,14 @@
-//! NVIDIA's driver: every call into it, and all `unsafe` of this executor but that of `cupti/`.
+//! NVIDIA's driver: every call into it, and all `unsafe` of this executor except that of `cupti/`.
 //!
-//! The library is found when the first executor is made, so that one program runs with and without
-//! it. [`Context::new`] looks before it calls: `cudarc` panics where the library or one of its
+//! The library is loaded when the first executor is made, so one program runs with and without
+//! it. [`Context::new`] checks before it calls: `cudarc` panics if the library or one of its
 //! functions is missing.
 //!
-//! What is here owns what it stands for and gives it back when it is dropped: handles are valid by that.
-//! The driver may be called from any thread that the context is current to; [`Context::bind`] makes it
-//! that, and whoever calls in here after a change of threads calls it first. Else the driver returns an
-//! error. A kernel that is given a wrong address faults on the device, where no object of this process
-//! lies; that is an error of the next call and not undefined behaviour here.
+//! Types here own their driver objects and release them when dropped, which keeps handles valid.
+//! The driver may be called from any thread on which the context is current; [`Context::bind`] makes it
+//! current, and callers that may have changed threads call it first. Otherwise the driver returns an
+//! error. A kernel with a wrong address faults on the device, where this process has no objects:
+//! the next call returns an error, and there is no undefined behaviour here.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use cudarc::driver::sys::CUresult;
 use super::error::CudaError;
 use super::kernels::Launch;
 
-/// Every function that is called here: a driver without one of them is too old.
+/// All functions that are called here. A driver that lacks one of them is too old.
 const SYMBOLS: [&str; 45] = [
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -72,7 +72,7 @@ const SYMBOLS: [&str; 45] = [
     "cuStreamSynchronize",
 ];
 
-/// `Ok`, or which call failed and what the driver says of it.
+/// An error that names the failed call, with the driver's text.
 fn check(call: &'static str, result: CUresult) -> Result<(), CudaError> {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
@@ -89,16 +89,16 @@ fn check(call: &'static str, result: CUresult) -> Result<(), CudaError> {
     Err(CudaError::Call { call, code: result as u32, says })
 }
 
-/// What a destructor can do about an error: nothing. A device that is lost fails here, too.
+/// Drops an error in a destructor, where a lost device fails too and nothing can be done.
 fn ignore(_: CUresult) {}
 
-/// Whether there is a driver with all that is called here, and how many devices it offers.
+/// The number of devices, if there is a driver with all functions that are called here.
 pub(super) fn probe() -> Result<usize, CudaError> {
     // SAFETY: loading runs the library's initialisers; it is the system's own driver.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoLibrary);
     }
-    // SAFETY: as above; it was there a moment ago.
+    // SAFETY: as above; it has just been loaded.
     let library = unsafe { sys::culib() };
     for symbol in SYMBOLS {
         // SAFETY: the address is looked up and not called.
@@ -117,7 +117,7 @@ pub(super) fn probe() -> Result<usize, CudaError> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// The version of CUDA that the driver implements: 12040 is 12.4. [`probe`] is called before.
+/// The version of CUDA that the driver implements: 12040 is 12.4. Call [`probe`] first.
 pub(super) fn version() -> Result<u32, CudaError> {
     let mut version: c_int = 0;
     // SAFETY: the pointer is to an int that outlives the call.
@@ -130,16 +130,16 @@ pub(super) fn version() -> Result<u32, CudaError> {
 pub(super) struct Context {
     raw: sys::CUcontext,
     device: sys::CUdevice,
-    /// As the driver calls it.
+    /// Its name, by the driver.
     pub(super) name: String,
     /// Its compute capability.
     pub(super) capability: (u32, u32),
-    /// Of CUDA, that the driver implements: 12040 is 12.4.
+    /// The version of CUDA that the driver implements: 12040 is 12.4.
     pub(super) driver_version: u32,
 }
 
 impl Context {
-    /// The context on device number `ordinal`.
+    /// The context on device `ordinal`.
     pub(super) fn new(ordinal: usize) -> Result<Arc<Self>, CudaError> {
         let devices = probe()?;
         if ordinal >= devices {
@@ -174,13 +174,13 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// Makes it the one of this thread, which another executor may have changed.
+    /// Makes it current on this thread, where another executor may have changed that.
     pub(super) fn bind(&self) -> Result<(), CudaError> {
         // SAFETY: the context is retained while this lives.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.raw) })
     }
 
-    /// Bytes of memory that nobody has taken.
+    /// Free memory, in bytes.
     pub(super) fn free_memory(&self) -> Result<u64, CudaError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: the pointers are to numbers that outlive the call.
@@ -225,7 +225,7 @@ impl Buffer {
         Ok(Self { context: Arc::clone(context), address, len })
     }
 
-    /// Where it is, for kernels.
+    /// Its address, for kernels.
     pub(super) fn address(&self) -> u64 {
         self.address
     }
@@ -251,7 +251,7 @@ impl Drop for Buffer {
     }
 }
 
-/// A destructor that can't reach its context has nothing left to destroy.
+/// Binds the context in a destructor. If that fails, there is nothing left to destroy.
 fn ignore_bind(context: &Context) {
     let _ = context.bind();
 }
@@ -264,7 +264,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// One that doesn't wait for the default stream.
+    /// A stream that doesn't wait for the default stream.
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
         let mut raw = null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
@@ -278,18 +278,18 @@ impl Stream {
         self.raw.cast()
     }
 
-    /// Waits until all that was issued is done.
+    /// Waits until all issued work is done.
     pub(super) fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream lives.
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
     }
 
-    /// Copies `bytes` to `to`, from byte `first` on. They may be overwritten when this returns: the
-    /// driver stages pageable memory before it does.
+    /// Copies `bytes` to `to`, from byte `first` on. The caller may overwrite them when this returns, as the
+    /// driver stages pageable memory first.
     pub(super) fn upload(&self, to: &Buffer, first: usize, bytes: &[u8]) -> Result<(), CudaError> {
         to.hold(first, bytes.len())?;
-        // SAFETY: the range was held against the buffer. The bytes are pageable memory, of which
-        // cuda.h's "API synchronization behavior" says that it is staged before the call returns.
+        // SAFETY: the range was checked against the buffer. The bytes are pageable memory, which by
+        // cuda.h's "API synchronization behavior" is staged before the call returns.
         let result = unsafe {
             let to = to.address + first as u64;
             sys::cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), self.raw)
@@ -297,7 +297,7 @@ impl Stream {
         check("cuMemcpyHtoDAsync", result)
     }
 
-    /// Copies floats from byte `first` of `from`, after all that was issued, and waits for them.
+    /// Copies floats from byte `first` of `from`, after all issued work, and waits for them.
     pub(super) fn read(
         &self,
         from: &Buffer,
@@ -306,7 +306,7 @@ impl Stream {
     ) -> Result<(), CudaError> {
         let len = size_of_val(out);
         from.hold(first, len)?;
-        // SAFETY: the range was held against the buffer; `out` is borrowed until the stream was waited
+        // SAFETY: the range was checked against the buffer; `out` is borrowed until the stream was waited
         // for, below, and any bytes are floats.
         let result = unsafe {
             let from = from.address + first as u64;
@@ -324,7 +324,7 @@ impl Stream {
         check("cuMemsetD8Async", result)
     }
 
-    /// Launches a kernel with these arguments, which are held against what its PTX says it takes.
+    /// Launches a kernel with these arguments, which are checked against the parameters in its PTX.
     pub(super) fn launch(&self, f: &Function, l: Launch, args: &[Arg]) -> Result<(), CudaError> {
         let given = args.iter().map(|arg| arg.len());
         if !given.eq(f.parameters.iter().copied()) {
@@ -351,14 +351,14 @@ impl Stream {
         check("cuLaunchKernel", result)
     }
 
-    /// Begins to note what is issued instead of running it.
+    /// Begins a capture: work is recorded instead of run.
     pub(super) fn begin_capture(&self) -> Result<(), CudaError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives and isn't the default one, which can't be captured.
         check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })
     }
 
-    /// What was issued since, as a graph.
+    /// Ends the capture; returns the graph of what was issued.
     pub(super) fn end_capture(&self) -> Result<Graph, CudaError> {
         let mut raw = null_mut();
         // SAFETY: the pointer is to a handle that outlives the call.
@@ -369,7 +369,7 @@ impl Stream {
         Ok(Graph { context: Arc::clone(&self.context), raw })
     }
 
-    /// The node that was captured last: the only one that the next will depend on.
+    /// The last captured node, the only one that the next will depend on.
     pub(super) fn last_captured(&self) -> Result<Node, CudaError> {
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let (mut id, mut graph, mut nodes, mut n) = (0, null_mut(), null(), 0);
@@ -405,7 +405,7 @@ impl Drop for Stream {
     }
 }
 
-/// A point in a stream whose time the device notes.
+/// A point in a stream whose time the device records.
 #[derive(Debug)]
 pub(super) struct Event {
     context: Arc<Context>,
@@ -413,24 +413,24 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// One that notes the time.
+    /// An event with timing.
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
         let mut raw = null_mut();
-        // The default is with times. (`cudarc`'s own default is without.)
+        // The driver's default is with timing. (`cudarc`'s is without.)
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as c_uint;
         // SAFETY: the pointer is to a handle that outlives the call.
         check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut raw, flags) })?;
         Ok(Self { context: Arc::clone(context), raw })
     }
 
-    /// Has the device note the time when it comes here. Not in a capture: there it would only be a
-    /// dependency, without a time.
+    /// Makes the device record the time when it gets here. Not in a capture, where it would only be a
+    /// dependency without a time.
     pub(super) fn record(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: both live.
         check("cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw) })
     }
 
-    /// Captures a node that notes the time, at each launch of the graph anew. In a capture only.
+    /// Captures a node that records the time at each launch of the graph. Only in a capture.
     pub(super) fn capture(&self, stream: &Stream) -> Result<(), CudaError> {
         let flags = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as c_uint;
         // SAFETY: both live; the event has to outlive the graph, see `GraphExec::keep`.
@@ -438,13 +438,13 @@ impl Event {
         check("cuEventRecordWithFlags", result)
     }
 
-    /// Waits until the device has come here.
+    /// Waits until the device has passed it.
     pub(super) fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the event lives.
         check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
     }
 
-    /// Whether the device has come here.
+    /// Whether the device has passed it.
     pub(super) fn is_done(&self) -> Result<bool, CudaError> {
         // SAFETY: the event lives.
         match unsafe { sys::cuEventQuery(self.raw) } {
@@ -453,7 +453,7 @@ impl Event {
         }
     }
 
-    /// Milliseconds from `earlier` to this one. Both have to be done: this doesn't wait.
+    /// Milliseconds from `earlier` to this one. Doesn't wait: both must be done.
     pub(super) fn since(&self, earlier: &Self) -> Result<f32, CudaError> {
         let mut ms = 0.0;
         // SAFETY: both live, and the pointer is to a number that outlives the call.
@@ -474,26 +474,25 @@ impl Drop for Event {
     }
 }
 
-/// Words of 32 bits on their way from the device, into memory that the driver has pinned, so that nobody
-/// waits for them until they are wanted.
+/// A copy of 32-bit words from the device into pinned memory, which nobody waits for until they are needed.
 #[derive(Debug)]
 pub(super) struct Download {
     context: Arc<Context>,
     host: *mut u32,
     room: usize,
-    /// Words of the last copy.
+    /// The length of the last copy, in words.
     len: usize,
-    /// Recorded before the copy, if it is timed, and after it.
+    /// Events before the copy, if it is timed, and after it.
     begin: Event,
     done: Event,
     is_timed: bool,
     in_flight: bool,
-    /// Whether nobody knows when the last copy ends.
+    /// Whether the end of the last copy can't be known.
     is_unknown: bool,
 }
 
 impl Download {
-    /// Room for so many words, at least one.
+    /// Room for `room` words, at least one.
     pub(super) fn new(context: &Arc<Context>, room: usize) -> Result<Self, CudaError> {
         let room = room.max(1);
         let (begin, done) = (Event::new(context)?, Event::new(context)?);
@@ -502,7 +501,7 @@ impl Download {
         // SAFETY: the pointer is to a pointer that outlives the call.
         let result = unsafe { sys::cuMemAllocHost_v2(&raw mut host, bytes) };
         check("cuMemAllocHost", result)?;
-        // SAFETY: it is that long, page-aligned, and nobody else has it.
+        // SAFETY: it is that long, page-aligned, and not shared.
         unsafe { host.cast::<u8>().write_bytes(0, bytes) };
         let (context, host) = (Arc::clone(context), host.cast());
         Ok(Self {
@@ -518,7 +517,7 @@ impl Download {
         })
     }
 
-    /// Begins to copy `len` words of `from`, from byte `first` on.
+    /// Starts to copy `len` words from byte `first` of `from`.
     pub(super) fn start(
         &mut self,
         stream: &Stream,
@@ -536,8 +535,8 @@ impl Download {
         }
         self.is_timed = is_timed;
         self.in_flight = true;
-        // SAFETY: the ranges were held against both. Nobody reads the memory until the copy was waited
-        // for, and it is not freed before. A copy that is still on its way is before this one.
+        // SAFETY: the ranges were checked against both. The memory is neither read nor freed until the copy was waited
+        // for. A copy still in flight comes before this one.
         let result = unsafe {
             let (from, bytes) = (from.address + first as u64, len * size_of::<u32>());
             sys::cuMemcpyDtoHAsync_v2(self.host.cast(), from, bytes, stream.raw)
@@ -546,22 +545,23 @@ impl Download {
         self.len = len;
         let noted = self.done.record(stream);
         if noted.is_err() {
-            // `done` tells of a copy before this one, which is waited for here. Who can't must leak.
+            // `done` may be that of the copy before this one, so this waits for the stream. If that fails, the memory
+            // has to be leaked.
             self.is_unknown = stream.synchronize().is_err();
         }
         noted
     }
 
-    /// Whether the last copy is there.
+    /// Whether the last copy has arrived.
     pub(super) fn is_done(&self) -> Result<bool, CudaError> {
         if self.in_flight { self.done.is_done() } else { Ok(true) }
     }
 
-    /// Waits for the last copy, if it is still on its way, by waiting for its stream.
+    /// Waits for the last copy, if it is still in flight, by waiting for its stream.
     pub(super) fn wait(&mut self, stream: &Stream) -> Result<&[u32], CudaError> {
         if self.in_flight {
             stream.synchronize()?;
-            // Of the same stream, or this waits once more.
+            // If it was another stream, this waits for the copy itself.
             if !self.done.is_done()? {
                 self.done.synchronize()?;
             }
@@ -572,7 +572,7 @@ impl Download {
         Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) })
     }
 
-    /// As [`wait`](Self::wait), by the copy's own event: what was issued after it may go on.
+    /// As [`wait`](Self::wait), but by the copy's own event, so that later work may go on.
     pub(super) fn wait_by_event(&mut self) -> Result<&[u32], CudaError> {
         if self.in_flight {
             self.done.synchronize()?;
@@ -582,7 +582,7 @@ impl Download {
         Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) })
     }
 
-    /// What the last copy took on the device, if it was timed and waited for.
+    /// How long the last copy took on the device, if it was timed and waited for.
     pub(super) fn took_ms(&self) -> Result<Option<f32>, CudaError> {
         if !self.is_timed || self.in_flight {
             return Ok(None);
@@ -598,7 +598,7 @@ impl Drop for Download {
     fn drop(&mut self) {
         ignore_bind(&self.context);
         if self.is_unknown || self.in_flight && self.done.synchronize().is_err() {
-            // A lost device writes no more, but that is the driver's word; leaking is the safe side.
+            // A lost device should no longer write, but only the driver says so; leaking is safe.
             return;
         }
         // SAFETY: allocated by `new`, freed once, and nothing is being copied into it.
@@ -606,12 +606,12 @@ impl Drop for Download {
     }
 }
 
-/// PTX that the driver has compiled for this device.
+/// PTX, compiled for this device by the driver.
 #[derive(Debug)]
 pub(super) struct Module {
     context: Arc<Context>,
     raw: sys::CUmodule,
-    /// By kernel: the size of each parameter, as its `.entry` declares them.
+    /// The size of each kernel's parameters, as its `.entry` declares them.
     entries: BTreeMap<String, Vec<usize>>,
 }
 
@@ -697,10 +697,10 @@ impl Drop for Module {
     }
 }
 
-/// A kernel, as the driver has compiled it for this device.
+/// A kernel, compiled for this device by the driver.
 #[derive(Debug)]
 pub(super) struct Function {
-    /// What it is in, which has to live as long.
+    /// Its module, which must live as long.
     _module: Arc<Module>,
     raw: sys::CUfunction,
     pub(super) name: String,
@@ -708,7 +708,7 @@ pub(super) struct Function {
     parameters: Vec<usize>,
     /// Registers of a thread.
     pub(super) registers: u32,
-    /// Bytes of local memory of a thread: what doesn't fit its registers is spilled there.
+    /// Bytes of local memory of a thread, where it spills what doesn't fit its registers.
     pub(super) local_bytes: u32,
     /// Bytes of shared memory of a block that the source declares.
     pub(super) static_shared: u32,
@@ -719,10 +719,10 @@ unsafe impl Send for Function {}
 // SAFETY: likewise.
 unsafe impl Sync for Function {}
 
-/// Parameters that a kernel has at most.
+/// The most parameters of a kernel.
 const MAX_ARGS: usize = 16;
 
-/// What a kernel is told.
+/// An argument of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Arg {
     /// An address on the device.
@@ -757,8 +757,8 @@ pub(super) struct Node(usize);
 
 #[cfg(test)]
 impl Node {
-    /// One that no graph has.
-    pub(super) fn of(number: usize) -> Self {
+    /// A node of no graph.
+    pub(super) fn numbered(number: usize) -> Self {
         Self(number)
     }
 }
@@ -768,20 +768,20 @@ impl Node {
 pub(super) enum NodeKind {
     /// Runs a kernel.
     Kernel(Launch),
-    /// Notes the time.
+    /// Records the time.
     EventRecord,
     /// Something else, by the driver's number for it.
     Other(u32),
 }
 
-/// What a capture noted.
+/// A captured graph.
 pub(super) struct Graph {
     context: Arc<Context>,
     raw: sys::CUgraph,
 }
 
 impl Graph {
-    /// All nodes, in no order that means anything.
+    /// All nodes, in no particular order.
     pub(super) fn nodes(&self) -> Result<Vec<(Node, NodeKind)>, CudaError> {
         let mut n = 0;
         // SAFETY: without an array the call only counts.
@@ -850,18 +850,18 @@ impl Drop for Graph {
 pub(super) struct GraphExec {
     context: Arc<Context>,
     raw: sys::CUgraphExec,
-    /// Nodes are the graph's; their handles stay valid with it.
+    /// Keeps the handles of its nodes valid.
     _graph: Graph,
 }
 
 impl GraphExec {
-    /// Prepares the first launch, which else would pay for it.
+    /// Uploads the graph, so that the first launch isn't slower.
     pub(super) fn upload(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: both live.
         check("cuGraphUpload", unsafe { sys::cuGraphUpload(self.raw, stream.raw) })
     }
 
-    /// Runs it all once more.
+    /// Runs all of it once.
     pub(super) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: both live; what its nodes use is the executor's, which drops this first.
         check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.raw, stream.raw) })

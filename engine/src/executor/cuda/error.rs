@@ -1,6 +1,6 @@
-//! What can go wrong between the host and a CUDA device.
+//! Errors of a CUDA device and its driver.
 
-/// A CUDA device that isn't there, a call that it refused, or a device that was lost.
+/// A missing CUDA device, a failed call, or a lost device.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the sentence above each variant says what its fields are")]
@@ -15,7 +15,7 @@ pub enum CudaError {
     )]
     TooOld { symbol: &'static str },
 
-    /// There is a driver without such a device.
+    /// The driver has no such device.
     #[error("{}", no_device(*.ordinal, *.devices))]
     NoDevice { ordinal: usize, devices: usize },
 
@@ -27,15 +27,15 @@ pub enum CudaError {
     #[error("the CUDA device has {free} bytes of memory left, but {asked} were asked for")]
     Memory { asked: u64, free: u64 },
 
-    /// A piece of memory that isn't inside of its buffer.
-    #[error("{len} elements from {first} on are not inside of a buffer of {room}")]
+    /// An access outside of a buffer.
+    #[error("{len} elements from {first} on are not inside a buffer of {room}")]
     Range { first: usize, len: usize, room: usize },
 
     /// PTX that the driver can't compile for the device.
-    #[error("{file}: the driver does not compile it: {says}")]
+    #[error("{file}: the driver can't compile it: {says}")]
     Ptx { file: String, says: String },
 
-    /// A kernel that no PTX has.
+    /// A kernel that is in no PTX.
     #[error("there is no CUDA kernel `{kernel}`")]
     NoKernel { kernel: String },
 
@@ -43,24 +43,24 @@ pub enum CudaError {
     #[error("kernel `{kernel}` takes parameters of {takes:?} bytes, but was given {given:?}")]
     Arguments { kernel: String, takes: Vec<usize>, given: Vec<usize> },
 
-    /// A grid that CUDA doesn't launch.
+    /// A grid that is too large for CUDA.
     #[error(
-        "kernel `{kernel}` would need a grid of {blocks} blocks in one direction, more than CUDA launches"
+        "kernel `{kernel}` would need a grid of {blocks} blocks in one dimension, more than CUDA launches"
     )]
     Grid { kernel: String, blocks: usize },
 
-    /// A capture that isn't what was issued.
+    /// A captured graph that differs from what was issued.
     #[error("the captured graph is not what was issued: {what}")]
     Capture { what: String },
 
-    /// A kernel node of a captured graph that no layer and brick is known for.
+    /// A kernel node of a captured graph whose layer and brick are unknown.
     #[error(
         "node {node} of the captured graph, {what}, belongs to no brick: the graph has {nodes} kernel \
          nodes, the plan has {steps} steps"
     )]
     Unmapped { node: String, what: String, nodes: usize, steps: usize },
 
-    /// A pass that this executor was not made for.
+    /// A pass that doesn't fit this executor.
     #[error("the CUDA executor was not made for this pass: {what}")]
     Pass { what: String },
 
@@ -68,7 +68,7 @@ pub enum CudaError {
     #[error("there is no such mark on the CUDA stream: {mark}")]
     Mark { mark: u64 },
 
-    /// An earlier error has taken the device.
+    /// An earlier error has lost the device.
     #[error("the CUDA device is lost ({cause}); a new executor may work again")]
     Lost { cause: String },
 }
@@ -77,30 +77,29 @@ const LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
 
 fn no_device(ordinal: usize, devices: usize) -> String {
     match devices {
-        0 => "the CUDA driver is there, but offers no device".to_owned(),
+        0 => "the CUDA driver is installed, but offers no device".to_owned(),
         1 => format!("there is no CUDA device {ordinal}: the driver offers one, number 0"),
         n => format!("there is no CUDA device {ordinal}: the driver offers {n}, from 0 on"),
     }
 }
 
 impl CudaError {
-    /// Whether nothing works on this device any more, in this context: errors after which cuda.h says
-    /// that the process has to be ended or the context be made anew.
+    /// Whether the device is lost in this context: errors after which, by cuda.h, the process has to be
+    /// terminated or the context recreated.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         match self {
             Self::Lost { .. } => true,
             Self::Call { code, .. } => {
-                // ECC, unavailable, destroyed context, and what cuda.h says "leaves the process in an
-                // inconsistent state" of.
+                // ECC, unavailable, destroyed context, and the errors that by cuda.h leave "the process in an
+                // inconsistent state".
                 matches!(code, 46 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 999)
             }
             _ => false,
         }
     }
 
-    /// Whether the machine, and not the program, is the reason: no driver, none that is new enough, or
-    /// no device.
+    /// Whether the machine lacks a driver, a new enough one, or a device.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::NoLibrary | Self::TooOld { .. } | Self::NoDevice { .. })

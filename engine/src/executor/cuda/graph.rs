@@ -1,9 +1,9 @@
-//! Decode passes as graphs: captured once, replayed for each token, and timed without turning them off.
+//! Decode passes as graphs: captured once, replayed for each token, and timed as graphs.
 //!
-//! There are two: a plain one, and a twin with a node that notes the time at each border between bricks or
-//! kernels. The twin is replayed every [`sample_every`](super::CudaOptions::sample_every)th pass, so its
-//! cost is shared by all of them. Each kernel node is held against the step that it was captured from; one
-//! that belongs to none fails the pass.
+//! There are two: a plain one, and a twin with a node that records the time at each boundary between bricks or
+//! kernels. The twin is replayed every [`sample_every`](super::CudaOptions::sample_every)th pass, which spreads its
+//! cost over all of them. Each kernel node is matched with the step that it was captured from; a node
+//! without a step fails the pass.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,14 +26,14 @@ pub(super) struct Graphs {
     n_timed: u64,
 }
 
-/// The graph with time stamps in it.
+/// The graph with timestamps in it.
 #[derive(Debug)]
 struct Twin {
     exec: GraphExec,
     issued: Issued,
     set: u32,
     grain: Grain,
-    /// The profiler's numbers for the steps: what was issued is told by them.
+    /// The profiler's numbers for the steps, which label what was issued.
     names: Vec<KernelId>,
 }
 
@@ -43,7 +43,7 @@ impl Graphs {
     }
 }
 
-/// Whether a pass is run from a graph. In modes that wait within a pass it can't be: nobody waits in the
+/// Whether a pass is replayed from a graph. Not in modes that wait within a pass, as nothing can wait in the
 /// middle of a graph.
 pub(super) fn is_replayed(plan: &Plan<'_>, timed: Option<&Timed<'_, '_>>) -> bool {
     let fits = timed.is_none_or(|timed| {
@@ -53,27 +53,27 @@ pub(super) fn is_replayed(plan: &Plan<'_>, timed: Option<&Timed<'_, '_>>) -> boo
     plan.n == 1 && plan.n_outputs == 1 && fits
 }
 
-/// What the time stamps in a decode graph cost, by the device's clock.
+/// The cost of the timestamps in a decode graph, by the device's clock.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct GraphCost {
     /// Kernel nodes; each belongs to a layer and a brick.
     pub kernels: usize,
-    /// Nodes that note the time.
+    /// Nodes that record the time.
     pub marks: usize,
     /// The median span of the plain graph, in nanoseconds.
     pub plain_ns: u64,
-    /// That of the twin.
+    /// The median span of the twin, in nanoseconds.
     pub instrumented_ns: u64,
     /// The twin against the plain one, in turns; `None` with too few turns.
     pub ratio: Option<PairedRatio>,
 }
 
-/// What a capture calls for each step, and at its end.
-type Tell<'t> = &'t mut dyn FnMut(&mut Cuda<'_>, Option<usize>) -> Result<(), GpuError>;
+/// What a capture calls before each step (`Some`), and at its end (`None`).
+type OnStep<'t> = &'t mut dyn FnMut(&mut Cuda<'_>, Option<usize>) -> Result<(), GpuError>;
 
 impl Cuda<'_> {
-    /// Runs a decode pass from its graph: the twin, if it is this pass's turn to be timed.
+    /// Runs a decode pass from its graph: from the twin, if it is this pass's turn to be timed.
     pub(super) fn replay(
         &mut self,
         plan: &Plan<'_>,
@@ -112,14 +112,14 @@ impl Cuda<'_> {
     }
 
     fn replay_twin(&mut self, twin: &Twin, timed: &mut Timed<'_, '_>) -> Result<(), GpuError> {
-        // First: the times of the last replay are read before this one overwrites them.
+        // First, read the times of the last replay, which this one overwrites.
         timed.replayed(self, &twin.issued)?;
         let launched = self.on_device(|this| {
             this.marks.begin(&this.stream, twin.set)?;
             twin.exec.launch(&this.stream)
         });
         if launched.is_err() {
-            // What its events say is of the replay before.
+            // Its events still have the times of the replay before.
             self.marks.void(twin.set);
         }
         Ok(launched?)
@@ -131,7 +131,7 @@ impl Cuda<'_> {
         timed: &mut Timed<'_, '_>,
         grain: Grain,
     ) -> Result<Twin, GpuError> {
-        // Before the capture, as it may settle passes.
+        // Before the capture, as this may settle passes.
         timed.begin(self)?;
         let mut issued = None;
         let captured = self.capture(plan, &mut |this, step| {
@@ -152,17 +152,17 @@ impl Cuda<'_> {
         Ok(Twin { exec: captured.exec, issued, set, grain, names })
     }
 
-    /// Captures the plan's steps. `tell` hears of each step before it is issued, and of the end.
-    fn capture(&mut self, plan: &Plan<'_>, tell: Tell<'_>) -> Result<Captured, GpuError> {
+    /// Captures the plan's steps. Calls `on_step` before each step is issued, and at the end.
+    fn capture(&mut self, plan: &Plan<'_>, on_step: OnStep<'_>) -> Result<Captured, GpuError> {
         let prepared = self.on_device(|this| {
             let prepared = this.prepared(plan)?;
             this.stream.begin_capture()?;
             Ok(prepared)
         })?;
         self.marks.captured = Some(CapturedMarks::default());
-        let issued = self.issue_captured(&prepared, tell);
+        let issued = self.issue_captured(&prepared, on_step);
         let marks = self.marks.captured.take().unwrap_or_default();
-        // Also after an error: else the stream would go on capturing.
+        // Also after an error, or the stream would go on capturing.
         let graph = self.stream.end_capture();
         let kernels = issued?;
         Ok(self.on_device(|this| {
@@ -192,26 +192,26 @@ impl Cuda<'_> {
     fn issue_captured(
         &mut self,
         prepared: &[Prepared],
-        tell: Tell<'_>,
+        on_step: OnStep<'_>,
     ) -> Result<Vec<Node>, GpuError> {
         let mut nodes = Vec::with_capacity(prepared.len());
         for (index, step) in prepared.iter().enumerate() {
-            tell(self, Some(index))?;
+            on_step(self, Some(index))?;
             nodes.push(self.on_device(|this| {
                 this.launch_step(step)?;
                 this.stream.last_captured()
             })?);
         }
-        tell(self, None)?;
+        on_step(self, None)?;
         Ok(nodes)
     }
 
-    /// Replays the decode graph and its twin in turns, `2 · quads` times each, and compares the spans of
-    /// the device. They run at the last position, whose row of the KV cache they overwrite.
+    /// Replays the decode graph and its twin in turns, `2 · quads` times each, and compares their spans on
+    /// the device. They run at the last position and overwrite its row of the KV cache.
     ///
     /// # Errors
     ///
-    /// By the device; if a node belongs to no brick.
+    /// If the device fails, or a node belongs to no brick.
     pub fn graph_cost(&mut self, grain: Grain, quads: u32) -> Result<GraphCost, GpuError> {
         let model = self.model;
         let plan = Plan::new(&model.config, &model.weights, 1, Outputs::Last);
@@ -278,7 +278,7 @@ struct Captured {
 #[derive(Debug, Default)]
 pub(super) struct CapturedMarks {
     pub(super) n_marks: usize,
-    /// The nodes of those that kernels make.
+    /// The nodes of marks that are kernels.
     pub(super) kernels: Vec<Node>,
     pub(super) set: Option<u32>,
 }
@@ -292,8 +292,8 @@ struct Captee {
     what: String,
 }
 
-/// Holds the nodes of a graph against what was issued: each is a step or a mark, each step is one, launched as
-/// the step says, and there are as many time stamps as were asked for.
+/// Checks the nodes of a graph against what was issued: each node is a step or a mark, each step has one node with its
+/// launch, and there are as many timestamps as were issued.
 fn map_nodes(
     nodes: &[(Node, NodeKind)],
     steps: &[Captee],
@@ -357,14 +357,14 @@ mod tests {
         let steps: Vec<Captee> = (1..)
             .zip(bricks)
             .map(|(n, what)| Captee {
-                node: Node::of(n),
+                node: Node::numbered(n),
                 launch: launch(n as u32),
                 what: what.to_owned(),
             })
             .collect();
         let marks = CapturedMarks { n_marks: 2, ..CapturedMarks::default() };
         let kernels = steps.iter().map(|step| (step.node, NodeKind::Kernel(step.launch)));
-        let records = [10, 11].map(|mark| (Node::of(mark), NodeKind::EventRecord));
+        let records = [10, 11].map(|mark| (Node::numbered(mark), NodeKind::EventRecord));
         (records.into_iter().chain(kernels).collect(), steps, marks)
     }
 
@@ -377,14 +377,15 @@ mod tests {
             NodeKind::EventRecord => (node, NodeKind::Kernel(launch(1))),
             kind => (node, kind),
         });
-        let marks = CapturedMarks { kernels: vec![Node::of(10), Node::of(11)], ..marks };
+        let marks =
+            CapturedMarks { kernels: vec![Node::numbered(10), Node::numbered(11)], ..marks };
         assert_eq!(map_nodes(&stamped.collect::<Vec<_>>(), &steps, &marks), Ok(()));
     }
 
     #[test]
     fn a_node_that_belongs_to_no_brick_is_named() {
         let (mut nodes, steps, marks) = captured();
-        nodes.push((Node::of(77), NodeKind::Kernel(launch(9))));
+        nodes.push((Node::numbered(77), NodeKind::Kernel(launch(9))));
         let error = map_nodes(&nodes, &steps, &marks).expect_err("nobody issued it");
         let CudaError::Unmapped { node, nodes: n_kernels, steps: n_steps, .. } = &error else {
             panic!("{error}")
@@ -392,7 +393,7 @@ mod tests {
         assert_eq!((&**node, *n_kernels, *n_steps), ("Node(77)", 4, 3));
         assert!(error.to_string().contains("belongs to no brick"), "{error}");
         nodes.pop();
-        nodes.push((Node::of(78), NodeKind::Other(2)));
+        nodes.push((Node::numbered(78), NodeKind::Other(2)));
         assert!(matches!(map_nodes(&nodes, &steps, &marks), Err(CudaError::Unmapped { .. })));
     }
 
@@ -403,8 +404,8 @@ mod tests {
             let left: Vec<_> = nodes.iter().copied().filter(|&(node, _)| node != lost).collect();
             map_nodes(&left, &steps, &marks).expect_err("one is missing").to_string()
         };
-        assert!(without(Node::of(2)).contains("the kernel of layer 0, LmHead is not in it"));
-        assert!(without(Node::of(11)).contains("1 time stamps of 2"));
+        assert!(without(Node::numbered(2)).contains("the kernel of layer 0, LmHead is not in it"));
+        assert!(without(Node::numbered(11)).contains("1 time stamps of 2"));
         let (mut nodes, ..) = captured();
         nodes.last_mut().expect("five nodes").1 = NodeKind::Kernel(launch(8));
         let error = map_nodes(&nodes, &steps, &marks).expect_err("it is launched otherwise");

@@ -1,15 +1,15 @@
-//! The kernels of the CUDA executor: their PTX, how each is launched, and what it takes of a device.
+//! The kernels of the CUDA executor: their PTX, how each is launched, and the resources it uses.
 //!
-//! `kernels/` has a `.cu` for each module, the `.ptx` that `kernels/generate` makes of it, and
-//! `resources.tsv`, which is what ptxas said of each kernel on each device. `kernels/shim/` runs the same
+//! `kernels/` has a `.cu` for each module, the `.ptx` that `kernels/generate` makes from it, and
+//! `resources.tsv`, which has ptxas's report on each kernel for each device. `kernels/shim/` runs the same
 //! sources on a CPU.
 //!
 //! # Arguments
 //!
-//! In order. Pointers are the device's, and 16-byte aligned, save those into a cache of keys and values
-//! (`kv` below) and what is marked with *. All numbers are `u32`, save `eps` and `scale`, which are `f32`.
+//! In order. Pointers are the device's, and 16-byte aligned except those into a cache of keys and values
+//! (`kv` below) and those marked with *. All numbers are `u32`, save `eps` and `scale`, which are `f32`.
 //! `p` is [`Params`] in the device's memory. A `…_pos_stride` is how many floats `p.position` moves the
-//! pointer on: a row of the cache where it points into one, else 0. Activations are F32, row-major, a row a token.
+//! pointer on: a row of the cache if it points into one, else 0. Activations are F32, row-major, one row per token.
 //!
 //! | kernel | arguments | launch |
 //! |---|---|---|
@@ -31,26 +31,26 @@
 //! `F` is the format of the weights: `f32`, `f16`, `q8_0`, `q4_k`, each as in GGUF, rows of `cols`.
 //! `out` of `rms_norm` may be its `x`; nothing else overlaps. `tokens` and `iteration` are `u32`, `ring`
 //! and `out` of `tick` are `u64`. `len` of `add_bias` is `tokens · width`. `neox` is 0 or 1. `cos` and
-//! `sin` are `(capacity, n_pairs)`. What each computes is said at its `.cu`.
+//! `sin` are `(capacity, n_pairs)`. Each `.cu` says what its kernels compute.
 
-/// What kernels read of the pass, from the device's memory, so that a graph of launches can be replayed.
+/// A pass's parameters. Kernels read them from the device's memory, so that a graph of launches can be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Params {
-    /// Of the pass's first token.
+    /// The position of the pass's first token.
     pub(crate) position: u32,
     /// Tokens.
     pub(crate) n: u32,
 }
 
-/// A source file and what it compiles to.
+/// A source file and its PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Module {
     /// Its name: `gemv`.
     pub(crate) name: &'static str,
     /// The PTX's path in the repository.
     pub(crate) path: &'static str,
-    /// PTX of ISA 8.0 for compute capability 7.5 and all after it.
+    /// PTX of ISA 8.0, for compute capability 7.5 and later.
     pub(crate) ptx: &'static str,
 }
 
@@ -79,14 +79,14 @@ impl Module {
     }
 }
 
-/// How a kernel is launched. Depends on shapes alone, never on the position.
+/// How a kernel is launched. Depends only on shapes, never on the position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launch {
     /// Blocks: x, y, z.
     pub(crate) grid: [u32; 3],
     /// Threads of a block.
     pub(crate) block: [u32; 3],
-    /// Shared memory that the launch has to ask for.
+    /// Shared memory that the launch requests.
     pub(crate) shared_bytes: u32,
 }
 
@@ -100,7 +100,7 @@ impl Launch {
         Self::new([dim.div_ceil(1024), tokens, 1], 128)
     }
 
-    /// `rms_norm` of so many rows.
+    /// `rms_norm` of `rows` rows.
     pub(crate) fn rms_norm(width: u32, rows: u32) -> Self {
         Self::new([rows, 1, 1], threads_for(width))
     }
@@ -125,8 +125,7 @@ impl Launch {
         Self::new([(heads * n_pairs).div_ceil(128), tokens, 1], 128)
     }
 
-    /// `scores`. Where there are few rows, up to 32 blocks share the keys of one, each with 64 that there
-    /// is room for or more.
+    /// `scores`. With few rows, up to 32 blocks share the keys of one; each has room for at least 64 keys.
     pub(crate) fn scores(n_heads: u32, head_dim: u32, capacity: u32, tokens: u32) -> Self {
         let splits = capacity.div_ceil(64).min(32 / tokens.clamp(1, 32)).max(1);
         let launch = Self::new([n_heads, tokens, splits], 128);
@@ -149,25 +148,25 @@ impl Launch {
     }
 }
 
-/// Threads for a block that goes over `len` elements: whole warps, eight elements each where that makes
-/// one.
+/// Threads for a block that loops over `len` elements: whole warps, with eight elements per thread if that fills at
+/// least one.
 fn threads_for(len: u32) -> u32 {
     len.div_ceil(8).next_multiple_of(32).clamp(32, 1024)
 }
 
-/// What a kernel takes of a device, as ptxas says.
+/// The resources of a kernel, by ptxas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Resources {
     /// Registers of a thread.
     pub(crate) registers: u32,
-    /// Shared memory of a block, without what a launch asks for.
+    /// Static shared memory of a block.
     pub(crate) shared_bytes: u32,
-    /// Bytes that a thread stores and loads where registers did not suffice.
+    /// Bytes that a thread spills for want of registers.
     pub(crate) spill_bytes: u32,
 }
 
-/// What `kernel` takes of devices of compute capability `major.minor`, where ptxas was asked for these.
-/// A driver may compile its PTX otherwise.
+/// The resources of `kernel` on compute capability `major.minor`, if ptxas was run for it.
+/// A driver may compile the PTX differently.
 pub(crate) fn resources(kernel: &str, major: u32, minor: u32) -> Option<Resources> {
     let capability = 10 * major + minor;
     include_str!("kernels/resources.tsv").lines().find_map(|line| {

@@ -1,16 +1,16 @@
 //! Which kernel computes a step of the plan, on which grid, with which arguments.
 //!
-//! Nothing here depends on the position of a pass: what a kernel has to know of it, it reads from the
-//! device. So the launches of a plan are made once, and a graph of them can be replayed.
+//! Nothing here depends on the position of a pass, which kernels read from the device. So the launches of a plan are
+//! made once, and a graph of them can be replayed.
 
 use brickscope_kernels::RopePairs;
 
 use super::driver::Arg;
 use super::error::CudaError;
 use super::kernels::Launch;
-use super::memory::{DeviceWeights, Slots};
+use super::memory::{DeviceWeights, Operands};
 use crate::config::Config;
-use crate::executor::gpu::plan::{Op, Slot, Step};
+use crate::executor::gpu::plan::{Op, Operand, Step};
 
 /// A step, ready to be launched.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,20 +19,20 @@ pub(super) struct Ready {
     pub(super) kernel: String,
     pub(super) launch: Launch,
     pub(super) args: Vec<Arg>,
-    /// What it works on, for people.
+    /// The shape that it works on, for people.
     pub(super) shape: String,
 }
 
-/// Where everything is that steps refer to.
+/// The addresses of everything that steps refer to.
 pub(super) struct Places<'a> {
     pub(super) config: &'a Config,
     pub(super) weights: &'a DeviceWeights,
-    pub(super) slots: &'a Slots,
+    pub(super) operands: &'a Operands,
     /// `{position, n}`, both u32.
     pub(super) params: u64,
     /// The tokens of the pass.
     pub(super) tokens: u64,
-    /// Tokens that the KV cache has room for.
+    /// The capacity of the KV cache, in tokens.
     pub(super) capacity: usize,
 }
 
@@ -67,7 +67,7 @@ impl Places<'_> {
                     launch: Launch::rms_norm(u(width), u(n * rows_per_token)),
                     args: vec![
                         self.at(out)?,
-                        Arg::Address(self.slots.buffer(x)?.address() + skipped as u64),
+                        Arg::Address(self.operands.buffer(x)?.address() + skipped as u64),
                         Arg::Address(self.weights.vector(weight)?),
                         params,
                         int(width),
@@ -138,9 +138,9 @@ impl Places<'_> {
                 kernel: "scores".to_owned(),
                 launch: Launch::scores(u(c.n_heads), u(c.head_dim), u(self.capacity), u(n)),
                 args: vec![
-                    self.at(Slot::S)?,
-                    self.at(Slot::Q)?,
-                    self.at(Slot::K(layer))?,
+                    self.at(Operand::S)?,
+                    self.at(Operand::Q)?,
+                    self.at(Operand::K(layer))?,
                     params,
                     heads,
                     kv_heads,
@@ -153,16 +153,16 @@ impl Places<'_> {
             Op::Softmax => Ready {
                 kernel: "softmax".to_owned(),
                 launch: Launch::softmax(u(c.n_heads), u(self.capacity), u(n)),
-                args: vec![self.at(Slot::S)?, params, heads, int(self.capacity)],
+                args: vec![self.at(Operand::S)?, params, heads, int(self.capacity)],
                 shape: attention(),
             },
             Op::WeightedSum { layer } => Ready {
                 kernel: "weighted_sum".to_owned(),
                 launch: Launch::weighted_sum(u(c.n_heads), u(c.head_dim), u(n)),
                 args: vec![
-                    self.at(Slot::A)?,
-                    self.at(Slot::S)?,
-                    self.at(Slot::V(layer))?,
+                    self.at(Operand::A)?,
+                    self.at(Operand::S)?,
+                    self.at(Operand::V(layer))?,
                     params,
                     heads,
                     kv_heads,
@@ -174,7 +174,7 @@ impl Places<'_> {
             Op::SiluMul => Ready {
                 kernel: "silu_mul".to_owned(),
                 launch: Launch::elementwise(u(n * c.ffn_dim)),
-                args: vec![self.at(Slot::Gate)?, self.at(Slot::Up)?, int(n * c.ffn_dim)],
+                args: vec![self.at(Operand::Gate)?, self.at(Operand::Up)?, int(n * c.ffn_dim)],
                 shape: c.ffn_dim.to_string(),
             },
             Op::Add { x, y } => Ready {
@@ -186,17 +186,17 @@ impl Places<'_> {
         })
     }
 
-    fn at(&self, slot: Slot) -> Result<Arg, CudaError> {
-        Ok(Arg::Address(self.slots.buffer(slot)?.address()))
+    fn at(&self, operand: Operand) -> Result<Arg, CudaError> {
+        Ok(Arg::Address(self.operands.buffer(operand)?.address()))
     }
 
-    /// Floats from one position to the next, where a pass works at its position.
-    fn stride(&self, slot: Slot) -> Arg {
-        int(if slot.is_cache() { self.config.kv_dim() } else { 0 })
+    /// Floats per position if a pass works at its position, else 0.
+    fn stride(&self, operand: Operand) -> Arg {
+        int(if operand.is_cache() { self.config.kv_dim() } else { 0 })
     }
 }
 
-/// A size as kernels take it. A model of more than 2³² of anything is refused when memory is asked for.
+/// A size as kernels take it. Models with more than 2³² of anything were refused when memory was allocated.
 fn u(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }

@@ -1,23 +1,23 @@
-//! What a device's timing is worth, measured: for `brickscope selftest`.
+//! Measurements of the device's timing, for `brickscope selftest`.
 
 use std::time::Instant;
 
 use super::clock::OWN_SET;
 use super::{Cuda, CudaError};
 
-/// What the record of an event in a stream costs.
+/// The cost of recording an event in a stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct EventCost {
-    /// Records that this is the mean of.
+    /// Records over which the cost is averaged.
     pub records: u32,
-    /// Nanoseconds of the host, to issue one.
+    /// Host time to issue one, in nanoseconds.
     pub host_ns: f64,
-    /// Nanoseconds from one to the next on a device that has nothing else to do.
+    /// Device time from one to the next on an idle device, in nanoseconds.
     pub device_ns: Option<f64>,
 }
 
-/// What a kernel takes, as the driver has compiled it for this device.
+/// The resources of a kernel, as compiled for this device by the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelResources {
@@ -25,27 +25,27 @@ pub struct KernelResources {
     pub name: &'static str,
     /// Registers of a thread.
     pub registers: u32,
-    /// Bytes of local memory of a thread, which holds what was spilled.
+    /// Bytes of local memory of a thread, which holds spills.
     pub local_bytes: u32,
-    /// Bytes that ptxas spilled when the kernel was built; `None` where nobody asked ptxas for such
+    /// Bytes that ptxas spilled when the kernel was built; `None` if ptxas wasn't run for such
     /// a device.
     pub spill_bytes: Option<u32>,
 }
 
 impl Cuda<'_> {
-    /// Puts a set of marks into the idle stream, one after the other, and says what each took. With
-    /// [`Stamps::Kernels`](super::Stamps::Kernels) the host's figure is that of a launch, and the device's
-    /// that from stamp to stamp.
+    /// Issues a set of marks back to back to the idle stream, and returns the cost of each. With
+    /// [`Stamps::Kernels`](super::Stamps::Kernels), the host time is that of a launch, and the device time
+    /// that between stamps.
     ///
     /// # Errors
     ///
-    /// By the device.
+    /// If the device fails.
     pub fn event_cost(&mut self) -> Result<EventCost, CudaError> {
         self.on_device(|this| {
             let records = this.marks.per_set();
             let mut ticks = Vec::new();
             let mut host = Default::default();
-            // The first round finds cold caches.
+            // The first round has cold caches.
             for _ in 0..2 {
                 this.stream.synchronize()?;
                 this.marks.begin(&this.stream, OWN_SET)?;
@@ -67,17 +67,17 @@ impl Cuda<'_> {
         })
     }
 
-    /// The least step of the device's `%globaltimer` that was seen, in nanoseconds; `None` if it stood
+    /// The smallest step of the device's `%globaltimer` seen so far, in nanoseconds; `None` if it stood
     /// still.
     ///
     /// # Errors
     ///
-    /// By the device.
+    /// If the device fails.
     pub fn global_timer_step_ns(&mut self) -> Result<Option<u64>, CudaError> {
         self.on_device(|this| this.marks.tick(&this.context, &this.stream))
     }
 
-    /// What each kernel takes, in order of their names.
+    /// The resources of all kernels, by name.
     #[must_use]
     pub fn kernel_resources(&self) -> Vec<KernelResources> {
         let all = self.kernels.iter().map(|(&name, kernel)| KernelResources {

@@ -1,4 +1,4 @@
-//! What lies on the device: the weights, copied once, and the slots of a pass.
+//! Memory on the device: the weights, copied once, and the operands of a pass.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use brickscope_kernels::{Matrix, QuantType, rope_tables};
 use super::driver::{Buffer, Context, Event, Stream};
 use super::error::CudaError;
 use crate::config::Config;
-use crate::executor::gpu::plan::{Plan, Slot};
+use crate::executor::gpu::plan::{Operand, Plan};
 use crate::model::Model;
 use crate::weights::Weights;
 
-/// Bytes that are converted and copied at once, about.
+/// About how many bytes are converted and copied at once.
 const CHUNK: usize = 4 << 20;
 
 /// How a matrix is stored on the device: the types that there are kernels for.
@@ -28,7 +28,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// As in the names of kernels.
+    /// Its name in those of kernels.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -38,9 +38,9 @@ impl Format {
         }
     }
 
-    /// The format of a matrix: its own where there are kernels for it, else F16 if that loses nothing,
+    /// The format of a matrix: its own if there are kernels for it, else F16 if that is lossless,
     /// else F32.
-    fn of(matrix: Matrix<'_>) -> Self {
+    fn for_matrix(matrix: Matrix<'_>) -> Self {
         match matrix.kind() {
             QuantType::F32 => Self::F32,
             QuantType::F16 => Self::F16,
@@ -86,21 +86,21 @@ pub(super) struct Transfer {
     pub(super) what: String,
     pub(super) direction: TransferDirection,
     pub(super) bytes: u64,
-    /// Between two events around the copy, or several copies.
+    /// The time between two events around the copy, or around several copies.
     pub(super) device_ns: Option<u64>,
 }
 
 /// The weights of a model.
 #[derive(Debug)]
 pub(super) struct DeviceWeights {
-    /// By the number of the tensor.
+    /// By the index of the tensor.
     matrices: Vec<Option<DeviceMatrix>>,
-    /// Norms and biases, by their address on the host, where the model keeps them as long as this.
+    /// Norms and biases, by their address on the host. The model outlives this, so addresses stay unique.
     vectors: HashMap<usize, Buffer>,
     /// `(capacity, n_rot / 2)`.
     pub(super) cos: Buffer,
     pub(super) sin: Buffer,
-    /// What it took to bring them here.
+    /// The copies that uploaded them.
     pub(super) uploads: Vec<Transfer>,
 }
 
@@ -146,13 +146,13 @@ impl DeviceWeights {
         Ok(Self { matrices, vectors, cos, sin, uploads: upload.done })
     }
 
-    /// The matrix of this number.
+    /// The matrix at this index.
     pub(super) fn matrix(&self, index: usize) -> Result<&DeviceMatrix, CudaError> {
         let missing = || CudaError::Pass { what: format!("matrix {index} is not on the device") };
         self.matrices.get(index).and_then(Option::as_ref).ok_or_else(missing)
     }
 
-    /// Where a norm's or bias's values are.
+    /// The address of a norm's or bias's values.
     pub(super) fn vector(&self, values: &[f32]) -> Result<u64, CudaError> {
         let missing = || CudaError::Pass { what: "a norm or bias is of another model".to_owned() };
         self.vectors.get(&values.as_ptr().addr()).map(Buffer::address).ok_or_else(missing)
@@ -180,7 +180,7 @@ struct Upload<'c> {
 
 impl Upload<'_> {
     fn matrix(&mut self, index: usize, matrix: Matrix<'_>) -> Result<DeviceMatrix, CudaError> {
-        let format = Format::of(matrix);
+        let format = Format::for_matrix(matrix);
         let row_bytes = format.row_bytes(matrix);
         let buffer = Buffer::new(self.context, row_bytes.saturating_mul(matrix.rows()))?;
         let kind = matrix.kind();
@@ -222,7 +222,7 @@ impl Upload<'_> {
         Ok(buffer)
     }
 
-    /// The nanoseconds that the device took, by two events: the copies of one tensor are added up.
+    /// Copies bytes; returns the device's time by two events, in nanoseconds, to add up over a tensor.
     fn copy(&mut self, to: &Buffer, first: usize, bytes: &[u8]) -> Result<Option<u64>, CudaError> {
         self.start.record(self.stream)?;
         self.stream.upload(to, first, bytes)?;
@@ -237,20 +237,20 @@ impl Upload<'_> {
     }
 }
 
-/// The driver's milliseconds as nanoseconds, to the nearest. Below 0 if the second event was before the
+/// The driver's milliseconds in nanoseconds, rounded. Negative if the second event was before the
 /// first.
 pub(super) fn nanos(ms: f32) -> i64 {
     (f64::from(ms) * 1e6).round() as i64
 }
 
-/// How long a copy took; `None` if its events are not in order, so that nobody knows.
+/// How long a copy took; `None` if its events are out of order.
 pub(super) fn lasted(ms: f32) -> Option<u64> {
     u64::try_from(nanos(ms)).ok()
 }
 
-/// The slots of a pass of up to `batch` tokens, and the KV cache.
+/// The operands of a pass of up to `batch` tokens, and the KV cache.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct Operands {
     x: Buffer,
     h: Buffer,
     y: Buffer,
@@ -264,7 +264,7 @@ pub(super) struct Slots {
     kv: Vec<(Buffer, Buffer)>,
 }
 
-impl Slots {
+impl Operands {
     pub(super) fn new(
         context: &Arc<Context>,
         stream: &Stream,
@@ -275,7 +275,7 @@ impl Slots {
         let floats = |n: usize, width: usize| {
             let bytes = n.saturating_mul(width).saturating_mul(size_of::<f32>());
             let buffer = Buffer::new(context, bytes)?;
-            // So that nothing of a pass depends on what was there before.
+            // So that no pass depends on what was there before.
             stream.zero(&buffer)?;
             Ok::<_, CudaError>(buffer)
         };
@@ -296,7 +296,7 @@ impl Slots {
         })
     }
 
-    /// Makes room for the logits of `outputs` tokens. Whether they have moved.
+    /// Makes room for the logits of `outputs` tokens; returns whether they have moved.
     pub(super) fn make_room(
         &mut self,
         context: &Arc<Context>,
@@ -311,23 +311,23 @@ impl Slots {
         Ok(true)
     }
 
-    pub(super) fn buffer(&self, slot: Slot) -> Result<&Buffer, CudaError> {
+    pub(super) fn buffer(&self, operand: Operand) -> Result<&Buffer, CudaError> {
         let layer = |i: usize| {
             let missing = || CudaError::Pass { what: format!("there is no layer {i}") };
             self.kv.get(i).ok_or_else(missing)
         };
-        Ok(match slot {
-            Slot::X => &self.x,
-            Slot::H => &self.h,
-            Slot::Y => &self.y,
-            Slot::Q => &self.q,
-            Slot::A => &self.a,
-            Slot::S => &self.s,
-            Slot::Gate => &self.gate,
-            Slot::Up => &self.up,
-            Slot::Logits => &self.logits,
-            Slot::K(i) => &layer(i)?.0,
-            Slot::V(i) => &layer(i)?.1,
+        Ok(match operand {
+            Operand::X => &self.x,
+            Operand::H => &self.h,
+            Operand::Y => &self.y,
+            Operand::Q => &self.q,
+            Operand::A => &self.a,
+            Operand::S => &self.s,
+            Operand::Gate => &self.gate,
+            Operand::Up => &self.up,
+            Operand::Logits => &self.logits,
+            Operand::K(i) => &layer(i)?.0,
+            Operand::V(i) => &layer(i)?.1,
         })
     }
 }

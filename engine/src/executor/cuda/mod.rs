@@ -1,14 +1,14 @@
-//! NVIDIA's devices, by CUDA's driver, which is found when the program runs.
+//! NVIDIA devices, through CUDA's driver, which is loaded at run time.
 //!
-//! [`Cuda`] runs the plan of a pass. Weights are copied once; kernels read the position from the device,
-//! so that a decode pass is captured as a graph once and replayed for each token (`graph.rs`). The device
-//! notes times as events, or by kernels that read its clock (`clock.rs`); CUPTI is a witness of them for who
-//! asks for it (`cupti/`). [`CudaExecutor`] is a session on it with a profiler, under the names that the
-//! predecessor's engine has.
+//! [`Cuda`] runs the plan of a pass. Weights are copied once. Kernels read the position from the device,
+//! so a decode pass is captured as a graph once and replayed for each token (`graph.rs`). Times come from
+//! events, or from kernels that read the device's clock (`clock.rs`); CUPTI's timings are an optional
+//! cross-check (`cupti/`). [`CudaExecutor`] is a session with a profiler, under the names of the
+//! predecessor's engine.
 //!
-//! Nobody of this project has had such a device. What can be held to something without one is: the order of
-//! calls, to a driver that allows no illegal one (`engine/fake-cuda/`); the kernels, by running their
-//! sources on the CPU; and `brickscope selftest --backend cuda` checks the rest where there is a device.
+//! This was written without such a device. Tests check what they can without one: the order of calls,
+//! against a driver that allows no illegal one (`engine/fake-cuda/`), and the kernels, by running their
+//! sources on the CPU. `brickscope selftest --backend cuda` checks the rest on a device.
 
 mod bricks;
 mod clock;
@@ -38,32 +38,32 @@ pub use error::CudaError;
 pub use graph::GraphCost;
 pub use measure::{EventCost, KernelResources};
 
-use crate::executor::gpu::{Gpu, GpuError, Plan, Slot, Timed};
+use crate::executor::gpu::{Gpu, GpuError, Operand, Plan, Timed};
 use crate::model::Model;
 use clock::Marks;
 use driver::{Buffer, Context, Download, Event, Function, Module, Stream};
 use graph::Graphs;
 use kernels::{MODULES, Params, resources};
 use launch::{Places, Ready};
-use memory::{DeviceWeights, Slots, Transfer, lasted};
+use memory::{DeviceWeights, Operands, Transfer, lasted};
 
-/// Tokens in one pass at most.
+/// The most tokens in one pass.
 const BATCH: usize = 128;
 
-/// How many plans are kept ready: a batch, what is left after batches, one token, and some that change.
+/// Plans that are kept prepared: of a batch, of the rest after batches, of one token, and some that vary.
 const MAX_PREPARED: usize = 16;
 
-/// What a CUDA executor does, beyond the model.
+/// Options of a CUDA executor.
 #[derive(Debug, Clone)]
 pub struct CudaOptions {
-    /// The number of the device.
+    /// The ordinal of the device.
     pub device: usize,
     /// Whether decode passes are captured as graphs and replayed.
     pub graphs: bool,
-    /// Of how many timed decode passes one is replayed with time stamps in it; the others run plain.
+    /// One in this many timed decode passes is replayed with timestamps in it; the others run plain.
     /// At least 1.
     pub sample_every: u32,
-    /// How the device notes times.
+    /// How the device records times.
     pub stamps: Stamps,
 }
 
@@ -76,14 +76,14 @@ impl Default for CudaOptions {
 /// Runs a model on an NVIDIA device.
 #[derive(Debug)]
 pub struct Cuda<'m> {
-    // Dropped from the first to the last: graphs use what is below them.
+    // Dropped in this order: graphs use what is below them.
     graphs: Graphs,
     /// By tokens and outputs.
     prepared: HashMap<(usize, usize), Arc<Vec<Prepared>>>,
     kernels: HashMap<&'static str, Kernel>,
     download: Download,
     marks: Marks,
-    slots: Slots,
+    operands: Operands,
     weights: DeviceWeights,
     /// [`Params`].
     params: Buffer,
@@ -96,24 +96,24 @@ pub struct Cuda<'m> {
     options: CudaOptions,
     capacity: usize,
     batch: usize,
-    /// Floats that the last pass puts out.
+    /// Logits of the last pass.
     n_logits: usize,
-    /// Whether copies are noted: if a profiler keeps a graph, which they would be added to.
+    /// Whether copies are recorded: only if a profiler keeps a graph to add them to.
     notes_copies: bool,
-    /// Around the copy of the inputs, and its bytes while it has not been noted.
+    /// Events around the copy of the inputs, and its bytes until it is recorded.
     inputs: (Event, Event, Option<u64>),
-    /// Why nothing works any more.
+    /// Why the device is lost, if it is.
     lost: Option<String>,
 }
 
-/// A kernel, with what is known of it.
+/// A compiled kernel, and what is known of it.
 #[derive(Debug)]
 struct Kernel {
     function: Arc<Function>,
-    /// Of its module's PTX.
+    /// The hash of its module's PTX.
     hash: u64,
     registers: u32,
-    /// `None` on a device for which ptxas was not asked.
+    /// `None` on a device for which ptxas wasn't run.
     spill_bytes: Option<u32>,
 }
 
@@ -124,11 +124,11 @@ struct Prepared {
     ready: Ready,
 }
 
-/// Whether there is a driver that is new enough, and a device: the names of all.
+/// The names of all devices.
 ///
 /// # Errors
 ///
-/// What is missing, in one line.
+/// If there is no driver, it is too old, or it offers no device; says which in one line.
 pub fn devices() -> Result<Vec<String>, CudaError> {
     let n = driver::probe()?;
     if n == 0 {
@@ -149,7 +149,7 @@ impl<'m> Cuda<'m> {
         let context = Context::new(options.device)?;
         let capacity = capacity.max(1);
         let batch = BATCH.min(capacity);
-        hold_memory(&context, model, batch, capacity)?;
+        check_memory(&context, model, batch, capacity)?;
 
         let stream = Stream::new(&context)?;
         let mut kernels = HashMap::new();
@@ -159,7 +159,7 @@ impl<'m> Cuda<'m> {
             for name in source.kernels() {
                 let function = Arc::new(module.function(name)?);
                 let (major, minor) = context.capability;
-                // ptxas tells spills from other local memory, the driver doesn't.
+                // ptxas tells spills apart from other local memory, the driver doesn't.
                 let spill_bytes = resources(name, major, minor).map(|known| known.spill_bytes);
                 let registers = function.registers;
                 kernels.insert(name, Kernel { function, hash, registers, spill_bytes });
@@ -167,16 +167,16 @@ impl<'m> Cuda<'m> {
         }
         let weights = DeviceWeights::upload(&context, &stream, model, capacity)?;
         let transfers = weights.uploads.clone();
-        let slots = Slots::new(&context, &stream, c, batch, capacity)?;
+        let operands = Operands::new(&context, &stream, c, batch, capacity)?;
         let params = Buffer::new(&context, size_of::<Params>())?;
         let tokens = Buffer::new(&context, batch * size_of::<u32>())?;
         let download = Download::new(&context, c.n_vocab)?;
         let inputs = (Event::new(&context)?, Event::new(&context)?, None);
-        // A brick and a kernel for each step at most, and an end.
+        // At most a brick and a kernel for each step, and an end.
         let plan = Plan::new(c, &model.weights, 1, crate::forward::Outputs::Last);
         let n_marks = 2 * plan.steps.len() + 2;
         let marks = Marks::new(&context, &stream, n_marks as u32, options.stamps, &kernels)?;
-        // The weights are there, and zeros.
+        // The weights have arrived, and buffers are zero.
         stream.synchronize()?;
         Ok(Self {
             graphs: Graphs::default(),
@@ -184,7 +184,7 @@ impl<'m> Cuda<'m> {
             kernels,
             download,
             marks,
-            slots,
+            operands,
             weights,
             params,
             tokens,
@@ -202,7 +202,7 @@ impl<'m> Cuda<'m> {
         })
     }
 
-    /// The device, as its driver calls it.
+    /// The device's name, by its driver.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.context.name
@@ -214,20 +214,20 @@ impl<'m> Cuda<'m> {
         (self.context.capability, self.context.driver_version)
     }
 
-    /// What it was told to do.
+    /// Its options.
     #[must_use]
     pub fn options(&self) -> &CudaOptions {
         &self.options
     }
 
-    /// What runs a plan's steps, made when it is first asked for.
+    /// A plan's steps ready to launch, prepared on first use.
     fn prepared(&mut self, plan: &Plan<'_>) -> Result<Arc<Vec<Prepared>>, CudaError> {
         let key = (plan.n, plan.n_outputs);
         if let Some(prepared) = self.prepared.get(&key) {
             return Ok(Arc::clone(prepared));
         }
-        if self.slots.make_room(&self.context, &self.model.config, plan.n_outputs)? {
-            // They have the old address of the logits.
+        if self.operands.make_room(&self.context, &self.model.config, plan.n_outputs)? {
+            // These contain the old address of the logits.
             self.prepared.clear();
             self.graphs.clear();
             self.download =
@@ -251,7 +251,7 @@ impl<'m> Cuda<'m> {
         Places {
             config: &self.model.config,
             weights: &self.weights,
-            slots: &self.slots,
+            operands: &self.operands,
             params: self.params.address(),
             tokens: self.tokens.address(),
             capacity: self.capacity,
@@ -263,7 +263,7 @@ impl<'m> Cuda<'m> {
         self.kernels.get(name).ok_or_else(missing)
     }
 
-    /// Puts the tokens and the position to where kernels read them.
+    /// Copies the tokens and the position to where kernels read them.
     fn upload_inputs(&mut self, tokens: &[u32], position: usize) -> Result<(), CudaError> {
         let int = |n: usize| {
             let what = || format!("{n} positions or tokens");
@@ -297,7 +297,7 @@ impl<'m> Cuda<'m> {
         Ok(())
     }
 
-    /// Runs calls on the device; after an error that takes it, none any more.
+    /// Runs calls on the device, unless an earlier error has lost it.
     fn on_device<T>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<T, CudaError>,
@@ -321,22 +321,22 @@ impl<'m> Cuda<'m> {
         self.stream.launch(&step.function, *launch, args)
     }
 
-    /// A slot's name, and the bytes before number `first` of it.
-    fn place_of(first: usize) -> Result<usize, CudaError> {
-        let what = || format!("number {first} of a slot");
+    /// The byte offset of float `first` of an operand.
+    fn byte_offset(first: usize) -> Result<usize, CudaError> {
+        let what = || format!("float {first} of an operand");
         first.checked_mul(size_of::<f32>()).ok_or_else(|| CudaError::Pass { what: what() })
     }
 }
 
-/// Whether all that an executor allocates is within what the device has left, before anything is.
-fn hold_memory(
+/// Checks that all that an executor allocates fits the device's free memory, before it allocates any.
+fn check_memory(
     context: &Context,
     model: &Model,
     batch: usize,
     capacity: usize,
 ) -> Result<(), CudaError> {
     let c = &model.config;
-    // What isn't kept as it is becomes F32 at most; this is the least that it takes.
+    // The least that they take: some formats are converted to larger ones.
     let weights: u128 =
         Plan::matrices(&model.weights).iter().map(|tensor| u128::from(tensor.n_bytes())).sum();
     let of_token = [3 * c.dim, 2 * c.q_dim(), 2 * c.ffn_dim].map(|width| width as u128);
@@ -376,7 +376,7 @@ impl Gpu for Cuda<'_> {
             };
             Ok((ready.kernel, launch))
         });
-        // A step that can't be launched says why when it is.
+        // The launch will say why.
         described.unwrap_or_else(|_| ("unknown".to_owned(), DeviceLaunch::default()))
     }
 
@@ -388,7 +388,7 @@ impl Gpu for Cuda<'_> {
         }
     }
 
-    // The weights first.
+    // In the order of the copies: the weights first.
     fn record_transfers(&mut self, profiler: &BrickProfiler) {
         // Two events around each copy cost more than the copy does.
         self.notes_copies = profiler.is_graph_enabled();
@@ -420,7 +420,7 @@ impl Gpu for Cuda<'_> {
             if this.n_logits == 0 {
                 return Ok(());
             }
-            let logits = this.slots.buffer(Slot::Logits)?;
+            let logits = this.operands.buffer(Operand::Logits)?;
             this.download.start(&this.stream, logits, 0, this.n_logits, this.notes_copies)
         })?)
     }
@@ -447,7 +447,7 @@ impl Gpu for Cuda<'_> {
             if this.n_logits == 0 {
                 this.stream.synchronize()?;
             } else {
-                // The only wait of a pass that nobody times.
+                // The only wait of an untimed pass.
                 let copied = this.download.wait(&this.stream)?;
                 out.extend(copied.iter().map(|&bits| f32::from_bits(bits)));
             }
@@ -468,40 +468,40 @@ impl Gpu for Cuda<'_> {
         })?)
     }
 
-    fn read(&mut self, slot: Slot, first: usize, out: &mut [f32]) -> Result<(), GpuError> {
+    fn read(&mut self, operand: Operand, first: usize, out: &mut [f32]) -> Result<(), GpuError> {
         Ok(self.on_device(|this| {
-            let at = Self::place_of(first)?;
+            let at = Self::byte_offset(first)?;
             let (start, end) = this.marks.pair();
             start.record(&this.stream)?;
-            this.stream.read(this.slots.buffer(slot)?, at, out)?;
+            this.stream.read(this.operands.buffer(operand)?, at, out)?;
             end.record(&this.stream)?;
             end.synchronize()?;
             let device_ns = lasted(end.since(start)?);
-            let (what, direction) = (format!("{slot:?}"), TransferDirection::D2H);
+            let (what, direction) = (format!("{operand:?}"), TransferDirection::D2H);
             let bytes = size_of_val(out) as u64;
             this.note_transfer(Transfer { what, direction, bytes, device_ns });
             Ok(())
         })?)
     }
 
-    fn write(&mut self, slot: Slot, first: usize, values: &[f32]) -> Result<(), GpuError> {
+    fn write(&mut self, operand: Operand, first: usize, values: &[f32]) -> Result<(), GpuError> {
         Ok(self.on_device(|this| {
-            let at = Self::place_of(first)?;
+            let at = Self::byte_offset(first)?;
             let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
             let (start, end) = this.marks.pair();
             start.record(&this.stream)?;
-            this.stream.upload(this.slots.buffer(slot)?, at, &bytes)?;
+            this.stream.upload(this.operands.buffer(operand)?, at, &bytes)?;
             end.record(&this.stream)?;
             end.synchronize()?;
             let device_ns = lasted(end.since(start)?);
-            let (what, direction) = (format!("{slot:?}"), TransferDirection::H2D);
+            let (what, direction) = (format!("{operand:?}"), TransferDirection::H2D);
             this.note_transfer(Transfer { what, direction, bytes: bytes.len() as u64, device_ns });
             Ok(())
         })?)
     }
 }
 
-/// Copies that nobody asked for are forgotten beyond this many.
+/// The most copies to keep until they are collected.
 const MAX_TRANSFERS: usize = 1 << 16;
 
 impl Cuda<'_> {
@@ -546,7 +546,7 @@ impl Cuda<'_> {
 }
 
 impl CudaError {
-    /// As the error of any device.
+    /// As an error of any device.
     pub(crate) fn into_gpu(self) -> GpuError {
         match self {
             Self::NoLibrary | Self::TooOld { .. } | Self::NoDevice { .. } => {
@@ -582,7 +582,7 @@ impl From<CudaError> for GpuError {
 
 impl Drop for Cuda<'_> {
     fn drop(&mut self) {
-        // What runs uses what is dropped next. A device that is lost runs nothing.
+        // Running work uses what is dropped next. A lost device runs nothing.
         if self.context.bind().is_ok() {
             let _ = self.stream.synchronize();
         }

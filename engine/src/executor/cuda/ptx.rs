@@ -1,9 +1,9 @@
-//! What a PTX text says of its kernels.
+//! Reads the parameters of kernels from PTX.
 
 use std::collections::BTreeMap;
 
-/// The kernels of a text, each with the bytes of its parameters, as `.entry` declares them. What isn't
-/// understood is left out, so a launch of it is refused.
+/// The kernels of a PTX text, each with the sizes of its parameters as `.entry` declares them. Entries that can't be
+/// parsed are left out, so launching them is refused.
 pub(super) fn entries(ptx: &str) -> BTreeMap<String, Vec<usize>> {
     let mut entries = BTreeMap::new();
     for part in ptx.split(".entry").skip(1) {

@@ -1,6 +1,5 @@
-//! What executors on devices share: the [`Plan`] of a pass, and the session that runs it.
+//! The parts that executors on devices share: the [`Plan`] of a pass, and the session that runs it.
 
-mod error;
 pub(crate) mod plan;
 #[cfg(test)]
 mod reference;
@@ -13,60 +12,60 @@ use brickscope::{
 };
 
 use crate::config::Config;
-pub use error::GpuError;
-pub use plan::{Op, Plan, Slot, Step};
+pub use crate::error::GpuError;
+pub use plan::{Op, Operand, Plan, Step};
 pub use session::{GpuProbe, GpuSession};
 
 /// The stream that passes run on.
 pub(crate) const STREAM: StreamId = StreamId(0);
 
-/// An executor on a device, made for one model and a number of positions. It holds the weights, the KV
+/// An executor on a device, made for one model and a number of positions. It owns the weights, the KV
 /// cache and the activations.
 pub trait Gpu: Device {
-    /// Positions that there is room for.
+    /// Positions that fit.
     fn capacity(&self) -> usize;
 
-    /// Tokens in one pass at most.
+    /// The most tokens in one pass.
     fn batch(&self) -> usize;
 
-    /// The kernel that runs step `step`, and how it is launched.
+    /// The kernel of a step, and how it is launched.
     fn kernel(&self, plan: &Plan<'_>, step: usize) -> (String, DeviceLaunch);
 
-    /// Makes the sources of its kernels known to a profiler, if they have any.
+    /// Registers the sources of its kernels with a profiler, if there are any.
     fn register_sources(&self, _: &BrickProfiler) {}
 
-    /// Adds the copies between host and device since the last call to the graph of a profiler, if they
-    /// were noted.
+    /// Adds the copies between host and device since the last call to the profiler's graph, if they
+    /// were recorded.
     fn record_transfers(&mut self, _: &BrickProfiler) {}
 
-    /// Makes ready for a pass: the tokens and the position are put where kernels read them.
+    /// Prepares a pass: copies the tokens and the position to where kernels read them.
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the device fails.
     fn start(&mut self, plan: &Plan<'_>, tokens: &[u32], position: usize) -> Result<(), GpuError>;
 
-    /// Puts the kernel of a step into the stream, after the steps before it.
+    /// Issues the kernel of a step, after the steps before it.
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the device fails.
     fn launch(&mut self, plan: &Plan<'_>, step: usize) -> Result<(), GpuError>;
 
-    /// All steps were launched: sees to it that they run, and that the logits are copied to where
-    /// [`logits`](Self::logits) finds them. Waits for nothing.
+    /// Called after all steps: submits them, and the copy of the logits that
+    /// [`logits`](Self::logits) returns. Doesn't wait.
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the device fails.
     fn finish(&mut self, plan: &Plan<'_>) -> Result<(), GpuError>;
 
-    /// A pass, from start to finish; `timed` hears of each step before it is launched. An executor that
-    /// records passes and replays them has its own way.
+    /// Runs a pass from start to finish; reports each step to `timed` before it is launched. An executor that
+    /// records and replays passes overrides this.
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the device fails.
     fn run(
         &mut self,
         plan: &Plan<'_>,
@@ -92,30 +91,30 @@ pub trait Gpu: Device {
         self.finish(plan)
     }
 
-    /// Waits for the pass that was finished last; puts its logits, `(outputs, n_vocab)`, into `out`. Of a
-    /// plan without outputs there are none, and it only waits.
+    /// Waits for the last finished pass and writes its logits, `(outputs, n_vocab)`, to `out`. If the plan
+    /// has no outputs, it only waits.
     ///
     /// # Errors
     ///
-    /// As the driver says.
+    /// If the device fails.
     fn logits(&mut self, out: &mut Vec<f32>) -> Result<(), GpuError>;
 
-    /// Runs what was launched so far, waits for it, and reads numbers of a slot, from number `first` on.
+    /// Runs what was launched so far, waits for it, and reads floats of an operand from index `first` on.
     ///
     /// # Errors
     ///
-    /// As the driver says.
-    fn read(&mut self, slot: Slot, first: usize, out: &mut [f32]) -> Result<(), GpuError>;
+    /// If the device fails.
+    fn read(&mut self, operand: Operand, first: usize, out: &mut [f32]) -> Result<(), GpuError>;
 
-    /// Overwrites numbers of a slot, likewise, before what is launched next.
+    /// Overwrites floats of an operand from index `first` on, before what is launched next.
     ///
     /// # Errors
     ///
-    /// As the driver says.
-    fn write(&mut self, slot: Slot, first: usize, values: &[f32]) -> Result<(), GpuError>;
+    /// If the device fails.
+    fn write(&mut self, operand: Operand, first: usize, values: &[f32]) -> Result<(), GpuError>;
 }
 
-/// Tells a [`DeviceTimer`] of the steps of one pass.
+/// Reports the steps of one pass to a [`DeviceTimer`].
 #[derive(Debug)]
 pub struct Timed<'t, 'p> {
     timer: &'t mut DeviceTimer<'p>,
@@ -128,7 +127,7 @@ pub struct Timed<'t, 'p> {
 }
 
 impl<'p> Timed<'_, 'p> {
-    /// The books that it writes to.
+    /// The timer that it reports to.
     pub fn timer(&mut self) -> &mut DeviceTimer<'p> {
         self.timer
     }
@@ -145,7 +144,7 @@ impl<'p> Timed<'_, 'p> {
         self.phase
     }
 
-    /// When the next pass is to be waited for.
+    /// How often the next pass should wait for the device.
     #[must_use]
     pub fn wanted_mode(&self) -> SyncMode {
         self.timer.wanted_mode()
@@ -161,7 +160,7 @@ impl<'p> Timed<'_, 'p> {
         self.timer.begin_pass(device, self.phase, n, position)
     }
 
-    /// Says that a step is launched next.
+    /// Reports that a step is launched next.
     ///
     /// # Errors
     ///
@@ -185,8 +184,8 @@ impl<'p> Timed<'_, 'p> {
         self.timer.end_pass(device)
     }
 
-    /// Says that the device runs this plan as it was recorded: `recorded` is what
-    /// [`DeviceTimer::issued`] gave then, at every grain.
+    /// Reports that the device replays this plan. `recorded` is what [`DeviceTimer::issued`] returned when the plan was
+    /// recorded, at every grain.
     ///
     /// # Errors
     ///
@@ -196,7 +195,7 @@ impl<'p> Timed<'_, 'p> {
         device: &mut impl Device,
         recorded: &Issued,
     ) -> Result<(), DeviceError> {
-        // In the order of the calls of `step`.
+        // In the order of the calls to `step`.
         let mut works: Vec<Work> = Vec::new();
         for (index, step) in self.plan.steps.iter().enumerate() {
             if step.begins_brick {

@@ -1,20 +1,20 @@
 //! The forward pass as a list of kernels, for devices: what to launch, in which order, for which brick.
 //!
-//! It is `forward.rs` once more, read by executors whose kernels run elsewhere and later. What a kernel
-//! needs to know of the position it reads from the device ([`Plan`] has none in it), so one list serves
-//! every pass of as many tokens, and can be recorded once and replayed.
+//! It restates `forward.rs` for executors whose kernels run elsewhere and later. Kernels read the position from
+//! the device and a [`Plan`] doesn't contain it, so one plan serves every pass of as many tokens, and can be
+//! recorded once and replayed.
 
 use brickscope::{BrickId, Work};
 
 use crate::config::Config;
-use crate::executor::work;
 use crate::forward::Outputs;
-use crate::tap::Value;
+use crate::value::Value;
 use crate::weights::{Tensor, Weights};
+use crate::work;
 
-/// A piece of a device's memory: F32, row-major, of up to a batch of `n` tokens.
+/// What a kernel reads or writes in the device's memory: F32, row-major, of up to a batch of `n` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Slot {
+pub enum Operand {
     /// `(n, dim)`, the residual stream.
     X,
     /// `(n, dim)`, normalised.
@@ -39,8 +39,8 @@ pub enum Slot {
     V(usize),
 }
 
-impl Slot {
-    /// Whether the pass writes at row `position` and not at row 0.
+impl Operand {
+    /// Whether a pass writes from row `position` on, instead of from row 0.
     pub(crate) fn is_cache(self) -> bool {
         matches!(self, Self::K(_) | Self::V(_))
     }
@@ -48,8 +48,8 @@ impl Slot {
 
 /// What a kernel computes.
 ///
-/// `tokens` is that of the [`Step`]. Cosines and sines of all positions, `(capacity, n_rot / 2)` each, are
-/// made on the host by the same code as the CPU's, and uploaded once.
+/// `tokens` is that of the [`Step`]. The cosines and sines of all positions, `(capacity, n_rot / 2)` each, are
+/// computed on the host, by the code that the CPU executor uses, and uploaded once.
 #[derive(Debug, Clone, Copy)]
 pub enum Op<'m> {
     /// `X[t] = table[token[t]]`.
@@ -60,38 +60,38 @@ pub enum Op<'m> {
     /// Each of `tokens · rows_per_token` rows of `weight.len()`:
     /// `out = x · weight / sqrt(mean(x²) + eps)`.
     RmsNorm {
-        /// Where to; may be `x`.
-        out: Slot,
-        /// Where from.
-        x: Slot,
+        /// The output; may be `x`.
+        out: Operand,
+        /// The input.
+        x: Operand,
         /// The weight, once for each element of a row.
         weight: &'m [f32],
-        /// Rows of a token.
+        /// Rows per token.
         rows_per_token: usize,
-        /// The token of `x` to begin with; `out` begins at 0.
+        /// The first token of `x` to read; `out` begins at 0.
         first: usize,
     },
     /// `out[t] = W · x[t]`.
     Matmul {
         /// `(tokens, w.rows)`.
-        out: Slot,
+        out: Operand,
         /// The weights.
         w: &'m Tensor,
         /// `(tokens, w.cols)`.
-        x: Slot,
+        x: Operand,
     },
     /// `x[t] += bias`.
     AddBias {
         /// `(tokens, bias.len())`.
-        x: Slot,
+        x: Operand,
         /// The bias.
         bias: &'m [f32],
     },
     /// Rotates each head of `x`, `(tokens, heads, head_dim)`, by the angles of its token's position.
     Rope {
         /// What to rotate.
-        x: Slot,
-        /// Its heads.
+        x: Operand,
+        /// Heads of `x`.
         heads: usize,
     },
     /// `S[t, h, j] = Q[t, h] · K[j, kv_head(h)] / sqrt(head_dim)` for `j <= position + t`.
@@ -110,10 +110,10 @@ pub enum Op<'m> {
     SiluMul,
     /// `x += y`.
     Add {
-        /// What is added to.
-        x: Slot,
-        /// What is added.
-        y: Slot,
+        /// The sum.
+        x: Operand,
+        /// The addend.
+        y: Operand,
     },
 }
 
@@ -122,22 +122,22 @@ pub enum Op<'m> {
 pub struct Step<'m> {
     /// The transformer layer.
     pub(crate) layer: Option<u16>,
-    /// The brick that it is for. Steps of the same brick that follow one another are one brick, unless
+    /// The brick that it belongs to. Consecutive steps of the same brick are one brick, unless
     /// [`begins_brick`](Self::begins_brick) says otherwise.
     pub(crate) brick: BrickId,
-    /// Whether a brick begins here.
+    /// Whether a new brick begins here.
     pub(crate) begins_brick: bool,
-    /// The value that there is afterwards.
+    /// The value that it makes.
     pub(crate) value: Value,
-    /// Where it is.
-    pub(crate) out: Slot,
+    /// Where the value is.
+    pub(crate) out: Operand,
     /// Tokens that it works on.
     pub(crate) tokens: usize,
     /// What to compute.
     pub(crate) op: Op<'m>,
 }
 
-/// The kernels of a pass of so many tokens.
+/// The kernels of a pass of `n` tokens.
 #[derive(Debug)]
 pub struct Plan<'m> {
     pub(crate) n: usize,
@@ -149,7 +149,7 @@ impl<'m> Plan<'m> {
     /// A pass of `n` tokens.
     pub(crate) fn new(c: &Config, w: &'m Weights, n: usize, outputs: Outputs) -> Self {
         use BrickId::*;
-        use Slot::*;
+        use Operand::*;
         let mut steps = List { steps: Vec::new(), layer: None, tokens: n };
         let norm = |out, x, weight: &'m [f32], rows_per_token| Op::RmsNorm {
             out,
@@ -232,8 +232,8 @@ impl<'m> Plan<'m> {
         Self { n, n_outputs, steps: steps.steps }
     }
 
-    /// What the brick that begins at step `index` has to do: its multiplications, as the additions after
-    /// them are of no weight; or all that it is.
+    /// The work of the brick that begins at step `index`: that of its matrix products if it has any, as the additions
+    /// after them are negligible; otherwise of all its steps.
     pub(crate) fn brick_work(&self, index: usize, c: &Config, position: usize) -> Work {
         let steps = &self.steps[index..];
         let len = 1 + steps[1..].iter().take_while(|step| !step.begins_brick).count();
@@ -258,7 +258,7 @@ impl<'m> Plan<'m> {
 }
 
 impl Step<'_> {
-    /// What it has to do in a pass that begins at `position`: as the CPU's kernels, by `work.rs`.
+    /// Its work in a pass that begins at `position`, by the formulas of the CPU's kernels (`work.rs`).
     pub(crate) fn work(&self, c: &Config, position: usize) -> Work {
         let n = self.tokens;
         match self.op {
@@ -287,7 +287,11 @@ struct List<'m> {
 }
 
 impl<'m> List<'m> {
-    fn brick(&mut self, brick: BrickId, kernels: impl IntoIterator<Item = (Value, Slot, Op<'m>)>) {
+    fn brick(
+        &mut self,
+        brick: BrickId,
+        kernels: impl IntoIterator<Item = (Value, Operand, Op<'m>)>,
+    ) {
         let (layer, tokens) = (self.layer, self.tokens);
         let steps = kernels.into_iter().enumerate().map(|(i, (value, out, op))| Step {
             layer,

@@ -1,5 +1,5 @@
-//! A device of the tests: it computes on the host, one step at a time with scalar code, and its clock is
-//! a simulated one. So the plan, the session and the books are tested where there is no device.
+//! A device for tests: it computes on the host, one step at a time with scalar code, and its clock is
+//! a simulated one. So the plan, the session and the timer are tested without a device.
 
 use brickscope::{
     Bracket, Clock, Device, DeviceError, DeviceInfo, DeviceLaunch, SimulatedDevice, StreamId,
@@ -7,14 +7,14 @@ use brickscope::{
 use brickscope_kernels::{Backend, Kernels, rope_tables};
 use std::collections::HashMap;
 
-use super::{Gpu, GpuError, Op, Plan, STREAM, Slot};
+use super::{Gpu, GpuError, Op, Operand, Plan, STREAM};
 use crate::model::Model;
 
 pub(crate) struct Reference<'m> {
     pub(crate) device: SimulatedDevice,
     model: &'m Model,
     capacity: usize,
-    slots: HashMap<Slot, Vec<f32>>,
+    operands: HashMap<Operand, Vec<f32>>,
     tokens: Vec<u32>,
     position: usize,
     n_outputs: usize,
@@ -23,31 +23,31 @@ pub(crate) struct Reference<'m> {
 impl<'m> Reference<'m> {
     pub(crate) fn new(model: &'m Model, capacity: usize) -> Self {
         let device = SimulatedDevice::new(1);
-        let (slots, tokens) = (HashMap::new(), Vec::new());
-        Self { device, model, capacity, slots, tokens, position: 0, n_outputs: 0 }
+        let (operands, tokens) = (HashMap::new(), Vec::new());
+        Self { device, model, capacity, operands, tokens, position: 0, n_outputs: 0 }
     }
 
-    /// A slot, as long as needed.
-    fn slot(&mut self, slot: Slot, len: usize) -> &mut Vec<f32> {
-        let found = self.slots.entry(slot).or_default();
+    /// An operand, as long as needed.
+    fn operand(&mut self, operand: Operand, len: usize) -> &mut Vec<f32> {
+        let found = self.operands.entry(operand).or_default();
         found.resize(found.len().max(len), f32::NAN);
         found
     }
 
-    /// Numbers of a slot from the row on that a pass writes at.
-    fn rows(&self, slot: Slot, width: usize, n: usize) -> std::ops::Range<usize> {
-        let first = if slot.is_cache() { self.position } else { 0 };
+    /// Numbers of an operand from the row on that a pass writes at.
+    fn rows(&self, operand: Operand, width: usize, n: usize) -> std::ops::Range<usize> {
+        let first = if operand.is_cache() { self.position } else { 0 };
         first * width..(first + n) * width
     }
 
-    fn get(&mut self, slot: Slot, width: usize, first: usize, n: usize) -> Vec<f32> {
-        let range = self.rows(slot, width, first + n);
-        self.slot(slot, range.end)[range][first * width..].to_vec()
+    fn get(&mut self, operand: Operand, width: usize, first: usize, n: usize) -> Vec<f32> {
+        let range = self.rows(operand, width, first + n);
+        self.operand(operand, range.end)[range][first * width..].to_vec()
     }
 
-    fn put(&mut self, slot: Slot, width: usize, values: &[f32]) {
-        let range = self.rows(slot, width, values.len() / width);
-        self.slot(slot, range.end)[range].copy_from_slice(values);
+    fn put(&mut self, operand: Operand, width: usize, values: &[f32]) {
+        let range = self.rows(operand, width, values.len() / width);
+        self.operand(operand, range.end)[range].copy_from_slice(values);
     }
 }
 
@@ -86,7 +86,7 @@ impl Gpu for Reference<'_> {
                 for (x, &token) in x.chunks_exact_mut(c.dim).zip(&self.tokens) {
                     table.dequantize_row(token as usize, x);
                 }
-                self.put(Slot::X, c.dim, &x);
+                self.put(Operand::X, c.dim, &x);
             }
             Op::RmsNorm { out, x, weight, rows_per_token, first } => {
                 let width = weight.len() * rows_per_token;
@@ -136,8 +136,8 @@ impl Gpu for Reference<'_> {
                 self.put(x, heads * head, &values);
             }
             Op::Scores { layer } => {
-                let q = self.get(Slot::Q, c.n_heads * head, 0, n);
-                let keys = self.slot(Slot::K(layer), capacity * kv_dim).clone();
+                let q = self.get(Operand::Q, c.n_heads * head, 0, n);
+                let keys = self.operand(Operand::K(layer), capacity * kv_dim).clone();
                 let mut s = vec![f32::NAN; n * c.n_heads * capacity];
                 for (row, s) in s.chunks_exact_mut(capacity).enumerate() {
                     let visible = self.position + row / c.n_heads + 1;
@@ -145,31 +145,31 @@ impl Gpu for Reference<'_> {
                     let q = &q[row * head..(row + 1) * head];
                     kernels.scores(&mut s[..visible], q, keys, kv_dim, 1.0 / (head as f32).sqrt());
                 }
-                self.put(Slot::S, c.n_heads * capacity, &s);
+                self.put(Operand::S, c.n_heads * capacity, &s);
             }
             Op::Softmax => {
-                let mut s = self.get(Slot::S, c.n_heads * capacity, 0, n);
+                let mut s = self.get(Operand::S, c.n_heads * capacity, 0, n);
                 for (row, s) in s.chunks_exact_mut(capacity).enumerate() {
                     kernels.softmax(&mut s[..self.position + row / c.n_heads + 1]);
                 }
-                self.put(Slot::S, c.n_heads * capacity, &s);
+                self.put(Operand::S, c.n_heads * capacity, &s);
             }
             Op::WeightedSum { layer } => {
-                let s = self.get(Slot::S, c.n_heads * capacity, 0, n);
-                let values = self.slot(Slot::V(layer), capacity * kv_dim).clone();
+                let s = self.get(Operand::S, c.n_heads * capacity, 0, n);
+                let values = self.operand(Operand::V(layer), capacity * kv_dim).clone();
                 let mut a = vec![0.0; n * c.n_heads * head];
                 for (row, a) in a.chunks_exact_mut(head).enumerate() {
                     let visible = self.position + row / c.n_heads + 1;
                     let values = &values[row % c.n_heads / heads_per_kv * head..];
                     kernels.weighted_sum(a, &s[row * capacity..][..visible], values, kv_dim);
                 }
-                self.put(Slot::A, c.n_heads * head, &a);
+                self.put(Operand::A, c.n_heads * head, &a);
             }
             Op::SiluMul => {
-                let mut gate = self.get(Slot::Gate, c.ffn_dim, 0, n);
-                let up = self.get(Slot::Up, c.ffn_dim, 0, n);
+                let mut gate = self.get(Operand::Gate, c.ffn_dim, 0, n);
+                let up = self.get(Operand::Up, c.ffn_dim, 0, n);
                 kernels.silu_mul(&mut gate, &up);
-                self.put(Slot::Gate, c.ffn_dim, &gate);
+                self.put(Operand::Gate, c.ffn_dim, &gate);
             }
             Op::Add { x, y } => {
                 let mut values = self.get(x, c.dim, 0, n);
@@ -192,20 +192,20 @@ impl Gpu for Reference<'_> {
         self.device.wait(STREAM)?;
         if self.n_outputs > 0 {
             let n_vocab = self.model.config.n_vocab;
-            *out = self.get(Slot::Logits, n_vocab, 0, self.n_outputs);
+            *out = self.get(Operand::Logits, n_vocab, 0, self.n_outputs);
         }
         Ok(())
     }
 
-    fn read(&mut self, slot: Slot, first: usize, out: &mut [f32]) -> Result<(), GpuError> {
+    fn read(&mut self, operand: Operand, first: usize, out: &mut [f32]) -> Result<(), GpuError> {
         let end = first + out.len();
-        out.copy_from_slice(&self.slot(slot, end)[first..end]);
+        out.copy_from_slice(&self.operand(operand, end)[first..end]);
         Ok(())
     }
 
-    fn write(&mut self, slot: Slot, first: usize, values: &[f32]) -> Result<(), GpuError> {
+    fn write(&mut self, operand: Operand, first: usize, values: &[f32]) -> Result<(), GpuError> {
         let end = first + values.len();
-        self.slot(slot, end)[first..end].copy_from_slice(values);
+        self.operand(operand, end)[first..end].copy_from_slice(values);
         Ok(())
     }
 }

@@ -1,13 +1,14 @@
-//! A conversation with a model that runs on a device.
+//! A session on a device.
 
 use std::collections::HashMap;
 
 use brickscope::{BrickProfiler, DeviceTimer, KernelId, Phase};
 
-use crate::diverge::Names;
-use crate::executor::gpu::{Gpu, GpuError, Plan, Timed};
-use crate::forward::Outputs;
-use crate::model::{Error, Model};
+use crate::error::{Error, GpuError};
+use crate::executor::gpu::{Gpu, Plan, Timed};
+use crate::forward::{Outputs, passes};
+use crate::model::Model;
+use crate::routines::RoutineNames;
 
 /// Runs tokens through a model on a device, one after the other or in batches.
 #[derive(Debug)]
@@ -18,12 +19,11 @@ pub struct GpuSession<'m, G> {
     plans: HashMap<(usize, usize), Plan<'m>>,
     pub(super) position: usize,
     pub(super) logits: Vec<f32>,
-    /// Of the kernels that a tap heard of.
-    pub(crate) names: Names,
+    /// Names of the kernels that a tap has seen.
+    pub(crate) names: RoutineNames,
 }
 
-/// A profiler, and the books of the device whose passes it is told of. Made by
-/// [`GpuSession::profiled`].
+/// Reports passes on a device to a profiler. Made by [`GpuSession::profiled`].
 #[derive(Debug)]
 pub struct GpuProbe<'p> {
     pub(crate) profiler: &'p BrickProfiler,
@@ -33,7 +33,7 @@ pub struct GpuProbe<'p> {
 }
 
 impl<'p> GpuProbe<'p> {
-    /// The books of the device.
+    /// The timer of the device.
     pub fn timer(&mut self) -> &mut DeviceTimer<'p> {
         &mut self.timer
     }
@@ -43,7 +43,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     /// A session on an executor that was made for `model`.
     #[must_use]
     pub fn new(model: &'m Model, gpu: G) -> Self {
-        let (plans, names) = (HashMap::new(), Names::default());
+        let (plans, names) = (HashMap::new(), RoutineNames::default());
         Self { model, gpu, plans, position: 0, logits: Vec::new(), names }
     }
 
@@ -53,12 +53,12 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         self.model
     }
 
-    /// What runs it.
+    /// The executor.
     pub fn gpu(&mut self) -> &mut G {
         &mut self.gpu
     }
 
-    /// Tokens in one pass at most.
+    /// The most tokens in one pass.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.gpu.batch()
@@ -81,12 +81,12 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         self.position = 0;
     }
 
-    /// Forgets all tokens but the first so many.
+    /// Forgets all tokens but the first `position`.
     pub fn truncate(&mut self, position: usize) {
         self.position = self.position.min(position);
     }
 
-    /// Begins to time the device for `profiler`.
+    /// A probe that times the device for `profiler`.
     ///
     /// # Errors
     ///
@@ -103,14 +103,11 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
     ///
     /// # Errors
     ///
-    /// If there are no tokens, they don't fit the context, the vocabulary doesn't have one, or by the
-    /// device. After an error of the device the tokens so far are as before.
+    /// If there are no tokens, they don't fit the context, the vocabulary lacks one of them, or the device
+    /// fails. After a device error, the position is that before the failed pass.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         self.check(tokens)?;
-        let batch = self.batch();
-        let mut passes = tokens.chunks(batch).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch()) {
             self.pass(None, Phase::Prefill, pass, outputs)?;
         }
         Ok(&self.logits)
@@ -132,8 +129,8 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         Ok(all)
     }
 
-    /// As [`forward`](Self::forward), and the same code; `probe` is told of each pass, on the host and on
-    /// the device. One token after others is decoding, anything else is prefill.
+    /// As [`forward`](Self::forward), by the same code, and reports each pass to `probe`, on the host and on
+    /// the device. One token after others is a decode pass, anything else is prefill.
     ///
     /// # Errors
     ///
@@ -146,10 +143,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         self.check(tokens)?;
         let decodes = tokens.len() == 1 && self.position > 0;
         let phase = if decodes { Phase::Decode } else { Phase::Prefill };
-        let batch = self.batch();
-        let mut passes = tokens.chunks(batch).peekable();
-        while let Some(pass) = passes.next() {
-            let outputs = if passes.peek().is_some() { Outputs::None } else { Outputs::Last };
+        for (pass, outputs) in passes(tokens, self.batch()) {
             let position = self.position as u64;
             let timer = probe.profiler.begin_pass(phase);
             let result = self.pass(Some(probe), phase, pass, outputs).map(drop);
@@ -159,17 +153,17 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         Ok(&self.logits)
     }
 
-    /// Settles the device's last passes, and looks at its clock once more.
+    /// Settles the device's last passes, and reads its clock once more.
     ///
     /// # Errors
     ///
-    /// By the device.
+    /// If the device fails.
     pub fn finish(&mut self, probe: GpuProbe<'_>) -> Result<(), Error> {
         Ok(probe.timer.finish(&mut self.gpu).map_err(GpuError::from)?)
     }
 
-    /// One pass over tokens that have been checked, at most a batch. On the host it is two bricks: the
-    /// issue of the work, and the wait for it.
+    /// One pass over checked tokens, at most a batch. On the host it is two bricks: issuing the work,
+    /// and waiting for it.
     pub(crate) fn pass(
         &mut self,
         probe: Option<&mut GpuProbe<'_>>,
@@ -210,7 +204,7 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
                     Err(_) => timer.abandon_pass(),
                     Ok(()) => {}
                 }
-                // After an error of the device, too: it tells what became of the passes in flight.
+                // Also after an error of the device, to learn what became of the passes in flight.
                 let settled = timer.settle(gpu, false);
                 gpu.record_transfers(profiler);
                 ran?;
@@ -221,13 +215,13 @@ impl<'m, G: Gpu> GpuSession<'m, G> {
         Ok(logits)
     }
 
-    /// The logits of the last pass that computed any, once more.
+    /// The logits of the last pass that computed any.
     #[must_use]
     pub fn last_logits(&self) -> &[f32] {
         &self.logits
     }
 
-    /// Whether `prompt` can be run, and `n_tokens` be chosen after it; the last one isn't run.
+    /// Checks that `prompt` can be run and `n_tokens` be chosen after it; the last one isn't run.
     pub(crate) fn check_run(&self, prompt: &[u32], n_tokens: usize) -> Result<(), Error> {
         self.model.check_run(prompt, n_tokens, self.position(), self.gpu.capacity())
     }
@@ -246,11 +240,11 @@ mod tests {
     use brickscope_kernels::{Backend, Kernels};
 
     use super::*;
+    use crate::cpu::Cpu;
     use crate::diverge::diverge;
-    use crate::executor::Cpu;
     use crate::executor::gpu::reference::Reference;
     use crate::session::Session;
-    use crate::tap::Value;
+    use crate::value::Value;
 
     fn models() -> Vec<PathBuf> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
@@ -363,7 +357,7 @@ mod tests {
         let cpu = Cpu::new(Kernels::new(Backend::Scalar).expect("scalar"), NonZeroUsize::MIN);
         let mut host = Session::new(&model, cpu.expect("a thread"), 12).expect("a session");
         let mut device = GpuSession::new(&model, Reference::new(&model, 12));
-        let plant = |at: crate::tap::At<'_>, out: &mut [f32]| {
+        let plant = |at: crate::value::At<'_>, out: &mut [f32]| {
             if at.layer == Some(1) && at.value == Value::Up {
                 out[7] += 1.0;
             }

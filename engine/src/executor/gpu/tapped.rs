@@ -1,16 +1,17 @@
-//! A pass on a device whose values somebody looks at: step by step, each read back, and written again if
-//! it was changed. Slow, and the same kernels.
+//! A tapped pass on a device. It runs step by step, reads each value back, and writes it again if the tap changed it:
+//! slow, but with the same kernels.
 
 use brickscope_kernels::rope_tables;
 
-use crate::executor::Routine;
-use crate::executor::gpu::{Gpu, GpuSession, Op, Plan, Slot, Step};
+use crate::error::Error;
+use crate::executor::gpu::{Gpu, GpuSession, Op, Operand, Plan, Step};
 use crate::forward::Outputs;
-use crate::model::{Error, Model};
-use crate::tap::{At, Operation, Value};
+use crate::model::Model;
+use crate::routines::Routine;
+use crate::value::{At, Operation, Value};
 
 impl<G: Gpu> GpuSession<'_, G> {
-    /// One pass over tokens that were checked, at most a batch. `tap` sees each value when it was made,
+    /// One pass over checked tokens, at most a batch. `tap` sees each value when it has been made,
     /// in the order of the CPU's forward pass, and may change it before anything reads it.
     pub(crate) fn pass_tapped(
         &mut self,
@@ -22,21 +23,21 @@ impl<G: Gpu> GpuSession<'_, G> {
         let (n, position) = (tokens.len(), position);
         let plan = Plan::new(&model.config, &model.weights, n, outputs);
         let model: &Model = model;
-        let mut look = Look { model, gpu, position: *position, n, tap };
-        look.gpu.start(&plan, tokens, *position)?;
+        let mut pass = TappedPass { model, gpu, position: *position, n, tap };
+        pass.gpu.start(&plan, tokens, *position)?;
         for (index, step) in plan.steps.iter().enumerate() {
             match step.op {
-                Op::Scores { layer } => look.cache(step, Value::CachedKeys, Slot::K(layer))?,
+                Op::Scores { layer } => pass.cache(step, Value::CachedKeys, Operand::K(layer))?,
                 Op::WeightedSum { layer } => {
-                    look.cache(step, Value::CachedValues, Slot::V(layer))?;
+                    pass.cache(step, Value::CachedValues, Operand::V(layer))?;
                 }
                 _ => {}
             }
-            look.gpu.launch(&plan, index)?;
-            let (name, launch) = look.gpu.kernel(&plan, index);
-            look.value(step, names.number(&name, &launch.shape))?;
+            pass.gpu.launch(&plan, index)?;
+            let (name, launch) = pass.gpu.kernel(&plan, index);
+            pass.value(step, names.find_or_add(&name, &launch.shape))?;
             if step.value == Value::Embedding {
-                look.angles();
+                pass.angles();
             }
         }
         gpu.finish(&plan)?;
@@ -47,7 +48,7 @@ impl<G: Gpu> GpuSession<'_, G> {
 }
 
 /// Shows the values of a pass to a tap.
-struct Look<'l, 'm, G> {
+struct TappedPass<'l, 'm, G> {
     model: &'m Model,
     gpu: &'l mut G,
     position: usize,
@@ -55,7 +56,7 @@ struct Look<'l, 'm, G> {
     tap: &'l dyn Fn(At<'_>, &mut [f32]),
 }
 
-impl<G: Gpu> Look<'_, '_, G> {
+impl<G: Gpu> TappedPass<'_, '_, G> {
     fn at<'a>(
         &self,
         layer: Option<u16>,
@@ -67,46 +68,46 @@ impl<G: Gpu> Look<'_, '_, G> {
         At { position: self.position, n_tokens: self.n, layer, value, routine, operation }
     }
 
-    /// Numbers of a slot; the rows of this pass, if it is a cache.
-    fn get(&mut self, slot: Slot, width: usize, n: usize) -> Result<Vec<f32>, Error> {
+    /// Floats of an operand; of a cache, the rows of this pass.
+    fn get(&mut self, operand: Operand, width: usize, n: usize) -> Result<Vec<f32>, Error> {
         let mut values = vec![0.0; n * width];
-        self.gpu.read(slot, self.first(slot, width), &mut values)?;
+        self.gpu.read(operand, self.first(operand, width), &mut values)?;
         Ok(values)
     }
 
-    fn first(&self, slot: Slot, width: usize) -> usize {
-        if slot.is_cache() { self.position * width } else { 0 }
+    fn first(&self, operand: Operand, width: usize) -> usize {
+        if operand.is_cache() { self.position * width } else { 0 }
     }
 
-    /// Scores without the room for keys that are not there yet.
+    /// The scores, without the room for later keys.
     fn scores(&mut self, n_rows: usize) -> Result<Vec<f32>, Error> {
         let (capacity, context) = (self.gpu.capacity(), self.position + self.n);
-        let all = self.get(Slot::S, capacity, n_rows)?;
+        let all = self.get(Operand::S, capacity, n_rows)?;
         Ok(all.chunks_exact(capacity).flat_map(|row| row[..context].to_vec()).collect())
     }
 
     fn put_scores(&mut self, values: &[f32]) -> Result<(), Error> {
         let (capacity, context) = (self.gpu.capacity(), self.position + self.n);
         for (row, values) in values.chunks_exact(context).enumerate() {
-            self.gpu.write(Slot::S, row * capacity, values)?;
+            self.gpu.write(Operand::S, row * capacity, values)?;
         }
         Ok(())
     }
 
     /// All rows of a cache that attention is about to read.
-    fn cache(&mut self, step: &Step<'_>, value: Value, slot: Slot) -> Result<(), Error> {
+    fn cache(&mut self, step: &Step<'_>, value: Value, operand: Operand) -> Result<(), Error> {
         let width = self.model.config.kv_dim();
         let mut values = vec![0.0; (self.position + self.n) * width];
-        self.gpu.read(slot, 0, &mut values)?;
+        self.gpu.read(operand, 0, &mut values)?;
         let before = values.clone();
         (self.tap)(self.at(step.layer, value, None, Operation::Exact), &mut values);
         if differs(&before, &values) {
-            self.gpu.write(slot, 0, &values)?;
+            self.gpu.write(operand, 0, &values)?;
         }
         Ok(())
     }
 
-    /// The cosines and sines, which the host made. What the tap makes of them is not used.
+    /// The cosines and sines, which the host computed. The tap's changes are ignored.
     fn angles(&mut self) {
         let (c, w) = (&self.model.config, &self.model.weights);
         let n_pairs = c.n_rot / 2;
@@ -120,12 +121,13 @@ impl<G: Gpu> Look<'_, '_, G> {
         (self.tap)(self.at(None, Value::Sin, None, Operation::Exact), &mut sin);
     }
 
-    /// What a step has made.
+    /// The value of a step.
     fn value(&mut self, step: &Step<'_>, routine: Routine) -> Result<(), Error> {
         let c = &self.model.config;
         let (n, kv_dim) = (step.tokens, c.kv_dim());
         let context = self.position + self.n;
-        let layer_slot = |slot: fn(usize) -> Slot| slot(step.layer.unwrap_or_default().into());
+        let layer_operand =
+            |operand: fn(usize) -> Operand| operand(step.layer.unwrap_or_default().into());
         let (width, inputs) = match step.op {
             Op::Embed { .. } | Op::Add { .. } => (c.dim, [Vec::new(), Vec::new()]),
             Op::RmsNorm { weight, rows_per_token, .. } => {
@@ -136,20 +138,20 @@ impl<G: Gpu> Look<'_, '_, G> {
             Op::Rope { heads, .. } => (heads * c.head_dim, Default::default()),
             Op::Scores { .. } => {
                 let mut keys = vec![0.0; context * kv_dim];
-                self.gpu.read(layer_slot(Slot::K), 0, &mut keys)?;
-                (c.n_heads * context, [self.get(Slot::Q, c.q_dim(), n)?, keys])
+                self.gpu.read(layer_operand(Operand::K), 0, &mut keys)?;
+                (c.n_heads * context, [self.get(Operand::Q, c.q_dim(), n)?, keys])
             }
             Op::Softmax => (c.n_heads * context, Default::default()),
             Op::WeightedSum { .. } => {
                 let mut values = vec![0.0; context * kv_dim];
-                self.gpu.read(layer_slot(Slot::V), 0, &mut values)?;
+                self.gpu.read(layer_operand(Operand::V), 0, &mut values)?;
                 (c.q_dim(), [self.scores(n * c.n_heads)?, values])
             }
-            Op::SiluMul => (c.ffn_dim, [self.get(Slot::Up, c.ffn_dim, n)?, Vec::new()]),
+            Op::SiluMul => (c.ffn_dim, [self.get(Operand::Up, c.ffn_dim, n)?, Vec::new()]),
         };
         let mut values = match step.out {
-            Slot::S => self.scores(n * c.n_heads)?,
-            slot => self.get(slot, width, n)?,
+            Operand::S => self.scores(n * c.n_heads)?,
+            operand => self.get(operand, width, n)?,
         };
         let before = values.clone();
         let [first, second] = inputs.each_ref().map(|input| &input[..]);
@@ -166,8 +168,8 @@ impl<G: Gpu> Look<'_, '_, G> {
         (self.tap)(self.at(step.layer, step.value, Some(routine), operation), &mut values);
         if differs(&before, &values) {
             match step.out {
-                Slot::S => self.put_scores(&values)?,
-                slot => self.gpu.write(slot, self.first(slot, width), &values)?,
+                Operand::S => self.put_scores(&values)?,
+                operand => self.gpu.write(operand, self.first(operand, width), &values)?,
             }
         }
         Ok(())

@@ -1,11 +1,11 @@
-//! Finding a device and opening it, and what it says when something goes wrong.
+//! Finds and opens a device, and collects its errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brickscope::DeviceError;
 
-use crate::executor::gpu::GpuError;
+use crate::error::GpuError;
 
 fn no_device(reason: String) -> GpuError {
     GpuError::NoDevice { api: "Vulkan, Metal or DX12", reason }
@@ -14,14 +14,14 @@ fn no_device(reason: String) -> GpuError {
 const BACKENDS: wgpu::Backends =
     wgpu::Backends::VULKAN.union(wgpu::Backends::METAL).union(wgpu::Backends::DX12);
 
-/// How finely a device takes the time.
+/// Where a device can take timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamps {
     /// Between two kernels.
     Kernels,
-    /// Where a pass begins: marked work is cut into passes.
+    /// Only where a pass begins, so timed work is split into passes.
     Passes,
-    /// Not at all, as it says.
+    /// Nowhere, for this reason.
     None(&'static str),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct OpenDevice {
     faults: Arc<Faults>,
 }
 
-/// What the device has said. Its callbacks have nobody to return an error to.
+/// Errors from the device's callbacks, which can't return them.
 #[derive(Debug, Default)]
 struct Faults {
     state: Mutex<State>,
@@ -44,14 +44,14 @@ struct Faults {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Why the device was lost, from then on.
+    /// Why the device was lost, if it was.
     lost: Option<String>,
-    /// The first complaint since it was last asked.
+    /// The first error since the last check.
     fault: Option<String>,
 }
 
 impl State {
-    /// That it is lost, each time; else what it has complained of, once.
+    /// That the device is lost, each time; otherwise its first error, once.
     fn complaint(&mut self) -> Option<String> {
         self.lost.clone().or_else(|| self.fault.take())
     }
@@ -71,8 +71,8 @@ fn instance() -> wgpu::Instance {
     wgpu::Instance::new(descriptor)
 }
 
-/// The devices of this machine, the likeliest to be meant first: discrete GPUs, then integrated ones,
-/// then what computes on the CPU.
+/// The devices of this machine, the most likely choice first: discrete GPUs, then integrated ones,
+/// then software devices.
 fn adapters() -> Vec<wgpu::Adapter> {
     let rank = |adapter: &wgpu::Adapter| match adapter.get_info().device_type {
         wgpu::DeviceType::DiscreteGpu => 0,
@@ -92,7 +92,7 @@ pub(super) fn driver(info: &wgpu::AdapterInfo) -> String {
 
 fn stamps(features: wgpu::Features) -> Stamps {
     if !features.contains(wgpu::Features::TIMESTAMP_QUERY) {
-        Stamps::None("this device has no time stamps")
+        Stamps::None("this device has no timestamps")
     } else if !features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES) {
         Stamps::Passes
     } else {
@@ -101,10 +101,10 @@ fn stamps(features: wgpu::Features) -> Stamps {
 }
 
 impl OpenDevice {
-    /// Opens the first device that lets itself be opened.
+    /// Opens the first device that can be opened.
     pub(super) fn open() -> Result<Self, GpuError> {
         let adapters = adapters();
-        let none = "no driver answers; on Linux, install one for Vulkan (mesa-vulkan-drivers computes on the CPU)";
+        let none = "no driver was found; on Linux, install one for Vulkan (mesa-vulkan-drivers computes on the CPU)";
         let mut refusal = no_device(none.to_owned());
         for adapter in &adapters {
             match Self::open_adapter(adapter) {
@@ -125,7 +125,7 @@ impl OpenDevice {
             Stamps::Passes => wgpu::Features::TIMESTAMP_QUERY,
             Stamps::None(_) => wgpu::Features::empty(),
         };
-        // What every device of WebGPU has is enough, save for the size of buffers.
+        // WebGPU's default limits are enough, except for the size of buffers.
         let limits = wgpu::Limits {
             max_buffer_size: has.max_buffer_size,
             max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
@@ -153,12 +153,12 @@ impl OpenDevice {
         Ok(Self { device, queue, limits, info, stamps, faults })
     }
 
-    /// What has gone wrong since this was last asked, while `what` was done.
+    /// Returns any error since the last check, as having happened while `what` was done.
     pub(super) fn check(&self, what: &'static str) -> Result<(), GpuError> {
         let Some(fault) = self.faults.state().complaint() else { return Ok(()) };
         if self.faults.state().lost.is_none() {
-            // That the device is lost is told by a callback, which runs when it is polled; calls may have
-            // failed before. What polling itself says is no news then.
+            // The callback that reports a lost device runs in this poll, perhaps after failed calls. The poll's
+            // own result adds nothing then.
             let _ = self.poll(wgpu::PollType::Poll);
         }
         match &self.faults.state().lost {
@@ -170,7 +170,7 @@ impl OpenDevice {
         }
     }
 
-    /// Waits for what has been submitted: all of it, or up to `submission`.
+    /// Waits for all submitted work, or for that up to `submission`.
     pub(super) fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<(), GpuError> {
         let waited =
             self.poll(wgpu::PollType::Wait { submission_index: submission, timeout: None });
@@ -178,7 +178,7 @@ impl OpenDevice {
         waited.map_err(|why| self.fault("wait", why))
     }
 
-    /// Lets callbacks of what is done run; waits for nothing.
+    /// Runs the callbacks of completed work, without waiting.
     pub(super) fn tend(&self) -> Result<(), GpuError> {
         let polled = self.poll(wgpu::PollType::Poll);
         self.check("look for what is done")?;
@@ -186,7 +186,7 @@ impl OpenDevice {
     }
 
     fn poll(&self, how: wgpu::PollType) -> Result<(), String> {
-        // A device that is lost while it is waited for makes wgpu panic.
+        // wgpu panics if a device is lost during a wait.
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
             Ok(polled) => polled.map(drop).map_err(|why| why.to_string()),
             Err(_) => {
@@ -197,23 +197,23 @@ impl OpenDevice {
         }
     }
 
-    /// Nanoseconds of a tick of its clock.
+    /// Nanoseconds per tick of its clock.
     pub(super) fn ns_per_tick(&self) -> f64 {
         self.queue.get_timestamp_period().into()
     }
 
-    /// That `what` can't be done.
+    /// The error that `what` failed.
     pub(super) fn fault(&self, what: &'static str, why: String) -> GpuError {
         let reason = format!("{}: {why}", self.info.name);
         DeviceError::Failed { what: what.to_owned(), reason }.into()
     }
 
-    /// How large a buffer may be that a kernel is bound to.
+    /// The largest buffer that a kernel can be bound to, in bytes.
     pub(super) fn max_binding(&self) -> u64 {
         self.limits.max_buffer_size.min(self.limits.max_storage_buffer_binding_size)
     }
 
-    /// A buffer of so many bytes, or an error that says what it was for.
+    /// A buffer of `bytes` bytes, or an error that names it as `what`.
     pub(super) fn buffer(
         &self,
         what: &str,
@@ -237,7 +237,7 @@ impl OpenDevice {
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some(what),
-            // No buffer is empty, and copies go by four bytes.
+            // Buffers can't be empty, and copies are multiples of four bytes.
             size: bytes.max(4).next_multiple_of(4),
             usage,
             mapped_at_creation: false,
@@ -249,7 +249,7 @@ impl OpenDevice {
     }
 }
 
-/// wgpu's errors are trees of many lines.
+/// The first line of an error, as wgpu's have many.
 fn first_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join(": ")

@@ -1,21 +1,21 @@
-//! Block formats that no kernel reads, taken apart: a signed byte for each weight, and an F32 scale for
-//! each 16. Nothing is rounded, so that a device computes with the weights of the file.
+//! Converts block formats that no kernel reads to a signed byte for each weight and an F32 scale for
+//! each 16. Nothing is rounded, so the device computes with the exact weights of the file.
 
 use brickscope_kernels::quant::half::f16_to_f32;
 use brickscope_kernels::{Matrix, QuantType, quant};
 
-/// Weights of one scale.
+/// Weights per scale.
 pub(super) const LEN: usize = 16;
 
-/// Where a block has its scales: the F16 of the whole block, and signed bytes for 16 weights each.
+/// Where a block keeps its scales: an F16 for the whole block, and signed bytes for 16 weights each.
 struct Scales {
     d: usize,
     bytes: Option<usize>,
 }
 
 impl Scales {
-    /// `None` of a type whose blocks have no scales.
-    fn of(kind: QuantType) -> Option<Self> {
+    /// `None` for a type whose blocks have no scales.
+    fn for_kind(kind: QuantType) -> Option<Self> {
         let (d, bytes) = match kind {
             QuantType::Q4_0 | QuantType::Q5_0 => (0, None),
             QuantType::Q6_K => (208, Some(192)),
@@ -27,7 +27,7 @@ impl Scales {
     }
 }
 
-/// What a row is taken apart with.
+/// Buffers for converting a row.
 #[derive(Debug, Default)]
 pub(super) struct Codes {
     blocks: Vec<u8>,
@@ -47,9 +47,9 @@ impl Codes {
         let Self { blocks, values } = self;
         values.clear();
         values.resize(matrix.cols(), 0.0);
-        let Some(at) = Scales::of(kind) else {
+        let Some(at) = Scales::for_kind(kind) else {
             matrix.dequantize_row(row, values);
-            // Small multiples of one scale, of which the smallest has the smallest code.
+            // The weights are small multiples of one scale, so the smallest weight has the smallest code.
             let sizes = values.iter().map(|value| value.abs()).filter(|&size| size > 0.0);
             let scale = sizes.reduce(f32::min).unwrap_or(0.0);
             let code = |value: &f32| (value / scale) as i8;

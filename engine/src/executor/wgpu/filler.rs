@@ -1,11 +1,11 @@
-//! A little work, for time stamps to be measured between.
+//! A little work to measure timestamps around.
 
 use wgpu::BufferUsages;
 
 use super::adapter::OpenDevice;
-use crate::executor::gpu::GpuError;
+use crate::error::GpuError;
 
-/// Workgroups of 64: enough for a device to be busy with, a few microseconds on one that is none.
+/// Workgroups of 64: enough to keep a GPU busy, and only a few microseconds on a software device.
 const GROUPS: u32 = 16;
 
 const SOURCE: &str = "
@@ -17,8 +17,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
-/// A kernel that reads and writes 4 KiB, each time the same: so each waits for the one before it, as those of
-/// a pass do.
+/// A kernel that reads and writes the same 4 KiB each time, so that each launch waits for the one before it, as in
+/// a pass.
 #[derive(Debug)]
 pub(super) struct Filler {
     pipeline: wgpu::ComputePipeline,

@@ -1,13 +1,13 @@
-//! The kernels: which pieces of WGSL make one, and what it is bound to.
+//! The kernels: the pieces of WGSL that make up each, and its bindings.
 
 use std::collections::HashMap;
 
 use brickscope_kernels::RopePairs;
 
 use super::adapter::OpenDevice;
-use crate::executor::gpu::GpuError;
+use crate::error::GpuError;
 
-/// How a matrix lies in the device's memory.
+/// The layout of a matrix in the device's memory.
 #[allow(non_camel_case_types, reason = "as in `QuantType`")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Format {
@@ -30,7 +30,7 @@ impl Format {
         }
     }
 
-    /// Reads 32 weights.
+    /// The source of its `weights`, which reads 32 of them.
     fn source(self) -> &'static str {
         match self {
             Self::F32 => include_str!("shaders/weights_f32.wgsl"),
@@ -42,14 +42,14 @@ impl Format {
     }
 }
 
-/// A kernel. Those that differ by more than a number are kernels of their own.
+/// A kernel. Variants that differ in more than a number are kernels of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kernel {
     Embed(Format),
     RmsNorm {
         in_place: bool,
     },
-    /// `ragged`: of a width that isn't whole blocks.
+    /// `ragged`: the width isn't a whole number of blocks.
     Gemv {
         format: Format,
         ragged: bool,
@@ -67,7 +67,7 @@ pub(super) enum Kernel {
     Add,
 }
 
-/// What a kernel does with a buffer.
+/// How a kernel accesses a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
@@ -75,7 +75,7 @@ enum Access {
 }
 
 impl Kernel {
-    /// The name in profiles.
+    /// Its name in profiles.
     pub(super) fn name(self) -> String {
         match self {
             Self::Embed(format) => format!("embed_{}_wgsl", format.name()),
@@ -119,10 +119,11 @@ impl Kernel {
                 include_str!("shaders/x_aligned.wgsl")
             }
         };
-        let matmul = include_str!("shaders/matmul_args.wgsl");
+        let matrix = include_str!("shaders/matrix_args.wgsl");
         let attention = include_str!("shaders/attention_args.wgsl");
+        let each = include_str!("shaders/each.wgsl");
         let pieces: &[&str] = match self {
-            Self::Embed(format) => &[include_str!("shaders/embed.wgsl"), format.source()],
+            Self::Embed(format) => &[matrix, include_str!("shaders/embed.wgsl"), format.source()],
             Self::RmsNorm { in_place: false } => &[
                 include_str!("shaders/rms_norm.wgsl"),
                 include_str!("shaders/rms_norm_other.wgsl"),
@@ -132,28 +133,29 @@ impl Kernel {
                 include_str!("shaders/rms_norm_in_place.wgsl"),
             ],
             Self::Gemv { format, ragged } => {
-                &[matmul, format.source(), x(ragged), include_str!("shaders/gemv.wgsl")]
+                &[matrix, format.source(), x(ragged), include_str!("shaders/gemv.wgsl")]
             }
             Self::Gemm { format, ragged } => {
-                &[matmul, format.source(), x(ragged), include_str!("shaders/gemm.wgsl")]
+                &[matrix, format.source(), x(ragged), include_str!("shaders/gemm.wgsl")]
             }
-            Self::AddBias => &[include_str!("shaders/add_bias.wgsl")],
-            Self::Rope(RopePairs::Norm) => {
-                &[include_str!("shaders/rope.wgsl"), include_str!("shaders/rope_norm.wgsl")]
-            }
-            Self::Rope(RopePairs::Neox) => {
-                &[include_str!("shaders/rope.wgsl"), include_str!("shaders/rope_neox.wgsl")]
+            Self::AddBias => &[include_str!("shaders/add_bias.wgsl"), each],
+            Self::Rope(pairs) => {
+                let partners = match pairs {
+                    RopePairs::Norm => include_str!("shaders/rope_norm.wgsl"),
+                    RopePairs::Neox => include_str!("shaders/rope_neox.wgsl"),
+                };
+                &[include_str!("shaders/rope.wgsl"), partners, each]
             }
             Self::Scores => &[attention, include_str!("shaders/scores.wgsl")],
             Self::Softmax => &[attention, include_str!("shaders/softmax.wgsl")],
             Self::WeightedSum => &[attention, include_str!("shaders/weighted_sum.wgsl")],
-            Self::SiluMul => &[include_str!("shaders/silu_mul.wgsl")],
-            Self::Add => &[include_str!("shaders/add.wgsl")],
+            Self::SiluMul => &[include_str!("shaders/silu_mul.wgsl"), each],
+            Self::Add => &[include_str!("shaders/add.wgsl"), each],
         };
         [&[include_str!("shaders/common.wgsl")], pieces].concat().join("\n")
     }
 
-    /// Of the buffers from binding 2 on.
+    /// The accesses to the buffers, from binding 2 on.
     fn buffers(self) -> &'static [Access] {
         use Access::{Read, Write};
         match self {
@@ -167,14 +169,14 @@ impl Kernel {
     }
 }
 
-/// A kernel that has been compiled.
+/// A compiled kernel.
 #[derive(Debug, Clone)]
 pub(super) struct Compiled {
     pub(super) pipeline: wgpu::ComputePipeline,
     pub(super) layout: wgpu::BindGroupLayout,
 }
 
-/// The kernels that have been compiled.
+/// All compiled kernels.
 #[derive(Debug, Default)]
 pub(super) struct Kernels {
     compiled: HashMap<Kernel, Compiled>,
@@ -232,7 +234,7 @@ fn compile(gpu: &OpenDevice, kernel: Kernel) -> Result<Compiled, GpuError> {
         module: &module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions {
-            // What a kernel reads it has written before.
+            // Kernels write workgroup memory before they read it.
             zero_initialize_workgroup_memory: false,
             ..Default::default()
         },

@@ -1,4 +1,4 @@
-//! From the steps of a plan to launches: which kernel, bound to what, with which numbers, on what grid.
+//! Turns the steps of a plan into launches: the kernel, its bindings, its arguments and its grid.
 
 use brickscope::DeviceLaunch;
 use wgpu::BufferUsages;
@@ -7,15 +7,15 @@ use super::adapter::OpenDevice;
 use super::kernels::{Compiled, Kernel, Kernels};
 use super::memory::{BLOCK, Memory, Part, Weight};
 use crate::config::Config;
-use crate::executor::gpu::{GpuError, Op, Plan, Slot, Step};
+use crate::executor::gpu::{GpuError, Op, Operand, Plan, Step};
 use crate::weights::Tensor;
 
-/// Bytes of the numbers of a launch, at most.
+/// The most bytes of a launch's arguments.
 const ARGS: u64 = 64;
-/// Workgroups in one dimension of a grid, on every device.
+/// The most workgroups in one dimension of a grid, on every device.
 const GRID: u32 = 65_535;
 /// Workgroups that share the keys of a row of scores. Grids don't depend on the position, so the
-/// keys that there are so far are dealt out to a fixed number of workgroups.
+/// present keys are dealt out to a fixed number of workgroups.
 const SHARES: u32 = 8;
 
 /// A kernel that is ready to be launched.
@@ -29,11 +29,11 @@ pub(super) struct Launch {
 /// A plan whose kernels are ready.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Of each step; a matrix of several parts takes several.
+    /// The launches of each step; a matrix in several parts takes several.
     pub(super) steps: Vec<Vec<Launch>>,
 }
 
-/// What a kernel is to be launched with.
+/// A launch that isn't bound yet.
 pub(super) struct Draft<'b> {
     pub(super) kernel: Kernel,
     /// The fields of its `Args`, in their order.
@@ -58,23 +58,22 @@ impl Prepared {
                 .map(|step| drafter.step(step))
                 .collect::<Option<Vec<_>>>()
                 .ok_or_else(|| gpu.fault("read the plan", "it is of another model".to_owned()))?;
-        Self::of(gpu, kernels, &memory.params, drafts)
+        Self::from_drafts(gpu, kernels, &memory.params, drafts)
     }
 
-    /// The launches of each step, which read what is new in a pass from `params`.
-    pub(super) fn of(
+    /// Binds the launches of each step. They read a pass's parameters from `params`.
+    pub(super) fn from_drafts(
         gpu: &OpenDevice,
         kernels: &mut Kernels,
         params: &wgpu::Buffer,
         drafts: Vec<Vec<Draft<'_>>>,
     ) -> Result<Self, GpuError> {
-        // The numbers of all launches in one buffer, each at a place where a binding may begin; after
-        // them, nothing but zeros.
+        // The arguments of all launches in one buffer, each where a binding may begin; zeros after them.
         let stride = gpu.limits.min_uniform_buffer_offset_alignment.max(ARGS as u32) as usize;
         let n_launches = drafts.iter().map(Vec::len).sum::<usize>();
         let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
         let mut bytes = vec![0; (n_launches + 1) * stride];
-        let args = gpu.buffer("the kernels' numbers", bytes.len() as u64, usage)?;
+        let args = gpu.buffer("the kernels' arguments", bytes.len() as u64, usage)?;
         let all = drafts.iter().flatten();
         for (place, draft) in bytes.chunks_exact_mut(stride).zip(all) {
             for (place, word) in place.chunks_exact_mut(4).zip(&draft.args) {
@@ -121,7 +120,7 @@ impl Prepared {
     }
 }
 
-/// Launches kernels for the first time, which is when drivers compile them for the device. Their numbers
+/// Launches kernels for the first time, which is when drivers compile them for the device. Their arguments
 /// are zeros: no rows, no tokens, no length.
 fn warm_up(gpu: &OpenDevice, fresh: &[Launch]) -> Result<(), GpuError> {
     if fresh.is_empty() {
@@ -146,7 +145,7 @@ impl Launch {
     }
 }
 
-/// The kernel of a step, and how it is launched. Of a matrix in several parts, as its first part is.
+/// The kernel of a step, and how it is launched; for a matrix in several parts, how its first part is.
 pub(super) fn describe(
     memory: &Memory,
     c: &Config,
@@ -182,14 +181,14 @@ pub(super) fn describe(
     (draft.kernel.name(), launch)
 }
 
-/// A grid of so many workgroups, folded where one dimension has no room for them.
+/// A grid of `workgroups`, folded into two dimensions if they don't fit one.
 pub(super) fn linear(workgroups: usize) -> [u32; 3] {
     let workgroups = u32::try_from(workgroups).unwrap_or(u32::MAX);
     let rows = workgroups.div_ceil(GRID).max(1);
     [workgroups.div_ceil(rows), rows, 1]
 }
 
-/// A number for a kernel. All of them have been held against what a buffer may be.
+/// An argument for a kernel. All sizes have been checked against the limits of buffers.
 fn word(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
@@ -201,20 +200,25 @@ struct Drafter<'a> {
 }
 
 impl<'a> Drafter<'a> {
-    /// The launches of a step. `None` if the plan names what isn't on the device.
+    /// The launches of a step; `None` if the plan refers to something that isn't on the device.
     fn step(&self, step: &Step<'_>) -> Option<Vec<Draft<'a>>> {
         let Self { memory, c, .. } = *self;
-        let slot = |slot| memory.slot(slot);
-        let is_cache = |slot: Slot| u32::from(slot.is_cache());
+        let operand = |operand| memory.operand(operand);
+        let is_cache = |operand: Operand| u32::from(operand.is_cache());
         let vector = || memory.vectors.get(&(step.layer, step.value));
         let n = step.tokens;
         let one = |kernel, args, buffers, grid| vec![Draft { kernel, args, buffers, grid }];
         let elementwise = |kernel, x, y, len: usize| {
-            Some(one(kernel, vec![word(len)], vec![slot(x)?, slot(y)?], linear(len.div_ceil(64))))
+            Some(one(
+                kernel,
+                vec![word(len)],
+                vec![operand(x)?, operand(y)?],
+                linear(len.div_ceil(64)),
+            ))
         };
         Some(match step.op {
             Op::Embed { table } => {
-                embed(memory.weights.get(&table.index)?, n, &memory.tokens, slot(step.out)?)
+                embed(memory.weights.get(&table.index)?, n, &memory.tokens, operand(step.out)?)
             }
             Op::RmsNorm { out, x, weight, rows_per_token, first } => {
                 let in_place = out == x;
@@ -227,51 +231,53 @@ impl<'a> Drafter<'a> {
                     c.norm_eps.to_bits(),
                     is_cache(out),
                 ];
-                let mut buffers = vec![vector()?, slot(out)?];
+                let mut buffers = vec![vector()?, operand(out)?];
                 if !in_place {
-                    buffers.push(slot(x)?);
+                    buffers.push(operand(x)?);
                 }
                 one(Kernel::RmsNorm { in_place }, args, buffers, linear(rows))
             }
             Op::Matmul { out, w, x } => {
                 let weight = memory.weights.get(&w.index)?;
-                matmul(weight, n, slot(x)?, slot(out)?, is_cache(out))
+                matmul(weight, n, operand(x)?, operand(out)?, is_cache(out))
             }
             Op::AddBias { x, bias } => {
                 let args = vec![word(n * bias.len()), word(bias.len()), is_cache(x)];
                 let grid = linear((n * bias.len()).div_ceil(64));
-                one(Kernel::AddBias, args, vec![slot(x)?, vector()?], grid)
+                one(Kernel::AddBias, args, vec![operand(x)?, vector()?], grid)
             }
             Op::Rope { x, heads } => {
                 let pairs = c.n_rot / 2;
                 let len = n * heads * pairs;
                 let mut args = [heads, c.head_dim, pairs, len].map(word).to_vec();
                 args.push(is_cache(x));
-                let buffers = vec![slot(x)?, &memory.cosines, &memory.sines];
+                let buffers = vec![operand(x)?, &memory.cosines, &memory.sines];
                 let kernel = Kernel::Rope(c.architecture.rope_pairs());
                 one(kernel, args, buffers, linear(len.div_ceil(64)))
             }
             Op::Scores { layer } => {
-                let buffers = vec![slot(Slot::S)?, slot(Slot::Q)?, slot(Slot::K(layer))?];
+                let buffers =
+                    vec![operand(Operand::S)?, operand(Operand::Q)?, operand(Operand::K(layer))?];
                 let shares = word(self.capacity.div_ceil(64)).min(SHARES);
                 let grid = [shares, word(c.n_heads), word(n)];
                 one(Kernel::Scores, self.attention(), buffers, grid)
             }
             Op::Softmax => {
                 let grid = [word(c.n_heads), word(n), 1];
-                one(Kernel::Softmax, self.attention(), vec![slot(Slot::S)?], grid)
+                one(Kernel::Softmax, self.attention(), vec![operand(Operand::S)?], grid)
             }
             Op::WeightedSum { layer } => {
-                let buffers = vec![slot(Slot::A)?, slot(Slot::S)?, slot(Slot::V(layer))?];
+                let buffers =
+                    vec![operand(Operand::A)?, operand(Operand::S)?, operand(Operand::V(layer))?];
                 let grid = [word(c.n_heads), word(n), 1];
                 one(Kernel::WeightedSum, self.attention(), buffers, grid)
             }
-            Op::SiluMul => elementwise(Kernel::SiluMul, Slot::Gate, Slot::Up, n * c.ffn_dim)?,
+            Op::SiluMul => elementwise(Kernel::SiluMul, Operand::Gate, Operand::Up, n * c.ffn_dim)?,
             Op::Add { x, y } => elementwise(Kernel::Add, x, y, n * c.dim)?,
         })
     }
 
-    /// The numbers that the three kernels of attention share.
+    /// The arguments that the three kernels of attention share.
     fn attention(&self) -> Vec<u32> {
         let c = self.c;
         let scale = 1.0 / (c.head_dim as f32).sqrt();
@@ -283,7 +289,7 @@ impl<'a> Drafter<'a> {
     }
 }
 
-/// The rows of `n` tokens, from each part of the table those that it has.
+/// Looks up the rows of `n` tokens: a launch for each part of the table.
 pub(super) fn embed<'a>(
     weight: &'a Weight,
     n: usize,
@@ -301,7 +307,7 @@ pub(super) fn embed<'a>(
     weight.parts.iter().map(draft).collect()
 }
 
-/// `W · x` for `n` tokens, each part of the rows for itself.
+/// `W · x` for `n` tokens: a launch for each part of the rows.
 pub(super) fn matmul<'a>(
     weight: &'a Weight,
     n: usize,

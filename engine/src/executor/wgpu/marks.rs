@@ -1,4 +1,4 @@
-//! Time stamps in the stream of commands: sets of queries, and their way back to the host.
+//! Timestamps in the command stream: sets of queries, and copying them to the host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,13 +7,13 @@ use brickscope::{Bracket, Clock};
 use wgpu::BufferUsages;
 
 use super::adapter::{OpenDevice, Stamps};
-use crate::executor::gpu::GpuError;
+use crate::error::GpuError;
 
 /// Passes in flight: the times of one are read while the next ones run.
 pub(super) const SETS: u32 = 3;
-/// Stamps of a pass: some 200 layers' kernels, in Immediate mode two for each brick.
+/// The most stamps of a pass: enough for the kernels of some 200 layers, in Immediate mode with two for each brick.
 pub(super) const MARKS: u32 = 4 * wgpu::QUERY_SET_MAX_QUERIES;
-/// Stamps that are taken to see how finely the device's clock steps.
+/// Stamps that are taken to measure the steps of the device's clock.
 const STEPS: u32 = 64;
 
 const PENDING: u8 = 0;
@@ -23,17 +23,17 @@ const FAILED: u8 = 2;
 /// The stamps of one pass.
 #[derive(Debug, Default)]
 struct Set {
-    /// Of [`wgpu::QUERY_SET_MAX_QUERIES`] each.
+    /// Query sets of [`wgpu::QUERY_SET_MAX_QUERIES`] each.
     pages: Vec<wgpu::QuerySet>,
-    /// Stamps that have been put into the stream.
+    /// Stamps in the stream so far.
     written: u32,
-    /// Stamps that are on their way to the host.
+    /// Stamps whose copy to the host was issued.
     sent: u32,
-    /// On the device, then on the host.
+    /// Their buffers on the device and on the host.
     buffers: Option<[wgpu::Buffer; 2]>,
-    /// With which they are.
+    /// The submission that copies them.
     submission: Option<wgpu::SubmissionIndex>,
-    /// Whether they are there.
+    /// Whether they have arrived.
     arrival: Arc<AtomicU8>,
     is_mapped: bool,
 }
@@ -63,7 +63,7 @@ impl Set {
         self.is_mapped = false;
     }
 
-    /// Appends the stamps' way to the host to `encoder`.
+    /// Appends the copy of the stamps to the host to `encoder`.
     fn send(
         &mut self,
         gpu: &OpenDevice,
@@ -93,7 +93,7 @@ impl Set {
         Ok(())
     }
 
-    /// What [`send`](Self::send) appended has been submitted.
+    /// Notes that the copy appended by [`send`](Self::send) has been submitted.
     fn sent(&mut self, submission: &wgpu::SubmissionIndex) {
         let Some([_, staging]) = &self.buffers else { return };
         self.sent = self.written;
@@ -107,7 +107,7 @@ impl Set {
         self.is_mapped = true;
     }
 
-    /// Copies the first `n` stamps, if they are there.
+    /// Reads the first `n` stamps, if they have arrived.
     fn take(&mut self, gpu: &OpenDevice, n: u32, ticks: &mut Vec<u64>) -> Result<bool, GpuError> {
         let what = "read time stamps";
         match (self.arrival.load(Ordering::Acquire), &self.buffers) {
@@ -144,7 +144,7 @@ impl Marks {
         (set.written, set.sent) = (0, 0);
     }
 
-    /// Where the next stamp of `set` goes, which is number `mark`.
+    /// Where the next stamp of `set`, number `mark`, goes.
     pub(super) fn next(&mut self, gpu: &OpenDevice, set: u32, mark: u32) -> (&wgpu::QuerySet, u32) {
         let set = self.set(set);
         set.written = set.written.max(mark + 1);
@@ -152,12 +152,12 @@ impl Marks {
         (set.page(gpu, (mark / room) as usize), mark % room)
     }
 
-    /// Whether the first `n` stamps of `set` are on their way to the host.
+    /// Whether the copy of the first `n` stamps of `set` was issued.
     pub(super) fn are_sent(&mut self, set: u32, n: u32) -> bool {
         self.set(set).sent >= n
     }
 
-    /// Appends to `encoder` the way of all stamps that are not on it.
+    /// Appends the copies of all stamps whose copy wasn't issued yet to `encoder`.
     pub(super) fn send(
         &mut self,
         gpu: &OpenDevice,
@@ -167,13 +167,13 @@ impl Marks {
         unsent.try_for_each(|set| set.send(gpu, encoder))
     }
 
-    /// What [`send`](Self::send) appended has been submitted.
+    /// Notes that the copy appended by [`send`](Self::send) has been submitted.
     pub(super) fn sent(&mut self, submission: &wgpu::SubmissionIndex) {
         let unsent = self.sets.iter_mut().filter(|set| set.sent < set.written);
         unsent.for_each(|set| set.sent(submission));
     }
 
-    /// Copies the first `n` stamps of `set`, if they are there; with `wait`, when they are.
+    /// Reads the first `n` stamps of `set` if they have arrived; with `wait`, waits for them.
     pub(super) fn take(
         &mut self,
         gpu: &OpenDevice,
@@ -194,7 +194,7 @@ impl Marks {
     }
 }
 
-/// Commands that end, or begin and end, with a stamp.
+/// Commands that end with a stamp, or begin and end with one.
 pub(super) fn stamp(
     gpu: &OpenDevice,
     encoder: &mut wgpu::CommandEncoder,
@@ -226,7 +226,7 @@ pub(super) fn stamped_pass(
     encoder.begin_compute_pass(&descriptor).forget_lifetime()
 }
 
-/// Reads the device's clock between two readings of the host's: one stamp, submitted alone and waited for.
+/// Reads the device's clock between two readings of the host's, by one stamp that is submitted alone and waited for.
 pub(super) fn bracket(gpu: &OpenDevice, host: &Clock) -> Result<Bracket, GpuError> {
     let mut set = Set::default();
     let mut encoder = gpu.device.create_command_encoder(&Default::default());
@@ -241,8 +241,8 @@ pub(super) fn bracket(gpu: &OpenDevice, host: &Clock) -> Result<Bracket, GpuErro
     Ok(Bracket { host_before_ns, device_ticks, host_after_ns })
 }
 
-/// The largest step that all differences of some stamps, taken one after the other, are multiples of, in
-/// ticks. `None` if the clock never moved.
+/// The step of the device's clock in ticks: the greatest common divisor of the differences between consecutive
+/// stamps. `None` if the clock never moved.
 pub(super) fn step(gpu: &OpenDevice) -> Result<Option<u64>, GpuError> {
     let mut set = Set::default();
     let mut encoder = gpu.device.create_command_encoder(&Default::default());
@@ -254,12 +254,12 @@ pub(super) fn step(gpu: &OpenDevice) -> Result<Option<u64>, GpuError> {
     Ok(Some(step).filter(|&step| step > 0))
 }
 
-/// The greatest common divisor; of 0 and a number, that number.
+/// The greatest common divisor; that of 0 and a number is the number.
 fn common(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common(b, a % b) }
 }
 
-/// Waits for the stamps of a set that have been submitted.
+/// Waits for the submitted stamps of a set.
 fn fetch(gpu: &OpenDevice, set: &mut Set) -> Result<Vec<u64>, GpuError> {
     let mut encoder = gpu.device.create_command_encoder(&Default::default());
     set.send(gpu, &mut encoder)?;

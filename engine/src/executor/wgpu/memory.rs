@@ -1,4 +1,4 @@
-//! The device's memory: weights, in the layouts that kernels read, and the slots of a pass.
+//! Memory on the device: weights in the layouts that kernels read, and the operands of a pass.
 
 use std::collections::HashMap;
 
@@ -9,24 +9,24 @@ use super::adapter::OpenDevice;
 use super::codes::{self, Codes};
 use super::kernels::Format;
 use crate::config::Config;
-use crate::executor::gpu::{GpuError, Op, Plan, Slot};
+use crate::executor::gpu::{GpuError, Op, Operand, Plan};
 use crate::model::Model;
-use crate::tap::Value;
+use crate::value::Value;
 
-/// Weights that kernels read at once.
+/// Weights that kernels read at a time.
 pub(super) const BLOCK: usize = 32;
-/// Bytes that are on the way to the device at a time.
+/// Bytes that are uploaded at a time.
 const CHUNK: usize = 8 << 20;
-/// Rows of a part of a matrix: a multiple of them, so that tiles and vectors of scales end with it.
+/// Parts of a matrix have a multiple of this many rows, so that tiles and vectors of scales end with them.
 const ROWS: usize = 64;
 
-/// Some rows of a matrix, as many as a kernel may be bound to.
+/// Rows of a matrix, as many as fit the largest binding.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) buffer: wgpu::Buffer,
     pub(super) first_row: usize,
     pub(super) rows: usize,
-    /// The vector of 16 bytes at which the scales begin.
+    /// Where the scales begin, in vectors of 16 bytes.
     pub(super) scales: usize,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct Weight {
     pub(super) format: Format,
-    /// How it is in the file.
+    /// Its type in the file.
     pub(super) kind: QuantType,
     pub(super) cols: usize,
     /// Blocks of [`BLOCK`] weights in a row.
@@ -42,11 +42,11 @@ pub(super) struct Weight {
     pub(super) parts: Vec<Part>,
 }
 
-/// How a tensor lies on the device: as it is in the file where there is a kernel for that, else in a
-/// format that has room for its weights as they are.
+/// The format of a tensor on the device: that of the file if there is a kernel for it, otherwise one that holds
+/// its weights exactly.
 pub(super) fn format(kind: QuantType) -> Format {
     match kind {
-        // Codes with a minimum are no multiples of one scale.
+        // With a minimum, weights aren't multiples of one scale.
         QuantType::F32 | QuantType::BF16 | QuantType::Q4_1 | QuantType::Q5_1 | QuantType::Q5_K => {
             Format::F32
         }
@@ -62,7 +62,7 @@ pub(super) fn format(kind: QuantType) -> Format {
     }
 }
 
-/// Bytes of a row in a format, and of its scales where they lie apart.
+/// Bytes of a row in a format, and of its scales if they are stored apart.
 pub(super) fn row_bytes(format: Format, blocks: usize) -> [usize; 2] {
     match format {
         Format::F32 => [blocks * BLOCK * 4, 0],
@@ -89,7 +89,7 @@ impl Weight {
         let blocks = cols.div_ceil(BLOCK);
         let row_bytes = row_bytes(format, blocks).iter().sum::<usize>();
         let limit = gpu.max_binding();
-        // Somewhat less, for the padding between quants and scales.
+        // One byte per row more, for the padding between quants and scales.
         let fit = usize::try_from(limit / (row_bytes as u64 + 1)).unwrap_or(usize::MAX);
         let rows_of_part = (fit / ROWS * ROWS).max(ROWS);
         let mut weight = Self { format, kind, cols, blocks, parts: Vec::new() };
@@ -144,7 +144,7 @@ impl Weight {
             }
             send(start * row_bytes, &mut quants);
             send(scales_at + start * row_scales, &mut scales);
-            // What waits to be sent takes memory until it is submitted.
+            // Pending uploads take memory until they are submitted.
             gpu.queue.submit([]);
             gpu.wait(None)?;
         }
@@ -155,16 +155,16 @@ impl Weight {
 /// All that is on the device for one model.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// By the number of the matrix.
+    /// By the index of the matrix.
     pub(super) weights: HashMap<usize, Weight>,
-    /// Weights of norms and biases, by the value that they make.
+    /// Weights of norms and biases, by layer and the value that they make.
     pub(super) vectors: HashMap<(Option<u16>, Value), wgpu::Buffer>,
     pub(super) cosines: wgpu::Buffer,
     pub(super) sines: wgpu::Buffer,
     pub(super) params: wgpu::Buffer,
     pub(super) tokens: wgpu::Buffer,
-    slots: HashMap<Slot, wgpu::Buffer>,
-    /// Rows of logits that there is room for.
+    operands: HashMap<Operand, wgpu::Buffer>,
+    /// Rows of logits that fit.
     pub(super) outputs: usize,
 }
 
@@ -188,11 +188,11 @@ impl Memory {
                 vectors.insert((step.layer, step.value), vector(gpu, "a vector", values)?);
             }
         }
-        let slots = slots(c, batch, capacity)
+        let operands = operands(c, batch, capacity)
             .into_iter()
-            .map(|(slot, floats)| Ok((slot, self::slot(gpu, slot, floats)?)))
+            .map(|(operand, floats)| Ok((operand, self::operand(gpu, operand, floats)?)))
             .collect::<Result<_, GpuError>>()?;
-        // After the slots, which are larger: if there is no room, it is they that have none.
+        // After the operands, which are larger, so that an error for want of memory names one of those.
         let (cosines, sines) = angles(model, capacity);
         let uniform = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
         let storage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
@@ -203,32 +203,32 @@ impl Memory {
             sines: vector(gpu, "sines", &sines)?,
             params: gpu.buffer("a position", 16, uniform)?,
             tokens: gpu.buffer("tokens", 4 * batch as u64, storage)?,
-            slots,
+            operands,
             outputs: 0,
         })
     }
 
-    /// The memory of a slot; of the logits once there is room for some.
-    pub(super) fn slot(&self, slot: Slot) -> Option<&wgpu::Buffer> {
-        self.slots.get(&slot)
+    /// The buffer of an operand. The logits have one once there is room for some.
+    pub(super) fn operand(&self, operand: Operand) -> Option<&wgpu::Buffer> {
+        self.operands.get(&operand)
     }
 
-    /// Makes room for so many rows of logits.
+    /// Makes room for `outputs` rows of logits.
     pub(super) fn grow_logits(
         &mut self,
         gpu: &OpenDevice,
         c: &Config,
         outputs: usize,
     ) -> Result<(), GpuError> {
-        let logits = slot(gpu, Slot::Logits, outputs as u128 * c.n_vocab as u128)?;
-        self.slots.insert(Slot::Logits, logits);
+        let logits = operand(gpu, Operand::Logits, outputs as u128 * c.n_vocab as u128)?;
+        self.operands.insert(Operand::Logits, logits);
         self.outputs = outputs;
         Ok(())
     }
 }
 
-/// Tokens of a pass, `most` at most, so that a kernel may be bound to each activation as a whole: scores
-/// of a long context, and logits of a large vocabulary, are the widest.
+/// The most tokens of a pass, up to `most`, with which each activation fits a binding as a whole. The widest are scores
+/// of a long context and logits of a large vocabulary.
 pub(super) fn batch(c: &Config, most: usize, capacity: usize, max_binding: u64) -> usize {
     let widths = [c.dim, c.q_dim(), c.ffn_dim, c.n_vocab, c.n_heads.saturating_mul(capacity)];
     let widest = widths.into_iter().max().unwrap_or(1).max(1) as u128;
@@ -236,32 +236,32 @@ pub(super) fn batch(c: &Config, most: usize, capacity: usize, max_binding: u64) 
     usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, most)
 }
 
-/// Each slot and how many floats it holds; without the logits.
-fn slots(c: &Config, batch: usize, capacity: usize) -> Vec<(Slot, u128)> {
+/// Each operand but the logits, and its number of floats.
+fn operands(c: &Config, batch: usize, capacity: usize) -> Vec<(Operand, u128)> {
     let rows = |width: usize| batch as u128 * width as u128;
     let cache = capacity as u128 * c.kv_dim() as u128;
-    let mut slots = vec![
-        (Slot::X, rows(c.dim)),
-        (Slot::H, rows(c.dim)),
-        (Slot::Y, rows(c.dim)),
-        (Slot::Q, rows(c.q_dim())),
-        (Slot::A, rows(c.q_dim())),
-        (Slot::S, rows(c.n_heads) * capacity as u128),
-        (Slot::Gate, rows(c.ffn_dim)),
-        (Slot::Up, rows(c.ffn_dim)),
+    let mut operands = vec![
+        (Operand::X, rows(c.dim)),
+        (Operand::H, rows(c.dim)),
+        (Operand::Y, rows(c.dim)),
+        (Operand::Q, rows(c.q_dim())),
+        (Operand::A, rows(c.q_dim())),
+        (Operand::S, rows(c.n_heads) * capacity as u128),
+        (Operand::Gate, rows(c.ffn_dim)),
+        (Operand::Up, rows(c.ffn_dim)),
     ];
-    slots.extend((0..c.n_layers).flat_map(|i| [(Slot::K(i), cache), (Slot::V(i), cache)]));
-    slots
+    operands.extend((0..c.n_layers).flat_map(|i| [(Operand::K(i), cache), (Operand::V(i), cache)]));
+    operands
 }
 
-fn slot(gpu: &OpenDevice, slot: Slot, floats: u128) -> Result<wgpu::Buffer, GpuError> {
+fn operand(gpu: &OpenDevice, operand: Operand, floats: u128) -> Result<wgpu::Buffer, GpuError> {
     let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
     let bytes = u64::try_from(floats.saturating_mul(4)).unwrap_or(u64::MAX);
-    let what = match slot {
-        Slot::S => "the scores of attention".to_owned(),
-        Slot::K(layer) => format!("the keys of layer {layer}"),
-        Slot::V(layer) => format!("the values of layer {layer}"),
-        Slot::Logits => "the logits".to_owned(),
+    let what = match operand {
+        Operand::S => "the scores of attention".to_owned(),
+        Operand::K(layer) => format!("the keys of layer {layer}"),
+        Operand::V(layer) => format!("the values of layer {layer}"),
+        Operand::Logits => "the logits".to_owned(),
         other => format!("the activation {other:?}"),
     };
     gpu.buffer(&what, bytes, usage)
@@ -279,7 +279,7 @@ pub(super) fn vector(
     Ok(buffer)
 }
 
-/// The cosines and sines of all positions, as the CPU has them.
+/// The cosines and sines of all positions, computed as on the CPU.
 fn angles(model: &Model, capacity: usize) -> (Vec<f32>, Vec<f32>) {
     let c = &model.config;
     let pairs = c.n_rot / 2;

@@ -1,8 +1,8 @@
 //! Any Vulkan, Metal or DX12 device, through wgpu: the plan of a pass as WGSL kernels.
 //!
-//! A pass is one compute pass of one command buffer; wgpu sees to it that a kernel waits for those whose
-//! output it reads. Kernels that don't read each other's output may overlap: a brick lasts from the end of
-//! what was before it to its own end.
+//! A pass is one compute pass of one command buffer; wgpu makes each kernel wait for those whose
+//! output it reads. Kernels that don't depend on each other may overlap, so a brick lasts from the end of
+//! the one before it to its own end.
 
 mod adapter;
 mod codes;
@@ -29,19 +29,19 @@ use marks::Marks;
 use memory::Memory;
 
 use crate::config::Config;
-use crate::executor::gpu::{Gpu, GpuError, Plan, Slot};
+use crate::executor::gpu::{Gpu, GpuError, Operand, Plan};
 use crate::forward::Outputs;
 use crate::model::Model;
 
-/// Tokens in one pass at most.
+/// The most tokens in one pass.
 const BATCH: usize = 128;
-/// Plans that are kept ready: as many as there are sizes of batches in most runs.
+/// Plans that are kept prepared: enough for the batch sizes of most runs.
 const PREPARED: usize = 16;
 
 /// Runs passes of one model on a device of Vulkan, Metal or DX12.
 ///
-/// All of it goes into one queue. Weights of a type that no kernel reads lie on the device in another one
-/// that has room for them as they are: a kernel's shape says so, as in `2048×768 q6_k as i8`.
+/// All work goes to one queue. Weights of a type that no kernel reads are converted on upload, without loss, to a
+/// larger one; a kernel's shape says so, as in `2048×768 q6_k as i8`.
 #[derive(Debug)]
 pub struct Wgpu {
     gpu: OpenDevice,
@@ -50,23 +50,23 @@ pub struct Wgpu {
     memory: Memory,
     batch: usize,
     capacity: usize,
-    /// By tokens and outputs, which is all that plans of one model differ by.
+    /// By tokens and outputs: plans of one model differ in nothing else.
     prepared: HashMap<(usize, usize), Arc<Prepared>>,
-    /// Of the pass that is being launched.
+    /// The kernels of the pass that is being launched.
     running: Option<Arc<Prepared>>,
     commands: Option<Commands>,
     logits: Logits,
     marks: Marks,
-    /// Compiled when it is needed.
+    /// Compiled on first use.
     filler: Option<Filler>,
-    /// The steps that the device's clock makes, if they could be seen.
+    /// The smallest step of the device's clock, if it could be measured.
     resolution_ns: Option<f64>,
 }
 
 /// Commands that have not been submitted.
 #[derive(Debug)]
 struct Commands {
-    /// There is one, but while it is replaced.
+    /// `None` only while it is being replaced.
     pass: Option<wgpu::ComputePass<'static>>,
     encoder: wgpu::CommandEncoder,
 }
@@ -75,14 +75,14 @@ struct Commands {
 #[derive(Debug, Default)]
 struct Logits {
     staging: Option<wgpu::Buffer>,
-    /// Floats that have been computed by what is submitted next.
+    /// Floats that the next submission computes.
     ready: usize,
-    /// Floats that were submitted, and not fetched.
+    /// Floats that were submitted and not fetched yet.
     sent: usize,
 }
 
 impl Wgpu {
-    /// Opens the first device of this machine and uploads the weights. Makes room for `context` tokens.
+    /// Opens the first device of this machine, uploads the weights, and makes room for `context` tokens.
     ///
     /// # Errors
     ///
@@ -115,12 +115,12 @@ impl Wgpu {
         })
     }
 
-    /// Compiles what the plan needs, if that hasn't been done.
+    /// The plan's kernels, compiled on first use.
     fn prepare(&mut self, plan: &Plan<'_>) -> Result<Arc<Prepared>, GpuError> {
         let key = (plan.n, plan.n_outputs);
         if plan.n_outputs > self.memory.outputs {
             self.memory.grow_logits(&self.gpu, &self.config, plan.n_outputs)?;
-            // They are bound to the smaller ones.
+            // These are bound to the smaller buffer.
             self.prepared.retain(|&(_, n_outputs), _| n_outputs == 0);
         }
         if let Some(prepared) = self.prepared.get(&key) {
@@ -135,7 +135,7 @@ impl Wgpu {
         Ok(prepared)
     }
 
-    /// Submits what was launched. With `send`, logits and time stamps that are new go to the host.
+    /// Submits what was launched. With `send`, also copies new logits and timestamps to the host.
     fn submit(&mut self, send: bool) -> Result<(), GpuError> {
         let mut encoder = match self.commands.take() {
             Some(commands) => {
@@ -159,7 +159,7 @@ impl Wgpu {
     fn send_logits(&mut self, encoder: &mut wgpu::CommandEncoder) -> Result<(), GpuError> {
         let floats = std::mem::take(&mut self.logits.ready);
         let bytes = 4 * floats as u64;
-        let Some(buffer) = self.memory.slot(Slot::Logits).filter(|_| floats > 0) else {
+        let Some(buffer) = self.memory.operand(Operand::Logits).filter(|_| floats > 0) else {
             return Ok(());
         };
         let staging = match self.logits.staging.take() {
@@ -175,11 +175,19 @@ impl Wgpu {
         Ok(())
     }
 
-    /// The memory of a slot that has so many floats from `first` on.
-    fn slot(&self, slot: Slot, first: usize, len: usize) -> Result<&wgpu::Buffer, GpuError> {
+    /// The buffer of an operand, which must have `len` floats from `first` on.
+    fn operand(
+        &self,
+        operand: Operand,
+        first: usize,
+        len: usize,
+    ) -> Result<&wgpu::Buffer, GpuError> {
         let end = (first as u64).saturating_add(len as u64).saturating_mul(4);
-        self.memory.slot(slot).filter(|buffer| buffer.size() >= end).ok_or_else(|| {
-            self.gpu.fault("reach a slot", format!("{slot:?} has no {len} floats from {first} on"))
+        self.memory.operand(operand).filter(|buffer| buffer.size() >= end).ok_or_else(|| {
+            self.gpu.fault(
+                "find an operand",
+                format!("{operand:?} has no {len} floats from {first} on"),
+            )
         })
     }
 }
@@ -221,7 +229,7 @@ impl Gpu for Wgpu {
     }
 
     fn finish(&mut self, _: &Plan<'_>) -> Result<(), GpuError> {
-        // A timer has done so.
+        // A timer may have submitted it already.
         if self.commands.is_some() || self.logits.ready > 0 {
             self.submit(true)?;
         }
@@ -239,24 +247,24 @@ impl Gpu for Wgpu {
         }
     }
 
-    fn read(&mut self, slot: Slot, first: usize, out: &mut [f32]) -> Result<(), GpuError> {
+    fn read(&mut self, operand: Operand, first: usize, out: &mut [f32]) -> Result<(), GpuError> {
         self.submit(false)?;
         let bytes = 4 * out.len() as u64;
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let staging = self.gpu.buffer("a slot on the host", bytes, usage)?;
-        let from = self.slot(slot, first, out.len())?;
+        let staging = self.gpu.buffer("an operand on the host", bytes, usage)?;
+        let from = self.operand(operand, first, out.len())?;
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
         encoder.copy_buffer_to_buffer(from, 4 * first as u64, &staging, 0, bytes);
         self.gpu.queue.submit([encoder.finish()]);
         fetch(&self.gpu, &staging, out)
     }
 
-    fn write(&mut self, slot: Slot, first: usize, values: &[f32]) -> Result<(), GpuError> {
-        // What was launched before reads what was there before.
+    fn write(&mut self, operand: Operand, first: usize, values: &[f32]) -> Result<(), GpuError> {
+        // Earlier launches must read the old values.
         self.submit(false)?;
-        let to = self.slot(slot, first, values.len())?;
+        let to = self.operand(operand, first, values.len())?;
         self.gpu.queue.write_buffer(to, 4 * first as u64, bytemuck::cast_slice(values));
-        self.gpu.check("write to a slot")
+        self.gpu.check("write to an operand")
     }
 }
 
@@ -269,8 +277,7 @@ impl Device for Wgpu {
             ticks: Ticks {
                 ns_per_tick: self.gpu.ns_per_tick(),
                 resolution_ns: self.resolution_ns,
-                // wgpu doesn't tell. Where a counter begins anew at fewer, one pass has marks that are
-                // out of order, which is seen.
+                // wgpu doesn't say. If a counter wraps at fewer, one pass has marks out of order, which is detected.
                 valid_bits: 64,
             },
             streams: vec!["queue".to_owned()],
@@ -366,7 +373,7 @@ impl Commands {
     }
 }
 
-/// Waits for a buffer on the host that was submitted, and copies its floats.
+/// Waits for a submitted staging buffer, and copies its floats.
 fn fetch(gpu: &OpenDevice, staging: &wgpu::Buffer, out: &mut [f32]) -> Result<(), GpuError> {
     let slice = staging.slice(..4 * out.len() as u64);
     slice.map_async(wgpu::MapMode::Read, |_| ());

@@ -1,9 +1,9 @@
-//! Kernels by brickscope's stamps beside the same kernels by CUPTI's records.
+//! Compares brickscope's stamps with CUPTI's records, kernel by kernel.
 //!
-//! Both are of the same passes, so each pair is one kernel that ran once, and what they differ by is the
-//! instruments' and not the day's. A stamped time begins at the stamp before the kernel and ends at the one
-//! after it; a record has the kernel alone. So a stamped time is longer by the gap before the kernel and
-//! what a stamp takes. [`Recorded::SinceLast`] has the record's side of that gap: from the end of the kernel
+//! Both are of the same passes, so each pair is one run of one kernel, and differences come from the
+//! instruments, not from noise between runs. A stamped time begins at the stamp before the kernel and ends at the one
+//! after it; a record covers only the kernel. So a stamped time is longer by the gap before the kernel and
+//! the cost of a stamp. [`Recorded::SinceLast`] includes that gap in the record: it counts from the end of the kernel
 //! before.
 
 use std::collections::HashSet;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use super::CuptiRecords;
 
-/// How far apart two times may be, in nanoseconds, however short they are.
+/// The largest difference that always counts as agreement, in nanoseconds.
 const NEAR_NS: u64 = 1_000;
 
-/// How far apart, as one part in so many: 5 %.
+/// The largest relative difference, as one part in this many: 5 %.
 const NEAR_PART: u64 = 20;
 
-/// A kernel, as brickscope's stamps have it.
+/// A kernel by brickscope's stamps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamped {
     /// Its name.
@@ -29,23 +29,22 @@ pub struct Stamped {
 /// A pass whose kernels were stamped while CUPTI recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StampedPass {
-    /// [`Cupti::now_ns`](super::Cupti::now_ns) before any of it was launched, and after all before it was
-    /// done.
+    /// [`Cupti::now_ns`](super::Cupti::now_ns) before its first launch, when all earlier work was done.
     pub begun_ns: u64,
     /// In the order of their launches.
     pub kernels: Vec<Stamped>,
 }
 
-/// What of a record is held against a stamped time.
+/// The time of a record that is compared with a stamped time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
-    /// The kernel, from begin to end.
+    /// From the kernel's start to its end.
     Alone,
-    /// From the end of the kernel before it in its pass to its own. The first of a pass has none before.
+    /// From the end of the previous kernel of its pass to its own. The first kernel of a pass has no such time.
     SinceLast,
 }
 
-/// A kernel that ran once, by both.
+/// One run of a kernel, by both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pair {
@@ -53,11 +52,11 @@ pub struct Pair {
     pub kernel: Arc<str>,
     /// The index of its pass.
     pub pass: usize,
-    /// By brickscope.
+    /// The time by brickscope.
     pub stamped_ns: u64,
-    /// By CUPTI.
+    /// The time by CUPTI.
     pub recorded_ns: u64,
-    /// By CUPTI, from the end of the kernel before it in its pass.
+    /// The time by CUPTI, from the end of the previous kernel of its pass.
     pub since_last_ns: Option<u64>,
 }
 
@@ -74,26 +73,26 @@ impl Pair {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Agreement {
-    /// In the order of the passes, and of the launches in them.
+    /// All pairs, in order of passes and of launches.
     pub pairs: Vec<Pair>,
-    /// Passes all of whose kernels have a record.
+    /// Passes whose kernels all have a record.
     pub passes: usize,
-    /// Passes that are in no pair, since their records aren't those of their kernels, one by one: some are
-    /// missing, so nobody knows which is whose.
+    /// Passes that are left out because their records don't match their kernels one by one: some are
+    /// missing, so the rest can't be assigned.
     pub left_out: usize,
-    /// Records in these passes of kernels that no stamp is of.
+    /// Records in these passes of kernels without a stamp.
     pub others: usize,
 }
 
-/// How far pairs are apart.
+/// How far apart pairs are.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Apart<'p> {
-    /// Pairs.
+    /// The number of pairs.
     pub n: usize,
-    /// The median of stamped less recorded, in nanoseconds.
+    /// The median of stamped minus recorded, in nanoseconds.
     pub median_ns: f64,
-    /// Of those furthest apart the first, with stamped less recorded in nanoseconds.
+    /// The first of the pairs that are furthest apart, and its stamped minus recorded time in nanoseconds.
     pub furthest: (&'p Pair, i64),
     /// Pairs more than 5 % of the record apart.
     pub beyond_part: usize,
@@ -104,8 +103,8 @@ pub struct Apart<'p> {
 }
 
 impl Agreement {
-    /// Pairs by launch order: a record belongs to the last pass that had begun by then, and within a pass
-    /// the records are those of its kernels if their names are, in order.
+    /// Pairs records with kernels by launch order: a record belongs to the last pass that had begun by then, and
+    /// within a pass the records must have its kernels' names, in order.
     #[must_use]
     pub fn new(passes: &[StampedPass], records: &CuptiRecords) -> Self {
         let mut agreement = Self::default();
@@ -140,7 +139,7 @@ impl Agreement {
         agreement
     }
 
-    /// How far the pairs are apart; `None` if there are none.
+    /// How far apart the pairs are; `None` if there are none.
     #[must_use]
     pub fn apart(&self, what: Recorded) -> Option<Apart<'_>> {
         let (mut beyond_part, mut beyond_ns, mut beyond) = (0, 0, 0);
@@ -252,7 +251,7 @@ mod tests {
         // So is one whose records come in another order.
         records.kernels.swap(0, 1);
         assert_eq!(Agreement::new(&passes(4, 0), &records).left_out, 2);
-        // One of a kernel that nobody stamped is no reason.
+        // A record of a kernel without a stamp is no reason.
         records.kernels.swap(0, 1);
         let mut stranger = records.kernels[1].clone();
         stranger.name = "memset".into();

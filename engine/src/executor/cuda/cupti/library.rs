@@ -1,10 +1,9 @@
-//! CUPTI's library: every call into it, what it calls back, and all `unsafe` of its use.
+//! CUPTI's library: every call into it, its callbacks, and all `unsafe` of its use.
 //!
-//! It belongs to no driver: toolkits and Python's wheels bring it. So it is found when it is asked for, and
-//! everything that may be missing is looked for before it is called. It stays loaded, since it has threads.
+//! It doesn't come with the driver but with toolkits and Python wheels. So it is searched for on first use, and
+//! every function is looked up before it is called. It stays loaded, since it has threads.
 //!
-//! Codes and kinds are read as numbers: those of a library that is newer than `cudarc`'s enums would be no
-//! values of them.
+//! Codes and kinds are read as numbers, as a library newer than `cudarc`'s enums may return others.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -23,22 +22,22 @@ use libloading::Library;
 use super::{CuptiError, Sink};
 use crate::executor::cuda::driver;
 
-/// Names the library's file. No other is tried then.
+/// Names the library's file. If set, no other is tried.
 const VARIABLE: &str = "BRICKSCOPE_CUPTI";
 
 /// Bytes of a buffer: NVIDIA advises 1 to 10 MB.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Buffers that CUPTI may hold at once, where it bears to get none.
+/// The most buffers that CUPTI may hold at once, in versions that accept getting none.
 const MAX_BUFFERS: usize = 64;
 
-/// From here on (CUDA 12.9) CUPTI drops records, and counts them, where it gets no buffer. Those before
-/// it may crash, so they get one as long as there is memory.
+/// From this version on (CUDA 12.9), CUPTI drops and counts records if it gets no buffer. Earlier versions
+/// may crash, so they get one as long as there is memory.
 const MAY_BE_DECLINED: u32 = 27;
 
 const KERNELS: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL as u32;
 
-/// As `CUpti_ActivityFlag::CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: also what isn't complete.
+/// `CUpti_ActivityFlag::CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: also flushes incomplete records.
 const FORCED: u32 = sys::CUpti_ActivityFlag::CUPTI_ACTIVITY_FLAG_FLUSH_FORCED as u32;
 
 const SUCCESS: Code = sys::CUptiResult::CUPTI_SUCCESS as Code;
@@ -48,7 +47,7 @@ type Code = u32;
 type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Complete = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
-/// What is called, with the types of cupti.h.
+/// The functions that are called, with the types of cupti.h.
 pub(super) struct Functions {
     /// CUPTI_API_VERSION of the library.
     pub(super) version: u32,
@@ -63,42 +62,42 @@ pub(super) struct Functions {
     _library: ManuallyDrop<Library>,
 }
 
-/// The library, loaded when it is first asked for.
+/// The library, loaded on first use.
 pub(super) fn functions() -> Result<&'static Functions, CuptiError> {
     static FUNCTIONS: OnceLock<Result<Functions, CuptiError>> = OnceLock::new();
     FUNCTIONS.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
 fn load() -> Result<Functions, CuptiError> {
-    // It calls the driver, which it finds by itself.
+    // CUPTI calls the driver, which it loads by itself.
     let driver = driver::probe().and_then(|_| driver::version());
     let driver = driver.map_err(|error| CuptiError::Driver(Box::new(error)))?;
     if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         let file = Path::new(&path).display().to_string();
-        // SAFETY: loading runs the library's initialisers; whoever names it vouches for it.
+        // SAFETY: loading runs the library's initialisers; the user who names it vouches for it.
         return match unsafe { Library::new(&path) } {
-            Ok(library) => Functions::of(library, &file),
+            Ok(library) => Functions::find_in(library, &file),
             Err(error) => Err(CuptiError::NoSuchLibrary { file, says: one_line(&error) }),
         };
     }
     let folders = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os);
     let mut refusal = CuptiError::NoLibrary;
     for name in names(driver / 1000, folders) {
-        // SAFETY: as above; it is the system's own, or that of the toolkit.
+        // SAFETY: as above; it is the system's or the toolkit's.
         let Ok(library) = (unsafe { Library::new(&name) }) else { continue };
-        match Functions::of(library, &name.display().to_string()) {
+        match Functions::find_in(library, &name.display().to_string()) {
             Ok(functions) => return Ok(functions),
-            // There may be another one that is known.
+            // Another one may be of a known version.
             Err(why) => refusal = why,
         }
     }
     Err(refusal)
 }
 
-/// Where it may be: by the loader's ways, that of the driver's CUDA first, then in toolkits.
+/// Where to look: along the loader's path, for the driver's CUDA version first, then in toolkits.
 fn names(major: u32, toolkits: impl Iterator<Item = OsString>) -> Vec<PathBuf> {
     if cfg!(windows) {
-        // Its name has the year and number of its release.
+        // The file's name has the year and number of its release.
         return Vec::new();
     }
     let mut majors = vec![major, 13, 12];
@@ -120,8 +119,8 @@ fn one_line(error: &libloading::Error) -> String {
 }
 
 impl Functions {
-    fn of(library: Library, file: &str) -> Result<Self, CuptiError> {
-        // Also one that turns out to be unknown: it may have threads by then.
+    fn find_in(library: Library, file: &str) -> Result<Self, CuptiError> {
+        // Never unloaded, even if its version turns out to be unknown: it may have threads by then.
         let library = ManuallyDrop::new(library);
         /// The address of a function of this type.
         ///
@@ -169,34 +168,33 @@ impl Functions {
         check(self.words, call, code)
     }
 
-    /// Begins to record kernels: those inside of graphs one by one, and without keeping any from
-    /// running beside another.
+    /// Starts to record kernels: those inside graphs one by one, and without serialising concurrent ones.
     pub(super) fn begin(&self) -> Result<(), CuptiError> {
-        // SAFETY: both functions are for ever, and hold what cupti.h asks of them.
+        // SAFETY: both functions live for ever and do what cupti.h requires of them.
         let code = unsafe { (self.register)(request, complete) };
         self.check("cuptiActivityRegisterCallbacks", code)?;
         // SAFETY: the kind is a number.
         self.check("cuptiActivityEnable", unsafe { (self.enable)(KERNELS) })
     }
 
-    /// Has what is complete handed over.
+    /// Makes CUPTI hand over complete records.
     pub(super) fn flush(&self) -> Result<(), CuptiError> {
         // SAFETY: this is no callback of CUPTI's.
         self.check("cuptiActivityFlushAll", unsafe { (self.flush)(0) })
     }
 
-    /// Ends it. What was recorded has been handed over when this returns.
+    /// Stops recording. All records have been handed over when this returns.
     pub(super) fn end(&self) -> Result<(), CuptiError> {
         // SAFETY: the kind is a number.
         let disabled = self.check("cuptiActivityDisable", unsafe { (self.disable)(KERNELS) });
-        // Also after an error: what there is may as well come.
+        // Also after an error, to get the records there are.
         // SAFETY: this is no callback of CUPTI's.
         let flushed = self.check("cuptiActivityFlushAll", unsafe { (self.flush)(FORCED) });
         self.count_dropped();
         disabled.and(flushed)
     }
 
-    /// The time, by the clock of the records.
+    /// The time by the records' clock.
     pub(super) fn now_ns(&self) -> Result<u64, CuptiError> {
         let mut now = 0;
         // SAFETY: the pointer is to a number that outlives the call.
@@ -233,7 +231,7 @@ impl Functions {
                     unsafe { read_record(record, sink) };
                 }
                 SUCCESS | NO_MORE => break,
-                // Incomplete, or not understood by the library itself: nobody knows what follows.
+                // Incomplete, or unknown to the library itself: what follows can't be read.
                 _ => {
                     sink.records.cut_short += 1;
                     break;
@@ -243,17 +241,17 @@ impl Functions {
     }
 }
 
-/// Whether the records of this version are as they are read here.
+/// Whether this version's records have the layout that is read here.
 ///
-/// What is read of a record was put where it is by CUDA 11.1 (`CUpti_ActivityKernel5`), and each version since
-/// has only added to its end: the headers of 12.0 to 12.9, and of 13.0 to 13.5, were looked at. Whoever comes later may
-/// break with that, and then numbers would be wrong without a word.
+/// The fields that are read have been in place since CUDA 11.1 (`CUpti_ActivityKernel5`), and each version since
+/// has only appended to the record: the headers of 12.0 to 12.9 and of 13.0 to 13.5 were checked. A later version may
+/// change that, and numbers would be silently wrong.
 fn is_known(version: u32) -> bool {
     // 11.8 and 12.0 are both 18, 12.9 is 28; since 13.0 it is 130000 and so on.
     matches!(version, 18..=28 | 130_000..=130_599)
 }
 
-/// The bindings agree: those of the oldest records that are read, and the newest of CUDA 12.
+/// The bindings of the oldest supported records and of CUDA 12's newest agree on these fields.
 const _: () = {
     assert!(offset_of!(CUpti_ActivityKernel5, kind) == 0);
     assert!(offset_of!(CUpti_ActivityKernel9, kind) == 0);
@@ -319,15 +317,15 @@ unsafe fn read_record(record: *const u8, sink: &mut Sink) {
     sink.add(&name, start_ns, end_ns, device, stream, correlation, node);
 }
 
-/// What CUPTI hands over goes here. Its callbacks have no place for a pointer of ours.
+/// Where CUPTI's records go. Its callbacks can't carry a pointer of ours.
 static SINK: Mutex<Option<Sink>> = Mutex::new(None);
 
-/// Not to be held over calls that call back, or wait for who does. Reading a buffer is no such call.
+/// Must not be held over calls that call back, or that wait for a thread that does. Reading a buffer is neither.
 pub(super) fn sink() -> MutexGuard<'static, Option<Sink>> {
     SINK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Buffers that CUPTI has.
+/// Buffers that CUPTI holds.
 static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
 
 const BUFFER: Layout = match Layout::from_size_align(BUFFER_BYTES, 8) {
@@ -335,11 +333,11 @@ const BUFFER: Layout = match Layout::from_size_align(BUFFER_BYTES, 8) {
     Err(_) => panic!("a buffer's size is a multiple of its alignment"),
 };
 
-/// CUPTI wants a buffer.
+/// CUPTI's request for a buffer.
 unsafe extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, max_records: *mut usize) {
     let may_be_declined = functions().is_ok_and(|functions| functions.version >= MAY_BE_DECLINED);
     let is_declined = may_be_declined && IN_FLIGHT.load(Ordering::Relaxed) >= MAX_BUFFERS;
-    // SAFETY: the layout has a size. Zeros, so that nothing is ever read that nobody wrote.
+    // SAFETY: the layout has a size. Zeroed, so that no uninitialised byte is ever read.
     let memory = if is_declined { null_mut() } else { unsafe { alloc_zeroed(BUFFER) } };
     if !memory.is_null() {
         IN_FLIGHT.fetch_add(1, Ordering::Relaxed);
@@ -353,7 +351,7 @@ unsafe extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, max_records
     }
 }
 
-/// CUPTI hands over a buffer that it has filled.
+/// CUPTI's delivery of a filled buffer.
 unsafe extern "C" fn complete(
     _context: *mut c_void,
     _stream: u32,

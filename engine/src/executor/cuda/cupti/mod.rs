@@ -1,9 +1,9 @@
-//! CUPTI, NVIDIA's own profiling interface, as a second witness of device time.
+//! CUPTI, NVIDIA's own profiling interface: an optional cross-check of device times.
 //!
-//! [`Cupti::start`] has it record every kernel of this process, those inside of graphs one by one, until
-//! [`Cupti::finish`] hands over what it saw. Brickscope's own times come from its marks, never from here:
-//! this is what they are held to ([`Agreement`]). It costs time while it is on, and may after it, so nothing
-//! turns it on unless it is asked to.
+//! [`Cupti::start`] records every kernel of this process, including each kernel inside a graph, until
+//! [`Cupti::finish`] returns the records. Brickscope's times come from its own marks, never from here;
+//! the records are what they are compared with ([`Agreement`]). Recording costs time, and may go on doing so
+//! afterwards, so it is off unless requested.
 
 mod agreement;
 mod library;
@@ -16,18 +16,18 @@ pub use agreement::{Agreement, Apart, Pair, Recorded, Stamped, StampedPass};
 use super::error::CudaError;
 use library::Functions;
 
-/// Why CUPTI doesn't record, in one line.
+/// Why CUPTI can't record, in one line.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the sentence above each variant says what its fields are")]
 pub enum CuptiError {
-    /// There is no driver that it could ask.
+    /// There is no CUDA driver.
     #[error(transparent)]
     Driver(Box<CudaError>),
 
-    /// It is nowhere where it was looked for.
+    /// The library isn't in any of the usual places.
     #[error(
-        "no libcupti.so is found: the CUDA toolkit has it, or pip's nvidia-cuda-cupti; BRICKSCOPE_CUPTI \
+        "found no libcupti.so: it is in the CUDA toolkit, or in pip's nvidia-cuda-cupti; BRICKSCOPE_CUPTI \
          may name its file"
     )]
     NoLibrary,
@@ -37,22 +37,22 @@ pub enum CuptiError {
     NoSuchLibrary { file: String, says: String },
 
     /// The library lacks a function.
-    #[error("{file} has no `{symbol}`: it is no CUPTI that is known here")]
+    #[error("{file} has no `{symbol}`, so it is not a supported CUPTI")]
     NoSymbol { file: String, symbol: &'static str },
 
-    /// Records of this version may be laid out in another way.
+    /// The layout of this version's records isn't known.
     #[error(
-        "CUPTI's version {version} is not known here, nor what its records are; 18 to 28 (CUDA 12) are, and \
-         130000 to 130599 (CUDA 13.0 to 13.5)"
+        "CUPTI's version {version} is not supported, as the layout of its records is unknown; 18 to 28 (CUDA 12) \
+         and 130000 to 130599 (CUDA 13.0 to 13.5) are"
     )]
     Version { version: u32 },
 
-    /// A call that it refused.
+    /// A call failed.
     #[error("CUPTI: {call} failed with error {code}: {says}")]
     Call { call: &'static str, code: u32, says: String },
 
-    /// There is one for the process, and somebody has it.
-    #[error("CUPTI records already, for somebody else in this program")]
+    /// It is already in use; a process has only one.
+    #[error("CUPTI is already recording in this process")]
     Busy,
 }
 
@@ -66,13 +66,13 @@ pub struct KernelRecord {
     pub start_ns: u64,
     /// When it ended.
     pub end_ns: u64,
-    /// The launch that it is of.
+    /// The correlation id of its launch.
     pub correlation: u32,
-    /// The node of a graph; `None` if it was launched by itself.
+    /// Its node in a graph; `None` if it was launched by itself.
     pub graph_node: Option<u64>,
-    /// The number of the device.
+    /// The device's ordinal.
     pub device: u32,
-    /// CUPTI's number of the stream.
+    /// CUPTI's number for the stream.
     pub stream: u32,
 }
 
@@ -84,30 +84,30 @@ impl KernelRecord {
     }
 }
 
-/// What CUPTI recorded, and what it didn't.
+/// What CUPTI recorded, and what it left out.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CuptiRecords {
-    /// Of CUPTI's interface: 18 to 28, or 130000 and more.
+    /// The version of CUPTI's interface: 18 to 28, or 130000 and more.
     pub version: u32,
-    /// Kernels with their times, by when they began.
+    /// Kernels with their times, in order of their start.
     pub kernels: Vec<KernelRecord>,
-    /// Records that CUPTI dropped for want of room, as it counts them.
+    /// Records that CUPTI dropped for want of room, by its own count.
     pub dropped: u64,
-    /// Whether CUPTI would not say how many it dropped, at least once.
+    /// Whether CUPTI failed to say how many it dropped, at least once.
     pub is_count_unknown: bool,
-    /// Kernels beyond those that there was room for.
+    /// Kernels beyond the room given to [`Cupti::start`].
     pub beyond_room: u64,
-    /// Kernels that CUPTI had no times for, or ends before begins.
+    /// Kernels without times, or with an end before their start.
     pub untimed: u64,
-    /// Records of other kinds, which nobody asked for.
+    /// Records of other kinds, which weren't requested.
     pub other_kinds: u64,
-    /// Buffers whose rest could not be read.
+    /// Buffers that could be read only in part.
     pub cut_short: u64,
 }
 
 impl CuptiRecords {
-    /// Whether there may be kernels that ran and are not in `kernels`.
+    /// Whether kernels may have run that aren't in `kernels`.
     #[must_use]
     pub fn has_gaps(&self) -> bool {
         let lost = [self.dropped, self.beyond_room, self.untimed, self.cut_short];
@@ -115,7 +115,7 @@ impl CuptiRecords {
     }
 }
 
-/// Kernels that are kept at most: 1 GB of them.
+/// The most kernels that are kept: 1 GB of them.
 const MAX_ROOM: usize = 1 << 24;
 
 /// Where records go while CUPTI is on.
@@ -127,7 +127,7 @@ struct Sink {
 
 impl Sink {
     fn new(version: u32, room: usize) -> Self {
-        // All of it now: nothing grows while kernels run.
+        // Allocated now, so that nothing grows while kernels run.
         let room = room.min(MAX_ROOM);
         let kernels = Vec::with_capacity(room);
         let records = CuptiRecords { version, kernels, ..CuptiRecords::default() };
@@ -145,7 +145,7 @@ impl Sink {
         correlation: u32,
         node: u64,
     ) {
-        // CUPTI notes zeros where it had no memory on the device for the times.
+        // CUPTI writes zeros if it had no memory on the device for the times.
         if start_ns == 0 || end_ns < start_ns {
             self.records.untimed += 1;
             return;
@@ -169,9 +169,9 @@ impl Sink {
     }
 }
 
-/// CUPTI, while it records the kernels of this process.
+/// CUPTI, recording the kernels of this process.
 ///
-/// Executors that are made after it are recorded whole. Those made before may be recorded in part or not
+/// Executors that are made after it are recorded completely. Those made before may be recorded in part or not
 /// at all, as CUPTI has to see graphs being made.
 #[must_use = "it records until it is dropped"]
 pub struct Cupti {
@@ -186,15 +186,15 @@ impl std::fmt::Debug for Cupti {
 }
 
 impl Cupti {
-    /// Loads CUPTI and begins to record, `room` kernels at most (56 bytes each).
+    /// Loads CUPTI and starts to record up to `room` kernels (56 bytes each).
     ///
-    /// The library is the one that the environment variable `BRICKSCOPE_CUPTI` names; else libcupti.so
-    /// of the driver's version, where the loader finds it, or in the toolkit of `CUDA_HOME`, `CUDA_PATH` or
+    /// The library is the one that the environment variable `BRICKSCOPE_CUPTI` names; otherwise libcupti.so
+    /// of the driver's version, if the loader finds it, or that in the toolkit at `CUDA_HOME`, `CUDA_PATH` or
     /// /usr/local/cuda.
     ///
     /// # Errors
     ///
-    /// If there is none, or none that is known here; if it doesn't record, as under another profiler.
+    /// If there is none of a known version, or it can't record, for instance under another profiler.
     pub fn start(room: usize) -> Result<Self, CuptiError> {
         let functions = library::functions()?;
         {
@@ -217,30 +217,29 @@ impl Cupti {
         self.functions.version
     }
 
-    /// Now, in nanoseconds of the clock that records are by.
+    /// The time now, in nanoseconds of the records' clock.
     ///
     /// # Errors
     ///
-    /// If CUPTI doesn't say.
+    /// If CUPTI fails.
     pub fn now_ns(&self) -> Result<u64, CuptiError> {
         self.functions.now_ns()
     }
 
-    /// Has CUPTI hand over what it has, as far as the device is done with it. Before executors go is the
-    /// time for it.
+    /// Makes CUPTI hand over the records of all kernels that are done. Call it before dropping executors.
     ///
     /// # Errors
     ///
-    /// If CUPTI doesn't.
+    /// If CUPTI fails.
     pub fn flush(&self) -> Result<(), CuptiError> {
         self.functions.flush()
     }
 
-    /// Ends the recording; what was recorded. Whoever wants all kernels waits for them before.
+    /// Ends the recording and returns the records. To get all kernels, wait for them first.
     ///
     /// # Errors
     ///
-    /// If CUPTI doesn't end it, or doesn't hand over what it has.
+    /// If CUPTI fails to end it or to hand over its records.
     pub fn finish(mut self) -> Result<CuptiRecords, CuptiError> {
         self.is_on = false;
         let ended = self.functions.end();
@@ -256,7 +255,7 @@ impl Cupti {
 impl Drop for Cupti {
     fn drop(&mut self) {
         if self.is_on {
-            // Nobody is left who could be told.
+            // The error can't be returned from here.
             let _ = self.functions.end();
             *library::sink() = None;
         }

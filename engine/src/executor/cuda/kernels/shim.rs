@@ -10,8 +10,8 @@ use std::{env, fs};
 
 use libloading::Library;
 
-/// The shared library, built beside the test's program unless it is there. `None`, and a line that says so,
-/// where there is no g++.
+/// The shared library, built beside the test's program unless it is already there. `None`, with a line that says so,
+/// if there is no g++.
 ///
 /// # Panics
 ///
@@ -36,7 +36,7 @@ fn build() -> Option<PathBuf> {
     let folder = program.parent().expect("a program is in a folder");
     let library = folder.join(format!("libbrickscope_cuda_shim-{:016x}.so", hash(&kernels)));
     if !library.exists() {
-        // Other tests may be at it too: whoever is last puts the same file there.
+        // Other tests may build it at the same time; the last one to finish replaces it with the same file.
         let name = |what: &str| folder.join(format!("cuda_shim-{}.{what}", process::id()));
         let (object, fresh) = (name("o"), name("so"));
         let source = kernels.join("shim/shim.cpp");
@@ -65,7 +65,7 @@ fn build() -> Option<PathBuf> {
     Some(library)
 }
 
-/// Of all sources, so that a library of others isn't taken for theirs.
+/// A hash of all sources, so that a library of other sources isn't used.
 fn hash(kernels: &Path) -> u64 {
     let mut files: Vec<_> = [kernels.to_owned(), kernels.join("shim")]
         .into_iter()
@@ -154,7 +154,7 @@ impl Shim {
         unsafe { self.library.get::<LaunchFn>(format!("launch_{kernel}").as_bytes()) }.is_ok()
     }
 
-    /// Tells of a buffer. Once there is one, a kernel that leaves all of them breaks a rule.
+    /// Adds a buffer. Once there is one, an access outside all of them breaks a rule.
     pub(crate) fn add_memory(&self, address: *const c_void, bytes: usize) {
         // SAFETY: it is a function of this type.
         let add = unsafe {
@@ -164,7 +164,7 @@ impl Shim {
         unsafe { add.expect("the library has it")(address, bytes as u64) }
     }
 
-    /// A buffer is no more.
+    /// Removes a buffer.
     pub(crate) fn remove_memory(&self, address: *const c_void) {
         // SAFETY: it is a function of this type.
         let remove = unsafe {

@@ -9,14 +9,6 @@ struct Args {
 @group(0) @binding(2) var<storage, read_write> x: array<f32>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = 64u * linear(id, groups) + lane;
-    if i < args.len {
-        x[args.is_cache * params.position * args.width + i] += bias[i % args.width];
-    }
+fn element(i: u32) {
+    x[args.is_cache * params.position * args.width + i] += bias[i % args.width];
 }

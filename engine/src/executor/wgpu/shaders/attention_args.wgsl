@@ -1,4 +1,4 @@
-// One query head of one token, against the rows of the cache that it sees.
+// One query head of one token, with the rows of the cache that it sees.
 
 struct Args {
     heads: u32,
@@ -12,7 +12,7 @@ struct Args {
 @group(0) @binding(1) var<uniform> args: Args;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
-// Rows of the cache that token `t` of the pass sees: its own is the last. None where there are no heads.
+// Rows of the cache that token `t` of the pass sees; the last one is its own. None if there are no heads.
 fn visible(t: u32) -> u32 {
     return select(params.position + t + 1u, 0u, args.heads == 0u);
 }

@@ -1,5 +1,5 @@
-// Several tokens: a workgroup is a tile of 32 rows and 32 tokens, an invocation four by four of them.
-// Each step brings a block of each row, dequantised once for all tokens, and of each token.
+// out[t] = W · x[t] for several tokens: a workgroup is a tile of 32 rows and 32 tokens, an invocation four by four of them.
+// Each step loads a block of each row, dequantised once for all tokens, and of each token.
 
 var<workgroup> w_tile: array<vec4<f32>, 256>; // (8, 32 rows)
 var<workgroup> x_tile: array<vec4<f32>, 256>; // (8, 32 tokens)

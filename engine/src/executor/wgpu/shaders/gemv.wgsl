@@ -1,4 +1,4 @@
-// One token: eight rows a workgroup, eight lanes a row. A lane takes each eighth block.
+// out = W · x for one token: eight rows per workgroup, eight lanes per row. A lane takes every eighth block.
 
 var<workgroup> shares: array<f32, 64>;
 

@@ -14,16 +14,7 @@ struct Args {
 @group(0) @binding(3) var<storage, read> cosines: array<f32>;
 @group(0) @binding(4) var<storage, read> sines: array<f32>;
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = 64u * linear(id, groups) + lane;
-    if i >= args.len {
-        return;
-    }
+fn element(i: u32) {
     let pair = i % args.pairs;
     let head = i / args.pairs;
     let token = head / args.heads;

@@ -1,4 +1,4 @@
-// Over what the token sees, in place. The grid is (heads, tokens).
+// Softmax over the rows that the token sees, in place. The grid is (heads, tokens).
 
 var<workgroup> shares: array<f32, 64>;
 

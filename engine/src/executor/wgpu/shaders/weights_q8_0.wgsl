@@ -1,4 +1,4 @@
-// Q8_0, taken apart: the file's blocks of 34 bytes lie across words. All quants come first, 32 bytes a
+// Q8_0, rearranged, since the file's blocks of 34 bytes straddle words. All quants come first, 32 bytes a
 // block, then from the vector `args.scales` on all scales, two F16 to a word.
 fn four(d: f32, word: u32) -> vec4<f32> {
     return d * vec4<f32>(unpack4xI8(word));

@@ -72,7 +72,8 @@ impl Bench {
 
     fn run(&mut self, position: usize, drafts: Vec<Draft<'_>>) {
         let Self { gpu, kernels, params } = self;
-        let prepared = Prepared::of(gpu, kernels, params, vec![drafts]).expect("it compiles");
+        let prepared =
+            Prepared::from_drafts(gpu, kernels, params, vec![drafts]).expect("it compiles");
         gpu.queue.write_buffer(params, 0, bytemuck::cast_slice(&[position as u32, 0]));
         let mut commands = Commands::new(gpu);
         let pass = commands.pass.as_mut().expect("it was begun");

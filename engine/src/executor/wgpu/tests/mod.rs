@@ -1,4 +1,4 @@
-//! On any device that is there; a software one will do. Without one each test says so and passes, unless
+//! Tests on any device, such as a software one. Without one, each test says so and passes, unless
 //! `BRICKSCOPE_NEEDS_WGPU` is set.
 
 mod kernels;
@@ -6,7 +6,7 @@ mod passes;
 
 use super::*;
 
-/// `None`, where a test may be skipped for want of a device.
+/// `None` if a test may be skipped because there is no device.
 fn skipped<T>(why: GpuError) -> Option<T> {
     let is_needed = std::env::var_os("BRICKSCOPE_NEEDS_WGPU").is_some();
     assert!(matches!(why, GpuError::NoDevice { .. }) && !is_needed, "{why}");

@@ -7,9 +7,9 @@ use brickscope::{BrickProfiler, DeviceError, Phase, Profile, SyncMode};
 use brickscope_kernels::{Backend, Kernels as CpuKernels};
 
 use super::*;
-use crate::executor::Cpu;
+use crate::cpu::Cpu;
+use crate::error::Error;
 use crate::executor::gpu::{GpuSession, STREAM};
-use crate::model::Error;
 use crate::session::Session;
 
 fn models() -> Vec<PathBuf> {
@@ -61,13 +61,13 @@ fn slots_are_read_and_written() {
     device.forward(&[1, 2]).expect("they fit");
     let gpu = device.gpu();
     let mut k = [0.0; 8];
-    gpu.read(Slot::K(1), 4, &mut k).expect("it is there");
+    gpu.read(Operand::K(1), 4, &mut k).expect("it is there");
     assert!(k.iter().any(|&value| value != 0.0));
-    gpu.write(Slot::K(1), 6, &[7.5, 8.5]).expect("it is there");
+    gpu.write(Operand::K(1), 6, &[7.5, 8.5]).expect("it is there");
     let mut again = [0.0; 8];
-    gpu.read(Slot::K(1), 4, &mut again).expect("it is there");
+    gpu.read(Operand::K(1), 4, &mut again).expect("it is there");
     assert_eq!(again, [k[0], k[1], 7.5, 8.5, k[4], k[5], k[6], k[7]]);
-    let beyond = gpu.read(Slot::K(1), usize::MAX / 8, &mut k).expect_err("nothing is there");
+    let beyond = gpu.read(Operand::K(1), usize::MAX / 8, &mut k).expect_err("nothing is there");
     assert!(matches!(beyond, GpuError::Device(DeviceError::Failed { .. })), "{beyond}");
 }
 
@@ -212,8 +212,8 @@ fn a_lost_device_is_an_error_and_stays_one() {
     assert_eq!(session.position(), 3);
     let error = session.forward(&[4]).expect_err("it is gone");
     assert!(error.to_string().contains("lost"), "{error}");
-    session.gpu().read(Slot::X, 0, &mut [0.0; 4]).expect_err("it is gone");
-    session.gpu().write(Slot::X, 0, &[0.0; 4]).expect_err("it is gone");
+    session.gpu().read(Operand::X, 0, &mut [0.0; 4]).expect_err("it is gone");
+    session.gpu().write(Operand::X, 0, &[0.0; 4]).expect_err("it is gone");
     session.finish(probe).expect_err("its clock is gone");
     // What was settled before is there.
     let profile = profiler.profile();

@@ -1,13 +1,14 @@
-//! The names of what runs: one for each kernel and shape, made once for a model.
+//! Routines: a kernel with the shape that it runs on, numbered and named once for a model.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use brickscope::HostLaunch;
 use brickscope_kernels::QuantType;
 
 use crate::config::Config;
-use crate::executor::Cpu;
-use crate::executor::cpu::{Deal, together};
+use crate::cpu::Cpu;
+use crate::cpu::{Deal, together};
 use crate::weights::Weights;
 
 /// A kernel with the shape that it runs on: an index into [`Routines::list`].
@@ -15,12 +16,12 @@ use crate::weights::Weights;
 pub struct Routine(u16);
 
 impl Routine {
-    /// The routine at a place in a list.
-    pub(crate) fn numbered(index: usize) -> Self {
+    /// The routine at this index.
+    fn numbered(index: usize) -> Self {
         Self(u16::try_from(index).expect("a model has few kinds of routines"))
     }
 
-    /// The place in the list.
+    /// The index in the list.
     #[must_use]
     pub fn index(self) -> usize {
         self.0.into()
@@ -30,8 +31,7 @@ impl Routine {
 /// A routine for one token and one for several, which may be another kernel.
 pub(crate) type OneOrMany = [Routine; 2];
 
-/// A routine for each way in which rows are dealt out: on one thread, the heads of one token on some,
-/// or the rows of several tokens on all.
+/// A routine for each way of dealing rows out ([`Deal`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByDeal {
     alone: Routine,
@@ -40,7 +40,7 @@ pub(crate) struct ByDeal {
 }
 
 impl ByDeal {
-    /// The routine for rows that are dealt out like this.
+    /// The routine for rows dealt out like this.
     pub(crate) fn pick(self, deal: Deal) -> Routine {
         match deal {
             Deal::Alone => self.alone,
@@ -54,7 +54,7 @@ impl ByDeal {
 #[derive(Debug)]
 pub struct Routines {
     list: Vec<(String, HostLaunch)>,
-    /// By the number of the matrix.
+    /// By the index of the matrix.
     matmul: Vec<OneOrMany>,
     pub(crate) embed: Routine,
     pub(crate) rms_norm: Routine,
@@ -73,7 +73,7 @@ pub struct Routines {
 
 impl Routines {
     pub(crate) fn new(cpu: &Cpu, weights: &Weights, config: &Config) -> Self {
-        let mut made = Maker::default();
+        let mut made = RoutineList::default();
         let kernels = cpu.kernels;
         let all = cpu.threads();
         let embedding = weights.embedding.kind;
@@ -128,13 +128,40 @@ impl Routines {
         &self.list
     }
 
-    /// The routine that multiplies matrix number `index` with `n` tokens.
+    /// Their names and shapes.
+    pub(crate) fn names(&self) -> RoutineNames {
+        let list = self.list.iter().map(|(name, launch)| (name.clone(), launch.shape.clone()));
+        RoutineNames(Arc::new(Mutex::new(list.collect())))
+    }
+
+    /// The routine that multiplies the matrix at `index` with `n` tokens.
     ///
-    /// Of a number without a matrix it names any routine: a check that panics would be left in a
-    /// pass without a probe, which has no use for the name.
+    /// For an index without a matrix it returns any routine. A check that panics would remain in a
+    /// pass without a probe, which has no use for the routine.
     pub(crate) fn matmul(&self, index: usize, n: usize) -> Routine {
         debug_assert!(index < self.matmul.len());
         self.matmul.get(index).map_or(self.add, |pair| pair[usize::from(n > 1)])
+    }
+}
+
+/// The names and shapes of a session's routines. A device adds each when it first runs.
+#[derive(Debug, Clone, Default)]
+pub struct RoutineNames(Arc<Mutex<Vec<(String, String)>>>);
+
+impl RoutineNames {
+    /// A routine's name and shape.
+    pub(crate) fn get(&self, routine: Routine) -> Option<(String, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(routine.index()).cloned()
+    }
+
+    /// The routine of this name and shape, which is added if it is new.
+    pub(crate) fn find_or_add(&self, name: &str, shape: &str) -> Routine {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = list.iter().position(|(a, b)| (a.as_str(), b.as_str()) == (name, shape));
+        Routine::numbered(known.unwrap_or_else(|| {
+            list.push((name.to_owned(), shape.to_owned()));
+            list.len() - 1
+        }))
     }
 }
 
@@ -159,12 +186,12 @@ fn embed_name(kind: QuantType) -> &'static str {
 }
 
 #[derive(Default)]
-struct Maker {
+struct RoutineList {
     list: Vec<(String, HostLaunch)>,
     made: HashMap<(String, HostLaunch), Routine>,
 }
 
-impl Maker {
+impl RoutineList {
     fn routine(&mut self, name: &str, shape: &str, threads: usize) -> Routine {
         let launch = HostLaunch { shape: shape.to_owned(), threads: threads as u32 };
         let entry = (name.to_owned(), launch);

@@ -1,4 +1,6 @@
-//! The CPU: kernels of one backend, shared out over the threads of a pool.
+//! The CPU executor: kernels of one backend, shared out over the threads of a pool.
+
+mod shares;
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -6,35 +8,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brickscope_kernels::{Inputs, Kernels, Matrix, ThreadPool, TileWatch};
 
-/// From so many multiply-adds on, rows are worth the hand-over to other threads. They take 2 to 10 µs on
+pub(crate) use shares::Shares;
+
+/// The fewest multiply-adds for which rows are handed to other threads. So many take 2 to 10 µs on
 /// one thread: 0.05 to 0.09 ns each in caches, for `q·k` and `p·v` with AVX2, and up to 0.3 where keys
-/// come out of memory, as they do once the weights of a pass have gone by; 3 to 20 µs with the scalar
-/// kernels. The hand-over is 0.1 µs where the workers spin, as they do between the matrices of a pass,
-/// 0.7 where they offer their cores to others, and perhaps 2 where the cores share no cache. So two
-/// threads that halve the rows save more than it costs nearly everywhere. With NEON nobody has measured it.
+/// come out of memory, as they do after the weights of a pass have evicted them; 3 to 20 µs with the scalar
+/// kernels. The hand-over takes 0.1 µs where the workers spin, as they do between the matrices of a pass,
+/// 0.7 where they yield their cores, and perhaps 2 where the cores share no cache. So splitting
+/// the rows between two threads pays nearly everywhere. It hasn't been measured with NEON.
 const WORTH: usize = 1 << 15;
 
-/// How many multiply-adds of those, out of memory, a score takes in a softmax, out of a cache: 0.6 ns with AVX2.
+/// What a score costs in a softmax, in multiply-adds out of memory: 0.6 ns from a cache with AVX2.
 pub(crate) const MULTIPLY_ADDS_OF_SOFTMAX: usize = 3;
 
-/// How the rows of a brick are dealt out to threads. Rows don't depend on each other, so each is the
-/// same to the bit whoever has it.
+/// How the rows of a brick are dealt out to threads. Rows don't depend on each other, so each has the
+/// same bits on any thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deal {
-    /// The calling thread has all.
+    /// The calling thread takes all rows.
     Alone,
-    /// So many threads have some each that lie together: the heads of one token, of which those that
-    /// read the same keys are neighbours.
+    /// Each thread takes a contiguous run of rows: the heads of one token, where those that read the same keys are
+    /// neighbours.
     Together {
-        /// Of the pool's.
+        /// Threads of the pool that take part.
         threads: usize,
     },
-    /// All threads take the next few rows when they are done with their last: causal attention makes
+    /// Each thread takes the next few rows when it is done with its last, since causal attention makes
     /// later tokens' rows longer.
     Interleaved,
 }
 
-/// On how many of `threads` threads a token's heads are dealt out together.
+/// How many of `threads` threads share one token's heads.
 pub(crate) fn together(n_heads: usize, threads: usize) -> usize {
     n_heads.clamp(1, threads)
 }
@@ -42,17 +46,17 @@ pub(crate) fn together(n_heads: usize, threads: usize) -> usize {
 /// Runs operations on the CPU.
 #[derive(Debug, Clone)]
 pub struct Cpu {
-    /// The kernels, of a backend chosen once.
+    /// The kernels of its backend.
     pub kernels: Kernels,
     pool: Arc<ThreadPool>,
 }
 
 impl Cpu {
-    /// Starts a pool of so many threads, the calling one among them.
+    /// Starts a pool of `n_threads` threads, the calling one among them.
     ///
     /// # Errors
     ///
-    /// If the system can't start so many threads.
+    /// If the system can't start that many threads.
     pub fn new(kernels: Kernels, n_threads: NonZeroUsize) -> io::Result<Self> {
         Ok(Self { kernels, pool: Arc::new(ThreadPool::new(n_threads)?) })
     }
@@ -69,7 +73,7 @@ impl Cpu {
         &self.pool
     }
 
-    /// `out = X·Wᵀ` for all tokens of `x`, on all threads. `tiles` is told of its tiles.
+    /// `out = X·Wᵀ` for all tokens of `x`, on all threads. Reports its tiles to `tiles`.
     pub(crate) fn matmul(
         &self,
         out: &mut [f32],
@@ -80,8 +84,7 @@ impl Cpu {
         self.kernels.matmul_inputs(&self.pool, out, w, x, tiles);
     }
 
-    /// How rows are dealt out, `n_heads` of each of `n_tokens` tokens, that take so many multiply-adds
-    /// together.
+    /// How to deal out the rows of `n_heads` heads of `n_tokens` tokens, which take `multiply_adds` in all.
     pub(crate) fn deal(&self, n_tokens: usize, n_heads: usize, multiply_adds: usize) -> Deal {
         let threads = self.threads();
         if threads == 1 || multiply_adds < WORTH {
@@ -96,10 +99,9 @@ impl Cpu {
         }
     }
 
-    /// Calls `run(i, row)` for each row of `rows`, as they are dealt out.
-    // Always, since the compiler's mind would otherwise hang on what else is in the pass: with taps in
-    // its source it was called, without them it wasn't. There is one copy in any case, as each call
-    // has a closure of its own.
+    /// Calls `run(i, row)` for each row of `rows`, on the threads that `deal` says.
+    // Always inlined, or the compiler's choice would depend on the rest of the pass: it called this with taps in
+    // the source and inlined it without. Each call has a closure of its own, so there is one copy in any case.
     #[inline(always)]
     pub(crate) fn each_row(
         &self,

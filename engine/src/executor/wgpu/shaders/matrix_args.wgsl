@@ -1,17 +1,17 @@
-// out[t] = W · x[t], of the rows that this part of W has.
+// A part of the rows of a matrix, and where to put what they make: for lookups and products.
 
 struct Args {
     cols: u32,
-    // Of 32 weights, in a row.
+    // Blocks of 32 weights in a row.
     blocks: u32,
-    // Where scales begin, for the types that have them apart.
+    // Where scales begin, for types that store them apart.
     scales: u32,
     first_row: u32,
     rows: u32,
     // From one token's output to the next one's: the rows of all parts.
     stride: u32,
     tokens: u32,
-    // 1 where outputs go to row `position` on.
+    // 1 if outputs go to row `position` and after it.
     is_cache: u32,
 }
 @group(0) @binding(1) var<uniform> args: Args;

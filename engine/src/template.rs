@@ -1,19 +1,19 @@
-//! Passes whose clock is read, and which are told afterwards what it was read for.
+//! Decode passes that only read the clock, and are labelled afterwards.
 //!
-//! A pass of one token takes the way of the one before it, but for the work of attention, which grows with each token
-//! by as much. So its way is kept, as a script: made by walking the forward pass without its kernels, at two positions.
-//! What is left to do in a pass is to read the clock.
+//! A pass of one token runs the same bricks as the one before it; only attention's work grows, by the same amount with
+//! each token. So a template is made once, by walking the forward pass at two positions without running its kernels.
+//! A pass then only takes timestamps, and the template says afterwards what each of them belongs to.
 
 use std::cell::RefCell;
 use std::mem::discriminant;
 
 use brickscope::{BrickId, GrowingWork, KernelId, PassReadings, PassScript, UntoldPass, Work};
 
-use crate::executor::Routine;
 use crate::probe::{KernelProbe, Probe};
+use crate::routines::Routine;
 
-/// Reads the clock, and does nothing else. Once where a brick ends and one of kernels begins, or a layer: between them
-/// there is nothing to do.
+/// Reads the clock, and does nothing else. Where a brick ends and a kernel's brick or a layer begins it reads once,
+/// since nothing runs in between.
 #[derive(Debug)]
 pub(crate) struct Timed<'p>(PassReadings<'p>);
 
@@ -22,7 +22,7 @@ impl<'p> Timed<'p> {
         Self(readings)
     }
 
-    /// Room for the readings of a pass of so many layers: far more than any architecture takes.
+    /// Room for the readings of a pass of `n_layers` layers: far more than any architecture takes.
     pub(crate) fn room(n_layers: usize) -> Vec<u64> {
         vec![0; 64 * n_layers + 64]
     }
@@ -41,7 +41,7 @@ impl Probe for Timed<'_> {
     #[inline(always)]
     fn layer(&self, _: usize, run: impl FnOnce()) {
         run();
-        // What bricks had in common is freed after the last one.
+        // What bricks share is freed after the last one.
         self.0.take();
     }
 
@@ -73,7 +73,7 @@ impl Probe for Timed<'_> {
         Self: 'a;
 }
 
-/// Reads the clock where a kernel begins, but for the first one.
+/// Reads the clock where each kernel but the first begins.
 #[derive(Debug)]
 pub(crate) struct TimedKernels<'a> {
     readings: &'a PassReadings<'a>,
@@ -91,9 +91,9 @@ impl KernelProbe for TimedKernels<'_> {
     }
 }
 
-/// What the next readings are of.
+/// What a pass reports, one event after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum Event {
     Brick(BrickId),
     BrickKernel(BrickId, Routine),
     FirstKernel(BrickId, Routine),
@@ -103,29 +103,29 @@ enum Of {
     LayerEnd,
 }
 
-/// Hears of a pass, and runs nothing of it.
+/// Records the events of a pass without running its bricks.
 #[derive(Debug, Default)]
-pub(crate) struct Walk(RefCell<Vec<(Of, Work)>>);
+pub(crate) struct Walk(RefCell<Vec<(Event, Work)>>);
 
 impl Walk {
-    fn hear(&self, of: Of, work: Work) {
-        self.0.borrow_mut().push((of, work));
+    fn record(&self, event: Event, work: Work) {
+        self.0.borrow_mut().push((event, work));
     }
 }
 
 impl Probe for Walk {
     fn layer(&self, index: usize, run: impl FnOnce()) {
-        self.hear(Of::Layer(index as u16), Work::default());
+        self.record(Event::Layer(index as u16), Work::default());
         run();
-        self.hear(Of::LayerEnd, Work::default());
+        self.record(Event::LayerEnd, Work::default());
     }
 
     fn brick(&self, brick: BrickId, work: Work, _: impl FnOnce()) {
-        self.hear(Of::Brick(brick), work);
+        self.record(Event::Brick(brick), work);
     }
 
     fn brick_kernel(&self, brick: BrickId, routine: Routine, work: Work, _: impl FnOnce()) {
-        self.hear(Of::BrickKernel(brick, routine), work);
+        self.record(Event::BrickKernel(brick, routine), work);
     }
 
     fn brick_kernels<'a>(
@@ -137,34 +137,34 @@ impl Probe for Walk {
         let mut kernels = WalkedKernels { walk: self, first_of: Some(brick) };
         run(&mut kernels);
         if kernels.first_of.is_none() {
-            self.hear(Of::LastKernel, work);
+            self.record(Event::LastKernel, work);
         }
     }
 
     type Kernels<'a> = WalkedKernels<'a>;
 }
 
-/// Hears of the kernels of a brick.
+/// Records the kernels of a brick.
 #[derive(Debug)]
 pub(crate) struct WalkedKernels<'a> {
     walk: &'a Walk,
+    /// The brick, until its first kernel is recorded.
     first_of: Option<BrickId>,
 }
 
 impl KernelProbe for WalkedKernels<'_> {
     fn kernel(&mut self, routine: Routine, work: Work, _: impl FnOnce()) {
-        let of = match self.first_of.take() {
-            Some(brick) => Of::FirstKernel(brick, routine),
-            None => Of::NextKernel(routine),
+        let event = match self.first_of.take() {
+            Some(brick) => Event::FirstKernel(brick, routine),
+            None => Event::NextKernel(routine),
         };
-        self.walk.hear(of, work);
+        self.walk.record(event, work);
     }
 }
 
-/// What readings of a pass are of at any position, from the walks at the position before a pass's, and at its own.
-/// `kernels` are a profiler's numbers for the routines, which are those of its own position: rows may be dealt out
-/// otherwise from here on. `None` if one walk does what the other doesn't.
-pub(crate) fn script(
+/// The template of a pass at `position` and after it, from the walks at the position before and at `position`. `kernels`
+/// are the profiler's numbers for the routines. `None` if the walks differ in more than work.
+pub(crate) fn template(
     walks: [Walk; 2],
     position: usize,
     kernels: &[KernelId],
@@ -173,36 +173,40 @@ pub(crate) fn script(
     if before.len() != here.len() {
         return None;
     }
-    let mut script = PassScript::builder();
+    let mut template = PassScript::builder();
     let kernel = |routine: Routine| kernels[routine.index()];
-    // The brick of some kernels that is open.
+    // The open brick of several kernels.
     let mut open: Option<(BrickId, Vec<(KernelId, GrowingWork)>)> = None;
-    for ((of_before, before), (of, here)) in before.into_iter().zip(here) {
-        if discriminant(&of) != discriminant(&of_before) {
+    for ((event_before, before), (event, here)) in before.into_iter().zip(here) {
+        if discriminant(&event) != discriminant(&event_before) {
             return None;
         }
         let work = growing(before, here, position as u64);
-        // As they are taken.
-        if !matches!(of, Of::Brick(_) | Of::LayerEnd) {
-            script.lap();
+        // One reading ends what was before and begins this, as `Timed` takes them.
+        if !matches!(event, Event::Brick(_) | Event::LayerEnd) {
+            template.lap();
         }
-        match of {
-            Of::Brick(brick) => script.brick(brick, work),
-            Of::BrickKernel(brick, routine) => script.brick_kernel(brick, kernel(routine), work),
-            Of::FirstKernel(brick, routine) => open = Some((brick, vec![(kernel(routine), work)])),
-            Of::NextKernel(routine) => open.as_mut()?.1.push((kernel(routine), work)),
-            Of::LastKernel => {
-                let (brick, kernels) = open.take()?;
-                script.brick_kernels(brick, work, &kernels);
+        match event {
+            Event::Brick(brick) => template.brick(brick, work),
+            Event::BrickKernel(brick, routine) => {
+                template.brick_kernel(brick, kernel(routine), work);
             }
-            Of::Layer(index) => script.begin_layer(index),
-            Of::LayerEnd => script.end_layer(),
+            Event::FirstKernel(brick, routine) => {
+                open = Some((brick, vec![(kernel(routine), work)]));
+            }
+            Event::NextKernel(routine) => open.as_mut()?.1.push((kernel(routine), work)),
+            Event::LastKernel => {
+                let (brick, kernels) = open.take()?;
+                template.brick_kernels(brick, work, &kernels);
+            }
+            Event::Layer(index) => template.begin_layer(index),
+            Event::LayerEnd => template.end_layer(),
         }
     }
-    Some(script.build())
+    Some(template.build())
 }
 
-/// Work that is so much at a position, and was so much at the one before it.
+/// Work that grows with the position, from its amounts at `position` and at the one before.
 fn growing(before: Work, here: Work, position: u64) -> GrowingWork {
     let minus = |a: Work, b: Work, n: u64| Work {
         elements: a.elements.wrapping_sub(b.elements.wrapping_mul(n)),

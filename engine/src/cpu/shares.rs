@@ -1,4 +1,4 @@
-//! Each thread's share of a kernel, as a span of that thread: which one did the others wait for?
+//! Each thread's share of a kernel as a span of that thread: shows which thread the others waited for.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,26 +6,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brickscope::{BrickProfiler, HandOff, HostLaunch, KernelId, KernelTimer, Work};
 use brickscope_kernels::Watch;
 
-/// Tells a profiler of the shares of a pool's threads. A share lies inside the kernel that the pool
-/// was asked to run, whichever thread has it.
+/// Reports the shares of a pool's threads to a profiler. On every thread, a share lies inside the kernel that the pool
+/// was asked to run.
 pub(crate) struct Shares {
     profiler: Arc<BrickProfiler>,
     handed: Mutex<Option<HandOff>>,
-    threads: Vec<OfThread>,
+    threads: Vec<ThreadShare>,
 }
 
-struct OfThread {
+struct ThreadShare {
     kernel: KernelId,
-    /// The share that runs.
+    /// The running share.
     running: Mutex<Option<KernelTimer>>,
-    /// What it has done.
+    /// The hand-off back to the thread that asked.
     back: Mutex<Option<HandOff>>,
 }
 
 impl Shares {
     pub(crate) fn new(profiler: &Arc<BrickProfiler>, n_threads: usize) -> Self {
         let launch = HostLaunch { shape: String::new(), threads: 1 };
-        let threads = (0..n_threads).map(|thread| OfThread {
+        let threads = (0..n_threads).map(|thread| ThreadShare {
             kernel: profiler.kernel(&format!("share of thread {thread}"), Some(launch.clone())),
             running: Mutex::new(None),
             back: Mutex::new(None),
@@ -42,7 +42,7 @@ impl Watch for Shares {
 
     fn share_begins(&self, thread_idx: usize) {
         let Some(thread) = self.threads.get(thread_idx) else { return };
-        // Copied out first: a thread's first call makes its log, and others wait for the lock.
+        // Copied, so as not to hold the lock while a thread's first call makes its log.
         let handed = *lock(&self.handed);
         if thread_idx > 0
             && let Some(handed) = handed

@@ -1,10 +1,10 @@
-//! What each brick has to do: elements that it puts out, FLOPs, and bytes that must move.
+//! The work of each brick: elements that it puts out, FLOPs, and bytes that must move.
 //!
 //! Bytes are those that a perfect cache couldn't avoid: weights once, activations in and out once.
-//! The formulas are those of the table "per-layer bricks" in `docs/work.md`; `n` tokens each.
+//! The formulas are those of the table "per-layer bricks" in `docs/work.md`, for `n` tokens each.
 //!
-//! Nothing here can panic. A pass without a probe computes none of it, as nobody asks for the
-//! result; a check that may panic would have to stay.
+//! Nothing here can panic. A pass without a probe doesn't use these results, so the compiler removes their
+//! computation; it couldn't remove a check that may panic.
 
 use brickscope::Work;
 
@@ -20,7 +20,7 @@ pub(crate) fn matmul(w: &Tensor, n: usize) -> Work {
     }
 }
 
-/// Some multiplications, one after the other, as one brick.
+/// The work of several operations in one brick.
 pub(crate) fn sum<const N: usize>(parts: [Work; N]) -> Work {
     parts.into_iter().fold(Work::default(), |a, b| Work {
         elements: a.elements + b.elements,
@@ -48,13 +48,13 @@ pub(crate) fn rope(q_and_k_dim: usize, n: usize) -> Work {
     Work { elements, flops: 3 * elements, bytes: 8 * elements }
 }
 
-/// Values read and put into the KV cache, which the CPU does in the same brick. The keys that it puts there are
-/// what `rope` has put out. A device projects both straight into its cache.
+/// Copying values to the KV cache, which the CPU does in RoPE's brick. The keys that it copies are
+/// `rope`'s output. A device projects both straight into its cache.
 pub(crate) fn cache(kv_dim: usize, n: usize) -> Work {
     Work { elements: 0, flops: 0, bytes: 8 * (n * kv_dim) as u64 }
 }
 
-/// How many (query head, visible token) pairs a pass of `n` tokens at `pos` has.
+/// The (query head, visible token) pairs of a pass of `n` tokens at `pos`.
 pub(crate) fn pairs(n_heads: usize, pos: usize, n: usize) -> usize {
     let visible = n * pos + n * (n + 1) / 2;
     n_heads * visible
