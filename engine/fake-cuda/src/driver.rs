@@ -321,7 +321,7 @@ impl Driver {
     }
 
     /// Whether `len` bytes at `address` are in one allocation that lives.
-    fn hold(&self, call: &str, address: u64, len: usize) -> Answer {
+    fn check_address(&self, call: &str, address: u64, len: usize) -> Answer {
         let Some((start, memory)) = self.memory.range(..=address).next_back() else {
             return illegal(format!("{call} uses {address:#x}, where nothing was allocated"));
         };
@@ -345,7 +345,7 @@ impl Driver {
     /// 10 bytes.
     pub(crate) fn copy(&mut self, call: &str, stream: u64, device: u64, len: usize) -> Answer {
         self.ready()?;
-        self.hold(call, device, len)?;
+        self.check_address(call, device, len)?;
         if self.stream(call, stream)?.capture.is_some() {
             return illegal(format!("{call} of pageable memory in a capture"));
         }
@@ -424,7 +424,7 @@ impl Driver {
         // All eight-byte parameters of our kernels are addresses.
         for (bytes, value) in function.parameters.iter().zip(&launch.values) {
             if *bytes == 8 {
-                self.hold(&format!("kernel {}", function.name), *value, 1)?;
+                self.check_address(&format!("kernel {}", function.name), *value, 1)?;
             }
         }
         if self.stream("cuLaunchKernel", stream)?.capture.is_some() {
@@ -447,7 +447,7 @@ impl Driver {
         let function = self.known("a graph", launch.function)?.clone();
         for (bytes, value) in function.parameters.iter().zip(&launch.values) {
             if *bytes == 8 {
-                self.hold(&format!("kernel {}", function.name), *value, 1)?;
+                self.check_address(&format!("kernel {}", function.name), *value, 1)?;
             }
         }
         if let Some(shim) = &self.shim {

@@ -235,7 +235,7 @@ impl Buffer {
         self.len
     }
 
-    fn hold(&self, first: usize, len: usize) -> Result<(), CudaError> {
+    fn check_range(&self, first: usize, len: usize) -> Result<(), CudaError> {
         match first.checked_add(len) {
             Some(end) if end <= self.len => Ok(()),
             _ => Err(CudaError::Range { first, len, room: self.len }),
@@ -287,7 +287,7 @@ impl Stream {
     /// Copies `bytes` to `to`, from byte `first` on. The caller may overwrite them when this returns, as the
     /// driver stages pageable memory first.
     pub(super) fn upload(&self, to: &Buffer, first: usize, bytes: &[u8]) -> Result<(), CudaError> {
-        to.hold(first, bytes.len())?;
+        to.check_range(first, bytes.len())?;
         // SAFETY: the range was checked against the buffer. The bytes are pageable memory, which by
         // cuda.h's "API synchronization behavior" is staged before the call returns.
         let result = unsafe {
@@ -305,7 +305,7 @@ impl Stream {
         out: &mut [f32],
     ) -> Result<(), CudaError> {
         let len = size_of_val(out);
-        from.hold(first, len)?;
+        from.check_range(first, len)?;
         // SAFETY: the range was checked against the buffer; `out` is borrowed until the stream was waited
         // for, below, and any bytes are floats.
         let result = unsafe {
@@ -526,7 +526,7 @@ impl Download {
         len: usize,
         is_timed: bool,
     ) -> Result<(), CudaError> {
-        from.hold(first, len.saturating_mul(size_of::<u32>()))?;
+        from.check_range(first, len.saturating_mul(size_of::<u32>()))?;
         if len > self.room {
             return Err(CudaError::Range { first: 0, len, room: self.room });
         }

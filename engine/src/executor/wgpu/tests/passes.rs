@@ -55,7 +55,7 @@ fn passes_agree_with_the_cpu() {
 }
 
 #[test]
-fn slots_are_read_and_written() {
+fn operands_are_read_and_written() {
     let model = Model::open(&models()[0]).expect("a model");
     let Some(mut device) = session(&model, 8) else { return };
     device.forward(&[1, 2]).expect("they fit");
