@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use proptest::prelude::*;
 
 use super::timestamps::MOST_SCRIPTS;
-use super::{Looked, Open, OpenPass, PLAIN, Recorder, Timestamps};
+use super::{Looked, Open, OpenPass, PLAIN, Recorder, Timestamps, thread};
 use crate::brick::{Phase, Source, Work};
 use crate::clock::{Clock, MockClock};
 use crate::fold::Slot;
@@ -608,7 +608,7 @@ fn the_short_way_is_open_whenever_it_may_be() {
     let is_short = || {
         // The first span of a thread makes its log.
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        recorder.near_log(recorder.state.load(Relaxed)).is_some()
+        recorder.near_log(thread::here(), recorder.state.load(Relaxed)).is_some()
     };
     assert!(!is_short(), "it is off");
     recorder.set_active(true);

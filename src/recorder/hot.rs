@@ -12,16 +12,27 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::log::{Open, ThreadLog};
-use super::{HAS_PLAIN_CLOCK, NEAR, OFF, PLAIN, Recorder, thread};
+use super::thread::{self, Thread};
+use super::{HAS_PLAIN_CLOCK, NEAR, OFF, PLAIN, Recorder};
 use crate::brick::Work;
 use crate::row::{NameIdx, Row};
 
-/// Runs a careful way, out of line. `f` is to own all it needs: what it referred to would be kept in memory on the short
-/// way, too, and storing word by word what is copied as a whole takes as long as half a reading of the clock.
+/// Runs a careful way, out of line. `f` is to own all that it needs: what has an address here is kept in memory on the
+/// short way, too, and storing by words what is then copied as a whole takes as long as half a reading of the clock.
 #[cold]
 #[inline(never)]
 fn carefully<R>(f: impl FnOnce() -> R) -> R {
     f()
+}
+
+/// The same with a span as its result, which goes through words of its own for the same reason.
+#[inline(always)]
+fn carefully_begun(f: impl FnOnce() -> Open) -> Open {
+    let [start, covered, home, what] = carefully(move || {
+        let Open { start, covered, home, what } = f();
+        [start, covered, home, what]
+    });
+    Open { start, covered, home, what }
 }
 
 impl Recorder {
@@ -43,8 +54,8 @@ impl Recorder {
         if state == OFF {
             return Open::OFF;
         }
-        let Some(log) = self.near_log(state) else {
-            return carefully(move || self.begin_brick_with_care(name, spans));
+        let Some(log) = self.near_log(thread::here(), state) else {
+            return carefully_begun(move || self.begin_brick_with_care(name, spans));
         };
         let open = log.begin(name, spans);
         let last_end = log.last_end.load(Relaxed);
@@ -60,20 +71,26 @@ impl Recorder {
         if state == OFF {
             return Open::OFF;
         }
-        let Some(log) = self.near_log(state) else {
-            return carefully(move || self.begin_detail_with_care(name));
+        let Some(log) = self.near_log(thread::here(), state) else {
+            return carefully_begun(move || self.begin_detail_with_care(name));
         };
         let open = log.begin(name, 1);
         Open { start: self.plain_now(), ..open }
     }
 
     /// Ends a brick. Begun while off, it ends here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_brick(&self, open: Open, work: Work) {
-        if open.is_off() {
-            return;
+        if !open.is_off() {
+            let (when, which) = open.halves();
+            self.end_open_brick(thread::here(), when, which, work);
         }
-        let (end, log) = self.plain_end();
+    }
+
+    #[inline]
+    fn end_open_brick(&self, here: Thread, when: (u64, u64), which: (u64, u64), work: Work) {
+        let open = Open::from_halves(when, which);
+        let (end, log) = self.plain_end(here);
         if log.and_then(|log| log.end_plain_brick(&open, end, work)).is_none() {
             carefully(move || self.end_brick_with_care(open, end, work));
         }
@@ -85,19 +102,25 @@ impl Recorder {
         if open.is_off() {
             return;
         }
-        let (end, log) = self.plain_end();
+        let (end, log) = self.plain_end(thread::here());
         if log.and_then(|log| log.end_plain_both(&open, kernel, end, work)).is_none() {
             carefully(move || self.end_both_with_care(open, kernel, end, work));
         }
     }
 
     /// Ends a kernel.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_kernel(&self, open: Open, work: Work) {
-        if open.is_off() {
-            return;
+        if !open.is_off() {
+            let (when, which) = open.halves();
+            self.end_open_kernel(thread::here(), when, which, work);
         }
-        let (end, log) = self.plain_end();
+    }
+
+    #[inline]
+    fn end_open_kernel(&self, here: Thread, when: (u64, u64), which: (u64, u64), work: Work) {
+        let open = Open::from_halves(when, which);
+        let (end, log) = self.plain_end(here);
         if log.and_then(|log| log.end_plain_kernel(&open, end, work)).is_none() {
             carefully(move || self.end_kernel_with_care(open, end, work));
         }
@@ -109,10 +132,10 @@ impl Recorder {
         if open.is_off() {
             return self.begin_brick(next);
         }
-        let (now, log) = self.plain_end();
+        let (now, log) = self.plain_end(thread::here());
         match log.and_then(|log| log.end_plain_brick(&open, now, work).map(|()| log)) {
             Some(log) => Open { start: now, ..log.begin(next, 1) },
-            None => carefully(move || self.lap_with_care(open, now, work, next)),
+            None => carefully_begun(move || self.lap_with_care(open, now, work, next)),
         }
     }
 
@@ -122,10 +145,10 @@ impl Recorder {
         if open.is_off() {
             return Open::OFF;
         }
-        let (now, log) = self.plain_end();
+        let (now, log) = self.plain_end(thread::here());
         match log.and_then(|log| log.end_plain_kernel(&open, now, work).map(|()| log)) {
             Some(log) => Open { start: now, ..log.begin(next, 1) },
-            None => carefully(move || self.next_detail_with_care(open, now, work, next)),
+            None => carefully_begun(move || self.next_detail_with_care(open, now, work, next)),
         }
     }
 
@@ -135,7 +158,7 @@ impl Recorder {
         if brick.is_off() {
             return;
         }
-        let (end, log) = self.plain_end();
+        let (end, log) = self.plain_end(thread::here());
         let pair = [(&kernel, kernel_work), (&brick, work)];
         if log.and_then(|log| log.end_plain_pair(pair, end)).is_none() {
             carefully(move || self.end_last_with_care([brick, kernel], end, [kernel_work, work]));
@@ -145,20 +168,19 @@ impl Recorder {
     /// The clock at the end of a span, first of all, and this thread's log. The reading is 0, and there is no log, where
     /// the clock is not the processor's counter, or counters are read in each brick.
     #[inline(always)]
-    fn plain_end(&self) -> (u64, Option<&ThreadLog>) {
+    fn plain_end(&self, here: Thread) -> (u64, Option<&ThreadLog>) {
         let state = self.state.load(Relaxed);
         if state & PLAIN == 0 {
             return (0, None);
         }
-        (self.plain_now(), self.near_log(state))
+        (self.plain_now(), self.near_log(here, state))
     }
 
     /// This thread's log, if it is among the first ones, is there already, and `state` is [`PLAIN`].
     #[inline(always)]
-    pub(super) fn near_log(&self, state: u32) -> Option<&ThreadLog> {
-        let thread = thread::here();
-        let log = self.near[thread.index() % NEAR].get()?;
-        (log.key.load(Relaxed) == thread.key(state)).then_some(log)
+    pub(super) fn near_log(&self, here: Thread, state: u32) -> Option<&ThreadLog> {
+        let log = self.near[here.index() % NEAR].get()?;
+        (log.key.load(Relaxed) == here.key(state)).then_some(log)
     }
 
     /// The clock, where [`state`](Self::state) is [`PLAIN`].

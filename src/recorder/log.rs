@@ -46,6 +46,17 @@ impl Open {
         Self { what: u64::from(order) << 32 | u64::from(kernel), ..self }
     }
 
+    /// In two pairs, each of which goes to a function in registers.
+    #[inline(always)]
+    pub(super) fn halves(self) -> ((u64, u64), (u64, u64)) {
+        ((self.start, self.covered), (self.home, self.what))
+    }
+
+    #[inline(always)]
+    pub(super) fn from_halves((start, covered): (u64, u64), (home, what): (u64, u64)) -> Self {
+        Self { start, covered, home, what }
+    }
+
     /// The serial of the log that it began in.
     pub(super) fn log(&self) -> u32 {
         (self.home >> 32) as u32

@@ -50,7 +50,7 @@ impl Recorder {
         let log = pass.log.as_deref()?;
         let state = self.state.load(Relaxed);
         // A pass of somebody else's is none that this recorder's bricks can be in.
-        let own = self.near_log(state)?;
+        let own = self.near_log(thread::here(), state)?;
         let is_first = std::ptr::eq(own, log) && !pass.has_timestamps.replace(true);
         is_first.then(|| Timestamps {
             recorder: self,
