@@ -168,8 +168,8 @@ pub(crate) struct Sums {
     max: u64,
     /// `max`, but at most [`LONGEST_COMMON`].
     max_common: u64,
-    /// Of the durations. Exact up to half of what fits, and a lower bound from there on.
-    squares: u128,
+    /// Of the durations. Exact while it fits, and a lower bound from there on.
+    squares: Squares,
     work: Work,
     histogram: Histogram,
     counters: Option<Box<CounterSums>>,
@@ -184,7 +184,7 @@ impl Default for Sums {
             min: u64::MAX,
             max: 0,
             max_common: 0,
-            squares: 0,
+            squares: Squares::default(),
             work: Work::default(),
             histogram: Histogram::default(),
             counters: None,
@@ -197,7 +197,7 @@ impl Sums {
     #[inline]
     fn add(&mut self, duration: u64, exclusive: u64, work: Work) -> bool {
         self.widen_range(duration, duration);
-        self.squares = plus_square(self.squares, duration);
+        self.squares.add(square(duration));
         self.add_to_totals(duration, exclusive, work);
         self.histogram.record_widening(duration)
     }
@@ -213,8 +213,9 @@ impl Sums {
         let total = self.total.checked_add(duration)?;
         let exclusive = self.exclusive.checked_add(exclusive)?;
         let elements = self.work.elements.checked_add(work.elements)?;
+        let low = self.squares.low.checked_add(duration * duration)?;
         self.histogram.record_common(duration)?;
-        self.squares = self.squares.wrapping_add(square(duration));
+        self.squares.low = low;
         self.count += 1;
         (self.total, self.exclusive, self.work.elements) = (total, exclusive, elements);
         if work.flops | work.bytes != 0 {
@@ -247,7 +248,7 @@ impl Sums {
         self.total = self.total.saturating_add(other.total);
         self.exclusive = self.exclusive.saturating_add(other.exclusive);
         self.widen_range(other.min, other.max);
-        self.squares = self.squares.saturating_add(other.squares).min(MOST_SQUARES);
+        self.squares.add(other.squares.get());
         self.work.elements = self.work.elements.saturating_add(other.work.elements);
         self.work.flops = self.work.flops.saturating_add(other.work.flops);
         self.work.bytes = self.work.bytes.saturating_add(other.work.bytes);
@@ -284,13 +285,13 @@ impl Sums {
         // floats.
         let (count, total) = (u128::from(self.count), u128::from(self.total));
         let exact = count
-            .checked_mul(self.squares)
+            .checked_mul(self.squares.get())
             .and_then(|squares| Some(squares.saturating_sub(total.checked_mul(total)?)));
         let deviations = match exact {
             Some(scaled) => scaled as f64 / self.count as f64,
             None => {
                 let mean = self.total as f64 / self.count as f64;
-                (self.squares as f64 - mean * self.total as f64).max(0.0)
+                (self.squares.get() as f64 - mean * self.total as f64).max(0.0)
             }
         };
         stats.merge(&BrickStats {
@@ -309,23 +310,30 @@ impl Sums {
     }
 }
 
-const MOST_SQUARES: u128 = u128::MAX >> 1;
+/// Some 2 s. The squares of a few that are no longer fit 64 bits.
+const LONGEST_COMMON: u64 = (1 << 31) - 1;
+const _: () = assert!(LONGEST_COMMON <= Histogram::MOST_COMMON);
 
-/// Some 2.4 h. The square of what is no longer can be added without a look at whether the sum wraps, as that takes 2^41
-/// spans from the most that a sum can be.
-const LONGEST_COMMON: u64 = (1 << 43) - 1;
-const _: () = assert!(
-    (u128::MAX - MOST_SQUARES) / (LONGEST_COMMON as u128 * LONGEST_COMMON as u128) >= 1 << 41
-        && LONGEST_COMMON <= Histogram::MOST_COMMON
-);
+/// A sum of squares. In halves, so that a square that has room in the lower one takes one addition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Squares {
+    low: u64,
+    high: u64,
+}
+
+impl Squares {
+    fn get(self) -> u128 {
+        u128::from(self.high) << 64 | u128::from(self.low)
+    }
+
+    fn add(&mut self, squares: u128) {
+        let sum = self.get().saturating_add(squares);
+        (self.low, self.high) = (sum as u64, (sum >> 64) as u64);
+    }
+}
 
 fn square(duration: u64) -> u128 {
     u128::from(duration) * u128::from(duration)
-}
-
-/// A sum of squares and one more.
-fn plus_square(squares: u128, duration: u64) -> u128 {
-    squares.saturating_add(square(duration)).min(MOST_SQUARES)
 }
 
 /// The place of a name in a table that grows.
@@ -598,7 +606,8 @@ impl Fold {
         let names = self.names.iter().flatten().map(Vec::len).max().unwrap_or(0);
         (0..names as NameIdx).flat_map(move |name| {
             Source::ALL.into_iter().flat_map(move |source| {
-                let of_slot = move |slot| Some((name, source, slot, self.sums(source, slot, name)?));
+                let of_slot =
+                    move |slot| Some((name, source, slot, self.sums(source, slot, name)?));
                 Slot::ALL.into_iter().filter_map(of_slot)
             })
         })

@@ -1,38 +1,50 @@
-//! The hot path: all that an ordinary span runs is in this file, in the order in which it runs.
+//! The hot path: all that an ordinary span runs is in this file.
 //!
 //! Nearly every span begins and ends on one thread, nests, finds room in the log, and is timed by the processor's
-//! counter. Each call here takes a short way for these, which returns `None`, having written nothing, where a span is
-//! otherwise; then a [careful](super::careful) way does the same, whatever is irregular. Both write the same rows, and
-//! `equivalence.rs` holds them to that.
+//! counter. Each call takes a short way for these. It gives up, having written nothing, where anything is otherwise, and
+//! a [careful](super::careful) way does the same. Both write the same rows, and `equivalence.rs` holds them to that.
 //!
-//! All of it is `#[inline]`, so that it is compiled with its caller, in another crate too. That is what makes it short:
-//! no call, a span in registers, and the thread's number from where the program's linker put it. Compiled in a library
-//! by itself, the last one alone is a call, for which registers are saved.
+//! The short ways are `#[inline]`, so that they are compiled with their caller, in another crate too: without a call, with
+//! the span in registers, and with the thread's number where the program's linker put it. A library finds that number by
+//! a call, for which a function saves all its registers; so it is passed to the functions that may stay functions.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use super::careful::{carefully, carefully_begun};
 use super::log::{Open, ThreadLog};
 use super::thread::{self, Thread};
 use super::{HAS_PLAIN_CLOCK, NEAR, OFF, PLAIN, Recorder};
 use crate::brick::Work;
 use crate::row::{NameIdx, Row};
 
-/// Runs a careful way, out of line. `f` is to own all that it needs: what has an address here is kept in memory on the
-/// short way, too, and storing by words what is then copied as a whole takes as long as half a reading of the clock.
-#[cold]
-#[inline(never)]
-fn carefully<R>(f: impl FnOnce() -> R) -> R {
-    f()
-}
+/// A way to end a span. Out of line, if the compiler has it so, all its words are in registers.
+macro_rules! ending {
+    ($(#[$about:meta])* $end:ident, $end_open:ident, $plain:ident, $care:ident $(, $kernel:ident)?) => {
+        $(#[$about])*
+        #[inline(always)]
+        pub(crate) fn $end(&self, open: Open, $($kernel: NameIdx,)? work: Work) {
+            if !open.is_off() {
+                let (when, which) = open.halves();
+                self.$end_open(thread::here(), when, which, $($kernel,)? work);
+            }
+        }
 
-/// The same with a span as its result, which goes through words of its own for the same reason.
-#[inline(always)]
-fn carefully_begun(f: impl FnOnce() -> Open) -> Open {
-    let [start, covered, home, what] = carefully(move || {
-        let Open { start, covered, home, what } = f();
-        [start, covered, home, what]
-    });
-    Open { start, covered, home, what }
+        #[inline]
+        fn $end_open(
+            &self,
+            here: Thread,
+            when: (u64, u64),
+            which: (u64, u64),
+            $($kernel: NameIdx,)?
+            work: Work,
+        ) {
+            let open = Open::from_halves(when, which);
+            let ended = self.end_plain(here, |log, end| log.$plain(&open, $($kernel,)? end, work));
+            if let Err(end) = ended {
+                carefully(move || self.$care(open, $($kernel,)? end, work));
+            }
+        }
+    };
 }
 
 impl Recorder {
@@ -78,52 +90,17 @@ impl Recorder {
         Open { start: self.plain_now(), ..open }
     }
 
-    /// Ends a brick. Begun while off, it ends here.
-    #[inline(always)]
-    pub(crate) fn end_brick(&self, open: Open, work: Work) {
-        if !open.is_off() {
-            let (when, which) = open.halves();
-            self.end_open_brick(thread::here(), when, which, work);
-        }
+    ending! {
+        /// Ends a brick. Begun while off, it ends here.
+        end_brick, end_open_brick, end_plain_brick, end_brick_with_care
     }
-
-    #[inline]
-    fn end_open_brick(&self, here: Thread, when: (u64, u64), which: (u64, u64), work: Work) {
-        let open = Open::from_halves(when, which);
-        let (end, log) = self.plain_end(here);
-        if log.and_then(|log| log.end_plain_brick(&open, end, work)).is_none() {
-            carefully(move || self.end_brick_with_care(open, end, work));
-        }
+    ending! {
+        /// Ends a kernel.
+        end_kernel, end_open_kernel, end_plain_kernel, end_kernel_with_care
     }
-
-    /// Ends a brick and the one kernel that is all of it with one reading.
-    #[inline]
-    pub(crate) fn end_both(&self, open: Open, kernel: NameIdx, work: Work) {
-        if open.is_off() {
-            return;
-        }
-        let (end, log) = self.plain_end(thread::here());
-        if log.and_then(|log| log.end_plain_both(&open, kernel, end, work)).is_none() {
-            carefully(move || self.end_both_with_care(open, kernel, end, work));
-        }
-    }
-
-    /// Ends a kernel.
-    #[inline(always)]
-    pub(crate) fn end_kernel(&self, open: Open, work: Work) {
-        if !open.is_off() {
-            let (when, which) = open.halves();
-            self.end_open_kernel(thread::here(), when, which, work);
-        }
-    }
-
-    #[inline]
-    fn end_open_kernel(&self, here: Thread, when: (u64, u64), which: (u64, u64), work: Work) {
-        let open = Open::from_halves(when, which);
-        let (end, log) = self.plain_end(here);
-        if log.and_then(|log| log.end_plain_kernel(&open, end, work)).is_none() {
-            carefully(move || self.end_kernel_with_care(open, end, work));
-        }
+    ending! {
+        /// Ends a brick and the one kernel that is all of it with one reading.
+        end_both, end_open_both, end_plain_both, end_both_with_care, kernel
     }
 
     /// Ends a brick and begins the next one with the same reading.
@@ -132,10 +109,13 @@ impl Recorder {
         if open.is_off() {
             return self.begin_brick(next);
         }
-        let (now, log) = self.plain_end(thread::here());
-        match log.and_then(|log| log.end_plain_brick(&open, now, work).map(|()| log)) {
-            Some(log) => Open { start: now, ..log.begin(next, 1) },
-            None => carefully_begun(move || self.lap_with_care(open, now, work, next)),
+        let begun = self.end_plain(thread::here(), |log, now| {
+            log.end_plain_brick(&open, now, work)?;
+            Some(Open { start: now, ..log.begin(next, 1) })
+        });
+        match begun {
+            Ok(begun) => begun,
+            Err(now) => carefully_begun(move || self.lap_with_care(open, now, work, next)),
         }
     }
 
@@ -145,10 +125,13 @@ impl Recorder {
         if open.is_off() {
             return Open::OFF;
         }
-        let (now, log) = self.plain_end(thread::here());
-        match log.and_then(|log| log.end_plain_kernel(&open, now, work).map(|()| log)) {
-            Some(log) => Open { start: now, ..log.begin(next, 1) },
-            None => carefully_begun(move || self.next_detail_with_care(open, now, work, next)),
+        let begun = self.end_plain(thread::here(), |log, now| {
+            log.end_plain_kernel(&open, now, work)?;
+            Some(Open { start: now, ..log.begin(next, 1) })
+        });
+        match begun {
+            Ok(begun) => begun,
+            Err(now) => carefully_begun(move || self.next_detail_with_care(open, now, work, next)),
         }
     }
 
@@ -158,22 +141,26 @@ impl Recorder {
         if brick.is_off() {
             return;
         }
-        let (end, log) = self.plain_end(thread::here());
         let pair = [(&kernel, kernel_work), (&brick, work)];
-        if log.and_then(|log| log.end_plain_pair(pair, end)).is_none() {
+        if let Err(end) = self.end_plain(thread::here(), |log, end| log.end_plain_pair(pair, end)) {
             carefully(move || self.end_last_with_care([brick, kernel], end, [kernel_work, work]));
         }
     }
 
-    /// The clock at the end of a span, first of all, and this thread's log. The reading is 0, and there is no log, where
-    /// the clock is not the processor's counter, or counters are read in each brick.
+    /// Reads the clock, first of all, and calls `f` with this thread's log and the reading. Where `f` gave up, what the
+    /// clock said; 0 where it was not read, as it isn't the processor's counter, or counters are read in each brick.
     #[inline(always)]
-    fn plain_end(&self, here: Thread) -> (u64, Option<&ThreadLog>) {
+    fn end_plain<T>(
+        &self,
+        here: Thread,
+        f: impl FnOnce(&ThreadLog, u64) -> Option<T>,
+    ) -> Result<T, u64> {
         let state = self.state.load(Relaxed);
         if state & PLAIN == 0 {
-            return (0, None);
+            return Err(0);
         }
-        (self.plain_now(), self.near_log(here, state))
+        let end = self.plain_now();
+        self.near_log(here, state).and_then(|log| f(log, end)).ok_or(end)
     }
 
     /// This thread's log, if it is among the first ones, is there already, and `state` is [`PLAIN`].
