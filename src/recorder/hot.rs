@@ -1,21 +1,21 @@
 //! The hot path: all that an ordinary span runs is in this file.
 //!
 //! Nearly every span begins and ends on one thread, nests, finds room in the log, and is timed by the processor's
-//! counter. Each call takes a short way for these. It gives up, having written nothing, where anything is otherwise, and
-//! a [careful](super::careful) way does the same. Both write the same rows, and `equivalence.rs` holds them to that.
+//! counter: for these each call has a short way. Where anything is otherwise it gives up, having written nothing, and a
+//! [careful](super::careful) way does the same. `equivalence.rs` checks that both write the same rows.
 //!
-//! The short ways are `#[inline]`, so that they are compiled with their caller, in another crate too: without a call, with
-//! the span in registers, and with the thread's number where the program's linker put it. A library finds that number by
-//! a call, for which a function saves all its registers; so it is passed to the functions that may stay functions.
+//! The short ways are `#[inline]`, so that they are compiled with their caller, in another crate too: without calls, with
+//! the span in registers. A library finds the thread's number by a call, around which registers are saved; so functions
+//! that are not inlined are given it.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::careful::{carefully, carefully_begun};
 use super::log::{Open, ThreadLog};
 use super::thread::{self, Thread};
-use super::{HAS_PLAIN_CLOCK, NEAR, OFF, PLAIN, Recorder};
+use super::{OFF, PLAIN, Recorder};
 use crate::brick::Work;
-use crate::row::{NameIdx, Row};
+use crate::row::NameIdx;
 
 /// A way to end a span. Out of line, if the compiler has it so, all its words are in registers.
 macro_rules! ending {
@@ -31,12 +31,7 @@ macro_rules! ending {
 
         #[inline]
         fn $end_open(
-            &self,
-            here: Thread,
-            when: (u64, u64),
-            which: (u64, u64),
-            $($kernel: NameIdx,)?
-            work: Work,
+            &self, here: Thread, when: (u64, u64), which: (u64, u64), $($kernel: NameIdx,)? work: Work,
         ) {
             let open = Open::from_halves(when, which);
             let ended = self.end_plain(here, |log, end| log.$plain(&open, $($kernel,)? end, work));
@@ -104,7 +99,7 @@ impl Recorder {
     }
 
     /// Ends a brick and begins the next one with the same reading.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lap(&self, open: Open, work: Work, next: NameIdx) -> Open {
         if open.is_off() {
             return self.begin_brick(next);
@@ -162,31 +157,9 @@ impl Recorder {
         let end = self.plain_now();
         self.near_log(here, state).and_then(|log| f(log, end)).ok_or(end)
     }
-
-    /// This thread's log, if it is among the first ones, is there already, and `state` is [`PLAIN`].
-    #[inline(always)]
-    pub(super) fn near_log(&self, here: Thread, state: u32) -> Option<&ThreadLog> {
-        let log = self.near[here.index() % NEAR].get()?;
-        (log.key.load(Relaxed) == here.key(state)).then_some(log)
-    }
-
-    /// The clock, where [`state`](Self::state) is [`PLAIN`].
-    #[inline(always)]
-    pub(super) fn plain_now(&self) -> u64 {
-        if HAS_PLAIN_CLOCK { self.clock.now() } else { self.ticks.now() }
-    }
 }
 
 impl ThreadLog {
-    /// The first of some spans that begin now, each inside the one before it; but for its start.
-    #[inline(always)]
-    pub(super) fn begin(&self, name: NameIdx, spans: u64) -> Open {
-        let order = self.begun.load(Relaxed);
-        self.begun.store(order + spans, Relaxed);
-        let (covered, home) = (self.covered.load(Relaxed), self.home.load(Relaxed));
-        Open { start: 0, covered, home, what: order << 32 | u64::from(name) }
-    }
-
     #[inline(always)]
     fn end_plain_brick(&self, open: &Open, end: u64, work: Work) -> Option<()> {
         let (at, [row]) = self.next_rows()?;
@@ -200,14 +173,14 @@ impl ThreadLog {
     pub(super) fn end_plain_both(
         &self,
         open: &Open,
-        kernel: NameIdx,
+        of: NameIdx,
         end: u64,
         work: Work,
     ) -> Option<()> {
         let (at, [row]) = self.next_rows()?;
         let times = self.cover(open, end)?;
-        let words = [open.home, open.what];
-        row.store_brick_kernel(times, work, words, self.layer.load(Relaxed), kernel);
+        let layer = self.layer.load(Relaxed);
+        row.store_brick_kernel(times, work, [open.home, open.what], layer, of);
         self.next.store(at + 1, Release);
         Some(())
     }
@@ -239,13 +212,6 @@ impl ThreadLog {
         second.store_brick(times, work, [brick.home, brick.what], layer);
         self.next.store(at + 2, Release);
         Some(())
-    }
-
-    /// The next `N` rows, and the number of the first.
-    #[inline(always)]
-    pub(super) fn next_rows<const N: usize>(&self) -> Option<(u32, &[Row; N])> {
-        let at = self.next.load(Relaxed);
-        Some((at, self.rows.get(at as usize..)?.first_chunk()?))
     }
 
     /// A brick's start, how long it took, and what of that is its own. The thread's time is then covered up to `end`.

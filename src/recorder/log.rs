@@ -236,6 +236,22 @@ impl ThreadLog {
         self.layer.store(u32::from(layer) << 16, Relaxed);
     }
 
+    /// The first of some spans that begin now, each inside the one before it; but for its start.
+    #[inline(always)]
+    pub(super) fn begin(&self, name: NameIdx, spans: u64) -> Open {
+        let order = self.begun.load(Relaxed);
+        self.begun.store(order + spans, Relaxed);
+        let (covered, home) = (self.covered.load(Relaxed), self.home.load(Relaxed));
+        Open { start: 0, covered, home, what: order << 32 | u64::from(name) }
+    }
+
+    /// The next `N` rows, and the number of the first.
+    #[inline(always)]
+    pub(super) fn next_rows<const N: usize>(&self) -> Option<(u32, &[Row; N])> {
+        let at = self.next.load(Relaxed);
+        Some((at, self.rows.get(at as usize..)?.first_chunk()?))
+    }
+
     /// Writes a record that has the place in the order of begins that the next span has.
     pub(super) fn push_event(&self, pass: u32, event: Event) {
         self.push(&Record { pass, order: self.begun.load(Relaxed) as u32, event });

@@ -53,6 +53,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use self::log::ThreadLog;
+use self::thread::Thread;
 use crate::clock::{Clock, Ticks};
 use crate::machine::ReadCounters;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, OnceLock, lock};
@@ -196,6 +197,19 @@ impl Recorder {
         self.generation.store(generation, Relaxed);
         self.set_state(self.is_active());
         generation
+    }
+
+    /// This thread's log, if it is among the first ones, is there already, and `state` is [`PLAIN`].
+    #[inline(always)]
+    fn near_log(&self, here: Thread, state: u32) -> Option<&ThreadLog> {
+        let log = self.near[here.index() % NEAR].get()?;
+        (log.key.load(Relaxed) == here.key(state)).then_some(log)
+    }
+
+    /// The clock, where [`state`](Self::state) is [`PLAIN`].
+    #[inline(always)]
+    fn plain_now(&self) -> u64 {
+        if HAS_PLAIN_CLOCK { self.clock.now() } else { self.ticks.now() }
     }
 
     fn all_logs(&self) -> impl Iterator<Item = &Arc<ThreadLog>> {
