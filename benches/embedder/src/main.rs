@@ -10,6 +10,7 @@ mod raw;
 #[path = "../../peers/src/hot_path/report.rs"]
 mod report;
 #[path = "../../peers/src/hot_path/row.rs"]
+#[allow(dead_code, reason = "peers have targets and room that these rows don't")]
 mod row;
 #[path = "../../peers/src/hot_path/series.rs"]
 mod series;
