@@ -146,8 +146,8 @@ pub(crate) struct Fold {
     /// By level.
     tiles: [TileSums; 3],
     products: ProductSums,
-    /// By name, then by source and [`Slot`].
-    names: Vec<[[Option<Box<Sums>>; Slot::ALL.len()]; Source::ALL.len()]>,
+    /// By source and [`Slot`], then by name: so that rows of one slot find their table once.
+    names: [[Vec<Option<Box<Sums>>>; Slot::ALL.len()]; Source::ALL.len()],
     /// What has sums in the open pass.
     open: Vec<(Source, NameIdx)>,
     /// For how many there is memory to wait in.
@@ -168,8 +168,8 @@ pub(crate) struct Sums {
     max: u64,
     /// `max`, but at most [`LONGEST_COMMON`].
     max_common: u64,
-    /// Of the durations. Exact up to half of what fits, and a lower bound from there on.
-    squares: u128,
+    /// Of the durations. Exact while it fits, and a lower bound from there on.
+    squares: Squares,
     work: Work,
     histogram: Histogram,
     counters: Option<Box<CounterSums>>,
@@ -184,7 +184,7 @@ impl Default for Sums {
             min: u64::MAX,
             max: 0,
             max_common: 0,
-            squares: 0,
+            squares: Squares::default(),
             work: Work::default(),
             histogram: Histogram::default(),
             counters: None,
@@ -197,22 +197,31 @@ impl Sums {
     #[inline]
     fn add(&mut self, duration: u64, exclusive: u64, work: Work) -> bool {
         self.widen_range(duration, duration);
-        self.squares = plus_square(self.squares, duration);
+        self.squares.add(square(duration));
         self.add_to_totals(duration, exclusive, work);
         self.histogram.record_widening(duration)
     }
 
-    /// Adds it if it lies between the shortest and the longest so far, is at most [`LONGEST_COMMON`], and its bucket has
-    /// memory. Else `None`, and nothing is done.
+    /// Adds it if it lies between the shortest and the longest so far, is at most [`LONGEST_COMMON`], its bucket has
+    /// memory, and the sums don't overflow. Else `None`, and nothing is done.
     #[inline(always)]
     fn add_common(&mut self, duration: u64, exclusive: u64, work: Work) -> Option<()> {
         // Where there are none yet, the shortest is longer than the longest.
         if duration < self.min || duration > self.max_common {
             return None;
         }
+        let total = self.total.checked_add(duration)?;
+        let exclusive = self.exclusive.checked_add(exclusive)?;
+        let elements = self.work.elements.checked_add(work.elements)?;
+        let low = self.squares.low.checked_add(duration * duration)?;
         self.histogram.record_common(duration)?;
-        self.squares = self.squares.wrapping_add(square(duration));
-        self.add_to_totals(duration, exclusive, work);
+        self.squares.low = low;
+        self.count += 1;
+        (self.total, self.exclusive, self.work.elements) = (total, exclusive, elements);
+        if work.flops | work.bytes != 0 {
+            self.work.flops = self.work.flops.saturating_add(work.flops);
+            self.work.bytes = self.work.bytes.saturating_add(work.bytes);
+        }
         Some(())
     }
 
@@ -239,7 +248,7 @@ impl Sums {
         self.total = self.total.saturating_add(other.total);
         self.exclusive = self.exclusive.saturating_add(other.exclusive);
         self.widen_range(other.min, other.max);
-        self.squares = self.squares.saturating_add(other.squares).min(MOST_SQUARES);
+        self.squares.add(other.squares.get());
         self.work.elements = self.work.elements.saturating_add(other.work.elements);
         self.work.flops = self.work.flops.saturating_add(other.work.flops);
         self.work.bytes = self.work.bytes.saturating_add(other.work.bytes);
@@ -276,13 +285,13 @@ impl Sums {
         // floats.
         let (count, total) = (u128::from(self.count), u128::from(self.total));
         let exact = count
-            .checked_mul(self.squares)
+            .checked_mul(self.squares.get())
             .and_then(|squares| Some(squares.saturating_sub(total.checked_mul(total)?)));
         let deviations = match exact {
             Some(scaled) => scaled as f64 / self.count as f64,
             None => {
                 let mean = self.total as f64 / self.count as f64;
-                (self.squares as f64 - mean * self.total as f64).max(0.0)
+                (self.squares.get() as f64 - mean * self.total as f64).max(0.0)
             }
         };
         stats.merge(&BrickStats {
@@ -301,23 +310,39 @@ impl Sums {
     }
 }
 
-const MOST_SQUARES: u128 = u128::MAX >> 1;
+/// Some 2 s. The squares of a few that are no longer fit 64 bits.
+const LONGEST_COMMON: u64 = (1 << 31) - 1;
+const _: () = assert!(LONGEST_COMMON <= Histogram::MOST_COMMON);
 
-/// Some 2.4 h. The square of what is no longer can be added without a look at whether the sum wraps, as that takes 2^41
-/// spans from the most that a sum can be.
-const LONGEST_COMMON: u64 = (1 << 43) - 1;
-const _: () = assert!(
-    (u128::MAX - MOST_SQUARES) / (LONGEST_COMMON as u128 * LONGEST_COMMON as u128) >= 1 << 41
-        && LONGEST_COMMON <= Histogram::MOST_COMMON
-);
+/// A sum of squares. In halves, so that a square that has room in the lower one takes one addition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Squares {
+    low: u64,
+    high: u64,
+}
+
+impl Squares {
+    fn get(self) -> u128 {
+        u128::from(self.high) << 64 | u128::from(self.low)
+    }
+
+    fn add(&mut self, squares: u128) {
+        let sum = self.get().saturating_add(squares);
+        (self.low, self.high) = (sum as u64, (sum >> 64) as u64);
+    }
+}
 
 fn square(duration: u64) -> u128 {
     u128::from(duration) * u128::from(duration)
 }
 
-/// A sum of squares and one more.
-fn plus_square(squares: u128, duration: u64) -> u128 {
-    squares.saturating_add(square(duration)).min(MOST_SQUARES)
+/// The place of a name in a table that grows.
+fn entry(sums: &mut Vec<Option<Box<Sums>>>, name: NameIdx) -> &mut Option<Box<Sums>> {
+    let index = usize::from(name);
+    if index >= sums.len() {
+        sums.resize_with(index + 1, || None);
+    }
+    &mut sums[index]
 }
 
 impl Fold {
@@ -393,8 +418,9 @@ impl Fold {
     #[inline(always)]
     fn take_common_span(&mut self, span: Timing) -> Option<()> {
         let slot = self.slot_of(span.pass);
-        let slots = &mut self.names.get_mut(usize::from(span.name))?[span.source as usize];
-        slots[slot as usize].as_deref_mut()?.add_common(span.duration, span.exclusive, span.work)
+        let sums = &mut self.names[span.source as usize][slot as usize];
+        let sums = sums.get_mut(usize::from(span.name))?.as_deref_mut()?;
+        sums.add_common(span.duration, span.exclusive, span.work)
     }
 
     #[cold]
@@ -408,11 +434,8 @@ impl Fold {
         source: Source,
     ) {
         let slot = self.slot_of(pass);
-        let index = usize::from(name);
-        if index >= self.names.len() {
-            self.names.resize_with(index + 1, Default::default);
-        }
-        let sums = self.names[index][source as usize][slot as usize].get_or_insert_default();
+        let slots = &mut self.names[source as usize];
+        let sums = entry(&mut slots[slot as usize], name).get_or_insert_default();
         if sums.count == 0 && slot == Slot::Open {
             self.open.push((source, name));
         }
@@ -426,17 +449,17 @@ impl Fold {
     #[cold]
     #[inline(never)]
     fn widen_open(&mut self, source: Source, name: NameIdx, slot: Slot) {
-        let slots = &mut self.names[usize::from(name)][source as usize];
-        let mut open = slots[Slot::Open as usize].take().unwrap_or_else(|| {
+        let slots = &mut self.names[source as usize];
+        let mut open = entry(&mut slots[Slot::Open as usize], name).take().unwrap_or_else(|| {
             self.can_wait += 1;
             Box::default()
         });
-        if let Some(sums) = &slots[slot as usize] {
+        if let Some(sums) = entry(&mut slots[slot as usize], name) {
             open.histogram.widen_to(&sums.histogram);
         }
         // Those that began to wait at once are in the list, which has had room for them.
         self.can_wait += usize::from(slot == Slot::Open && open.count == 1);
-        slots[Slot::Open as usize] = Some(open);
+        *entry(&mut slots[Slot::Open as usize], name) = Some(open);
         self.open.reserve(self.can_wait.saturating_sub(self.open.len()));
     }
 
@@ -449,10 +472,10 @@ impl Fold {
     /// ends, they still wait.
     fn take_counters(&mut self, pass: u32, counted: &Counted) {
         let slot = self.slot_of(pass);
-        let Some(sources) = self.names.get_mut(usize::from(counted.brick)) else { return };
-        let slots = &mut sources[Source::Host as usize];
-        let slot = if slots[slot as usize].is_some() { slot } else { Slot::Open };
-        if let Some(sums) = &mut slots[slot as usize] {
+        let (host, name) = (Source::Host, counted.brick);
+        let slot = if self.sums(host, slot, name).is_some() { slot } else { Slot::Open };
+        let sums = &mut self.names[host as usize][slot as usize];
+        if let Some(Some(sums)) = sums.get_mut(usize::from(name)) {
             sums.counters.get_or_insert_default().add(&counted.reading());
         }
     }
@@ -535,13 +558,13 @@ impl Fold {
 
     fn move_open_to(&mut self, slot: Slot) {
         for (source, name) in self.open.drain(..) {
-            let slots = &mut self.names[usize::from(name)][source as usize];
-            let mut open = slots[Slot::Open as usize].take();
+            let slots = &mut self.names[source as usize];
+            let mut open = entry(&mut slots[Slot::Open as usize], name).take();
             if let Some(open) = &mut open {
-                slots[slot as usize].get_or_insert_default().merge(open);
+                entry(&mut slots[slot as usize], name).get_or_insert_default().merge(open);
                 open.clear();
             }
-            slots[Slot::Open as usize] = open;
+            *entry(&mut slots[Slot::Open as usize], name) = open;
         }
     }
 
@@ -575,15 +598,17 @@ impl Fold {
 
     /// The sums of one name, if there are any.
     pub(crate) fn sums(&self, source: Source, slot: Slot, name: NameIdx) -> Option<&Sums> {
-        self.names.get(usize::from(name))?[source as usize][slot as usize].as_deref()
+        self.names[source as usize][slot as usize].get(usize::from(name))?.as_deref()
     }
 
     /// The sums of every name that has any.
     pub(crate) fn all_sums(&self) -> impl Iterator<Item = (NameIdx, Source, Slot, &Sums)> {
-        self.names.iter().zip(0..).flat_map(|(sources, name)| {
-            Source::ALL.into_iter().zip(sources).flat_map(move |(source, slots)| {
-                let sums = Slot::ALL.into_iter().zip(slots);
-                sums.filter_map(move |(slot, sums)| Some((name, source, slot, sums.as_deref()?)))
+        let names = self.names.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        (0..names as NameIdx).flat_map(move |name| {
+            Source::ALL.into_iter().flat_map(move |source| {
+                let of_slot =
+                    move |slot| Some((name, source, slot, self.sums(source, slot, name)?));
+                Slot::ALL.into_iter().filter_map(of_slot)
             })
         })
     }

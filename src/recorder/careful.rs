@@ -12,6 +12,25 @@ use super::log::{Open, ThreadLog};
 use super::{NO_LOG, OFF, Recorder};
 use crate::row::{Event, NONE, NameIdx, Record, Span, SpanKind, flag};
 
+/// Runs a careful way, out of line. `f` is to own all that it needs: what has an address at the caller's is kept in memory
+/// on the short way, too, and storing by words what is then copied as a whole takes as long as half a reading of the
+/// clock.
+#[cold]
+#[inline(never)]
+pub(super) fn carefully<R>(f: impl FnOnce() -> R) -> R {
+    f()
+}
+
+/// The same with a span as its result, which goes through words of its own for the same reason.
+#[inline(always)]
+pub(super) fn carefully_begun(f: impl FnOnce() -> Open) -> Open {
+    let [start, covered, home, what] = carefully(move || {
+        let Open { start, covered, home, what } = f();
+        [start, covered, home, what]
+    });
+    Open { start, covered, home, what }
+}
+
 impl Recorder {
     #[cold]
     pub(super) fn begin_brick_with_care(&self, name: NameIdx, spans: u64) -> Open {

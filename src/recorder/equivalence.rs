@@ -1,5 +1,5 @@
-//! The short ways and the careful ones do the same: whatever is called in whatever order, they write
-//! the same rows.
+//! The short ways and the careful ones write the same rows, whatever is called in whatever order; and so do spans that
+//! are timed one by one and timestamps that are labelled afterwards.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use brickscope_profile::stats::BrickStats;
 use proptest::prelude::*;
 
 use super::timestamps::MOST_SCRIPTS;
-use super::{Looked, Open, OpenPass, PLAIN, Recorder, Timestamps};
+use super::{Looked, Open, OpenPass, PLAIN, Recorder, Timestamps, thread};
 use crate::clock::{Clock, MockClock};
 use crate::fold::Slot;
 use crate::machine::LoadReading;
@@ -263,14 +263,14 @@ impl Laps {
     }
 }
 
-fn read(readings: &Timestamps<'_>, hand: &MockClock, laps: &mut Laps, part: &Part) {
+fn read(timestamps: &Timestamps<'_>, hand: &MockClock, laps: &mut Laps, part: &Part) {
     if let Part::Turn(nanos) = part {
         laps.is_one = false;
         return hand.advance(*nanos);
     }
     let take_if_no_lap = |laps: &mut Laps| {
         if !laps.is_one {
-            readings.take();
+            timestamps.take();
         }
         laps.read();
     };
@@ -282,17 +282,17 @@ fn read(readings: &Timestamps<'_>, hand: &MockClock, laps: &mut Laps, part: &Par
         Part::Kernels(_, kernels) => {
             for (i, &nanos) in kernels.iter().enumerate() {
                 if i > 0 {
-                    readings.take();
+                    timestamps.take();
                 }
                 hand.advance(nanos);
             }
         }
         Part::Layer(_, parts) => {
-            parts.iter().for_each(|part| read(readings, hand, laps, part));
+            parts.iter().for_each(|part| read(timestamps, hand, laps, part));
             return take_if_no_lap(laps);
         }
     }
-    readings.take();
+    timestamps.take();
     laps.read();
 }
 
@@ -344,7 +344,7 @@ fn say(script: &mut PassScriptBuilder, laps: &mut Laps, part: &Part) {
 enum Labelled {
     AtOnce,
     Late,
-    /// With as few readings as can be.
+    /// With as few timestamps as can be.
     LateByLaps,
 }
 
@@ -359,10 +359,10 @@ fn run_parts(labelled: Labelled, capacity: usize, passes: &[Vec<Part>]) -> Recor
         let pass = recorder.begin_pass(look);
         if labelled != Labelled::AtOnce {
             let laps = Laps::new(labelled == Labelled::LateByLaps);
-            let readings = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
+            let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
             let mut read_by = laps;
-            parts.iter().for_each(|part| read(&readings, &hand, &mut read_by, part));
-            let unlabelled = readings.end().expect("nothing else is recorded");
+            parts.iter().for_each(|part| read(&timestamps, &hand, &mut read_by, part));
+            let unlabelled = timestamps.end().expect("nothing else is recorded");
             // It isn't the pass's any more.
             hand.advance(1000);
             let mut script = PassScript::builder();
@@ -384,7 +384,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 }))]
 
     #[test]
-    fn what_is_told_afterwards_is_recorded_as_what_is_told_at_once(
+    fn what_is_labelled_afterwards_is_recorded_as_what_is_timed_at_once(
         passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..4),
         capacity in prop_oneof![Just(0_usize), Just(3), Just(20), Just(1000)],
     ) {
@@ -404,7 +404,7 @@ proptest! {
     }
 
     #[test]
-    fn sums_of_what_is_told_afterwards_are_those_of_what_is_told_at_once(
+    fn sums_of_what_is_labelled_afterwards_are_those_of_what_is_timed_at_once(
         passes in prop::collection::vec(prop::collection::vec(part(), 0..12), 1..8),
         capacity in prop_oneof![Just(0_usize), Just(10)],
     ) {
@@ -425,19 +425,19 @@ proptest! {
     }
 }
 
-/// In a pass of two readings: what is done with them, then how many spans ended, and how many did not.
-fn of_two_readings(room: usize, then: impl FnOnce(&Recorder, Timestamps<'_>)) -> (u64, u64) {
+/// Does something with a pass of two timestamps; how many spans ended then, and how many did not.
+fn of_two_timestamps(room: usize, then: impl FnOnce(&Recorder, Timestamps<'_>)) -> (u64, u64) {
     let look = |_: &mut Option<LoadReading>| Looked::No;
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), 10);
     recorder.set_active(true);
     let pass = recorder.begin_pass(look);
     let mut room = vec![0; room];
-    let readings = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
-    readings.take();
+    let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
+    timestamps.take();
     hand.advance(5);
-    readings.take();
-    then(&recorder, readings);
+    timestamps.take();
+    then(&recorder, timestamps);
     recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
     let (mut ended, mut begun) = (0, 0);
     recorder.collect(|log| {
@@ -455,38 +455,38 @@ fn script_of(bricks: u16) -> PassScript {
 }
 
 #[test]
-fn readings_of_which_nobody_says_what_they_were_of_are_counted() {
-    let tell = |bricks: u16| {
-        of_two_readings(2, |_, readings| {
-            let unlabelled = readings.end().expect("all is as it should be");
+fn timestamps_that_nobody_labels_are_counted() {
+    let label = |bricks: u16| {
+        of_two_timestamps(2, |_, timestamps| {
+            let unlabelled = timestamps.end().expect("all is as it should be");
             assert_eq!(unlabelled.label(&script_of(bricks), 0), bricks == 1);
         })
     };
-    assert_eq!(tell(1), (1, 0));
-    assert_eq!([0, 2].map(tell), [(0, 2); 2], "of other passes");
-    assert_eq!(of_two_readings(2, |_, readings| drop(readings)), (0, 2));
-    assert_eq!(of_two_readings(2, |_, readings| drop(readings.end())), (0, 2));
-    let no_room = of_two_readings(1, |_, readings| assert!(readings.end().is_none()));
+    assert_eq!(label(1), (1, 0));
+    assert_eq!([0, 2].map(label), [(0, 2); 2], "of other passes");
+    assert_eq!(of_two_timestamps(2, |_, timestamps| drop(timestamps)), (0, 2));
+    assert_eq!(of_two_timestamps(2, |_, timestamps| drop(timestamps.end())), (0, 2));
+    let no_room = of_two_timestamps(1, |_, timestamps| assert!(timestamps.end().is_none()));
     assert_eq!(no_room, (0, 2));
-    let overlapped = of_two_readings(2, |recorder, readings| {
+    let overlapped = of_two_timestamps(2, |recorder, timestamps| {
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        assert!(readings.end().is_none(), "it can't be told whether they nest");
+        assert!(timestamps.end().is_none(), "they might overlap");
     });
     assert_eq!(overlapped, (1, 2));
 }
 
 #[test]
-fn what_is_recorded_before_readings_are_told_leaves_them_untold() {
-    let then = of_two_readings(2, |recorder, readings| {
-        let unlabelled = readings.end().expect("all is as it should be");
+fn what_is_recorded_before_timestamps_are_labelled_leaves_them_unlabelled() {
+    let then = of_two_timestamps(2, |recorder, timestamps| {
+        let unlabelled = timestamps.end().expect("all is as it should be");
         recorder.end_brick(recorder.begin_brick(1), Work::default());
         assert!(!unlabelled.label(&script_of(1), 0));
     });
     assert_eq!(then, (1, 2));
-    let layer = of_two_readings(2, |recorder, readings| {
+    let layer = of_two_timestamps(2, |recorder, timestamps| {
         let (open, before) = recorder.begin_layer(1);
         recorder.end_layer(open, before);
-        assert!(readings.end().is_none(), "it can't be told what is in the layer");
+        assert!(timestamps.end().is_none(), "they might lie in the layer");
     });
     assert_eq!(layer.1, 2);
 }
@@ -498,17 +498,17 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
     let recorder = Recorder::new(hand.clock(), 0);
     recorder.set_active(true);
     let mut room = [0; 6];
-    let mut tell = |work: u64| {
+    let mut label = |work: u64| {
         let mut script = PassScript::builder();
-        // So many that readings take fewer rows than spans.
+        // So many that timestamps take fewer rows than spans.
         (0..3).for_each(|_| script.kernels(0, Work::elements(work).into(), &[]));
         let pass = recorder.begin_pass(look);
-        let readings = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
-        (0..6).for_each(|_| readings.take());
-        assert!(readings.end().expect("all is as it should be").label(&script.build(), 0));
+        let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
+        (0..6).for_each(|_| timestamps.take());
+        assert!(timestamps.end().expect("all is as it should be").label(&script.build(), 0));
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
     };
-    (0..10).for_each(|_| tell(1));
+    (0..10).for_each(|_| label(1));
     let known = || {
         let mut known = 0;
         recorder.collect(|log| known += log.drained.scripts.len());
@@ -516,11 +516,11 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
     };
     assert_eq!(known(), 1);
     let works = MOST_SCRIPTS as u64 + 6;
-    (0..works).for_each(&mut tell);
+    (0..works).for_each(&mut label);
     assert_eq!(known(), MOST_SCRIPTS);
     let mut elements = 0;
     recorder.collect(|log| {
-        let sums = log.fold().sums(Source::Host, Slot::Decode, 0).expect("it was told of");
+        let sums = log.fold().sums(Source::Host, Slot::Decode, 0).expect("it was labelled");
         let mut stats = BrickStats::new("");
         sums.add_to(&mut stats);
         elements = stats.total_elements;
@@ -528,7 +528,7 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
     assert_eq!(
         elements,
         3 * (10 + (works - 1) * works / 2),
-        "those that it doesn't know are told row by row"
+        "those that it doesn't know are written row by row"
     );
 }
 
@@ -539,18 +539,18 @@ fn a_log_that_is_begun_anew_knows_no_script_of_before() {
     let recorder = Recorder::new(hand.clock(), 10);
     recorder.set_active(true);
     let [first, second] = [4, 5].map(script_of);
-    let tell = |script: &PassScript| {
+    let label = |script: &PassScript| {
         let mut room = vec![0; script.readings()];
         let pass = recorder.begin_pass(look);
-        let readings = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
-        (0..script.readings()).for_each(|_| readings.take());
-        assert!(readings.end().expect("all is as it should be").label(script, 0));
+        let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
+        (0..script.readings()).for_each(|_| timestamps.take());
+        assert!(timestamps.end().expect("all is as it should be").label(script, 0));
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
     };
-    tell(&first);
-    tell(&second);
+    label(&first);
+    label(&second);
     recorder.reset();
-    tell(&second);
+    label(&second);
     let (records, begun, _) = left_by(&recorder);
     assert_eq!((records.len(), begun), (6, 5), "five bricks and their pass");
 }
@@ -564,24 +564,24 @@ fn work_grows_with_the_position() {
 }
 
 #[test]
-fn a_reset_forgets_readings_and_turning_off_has_them_counted() {
-    let reset = of_two_readings(2, |recorder, readings| {
+fn a_reset_forgets_timestamps_and_turning_off_has_them_counted() {
+    let reset = of_two_timestamps(2, |recorder, timestamps| {
         recorder.reset();
         // The thread's next span makes the log one of what comes after.
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        assert!(readings.end().is_none());
+        assert!(timestamps.end().is_none());
     });
     assert_eq!(reset, (1, 0));
-    let off = of_two_readings(2, |recorder, readings| {
+    let off = of_two_timestamps(2, |recorder, timestamps| {
         recorder.set_active(false);
-        assert!(readings.end().is_none());
+        assert!(timestamps.end().is_none());
         recorder.set_active(true);
     });
     assert_eq!(off, (0, 2));
 }
 
 #[test]
-fn only_a_pass_of_its_own_that_is_recorded_has_readings() {
+fn only_a_pass_of_its_own_that_is_recorded_has_timestamps() {
     let look = |_: &mut Option<LoadReading>| Looked::No;
     let [own, other] = [(); 2].map(|()| Recorder::new(MockClock::default().clock(), 10));
     assert!(own.timestamps(None, &mut []).is_none(), "profiling was off when it began");
@@ -608,7 +608,7 @@ fn the_short_way_is_open_whenever_it_may_be() {
     let is_short = || {
         // The first span of a thread makes its log.
         recorder.end_brick(recorder.begin_brick(1), Work::default());
-        recorder.near_log(recorder.state.load(Relaxed)).is_some()
+        recorder.near_log(thread::here(), recorder.state.load(Relaxed)).is_some()
     };
     assert!(!is_short(), "it is off");
     recorder.set_active(true);

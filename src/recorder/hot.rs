@@ -1,28 +1,46 @@
-//! The hot path: all that an ordinary span runs is in this file, in the order in which it runs.
+//! The hot path: all that an ordinary span runs is in this file.
 //!
 //! Nearly every span begins and ends on one thread, nests, finds room in the log, and is timed by the processor's
-//! counter. Each call here takes a short way for these, which returns `None`, having written nothing, where a span is
-//! otherwise; then a [careful](super::careful) way does the same, whatever is irregular. Both write the same rows, and
-//! `equivalence.rs` holds them to that.
+//! counter: for these each call has a short way. Where anything is otherwise it gives up, having written nothing, and a
+//! [careful](super::careful) way does the same. `equivalence.rs` checks that both write the same rows.
 //!
-//! All of it is `#[inline]`, so that it is compiled with its caller, in another crate too. That is what makes it short:
-//! no call, a span in registers, and the thread's number from where the program's linker put it. Compiled in a library
-//! by itself, the last one alone is a call, for which registers are saved.
+//! The short ways are `#[inline]`, so that they are compiled with their caller, in another crate too: without calls, with
+//! the span in registers. A library finds the thread's number by a call, around which registers are saved; so functions
+//! that are not inlined are given it.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use brickscope_profile::brick::Work;
 
+use super::careful::{carefully, carefully_begun};
 use super::log::{Open, ThreadLog};
-use super::{HAS_PLAIN_CLOCK, NEAR, OFF, PLAIN, Recorder, thread};
-use crate::row::{NameIdx, Row};
+use super::thread::{self, Thread};
+use super::{OFF, PLAIN, Recorder};
+use crate::row::NameIdx;
 
-/// Runs a careful way, out of line. `f` is to own all it needs: what it referred to would be kept in memory on the short
-/// way, too, and storing word by word what is copied as a whole takes as long as half a reading of the clock.
-#[cold]
-#[inline(never)]
-fn carefully<R>(f: impl FnOnce() -> R) -> R {
-    f()
+/// A way to end a span. Out of line, if the compiler has it so, all its words are in registers.
+macro_rules! ending {
+    ($(#[$about:meta])* $end:ident, $end_open:ident, $plain:ident, $care:ident $(, $kernel:ident)?) => {
+        $(#[$about])*
+        #[inline(always)]
+        pub(crate) fn $end(&self, open: Open, $($kernel: NameIdx,)? work: Work) {
+            if !open.is_off() {
+                let (when, which) = open.halves();
+                self.$end_open(thread::here(), when, which, $($kernel,)? work);
+            }
+        }
+
+        #[inline]
+        fn $end_open(
+            &self, here: Thread, when: (u64, u64), which: (u64, u64), $($kernel: NameIdx,)? work: Work,
+        ) {
+            let open = Open::from_halves(when, which);
+            let ended = self.end_plain(here, |log, end| log.$plain(&open, $($kernel,)? end, work));
+            if let Err(end) = ended {
+                carefully(move || self.$care(open, $($kernel,)? end, work));
+            }
+        }
+    };
 }
 
 impl Recorder {
@@ -44,8 +62,8 @@ impl Recorder {
         if state == OFF {
             return Open::OFF;
         }
-        let Some(log) = self.near_log(state) else {
-            return carefully(move || self.begin_brick_with_care(name, spans));
+        let Some(log) = self.near_log(thread::here(), state) else {
+            return carefully_begun(move || self.begin_brick_with_care(name, spans));
         };
         let open = log.begin(name, spans);
         let last_end = log.last_end.load(Relaxed);
@@ -61,59 +79,39 @@ impl Recorder {
         if state == OFF {
             return Open::OFF;
         }
-        let Some(log) = self.near_log(state) else {
-            return carefully(move || self.begin_detail_with_care(name));
+        let Some(log) = self.near_log(thread::here(), state) else {
+            return carefully_begun(move || self.begin_detail_with_care(name));
         };
         let open = log.begin(name, 1);
         Open { start: self.plain_now(), ..open }
     }
 
-    /// Ends a brick. Begun while off, it ends here.
-    #[inline]
-    pub(crate) fn end_brick(&self, open: Open, work: Work) {
-        if open.is_off() {
-            return;
-        }
-        let (end, log) = self.plain_end();
-        if log.and_then(|log| log.end_plain_brick(&open, end, work)).is_none() {
-            carefully(move || self.end_brick_with_care(open, end, work));
-        }
+    ending! {
+        /// Ends a brick. Begun while off, it ends here.
+        end_brick, end_open_brick, end_plain_brick, end_brick_with_care
     }
-
-    /// Ends a brick and the one kernel that is all of it with one reading.
-    #[inline]
-    pub(crate) fn end_both(&self, open: Open, kernel: NameIdx, work: Work) {
-        if open.is_off() {
-            return;
-        }
-        let (end, log) = self.plain_end();
-        if log.and_then(|log| log.end_plain_both(&open, kernel, end, work)).is_none() {
-            carefully(move || self.end_both_with_care(open, kernel, end, work));
-        }
+    ending! {
+        /// Ends a kernel.
+        end_kernel, end_open_kernel, end_plain_kernel, end_kernel_with_care
     }
-
-    /// Ends a kernel.
-    #[inline]
-    pub(crate) fn end_kernel(&self, open: Open, work: Work) {
-        if open.is_off() {
-            return;
-        }
-        let (end, log) = self.plain_end();
-        if log.and_then(|log| log.end_plain_kernel(&open, end, work)).is_none() {
-            carefully(move || self.end_kernel_with_care(open, end, work));
-        }
+    ending! {
+        /// Ends a brick and the one kernel that is all of it with one reading.
+        end_both, end_open_both, end_plain_both, end_both_with_care, kernel
     }
 
     /// Ends a brick and begins the next one with the same reading.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lap(&self, open: Open, work: Work, next: NameIdx) -> Open {
         if open.is_off() {
             return self.begin_brick(next);
         }
-        let (now, log) = self.plain_end();
-        match log.and_then(|log| log.end_plain_brick(&open, now, work).map(|()| log)) {
-            Some(log) => Open { start: now, ..log.begin(next, 1) },
-            None => carefully(move || self.lap_with_care(open, now, work, next)),
+        let begun = self.end_plain(thread::here(), |log, now| {
+            log.end_plain_brick(&open, now, work)?;
+            Some(Open { start: now, ..log.begin(next, 1) })
+        });
+        match begun {
+            Ok(begun) => begun,
+            Err(now) => carefully_begun(move || self.lap_with_care(open, now, work, next)),
         }
     }
 
@@ -123,10 +121,13 @@ impl Recorder {
         if open.is_off() {
             return Open::OFF;
         }
-        let (now, log) = self.plain_end();
-        match log.and_then(|log| log.end_plain_kernel(&open, now, work).map(|()| log)) {
-            Some(log) => Open { start: now, ..log.begin(next, 1) },
-            None => carefully(move || self.next_detail_with_care(open, now, work, next)),
+        let begun = self.end_plain(thread::here(), |log, now| {
+            log.end_plain_kernel(&open, now, work)?;
+            Some(Open { start: now, ..log.begin(next, 1) })
+        });
+        match begun {
+            Ok(begun) => begun,
+            Err(now) => carefully_begun(move || self.next_detail_with_care(open, now, work, next)),
         }
     }
 
@@ -136,49 +137,30 @@ impl Recorder {
         if brick.is_off() {
             return;
         }
-        let (end, log) = self.plain_end();
         let pair = [(&kernel, kernel_work), (&brick, work)];
-        if log.and_then(|log| log.end_plain_pair(pair, end)).is_none() {
+        if let Err(end) = self.end_plain(thread::here(), |log, end| log.end_plain_pair(pair, end)) {
             carefully(move || self.end_last_with_care([brick, kernel], end, [kernel_work, work]));
         }
     }
 
-    /// The clock at the end of a span, first of all, and this thread's log. The reading is 0, and there is no log, where
-    /// the clock is not the processor's counter, or counters are read in each brick.
+    /// Reads the clock, first of all, and calls `f` with this thread's log and the reading. Where `f` gave up, what the
+    /// clock said; 0 where it was not read, as it isn't the processor's counter, or counters are read in each brick.
     #[inline(always)]
-    fn plain_end(&self) -> (u64, Option<&ThreadLog>) {
+    fn end_plain<T>(
+        &self,
+        here: Thread,
+        f: impl FnOnce(&ThreadLog, u64) -> Option<T>,
+    ) -> Result<T, u64> {
         let state = self.state.load(Relaxed);
         if state & PLAIN == 0 {
-            return (0, None);
+            return Err(0);
         }
-        (self.plain_now(), self.near_log(state))
-    }
-
-    /// This thread's log, if it is among the first ones, is there already, and `state` is [`PLAIN`].
-    #[inline(always)]
-    pub(super) fn near_log(&self, state: u32) -> Option<&ThreadLog> {
-        let thread = thread::here();
-        let log = self.near[thread.index() % NEAR].get()?;
-        (log.key.load(Relaxed) == thread.key(state)).then_some(log)
-    }
-
-    /// The clock, where [`state`](Self::state) is [`PLAIN`].
-    #[inline(always)]
-    pub(super) fn plain_now(&self) -> u64 {
-        if HAS_PLAIN_CLOCK { self.clock.now() } else { self.ticks.now() }
+        let end = self.plain_now();
+        self.near_log(here, state).and_then(|log| f(log, end)).ok_or(end)
     }
 }
 
 impl ThreadLog {
-    /// The first of some spans that begin now, each inside the one before it; but for its start.
-    #[inline(always)]
-    pub(super) fn begin(&self, name: NameIdx, spans: u64) -> Open {
-        let order = self.begun.load(Relaxed);
-        self.begun.store(order + spans, Relaxed);
-        let (covered, home) = (self.covered.load(Relaxed), self.home.load(Relaxed));
-        Open { start: 0, covered, home, what: order << 32 | u64::from(name) }
-    }
-
     #[inline(always)]
     fn end_plain_brick(&self, open: &Open, end: u64, work: Work) -> Option<()> {
         let (at, [row]) = self.next_rows()?;
@@ -192,14 +174,14 @@ impl ThreadLog {
     pub(super) fn end_plain_both(
         &self,
         open: &Open,
-        kernel: NameIdx,
+        of: NameIdx,
         end: u64,
         work: Work,
     ) -> Option<()> {
         let (at, [row]) = self.next_rows()?;
         let times = self.cover(open, end)?;
-        let words = [open.home, open.what];
-        row.store_brick_kernel(times, work, words, self.layer.load(Relaxed), kernel);
+        let layer = self.layer.load(Relaxed);
+        row.store_brick_kernel(times, work, [open.home, open.what], layer, of);
         self.next.store(at + 1, Release);
         Some(())
     }
@@ -231,13 +213,6 @@ impl ThreadLog {
         second.store_brick(times, work, [brick.home, brick.what], layer);
         self.next.store(at + 2, Release);
         Some(())
-    }
-
-    /// The next `N` rows, and the number of the first.
-    #[inline(always)]
-    pub(super) fn next_rows<const N: usize>(&self) -> Option<(u32, &[Row; N])> {
-        let at = self.next.load(Relaxed);
-        Some((at, self.rows.get(at as usize..)?.first_chunk()?))
     }
 
     /// A brick's start, how long it took, and what of that is its own. The thread's time is then covered up to `end`.

@@ -49,6 +49,17 @@ impl Open {
         Self { what: u64::from(order) << 32 | u64::from(kernel), ..self }
     }
 
+    /// In two pairs, each of which goes to a function in registers.
+    #[inline(always)]
+    pub(super) fn halves(self) -> ((u64, u64), (u64, u64)) {
+        ((self.start, self.covered), (self.home, self.what))
+    }
+
+    #[inline(always)]
+    pub(super) fn from_halves((start, covered): (u64, u64), (home, what): (u64, u64)) -> Self {
+        Self { start, covered, home, what }
+    }
+
     /// The serial of the log that it began in.
     pub(super) fn log(&self) -> u32 {
         (self.home >> 32) as u32
@@ -226,6 +237,22 @@ impl ThreadLog {
 
     pub(super) fn set_layer(&self, layer: u16) {
         self.layer.store(u32::from(layer) << 16, Relaxed);
+    }
+
+    /// The first of some spans that begin now, each inside the one before it; but for its start.
+    #[inline(always)]
+    pub(super) fn begin(&self, name: NameIdx, spans: u64) -> Open {
+        let order = self.begun.load(Relaxed);
+        self.begun.store(order + spans, Relaxed);
+        let (covered, home) = (self.covered.load(Relaxed), self.home.load(Relaxed));
+        Open { start: 0, covered, home, what: order << 32 | u64::from(name) }
+    }
+
+    /// The next `N` rows, and the number of the first.
+    #[inline(always)]
+    pub(super) fn next_rows<const N: usize>(&self) -> Option<(u32, &[Row; N])> {
+        let at = self.next.load(Relaxed);
+        Some((at, self.rows.get(at as usize..)?.first_chunk()?))
     }
 
     /// Writes a record that has the place in the order of begins that the next span has.

@@ -56,6 +56,7 @@ pub(crate) use self::drain::Lane;
 use self::log::ThreadLog;
 pub(crate) use self::log::{Open, Owner};
 pub(crate) use self::passes::{Looked, OpenPass, Standing};
+use self::thread::Thread;
 pub(crate) use self::timestamps::{Timestamps, Unlabelled};
 use crate::clock::{Clock, Ticks};
 use crate::machine::ReadCounters;
@@ -197,11 +198,25 @@ impl Recorder {
         generation
     }
 
+    /// This thread's log, if it is among the first ones, is there already, and `state` is [`PLAIN`].
+    #[inline(always)]
+    fn near_log(&self, here: Thread, state: u32) -> Option<&Arc<ThreadLog>> {
+        let log = self.near[here.index() % NEAR].get()?;
+        (log.key.load(Relaxed) == here.key(state)).then_some(log)
+    }
+
+    /// The clock, where [`state`](Self::state) is [`PLAIN`].
+    #[inline(always)]
+    fn plain_now(&self) -> u64 {
+        if HAS_PLAIN_CLOCK { self.clock.now() } else { self.ticks.now() }
+    }
+
     fn all_logs(&self) -> impl Iterator<Item = &Arc<ThreadLog>> {
         let far = self.far.iter().filter_map(OnceLock::get).flat_map(|block| block.iter());
         self.near.iter().chain(far).filter_map(OnceLock::get)
     }
 
+    #[inline]
     fn log_if_on(&self) -> Option<&Arc<ThreadLog>> {
         let state = self.state.load(Relaxed);
         if state == OFF { None } else { self.log_here(state >> 1) }
@@ -209,7 +224,17 @@ impl Recorder {
 
     /// This thread's log. `None` where there is no way to it: the thread is being torn down, or its
     /// log is just being made (by an allocator that records, say).
+    #[inline(always)]
     fn log_here(&self, generation: u32) -> Option<&Arc<ThreadLog>> {
+        match self.near_log(thread::here(), generation << 1 | PLAIN) {
+            Some(log) => Some(log),
+            None => self.find_or_make_log(generation),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_or_make_log(&self, generation: u32) -> Option<&Arc<ThreadLog>> {
         let here = thread::here();
         let thread = if here.is_numbered() {
             Some(here)

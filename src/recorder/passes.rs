@@ -198,6 +198,7 @@ impl Recorder {
     }
 
     /// Adds a tile, or a run of them, that began and ended at these readings.
+    #[inline]
     pub(crate) fn add_tile_of(&self, level: u16, start: u64, end: u64, work: TileWork) {
         let Some(log) = self.log_if_on() else { return };
         let duration = end.saturating_sub(start);

@@ -24,11 +24,9 @@ impl Thread {
         (self.0 >> 32) as u32
     }
 
-    /// This thread and a recorder's state: equal to the key of its log if the state is
-    /// [`PLAIN`](super::PLAIN) and of the generation of the log.
-    ///
-    /// A sum is as good as a pair here: the lower halves of both, the index and the state, have no carry, and two logs
-    /// whose keys are compared lie in one place, so their indexes differ only with their serials.
+    /// This thread and a recorder's state in one word. It is the key of this thread's log if the state is
+    /// [`PLAIN`](super::PLAIN) and of the log's generation, and else of none: an index and a state add up without a
+    /// carry into the serial, and a serial has one index.
     #[inline(always)]
     pub(super) fn key(self, state: u32) -> u64 {
         self.0.wrapping_add(state.into())

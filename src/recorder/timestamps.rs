@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::log::ThreadLog;
@@ -47,11 +48,11 @@ impl Recorder {
         room: &'p mut [u64],
     ) -> Option<Timestamps<'p>> {
         let pass = pass?;
-        let log = pass.log.as_deref()?;
+        let log = pass.log.as_ref()?;
         let state = self.state.load(Relaxed);
         // A pass of somebody else's is none that this recorder's bricks can be in.
-        let own = self.near_log(state)?;
-        let is_first = std::ptr::eq(own, log) && !pass.has_timestamps.replace(true);
+        let own = self.near_log(thread::here(), state)?;
+        let is_first = Arc::ptr_eq(own, log) && !pass.has_timestamps.replace(true);
         is_first.then(|| Timestamps {
             recorder: self,
             pass,
