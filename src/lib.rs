@@ -11,8 +11,8 @@ mod names;
 mod profiler;
 mod recorder;
 mod row;
-mod script;
 mod sync;
+mod template;
 
 /// The vocabulary: the kinds of operation that have names of their own, and the groups that they form. With the types
 /// that the predecessor has under this path.
@@ -44,10 +44,10 @@ pub use crate::machine::{
 pub use crate::names::KernelId;
 pub use crate::profiler::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickProfiler, BrickTimer, ChecksumRecorder,
-    DeviceRecorder, GraphRecorder, HandOff, KernelTimer, LayerTimer, PassReadings, PassTimer,
-    TileRecorder, TileTimer, UntoldPass,
+    DeviceRecorder, GraphRecorder, HandOff, KernelTimer, LayerTimer, PassTimer, PassTimestamps,
+    TileRecorder, TileTimer, UnlabelledPass,
 };
-pub use crate::script::{GrowingWork, PassScript, PassScriptBuilder};
+pub use crate::template::{GrowingWork, PassTemplate, PassTemplateBuilder};
 
 /// The pages of `docs/`, so that their examples are tests.
 #[cfg(doctest)]

@@ -273,8 +273,8 @@ enum Kind {
     /// A brick and the one kernel that is all of it. The kernel's name is where flags would be, and all else is the
     /// brick's. Read back it is two records.
     BrickKernel = 13,
-    /// The rows that come next are timestamps, eight in each, which a script labels. Read back they are as many
-    /// records as the script has spans.
+    /// The rows that come next are timestamps, eight in each, which a template labels. Read back they are as many
+    /// records as the template has spans.
     Block = 14,
 }
 
@@ -301,14 +301,14 @@ impl Kind {
 /// What stands before the timestamps of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The number of the script in the log.
-    pub(crate) script: u32,
+    /// The number of the template in the log.
+    pub(crate) template: u32,
     pub(crate) timestamps: usize,
     pub(crate) position: u64,
     pub(crate) pass: u32,
     /// The place of the first span in the order of begins.
     pub(crate) order: u32,
-    /// The layer of spans that the script has in none.
+    /// The layer of spans that the template has in none.
     pub(crate) layer: u16,
 }
 
@@ -444,10 +444,10 @@ impl Row {
 
     /// Makes it what stands before timestamps.
     pub(crate) fn store_block(&self, block: &Block) {
-        let Block { script, timestamps, position, pass, order, layer } = *block;
+        let Block { template, timestamps, position, pass, order, layer } = *block;
         let how = how(pass, 0, Source::Host, Kind::Block);
         let what = what(order, layer, 0);
-        self.store_words([script.into(), timestamps as u64, position, 0, 0, 0, how, what]);
+        self.store_words([template.into(), timestamps as u64, position, 0, 0, 0, how, what]);
     }
 
     /// Makes it eight timestamps.
@@ -547,7 +547,7 @@ impl Row {
     pub(crate) fn load_block(&self) -> Block {
         let what = self.word(7);
         Block {
-            script: self.word(0) as u32,
+            template: self.word(0) as u32,
             timestamps: self.word(1) as usize,
             position: self.word(2),
             pass: (self.how() >> 32) as u32,
@@ -726,7 +726,7 @@ mod tests {
     #[test]
     fn what_stands_before_timestamps_is_read_back() {
         let block = Block {
-            script: u32::MAX,
+            template: u32::MAX,
             timestamps: 17,
             position: 1 << 40,
             pass: 7,

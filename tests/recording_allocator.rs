@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use brickscope::{BrickId, BrickProfiler, PassScript, Phase, Work};
+use brickscope::{BrickId, BrickProfiler, PassTemplate, Phase, Work};
 
 static PROFILER: OnceLock<BrickProfiler> = OnceLock::new();
 static RECORDS: AtomicBool = AtomicBool::new(false);
@@ -41,14 +41,14 @@ unsafe impl GlobalAlloc for Recording {
 static ALLOCATOR: Recording = Recording;
 
 /// A pass of five bricks that is told afterwards. Whether it was told.
-fn tell_a_pass(profiler: &BrickProfiler, script: &PassScript) -> bool {
+fn tell_a_pass(profiler: &BrickProfiler, template: &PassTemplate) -> bool {
     let mut room = [0; 10];
     let pass = profiler.begin_pass(Phase::Decode);
-    let readings = profiler.readings_of(&pass, &mut room).expect("it is on");
-    (0..script.readings()).for_each(|_| readings.take());
-    let is_told = readings.end().is_some_and(|untold| untold.tell(script, 0));
+    let readings = profiler.timestamps_of(&pass, &mut room).expect("it is on");
+    (0..template.timestamps()).for_each(|_| readings.take());
+    let is_labelled = readings.end().is_some_and(|unlabelled| unlabelled.label(template, 0));
     profiler.end_pass(pass, 1, 0);
-    is_told
+    is_labelled
 }
 
 /// It would never end if the profiler waited for itself.
@@ -59,15 +59,15 @@ fn recording_inside_recording_never_waits_and_loses_nothing_uncounted() {
     RECORDS.store(true, Relaxed);
     let rounds = if cfg!(miri) { 20 } else { 2_000 };
     let allocate = || {
-        let mut script = None;
+        let mut template = None;
         for i in 0..rounds {
             if i % 10 == 0 {
-                let mut builder = PassScript::builder();
+                let mut builder = PassTemplate::builder();
                 (0..5).for_each(|_| builder.brick(BrickId::Sampling, Work::elements(i)));
-                script = Some(builder.build());
+                template = Some(builder.build());
             }
-            let told = tell_a_pass(profiler, script.as_ref().expect("it was built"));
-            // The first time the log makes room for the script, in which the allocator may record.
+            let told = tell_a_pass(profiler, template.as_ref().expect("it was built"));
+            // The first time the log makes room for the template, in which the allocator may record.
             assert!(told || i % 10 == 0, "nothing else was recorded in the pass");
             std::hint::black_box(Box::new(i));
             if i % 50 == 0 {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use brickscope::{BrickId, BrickProfiler, KernelId, PassScript, PassTimer, Phase, UntoldPass};
+use brickscope::{
+    BrickId, BrickProfiler, KernelId, PassTemplate, PassTimer, Phase, UnlabelledPass,
+};
 use brickscope_kernels::Watch;
 
 use crate::cpu::{Cpu, Deal, Shares};
@@ -46,7 +48,7 @@ struct Template {
     shape: PassShape,
     /// The profiler's numbers for the routines.
     kernels: Box<[KernelId]>,
-    script: PassScript,
+    template: PassTemplate,
 }
 
 impl<'m> Session<'m> {
@@ -149,7 +151,7 @@ impl<'m> Session<'m> {
 
     /// As [`forward`](Self::forward), by the same code, and reports each pass, layer, brick and kernel to
     /// `profiler`. One token after others is a decode pass, anything else is prefill. Decode passes only read the clock
-    /// and are reported when they are over ([`BrickProfiler::readings_of`]); prefill is reported while it runs.
+    /// and are reported when they are over ([`BrickProfiler::timestamps_of`]); prefill is reported while it runs.
     ///
     /// Each call first looks up the kernels' names, which takes some microseconds. For many short calls, call
     /// [`profiled`](Self::profiled) once and then [`forward_with`](Self::forward_with).
@@ -226,7 +228,7 @@ impl<'m> Session<'m> {
             // An earlier pass panicked while it had the readings.
             room = Timed::room(self.model.config.n_layers);
         }
-        let readings = is_short.then(|| profiler.readings_of(pass, &mut room)).flatten();
+        let readings = is_short.then(|| profiler.timestamps_of(pass, &mut room)).flatten();
         let chosen = match readings.map(Timed::new) {
             Some(timed) => {
                 let chosen = self.run(&timed, tokens, outputs, sampler.as_deref_mut());
@@ -246,7 +248,7 @@ impl<'m> Session<'m> {
     /// Labels the readings of a decode pass; the cache hasn't been advanced yet.
     fn label(
         &mut self,
-        pass: UntoldPass<'_>,
+        pass: UnlabelledPass<'_>,
         probe: &Profiled<'_>,
         tokens: &[u32],
         outputs: Outputs,
@@ -260,16 +262,16 @@ impl<'m> Session<'m> {
             let walks = [position - 1, position]
                 .map(|at| self.walk(at, tokens, outputs, sampler.as_deref_mut()));
             let kernels = probe.kernels();
-            self.template = template(walks, position, kernels).map(|script| Template {
+            self.template = template(walks, position, kernels).map(|template| Template {
                 shape,
                 kernels: kernels.into(),
-                script,
+                template,
             });
         }
         debug_assert!(self.template.is_some(), "the position changes the work, not the bricks");
         // Without a template, the readings are counted as unfinished.
-        if let Some(Template { script, .. }) = &self.template {
-            pass.tell(script, position as u64);
+        if let Some(Template { template, .. }) = &self.template {
+            pass.label(template, position as u64);
         }
     }
 

@@ -7,7 +7,9 @@
 use std::cell::RefCell;
 use std::mem::discriminant;
 
-use brickscope::{BrickId, GrowingWork, KernelId, PassReadings, PassScript, UntoldPass, Work};
+use brickscope::{
+    BrickId, GrowingWork, KernelId, PassTemplate, PassTimestamps, UnlabelledPass, Work,
+};
 
 use crate::probe::{KernelProbe, Probe};
 use crate::routines::Routine;
@@ -15,10 +17,10 @@ use crate::routines::Routine;
 /// Reads the clock, and does nothing else. Where a brick ends and a kernel's brick or a layer begins it reads once,
 /// since nothing runs in between.
 #[derive(Debug)]
-pub(crate) struct Timed<'p>(PassReadings<'p>);
+pub(crate) struct Timed<'p>(PassTimestamps<'p>);
 
 impl<'p> Timed<'p> {
-    pub(crate) fn new(readings: PassReadings<'p>) -> Self {
+    pub(crate) fn new(readings: PassTimestamps<'p>) -> Self {
         Self(readings)
     }
 
@@ -27,7 +29,7 @@ impl<'p> Timed<'p> {
         vec![0; 64 * n_layers + 64]
     }
 
-    pub(crate) fn end(self) -> Option<UntoldPass<'p>> {
+    pub(crate) fn end(self) -> Option<UnlabelledPass<'p>> {
         self.0.end()
     }
 }
@@ -76,7 +78,7 @@ impl Probe for Timed<'_> {
 /// Reads the clock where each kernel but the first begins.
 #[derive(Debug)]
 pub(crate) struct TimedKernels<'a> {
-    readings: &'a PassReadings<'a>,
+    readings: &'a PassTimestamps<'a>,
     has_any: bool,
 }
 
@@ -168,12 +170,12 @@ pub(crate) fn template(
     walks: [Walk; 2],
     position: usize,
     kernels: &[KernelId],
-) -> Option<PassScript> {
+) -> Option<PassTemplate> {
     let [before, here] = walks.map(|walk| walk.0.into_inner());
     if before.len() != here.len() {
         return None;
     }
-    let mut template = PassScript::builder();
+    let mut template = PassTemplate::builder();
     let kernel = |routine: Routine| kernels[routine.index()];
     // The open brick of several kernels.
     let mut open: Option<(BrickId, Vec<(KernelId, GrowingWork)>)> = None;

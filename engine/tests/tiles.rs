@@ -94,8 +94,8 @@ fn tiles_add_up_to_the_kernels_that_they_are_of_and_lie_within_them() {
                 profiler.disable_tile_profiling();
                 profiler.reset();
                 session.clear();
-                let untold = session.forward_profiled(&profiler, &tokens).expect("it runs");
-                assert_eq!(told, untold, "{what}");
+                let unlabelled = session.forward_profiled(&profiler, &tokens).expect("it runs");
+                assert_eq!(told, unlabelled, "{what}");
                 let profile = profiler.profile();
                 assert!(profile.tiles.is_empty() && profile.tile_threads.is_empty(), "{what}");
                 assert_eq!(profile.tile_balance, None, "{what}");

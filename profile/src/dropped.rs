@@ -21,7 +21,7 @@ pub struct Dropped {
     /// `(other)`.
     pub names: u64,
     /// Spans that began and never ended, or ended while recording was off; and readings of the clock of which nobody
-    /// said what they were of (`PassReadings`).
+    /// said what they were of (`PassTimestamps`).
     pub unfinished: u64,
     /// Bricks and kernels that ended on another thread than they began on; counted outside of
     /// passes.

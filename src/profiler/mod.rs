@@ -47,7 +47,7 @@ pub use self::graph::GraphRecorder;
 pub use self::tiles::TileRecorder;
 pub use self::timers::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickTimer, HandOff, KernelTimer, LayerTimer,
-    PassReadings, PassTimer, TileTimer, UntoldPass,
+    PassTimer, PassTimestamps, TileTimer, UnlabelledPass,
 };
 
 /// Times the bricks of an engine, from any number of threads.

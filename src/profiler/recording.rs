@@ -9,7 +9,7 @@ use brickscope_profile::name::{Name, NameIdx, NameKind};
 use super::timers::RunningKernel;
 use super::{
     BrickGuard, BrickKernelsTimer, BrickProfiler, BrickTimer, HandOff, KernelTimer, LayerTimer,
-    PassReadings, PassTimer,
+    PassTimer, PassTimestamps,
 };
 use crate::names::KernelId;
 use crate::recorder::Open;
@@ -217,11 +217,11 @@ impl BrickProfiler {
     /// Bare readings of the clock in `pass`, whose meaning is given when the pass is over.
     ///
     /// Between two bricks this touches a few words where timers touch a few cache lines. It is meant for engines
-    /// whose bricks last microseconds and whose passes all take the same path: a [`PassScript`](crate::PassScript)
+    /// whose bricks last microseconds and whose passes all take the same path: a [`PassTemplate`](crate::PassTemplate)
     /// says once, for all of them, what each reading means.
     ///
     /// `room` holds the readings until then. A brick or a layer takes two, and each kernel of a brick after the
-    /// first takes one; readings can be shared ([`lap`](crate::PassScriptBuilder::lap)). Nothing else may be timed
+    /// first takes one; readings can be shared ([`lap`](crate::PassTemplateBuilder::lap)). Nothing else may be timed
     /// on this thread in the meantime. Until the readings have a meaning, nothing of the pass is recorded, so a
     /// profile taken during the pass doesn't have its bricks.
     ///
@@ -229,31 +229,31 @@ impl BrickProfiler {
     /// each brick, if the processor has no counter that tells the time, and on a second call for the same pass.
     ///
     /// ```
-    /// # use brickscope::{BrickId, BrickProfiler, PassScript, Phase, Work};
+    /// # use brickscope::{BrickId, BrickProfiler, PassTemplate, Phase, Work};
     /// # let profiler = BrickProfiler::enabled();
     /// # let norm = profiler.kernel("rms_norm", None);
-    /// let mut script = PassScript::builder();
-    /// script.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
-    /// let script = script.build();
+    /// let mut template = PassTemplate::builder();
+    /// template.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
+    /// let template = template.build();
     ///
-    /// let mut room = vec![0; script.readings()];
+    /// let mut room = vec![0; template.timestamps()];
     /// let pass = profiler.begin_pass(Phase::Decode);
-    /// if let Some(readings) = profiler.readings_of(&pass, &mut room) {
+    /// if let Some(readings) = profiler.timestamps_of(&pass, &mut room) {
     ///     readings.take();
     ///     // … the norm …
     ///     readings.take();
-    ///     if let Some(untold) = readings.end() {
-    ///         untold.tell(&script, 0);
+    ///     if let Some(unlabelled) = readings.end() {
+    ///         unlabelled.label(&template, 0);
     ///     }
     /// }
     /// profiler.end_pass(pass, 1, 0);
     /// ```
-    pub fn readings_of<'p>(
+    pub fn timestamps_of<'p>(
         &'p self,
         pass: &'p PassTimer,
         room: &'p mut [u64],
-    ) -> Option<PassReadings<'p>> {
-        self.recorder.timestamps(pass.open.as_ref(), room).map(PassReadings)
+    ) -> Option<PassTimestamps<'p>> {
+        self.recorder.timestamps(pass.open.as_ref(), room).map(PassTimestamps)
     }
 }
 

@@ -70,7 +70,7 @@ impl BrickProfiler {
     /// sums are kept, and the first 4096 passes. Forgets what was recorded so far.
     ///
     /// A thread allocates its rows at its first span. A span takes one row, and so does a brick together with the
-    /// one kernel that is all of it. A pass recorded by [readings](Self::readings_of) takes one row, and one for
+    /// one kernel that is all of it. A pass recorded by [readings](Self::timestamps_of) takes one row, and one for
     /// every eight readings, so a profile can have up to eight times as many spans as there are rows. The spans of
     /// threads that have ended are kept, up to eight times the capacity for each thread that lived at the same time.
     #[must_use]

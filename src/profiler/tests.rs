@@ -24,7 +24,7 @@ fn debug_output_is_short_however_much_was_recorded() {
         profiler.stop_brick(profiler.start_brick(BrickId::RmsNorm), 1);
     }
     let mut room = [0; 2];
-    let readings = profiler.readings_of(&pass, &mut room);
+    let readings = profiler.timestamps_of(&pass, &mut room);
     let texts = [
         format!("{profiler:?}"),
         format!("{profiler:#?}"),

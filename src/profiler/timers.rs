@@ -7,7 +7,7 @@ use brickscope_profile::tile::TileLevel;
 
 use crate::names::KernelId;
 use crate::recorder::{Open, OpenPass, Recorder, Timestamps, Unlabelled};
-use crate::script::PassScript;
+use crate::template::PassTemplate;
 
 /// A brick that has begun. Pass it to [`BrickProfiler::stop_brick`](crate::BrickProfiler::stop_brick).
 ///
@@ -149,7 +149,7 @@ impl fmt::Debug for PassTimer {
 }
 
 /// Clock readings of a pass whose meaning is given once the pass is over. See
-/// [`BrickProfiler::readings_of`](crate::BrickProfiler::readings_of).
+/// [`BrickProfiler::timestamps_of`](crate::BrickProfiler::timestamps_of).
 ///
 /// Readings that are dropped before that, for example by a panic, are
 /// [counted as unfinished](crate::Dropped::unfinished). The value can't leave its thread:
@@ -158,11 +158,11 @@ impl fmt::Debug for PassTimer {
 /// fn is_sent<T: Send>(_: T) {}
 /// let profiler = brickscope::BrickProfiler::enabled();
 /// let pass = profiler.begin_pass(brickscope::Phase::Decode);
-/// is_sent(profiler.readings_of(&pass, &mut [0; 2]));
+/// is_sent(profiler.timestamps_of(&pass, &mut [0; 2]));
 /// ```
-pub struct PassReadings<'p>(pub(super) Timestamps<'p>);
+pub struct PassTimestamps<'p>(pub(super) Timestamps<'p>);
 
-impl<'p> PassReadings<'p> {
+impl<'p> PassTimestamps<'p> {
     /// Reads the clock.
     #[inline(always)]
     pub fn take(&self) {
@@ -179,36 +179,36 @@ impl<'p> PassReadings<'p> {
     /// - profiling was turned off, or [reset](crate::BrickProfiler::reset). A reset forgets the readings instead
     ///   of counting them.
     #[must_use]
-    pub fn end(self) -> Option<UntoldPass<'p>> {
-        self.0.end().map(UntoldPass)
+    pub fn end(self) -> Option<UnlabelledPass<'p>> {
+        self.0.end().map(UnlabelledPass)
     }
 }
 
-impl fmt::Debug for PassReadings<'_> {
+impl fmt::Debug for PassTimestamps<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PassReadings").finish_non_exhaustive()
+        f.debug_struct("PassTimestamps").finish_non_exhaustive()
     }
 }
 
 /// The readings of a pass that has ended, before anyone has said what they mean. Dropped in that state, they are
 /// [counted as unfinished](crate::Dropped::unfinished).
 #[must_use = "readings that mean nothing are counted as unfinished"]
-pub struct UntoldPass<'p>(Unlabelled<'p>);
+pub struct UnlabelledPass<'p>(Unlabelled<'p>);
 
-impl UntoldPass<'_> {
-    /// Says what the readings mean: those of `script`, in a pass with `position` tokens before it. The script's
+impl UnlabelledPass<'_> {
+    /// Says what the readings mean: those of `template`, in a pass with `position` tokens before it. The template's
     /// kernels must come from the same profiler.
     ///
-    /// Returns `false`, and counts the readings as unfinished, if the script takes another number of readings, or
+    /// Returns `false`, and counts the readings as unfinished, if the template takes another number of readings, or
     /// if anything else has been timed on this thread since.
-    pub fn tell(self, script: &PassScript, position: u64) -> bool {
-        self.0.label(script, position)
+    pub fn label(self, template: &PassTemplate, position: u64) -> bool {
+        self.0.label(template, position)
     }
 }
 
-impl fmt::Debug for UntoldPass<'_> {
+impl fmt::Debug for UnlabelledPass<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UntoldPass").finish_non_exhaustive()
+        f.debug_struct("UnlabelledPass").finish_non_exhaustive()
     }
 }
 

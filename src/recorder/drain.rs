@@ -6,8 +6,8 @@ use super::log::{Owner, ThreadLog};
 use super::{Recorder, thread};
 use crate::fold::Fold;
 use crate::row::{Block, Record, Row, SpanKind, Timing};
-use crate::script::PassScript;
 use crate::sync::{MutexGuard, lock};
+use crate::template::PassTemplate;
 
 /// What ended threads leave is kept up to so many times what one may keep. A program that starts a
 /// thread for every request would fill the memory otherwise.
@@ -23,7 +23,7 @@ pub(super) struct Drained {
     dropped: u64,
     fold: Fold,
     /// What labels timestamps, by its number.
-    pub(super) scripts: Vec<PassScript>,
+    pub(super) templates: Vec<PassTemplate>,
     /// The thread that owns the log.
     thread: Owner,
     /// The threads that owned it before and have ended.
@@ -95,7 +95,7 @@ impl Drained {
     fn lane_of(&self, log: &ThreadLog) -> Lane {
         let kept = &log.rows[..self.up_to.min(log.kept)];
         let mut records = Vec::with_capacity(kept.len());
-        each_record(kept, &self.scripts, |record| records.push(*record));
+        each_record(kept, &self.templates, |record| records.push(*record));
         Lane { serial: self.fold.log, thread: self.thread.clone(), records }
     }
 }
@@ -105,12 +105,12 @@ impl ThreadLog {
     pub(super) fn drain(&self, drained: &mut Drained) {
         let next = self.next.load(Acquire) as usize;
         let (trace, tail) = self.rows.split_at(self.kept);
-        let Drained { fold, scripts, up_to, .. } = drained;
+        let Drained { fold, templates, up_to, .. } = drained;
         let before = std::mem::replace(up_to, next);
-        take_all(fold, scripts, trace.get(before..next.min(self.kept)).unwrap_or_default());
+        take_all(fold, templates, trace.get(before..next.min(self.kept)).unwrap_or_default());
         let ended = fold.ended();
         let tail = &tail[before.saturating_sub(self.kept)..next.saturating_sub(self.kept)];
-        take_all(fold, scripts, tail);
+        take_all(fold, templates, tail);
         // A log of no capacity was not asked for; it drops nothing.
         if self.kept > 0 {
             drained.dropped += drained.fold.ended() - ended;
@@ -139,21 +139,21 @@ fn split_first(rows: &[Row]) -> Option<(&Row, &[Row], &[Row])> {
 fn each_in_block(
     block: &Row,
     timestamps: &[Row],
-    scripts: &[PassScript],
+    templates: &[PassTemplate],
     f: impl FnMut(&Record),
 ) -> u64 {
-    let Block { script, position, pass, order, layer, .. } = block.load_block();
-    let Some(script) = scripts.get(script as usize) else { return 0 };
+    let Block { template, position, pass, order, layer, .. } = block.load_block();
+    let Some(template) = templates.get(template as usize) else { return 0 };
     let timestamp = |i: usize| timestamps[i / 8].timestamp(i);
-    script.each_record([pass, order], layer, position, timestamp, f);
-    script.spans()
+    template.each_record([pass, order], layer, position, timestamp, f);
+    template.spans()
 }
 
 /// Calls `f` with all records of some rows, in the order of ends.
-fn each_record(mut rows: &[Row], scripts: &[PassScript], mut f: impl FnMut(&Record)) {
+fn each_record(mut rows: &[Row], templates: &[PassTemplate], mut f: impl FnMut(&Record)) {
     while let Some((row, timestamps, rest)) = split_first(rows) {
         if row.is_block() {
-            each_in_block(row, timestamps, scripts, &mut f);
+            each_in_block(row, timestamps, templates, &mut f);
         } else {
             row.records().for_each(|record| f(&record));
         }
@@ -173,13 +173,13 @@ fn up_to_pass(rows: &[Row]) -> (Option<&Row>, usize) {
     (None, rows.len())
 }
 
-fn take_all(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
+fn take_all(fold: &mut Fold, templates: &[PassTemplate], mut rows: &[Row]) {
     if let Some(layers) = &mut fold.layers {
-        each_record(rows, scripts, |record| layers.take(record));
+        each_record(rows, templates, |record| layers.take(record));
     }
     loop {
         // Read once: it doesn't matter to rows of no pass how the next pass ends.
-        rows = take_while(fold, scripts, rows, Row::load_plain_outside, Row::is_outside);
+        rows = take_while(fold, templates, rows, Row::load_plain_outside, Row::is_outside);
         if rows.is_empty() {
             break;
         }
@@ -188,7 +188,7 @@ fn take_all(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
         let (pass, n) = up_to_pass(rows);
         let (of_pass, rest) = rows.split_at(n);
         fold.expect(pass.and_then(Row::load).as_ref());
-        take_while(fold, scripts, of_pass, Row::load_plain, |_| true);
+        take_while(fold, templates, of_pass, Row::load_plain, |_| true);
         rows = rest;
     }
     fold.expect(None);
@@ -198,7 +198,7 @@ fn take_all(fold: &mut Fold, scripts: &[PassScript], mut rows: &[Row]) {
 /// after it.
 fn take_while<'a>(
     fold: &mut Fold,
-    scripts: &[PassScript],
+    templates: &[PassTemplate],
     mut rows: &'a [Row],
     plain: impl Fn(&Row) -> Option<Timing>,
     is_taken: impl Fn(&Row) -> bool,
@@ -213,7 +213,7 @@ fn take_while<'a>(
             row.load_brick_kernel().iter().for_each(|record| take_labelled(fold, record));
             fold.add_ended(2);
         } else if row.is_block() {
-            let ended = each_in_block(row, timestamps, scripts, |record| {
+            let ended = each_in_block(row, timestamps, templates, |record| {
                 take_labelled(fold, record);
             });
             fold.add_ended(ended);

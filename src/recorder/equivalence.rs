@@ -7,13 +7,13 @@ use brickscope_profile::brick::{Phase, Source, Work};
 use brickscope_profile::stats::BrickStats;
 use proptest::prelude::*;
 
-use super::timestamps::MOST_SCRIPTS;
+use super::timestamps::MOST_TEMPLATES;
 use super::{Looked, Open, OpenPass, PLAIN, Recorder, Timestamps, thread};
 use crate::clock::{Clock, MockClock};
 use crate::fold::Slot;
 use crate::machine::LoadReading;
 use crate::row::{NameIdx, Record};
-use crate::script::{GrowingWork, PassScript, PassScriptBuilder};
+use crate::template::{GrowingWork, PassTemplate, PassTemplateBuilder};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -298,7 +298,7 @@ fn read(timestamps: &Timestamps<'_>, hand: &MockClock, laps: &mut Laps, part: &P
 
 const POSITION: u64 = 7;
 
-fn say(script: &mut PassScriptBuilder, laps: &mut Laps, part: &Part) {
+fn say(template: &mut PassTemplateBuilder, laps: &mut Laps, part: &Part) {
     // At `POSITION` it is what it is to be.
     let work = |name: NameIdx| {
         let Work { elements, flops, bytes } = work_of(name);
@@ -311,31 +311,31 @@ fn say(script: &mut PassScriptBuilder, laps: &mut Laps, part: &Part) {
         };
         GrowingWork { at_start, per_token }
     };
-    let lap_if_one = |script: &mut PassScriptBuilder, laps: &mut Laps| {
+    let lap_if_one = |template: &mut PassTemplateBuilder, laps: &mut Laps| {
         if laps.is_one {
-            script.lap();
+            template.lap();
         }
         laps.read();
     };
     match part {
         Part::Turn(_) => laps.is_one = false,
-        _ => lap_if_one(script, laps),
+        _ => lap_if_one(template, laps),
     }
     match *part {
         Part::Turn(_) => {}
-        Part::Brick(name) => script.kernels(name, work(name), &[]),
+        Part::Brick(name) => template.kernels(name, work(name), &[]),
         Part::BrickKernel(name, _) => {
-            script.kernels(name, work(name), &[(name + 1, work(name))]);
+            template.kernels(name, work(name), &[(name + 1, work(name))]);
         }
         Part::Kernels(name, ref kernels) => {
             let kernels: Vec<_> = (30..).map(|k| (k, work(k))).take(kernels.len()).collect();
-            script.kernels(name, work(name), &kernels);
+            template.kernels(name, work(name), &kernels);
         }
         Part::Layer(layer, ref parts) => {
-            script.begin_layer(layer);
-            parts.iter().for_each(|part| say(script, laps, part));
-            lap_if_one(script, laps);
-            script.end_layer();
+            template.begin_layer(layer);
+            parts.iter().for_each(|part| say(template, laps, part));
+            lap_if_one(template, laps);
+            template.end_layer();
         }
     }
 }
@@ -365,10 +365,10 @@ fn run_parts(labelled: Labelled, capacity: usize, passes: &[Vec<Part>]) -> Recor
             let unlabelled = timestamps.end().expect("nothing else is recorded");
             // It isn't the pass's any more.
             hand.advance(1000);
-            let mut script = PassScript::builder();
+            let mut template = PassTemplate::builder();
             let mut said_by = laps;
-            parts.iter().for_each(|part| say(&mut script, &mut said_by, part));
-            assert!(unlabelled.label(&script.build(), POSITION));
+            parts.iter().for_each(|part| say(&mut template, &mut said_by, part));
+            assert!(unlabelled.label(&template.build(), POSITION));
         } else {
             parts.iter().for_each(|part| time_at_once(&recorder, &hand, part));
         }
@@ -448,10 +448,10 @@ fn of_two_timestamps(room: usize, then: impl FnOnce(&Recorder, Timestamps<'_>)) 
 }
 
 /// Of so many bricks without kernels.
-fn script_of(bricks: u16) -> PassScript {
-    let mut script = PassScript::builder();
-    (0..bricks).for_each(|brick| script.kernels(brick, GrowingWork::default(), &[]));
-    script.build()
+fn script_of(bricks: u16) -> PassTemplate {
+    let mut template = PassTemplate::builder();
+    (0..bricks).for_each(|brick| template.kernels(brick, GrowingWork::default(), &[]));
+    template.build()
 }
 
 #[test]
@@ -499,25 +499,25 @@ fn a_log_knows_scripts_by_what_they_say_and_only_so_many() {
     recorder.set_active(true);
     let mut room = [0; 6];
     let mut label = |work: u64| {
-        let mut script = PassScript::builder();
+        let mut template = PassTemplate::builder();
         // So many that timestamps take fewer rows than spans.
-        (0..3).for_each(|_| script.kernels(0, Work::elements(work).into(), &[]));
+        (0..3).for_each(|_| template.kernels(0, Work::elements(work).into(), &[]));
         let pass = recorder.begin_pass(look);
         let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
         (0..6).for_each(|_| timestamps.take());
-        assert!(timestamps.end().expect("all is as it should be").label(&script.build(), 0));
+        assert!(timestamps.end().expect("all is as it should be").label(&template.build(), 0));
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
     };
     (0..10).for_each(|_| label(1));
     let known = || {
         let mut known = 0;
-        recorder.collect(|log| known += log.drained.scripts.len());
+        recorder.collect(|log| known += log.drained.templates.len());
         known
     };
     assert_eq!(known(), 1);
-    let works = MOST_SCRIPTS as u64 + 6;
+    let works = MOST_TEMPLATES as u64 + 6;
     (0..works).for_each(&mut label);
-    assert_eq!(known(), MOST_SCRIPTS);
+    assert_eq!(known(), MOST_TEMPLATES);
     let mut elements = 0;
     recorder.collect(|log| {
         let sums = log.fold().sums(Source::Host, Slot::Decode, 0).expect("it was labelled");
@@ -539,12 +539,12 @@ fn a_log_that_is_begun_anew_knows_no_script_of_before() {
     let recorder = Recorder::new(hand.clock(), 10);
     recorder.set_active(true);
     let [first, second] = [4, 5].map(script_of);
-    let label = |script: &PassScript| {
-        let mut room = vec![0; script.readings()];
+    let label = |template: &PassTemplate| {
+        let mut room = vec![0; template.timestamps()];
         let pass = recorder.begin_pass(look);
         let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
-        (0..script.readings()).for_each(|_| timestamps.take());
-        assert!(timestamps.end().expect("all is as it should be").label(script, 0));
+        (0..template.timestamps()).for_each(|_| timestamps.take());
+        assert!(timestamps.end().expect("all is as it should be").label(template, 0));
         recorder.end_pass(pass.expect("it is on"), Phase::Decode, 1, 2, look);
     };
     label(&first);

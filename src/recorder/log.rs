@@ -124,8 +124,8 @@ pub(crate) struct ThreadLog {
     pub(super) tiles: OnceLock<Box<Tiles>>,
     /// What counters said when bricks began that have not ended, by their order.
     pub(super) counting: Mutex<Vec<(u32, CounterReading)>>,
-    /// The script that was used last: where it lies, and its number.
-    pub(super) script: [AtomicUsize; 2],
+    /// The template that was used last: where it lies, and its number.
+    pub(super) template: [AtomicUsize; 2],
     /// The last look at what others do.
     pub(super) load: Mutex<Option<LoadReading>>,
     pub(super) drained: Mutex<Drained>,
@@ -176,7 +176,7 @@ impl ThreadLog {
             look_due: zero(),
             tiles: OnceLock::new(),
             counting: Mutex::default(),
-            script: [AtomicUsize::new(0), AtomicUsize::new(0)],
+            template: [AtomicUsize::new(0), AtomicUsize::new(0)],
             load: Mutex::default(),
             drained: Mutex::default(),
         }
@@ -191,7 +191,7 @@ impl ThreadLog {
             drained.leave(self);
         } else {
             *drained = Drained::default();
-            self.script[0].store(0, Relaxed);
+            self.template[0].store(0, Relaxed);
             self.begun.store(0, Relaxed);
             self.homeless.store(0, Relaxed);
         }

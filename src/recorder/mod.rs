@@ -21,11 +21,11 @@
 //! a format: rows carry numbers, and sums are made of them later, by `fold`.
 //!
 //! **A log** is an array of rows, one for each span, or for a brick and the kernel that is all of it; or, of a pass that
-//! is labelled afterwards, the number of a script and then timestamps, eight in a row. The first ones are kept: they are
+//! is labelled afterwards, the number of a template and then timestamps, eight in a row. The first ones are kept: they are
 //! the trace. The last ones, the tail, are used again and again: when they are full, their own thread folds them into
 //! sums and starts over with the tail. So sums are exact whatever happens to the trace. Who collects folds
 //! what was written since; a mutex makes sure that only one does. Its own thread takes it only when
-//! the tail is full, or when a pass has ended and the tail is nearly so, or is labelled by another script than the
+//! the tail is full, or when a pass has ended and the tail is nearly so, or is labelled by another template than the
 //! one before it: which is nobody's time.
 //!
 //! **Exclusive time.** A thread's `covered` is the time that its ended spans explain, each

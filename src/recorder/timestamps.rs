@@ -2,7 +2,7 @@
 //!
 //! Between two bricks of a model the caches are full of weights, so the cost of a span is the cache lines that it
 //! touches: of its code, of the log, and of all that describes it. A timestamp is one number, next to the one before
-//! it. When the pass is over, the timestamps go to the log as they are, eight in a row, with the number of the script
+//! it. When the pass is over, the timestamps go to the log as they are, eight in a row, with the number of the template
 //! that labels them, since they mean the same in each pass. Records are made of them when somebody wants records.
 
 use std::cell::Cell;
@@ -14,8 +14,8 @@ use super::log::ThreadLog;
 use super::{HAS_PLAIN_CLOCK, OpenPass, Recorder, TAIL, thread};
 use crate::clock::Ticks;
 use crate::row::Block;
-use crate::script::PassScript;
 use crate::sync::lock;
+use crate::template::PassTemplate;
 
 /// The timestamps of a pass that is open on this thread.
 ///
@@ -131,13 +131,13 @@ pub(crate) struct Unlabelled<'p> {
 }
 
 impl Unlabelled<'_> {
-    /// Says what they mean, at this position. Returns whether it could: not if the script has more timestamps or fewer,
+    /// Says what they mean, at this position. Returns whether it could: not if the template has more timestamps or fewer,
     /// nor if anything was recorded otherwise meanwhile. It lies after them, and in a log ends only grow.
-    pub(crate) fn label(mut self, script: &PassScript, position: u64) -> bool {
+    pub(crate) fn label(mut self, template: &PassTemplate, position: u64) -> bool {
         // What allocates comes first: the allocator may record.
-        let number = self.log.place_for(script);
+        let number = self.log.place_for(template);
         let is_so =
-            script.readings() == self.timestamps.len() && self.log.is_at(self.key, self.stood);
+            template.timestamps() == self.timestamps.len() && self.log.is_at(self.key, self.stood);
         if is_so {
             let timestamps = std::mem::take(&mut self.timestamps);
             // No brick begins before the last one ended, though the clock of the core that the thread has moved to may
@@ -147,7 +147,7 @@ impl Unlabelled<'_> {
                 last = last.max(self.recorder.plain_at(timestamp.get()));
                 timestamp.set(last);
             }
-            self.log.label(timestamps, script, number, position);
+            self.log.label(timestamps, template, number, position);
         }
         is_so
     }
@@ -160,7 +160,7 @@ impl Drop for Unlabelled<'_> {
 }
 
 /// Scripts that a log knows. What others label is written row by row.
-pub(super) const MOST_SCRIPTS: usize = if cfg!(miri) { 16 } else { 1024 };
+pub(super) const MOST_TEMPLATES: usize = if cfg!(miri) { 16 } else { 1024 };
 
 impl ThreadLog {
     /// What changes with any span that begins, and with the end of any brick or layer.
@@ -182,15 +182,15 @@ impl ThreadLog {
         }
     }
 
-    /// The number of a script in this log, for whose timestamps there is room. `None` if all of it is to be written row
+    /// The number of a template in this log, for whose timestamps there is room. `None` if all of it is to be written row
     /// by row.
-    fn place_for(&self, script: &PassScript) -> Option<u32> {
-        let needed = rows_of(script);
+    fn place_for(&self, template: &PassTemplate) -> Option<u32> {
+        let needed = rows_of(template);
         // A row is to be a span at least, as in any log.
-        if script.spans() < needed as u64 || needed > TAIL {
+        if template.spans() < needed as u64 || needed > TAIL {
             return None;
         }
-        let number = self.number_of(script)?;
+        let number = self.number_of(template)?;
         let at = self.next.load(Relaxed) as usize;
         if at >= self.kept && at + needed > self.rows.len() {
             self.start_tail_over()?;
@@ -202,34 +202,34 @@ impl ThreadLog {
     fn label(
         &self,
         timestamps: &[Cell<u64>],
-        script: &PassScript,
+        template: &PassTemplate,
         number: Option<u32>,
         position: u64,
     ) {
         let [begun, covered, ..] = self.stands();
-        let signed = timestamps.iter().zip(script.signs());
+        let signed = timestamps.iter().zip(template.signs());
         let covered = signed.fold(covered, |covered, (timestamp, &sign)| {
             covered.wrapping_add(timestamp.get().wrapping_mul(i64::from(sign) as u64))
         });
         // Before the rows: for one of them the tail may have to be folded.
-        self.begun.store(begun + script.spans(), Relaxed);
+        self.begun.store(begun + template.spans(), Relaxed);
         self.covered.store(covered, Relaxed);
-        if let Some(last) = script.last_end() {
+        if let Some(last) = template.last_end() {
             self.last_end.store(timestamps[last].get(), Relaxed);
         }
         let block = Block {
-            script: number.unwrap_or_default(),
+            template: number.unwrap_or_default(),
             timestamps: timestamps.len(),
             position,
             pass: self.pass(),
             order: begun as u32,
             layer: self.layer(),
         };
-        let written = number.and_then(|_| self.write_block(&block, timestamps, rows_of(script)));
+        let written = number.and_then(|_| self.write_block(&block, timestamps, rows_of(template)));
         if written.is_none() {
             let Block { pass, order, layer, .. } = block;
             let timestamp = |i: usize| timestamps[i].get();
-            script.each_record([pass, order], layer, position, timestamp, |record| {
+            template.each_record([pass, order], layer, position, timestamp, |record| {
                 self.push(record);
             });
         }
@@ -249,28 +249,28 @@ impl ThreadLog {
         Some(())
     }
 
-    /// The number that a script has in this log. `None` if there are too many.
-    fn number_of(&self, script: &PassScript) -> Option<u32> {
-        let [known, number] = &self.script;
-        if known.load(Relaxed) != script.address() {
+    /// The number that a template has in this log. `None` if there are too many.
+    fn number_of(&self, template: &PassTemplate) -> Option<u32> {
+        let [known, number] = &self.template;
+        if known.load(Relaxed) != template.address() {
             let found = thread::not_within_itself(|| {
-                let scripts = &mut lock(&self.drained).scripts;
-                let found = scripts.iter().position(|known| known == script);
+                let templates = &mut lock(&self.drained).templates;
+                let found = templates.iter().position(|known| known == template);
                 match found {
                     // The one that is held, so that no other comes to lie there.
-                    Some(found) => scripts[found] = script.clone(),
-                    None if scripts.len() == MOST_SCRIPTS => return None,
-                    None => scripts.push(script.clone()),
+                    Some(found) => templates[found] = template.clone(),
+                    None if templates.len() == MOST_TEMPLATES => return None,
+                    None => templates.push(template.clone()),
                 }
-                Some(found.unwrap_or(scripts.len() - 1))
+                Some(found.unwrap_or(templates.len() - 1))
             });
             number.store(found??, Relaxed);
-            known.store(script.address(), Relaxed);
+            known.store(template.address(), Relaxed);
         }
         Some(number.load(Relaxed) as u32)
     }
 }
 
-fn rows_of(script: &PassScript) -> usize {
-    1 + Block::rows(script.readings())
+fn rows_of(template: &PassTemplate) -> usize {
+    1 + Block::rows(template.timestamps())
 }

@@ -42,22 +42,22 @@ fn grown(at_start: Work, per_token: Work, position: u64) -> Work {
 }
 
 /// What the readings of a pass are of, in the order in which they are taken: see
-/// [`PassReadings`](crate::PassReadings). It can be told of any number of passes, at any position, and is to be made
+/// [`PassTimestamps`](crate::PassTimestamps). It can be told of any number of passes, at any position, and is to be made
 /// once: a thread's log remembers the first 1024 that it is given, and writes out what others say span by span.
 ///
 /// ```
-/// # use brickscope::{BrickId, BrickProfiler, PassScript, Work};
+/// # use brickscope::{BrickId, BrickProfiler, PassTemplate, Work};
 /// # let profiler = BrickProfiler::enabled();
 /// # let [norm, multiply] = ["rms_norm", "gemv"].map(|name| profiler.kernel(name, None));
-/// let mut script = PassScript::builder();
-/// script.begin_layer(0);
-/// script.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
-/// script.brick_kernel(BrickId::QkvProjection, multiply, Work::elements(6144));
-/// script.end_layer();
-/// assert_eq!(script.build().readings(), 6);
+/// let mut template = PassTemplate::builder();
+/// template.begin_layer(0);
+/// template.brick_kernel(BrickId::RmsNorm, norm, Work::elements(4096));
+/// template.brick_kernel(BrickId::QkvProjection, multiply, Work::elements(6144));
+/// template.end_layer();
+/// assert_eq!(template.build().timestamps(), 6);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PassScript(Arc<Parts>);
+pub struct PassTemplate(Arc<Parts>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
@@ -86,17 +86,17 @@ struct Span {
     kind: SpanKind,
 }
 
-impl PassScript {
+impl PassTemplate {
     /// To say one brick after the other what a pass does.
     #[must_use]
-    pub fn builder() -> PassScriptBuilder {
+    pub fn builder() -> PassTemplateBuilder {
         let parts = Parts { growths: vec![Work::default()], ..Parts::default() };
-        PassScriptBuilder { parts, layers: Vec::new(), is_lap: false }
+        PassTemplateBuilder { parts, layers: Vec::new(), is_lap: false }
     }
 
     /// How many readings of the clock a pass takes.
     #[must_use]
-    pub fn readings(&self) -> usize {
+    pub fn timestamps(&self) -> usize {
         self.0.signs.len()
     }
 
@@ -120,7 +120,7 @@ impl PassScript {
     }
 
     /// Calls `f` with a record of each span of a pass, in the order of ends. The span that begins first has the place
-    /// `first_order` in the order of begins; `layer` is the layer of those that the script has in none.
+    /// `first_order` in the order of begins; `layer` is the layer of those that the template has in none.
     #[inline(always)]
     pub(crate) fn each_record(
         &self,
@@ -154,9 +154,9 @@ impl PassScript {
     }
 }
 
-/// Makes a [`PassScript`]. Each method says what the next readings are of.
+/// Makes a [`PassTemplate`]. Each method says what the next readings are of.
 #[derive(Debug)]
-pub struct PassScriptBuilder {
+pub struct PassTemplateBuilder {
     parts: Parts,
     /// Those that are open: their numbers, first readings, and places in the order of begins.
     layers: Vec<(u16, u32, u32)>,
@@ -164,7 +164,7 @@ pub struct PassScriptBuilder {
     is_lap: bool,
 }
 
-impl PassScriptBuilder {
+impl PassTemplateBuilder {
     fn reading(&mut self, sign: i8) -> u32 {
         let signs = &mut self.parts.signs;
         match signs.last_mut() {
@@ -179,16 +179,16 @@ impl PassScriptBuilder {
     /// to the second one. Of the layer that ends next it is the only one. Nothing, if there is no reading yet.
     ///
     /// ```
-    /// # use brickscope::{BrickId, PassScript, Work};
-    /// let mut script = PassScript::builder();
-    /// script.begin_layer(0);
+    /// # use brickscope::{BrickId, PassTemplate, Work};
+    /// let mut template = PassTemplate::builder();
+    /// template.begin_layer(0);
     /// for brick in [BrickId::RmsNorm, BrickId::QkvProjection] {
-    ///     script.lap();
-    ///     script.brick(brick, Work::elements(4096));
+    ///     template.lap();
+    ///     template.brick(brick, Work::elements(4096));
     /// }
-    /// script.lap();
-    /// script.end_layer();
-    /// assert_eq!(script.build().readings(), 3);
+    /// template.lap();
+    /// template.end_layer();
+    /// assert_eq!(template.build().timestamps(), 3);
     /// ```
     pub fn lap(&mut self) {
         self.is_lap = !self.parts.signs.is_empty();
@@ -291,12 +291,12 @@ impl PassScriptBuilder {
         self.span(SpanKind::Layer, [NONE, index], order, [begin, end], GrowingWork::default());
     }
 
-    /// The script. Layers that are open end here.
+    /// The template. Layers that are open end here.
     #[must_use]
-    pub fn build(mut self) -> PassScript {
+    pub fn build(mut self) -> PassTemplate {
         while !self.layers.is_empty() {
             self.end_layer();
         }
-        PassScript(Arc::new(self.parts))
+        PassTemplate(Arc::new(self.parts))
     }
 }
