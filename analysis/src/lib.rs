@@ -1,15 +1,28 @@
 //! What a [`Profile`](brickscope_profile::Profile) says: text, rooflines, comparisons, histories,
 //! receipts, and files for and from other programs. Nothing here measures.
 //!
-//! | module | what it has |
+//! ```
+//! use brickscope_profile::{ClockInfo, Profile};
+//!
+//! let profile = Profile::empty(ClockInfo::default()); // or `Profile::load`, or a profiler's
+//! println!("{}", brickscope_analysis::view::report(&profile));
+//! ```
+//!
+//! # Map
+//!
+//! | folder or file | contents |
 //! |---|---|
-//! | [`view`] | text for people: the report, tables, the comparison, SVGs |
-//! | [`roofline`], [`backends`] | each brick beside what the machine can do; backends side by side |
-//! | [`stacks`] | spans as stacks, for flamegraphs, and the difference of two |
-//! | [`compare`] | two sets of processes: what became slower, and how sure that is |
-//! | `history` | many runs: when the speed changed for good (feature `receipt`) |
-//! | `receipt` | a benchmark's result that others can check (feature `receipt`) |
-//! | [`export`], [`import`] | files for other programs, and files of other programs |
+//! | `view/` | text and pictures for people; one file for each: `report.rs`, `comparison.rs`, `roofline_svg.rs` … |
+//! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
+//! | `backends.rs` | backends side by side |
+//! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`); the difference of two (`diff.rs`) |
+//! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said |
+//! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
+//! | `receipt/` | a benchmark's result that others can check (feature `receipt`): `v1.rs` its format |
+//! | `receipt/hash.rs`, `seal.rs`, `key.rs` | its hash, its signatures, their keys |
+//! | `receipt/verify/` | the reasons to refuse one |
+//! | `export/` | files for other programs: `chrome.rs`, `perfetto.rs`, `prometheus.rs`, `folded.rs` … |
+//! | `import/` | files of other programs: `llama_bench.rs`, `chrome.rs` … |
 #![forbid(unsafe_code)]
 
 pub mod backends;

@@ -4,17 +4,41 @@
 //! `brickscope-analysis` reads them. Programs that only read profiles need no more than this package.
 //! There is no clock, no lock, no thread and no `unsafe` in it.
 //!
-//! | module | what it has |
+//! ```
+//! # use brickscope_profile::{ClockInfo, Phase, Profile};
+//! # let path = std::env::temp_dir().join(format!("brickscope-doc-{}.json", std::process::id()));
+//! # Profile::empty(ClockInfo::default()).save(&path)?;
+//! let profile = Profile::load(&path)?; // the profile.json of a run
+//! for brick in profile.bricks(Some(Phase::Decode)) {
+//!     println!("{}: {} µs on average", brick.stats.name, brick.stats.avg_us());
+//! }
+//! # std::fs::remove_file(&path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Map
+//!
+//! | file | contents |
 //! |---|---|
-//! | [`profile`] | [`Profile`]: a run; its file, its checks, its passes as graphs, its devices |
-//! | [`brick`], [`name`] | the fifteen well-known bricks, phases, work; names of bricks and kernels |
-//! | [`span`], [`sums`] | single spans and their threads; sums by phase, pass, brick, kernel, layer |
-//! | [`run`], [`machine`], [`clock`], [`device`] | what ran, where, by which clock, on which device |
-//! | [`dropped`], [`absent`] | what was lost; what could not be measured, and why |
-//! | [`latency`], [`tile`], [`checksum`], [`digest`] | times of tokens, tiles, fingerprints of kernel outputs |
-//! | [`graph`] | [`ExecutionGraph`]: schedule, critical path, slack, transfers, and its text forms |
-//! | [`stats`] | statistics of spans; ratios of paired times; Student's t |
-//! | [`save`] | files written whole or not at all |
+//! | `profile/mod.rs` | [`Profile`]: a run |
+//! | `profile/file.rs`, `check.rs` | its JSON file; the check that bricks + unattributed = wall |
+//! | `profile/graph.rs`, `device.rs`, `undisturbed.rs` | a pass as a graph; a device's part; only undisturbed passes |
+//! | `brick.rs` | the vocabulary: the fifteen well-known bricks, phases, sources of times, work |
+//! | `name.rs` | names of bricks and kernels |
+//! | `span.rs` | single spans, their threads, hand-offs |
+//! | `sums.rs`, `layers.rs` | sums by phase, pass, brick and kernel; by layer |
+//! | `run.rs`, `machine/`, `clock.rs` | what ran; on which machine, and what disturbed it; by which clock |
+//! | `device/` | what ran on devices: streams, launches, clocks, busy times |
+//! | `dropped.rs`, `absent.rs` | what was lost; what could not be measured, and why |
+//! | `latency.rs`, `tile.rs` | times of tokens; tiles of matrix products |
+//! | `checksum.rs`, `digest.rs` | fingerprints of kernel outputs: bit for bit; within rounding |
+//! | `graph/mod.rs`, `node.rs`, `store.rs` | [`ExecutionGraph`] |
+//! | `graph/schedule.rs`, `transfer.rs` | critical path, slack and what-if; copies that undo each other |
+//! | `graph/tree.rs`, `dot.rs`, `tui.rs`, `critical_path_text.rs` | a graph as text |
+//! | `graph/ptx.rs` | sources of GPU kernels |
+//! | `stats/mod.rs`, `histogram.rs` | [`BrickStats`]; the histogram behind percentiles |
+//! | `stats/paired.rs`, `student.rs` | ratios of times measured in turns; Student's t |
+//! | `save.rs`, `text.rs` | files written whole or not at all; numbers and names as tables show them |
 #![forbid(unsafe_code)]
 
 pub mod absent;

@@ -5,12 +5,12 @@
 //! the methods here), or made from a recorded pass by
 //! [`Profile::execution_graph`](crate::Profile::execution_graph).
 
-mod critical_path;
+mod critical_path_text;
 mod dot;
 mod nesting;
 mod node;
-mod path;
 mod ptx;
+mod schedule;
 mod store;
 mod transfer;
 mod tree;
@@ -24,16 +24,16 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize, Serializer};
 
 #[doc(hidden)]
-pub use self::critical_path::path_table;
-pub use self::critical_path::{PathRow, PathSummary, SlackRow, critical_path, path_summary};
+pub use self::critical_path_text::path_table;
+pub use self::critical_path_text::{PathRow, PathSummary, SlackRow, critical_path, path_summary};
 #[doc(hidden)]
 pub use self::node::gpu_kernel;
 pub use self::node::{
     DeviceLaunch, EdgeType, ExecutionEdge, ExecutionNode, ExecutionNodeId, HostLaunch,
     TransferDirection,
 };
-pub use self::path::{Cycle, Schedule, Slack, Step, WhatIf};
 pub use self::ptx::{PtxName, PtxRegistry, PtxSource, Registered};
+pub use self::schedule::{Cycle, Schedule, Slack, Step, WhatIf};
 pub use self::store::NodeTime;
 use self::store::{Index, RowKind, Store};
 pub use self::transfer::PingPong;
