@@ -23,10 +23,17 @@
 //! **A log** is an array of rows, one for each span, or for a brick and the kernel that is all of it; or, of a pass that
 //! is labelled afterwards, the number of a template and then timestamps, eight in a row. The first ones are kept: they are
 //! the trace. The last ones, the tail, are used again and again: when they are full, their own thread folds them into
+<<<<<<< HEAD
 //! sums and starts over with the tail. So sums are exact whatever happens to the trace. Who collects folds
 //! what was written since; a mutex makes sure that only one does. Its own thread takes it only when
 //! the tail is full, or when a pass has ended and the tail is nearly so, or is labelled by another template than the
 //! one before it: which is nobody's time.
+=======
+//! sums and starts over with the tail. So sums are exact whatever happens to the trace. A collector folds what was
+//! written since the last time; a mutex makes sure that only one does. The log's own thread takes the mutex only between
+//! two spans: when the tail is full, when a pass has ended and the tail is nearly full, and when a pass is labelled by
+//! another script than the one before it.
+>>>>>>> wt/hot
 //!
 //! **Exclusive time.** A thread's `covered` is the time that its ended spans explain, each
 //! nanosecond once. A span remembers `covered` when it begins; what has been added when it ends
@@ -180,7 +187,7 @@ impl Recorder {
         self.set_state(active);
     }
 
-    /// After anything that it depends on has changed; the switch is held.
+    /// To be called after anything that the state depends on has changed, with the switch held.
     fn set_state(&self, active: bool) {
         let has_clock = HAS_PLAIN_CLOCK || self.clock.ticks().is_some();
         let is_plain = has_clock && self.is_counting.load(Relaxed) == 0;
@@ -189,7 +196,7 @@ impl Recorder {
         self.state.store(if active { on } else { OFF }, Relaxed);
     }
 
-    /// Begins another generation, which logs are forgotten by; the switch is held.
+    /// Begins another generation: the logs of the one before are forgotten. The switch is held.
     fn begin_generation(&self) -> u32 {
         let generation = (self.generation.load(Relaxed) + 1) % MOST_GENERATIONS;
         let generation = generation.max(1);

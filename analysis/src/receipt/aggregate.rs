@@ -80,7 +80,7 @@ fn half_width(values: &[f64]) -> Option<f64> {
 /// The two-sided 95 % quantile of Student's t: a table up to 30 degrees of freedom, above that the expansion
 /// of Cornish and Fisher (Abramowitz and Stegun, 26.7.5).
 ///
-/// Frozen with receipt 1.0.0, whose figures are compared bit for bit: [`crate::compare::student`] is more
+/// Frozen with receipt 1.0.0, whose figures are compared bit for bit: [`brickscope_profile::stats::student`] is more
 /// exact, and would give other digits.
 fn student_t(degrees: usize) -> f64 {
     const TABLE: [f64; 30] = [
