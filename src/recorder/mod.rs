@@ -23,17 +23,10 @@
 //! **A log** is an array of rows, one for each span, or for a brick and the kernel that is all of it; or, of a pass that
 //! is labelled afterwards, the number of a template and then timestamps, eight in a row. The first ones are kept: they are
 //! the trace. The last ones, the tail, are used again and again: when they are full, their own thread folds them into
-<<<<<<< HEAD
-//! sums and starts over with the tail. So sums are exact whatever happens to the trace. Who collects folds
-//! what was written since; a mutex makes sure that only one does. Its own thread takes it only when
-//! the tail is full, or when a pass has ended and the tail is nearly so, or is labelled by another template than the
-//! one before it: which is nobody's time.
-=======
 //! sums and starts over with the tail. So sums are exact whatever happens to the trace. A collector folds what was
 //! written since the last time; a mutex makes sure that only one does. The log's own thread takes the mutex only between
 //! two spans: when the tail is full, when a pass has ended and the tail is nearly full, and when a pass is labelled by
-//! another script than the one before it.
->>>>>>> wt/hot
+//! another template than the one before it.
 //!
 //! **Exclusive time.** A thread's `covered` is the time that its ended spans explain, each
 //! nanosecond once. A span remembers `covered` when it begins; what has been added when it ends
