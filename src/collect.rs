@@ -4,15 +4,12 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-use brickscope_profile::brick::{Phase, Source};
-use brickscope_profile::dropped::Dropped;
-use brickscope_profile::latency::Latency;
 use brickscope_profile::layers::LayerTables;
-use brickscope_profile::name::{Name, NameKind, OTHER_BRICK, OTHER_KERNEL, category_of};
-use brickscope_profile::profile::Profile;
-use brickscope_profile::span::{Dependency, Point, Span};
-use brickscope_profile::stats::BrickStats;
-use brickscope_profile::sums::{Pass, PhaseTotal, Total};
+use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL, category_of};
+use brickscope_profile::{
+    BrickStats, Dependency, Dropped, Latency, Name, NameKind, Pass, Phase, PhaseTotal, Point,
+    Profile, Source, Span, Total,
+};
 
 use crate::fold::{Fold, PassRecord, PassSums, Slot};
 use crate::recorder::{Lane, Recorder};
@@ -387,9 +384,7 @@ fn add_spans(
 mod tests {
     use std::io;
 
-    use brickscope_profile::brick::{BrickId, Work};
-    use brickscope_profile::clock::ClockInfo;
-    use brickscope_profile::machine::{CounterReading, Disturbance};
+    use brickscope_profile::{BrickId, ClockInfo, CounterReading, Disturbance, Work};
 
     use super::*;
     use crate::clock::MockClock;

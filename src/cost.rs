@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use brickscope_profile::brick::{BrickId, Work};
+use brickscope_profile::{BrickId, Work};
 
 use crate::clock::Clock;
 use crate::recorder::Recorder;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use brickscope_profile::brick::BrickId;
-use brickscope_profile::name::{Name, NameIdx, NameKind};
+use brickscope_profile::name::NameIdx;
+use brickscope_profile::{BrickId, Name, NameKind};
 
 /// The number of a kernel's name. See [`BrickProfiler::kernel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

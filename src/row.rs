@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::brick::{Phase, Source, Work};
-use brickscope_profile::machine::{CounterReading, Disturbance};
 /// The name of a span: an index into the profiler's table of names.
 pub(crate) use brickscope_profile::name::NameIdx;
+use brickscope_profile::{CounterReading, Disturbance, Phase, Source, Work};
 
 use crate::sync::AtomicU64;
 

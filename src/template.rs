@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brickscope_profile::brick::{BrickId, Source, Work};
+use brickscope_profile::{BrickId, Source, Work};
 
 use crate::names::KernelId;
 use crate::row::{self, Event, NONE, NameIdx, Record, SpanKind};

@@ -5,10 +5,7 @@
 //! otherwise look like a difference between backends. For each brick the round with the median time counts:
 //! every figure is one that was measured, and a disturbed round is not among them.
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::brick::{Phase, Source};
-use brickscope_profile::machine::Ceilings;
-use brickscope_profile::profile::Profile;
+use brickscope_profile::{Absent, Ceilings, Phase, Profile, Source};
 use serde::Serialize;
 
 use crate::roofline::{Bound, Note, Roofline, RooflineBrick};
@@ -345,7 +342,7 @@ impl BackendCell {
 #[cfg(test)]
 pub(crate) mod tests {
     use brickscope::{BrickProfiler, MockClock};
-    use brickscope_profile::brick::{BrickId, Work};
+    use brickscope_profile::{BrickId, Work};
 
     use super::*;
 

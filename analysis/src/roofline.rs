@@ -14,12 +14,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::brick::{Phase, Source};
-use brickscope_profile::machine::Ceilings;
-use brickscope_profile::name::NameKind;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::sums::Total;
+use brickscope_profile::{Absent, Ceilings, NameKind, Phase, Profile, Source, Total};
 use serde::{Serialize, Serializer};
 
 /// Below this part of a roof, the roof isn't the limit. Nsight Compute draws the line at the same place:
@@ -394,9 +389,7 @@ impl RooflineBrick {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_profile::brick::{Source, Work};
-    use brickscope_profile::machine::CacheCeiling;
-    use brickscope_profile::stats::BrickStats;
+    use brickscope_profile::{BrickStats, CacheCeiling, Source, Work};
     use proptest::prelude::*;
 
     use super::*;

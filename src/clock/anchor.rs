@@ -2,7 +2,7 @@
 //! be aligned with our spans.
 #![allow(unsafe_code)]
 
-use brickscope_profile::clock::Anchor;
+use brickscope_profile::Anchor;
 
 use super::Clock;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use brickscope_profile::absent::Absent;
+use brickscope_profile::Absent;
 #[doc(no_inline)]
 pub use brickscope_profile::clock::{Anchor, ClockInfo};
 

@@ -2,8 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use brickscope_profile::brick::Phase;
-use brickscope_profile::device::{Grain, GrainChoice, StampCost};
+use brickscope_profile::{Grain, GrainChoice, Phase, StampCost};
 
 use crate::device::issued::Needs;
 

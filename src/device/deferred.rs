@@ -1,6 +1,6 @@
 //! Deferred time: bricks whose start is known when they are issued, and whose end only later.
 
-use brickscope_profile::brick::Work;
+use brickscope_profile::Work;
 use brickscope_profile::name::NameIdx;
 
 use crate::recorder::Standing;

@@ -1,6 +1,6 @@
 //! What an executor must offer, so that what it runs can be timed by the device's own clock.
 
-use brickscope_profile::device::{Bracket, LaunchKind, Ticks};
+use brickscope_profile::{Bracket, LaunchKind, Ticks};
 
 use crate::clock::Clock;
 use crate::device::error::DeviceError;

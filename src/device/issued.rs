@@ -1,8 +1,7 @@
 //! A pass as it was issued: what its marks mean.
 
-use brickscope_profile::brick::{Phase, Work};
-use brickscope_profile::device::{Grain, LaunchKind};
 use brickscope_profile::name::NameIdx;
+use brickscope_profile::{Grain, LaunchKind, Phase, Work};
 
 /// A pass as it was issued: what lies between its marks. Of a pass that is recorded once and replayed,
 /// [`DeviceTimer::issued`](crate::DeviceTimer::issued) gives it for

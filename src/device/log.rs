@@ -7,16 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::brick::{Phase, Source, Work};
-use brickscope_profile::clock::ClockInfo;
-use brickscope_profile::device::{
-    Alignment, DeviceProfile, DeviceStream, Grain, GrainTotal, Launch, LaunchKind, LayerTotal,
+use brickscope_profile::{
+    Absent, Alignment, BrickStats, ClockInfo, DeviceProfile, DeviceStream, Grain, GrainTotal,
+    Latency, Launch, LaunchKind, LayerTotal, Name, Phase, Profile, Source, Work,
 };
-use brickscope_profile::latency::Latency;
-use brickscope_profile::name::Name;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::stats::BrickStats;
 
 use crate::collect::{Part, Points, Tables};
 use crate::device::budget::Budget;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use brickscope_profile::device::{Bracket, Ticks};
 use brickscope_profile::stats::SplitMix64;
+use brickscope_profile::{Bracket, Ticks};
 
 use crate::clock::{Clock, MockClock};
 use crate::device::error::DeviceError;

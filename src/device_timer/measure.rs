@@ -1,7 +1,7 @@
 //! Measurements of a device before and between passes: what its marks cost, and how its clock compares with the
 //! host's.
 
-use brickscope_profile::device::{Alignment, StampCost};
+use brickscope_profile::{Alignment, StampCost};
 
 use super::DeviceTimer;
 use crate::device::{Device, DeviceError, Misuse, StreamId};

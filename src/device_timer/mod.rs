@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brickscope_profile::brick::{BrickId, Phase, Work};
-use brickscope_profile::device::{Grain, LaunchKind, SyncMode};
-use brickscope_profile::graph::TransferDirection;
-use brickscope_profile::name::{NameIdx, Route};
+use brickscope_profile::name::NameIdx;
+use brickscope_profile::{
+    BrickId, Grain, LaunchKind, Phase, Route, SyncMode, TransferDirection, Work,
+};
 
 use crate::device::{
     Device, DeviceError, DeviceInfo, DeviceLog, Event, Issued, Misuse, NEXT_MARK, Needs, State,

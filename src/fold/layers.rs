@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use brickscope_profile::brick::Phase;
+use brickscope_profile::Phase;
 use brickscope_profile::layers::{Cell, LayerTables};
 
 use super::Slot;
@@ -170,7 +170,7 @@ impl LayerSums {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use brickscope_profile::brick::{Source, Work};
+    use brickscope_profile::{Source, Work};
 
     use super::*;
 

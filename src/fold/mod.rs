@@ -8,9 +8,7 @@
 mod layers;
 mod slot;
 
-use brickscope_profile::brick::{Phase, Source, Work};
-use brickscope_profile::machine::{CounterSums, Disturbance};
-use brickscope_profile::stats::{BrickStats, Histogram};
+use brickscope_profile::{BrickStats, CounterSums, Disturbance, Histogram, Phase, Source, Work};
 
 pub(crate) use self::layers::LayerSums;
 pub(crate) use self::slot::Slot;
@@ -634,7 +632,7 @@ impl Fold {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use brickscope_profile::machine::CounterReading;
+    use brickscope_profile::CounterReading;
     use proptest::prelude::*;
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Which sums a span goes to.
 
-use brickscope_profile::brick::Phase;
+use brickscope_profile::Phase;
 
 /// What sums are kept apart.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use brickscope_profile::machine::CacheLevel;
+use brickscope_profile::CacheLevel;
 
 /// The data caches of the first CPU, the smallest first; empty if the system doesn't report them.
 ///

@@ -3,11 +3,9 @@
 use std::num::NonZeroUsize;
 
 use brickscope_kernels::{Backend, Int8, Kernels, QuantType, ThreadPool};
-use brickscope_profile::absent::Absent;
-use brickscope_profile::machine::{
-    Bandwidth, CacheCeiling, CacheLevel, Ceilings, Move, Numbers, Peak, Survey,
+use brickscope_profile::{
+    Absent, Bandwidth, CacheCeiling, CacheLevel, Ceilings, Move, Numbers, Peak, Survey, save,
 };
-use brickscope_profile::save;
 
 use crate::machine::caches::{self, caches};
 use crate::machine::meter::Meter;

@@ -17,8 +17,7 @@ use std::fs::{self, File};
 use std::io;
 use std::time::Instant;
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::machine::{Disturbance, OtherLoad};
+use brickscope_profile::{Absent, Disturbance, OtherLoad};
 
 use crate::machine::os;
 

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use brickscope_kernels::{INT8_DEPTH, Int8, Kernels, Place, ThreadPool};
-use brickscope_profile::absent::Absent;
-use brickscope_profile::machine::{CacheLevel, Move};
+use brickscope_profile::{Absent, CacheLevel, Move};
 
 use crate::clock::Clock;
 use crate::machine::available_memory;

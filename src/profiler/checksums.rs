@@ -1,9 +1,11 @@
 //! Checksums and digests of what kernels wrote.
 
-use brickscope_profile::checksum::{
-    DivergenceInfo, KernelChecksum, first_divergence, fnv1a_f32_checksum,
+use brickscope_profile::checksum::first_divergence;
+use brickscope_profile::digest::first_fault;
+use brickscope_profile::{
+    Digest, DigestFault, DivergenceInfo, KernelChecksum, KernelDigest, Tolerance,
+    fnv1a_f32_checksum,
 };
-use brickscope_profile::digest::{Digest, DigestFault, KernelDigest, Tolerance, first_fault};
 
 use super::BrickProfiler;
 use crate::sync::lock_unmodelled as lock;

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::brick::{BrickId, Work};
-use brickscope_profile::device::SyncMode;
 use brickscope_profile::name::NameIdx;
+use brickscope_profile::{BrickId, SyncMode, Work};
 
 use super::BrickProfiler;
 use crate::device::{Pending, partition};

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::brick::BrickId;
-use brickscope_profile::graph::{
-    ExecutionGraph, ExecutionNode, ExecutionNodeId, PtxRegistry, Registered, TransferDirection,
+use brickscope_profile::{
+    BrickId, ExecutionGraph, ExecutionNode, ExecutionNodeId, PtxRegistry, Registered,
+    TransferDirection,
 };
 
 use super::BrickProfiler;

@@ -5,11 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 
-use brickscope_profile::checksum::KernelChecksum;
-use brickscope_profile::clock::Anchor;
-use brickscope_profile::digest::KernelDigest;
-use brickscope_profile::graph::{ExecutionGraph, PtxRegistry};
-use brickscope_profile::run::Observed;
+use brickscope_profile::{
+    Anchor, ExecutionGraph, KernelChecksum, KernelDigest, Observed, PtxRegistry,
+};
 
 use crate::device::{DeviceLog, Pending};
 use crate::names::Names;

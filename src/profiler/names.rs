@@ -2,8 +2,8 @@
 
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-use brickscope_profile::brick::BrickId;
-use brickscope_profile::name::{Name, NameIdx, NameKind, OTHER_BRICK, OTHER_KERNEL, Route};
+use brickscope_profile::name::{NameIdx, OTHER_BRICK, OTHER_KERNEL};
+use brickscope_profile::{BrickId, Name, NameKind, Route};
 
 use super::BrickProfiler;
 use crate::names::{Names, brick_name};

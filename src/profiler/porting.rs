@@ -4,13 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use brickscope_profile::brick::BrickId;
-use brickscope_profile::checksum::{DivergenceInfo, KernelChecksum};
-use brickscope_profile::device::SyncMode;
-use brickscope_profile::graph::{ExecutionGraph, ExecutionNode, ExecutionNodeId};
-use brickscope_profile::save;
-use brickscope_profile::stats::{BrickStats, ratio};
-use brickscope_profile::tile::{TileLevel, TileStats};
+use brickscope_profile::stats::ratio;
+use brickscope_profile::{
+    BrickId, BrickStats, DivergenceInfo, ExecutionGraph, ExecutionNode, ExecutionNodeId,
+    KernelChecksum, SyncMode, TileLevel, TileStats, save,
+};
 
 use super::{BrickProfiler, TileTimer, results, short_forms};
 use crate::sync::lock_unmodelled as lock;

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use brickscope_profile::brick::{BrickId, Phase, Work};
-use brickscope_profile::graph::{DeviceLaunch, HostLaunch};
-use brickscope_profile::name::{Name, NameIdx, NameKind};
+use brickscope_profile::name::NameIdx;
+use brickscope_profile::{BrickId, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Work};
 
 use super::timers::RunningKernel;
 use super::{

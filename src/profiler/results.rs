@@ -2,14 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::brick::{BrickCategory, BrickId, Source};
-use brickscope_profile::clock::ClockInfo;
-use brickscope_profile::dropped::Dropped;
-use brickscope_profile::name::{NameIdx, NameKind, OTHER_BRICK, category_of};
-use brickscope_profile::profile::Profile;
-use brickscope_profile::run::Overhead;
-use brickscope_profile::stats::{BrickStats, CategoryStats, by_category};
+use brickscope_profile::name::{NameIdx, OTHER_BRICK, category_of};
+use brickscope_profile::stats::by_category;
+use brickscope_profile::{
+    Absent, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo, Dropped, NameKind,
+    Overhead, Profile, Source,
+};
 
 use super::{BrickProfiler, short_forms, tiles};
 use crate::fold::Slot;

@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::brick::BrickCategory;
-use brickscope_profile::stats::{BrickStats, CategoryStats, ratio};
+use brickscope_profile::stats::ratio;
 use brickscope_profile::text::{percent, printable};
-use brickscope_profile::tile::TileStats;
+use brickscope_profile::{BrickCategory, BrickStats, CategoryStats, TileStats};
 use serde_json::json;
 
 /// The bricks that ran, the longest first.

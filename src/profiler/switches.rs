@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 
-use brickscope_profile::device::SyncMode;
+use brickscope_profile::SyncMode;
 
 use super::BrickProfiler;
 use super::watch::Watch;

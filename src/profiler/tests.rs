@@ -1,8 +1,6 @@
 //! What the parts of the handle promise each other. Promises to callers are in `tests/promises.rs`.
 
-use brickscope_profile::brick::{BrickId, Phase, Work};
-use brickscope_profile::graph::ExecutionNode;
-use brickscope_profile::tile::TileLevel;
+use brickscope_profile::{BrickId, ExecutionNode, Phase, TileLevel, Work};
 
 use super::*;
 use crate::clock::MockClock;

@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::stats::BrickStats;
-use brickscope_profile::tile::{TileBalance, TileLevel, TileStats, TileThread};
+use brickscope_profile::{BrickStats, TileBalance, TileLevel, TileStats, TileThread};
 
 use super::{BrickProfiler, TileTimer, short_forms};
 use crate::recorder::Owner;

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use brickscope_profile::brick::{Phase, Work};
-use brickscope_profile::tile::TileLevel;
+use brickscope_profile::{Phase, TileLevel, Work};
 
 use crate::names::KernelId;
 use crate::recorder::{Open, OpenPass, Recorder, Timestamps, Unlabelled};

@@ -4,8 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::machine::OtherLoad;
+use brickscope_profile::{Absent, OtherLoad};
 
 use super::BrickProfiler;
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch};

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::brick::{Source, Work};
+use brickscope_profile::{Source, Work};
 
 use super::log::{Open, ThreadLog};
 use super::{NO_LOG, OFF, Recorder};

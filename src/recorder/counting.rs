@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::machine::CounterReading;
+use brickscope_profile::CounterReading;
 
 use super::log::{Open, ThreadLog};
 use super::{Recorder, thread};

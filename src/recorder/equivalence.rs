@@ -3,8 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::brick::{Phase, Source, Work};
-use brickscope_profile::stats::BrickStats;
+use brickscope_profile::{BrickStats, Phase, Source, Work};
 use proptest::prelude::*;
 
 use super::timestamps::MOST_TEMPLATES;

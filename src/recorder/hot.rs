@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use brickscope_profile::brick::Work;
+use brickscope_profile::Work;
 
 use super::careful::{carefully, carefully_begun};
 use super::log::{Open, ThreadLog};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use brickscope_profile::machine::CounterReading;
+use brickscope_profile::CounterReading;
 
 use super::drain::Drained;
 use super::thread::{self, Thread};

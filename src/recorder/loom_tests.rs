@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use brickscope_profile::brick::{BrickId, Source, Work};
-use brickscope_profile::stats::BrickStats;
+use brickscope_profile::{BrickId, BrickStats, Source, Work};
 use loom::thread::{self, JoinHandle};
 
 use super::Recorder;

@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::brick::{Phase, Source, Work};
-use brickscope_profile::machine::Disturbance;
+use brickscope_profile::{Disturbance, Phase, Source, Work};
 
 use super::log::{Open, ThreadLog};
 use super::{OFF, Recorder, TAIL, thread};

@@ -3,10 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use brickscope_profile::brick::{BrickCategory, BrickId, Phase};
-use brickscope_profile::name::NameKind;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::sums::Pass;
+use brickscope_profile::{BrickCategory, BrickId, NameKind, Pass, Phase, Profile};
 
 use super::{Brick, Fact, Process, Sample, Test};
 

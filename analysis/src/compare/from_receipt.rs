@@ -1,6 +1,6 @@
 //! Receipts as processes.
 
-use brickscope_profile::brick::Phase;
+use brickscope_profile::Phase;
 
 use super::{Brick, Fact, Process, Sample, Test, Turn};
 use crate::receipt::{Receipt, v1};

@@ -62,7 +62,7 @@ pub(crate) mod verdict;
 
 use std::fmt;
 
-use brickscope_profile::brick::Phase;
+use brickscope_profile::Phase;
 use brickscope_profile::stats::median;
 use serde::Serialize;
 

@@ -6,9 +6,7 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-use brickscope_profile::device::LaunchKind;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::span::Span;
+use brickscope_profile::{LaunchKind, Profile, Span};
 
 use super::facts::{self, Fact, facts};
 use super::timeline::{

@@ -8,8 +8,7 @@
 
 use std::io::{self, Write};
 
-use brickscope_profile::profile::Profile;
-use brickscope_profile::sums::Total;
+use brickscope_profile::{Profile, Total};
 
 use super::rows::{Table, rows, tables};
 use super::timeline::{has_begins, told_tokens};

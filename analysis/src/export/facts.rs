@@ -1,10 +1,7 @@
 //! What a timeline says about its run besides the slices: what ran, what was lost, and what is absent and
 //! why.
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::device::{DeviceStream, Launch};
-use brickscope_profile::name::NameKind;
-use brickscope_profile::profile::Profile;
+use brickscope_profile::{Absent, DeviceStream, Launch, NameKind, Profile};
 
 use super::timeline::{Kind, kind_of};
 

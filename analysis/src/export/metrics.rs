@@ -6,13 +6,9 @@
 
 use std::collections::HashMap;
 
-use brickscope_profile::brick::{Phase, Source};
-use brickscope_profile::dropped::Dropped;
-use brickscope_profile::latency::Durations;
-use brickscope_profile::name::NameKind;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::stats::Histogram;
-use brickscope_profile::sums::{PhaseTotal, Total};
+use brickscope_profile::{
+    Dropped, Durations, Histogram, NameKind, Phase, PhaseTotal, Profile, Source, Total,
+};
 
 /// A metric with all its points. No two of them have the same labels.
 #[derive(Debug)]

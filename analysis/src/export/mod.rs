@@ -18,7 +18,7 @@ mod timeline;
 
 use std::io::{self, Write};
 
-use brickscope_profile::name::Name;
+use brickscope_profile::Name;
 
 pub use self::timeline::Part;
 

@@ -8,8 +8,7 @@
 
 use std::io::{self, Write};
 
-use brickscope_profile::profile::Profile;
-use brickscope_profile::save;
+use brickscope_profile::{Profile, save};
 use serde_json::{Value as Json, json};
 
 use super::metrics::{self, Family, Kind, Labels, Point, Summary, Unit, Value};

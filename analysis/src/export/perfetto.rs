@@ -8,11 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
-use brickscope_profile::brick::Phase;
-use brickscope_profile::device::LaunchKind;
-use brickscope_profile::name::Name;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::span::Span;
+use brickscope_profile::{LaunchKind, Name, Phase, Profile, Span};
 use prost::Message;
 
 use super::Counted;

@@ -8,9 +8,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use brickscope_profile::brick::Phase;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::sums::PhaseTotal;
+use brickscope_profile::{Phase, PhaseTotal, Profile};
 
 use super::metrics::{self, Family, Kind, Labels, Point, Unit, Value};
 

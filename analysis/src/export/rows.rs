@@ -4,12 +4,9 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use brickscope_profile::brick::{Phase, Source};
-use brickscope_profile::graph::{DeviceLaunch, HostLaunch};
-use brickscope_profile::name::Route;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::span::{Lane, Span};
-use brickscope_profile::sums::Pass;
+use brickscope_profile::{
+    DeviceLaunch, HostLaunch, Lane, Pass, Phase, Profile, Route, Source, Span,
+};
 
 use super::timeline::{Kind, kind_of, name_of};
 

@@ -7,13 +7,12 @@
 use std::collections::HashSet;
 use std::io;
 
-use brickscope_profile::brick::Work;
-use brickscope_profile::device::{DeviceProfile, Launch, LaunchKind, issued, launch_of};
-use brickscope_profile::name::{NameKind, OTHER_BRICK, OTHER_KERNEL};
-use brickscope_profile::profile::Profile;
+use brickscope_profile::device::{issued, launch_of};
+use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::run::Format;
-use brickscope_profile::span::{Dependency, Span};
-use brickscope_profile::sums::Pass;
+use brickscope_profile::{
+    Dependency, DeviceProfile, Launch, LaunchKind, NameKind, Pass, Profile, Span, Work,
+};
 
 use super::refused;
 

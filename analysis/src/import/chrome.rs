@@ -10,12 +10,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 
-use brickscope_profile::brick::{Phase, Source, Work};
-use brickscope_profile::name::{Name, NameKind, OTHER_BRICK, OTHER_KERNEL};
-use brickscope_profile::profile::Profile;
-use brickscope_profile::span::{Lane, Span};
-use brickscope_profile::stats::BrickStats;
-use brickscope_profile::sums::{Pass, PhaseTotal};
+use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
+use brickscope_profile::{
+    BrickStats, Lane, Name, NameKind, Pass, Phase, PhaseTotal, Profile, Source, Span, Work,
+};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;

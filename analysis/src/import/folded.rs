@@ -1,9 +1,6 @@
 //! Folded stacks: weights by stack, and nothing on what they count.
 
-use brickscope_profile::brick::Source;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::run::FunctionSamples;
-use brickscope_profile::stats::BrickStats;
+use brickscope_profile::{BrickStats, FunctionSamples, Profile, Source};
 
 use super::{At, Format, ImportError, WeightUnit, lacks, total};
 use crate::export::folded;

@@ -7,12 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use brickscope_profile::brick::Phase;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::run::{Model, Run};
-use brickscope_profile::save;
-use brickscope_profile::span::Lane;
-use brickscope_profile::sums::{Pass, PhaseTotal};
+use brickscope_profile::{Lane, Model, Pass, Phase, PhaseTotal, Profile, Run, save};
 use serde_json::{Map, Value};
 
 use super::{At, Format, ImportError, lacks, left_out};

@@ -13,15 +13,12 @@ mod vk_perf_logger;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::brick::{Phase, Source};
-use brickscope_profile::clock::ClockInfo;
-use brickscope_profile::name::{NameKind, category_of};
-use brickscope_profile::profile::Profile;
+use brickscope_profile::name::category_of;
 pub use brickscope_profile::run::Format;
-use brickscope_profile::run::{Imported, Overhead};
-use brickscope_profile::stats::{BrickStats, Percentiles};
-use brickscope_profile::sums::Total;
+use brickscope_profile::{
+    Absent, BrickStats, ClockInfo, Imported, NameKind, Overhead, Percentiles, Phase, Profile,
+    Source, Total,
+};
 
 /// The most bytes of a file, which is read into memory as a whole.
 pub const MAX_BYTES: u64 = 1 << 30;

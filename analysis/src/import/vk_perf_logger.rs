@@ -14,9 +14,7 @@
 
 use std::collections::HashMap;
 
-use brickscope_profile::brick::{BrickCategory, Source};
-use brickscope_profile::profile::Profile;
-use brickscope_profile::stats::BrickStats;
+use brickscope_profile::{BrickCategory, BrickStats, Profile, Source};
 
 use super::decimal::micros_as_nanos;
 use super::{At, Format, ImportError, lacks, left_out, total};

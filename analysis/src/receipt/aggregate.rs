@@ -1,7 +1,8 @@
 //! From samples to figures. Writers and verifiers of receipts call the same functions, so that figures can be
 //! checked against samples bit for bit. So nothing here may change while receipts of 1.0.0 are read.
 
-use brickscope_profile::stats::{Histogram, mean, median, std_dev};
+use brickscope_profile::Histogram;
+use brickscope_profile::stats::{mean, median, std_dev};
 
 use super::v1::{Aggregates, Sample, Spread};
 

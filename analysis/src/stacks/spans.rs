@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use brickscope_profile::brick::Phase;
-use brickscope_profile::name::{NameKind, OTHER_BRICK, OTHER_KERNEL};
-use brickscope_profile::profile::Profile;
-use brickscope_profile::span::Span;
-use brickscope_profile::sums::Pass;
+use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
+use brickscope_profile::{NameKind, Pass, Phase, Profile, Span};
 
 use super::{Class, Frame, Level, Stacks, Unit};
 

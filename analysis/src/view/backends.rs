@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::absent::Absent;
+use brickscope_profile::Absent;
 use brickscope_profile::text::{MOST_ROWS, count, percent, printable, shortened};
 
 use crate::backends::{BackendCell, BackendComparison, BackendPhase, BackendRow};
@@ -146,7 +146,7 @@ fn beyond(row: &BackendRow, cell: &BackendCell) -> String {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_profile::profile::Profile;
+    use brickscope_profile::Profile;
 
     use super::*;
     use crate::backends::BackendRounds;

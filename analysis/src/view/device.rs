@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::brick::{Phase, Source};
-use brickscope_profile::device::{Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, SyncMode};
-use brickscope_profile::graph::{TreeOptions, path_table};
-use brickscope_profile::profile::Profile;
+use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable};
+use brickscope_profile::{
+    Absent, Busy, DeviceProfile, DeviceStream, Grain, LayerTotal, Phase, Profile, Source, SyncMode,
+    TreeOptions,
+};
 
 use crate::view::report::{PATH_ROWS, Rest, heading, labelled, milliseconds, tables, wrapped};
 

@@ -1,8 +1,7 @@
 //! One sentence: what limits this run.
 
-use brickscope_profile::brick::Phase;
-use brickscope_profile::profile::Profile;
 use brickscope_profile::text::{percent, printable};
+use brickscope_profile::{Phase, Profile};
 
 use crate::roofline::{MOST, NEAR};
 use crate::view::{device, imported};

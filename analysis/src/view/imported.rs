@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::profile::Profile;
-use brickscope_profile::run::FunctionSamples;
 use brickscope_profile::text::{MOST_ROWS, count, percent, printable, shortened};
+use brickscope_profile::{FunctionSamples, Profile};
 
 use crate::view::report::labelled;
 

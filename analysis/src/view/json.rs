@@ -1,7 +1,6 @@
 //! JSON for scripts: the profile, and what is computed from it.
 
-use brickscope_profile::profile::Profile;
-use brickscope_profile::save;
+use brickscope_profile::{Profile, save};
 use serde::Serialize;
 
 use crate::roofline::Roofline;

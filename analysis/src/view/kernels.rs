@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use brickscope_profile::graph::{ExecutionNode, PtxRegistry, PtxSource, launch_text};
-use brickscope_profile::name::NameKind;
-use brickscope_profile::profile::Profile;
+use brickscope_profile::graph::launch_text;
 use brickscope_profile::text::{count, micros, printable};
+use brickscope_profile::{ExecutionNode, NameKind, Profile, PtxRegistry, PtxSource};
 
 /// The timed kernels, and those of the graph that was recorded by hand: how often each was launched,
 /// its total time, its launch shape, and the hash of its PTX source. At most 80 columns wide where

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::machine::{Move, Survey};
 use brickscope_profile::text::{count, printable};
+use brickscope_profile::{Move, Survey};
 
 use crate::view::report::wrap;
 use crate::view::roofline::short;

@@ -2,15 +2,12 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::brick::{BrickCategory, Phase, Source};
-use brickscope_profile::device::SyncMode;
-use brickscope_profile::graph::{TreeOptions, path_table};
-use brickscope_profile::latency::{Durations, SlowTokens};
-use brickscope_profile::profile::Profile;
-use brickscope_profile::stats::Percentiles;
-use brickscope_profile::sums::Total;
+use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{MOST_ROWS, count, micros, percent, printable, shortened};
+use brickscope_profile::{
+    Absent, BrickCategory, Durations, Percentiles, Phase, Profile, SlowTokens, Source, SyncMode,
+    Total, TreeOptions,
+};
 
 use crate::view::{device, headline, imported, roofline, tiles};
 

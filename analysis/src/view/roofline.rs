@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::brick::Phase;
-use brickscope_profile::profile::Profile;
 use brickscope_profile::text::{MOST_ROWS, micros, percent, printable, shortened};
+use brickscope_profile::{Absent, Phase, Profile};
 
 use crate::roofline::{Bound, NEAR, Note, Roofline, RooflineBrick, Standing};
 use crate::view::report::wrap;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::profile::Profile;
+use brickscope_profile::Profile;
 use brickscope_profile::text::{percent, printable};
 
 use crate::roofline::{Roofline, is_rate};
@@ -151,8 +151,7 @@ fn at(axes: &Axes, intensity: f64, flops_per_second: f64) -> [f64; 2] {
 #[cfg(test)]
 mod tests {
     use brickscope::{BrickProfiler, MockClock};
-    use brickscope_profile::brick::{BrickId, Phase, Work};
-    use brickscope_profile::machine::{CacheCeiling, Ceilings};
+    use brickscope_profile::{BrickId, CacheCeiling, Ceilings, Phase, Work};
 
     use super::*;
 

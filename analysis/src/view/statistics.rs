@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::brick::Phase;
-use brickscope_profile::profile::Profile;
-use brickscope_profile::sums::Total;
 use brickscope_profile::text::{count, printable};
+use brickscope_profile::{Phase, Profile, Total};
 
 /// Count, mean, standard deviation, minimum, percentiles and maximum of the spans of each brick and
 /// each kernel, from begin to end, in microseconds; at most 80 columns wide.
@@ -130,7 +128,7 @@ fn short(nanos: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use brickscope::{BrickProfiler, MockClock};
-    use brickscope_profile::brick::BrickId;
+    use brickscope_profile::BrickId;
 
     use super::*;
 

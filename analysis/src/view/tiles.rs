@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::profile::Profile;
 use brickscope_profile::text::{count, micros, shortened};
-use brickscope_profile::tile::{TileBalance, TileLevel, TileStats};
+use brickscope_profile::{Profile, TileBalance, TileLevel, TileStats};
 
 use crate::view::report::wrapped;
 

@@ -8,8 +8,7 @@ mod perf;
 
 use std::{fmt, io};
 
-use brickscope_profile::absent::Absent;
-use brickscope_profile::machine::CounterReading;
+use brickscope_profile::{Absent, CounterReading};
 #[cfg(all(target_os = "linux", feature = "counters"))]
 pub(crate) use perf::Counters;
 #[cfg(all(target_os = "linux", feature = "counters"))]
@@ -48,8 +47,7 @@ mod none {
     use std::convert::Infallible;
     use std::io;
 
-    use brickscope_profile::absent::Absent;
-    use brickscope_profile::machine::CounterReading;
+    use brickscope_profile::{Absent, CounterReading};
 
     use super::Missing;
 

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, IntoRawFd};
 
-use brickscope_profile::absent::Absent;
+use brickscope_profile::Absent;
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
 use perf_event::{Builder, Counter, ReadFormat};
 
