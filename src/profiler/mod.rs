@@ -57,8 +57,8 @@ pub use self::timers::{
 /// let pass = profiler.begin_pass(Phase::Decode);
 /// let timer = profiler.start_brick(BrickId::QkvProjection);
 /// // … the projection …
-/// profiler.stop_brick(timer, 4096);
-/// profiler.end_pass(pass, 1, 0);
+/// profiler.stop_brick(timer, 4096); // elements
+/// profiler.end_pass(pass, 1, 0); // one token, with none before it in the KV cache
 ///
 /// println!("{}", profiler.report());
 /// # assert_eq!(profiler.brick_stats(BrickId::QkvProjection).count, 1);
