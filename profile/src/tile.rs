@@ -101,16 +101,17 @@ impl TileStats {
     }
 
     #[doc(hidden)]
-    pub fn from_sums(level: TileLevel, sums: &BrickStats) -> Self {
+    #[must_use]
+    pub fn from_sums(level: TileLevel, runs: &BrickStats, tiles: u64) -> Self {
         Self {
             level,
-            count: sums.count,
-            total_ns: sums.total_ns,
-            min_ns: sums.min_ns,
-            max_ns: sums.max_ns,
-            total_elements: sums.total_elements,
-            total_flops: sums.total_flops,
-            tiles_in_runs: Some(sums.total_bytes).filter(|&tiles| tiles > sums.count),
+            count: runs.count,
+            total_ns: runs.total_ns,
+            min_ns: runs.min_ns,
+            max_ns: runs.max_ns,
+            total_elements: runs.total_elements,
+            total_flops: runs.total_flops,
+            tiles_in_runs: Some(tiles).filter(|&tiles| tiles > runs.count),
         }
     }
 

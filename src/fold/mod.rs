@@ -89,17 +89,10 @@ impl TileSums {
         self.tiles = self.tiles.saturating_add(tiles);
     }
 
-    /// Adds them to `stats`, which [`TileStats`](crate::TileStats) are made of: that has no count of tiles beside that
-    /// of runs, so they come as its bytes.
-    pub(crate) fn add_to(&self, stats: &mut BrickStats) {
-        self.runs.add_to(stats);
-        stats.total_bytes = stats.total_bytes.saturating_add(self.tiles);
-    }
-
-    /// The same without the distribution.
-    pub(crate) fn add_without_histogram(&self, stats: &mut BrickStats) {
-        self.runs.add_without_histogram(stats);
-        stats.total_bytes = stats.total_bytes.saturating_add(self.tiles);
+    /// Adds the runs to `runs`, without their distribution, and the tiles to `tiles`.
+    pub(crate) fn add_to(&self, runs: &mut BrickStats, tiles: &mut u64) {
+        self.runs.add_without_histogram(runs);
+        *tiles = tiles.saturating_add(self.tiles);
     }
 }
 
@@ -112,10 +105,10 @@ pub(crate) struct ProductSums {
 }
 
 impl ProductSums {
-    /// Adds the longest shares to `stats`, with what was offered as its bytes.
-    pub(crate) fn add_to(&self, stats: &mut BrickStats) {
-        self.longest.add_to(stats);
-        stats.total_bytes = stats.total_bytes.saturating_add(self.offered);
+    /// Adds the longest shares to `longest`, and the time that all threads had for the products to `offered`.
+    pub(crate) fn add_to(&self, longest: &mut BrickStats, offered: &mut u64) {
+        self.longest.add_without_histogram(longest);
+        *offered = offered.saturating_add(self.offered);
     }
 }
 

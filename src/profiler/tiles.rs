@@ -105,22 +105,24 @@ impl TileRecorder<'_> {
     /// What the tiles of one level did.
     #[must_use]
     pub fn stats(self, level: TileLevel) -> TileStats {
-        let mut sums = BrickStats::new("");
-        self.0.recorder.collect(|log| log.fold().tiles(level as usize).add_to(&mut sums));
-        TileStats::from_sums(level, &sums)
+        let (mut runs, mut tiles) = (BrickStats::new(""), 0);
+        self.0
+            .recorder
+            .collect(|log| log.fold().tiles(level as usize).add_to(&mut runs, &mut tiles));
+        TileStats::from_sums(level, &runs, tiles)
     }
 
     /// What the tiles of each level did, from the largest level to the smallest.
     #[must_use]
     pub fn all_stats(self) -> [TileStats; 3] {
-        let mut sums = TileLevel::ALL.map(|level| (level, BrickStats::new("")));
+        let mut sums = TileLevel::ALL.map(|level| (level, BrickStats::new(""), 0));
         // One look at the logs for all of them.
         self.0.recorder.collect(|log| {
-            for (level, sums) in &mut sums {
-                log.fold().tiles(*level as usize).add_to(sums);
+            for (level, runs, tiles) in &mut sums {
+                log.fold().tiles(*level as usize).add_to(runs, tiles);
             }
         });
-        sums.map(|(level, sums)| TileStats::from_sums(level, &sums))
+        sums.map(|(level, runs, tiles)| TileStats::from_sums(level, &runs, tiles))
     }
 
     /// What the tiles of each thread did. Threads without tiles are left out; the others come in the order in which
@@ -130,9 +132,9 @@ impl TileRecorder<'_> {
         let mut threads = Vec::new();
         self.0.recorder.collect(|log| {
             let of = |level: TileLevel| {
-                let mut sums = BrickStats::new("");
-                log.fold().tiles(level as usize).add_without_histogram(&mut sums);
-                TileStats::from_sums(level, &sums)
+                let (mut runs, mut tiles) = (BrickStats::new(""), 0);
+                log.fold().tiles(level as usize).add_to(&mut runs, &mut tiles);
+                TileStats::from_sums(level, &runs, tiles)
             };
             let tiles: Vec<_> = TileLevel::ALL.map(of).into_iter().filter(were_timed).collect();
             if !tiles.is_empty() {
@@ -150,12 +152,12 @@ impl TileRecorder<'_> {
     /// How evenly threads shared products. `None` if no product was [added](Self::add_product).
     #[must_use]
     pub fn balance(self) -> Option<TileBalance> {
-        let mut sums = BrickStats::new("");
-        self.0.recorder.collect(|log| log.fold().products().add_to(&mut sums));
-        (sums.count > 0).then(|| TileBalance {
-            products: sums.count,
-            slowest_ns: sums.total_ns,
-            offered_ns: sums.total_bytes,
+        let (mut longest, mut offered_ns) = (BrickStats::new(""), 0);
+        self.0.recorder.collect(|log| log.fold().products().add_to(&mut longest, &mut offered_ns));
+        (longest.count > 0).then(|| TileBalance {
+            products: longest.count,
+            slowest_ns: longest.total_ns,
+            offered_ns,
             worked_ns: self.stats(TileLevel::Macro).total_ns,
         })
     }
