@@ -13,7 +13,8 @@ use brickscope_profile::text::{count, micros, printable};
 /// names allow.
 ///
 /// ```
-/// use brickscope::{BrickProfiler, MockClock, Work, view};
+/// use brickscope::{BrickProfiler, MockClock, Work};
+/// use brickscope_analysis::view;
 ///
 /// let hand = MockClock::default();
 /// let profiler = BrickProfiler::with_clock(hand.clock());
