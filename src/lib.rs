@@ -70,7 +70,6 @@ mod pages {
     struct Performance;
     #[doc = include_str!("../docs/profile.md")]
     struct ProfileFile;
-    #[cfg(feature = "receipt")]
     #[doc = include_str!("../docs/receipts.md")]
     struct Receipts;
     #[doc = include_str!("../docs/roofline.md")]

@@ -1,5 +1,5 @@
 //! `brickscope export`: where files go, what is refused, and the messages. The contents of the files are
-//! tested in `tests/export/` and `tests/readers/`.
+//! tested in `analysis/tests/export/` and `tests/readers/`.
 
 mod command;
 

@@ -1,7 +1,7 @@
 //! What devices did, from the times of marks to the tables of a [`DeviceProfile`].
 //!
 //! A settled pass is written as the rows that a thread's log would have of it, in the order of ends, so the
-//! sums are those of `fold.rs` and the tables those of `collect.rs`. A stream does one thing after the
+//! sums are those of `fold/mod.rs` and the tables those of `collect.rs`. A stream does one thing after the
 //! other: what lies between two of its marks is of one brick, or a gap.
 
 use std::collections::BTreeMap;

@@ -12,7 +12,8 @@ use brickscope_profile::{ExecutionNode, NameKind, Profile, PtxRegistry, PtxSourc
 /// names allow.
 ///
 /// ```
-/// use brickscope::{BrickProfiler, MockClock, Work, view};
+/// use brickscope::{BrickProfiler, MockClock, Work};
+/// use brickscope_analysis::view;
 ///
 /// let hand = MockClock::default();
 /// let profiler = BrickProfiler::with_clock(hand.clock());

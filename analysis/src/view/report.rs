@@ -14,7 +14,8 @@ use crate::view::{device, headline, imported, roofline, tiles};
 /// The whole report of a profile, at most 80 columns wide where names allow.
 ///
 /// ```
-/// use brickscope::{BrickId, BrickProfiler, MockClock, Phase, view};
+/// use brickscope::{BrickId, BrickProfiler, MockClock, Phase};
+/// use brickscope_analysis::view;
 ///
 /// let hand = MockClock::default();
 /// let profiler = BrickProfiler::with_clock(hand.clock());
