@@ -277,7 +277,7 @@ impl DeviceLog {
                 fold.tokens.add_to(&mut tokens);
                 Latency::of_sums(&prompts, &tokens)
             };
-            // They are the device's, and counted there.
+            // They are counted for the device as a whole.
             let taken_over = std::mem::take(&mut filled.dropped.dependencies);
             n_taken_over += if is_whole { taken_over } else { 0 };
             streams.push(DeviceStream {
